@@ -1,0 +1,1 @@
+"""Prefect flows and the `headrace` command: thin, over the rooms below."""

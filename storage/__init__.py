@@ -1,0 +1,1 @@
+"""Records, the store, lineage, releases, exports."""

@@ -1,0 +1,1 @@
+"""Charts and report.html, made from the store alone."""

@@ -1,0 +1,1 @@
+"""Worlds, tasks and trajectories: everything that is executed."""

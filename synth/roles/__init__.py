@@ -1,0 +1,1 @@
+"""Planner, user, assistant, tools, observer, judge: each in a scripted form."""

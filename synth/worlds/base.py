@@ -1,0 +1,206 @@
+"""The one interface of every world, and what a world declares of the jobs that can be done in it.
+
+A world is deterministic given its seed; it snapshots and restores exactly; it validates arguments before anything else, so that a
+bad call is an error *observation* (a JSON object with the key `error`), never an exception; its state is a plain JSON value.
+A world also declares its intents: name, slots, plan shape, taxonomy leaf, and how to solve one. Haystack, taxonomy, grounding,
+blueprints and tasks all read them here; nothing else knows what a world is about.
+
+Wording (how people ask) is not code: it lies in `families.yaml` beside each world, by intent and language; what helps to read it
+back (cue words, synonyms of slot values) in `grounding.yaml` beside it.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from storage.records import JSON, Language, Plan, RefusalReason, Success, Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a call returned: `content` is JSON text; `is_error` says that the call was refused or failed (content has the key `error`)."""
+
+    content: str
+    is_error: bool = False
+
+
+class Unsolvable(Exception):
+    """No plan exists for these slots in this world; `reason` says why. `is_refusal` is True where refusing is the right act
+    (a business rule, a missing tool, missing information), False where the frame simply does not fit this seed (draw another)."""
+
+    def __init__(self, reason: RefusalReason | str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else str(reason))
+        self.reason = reason
+        self.detail = detail
+
+    @property
+    def is_refusal(self) -> bool:
+        return isinstance(self.reason, RefusalReason)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One slot of an intent.
+
+    kind: the name of a slot kind of the world (`World.kinds`): two slots may share one (origin and destination are both `place`).
+    is_entity: the slot names one individual (an order, a user, a place); siblings draw it anew.
+    """
+
+    name: str
+    kind: str
+    is_required: bool = True
+    is_entity: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """A slot kind with a finite set of canonical values, each with its plain name in both languages.
+
+    Synonyms are wording, and live in `grounding.yaml`.
+    """
+
+    names: Mapping[str, Mapping[Language, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A slot kind that is a number in a unit: `unit` is one of m, minutes, yuan, dollars, stars, count; the canonical value is an int or
+    a float with at most one decimal in that unit. `low` and `high` bound it, `choices` are what people usually say."""
+
+    unit: str
+    low: float
+    high: float
+    choices: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Identifier:
+    """A slot kind that is an opaque identifier, e.g. an order `o17`: `pattern` is a regular expression (no look-around) over normalised
+    text that matches the whole identifier; `choices` are all identifiers that exist in every seed."""
+
+    pattern: str
+    choices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Date:
+    """A slot kind that is a day, canonical as whole days from the world's fixed today: 0 .. `horizon_days`."""
+
+    horizon_days: int
+
+
+SlotKind = Vocabulary | Quantity | Identifier | Date
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The shape of a plan, known from the frame alone: (tool, indices of the earlier calls whose results it uses) per call."""
+
+    calls: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @property
+    def depth(self) -> int:
+        """Calls on the longest chain of dependent calls; 0 for an empty plan."""
+        depths: list[int] = []
+        for _, parents in self.calls:
+            depths.append(1 + max((depths[parent] for parent in parents), default=0))
+        return max(depths, default=0)
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        return tuple(tool for tool, _ in self.calls)
+
+    def __str__(self) -> str:
+        return ">".join(f"{tool}[{','.join(map(str, parents))}]" for tool, parents in self.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    plan: Plan
+    success: Success
+
+
+class Intent(ABC):
+    """A kind of job in a world. Stateless; one instance an intent."""
+
+    name: ClassVar[str]
+    """Unique within the world, e.g. `poi_search`."""
+    leaf: ClassVar[str]
+    """Dotted leaf of the taxonomy, e.g. `discovery.poi_search.constrained_poi_search`."""
+    domain: ClassVar[str]
+    slots: ClassVar[tuple[Slot, ...]]
+    refusal: ClassVar[RefusalReason | None] = None
+    """Set where the intent can never be done and the right act is to refuse (difficulty -1)."""
+    needs_no_tool: ClassVar[bool] = False
+    """Set where the request is answered from the conversation alone, without a call (difficulty 0)."""
+
+    @abstractmethod
+    def shape(self, slot_names: frozenset[str]) -> Shape:
+        """The plan shape for these given slots, without a world."""
+
+    @abstractmethod
+    def constraints(self, slot_names: frozenset[str]) -> int:
+        """How many checkable constraints a query with these slots states (P6)."""
+
+    @abstractmethod
+    def solve(self, world: World, slots: Mapping[str, JSON], language: Language) -> Solution:
+        """A minimal expert plan and success criteria in `world`, which is left as it was found.
+
+        Raises:
+            Unsolvable: see there.
+        """
+
+    def has_conflict(self, slot_names: frozenset[str]) -> bool:
+        """Whether two of the constraints pull against each other and need joint optimisation (P6)."""
+        return False
+
+
+class World(ABC):
+    """An executable, stateful tool environment with a seeded state."""
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+    """Bumped by hand when the same seed and calls give other bytes: part of every part id."""
+    tools: ClassVar[tuple[Tool, ...]]
+    intents: ClassVar[Mapping[str, Intent]]
+    kinds: ClassVar[Mapping[str, SlotKind]]
+
+    def __init__(self, seed: int) -> None:
+        self.reset(seed)
+
+    @abstractmethod
+    def reset(self, seed: int) -> None:
+        """The state of `seed`, whatever happened before."""
+
+    @abstractmethod
+    def call(self, tool: str, arguments: str | Mapping[str, JSON]) -> Observation:
+        """Executes one call. An unknown tool, malformed JSON, a missing, unknown or out-of-range argument, or a business rule in the way
+        give an error observation and change nothing."""
+
+    @abstractmethod
+    def state(self) -> dict[str, JSON]:
+        """The mutable state, as JSON; immutable surroundings (the road network) are left out."""
+
+    @abstractmethod
+    def snapshot(self) -> object:
+        """An opaque, immutable copy of the state."""
+
+    @abstractmethod
+    def restore(self, snapshot: object) -> None:
+        """Exactly the state at `snapshot`, which may be restored any number of times."""
+
+    @abstractmethod
+    def changes(self) -> dict[str, JSON]:
+        """The difference between the state now and the state after `reset`, as `Success.changes` has it."""
+
+    @abstractmethod
+    def draw_slots(self, intent: str, slot_names: frozenset[str], rng: random.Random) -> dict[str, JSON]:
+        """Values for these slots of an intent, such that the intent is usually solvable in *this* seed (an order that exists and whose
+        status suits, two places that differ). Used for siblings, blueprints and the haystack."""
+
+    def close(self) -> None:
+        """Releases what the world holds outside memory; nothing by default."""

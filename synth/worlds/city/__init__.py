@@ -1,0 +1,1 @@
+"""A seeded synthetic city with ten spatio-temporal tools."""

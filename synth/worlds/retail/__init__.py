@@ -1,0 +1,1 @@
+"""A small stateful shop: the tiny policy's school."""

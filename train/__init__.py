@@ -1,0 +1,1 @@
+"""Training: stages, the cascade, evaluation and the gate."""
