@@ -1,0 +1,51 @@
+"""What a step of the funnel is, so that every file of this room has the same form.
+
+A step is a module with `VERSION: int` (bumped by hand when it gives other rows for the same input) and one function
+
+    step(rows: pl.DataFrame, config) -> pl.DataFrame
+
+that takes rows still alive and returns *the same rows in the same order*, with columns added or rewritten, and with
+    reason: String        null = kept, else why the row is dropped (a short snake_case word)
+    duplicate_of: UInt32  optional; the `row` that a dropped row duplicates
+    similarity: Float64   optional; how like it (1.0 = equal)
+The runner (`funnel.py`) moves rows with a reason to the verdicts, so a step never filters. `row` (UInt32) counts the rows of a run from 0.
+A *batch* step looks at each row alone and is called with any batches in any order, on any thread (taxonomy, ground, quality, rules); a
+*joining* step (exact, near, equal, coverage) is called once with the few columns that it compares, all rows, ascending by `row`.
+No randomness that is not drawn from a seed in the step's configuration, and no order that depends on threads.
+
+Columns, and who adds them:
+    ingest      row, text (null where the row could not be decoded)
+    normalise   norm (normalised text), language (en | zh | other), key (exact hash); text and norm with personal data masked
+    exact       occurrences (rows of the run with the same norm)
+    taxonomy    leaf (String; dotted, null = other)
+    ground      world, intent, slots (canonical JSON), combination, shape, frame_id; null in rows that no world can execute, which
+                have the reason why in `ungrounded` (String) too: with `ungrounded=True` the runner keeps those
+    quality     quality (Float64, 0..1)
+    difficulty  difficulty (Int8, -1..5), s_tool, s_chain, s_constraints (Int8)
+    coverage    stratum_rank (Int32; the order in which admission tries a stratum's rows, null = not on the shortlist)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
+
+import polars as pl
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+Progress = Callable[[str, int, int], None]
+"""Called with a label, how much is done, and how much there is."""
+
+
+class Executor(Protocol):
+    """Runs batches: `concurrent.futures` executors are of this form, and `flows/` hands in others. Results come in the order of the items."""
+
+    def map(self, fn: Callable[[Item], Result], *iterables: Iterable[Item]) -> Iterator[Result]: ...
+
+
+def alive(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows that a step kept, without its verdict columns."""
+    verdict = [name for name in ("reason", "duplicate_of", "similarity") if name in rows.columns]
+    return rows.filter(pl.col("reason").is_null()).drop(verdict)
