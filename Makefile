@@ -1,0 +1,93 @@
+# Headrace: `make run` and `make test` set up all they need. Variables: TORCH_INDEX (an extra package index for PyTorch, e.g.
+# https://download.pytorch.org/whl/cpu where no GPU is), HEADRACE_TEST_DATA (folder of optional test data), PYTHON.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+unexport PYTHONDONTWRITEBYTECODE
+export DO_NOT_TRACK := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+TORCH_INDEX ?=
+BFCL := bfcl-eval==2026.3.23
+PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(if $(shell command -v $(p)),$(p))))
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: help run test dev bench up down lint wheel clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
+
+run: .venv/.ready-run  ## set up, then the whole pipeline on sample data (about 10 minutes on 2 cores)
+	$(BIN)/headrace run --config configs/sample.yaml
+
+test: .venv/.ready-test lint  ## set up, then every check and test
+	$(ONE_THREAD) $(BIN)/python -m pytest
+	$(MAKE) --no-print-directory wheel
+
+lint: .venv/.ready-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+wheel: .venv/.ready-test  ## build the wheel, install it into a clean environment, call `headrace doctor` from it
+	@rm -rf dist .cache/wheel-venv && mkdir -p .cache
+	$(BIN)/python -m build --wheel --outdir dist > .cache/wheel-build.log 2>&1 || (cat .cache/wheel-build.log; exit 1)
+	$(PYTHON) -m venv .cache/wheel-venv
+	.cache/wheel-venv/bin/python -m pip install --quiet -c constraints.txt dist/headrace-*.whl
+	cd .cache && wheel-venv/bin/headrace doctor
+	@rm -rf .cache/wheel-venv
+
+dev: .venv/.ready-dev  ## set up everything that tests and benchmarks need in .venv
+	@echo "ready: source .venv/bin/activate"
+
+bench: .venv/.ready-dev  ## make bench NAME: run benchmarks/NAME.py, write benchmarks/results/NAME.json
+	@test -n "$(filter-out bench,$(MAKECMDGOALS))" || (echo "which one? $(patsubst benchmarks/%.py,make bench %,$(filter-out benchmarks/harness.py,$(wildcard benchmarks/*.py)))"; exit 2)
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.$(filter-out bench,$(MAKECMDGOALS))
+
+ifeq (bench,$(firstword $(MAKECMDGOALS)))
+.PHONY: $(filter-out bench,$(MAKECMDGOALS))
+$(filter-out bench,$(MAKECMDGOALS)): ; @:
+endif
+
+up: .venv/.ready-run  ## start the Prefect server, work pool and worker, and deploy every flow
+	$(BIN)/headrace up
+
+down:  ## stop what `make up` started
+	@test -x $(BIN)/headrace && $(BIN)/headrace down || echo "nothing to stop"
+
+clean:  ## remove caches and build output (runs/ and .venv stay)
+	rm -rf dist .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+# ---- setting up --------------------------------------------------------------------------------------------------------
+.venv/.venv-ready:
+	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(not (3,11) <= sys.version_info[:2] < (3,14))' \
+	  || (echo "Headrace needs Python 3.11, 3.12 or 3.13. On Debian or Ubuntu: sudo apt-get install -y python3 python3-venv"; exit 1)
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
+	  || (echo "Python's venv module is missing. On Debian or Ubuntu: sudo apt-get install -y $$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"; exit 1)
+	@echo "Creating .venv with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv --clear .venv && touch $@
+
+define install
+	@echo "Installing $(1) into .venv (a few minutes the first time)"
+	@$(PIP) $(2)
+	@$(BIN)/python -m compileall -q -j 2 .venv/lib > /dev/null || true
+	@touch $@
+endef
+
+.venv/.ready-run: .venv/.venv-ready pyproject.toml constraints.txt
+	$(call install,what a run needs,-e '.[train]')
+
+.venv/.ready-test: .venv/.venv-ready pyproject.toml constraints.txt
+	$(call install,what tests need,-e '.[train$(comma)test]')
+	@$(BIN)/python -m pip install --quiet --no-deps $(BFCL)
+	@touch .venv/.ready-run $@
+
+.venv/.ready-dev: .venv/.venv-ready pyproject.toml constraints.txt
+	$(call install,what tests and benchmarks need,-e '.[train$(comma)test$(comma)bench]')
+	@$(BIN)/python -m pip install --quiet --no-deps $(BFCL)
+	@touch .venv/.ready-run .venv/.ready-test $@
+
+comma := ,
