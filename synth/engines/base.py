@@ -1,0 +1,70 @@
+"""What answers a chat request, behind one call: `chat` takes a batch of requests and gives one answer each, in order.
+
+An engine samples; it knows nothing of worlds, tasks or rewards. It never raises for what a model wrote (malformed calls are an
+answer like any other); it raises `EngineFailure` when it could not answer at all, so that our fault is never held against a policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+from storage.errors import HeadraceError
+from storage.records import Message, Tool
+
+FinishReason = Literal["stop", "tool_calls", "length"]
+
+
+class EngineFailure(HeadraceError):
+    """The engine itself failed (out of memory, server gone, no answer in time): an `infra_failure`, never a policy's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One conversation that wants its next assistant message.
+
+    temperature: 0 means greedy, otherwise samples are drawn at this temperature.
+    max_tokens: of the answer alone, at least 1.
+    seed: same request and seed give the same answer where the engine can promise it (`scripted`, `hf:`); others try.
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    temperature: float = 0.0
+    max_tokens: int = 512
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChatAnswer:
+    """The next assistant message, and what it took.
+
+    token_ids, logprobs: of the sampled tokens (natural log, at the request's temperature; at 1 when it is greedy), same length;
+        empty where the engine does not tell. prompt_tokens and completion_tokens are counts, 0 where there is no tokenizer.
+    policy_version: which weights answered, e.g. a policy id.
+    """
+
+    message: Message
+    finish_reason: FinishReason
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    policy_version: str = ""
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Whatever can hold up its end of a conversation."""
+
+    @property
+    def name(self) -> str:
+        """As it is named in configurations and stored as a teacher: `scripted`, `hf:PATH`, `openai:MODEL`."""
+
+    def chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
+        """One answer a request, in the requests' order.
+
+        Raises:
+            EngineFailure: nothing was answered; the whole batch may be tried again.
+        """
