@@ -202,5 +202,37 @@ class World(ABC):
         """Values for these slots of an intent, such that the intent is usually solvable in *this* seed (an order that exists and whose
         status suits, two places that differ). Used for siblings, blueprints and the haystack."""
 
-    def close(self) -> None:
+    def draw_entities(self, intent: str, slots: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
+        """`slots` with those that name individuals drawn anew, the others kept; usually solvable in this seed."""
+        drawn = self.draw_slots(intent, frozenset(slots), rng)
+        entities = {slot.name for slot in self.intents[intent].slots if slot.is_entity}
+        return {name: drawn[name] if name in entities else value for name, value in slots.items()}
+
+    def slot_forms(self, intent: str, slots: Mapping[str, JSON]) -> frozenset[str]:
+        """Every spelling in which a call may carry what these slots say: canonical values and both languages' names.
+
+        What a request says in words ("tomorrow", "1.5 km") reaches a call in a canonical form; this is what makes it grounded.
+        Worlds with other forms (an ISO date for a count of days) add them.
+        """
+        forms = {str(value) for value in slots.values()}
+        for slot in self.intents[intent].slots:
+            kind = self.kinds[slot.kind]
+            if isinstance(kind, Vocabulary) and slots.get(slot.name) in kind.names:
+                forms.update(kind.names[slots[slot.name]].values())
+        return frozenset(forms)
+
+    def known_names(self) -> Mapping[str, tuple[str, ...]]:
+        """Names that an answer may not bring up unless somebody did before: each spelling with all spellings of the same thing.
+
+        By default the values of all vocabularies; worlds add the names of what they hold.
+        """
+        names: dict[str, tuple[str, ...]] = {}
+        for kind in self.kinds.values():
+            if isinstance(kind, Vocabulary):
+                for value, spellings in kind.names.items():
+                    together = tuple(dict.fromkeys((*spellings.values(), value)))
+                    names.update(dict.fromkeys(together, together))
+        return names
+
+    def close(self) -> None:  # noqa: B027
         """Releases what the world holds outside memory; nothing by default."""

@@ -1,1 +1,1 @@
-"""A small stateful shop: the tiny policy's school."""
+"""The retail world: a small shop with orders, products and a few business rules; the tiny policy's school."""
