@@ -14,6 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -280,9 +281,6 @@ class Turn(Record):
     steps: tuple[Step, ...]
 
 
-_EMPTY_RESULTS = {"", "[]", "{}", "null"}
-
-
 def is_error(result: str) -> bool:
     """Whether an observation reports a failed call: worlds answer a bad call with a JSON object that has the key `error`."""
     return result.lstrip().startswith('{"error"')
@@ -306,42 +304,97 @@ def leaves(value: JSON, path: str = "") -> list[tuple[str, JSON]]:
     return [(path, value)]
 
 
+_NUMBER = re.compile(r"(?<![A-Za-z0-9_.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
+
+
 def mentions(text: str, value: JSON) -> bool:
     """Whether `text` contains the scalar `value` as a word of its own, regardless of case.
 
-    Numbers count however they are written (3, 3.0, 1,200); in unspaced scripts a plain substring counts.
+    Numbers count however they are written (3, 3.0, 1,200), but not as part of a word (the 17 of `o17`); in unspaced scripts a plain
+    substring counts. Booleans and None are never mentioned.
     """
     if isinstance(value, bool) or value is None:
         return False
     if isinstance(value, (int, float)):
-        wanted = float(value)
-        return any(float(found.replace(",", "")) == wanted for found in re.findall(r"-?\d[\d,]*(?:\.\d+)?", text) if found.strip(",-"))
+        return any(float(found.replace(",", "")) == value for found in _NUMBER.findall(text))
     needle = str(value).casefold().strip()
     if not needle:
         return False
     if needle.isascii():
-        return re.search(rf"(?<![A-Za-z0-9]){re.escape(needle)}(?![A-Za-z0-9])", text.casefold()) is not None
+        return re.search(rf"(?<![A-Za-z0-9])(?<!\d\.){re.escape(needle)}(?![A-Za-z0-9])(?!\.\d)", text.casefold()) is not None
     return needle in text.casefold()
 
 
-def _sources(arguments: Mapping[str, JSON], results: Sequence[tuple[str, str]], user_text: str) -> dict[str, str]:
+@dataclass(frozen=True)
+class _Result:
+    """A successful observation as a source of values: its own scalars, less those that its call put in."""
+
+    call_id: str
+    values: tuple[JSON, ...]
+
+    @classmethod
+    def of(cls, call_id: str, result: str, arguments: Mapping[str, JSON]) -> _Result:
+        try:
+            values = [value for _, value in leaves(json.loads(result))] + _data_keys(json.loads(result))
+        except ValueError:
+            values = [result]
+        given = [value for _, value in leaves(arguments)]
+        return cls(call_id, tuple(value for value in values if not any(_same(value, known) for known in given)))
+
+    def holds(self, wanted: JSON) -> bool:
+        return any(_same(value, wanted) or (isinstance(value, str) and mentions(value, wanted)) for value in self.values)
+
+
+def _same(left: JSON, right: JSON) -> bool:
+    if isinstance(left, bool) or isinstance(right, bool) or left is None or right is None:
+        return False
+    if isinstance(left, (int, float)) and isinstance(right, (int, float)):
+        return left == right
+    return str(left).casefold().strip() == str(right).casefold().strip()
+
+
+def _data_keys(value: JSON) -> list[JSON]:
+    """Keys of a JSON value that are data (`{"o17": ...}`, `{"Blue Café": ...}`) and not names of fields."""
+    if isinstance(value, Mapping):
+        own = [key for key in value if any(char.isdigit() for char in key) or not key.isidentifier() or not key.isascii()]
+        return [*own, *(key for item in value.values() for key in _data_keys(item))]
+    if isinstance(value, list):
+        return [key for item in value for key in _data_keys(item)]
+    return []
+
+
+def _is_empty(result: str) -> bool:
+    """Whether a result found nothing: no value at all, or only empty lists beside zeros (`{"count": 0, "places": []}`)."""
+    try:
+        value = json.loads(result) if result.strip() else None
+    except ValueError:
+        return False
+    if not isinstance(value, Mapping):
+        return value in (None, "", [])
+    lists = [item for item in value.values() if isinstance(item, list)]
+    others = [item for item in value.values() if not isinstance(item, list)]
+    return not any(lists) and all(item is None or item in ("", 0) for item in others) and (bool(lists) or not others)
+
+
+def _sources(arguments: Mapping[str, JSON], results: Sequence[_Result], said: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for path, value in leaves(arguments):
+        if isinstance(value, bool) or value is None:
+            found[path] = "const"
+            continue
         found[path] = next(
-            (call_id for call_id, result in reversed(results) if mentions(result, value)),
-            "user" if mentions(user_text, value) else "const",
+            (result.call_id for result in reversed(results) if result.holds(value)),
+            "user" if mentions(said, value) else "const",
         )
     return found
 
 
-def _mode(message: Message, calls: Sequence[ExecutedCall], seen: set[tuple[str, str]], failed_before: bool, is_last: bool) -> str:
+def _mode(message: Message, calls: Sequence[ExecutedCall], seen: set[tuple[str, str]], *, repairs: bool, is_last: bool) -> str:
     """The reasoning-mode token of one assistant step: the first rule of P3 that fits."""
-    text = (message.content or "").strip()
     if not calls:
-        if is_last:
-            return "F"
-        return "A" if text.endswith(("?", "？")) else "F"
-    if failed_before:
+        asks = (message.content or "").strip().endswith(("?", "？"))
+        return "A" if asks and not is_last else "F"
+    if repairs:
         return "R"
     if any((call.tool, canonical_json(call.arguments)) in seen for call in calls):
         return "V"
@@ -352,47 +405,72 @@ def _mode(message: Message, calls: Sequence[ExecutedCall], seen: set[tuple[str, 
     return "P" if len(calls) >= 2 else "C"
 
 
+def _observations(messages: Sequence[Message], start: int) -> dict[str, str]:
+    """The results that directly follow an assistant message, by call id (ids may be used again later in a conversation)."""
+    found: dict[str, str] = {}
+    for message in messages[start + 1 :]:
+        if message.role != "tool":
+            break
+        found[message.tool_call_id or ""] = message.content or ""
+    return found
+
+
+def _executed(call: ToolCall, result: str | None, known: Sequence[_Result], said: str) -> ExecutedCall:
+    arguments = parse_arguments(call.function.arguments)
+    status: Literal["ok", "error", "empty", "missing"] = (
+        "missing" if result is None else "error" if is_error(result) else "empty" if _is_empty(result) else "ok"
+    )
+    return ExecutedCall(
+        call_id=call.id,
+        tool=call.function.name,
+        arguments=arguments,
+        sources=_sources(arguments or {}, known, said),
+        result=result or "",
+        status=status,
+    )
+
+
 def derive_turns(messages: Sequence[Message]) -> tuple[Turn, ...]:
     """Turns, argument sources and mode tokens of a conversation (definitions P0 and P3).
 
-    An argument's source is the latest earlier result that mentions its value, else `user` where earlier user text does, else `const`.
+    An argument's source is the latest earlier result that holds its value, else `user` where earlier user or system text mentions it,
+    else `const`. A result does not hold what its own call put in: a tool that echoes an argument is no source of it.
     Mode tokens: N (a whole turn without any call, not a question: refusal or no tool), A ask the user, R after an error or empty
-    result, V a call made before, X code tool, S a call that uses an earlier result, P two or more parallel calls, C other call, F final answer.
+    result (within the turn, or the same tool after the user's answer), V a call that succeeded before, X code tool, S a call that
+    uses an earlier result, P two or more parallel calls, C other call, F final answer (the last message is one even if it asks).
     """
-    results = {message.tool_call_id: message.content or "" for message in messages if message.role == "tool"}
+    last = max((index for index, message in enumerate(messages) if message.role == "assistant"), default=-1)
     turns: list[Turn] = []
-    user_text, user, steps = "", "", list[Step]()
-    seen_results: list[tuple[str, str]] = []
-    seen_calls: set[tuple[str, str]] = set()
-    failed_before = False
+    said, user, steps = "", "", list[Step]()
+    known: list[_Result] = []
+    seen: set[tuple[str, str]] = set()
+    failed: set[str] = set()
+    """Tools whose call failed in the latest step that made calls."""
+    is_same_turn = False
 
     def close() -> None:
-        if steps or user:
-            made_calls = any(step.calls for step in steps)
-            if steps and not made_calls and steps[-1].mode == "F":
-                steps[-1] = steps[-1].model_copy(update={"mode": "N"})
-            turns.append(Turn(user=user, steps=tuple(steps)))
+        if not steps and not user:
+            return
+        if steps and not any(step.calls for step in steps) and steps[-1].mode == "F":
+            steps[-1] = steps[-1].model_copy(update={"mode": "N"})
+        turns.append(Turn(user=user, steps=tuple(steps)))
 
     for index, message in enumerate(messages):
+        if message.role in ("user", "system"):
+            said += "\n" + (message.content or "")
         if message.role == "user":
             close()
-            user, steps = message.content or "", []
-            user_text += "\n" + user
-        elif message.role == "assistant":
-            calls = []
-            for call in message.tool_calls:
-                arguments = parse_arguments(call.function.arguments)
-                result = results.get(call.id)
-                status: Literal["ok", "error", "empty", "missing"] = (
-                    "missing" if result is None else "error" if is_error(result) else "empty" if result.strip() in _EMPTY_RESULTS else "ok"
-                )
-                sources = _sources(arguments or {}, seen_results, user_text)
-                calls.append(ExecutedCall(call_id=call.id, tool=call.function.name, arguments=arguments, sources=sources, result=result or "", status=status))
-            is_last = all(later.role != "assistant" for later in messages[index + 1 :])
-            steps.append(Step(mode=_mode(message, calls, seen_calls, failed_before, is_last), calls=tuple(calls), text=message.content or ""))
-            if calls:
-                failed_before = any(call.status in ("error", "empty") for call in calls)
-                seen_calls |= {(call.tool, canonical_json(call.arguments)) for call in calls}
-                seen_results += [(call.call_id, call.result) for call in calls if call.status == "ok"]
+            user, steps, is_same_turn = message.content or "", [], False
+        if message.role != "assistant":
+            continue
+        results = _observations(messages, index)
+        calls = tuple(_executed(call, results.get(call.id), known, said) for call in message.tool_calls)
+        repairs = bool(failed) if is_same_turn else any(call.tool in failed for call in calls)
+        mode = _mode(message, calls, seen, repairs=repairs, is_last=index == last)
+        steps.append(Step(mode=mode, calls=calls, text=message.content or ""))
+        if calls:
+            failed, is_same_turn = {call.tool for call in calls if call.status in ("error", "empty")}, True
+            seen |= {(call.tool, canonical_json(call.arguments)) for call in calls if call.status == "ok"}
+            known += [_Result.of(call.call_id, call.result, call.arguments or {}) for call in calls if call.status == "ok"]
     close()
     return tuple(turns)
