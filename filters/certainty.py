@@ -1,0 +1,116 @@
+"""Certainty: what k rollouts of a policy say about a task (definition P7).
+
+One idea: only rated outcomes count (`success`, `policy_failure`); a rollout that we or the machine spoilt is no evidence against a
+policy. Success is the verifier's yes or no, from which come the rate, its Wilson interval and the region; mean and variance are those of
+the reward, from which comes the learnability potential. With k = 8 a label is noisy (standard error of the rate up to 0.18): the flip
+rate of regions between two draws is `flip_rate`.
+
+What it does not do: roll out (`synth/rollouts.py`) or decide where a task goes (`filters/route.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+VERSION = 1
+_RATED = ("success", "policy_failure")
+
+
+class Region(StrEnum):
+    MASTERED = "mastered"
+    CERTAIN = "certain"
+    UNCERTAIN = "uncertain"
+    OUT_OF_REACH = "out_of_reach"
+
+
+class RegionConfig(BaseModel):
+    """Where one region ends and the next begins, as rates, so that the table holds for every k."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    mastered_rate: float = Field(1.0, gt=0, le=1, description="At or above this rate a task is mastered.")
+    certain_rate: float = Field(0.75, gt=0, le=1, description="At or above this rate, below mastered, a task is certain (6 and 7 of 8).")
+    uncertain_rate: float = Field(
+        1e-9, ge=0, le=1, description="At or above this rate, below certain, a task is uncertain; below it, out of reach."
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> RegionConfig:
+        if not self.uncertain_rate <= self.certain_rate <= self.mastered_rate:
+            raise ValueError("thresholds must rise: uncertain_rate <= certain_rate <= mastered_rate")
+        return self
+
+    def region(self, rate: float) -> Region:
+        if rate >= self.mastered_rate:
+            return Region.MASTERED
+        if rate >= self.certain_rate:
+            return Region.CERTAIN
+        return Region.UNCERTAIN if rate >= self.uncertain_rate else Region.OUT_OF_REACH
+
+
+def wilson(successes: int, trials: int, z: float = 1.959963984540054) -> tuple[float, float]:
+    """The Wilson score interval of a rate, 95 % by default; (0, 1) without trials.
+
+    Raises:
+        ValueError: successes are not in 0..trials.
+    """
+    if not 0 <= successes <= trials:
+        raise ValueError(f"{successes} successes of {trials} trials")
+    if trials == 0:
+        return 0.0, 1.0
+    rate = successes / trials
+    centre = rate + z * z / (2 * trials)
+    spread = z * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
+    scale = 1 + z * z / trials
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def certainty(rollouts: pl.DataFrame, difficulty: pl.DataFrame, regions: RegionConfig, *, purpose: str) -> pl.DataFrame:
+    """One row of table `tags` a task and policy.
+
+    Args:
+        rollouts: columns task_id, policy_id, outcome, reward; several draws a task.
+        difficulty: columns task_id, difficulty.
+        purpose: what the rollouts were made for, e.g. `probe`.
+
+    Tasks without a single rated rollout get no row. Sorted by task and policy.
+    """
+    rated = rollouts.filter(pl.col("outcome").is_in(_RATED))
+    per_task = (
+        rated.group_by("task_id", "policy_id")
+        .agg(
+            k=pl.len().cast(pl.Int32),
+            successes=(pl.col("outcome") == "success").sum().cast(pl.Int32),
+            reward_mean=pl.col("reward").mean(),
+            reward_variance=pl.col("reward").var(ddof=0),
+        )
+        .with_columns(rate=pl.col("successes") / pl.col("k"), learnability=pl.col("reward_variance") * pl.col("reward_mean"))
+        .join(difficulty.select("task_id", pl.col("difficulty").cast(pl.Int32)), on="task_id", how="left")
+        .sort("task_id", "policy_id")
+    )
+    bounds = [wilson(successes, k) for successes, k in per_task.select("successes", "k").iter_rows()]
+    return per_task.with_columns(
+        pl.Series("wilson_low", [low for low, _ in bounds], dtype=pl.Float64),
+        pl.Series("wilson_high", [high for _, high in bounds], dtype=pl.Float64),
+        pl.Series("region", [regions.region(rate).value for rate in per_task["rate"]], dtype=pl.String),
+        purpose=pl.lit(purpose),
+    ).select(
+        "task_id", "policy_id", "purpose", "difficulty", "k", "successes", "rate", "wilson_low", "wilson_high",
+        "reward_mean", "reward_variance", "learnability", "region",
+    )  # fmt: skip
+
+
+def histogram(tags: pl.DataFrame) -> dict[int, int]:
+    """Number of tasks by successes, for messages and reports."""
+    counts = tags.group_by("successes").len().sort("successes")
+    return {int(successes): int(count) for successes, count in counts.iter_rows()}
+
+
+def flip_rate(first: pl.DataFrame, second: pl.DataFrame) -> float:
+    """Share of the tasks in both tag tables whose region differs between two draws, 0..1; NaN where no task is in both."""
+    both = first.select("task_id", "region").join(second.select("task_id", other="region"), on="task_id")
+    return float((both["region"] != both["other"]).mean()) if both.height else math.nan  # type: ignore[arg-type]

@@ -1,0 +1,81 @@
+"""Certainty follows from rated rollouts alone, by the formulas of P7."""
+
+import math
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from filters.certainty import Region, RegionConfig, certainty, flip_rate, histogram, wilson
+
+
+def rollouts(*outcomes: str, task: str = "t") -> pl.DataFrame:
+    rewards = {"success": 1.0, "policy_failure": 0.0}
+    return pl.DataFrame(
+        {"task_id": task, "policy_id": "p", "outcome": list(outcomes), "reward": [rewards.get(outcome) for outcome in outcomes]},
+        schema_overrides={"reward": pl.Float64},
+    )
+
+
+DIFFICULTY = pl.DataFrame({"task_id": ["t"], "difficulty": [3]})
+
+
+@pytest.mark.parametrize(("successes", "expected"), [(0, (0.0, 0.3244)), (6, (0.4093, 0.9285)), (8, (0.6756, 1.0))])
+def test_wilson_gives_published_intervals(successes, expected):
+    assert wilson(successes, 8) == pytest.approx(expected, abs=1e-4)
+
+
+@given(st.integers(0, 50), st.integers(0, 50))
+def test_wilson_holds_the_rate_and_stays_in_bounds(successes, failures):
+    low, high = wilson(successes, successes + failures)
+    assert 0 <= low <= high <= 1
+    if successes + failures:
+        assert low - 1e-12 <= successes / (successes + failures) <= high + 1e-12
+
+
+def test_wilson_refuses_impossible_counts():
+    with pytest.raises(ValueError, match="9 successes of 8"):
+        wilson(9, 8)
+
+
+@pytest.mark.parametrize(
+    ("successes", "region", "learnability"),
+    [
+        (8, "mastered", 0.0),
+        (7, "certain", 0.096),
+        (6, "certain", 0.141),
+        (5, "uncertain", 0.146),
+        (1, "uncertain", 0.014),
+        (0, "out_of_reach", 0.0),
+    ],
+)
+def test_regions_and_learnability_are_those_of_the_routing_table(successes, region, learnability):
+    draws = rollouts(*["success"] * successes, *["policy_failure"] * (8 - successes))
+    (row,) = certainty(draws, DIFFICULTY, RegionConfig(), purpose="probe").to_dicts()
+    assert (row["region"], row["k"], row["successes"], row["difficulty"]) == (region, 8, successes, 3)
+    assert row["learnability"] == pytest.approx(learnability, abs=6e-4)
+
+
+def test_what_is_not_the_policys_fault_never_enters_a_rate():
+    spoilt = ["infra_failure", "user_failure", "tool_failure", "judge_failure", "unfinished"]
+    (row,) = certainty(rollouts("success", "policy_failure", *spoilt), DIFFICULTY, RegionConfig(), purpose="probe").to_dicts()
+    assert (row["k"], row["rate"]) == (2, 0.5)
+    assert certainty(rollouts(*spoilt), DIFFICULTY, RegionConfig(), purpose="probe").height == 0
+
+
+def test_thresholds_that_do_not_rise_are_refused():
+    with pytest.raises(ValidationError, match="thresholds must rise"):
+        RegionConfig(certain_rate=0.9, mastered_rate=0.8)
+
+
+def test_flips_are_counted_over_common_tasks():
+    tags = [
+        certainty(pl.concat([rollouts(first, task="a"), rollouts("success", task="b")]), DIFFICULTY, RegionConfig(), purpose="probe")
+        for first in ("success", "policy_failure")
+    ]
+    assert flip_rate(*tags) == 0.5
+    assert math.isnan(flip_rate(tags[0], tags[1].clear()))
+    assert histogram(tags[1]) == {0: 1, 1: 1}
+    assert RegionConfig().region(0.0) is Region.OUT_OF_REACH
