@@ -140,11 +140,13 @@ class Fact(Record):
 
     `value` is the canonical form. `kind` decides how it is looked for in text: numbers and prices by value (tolerance 1 % or
     1 unit), times by the minute, names and ids by their words; `alternatives` are other spellings (the other language).
+    `rivals` are wrong answers to the same question: an answer that states one beside the value is hedging, and fails.
     """
 
     kind: Literal["number", "price", "time", "date", "name", "id", "word"]
     value: str
     alternatives: tuple[str, ...] = ()
+    rivals: tuple[str, ...] = ()
 
 
 class Success(Record):

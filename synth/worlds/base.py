@@ -168,6 +168,12 @@ class World(ABC):
     tools: ClassVar[tuple[Tool, ...]]
     intents: ClassVar[Mapping[str, Intent]]
     kinds: ClassVar[Mapping[str, SlotKind]]
+    system_prompt: ClassVar[str] = ""
+    """What every conversation of this world opens with; empty for none."""
+    has_seeded_names: ClassVar[bool] = False
+    """Whether `known_names` differ from seed to seed."""
+    tool_words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Per tool, the words (both languages, lower case) with which people name what it does outright: what makes a query explicit (P6)."""
 
     def __init__(self, seed: int) -> None:
         self.reset(seed)

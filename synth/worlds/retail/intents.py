@@ -144,8 +144,14 @@ def _buy(
     return call, changes, text, (_price(total),)
 
 
-def _price(dollars: int) -> Fact:
-    return Fact(kind="price", value=str(dollars))
+def _price(dollars: int, rivals: tuple[int, ...] = ()) -> Fact:
+    return Fact(kind="price", value=str(dollars), rivals=tuple(map(str, rivals)))
+
+
+def _others(world: RetailWorld, slots: Slots, product: Product) -> list[Product]:
+    """What else the shop has of that category (and colour, where one is asked for): wrong answers to a question about `product`."""
+    found = world.matches(product.category, product.colour if "colour" in slots else None)
+    return [other for other in found if other.id != product.id]
 
 
 def _read(order_or_user: str, tool: str) -> Call:
@@ -389,10 +395,11 @@ class StatusByCategory(RetailIntent):
 
 
 def _tell_status(world: RetailWorld, order: str, look: Call, language: Language) -> Solution:
-    evidence = _looked_at(world, order)
     status = world.status(order)
+    rivals = tuple(name for other, names in STATUSES.items() if other != status for name in names.values())
+    fact = Fact(kind="word", value=status, alternatives=(STATUSES[status]["zh"],), rivals=rivals)
     text = _say(language, f"{order} is {status}.", f"{order} {STATUSES[status]['zh']}。")
-    return _solution([look], text, evidence=evidence[:1], facts=evidence)
+    return _solution([look], text, evidence=(Fact(kind="id", value=order),), facts=(fact,))
 
 
 class OrderPrice(RetailIntent):
@@ -415,7 +422,8 @@ class PriceQuestion(RetailIntent):
     def plan(self, world: RetailWorld, slots: Slots, language: Language) -> Solution:
         search, product = find_product(world, slots, slots["category"])
         text = _say(language, f"{product.price} dollars.", f"{product.price}美元。")
-        return _solution([search], text, evidence=(Fact(kind="id", value=product.id),), facts=(_price(product.price),))
+        fact = _price(product.price, tuple(other.price for other in _others(world, slots, product)))
+        return _solution([search], text, evidence=(Fact(kind="id", value=product.id),), facts=(fact,))
 
 
 class StockQuestion(RetailIntent):
@@ -427,8 +435,9 @@ class StockQuestion(RetailIntent):
         search, product = find_product(world, slots, slots["category"])
         stock = world.stock(product.id)
         text = _say(language, f"{stock} in stock.", f"库存 {stock} 件。")
-        facts = (Fact(kind="number", value=str(stock)),)
-        return _solution([search], text, evidence=(Fact(kind="id", value=product.id),), facts=facts)
+        rivals = {world.stock(other.id) for other in _others(world, slots, product)} - {stock}
+        fact = Fact(kind="number", value=str(stock), rivals=tuple(map(str, sorted(rivals))))
+        return _solution([search], text, evidence=(Fact(kind="id", value=product.id),), facts=(fact,))
 
 
 class PriceOfTwo(RetailIntent):
@@ -564,6 +573,7 @@ class ShopInformation(RetailIntent):
 
     def plan(self, world: RetailWorld, slots: Slots, language: Language) -> Solution:
         fact, english, chinese = _SHOP_FACTS[slots["topic"]]
+        fact = fact.model_copy(update={"rivals": tuple(other.value for other, _, _ in _SHOP_FACTS.values() if other.value != fact.value)})
         return _solution([], _say(language, english, chinese), facts=(fact,))
 
 

@@ -18,7 +18,7 @@ from storage.records import JSON, Tool
 from synth.worlds.base import Identifier, Intent, Observation, Quantity, SlotKind, Vocabulary, World
 
 from . import data
-from .intents import INTENTS, RetailIntent
+from .intents import INTENTS, SYSTEM_PROMPT, RetailIntent
 from .tools import DEFAULT_LIMIT, TOOLS, argument_error
 
 _REVERSED = "price_desc"
@@ -39,6 +39,17 @@ class RetailWorld(World):
     version: ClassVar[int] = 1
     tools: ClassVar[tuple[Tool, ...]] = TOOLS
     intents: ClassVar[Mapping[str, Intent]] = INTENTS
+    system_prompt: ClassVar[str] = SYSTEM_PROMPT
+    tool_words: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "search_products": ("search", "find", "cheapest", "price", "搜", "找", "最便宜", "价格", "多少钱"),
+        "get_order": ("status", "look up", "check order", "查", "状态"),
+        "list_orders": ("list", "orders of", "订单列表", "所有订单"),
+        "cancel_order": ("cancel", "取消"),
+        "return_order": ("return", "send back", "退货", "退掉"),
+        "exchange_order": ("exchange", "swap", "换"),
+        "buy": ("buy", "purchase", "order me", "买", "下单"),
+        "escalate": ("escalate", "call", "report", "complain", "转人工", "回电", "投诉"),
+    }
     kinds: ClassVar[Mapping[str, SlotKind]] = {
         "order": Identifier(r"o\d\d", data.ORDERS),
         "user": Identifier(r"u\d\d", data.USERS),
@@ -220,6 +231,14 @@ class RetailWorld(World):
         changed.update({f"purchases/{user}-{product}": count for (user, product), count in self._purchases.items()})
         changed.update({f"tickets/{subject}-{reason}": count for (subject, reason), count in self._tickets.items()})
         return changed
+
+    def known_names(self) -> dict[str, tuple[str, ...]]:
+        """Categories and colours; statuses are ordinary words of an answer, and facts guard them."""
+        names: dict[str, tuple[str, ...]] = {}
+        for kind in (data.CATEGORIES, data.COLOURS):
+            for spellings in kind.values():
+                names.update(dict.fromkeys(spellings.values(), tuple(spellings.values())))
+        return names
 
     def draw_slots(self, intent: str, slot_names: frozenset[str], rng: random.Random) -> dict[str, JSON]:
         return self._draw(intent, slot_names, {}, rng)
