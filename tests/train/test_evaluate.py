@@ -1,0 +1,94 @@
+"""Evaluation resamples tasks, pairs what it compares, and finds no difference where there is none."""
+
+import json
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+from train.evaluate import bootstrap, evaluation_rows, paired_difference, pass_hat, task_means
+from train.gate import GateConfig, gate
+
+
+def rollouts(rates: dict[str, float], samples: int = 4) -> pl.DataFrame:
+    rows = [
+        {"task_id": task, "outcome": "success" if draw < round(rate * samples) else "policy_failure"}
+        for task, rate in rates.items()
+        for draw in range(samples)
+    ]
+    return pl.DataFrame(rows)
+
+
+def random_rates(seed: int, mean: float, tasks: int = 200) -> dict[str, float]:
+    rng = np.random.default_rng(seed)
+    return {f"t{index}": float(rng.random() < mean) for index in range(tasks)}
+
+
+TASKS = pl.DataFrame({"task_id": [f"t{index}" for index in range(200)]}).with_columns(
+    intent=pl.when(pl.int_range(pl.len()) < 100).then(pl.lit("buy")).otherwise(pl.lit("close")), language=pl.lit("en"), difficulty=2
+)
+
+
+def test_interval_covers_the_true_rate_about_as_often_as_it_says():
+    covered = 0
+    for seed in range(60):
+        estimate = bootstrap([np.random.default_rng(seed).binomial(1, 0.3, 120).astype(float)], seed=seed)
+        covered += estimate.low <= 0.3 <= estimate.high
+    assert covered >= 51
+
+
+def test_seeds_that_disagree_widen_the_interval():
+    tasks = np.tile([0.0, 1.0], 100)
+    agreeing, disagreeing = bootstrap([tasks, tasks, tasks]), bootstrap([tasks * 0.5, tasks, tasks * 1.5])
+    assert disagreeing.high - disagreeing.low > 2 * (agreeing.high - agreeing.low)
+
+
+def test_paired_difference_sees_a_small_gain_that_unpaired_intervals_would_hide():
+    old = random_rates(0, 0.5)
+    new = old | {f"t{index}": 1.0 for index in range(0, 200, 10)}
+    estimate = paired_difference([task_means(rollouts(old))], [task_means(rollouts(new))])
+    assert 0 < estimate.low <= estimate.mean == pytest.approx(np.mean([new[t] - old[t] for t in old]))
+
+
+def test_no_difference_is_found_where_there_is_none():
+    first, second = (task_means(rollouts(random_rates(seed, 0.5))) for seed in (1, 2))
+    estimate = paired_difference([first], [second])
+    assert estimate.low < 0 < estimate.high
+
+
+def test_nothing_to_resample_is_an_error():
+    with pytest.raises(ValueError, match="nothing to resample"):
+        bootstrap([np.array([])])
+
+
+def test_pass_hat_counts_subsets():
+    assert pass_hat([4, 2, 0], [4, 4, 4], 2) == pytest.approx((1 + 1 / 6 + 0) / 3)
+    assert math.isnan(pass_hat([1], [1], 2))
+
+
+def test_evaluation_rows_hold_all_and_every_facet():
+    rows = evaluation_rows(rollouts(random_rates(3, 0.4)), TASKS, evaluation_id="e", policy_id="p", use="eval_in", decoding="sampled")
+    assert rows.select("facet", "facet_value").rows() == [
+        ("all", "all"),
+        ("intent", "buy"),
+        ("intent", "close"),
+        ("language", "en"),
+        ("difficulty", "2"),
+    ]
+    assert rows["tasks"].to_list() == [200, 100, 100, 200, 200]
+    assert json.loads(rows["pass_k"][0])["1"] == pytest.approx(rows["rate"][0], abs=1e-5)
+
+
+def test_the_gate_lets_the_better_in_and_keeps_the_forgetful_out():
+    old = {f"t{index}": 1.0 if index < 100 else 0.0 for index in range(200)}
+    better = old | {f"t{index}": 1.0 for index in range(100, 150)}
+    forgetful = {task: 1.0 - rate for task, rate in old.items()}
+    config = GateConfig()
+    assert gate(rollouts(old), None, TASKS, config).passed
+    assert gate(rollouts(better), rollouts(old), TASKS, config).passed
+    refused = gate(rollouts(forgetful | {"t0": 1.0}), rollouts(old), TASKS, config)
+    assert not refused.passed
+    assert refused.checks == {"no_loss": True, "nothing_forgotten": False}
+    assert refused.forgotten["buy"] == pytest.approx(0.99)
+    assert not gate(rollouts(dict.fromkeys(old, 0.0)), None, TASKS, config).passed

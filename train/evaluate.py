@@ -1,0 +1,137 @@
+"""What held-out rollouts say about a policy: pass@1, pass^k, intervals, and whether one policy beats another.
+
+One idea: the task is the unit that is resampled, not the sample. Several samples of a task are averaged first, and where several training
+seeds are there, seeds are resampled before tasks, so that an interval covers both sources of luck. Two policies are compared on the
+same tasks (paired), because tasks differ more than policies do.
+pass^k is the chance that k independent samples of a task all succeed (tau-bench, Yao et al. 2024, section 3), estimated without bias by
+C(successes, k) / C(samples, k).
+
+What it does not do: roll out (`synth/rollouts.py`) or promote (`train/gate.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+RESAMPLES = 2000
+_FACETS = ("intent", "language", "difficulty")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its 95 % interval (percentile bootstrap)."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def _resample(means_by_seed: Sequence[NDArray[np.float64]], seed: int) -> NDArray[np.float64]:
+    rng = np.random.default_rng(seed)
+    seeds = len(means_by_seed)
+    draws = np.empty((RESAMPLES, seeds))
+    for column, chosen in enumerate(rng.integers(0, seeds, (RESAMPLES, seeds)).T):
+        for which in range(seeds):
+            rows = np.flatnonzero(chosen == which)
+            values = means_by_seed[which]
+            picks = rng.integers(0, len(values), (len(rows), len(values)))
+            draws[rows, column] = values[picks].mean(axis=1)
+    return draws.mean(axis=1)
+
+
+def bootstrap(means_by_seed: Sequence[NDArray[np.float64]], *, seed: int = 0) -> Estimate:
+    """The mean over seeds and tasks; resamples seeds, then the tasks inside each.
+
+    Args:
+        means_by_seed: one array a training seed, shape [tasks], each value the mean over a task's samples.
+
+    Raises:
+        ValueError: there is no seed, or one without tasks.
+    """
+    if not means_by_seed or any(len(values) == 0 for values in means_by_seed):
+        raise ValueError("nothing to resample: a seed without tasks")
+    draws = _resample(means_by_seed, seed)
+    low, high = np.quantile(draws, (0.025, 0.975))
+    return Estimate(float(np.mean([values.mean() for values in means_by_seed])), float(low), float(high))
+
+
+def paired_difference(first: Sequence[pl.DataFrame], second: Sequence[pl.DataFrame], *, seed: int = 0) -> Estimate:
+    """How much higher `second` is than `first` on the same tasks; both hold one table of `task_means` a training seed.
+
+    Raises:
+        ValueError: the two have different numbers of seeds, or share no task in one of them.
+    """
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} seeds against {len(second)}")
+    differences = []
+    for one, other in zip(first, second, strict=True):
+        both = one.join(other.select("task_id", other="rate"), on="task_id").sort("task_id")
+        differences.append((both["other"] - both["rate"]).to_numpy())
+    return bootstrap(differences, seed=seed)
+
+
+def task_means(rollouts: pl.DataFrame) -> pl.DataFrame:
+    """task_id, samples, successes and rate over the rated rollouts (columns task_id, outcome), sorted by task."""
+    return (
+        rollouts.filter(pl.col("outcome").is_in(("success", "policy_failure")))
+        .group_by("task_id")
+        .agg(samples=pl.len(), successes=(pl.col("outcome") == "success").sum())
+        .with_columns(rate=pl.col("successes") / pl.col("samples"))
+        .sort("task_id")
+    )
+
+
+def pass_hat(successes: Sequence[int], samples: Sequence[int], k: int) -> float:
+    """pass^k, the mean over tasks with at least k samples; NaN where there is none."""
+    shares = [math.comb(hits, k) / math.comb(drawn, k) for hits, drawn in zip(successes, samples, strict=True) if drawn >= k]
+    return sum(shares) / len(shares) if shares else math.nan
+
+
+def evaluation_rows(
+    rollouts: pl.DataFrame, tasks: pl.DataFrame, *, evaluation_id: str, policy_id: str, use: str, decoding: str
+) -> pl.DataFrame:
+    """Rows of table `evaluations`: over all tasks, then by each value of the facets intent, language and difficulty.
+
+    Args:
+        rollouts: columns task_id, outcome.
+        tasks: columns task_id, intent, language, difficulty.
+        use: `eval_in` or `eval_out`. decoding: `sampled` or `greedy`.
+
+    Raises:
+        ValueError: no rollout was rated.
+    """
+    means = task_means(rollouts).join(
+        tasks.select("task_id", *(pl.col(facet).cast(pl.String) for facet in _FACETS)), on="task_id", how="left"
+    )
+    groups: list[tuple[str, str, pl.DataFrame]] = [("all", "all", means)]
+    for facet in _FACETS:
+        groups += [(facet, str(value), group) for (value,), group in sorted(means.group_by(facet), key=lambda item: str(item[0]))]
+    rows = []
+    for facet, value, group in groups:
+        estimate = bootstrap([group["rate"].to_numpy()])
+        hits, drawn = group["successes"].to_list(), group["samples"].to_list()
+        pass_k = {str(k): round(pass_hat(hits, drawn, k), 6) for k in (1, 2, 4, 8) if k <= min(drawn)}
+        rows.append(
+            {
+                "evaluation_id": evaluation_id,
+                "policy_id": policy_id,
+                "use": use,
+                "decoding": decoding,
+                "facet": facet,
+                "facet_value": value,
+                "tasks": group.height,
+                "samples": int(group["samples"].sum()),
+                "rate": estimate.mean,
+                "low": estimate.low,
+                "high": estimate.high,
+                "pass_k": json.dumps(pass_k),
+            }
+        )
+    return pl.DataFrame(rows, schema_overrides={"tasks": pl.Int32, "samples": pl.Int32})
