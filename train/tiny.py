@@ -1,0 +1,192 @@
+"""The tiny policy: a stock `Qwen3ForCausalLM` of some 0.4 million parameters that learns tool use from scratch on one CPU core.
+
+One idea: spend capacity on the job, not on spelling. Words, identifiers, whole numbers and the fixed glue of Hermes calls and JSON
+observations are single tokens; the prompt does not list the tools; and the weights start copy-biased ("mimetic": unit-scale embeddings,
+orthogonal values, output = value transposed), without which such a model sits on the copy plateau for minutes.
+The text is ordinary Hermes chat text; only the tokenizer has large pieces. Unknown words fall back to characters of the vocabulary, and a
+word with an unknown character reads as `<unk>`: the tokenizer decodes what it can encode, and is no general tokenizer.
+Model, tokenizer and template round-trip through a Hugging Face folder, so every other engine and trainer takes them as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from storage.records import Message
+from synth.worlds.base import Identifier, Vocabulary, World
+
+PAD, UNKNOWN, END = "<|endoftext|>", "<unk>", "<|im_end|>"
+_MARK = "▁"
+_CALL_CLOSERS = ('"}}\n</tool_call>', "}}\n</tool_call>", "}\n</tool_call>")
+_GLUE = (
+    "<|im_start|>user\n",
+    f"{END}\n<|im_start|>assistant\n",
+    "\n<|im_start|>assistant\n",
+    "\n<|im_start|>user\n",
+    "\n<|im_start|>user\n<tool_response>\n",
+    f"\n</tool_response>{END}\n<|im_start|>assistant\n",
+    '<tool_call>\n{"name": "',
+    *_CALL_CLOSERS,
+)
+CHAT_TEMPLATE = (
+    "{%- for message in messages %}"
+    "{%- if message.role == 'user' %}"
+    "{{- '\\n' if not loop.first }}{{- '<|im_start|>user\\n' + message.content + '<|im_end|>' }}"
+    "{%- elif message.role == 'tool' %}"
+    "{%- if messages[loop.index0 - 1].role != 'tool' %}{{- '\\n<|im_start|>user' }}{%- endif %}"
+    "{{- '\\n<tool_response>\\n' + message.content + '\\n</tool_response>' }}"
+    "{%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{- '<|im_end|>' }}{%- endif %}"
+    "{%- elif message.role == 'assistant' %}"
+    "{{- '\\n<|im_start|>assistant\\n' }}{% generation %}"
+    "{%- if message.content %}{{- message.content }}{%- endif %}"
+    "{%- for call in message.tool_calls or [] %}"
+    "{{- '<tool_call>\\n{\"name\": \"' + call.function.name + '\", \"arguments\": ' }}"
+    "{{- call.function.arguments if call.function.arguments is string else call.function.arguments | tojson }}"
+    "{{- '}\\n</tool_call>' }}"
+    "{%- endfor %}{{- '<|im_end|>' }}{% endgeneration %}"
+    "{%- endif %}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '\\n<|im_start|>assistant\\n' }}{%- endif %}"
+)
+"""Hermes chat as Qwen3 writes it, less the system message and the list of tools; what the policy learns to write is marked."""
+
+_JSON_GLUE = rf'["\]}},{{\[ ]*"{_MARK}\w+": ?(?:[{{\[]+"{_MARK}\w+": ?)*"?'
+_PIECE = Regex(rf"{_JSON_GLUE}|{_MARK}\w+|[^\w{_MARK}]+")
+
+
+class TinyConfig(BaseModel):
+    """The shape of the tiny policy. The defaults are what the cascade was tuned with."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    width: int = Field(default=96, ge=8, description="Size of the residual stream; a multiple of `heads`.")
+    layers: int = Field(default=3, ge=1, description="Transformer layers.")
+    heads: int = Field(default=3, ge=1, description="Attention heads; as many key-value heads, so that values span the whole width.")
+    feed_forward: int = Field(default=288, ge=8, description="Inner size of the gated feed-forward layers.")
+    positions: int = Field(default=512, ge=64, description="Longest conversation in tokens.")
+
+
+def _backend() -> Tokenizer:
+    """The tokenizer's fixed parts: how text is cut into pieces, and put together again.
+
+    Every word is marked with a leading `▁` and loses the single space before it if another word precedes; so a word is one and the same
+    token in a sentence and inside JSON, and can be copied from the one to the other.
+    """
+    tokenizer = Tokenizer(models.WordPiece(vocab={UNKNOWN: 0}, unk_token=UNKNOWN, continuing_subword_prefix="", max_input_chars_per_word=200))
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Replace(Regex(r"(?<=\w) (?=\w)"), _MARK), normalizers.Replace(Regex(rf"(?<![\w{_MARK}])(?=\w)"), _MARK)]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(_PIECE, behavior="isolated"), pre_tokenizers.Split(Regex(r"\p{Han}"), behavior="isolated")]
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Fuse(), decoders.Replace(Regex(rf"(?<=\w){_MARK}"), " "), decoders.Replace(Regex(_MARK), "")]
+    )
+    return tokenizer
+
+
+def build_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
+    """A tokenizer whose vocabulary is every piece of `texts`, the glue of the chat template, and single characters to fall back on.
+
+    Chat markup inside a text is cut out as glue first. Equal texts, in any order, give an equal tokenizer.
+    """
+    backend = _backend()
+    pieces: set[str] = set()
+    for text in texts:
+        for glue in sorted(_GLUE, key=len, reverse=True):
+            text = text.replace(glue, "\0")
+        for part in text.replace(END, "\0").split("\0"):
+            pieces.update(piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(part)))
+    characters = set("abcdefghijklmnopqrstuvwxyz0123456789_" + _MARK) | {character for piece in pieces for character in piece}
+    special = [PAD, UNKNOWN, END]
+    vocabulary = {token: index for index, token in enumerate([*special, *_GLUE, *sorted(pieces | characters)])}
+    backend.model = models.WordPiece(vocab=vocabulary, unk_token=UNKNOWN, continuing_subword_prefix="", max_input_chars_per_word=200)
+    backend.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
+    backend.add_tokens([AddedToken(token, normalized=False) for token in _GLUE])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token=PAD, unk_token=UNKNOWN, eos_token=END, clean_up_tokenization_spaces=False, padding_side="right"
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def render(messages: Sequence[Message]) -> str:
+    """A conversation as the chat template writes it (the tests hold the two together)."""
+    out: list[str] = []
+    for index, message in enumerate(messages):
+        start = "\n" if index else ""
+        if message.role == "user":
+            out.append(f"{start}<|im_start|>user\n{message.content}{END}")
+        elif message.role == "tool":
+            opens = "\n<|im_start|>user" if messages[index - 1].role != "tool" else ""
+            closes = END if index + 1 == len(messages) or messages[index + 1].role != "tool" else ""
+            out.append(f"{opens}\n<tool_response>\n{message.content}\n</tool_response>{closes}")
+        elif message.role == "assistant":
+            calls = (
+                f'<tool_call>\n{{"name": "{call.function.name}", "arguments": {call.function.arguments}}}\n</tool_call>'
+                for call in message.tool_calls
+            )
+            out.append(f"\n<|im_start|>assistant\n{message.content or ''}{''.join(calls)}{END}")
+    return "".join(out)
+
+
+def vocabulary_texts(worlds: Sequence[type[World]]) -> list[str]:
+    """What `worlds` may say whatever the task: names and identifiers of their slot kinds, tool and argument names, enumerated values,
+    refusals of an empty call, and whole numbers up to 120."""
+    texts = [str(number) for number in range(121)]
+    for world in worlds:
+        for kind in world.kinds.values():
+            if isinstance(kind, Identifier):
+                texts += kind.choices
+            elif isinstance(kind, Vocabulary):
+                texts += [text for key, names in kind.names.items() for text in (key, *names.values())]
+        shop = world(0)
+        for tool in world.tools:
+            properties: dict[str, Any] = tool.parameters.get("properties", {})
+            texts += [tool.name, *properties, *(str(value) for schema in properties.values() for value in schema.get("enum", ()))]
+            texts.append(shop.call(tool.name, {}).content)
+            texts += [f'"arguments": {json.dumps({name: "x"})}' for name in properties]
+    return texts
+
+
+def build_model(config: TinyConfig, tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
+    """A fresh policy with copy-biased weights: embeddings N(0, 1/sqrt(width)), values orthogonal, outputs their transpose."""
+    torch.manual_seed(seed)
+    model = Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=len(tokenizer),
+            hidden_size=config.width,
+            intermediate_size=config.feed_forward,
+            num_hidden_layers=config.layers,
+            num_attention_heads=config.heads,
+            num_key_value_heads=config.heads,
+            head_dim=config.width // config.heads,
+            max_position_embeddings=config.positions,
+            tie_word_embeddings=True,
+            rope_theta=1e4,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=None,
+        )
+    )
+    with torch.no_grad():
+        model.model.embed_tokens.weight.normal_(0.0, config.width**-0.5)
+        for layer in model.model.layers:
+            attention = layer.self_attn
+            torch.nn.init.orthogonal_(attention.v_proj.weight)
+            attention.o_proj.weight.copy_(attention.v_proj.weight.T)
+    return model
+
+
+def save_policy(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Writes a Hugging Face model folder: weights, configuration, tokenizer, chat template."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
