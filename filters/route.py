@@ -1,0 +1,109 @@
+"""Routing: which task goes where after a probe (design: high certainty feeds the second SFT, low certainty feeds RL).
+
+One idea: the route is a function of the region alone, in one table:
+
+    mastered      second SFT, as replay: a configured share
+    certain       second SFT: the policy's own best verified trajectory
+    uncertain     RL, with fresh siblings
+    out of reach  held, probed again after the next stage
+
+The second SFT reads the seed split's expert traces again, plus those own traces. RL draws its tasks by `weight`: a floor that is uniform
+over all probed tasks, the rest on uncertain ones by their learnability potential. That routing helps is a hypothesis, so the floor is
+configuration and every release keeps its thresholds and its histogram.
+
+What it does not do: measure (`filters/certainty.py`), or freeze the release (`storage/release.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from filters.certainty import Region, RegionConfig, histogram
+from storage.errors import HeadraceError
+from storage.release import ReleaseItem
+
+VERSION = 1
+
+
+class RouteConfig(BaseModel):
+    """The routing table's free parameters."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    regions: RegionConfig = Field(default_factory=RegionConfig, description="Where regions end, as rates.")
+    replay_share: float = Field(1.0, ge=0, le=1, description="Share of the mastered tasks whose own trace the second SFT replays.")
+    rl_uniform: float = Field(
+        0.5, ge=0, le=1, description="Share of RL's draws that is uniform over all probed tasks; 1 switches routing off."
+    )
+
+
+def route(
+    seed_traces: Sequence[ReleaseItem], tags: pl.DataFrame, rollouts: pl.DataFrame, config: RouteConfig
+) -> dict[str, list[ReleaseItem]]:
+    """The splits `sft2`, `rl` and `hold` of a release.
+
+    Args:
+        seed_traces: the items of the seed split, in order.
+        tags: rows of `filters.certainty.certainty` for one policy.
+        rollouts: columns rollout_id, task_id, draw, outcome, messages; the rollouts that the tags were measured on.
+
+    Raises:
+        HeadraceError: no task for the second SFT or for RL; the message names thresholds and the histogram.
+    """
+    own = tags.filter(
+        (pl.col("region") == Region.CERTAIN) | ((pl.col("region") == Region.MASTERED) & _is_replayed(tags["task_id"], config.replay_share))
+    )
+    _refuse_empty("sft2", own, tags, config)
+    _refuse_empty("rl", tags.filter(pl.col("region") == Region.UNCERTAIN), tags, config)
+    return {
+        "sft2": [*seed_traces, *_own_traces(own["task_id"], rollouts)],
+        "rl": _rl_items(tags, config.rl_uniform),
+        "hold": [_task_item(task) for task in tags.filter(pl.col("region") == Region.OUT_OF_REACH)["task_id"].sort()],
+    }
+
+
+def _task_item(task_id: str, weight: float = 1.0) -> ReleaseItem:
+    return ReleaseItem(kind="task", item_id=task_id, task_id=task_id, weight=weight)
+
+
+def _is_replayed(task_ids: pl.Series, share: float) -> pl.Series:
+    """A fixed pseudo-random `share` of the tasks, by hash of the id."""
+    return pl.Series(
+        [int(hashlib.sha256(f"replay/{task}".encode()).hexdigest()[:8], 16) < share * 2**32 for task in task_ids], dtype=pl.Boolean
+    )
+
+
+def _refuse_empty(split: str, chosen: pl.DataFrame, tags: pl.DataFrame, config: RouteConfig) -> None:
+    if chosen.is_empty():
+        regions = config.regions
+        raise HeadraceError(
+            f"split {split} would be empty: of {tags.height} probed tasks, successes -> tasks are {histogram(tags)}; regions: "
+            f"mastered >= {regions.mastered_rate:g}, certain >= {regions.certain_rate:g}, uncertain >= {regions.uncertain_rate:g}. "
+            "Train the seed stage longer or shorter, probe easier or harder tasks, or move the thresholds."
+        )
+
+
+def _own_traces(task_ids: pl.Series, rollouts: pl.DataFrame) -> list[ReleaseItem]:
+    """One verified trajectory of the policy's own a task: the shortest, the earliest draw where several are; equal conversations once."""
+    best = (
+        rollouts.filter((pl.col("outcome") == "success") & pl.col("task_id").is_in(task_ids.implode()))
+        .with_columns(size=pl.col("messages").str.len_bytes())
+        .sort("task_id", "size", "draw")
+        .unique("task_id", keep="first", maintain_order=True)
+        .unique("messages", keep="first", maintain_order=True)
+    )
+    return [
+        ReleaseItem(kind="rollout", item_id=item, task_id=task, weight=1.0)
+        for item, task in best.select("rollout_id", "task_id").iter_rows()
+    ]
+
+
+def _rl_items(tags: pl.DataFrame, uniform: float) -> list[ReleaseItem]:
+    ordered = tags.sort("task_id")
+    potential = pl.when(pl.col("region") == Region.UNCERTAIN).then("learnability").otherwise(0.0)
+    weights = ordered.select(weight=uniform / ordered.height + (1 - uniform) * potential / potential.sum())["weight"]
+    return [_task_item(task, round(weight, 12)) for task, weight in zip(ordered["task_id"], weights, strict=True) if weight > 0]

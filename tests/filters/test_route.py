@@ -1,0 +1,62 @@
+"""Tasks go where their region says, and an empty split is an error that explains itself."""
+
+import polars as pl
+import pytest
+
+from filters.certainty import RegionConfig, certainty
+from filters.route import RouteConfig, route
+from storage.errors import HeadraceError
+from storage.release import ReleaseItem
+
+SEED = [ReleaseItem(kind="trajectory", item_id="expert-1", task_id="s1", weight=1.0)]
+
+
+def probe(**successes: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    rows = [
+        {
+            "rollout_id": f"{task}/{draw}",
+            "task_id": task,
+            "policy_id": "p",
+            "draw": draw,
+            "outcome": "success" if draw < hits else "policy_failure",
+            "reward": float(draw < hits),
+            "messages": f"{task} " + "longer " * (draw == 0) + str(draw),
+        }
+        for task, hits in successes.items()
+        for draw in range(8)
+    ]
+    rollouts = pl.DataFrame(rows)
+    difficulty = pl.DataFrame({"task_id": list(successes), "difficulty": 1})
+    return certainty(rollouts, difficulty, RegionConfig(), purpose="probe"), rollouts
+
+
+def test_each_region_goes_its_own_way():
+    splits = route(SEED, *probe(a=8, b=6, c=3, d=1, e=0), RouteConfig(rl_uniform=0.0))
+    assert [item.item_id for item in splits["sft2"]] == ["expert-1", "a/1", "b/1"], "expert traces, then the shortest verified own traces"
+    assert [item.task_id for item in splits["rl"]] == ["c", "d"]
+    assert [item.task_id for item in splits["hold"]] == ["e"]
+
+
+def test_rl_weights_have_a_uniform_floor_and_sum_to_one():
+    weights = {item.task_id: item.weight for item in route(SEED, *probe(a=8, b=6, c=5, d=1, e=0), RouteConfig(rl_uniform=0.5))["rl"]}
+    assert sum(weights.values()) == pytest.approx(1)
+    assert weights["a"] == weights["e"] == pytest.approx(0.1)
+    assert weights["c"] > weights["d"] > weights["a"]
+
+
+def test_replay_takes_about_its_share_of_the_mastered():
+    mastered = {f"m{n}": 8 for n in range(400)}
+    splits = route(SEED, *probe(u=3, **mastered), RouteConfig(replay_share=0.25))
+    assert 60 <= len(splits["sft2"]) - len(SEED) <= 140
+
+
+def test_equal_conversations_are_trained_on_once():
+    tags, rollouts = probe(a=8, b=8, c=3)
+    same = rollouts.with_columns(messages=pl.lit("the same"))
+    assert len(route(SEED, tags, same, RouteConfig())["sft2"]) == len(SEED) + 1
+
+
+@pytest.mark.parametrize(("split", "successes"), [("sft2", {"a": 3, "b": 0}), ("rl", {"a": 8, "b": 0})])
+def test_an_empty_split_names_thresholds_and_histogram(split, successes):
+    with pytest.raises(HeadraceError, match=rf"split {split} would be empty.*\{{0: 1, .*certain >= 0.75"):
+        route(SEED, *probe(**successes), RouteConfig())
