@@ -28,11 +28,10 @@ Columns, and who adds them:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import polars as pl
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 Progress = Callable[[str, int, int], None]
@@ -40,9 +39,9 @@ Progress = Callable[[str, int, int], None]
 
 
 class Executor(Protocol):
-    """Runs batches: `concurrent.futures` executors are of this form, and `flows/` hands in others. Results come in the order of the items."""
+    """Runs batches. `concurrent.futures` executors are of this form; `flows/` hands in others. Results come in the order of the items."""
 
-    def map(self, fn: Callable[[Item], Result], *iterables: Iterable[Item]) -> Iterator[Result]: ...
+    def map(self, fn: Callable[..., Result], *iterables: Iterable[Any]) -> Iterator[Result]: ...
 
 
 def alive(rows: pl.DataFrame) -> pl.DataFrame:

@@ -1,0 +1,251 @@
+"""Compiled kernels for near duplicates: MinHash signatures, bands, candidate pairs, true Jaccard.
+
+datasketch is the contract: a row of `signatures` equals, byte for byte, the `hashvalues` of
+`MinHash(num_perm=ROWS * BANDS, hashfunc=shingle_hash32, scheme="affine32")` fed with the row's shingles, so its `MinHash` and
+`MinHashLSH` read what is made here (`hashvalues=..., permutations=permutations(k), scheme="affine32"`).
+A shingle is six successive bytes of the UTF-8 text (six Latin letters, or two Chinese characters); a shorter text is one shingle,
+an empty one has none. Kernels hold no Python lock (`nogil`), so threads share the work; they decide nothing, `near.py` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from datasketch import MinHash
+
+SHINGLE_BYTES = 6
+
+U8 = npt.NDArray[np.uint8]
+U32 = npt.NDArray[np.uint32]
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+_MIX = 0x9E3779B97F4A7C15
+
+
+def _compiled(function: Kernel) -> Kernel:
+    return cast(Kernel, numba.njit(cache=True, nogil=True, boundscheck=False)(function))
+
+
+def permutations(count: int, seed: int = 1) -> tuple[U32, U32]:
+    """The multipliers and offsets of `count` permutations: datasketch's own for this seed."""
+    a, b = MinHash(num_perm=count, seed=seed, scheme="affine32").permutations
+    return np.ascontiguousarray(a, dtype=np.uint32), np.ascontiguousarray(b, dtype=np.uint32)
+
+
+def shingles(data: bytes) -> set[bytes]:
+    """The set of shingles of a text: the definition that the kernels implement, for datasketch and for tests."""
+    if len(data) <= SHINGLE_BYTES:
+        return {data} if data else set()
+    return {data[start : start + SHINGLE_BYTES] for start in range(len(data) - SHINGLE_BYTES + 1)}
+
+
+def shingle_hash32(shingle: bytes) -> int:
+    """32-bit hash of one shingle of at most six bytes: datasketch's `hashfunc`."""
+    packed = int.from_bytes(shingle, "little") | len(shingle) << 56
+    return (packed * _MIX & 0xFFFFFFFFFFFFFFFF) >> 32
+
+
+@_compiled
+def _pack(data: U8, start: int, end: int, out: U64) -> int:
+    """The shingles of `data[start:end]`, in order, each as its bytes and length in 64 bits; returns how many."""
+    length = end - start
+    if length == 0:
+        return 0
+    width = min(length, 6)
+    packed = np.uint64(0)
+    for offset in range(width):
+        packed |= np.uint64(data[start + offset]) << np.uint64(8 * offset)
+    tag = np.uint64(width) << np.uint64(56)
+    out[0] = packed | tag
+    for offset in range(6, length):
+        packed = (packed >> np.uint64(8)) | (np.uint64(data[start + offset]) << np.uint64(40))
+        out[offset - 5] = packed | tag
+    return max(length - 5, 1)
+
+
+@_compiled
+def _mixed(packed: U64, count: int, out: U32) -> None:
+    """Shingle hashes after datasketch's pre-mix (the MurmurHash3 finalizer)."""
+    for index in range(count):
+        value = np.uint32((packed[index] * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32))
+        value ^= value >> np.uint32(16)
+        value = np.uint32(value * np.uint32(0x85EBCA6B))
+        value ^= value >> np.uint32(13)
+        value = np.uint32(value * np.uint32(0xC2B2AE35))
+        out[index] = value ^ (value >> np.uint32(16))
+
+
+@_compiled
+def _signature(hashes: U32, count: int, a: U32, b: U32, out: U32) -> None:
+    for k in range(a.size):
+        multiplier, offset = a[k], b[k]
+        low = np.uint32(0xFFFFFFFF)
+        for index in range(count):
+            low = min(low, np.uint32(np.uint32(multiplier * hashes[index]) + offset))
+        out[k] = low
+
+
+@_compiled
+def _longest(offsets: I64) -> int:
+    longest = 0
+    for row in range(offsets.size - 1):
+        longest = max(longest, offsets[row + 1] - offsets[row])
+    return longest
+
+
+@_compiled
+def _sign(data: U8, start: int, end: int, packed: U64, hashes: U32, a: U32, b: U32, out: U32) -> int:
+    """The signature of one text into `out`; returns how many shingles (repeats counted) lie in `packed`."""
+    count = _pack(data, start, end, packed)
+    _mixed(packed, count, hashes)
+    padded = (count + 31) // 32 * 32
+    hashes[count:padded] = hashes[0]  # a repeated shingle changes no minimum, and whole vectors are fast
+    _signature(hashes, padded, a, b, out)
+    return count
+
+
+@_compiled
+def fill_signatures(data: U8, offsets: I64, a: U32, b: U32, out: U32) -> None:
+    """Fills `out` [rows, permutations] with the signatures of the texts `data[offsets[i]:offsets[i + 1]]`; all ones for an empty text."""
+    packed = np.empty(_longest(offsets) + 1, np.uint64)
+    hashes = np.empty(packed.size + 32, np.uint32)
+    for row in range(offsets.size - 1):
+        _sign(data, offsets[row], offsets[row + 1], packed, hashes, a, b, out[row])
+
+
+@_compiled
+def fill_band_keys(data: U8, offsets: I64, a: U32, b: U32, keys: U64) -> None:
+    """Fills `keys` [bands, rows] with a 64-bit hash of each band's part of the signature. Permutations = bands x rows a band."""
+    bands = keys.shape[0]
+    rows_a_band = a.size // bands
+    packed = np.empty(_longest(offsets) + 1, np.uint64)
+    hashes = np.empty(packed.size + 32, np.uint32)
+    signature = np.empty(a.size, np.uint32)
+    for row in range(offsets.size - 1):
+        _sign(data, offsets[row], offsets[row + 1], packed, hashes, a, b, signature)
+        for band in range(bands):
+            key = np.uint64(band)
+            for k in range(band * rows_a_band, (band + 1) * rows_a_band):
+                key = (key ^ np.uint64(signature[k])) * np.uint64(0x9E3779B97F4A7C15)
+                key ^= key >> np.uint64(29)
+            keys[band, row] = key
+
+
+@_compiled
+def fill_digit_guards(data: U8, offsets: I64, guards: U32) -> None:
+    """Fills `guards` [rows] with a hash of each text's digit runs in order; 0 where it has none."""
+    for row in range(offsets.size - 1):
+        value, in_run = np.uint32(0), False
+        for index in range(offsets[row], offsets[row + 1]):
+            byte = data[index]
+            if np.uint8(48) <= byte <= np.uint8(57):
+                if not in_run:
+                    value = np.uint32((value ^ np.uint32(0x9E37)) * np.uint32(0x85EBCA6B))
+                value = np.uint32((value ^ np.uint32(byte)) * np.uint32(0x01000193))
+                in_run = True
+            else:
+                in_run = False
+        guards[row] = value
+
+
+@_compiled
+def star_pairs(ordered: U64, row_bits: int, out: U64) -> int:
+    """Candidate pairs of one band, `later row << 32 | first row` of each bucket, into `out` [rows]; returns how many.
+
+    `ordered`: sorted `key with its low bits cleared | row`; equal high bits are a bucket. Pairing a bucket's rows with its first row
+    alone keeps their number linear; all pairs of a bucket find .2 % more and are quadratic in popular templates.
+    """
+    bits = np.uint64(row_bits)
+    mask = (np.uint64(1) << bits) - np.uint64(1)
+    count = 0
+    first = ordered[0]
+    for index in range(1, ordered.size):
+        if ordered[index] >> bits == first >> bits:
+            out[count] = ((ordered[index] & mask) << np.uint64(32)) | (first & mask)
+            count += 1
+        else:
+            first = ordered[index]
+    return count
+
+
+@_compiled
+def _insert(packed: U64, count: int, shift: int, table: U64, stamps: U32, stamp: np.uint32) -> int:
+    """Puts shingles into an open-addressing table whose entries count only where their stamp is `stamp`; returns how many differ."""
+    mask = np.uint64(table.size - 1)
+    distinct = 0
+    for index in range(count):
+        slot = (packed[index] * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(shift)
+        while stamps[slot] == stamp and table[slot] != packed[index]:
+            slot = (slot + np.uint64(1)) & mask
+        if stamps[slot] != stamp:
+            stamps[slot] = stamp
+            table[slot] = packed[index]
+            distinct += 1
+    return distinct
+
+
+@_compiled
+def _shared(packed: U64, count: int, shift: int, table: U64, stamps: U32, stamp: np.uint32, turns: U32, turn: np.uint32) -> int:
+    """How many distinct shingles of `packed` are in the table; `turns` marks entries that this `turn` has counted."""
+    mask = np.uint64(table.size - 1)
+    shared = 0
+    for index in range(count):
+        slot = (packed[index] * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(shift)
+        while stamps[slot] == stamp and table[slot] != packed[index]:
+            slot = (slot + np.uint64(1)) & mask
+        if stamps[slot] == stamp and turns[slot] != turn:
+            turns[slot] = turn
+            shared += 1
+    return shared
+
+
+@_compiled
+def keep_first(data: U8, offsets: I64, pairs: U64, guards: U32, threshold: float, keeper: U32, similarity: F64) -> int:
+    """Goes through the rows in order and drops each that has a kept earlier row with true Jaccard >= `threshold` and an equal guard.
+
+    pairs: candidates `later row << 32 | earlier row`, sorted, each once. A candidate that was itself dropped stands for the row it
+    duplicates. `keeper` [rows] gets that row (its own number where a row is kept), `similarity` [rows] the Jaccard of byte 6-grams.
+    Returns how many Jaccards were computed.
+    """
+    longest = _longest(offsets)
+    bits = 4
+    while (1 << bits) < 2 * longest + 2:
+        bits += 1
+    shift = 64 - bits
+    mine, other = np.empty(longest + 1, np.uint64), np.empty(longest + 1, np.uint64)
+    table, stamps, turns = np.empty(1 << bits, np.uint64), np.zeros(1 << bits, np.uint32), np.zeros(1 << bits, np.uint32)
+    spare, spare_stamps = np.empty(1 << bits, np.uint64), np.zeros(1 << bits, np.uint32)
+    distinct = np.zeros(offsets.size - 1, np.uint32)
+    asked = np.zeros(offsets.size - 1, np.uint32)
+    keeper[:] = np.arange(keeper.size).astype(np.uint32)
+    loaded = np.uint32(0xFFFFFFFF)
+    turn = np.uint32(0)
+    for pair in pairs:
+        row, earlier = np.uint32(pair >> np.uint64(32)), keeper[np.uint32(pair & np.uint64(0xFFFFFFFF))]
+        if keeper[row] != row or asked[earlier] == row or guards[row] != guards[earlier]:
+            continue
+        asked[earlier] = row
+        if loaded != row:
+            count = _pack(data, offsets[row], offsets[row + 1], mine)
+            distinct[row] = _insert(mine, count, shift, table, stamps, row + np.uint32(1))
+            loaded = row
+        count = _pack(data, offsets[earlier], offsets[earlier + 1], other)
+        if distinct[earlier] == 0:
+            distinct[earlier] = _insert(other, count, shift, spare, spare_stamps, earlier + np.uint32(1))
+        low, high = min(distinct[row], distinct[earlier]), max(distinct[row], distinct[earlier])
+        if low < threshold * high or high == 0:
+            continue
+        turn += np.uint32(1)
+        shared = _shared(other, count, shift, table, stamps, row + np.uint32(1), turns, turn)
+        jaccard = shared / (np.int64(low) + np.int64(high) - shared)
+        if jaccard >= threshold:
+            keeper[row] = earlier
+            similarity[row] = jaccard
+    return int(turn)
