@@ -145,7 +145,7 @@ def _buy(
 
 
 def _price(dollars: int, rivals: tuple[int, ...] = ()) -> Fact:
-    return Fact(kind="price", value=str(dollars), rivals=tuple(map(str, rivals)))
+    return Fact(kind="price", value=str(dollars), rivals=tuple(str(rival) for rival in sorted(set(rivals) - {dollars})))
 
 
 def _others(world: RetailWorld, slots: Slots, product: Product) -> list[Product]:
@@ -452,7 +452,11 @@ class PriceOfTwo(RetailIntent):
             raise _misfit("the two questions have one answer")
         text = _say(language, f"{product.price} and {product_2.price} dollars.", f"{product.price}和{product_2.price}美元。")
         evidence = (Fact(kind="id", value=product.id), Fact(kind="id", value=product_2.id))
-        return _solution([search, search_2], text, evidence=evidence, facts=(_price(product.price), _price(product_2.price)))
+        first = world.matches(product.category, slots.get("colour"))
+        second = world.matches(product_2.category, slots.get("colour_2"))
+        rivals = tuple(other.price for other in (*first, *second) if other.id not in (product.id, product_2.id))
+        facts = (_price(product.price, rivals), _price(product_2.price, rivals))
+        return _solution([search, search_2], text, evidence=evidence, facts=facts)
 
 
 class ReportProblem(RetailIntent):

@@ -1,0 +1,182 @@
+"""What a piece of text says: its numbers, times of day, dates, identifiers and known names.
+
+One idea: text is normalised once (`normalise`), and then searched with plain scans and four regular expressions that are compiled
+once; nothing is compiled per value, because a judge reads tens of thousands of answers.
+Both languages: full-width digits, `1.5公里`, `9点半`, `1小时20分钟`, `3月2日` are read as their English forms are. Numbers written out in
+words are not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from unicodedata import normalize
+
+_NUMBER = re.compile(
+    r"(?<![a-z0-9_.])(-?)(\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?)(?: ?(%|[a-z°]+|公里|千米|小时|分钟|分|米|秒|元))?"
+)
+_TIME = re.compile(
+    r"(?<![\d:])([01]?\d|2[0-4]):([0-5]\d)(?::[0-5]\d)?(?!\d)(?: ?([ap])\.?m\b)?"
+    r"|(下午|晚上|傍晚)?(?<!\d)([01]?\d|2[0-4])[点时](?:([0-5]?\d)分?|(半))?"
+)
+_BARE_HOUR = re.compile(r"(?<![\d:.a-z])(1[0-2]|[1-9]) ?([ap])\.?m\b")
+_DATE = re.compile(r"(?<!\d)(\d{4})[-/年](\d{1,2})[-/月](\d{1,2})(?!\d)日?")
+_DURATION = re.compile(r"(?<![a-z0-9.])(\d+) ?(?:hours?|hrs?|h|小时)(?: and|,)? ?(\d{1,2}) ?(?:minutes?|mins?|m|分钟?)(?![a-z])")
+_ID = re.compile(r"(?<![a-z0-9])[a-z]{1,4}-?\d[a-z0-9]*(?![a-z0-9])")
+_LIST_MARK = re.compile(r"^\s*\d{1,2}[.)、]\s", re.MULTILINE)
+_WORD = re.compile(r"[a-z0-9]+")
+_UNSPACED = re.compile(r"[\u3400-\u9fff]+")
+
+_SCALES: Mapping[str, tuple[float, ...]] = {
+    **dict.fromkeys(("km", "kms", "kilometre", "kilometres", "kilometer", "kilometers", "公里", "千米"), (1000.0,)),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours", "小时"), (60.0, 3600.0)),
+    **dict.fromkeys(("min", "mins", "minute", "minutes", "分钟", "分"), (60.0,)),
+}
+
+
+def normalise(text: str) -> str:
+    """Lower case, compatibility forms (full-width digits and punctuation) folded, one minus sign, one apostrophe."""
+    if text.isascii():
+        return text.lower()
+    return normalize("NFKC", text).casefold().replace("−", "-").replace("’", "'")
+
+
+def has_word(text: str, needle: str) -> bool:
+    """Whether normalised `text` contains `needle` (lower case) as a word of its own; in unspaced scripts a substring counts."""
+    start = text.find(needle) if needle else -1
+    while start >= 0:
+        end = start + len(needle)
+        before, after = text[start - 1 : start], text[end : end + 1]
+        if not (_is_word(before) and _is_word(needle[0])) and not (_is_word(after) and _is_word(needle[-1])):
+            return True
+        start = text.find(needle, start + 1)
+    return False
+
+
+def _is_word(character: str) -> bool:
+    return character.isascii() and character.isalnum()
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number as it was written, and every value it may stand for: itself, and itself in smaller units (1.5 km is 1500)."""
+
+    value: float
+    readings: tuple[float, ...]
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a normalised text says. `minutes` are times of day in minutes; `dates` ISO; `ids` letter-digit words such as `o17`."""
+
+    numbers: list[Number] = field(default_factory=list)
+    minutes: set[int] = field(default_factory=set)
+    dates: set[str] = field(default_factory=set)
+    ids: set[str] = field(default_factory=set)
+
+
+def numbers_in(text: str, *, also_parts: bool = False) -> list[Number]:
+    """All numbers of a normalised text. `12,500` is one number; with `also_parts` (JSON lists) it is 12 and 500 besides."""
+    found = []
+    for sign, digits, unit in _NUMBER.findall(text):
+        value = float(digits.replace(",", "")) * (-1 if sign else 1)
+        found.append(Number(value, (value, *(value * scale for scale in _SCALES.get(unit, ())))))
+        if also_parts and "," in digits:
+            found += [Number(float(part), (float(part),)) for part in digits.split(",")]
+    return found
+
+
+def minutes_in(text: str) -> set[int]:
+    """All times of day of a normalised text, in minutes since midnight."""
+    found = set()
+    if ":" in text or "点" in text or "时" in text:
+        for hour, minute, half, late_zh, hour_zh, minute_zh, half_zh in _TIME.findall(text):
+            if hour:
+                found.add(_twelve(int(hour), half) * 60 + int(minute))
+            else:
+                found.add(
+                    _twelve(int(hour_zh), "p" if late_zh and int(hour_zh) <= 12 else "") * 60 + (30 if half_zh else int(minute_zh or 0))
+                )
+    if "m" in text:
+        found.update(_twelve(int(hour), half) * 60 for hour, half in _BARE_HOUR.findall(text))
+    return found
+
+
+def _twelve(hour: int, half: str) -> int:
+    if not half:
+        return hour
+    return hour % 12 + (12 if half == "p" else 0)
+
+
+def dates_in(text: str) -> set[str]:
+    return {f"{year}-{int(month):02d}-{int(day):02d}" for year, month, day in _DATE.findall(text)}
+
+
+def read(text: str) -> Reading:
+    """Everything that a normalised text claims; list marks (`1.` at the start of a line) claim nothing."""
+    if not any(character.isdigit() for character in text):
+        return Reading()
+    reading = Reading(minutes=minutes_in(text), dates=dates_in(text), ids=set(_ID.findall(text)))
+    rest = _LIST_MARK.sub("", text)
+    for pattern in (_DATE, _TIME, _BARE_HOUR, _ID):
+        rest = pattern.sub(" ", rest)
+    for hours, minutes in _DURATION.findall(rest):
+        total = 60.0 * int(hours) + int(minutes)
+        reading.numbers.append(Number(total, (total, total * 60)))
+    reading.numbers += numbers_in(_DURATION.sub(" ", rest))
+    return reading
+
+
+def is_near(left: float, right: float) -> bool:
+    """Within 1 %, or less than one unit apart: 12.6 may be told as 13, 1498 m as 1500 m, but 34 is not 35."""
+    return abs(left - right) <= 0.01 * abs(right) or abs(left - right) < 1
+
+
+class NameIndex:
+    """Finds known names in text: the longest at each position, so that `Willow Park Hotel` is not also `Willow Park`.
+
+    Args:
+        names: each spelling with all spellings of the same thing.
+    """
+
+    def __init__(self, names: Mapping[str, tuple[str, ...]]) -> None:
+        self._by_word: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+        self._unspaced: dict[str, tuple[str, ...]] = {}
+        for name, spellings in names.items():
+            plain, folded = normalise(name), tuple(normalise(spelling) for spelling in spellings)
+            first = _WORD.match(plain)
+            if first is not None:
+                self._by_word.setdefault(first.group(), []).append((plain, folded))
+            elif plain:
+                self._unspaced[plain] = folded
+        for found in self._by_word.values():
+            found.sort(key=lambda pair: -len(pair[0]))
+        self._lengths = sorted({len(name) for name in self._unspaced}, reverse=True)
+
+    def find(self, text: str) -> Iterable[tuple[str, ...]]:
+        """All spellings of every name that the normalised `text` mentions."""
+        end = 0
+        for word in _WORD.finditer(text):
+            if word.start() < end:
+                continue
+            for name, spellings in self._by_word.get(word.group(), ()):
+                if text.startswith(name, word.start()) and not _is_word(text[word.start() + len(name) : word.start() + len(name) + 1]):
+                    end = word.start() + len(name)
+                    yield spellings
+                    break
+        if self._unspaced:
+            yield from self._find_unspaced(text)
+
+    def _find_unspaced(self, text: str) -> Iterable[tuple[str, ...]]:
+        for run in _UNSPACED.finditer(text):
+            position, characters = 0, run.group()
+            while position < len(characters):
+                for length in self._lengths:
+                    spellings = self._unspaced.get(characters[position : position + length])
+                    if spellings is not None and position + length <= len(characters):
+                        yield spellings
+                        position += length
+                        break
+                else:
+                    position += 1

@@ -1,0 +1,354 @@
+"""Did this conversation do its task? The one verdict that filtering, certainty, training and evaluation share, and the reward R (0/1).
+
+One idea: a policy is judged by *outcome*, whatever way it went, never by comparison with the expert's plan. All of these must hold:
+
+- it ends with a text of its own; no call names a tool that was not on offer or carries text that is not a JSON object;
+- every argument that its tool marks `x-grounded` was in the conversation before the call: in what the user said, in an earlier result,
+  or as a canonical form of what the user said (`World.slot_forms`: tomorrow's date, 1500 for 1.5 km); a schema default needs no source;
+- what had to be looked at was shown before the first call that changed the state, and the end state differs from the start in exactly
+  the ways that the task asks for;
+- the answer states the facts that were asked for, none of their rivals, and no number, price, time, date, identifier or known name that
+  neither an observation nor the conversation supports (the grounding veto);
+- a refusal task wants the refusal, for the right reason and no other (`REFUSAL_PHRASES`).
+
+`judge` trusts the recorded observations (the caller ran the world itself); `verify` replays every call in a fresh world first;
+`verify_teacher` also wants the plan covered. Not done here: graded rewards, judging style.
+Source: definitions P2 and P8 (STAgent's veto), design section 4.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from storage.records import JSON, Fact, Message, RefusalReason, Task, canonical_json, is_error, parse_arguments
+from synth.reading import NameIndex, Number, Reading, dates_in, has_word, is_near, minutes_in, normalise, numbers_in, read
+from synth.worlds import WORLDS, make_world
+
+REFUSAL_PHRASES: Mapping[RefusalReason, tuple[str, ...]] = MappingProxyType(
+    {
+        RefusalReason.MISSING_TOOL: (
+            "no tool",
+            "not have a tool",
+            "n't have a tool",
+            "without a tool",
+            "none of my tools",
+            "not supported",
+            "没有这样的工具",
+            "没有相应的工具",
+            "没有工具",
+            "工具不支持",
+            "不支持",
+        ),
+        RefusalReason.MISSING_INFORMATION: (
+            "please tell me",
+            "please provide",
+            "please specify",
+            "could you tell me",
+            "could you provide",
+            "can you tell me",
+            "need to know",
+            "need more information",
+            "请告诉我",
+            "请提供",
+            "请说明",
+            "需要知道",
+            "需要更多信息",
+        ),
+        RefusalReason.RULE: (
+            "against the rules",
+            "rules do not allow",
+            "rules don't allow",
+            "not allowed",
+            "not permitted",
+            "规定",
+            "规则",
+            "不允许",
+        ),
+        RefusalReason.NOT_ACTIONABLE: (
+            "impossible",
+            "nothing i can do",
+            "nobody can",
+            "no one can",
+            "cannot be done by anyone",
+            "谁也办不到",
+            "不可能",
+            "无能为力",
+        ),
+    }
+)
+"""How a refusal names its reason: it contains at least one phrase of that reason, and none of another."""
+
+_NO_DEFAULT = object()
+_NO_RESULT = '{"error"'
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """success: all checks hold. reward: 1.0 or 0.0. checks: by name, in a fixed order."""
+
+    success: bool
+    reward: float
+    checks: dict[str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What judging needs of a world: which tools change the state, grounded arguments with their defaults, known names."""
+
+    changing: frozenset[str]
+    grounded: dict[str, dict[str, Any]]
+    names: NameIndex
+
+
+@lru_cache(maxsize=64)
+def _rules(world_name: str, seed: int) -> _Rules:
+    world = make_world(world_name, seed)
+    return _Rules(
+        changing=frozenset(tool.name for tool in world.tools if tool.changes_state),
+        grounded={
+            tool.name: {
+                name: schema.get("default", _NO_DEFAULT)
+                for name, schema in tool.parameters["properties"].items()
+                if schema.get("x-grounded")
+            }
+            for tool in world.tools
+        },
+        names=NameIndex(world.known_names()),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _slot_forms(world_name: str, seed: int, intent: str, slots: str) -> frozenset[str]:
+    parsed = parse_arguments(slots)
+    assert parsed is not None
+    return frozenset(normalise(form) for form in make_world(world_name, seed).slot_forms(intent, parsed))
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What has been said so far, by anyone but the policy: normalised texts, their numbers read when first asked for."""
+
+    forms: frozenset[str]
+    texts: list[str] = field(default_factory=list)
+    _numbers: list[Number] = field(default_factory=list)
+    _read: int = 0
+
+    def numbers(self) -> list[Number]:
+        if self._read == 0:
+            self._numbers += [number for form in self.forms for number in numbers_in(form)]
+        for text in self.texts[self._read :]:
+            self._numbers += numbers_in(text, also_parts=True)
+        self._read = len(self.texts)
+        return self._numbers
+
+    def has(self, needle: str) -> bool:
+        return needle in self.forms or any(has_word(text, needle) for text in self.texts)
+
+    def supports(self, value: JSON) -> bool:
+        """Whether an argument's value was said: a string literally, a number exactly (or in a larger unit), a list item by item."""
+        if value is None or isinstance(value, bool):
+            return True
+        if isinstance(value, (int, float)):
+            return any(value == reading for number in self.numbers() for reading in number.readings)
+        if isinstance(value, str):
+            return self.has(normalise(value.strip()))
+        return all(self.supports(item) for item in (value.values() if isinstance(value, Mapping) else value))
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What one pass over a conversation finds."""
+
+    known_tools: bool = True
+    well_formed: bool = True
+    grounded_arguments: bool = True
+    shown_in_time: list[str] = field(default_factory=list)
+    """Observations before the first call that changed the state."""
+
+
+def judge(task: Task, messages: Sequence[Message], changes: Mapping[str, JSON]) -> Verdict:
+    """The verdict on a whole conversation (opening included) whose calls were run, with these `World.changes()` at its end."""
+    seed = task.world_seed if WORLDS[task.world].has_seeded_names else 0
+    rules = _rules(task.world, seed)
+    heard = _Heard(_slot_forms(task.world, seed, task.intent, canonical_json(task.slots)))
+    walk = _walk(task, messages, rules, heard)
+    last = messages[-1]
+    answer = normalise(last.content or "").strip() if last.role == "assistant" and not last.tool_calls else ""
+    system = [normalise(message.content or "") for message in messages if message.role == "system"]
+    said, success = read(answer), task.success
+    asked = frozenset(fact.value for fact in success.facts)
+    checks = {
+        "ended_with_text": bool(answer),
+        "known_tools": walk.known_tools,
+        "well_formed": walk.well_formed,
+        "grounded_arguments": walk.grounded_arguments,
+        "evidence": all(_is_shown(fact, walk.shown_in_time) for fact in success.evidence),
+        "end_state": dict(changes) == success.changes,
+        "facts": all(_is_told(fact, answer, said, asked) for fact in success.facts),
+        "grounded_answer": _is_supported(answer, said, heard, system, rules.names),
+        "refusal": success.refusal is None or refusal_reasons(answer) == {success.refusal},
+    }
+    passed = all(checks.values())
+    return Verdict(passed, float(passed), checks)
+
+
+def verify(task: Task, messages: Sequence[Message]) -> Verdict:
+    """`judge`, after every call was made again in a fresh world of the task's seed: an opening or an observation that differs from the
+    recorded one, or is missing, fails the check `observations`."""
+    changes, is_faithful = _replay(task, messages)
+    verdict = judge(task, messages, changes) if messages else Verdict(False, 0.0, {})
+    return _with(verdict, "observations", is_faithful)
+
+
+def verify_teacher(task: Task, messages: Sequence[Message]) -> Verdict:
+    """`verify`, and every call of the plan was made (same tool, same arguments apart from defaults) and answered without an error."""
+    return _with(verify(task, messages), "plan_covered", _covers_plan(task, messages))
+
+
+def refusal_reasons(answer: str) -> set[RefusalReason]:
+    """The reasons that a text names (`REFUSAL_PHRASES`)."""
+    text = normalise(answer)
+    return {reason for reason, phrases in REFUSAL_PHRASES.items() if any(phrase in text for phrase in phrases)}
+
+
+# ---- one pass over the conversation -----------------------------------------------------------------------------------------
+
+
+def _walk(task: Task, messages: Sequence[Message], rules: _Rules, heard: _Heard) -> _Walk:
+    walk, offered = _Walk(), set(task.tools)
+    results = {message.tool_call_id: message.content or "" for message in messages if message.role == "tool"}
+    has_changed = False
+    for message in messages:
+        if message.role == "user":
+            heard.texts.append(normalise(message.content or ""))
+        elif message.role == "tool":
+            text = normalise(message.content or "")
+            heard.texts.append(text)
+            if not has_changed:
+                walk.shown_in_time.append(text)
+        elif message.role == "assistant":
+            for call in message.tool_calls:
+                name, arguments = call.function.name, parse_arguments(call.function.arguments)
+                walk.known_tools &= name in offered
+                walk.well_formed &= arguments is not None
+                if arguments is not None:
+                    walk.grounded_arguments &= _are_grounded(arguments, rules.grounded.get(name, {}), heard)
+                has_changed |= name in rules.changing and not is_error(results.get(call.id, _NO_RESULT))
+    return walk
+
+
+def _are_grounded(arguments: Mapping[str, JSON], grounded: Mapping[str, Any], heard: _Heard) -> bool:
+    return all(value == grounded[name] or heard.supports(value) for name, value in arguments.items() if name in grounded)
+
+
+# ---- facts ------------------------------------------------------------------------------------------------------------------
+
+
+def _spellings(fact: Fact) -> Iterable[str]:
+    return (normalise(spelling) for spelling in (fact.value, *fact.alternatives))
+
+
+def _minute(value: str) -> int:
+    hour, minute = value.split(":")[:2]
+    return int(hour[-2:]) * 60 + int(minute[:2])
+
+
+def _is_shown(fact: Fact, texts: Sequence[str]) -> bool:
+    """Whether one of the observations shows the fact."""
+    if fact.kind in ("number", "price"):
+        wanted = float(fact.value)
+        return any(
+            is_near(reading, wanted) for text in texts for number in numbers_in(text, also_parts=True) for reading in number.readings
+        )
+    if fact.kind == "time":
+        return any(_minute(fact.value) in minutes_in(text) for text in texts)
+    return any(has_word(text, spelling) for spelling in _spellings(fact) for text in texts)
+
+
+def _is_told(fact: Fact, answer: str, said: Reading, asked: frozenset[str]) -> bool:
+    """Whether the answer states the fact, and none of its rivals (unless another fact asks for that value)."""
+    if any(_states(answer, said, rival) for rival in fact.rivals if rival not in asked):
+        return False
+    if fact.kind in ("number", "price"):
+        wanted = float(fact.value)
+        return any(is_near(reading, wanted) for number in said.numbers for reading in number.readings)
+    if fact.kind == "time":
+        return _minute(fact.value) in said.minutes
+    return (fact.kind == "date" and fact.value in said.dates) or any(has_word(answer, spelling) for spelling in _spellings(fact))
+
+
+def _states(answer: str, said: Reading, value: str) -> bool:
+    """Whether the answer states exactly this number, time or word."""
+    try:
+        return any(number.value == float(value) for number in said.numbers)
+    except ValueError:
+        return _minute(value) in said.minutes if ":" in value else has_word(answer, normalise(value))
+
+
+def _is_supported(answer: str, said: Reading, heard: _Heard, system: Sequence[str], names: NameIndex) -> bool:
+    """The grounding veto. Numbers may also come from the system message; known names may not (it speaks of everything)."""
+    for spellings in names.find(answer):
+        if not any(heard.has(spelling) for spelling in spellings):
+            return False
+    if not (said.numbers or said.minutes or said.dates or said.ids):
+        return True
+    texts = [*heard.texts, *heard.forms, *system]
+    if not all(any(has_word(text, identifier) for text in texts) for identifier in said.ids):
+        return False
+    if said.minutes and not said.minutes <= set().union(*(minutes_in(text) for text in texts)):
+        return False
+    if said.dates and not said.dates <= set().union(*(dates_in(text) for text in texts)):
+        return False
+    if not said.numbers:
+        return True
+    known = [reading for number in heard.numbers() for reading in number.readings]
+    known += [reading for text in system for number in numbers_in(text) for reading in number.readings]
+    return all(any(is_near(reading, other) for reading in number.readings for other in known) for number in said.numbers)
+
+
+# ---- replay -----------------------------------------------------------------------------------------------------------------
+
+
+def _replay(task: Task, messages: Sequence[Message]) -> tuple[dict[str, JSON], bool]:
+    """What the calls change in a fresh world, and whether opening and observations are what they were."""
+    world = make_world(task.world, task.world_seed)
+    is_faithful = tuple(messages[: len(task.messages)]) == task.messages
+    pending: dict[str, str] = {}
+    for message in messages[len(task.messages) :]:
+        if message.role == "assistant":
+            is_faithful &= not pending
+            pending = {call.id: world.call(call.function.name, call.function.arguments).content for call in message.tool_calls}
+            is_faithful &= len(pending) == len(message.tool_calls)
+        elif message.role == "tool":
+            is_faithful &= pending.pop(message.tool_call_id or "", None) == message.content
+    return world.changes(), is_faithful and not pending
+
+
+def _covers_plan(task: Task, messages: Sequence[Message]) -> bool:
+    defaults = {
+        tool.name: {name: schema["default"] for name, schema in tool.parameters["properties"].items() if "default" in schema}
+        for tool in WORLDS[task.world].tools
+    }
+
+    def key(name: str, arguments: Mapping[str, JSON]) -> str:
+        absent = defaults.get(name, {})
+        return f"{name} {canonical_json({key: value for key, value in arguments.items() if absent.get(key, _NO_DEFAULT) != value})}"
+
+    results = {message.tool_call_id: message.content or "" for message in messages if message.role == "tool"}
+    made: list[str] = []
+    for message in messages:
+        for call in message.tool_calls:
+            arguments = parse_arguments(call.function.arguments)
+            if arguments is not None and not is_error(results.get(call.id, _NO_RESULT)):
+                made.append(key(call.function.name, arguments))
+    return not Counter(key(call.tool, call.arguments) for call in task.plan.calls) - Counter(made)
+
+
+def _with(verdict: Verdict, name: str, holds: bool) -> Verdict:
+    success = verdict.success and holds
+    return Verdict(success, float(success), {**verdict.checks, name: holds})
