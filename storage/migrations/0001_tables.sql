@@ -1,6 +1,9 @@
 -- The catalogue: everything small. Bulky tables are Parquet parts under lake/, seen through views that `Store` makes.
 -- Append only: a row is never updated. Every table's rows belong to a part, whose id decides whether they are already there.
 CREATE TABLE parts (part_id VARCHAR PRIMARY KEY, table_name VARCHAR NOT NULL, path VARCHAR, rows BIGINT NOT NULL, content_hash VARCHAR NOT NULL, committed_at TIMESTAMPTZ NOT NULL);
+CREATE TABLE migrations (version INTEGER PRIMARY KEY, name VARCHAR NOT NULL);
+-- Rows of a lake part whose key an earlier committed part already holds: the views leave them out.
+CREATE TABLE shadowed (table_name VARCHAR, part_id VARCHAR, key VARCHAR);
 
 -- synthesis
 CREATE TABLE tools (part_id VARCHAR, tool_id VARCHAR, server VARCHAR, name VARCHAR, description VARCHAR, domain VARCHAR, world VARCHAR, parameters VARCHAR, output VARCHAR, changes_state BOOLEAN);

@@ -1,0 +1,111 @@
+"""A journal: answers that were paid for, kept from the moment they arrive until they are committed as a part.
+
+One idea: one JSON line an entry, appended with a single write; what is appended survives a kill of this process at once, and a
+power cut after at most 100 ms (fsync at most that far apart). A torn last line, all that a kill can leave, is skipped on reading.
+Its user folds the entries into a part, commits that, and then discards the journal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+from storage.files import disk_errors, sync_dir
+from storage.records import JSON
+
+SYNC_INTERVAL_S = 0.1
+
+
+class Journal:
+    """Append-only key-value log in one file; safe to use from several threads, and from several processes at once.
+
+    The first value of a key wins: whoever read it has already used it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._mutex = threading.Lock()
+        self._descriptor: int | None = None
+        self._synced_at = 0.0
+        self._timer: threading.Timer | None = None
+
+    def append(self, key: str, value: JSON) -> None:
+        """Adds an entry.
+
+        Raises:
+            HeadraceError: the disk is full; the entries before are intact.
+        """
+        line = json.dumps({"key": key, "value": value}, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+        with self._mutex, disk_errors(f"appending to {self.path.name}", self.path.parent):
+            descriptor = self._open()
+            if os.write(descriptor, line) != len(line):
+                raise OSError(28, "No space left on device")
+            if time.monotonic() - self._synced_at >= SYNC_INTERVAL_S:
+                self._sync()
+            elif self._timer is None:
+                self._timer = threading.Timer(SYNC_INTERVAL_S, self._sync_late)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def entries(self) -> dict[str, JSON]:
+        """All whole entries, in the order in which they were first appended."""
+        found: dict[str, JSON] = {}
+        if self.path.exists():
+            with self.path.open("rb") as file:
+                for line in file:
+                    if line.endswith(b"\n") and (entry := _parse(line)) is not None:
+                        found.setdefault(entry[0], entry[1])
+        return found
+
+    def discard(self) -> None:
+        """Removes the journal, after what it held was committed."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        with self._mutex:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._descriptor is not None:
+                os.fsync(self._descriptor)
+                os.close(self._descriptor)
+                self._descriptor = None
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _open(self) -> int:
+        if self._descriptor is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            sync_dir(self.path.parent)
+        size = os.fstat(self._descriptor).st_size
+        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            os.write(self._descriptor, b"\n")
+        return self._descriptor
+
+    def _sync(self) -> None:
+        if self._descriptor is not None:
+            os.fsync(self._descriptor)
+            self._synced_at = time.monotonic()
+
+    def _sync_late(self) -> None:
+        with self._mutex:
+            self._timer = None
+            self._sync()
+
+
+def _parse(line: bytes) -> tuple[str, JSON] | None:
+    try:
+        entry = json.loads(line.decode("utf-8", "surrogatepass"))
+        return entry["key"], entry["value"]
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,167 @@
+"""Parts: the immutable Parquet files that all rows of a store come from.
+
+One idea: a part's id is a hash of what it was made *from* (inputs, parameters, the producer's version), so a resumed run knows what
+is already there; its content hash is a hash of what it *says*, over the table's logical columns, rows sorted by key. Two runs that
+did the same work have the same ids and the same content hashes, whatever the order, the machine or the time.
+A part is written by whoever computed it; only `Store.commit` makes it count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from storage.errors import HeadraceError
+from storage.files import disk_errors, replace_atomically
+from storage.records import JSON, content_id
+from storage.schema import TABLES, TableSchema
+
+_ROW_GROUP = 131_072
+
+
+@dataclass(frozen=True)
+class Part:
+    """A written part. `path` is relative to the store's root; `rows` counts its rows."""
+
+    part_id: str
+    table: str
+    path: Path
+    rows: int
+    content_hash: str
+
+
+def part_id(table: str, inputs: Sequence[str], parameters: Mapping[str, JSON], version: int) -> str:
+    """The id of the part that a producer of this `version` makes of these inputs (ids of parts, files' hashes) and parameters (JSON).
+
+    No absolute path, time or process id may be among the parameters: the same work must give the same id everywhere.
+    """
+    return content_id(_schema(table)[0], list(inputs), dict(parameters), version)
+
+
+def table_of(part: str) -> str:
+    """The table that a part id belongs to."""
+    table = part.rpartition("-")[0]
+    return _schema(table)[0]
+
+
+def _schema(table: str) -> tuple[str, TableSchema]:
+    if table not in TABLES:
+        raise ValueError(f"{table!r} is not a table of the store; tables are {', '.join(TABLES)}")
+    return table, TABLES[table]
+
+
+def fit(frame: pl.DataFrame, table: str) -> pl.DataFrame:
+    """`frame` with exactly the table's columns, in its order and types. Only casts that lose nothing are made.
+
+    Raises:
+        ValueError: a column is missing, unknown, or of another kind.
+        HeadraceError: two rows have the same key.
+    """
+    schema = _schema(table)[1]
+    missing, unknown = schema.columns.keys() - set(frame.columns), set(frame.columns) - schema.columns.keys()
+    if missing or unknown:
+        raise ValueError(f"a part of {table} lacks columns {sorted(missing)} and has unknown columns {sorted(unknown)}")
+    for name, wanted in schema.columns.items():
+        given = frame.schema[name]
+        if not _casts_safely(given, wanted):
+            raise ValueError(f"column {name} of a part of {table} is {given}, not {wanted}")
+    fitted = frame.select(pl.col(name).cast(wanted) for name, wanted in schema.columns.items())
+    doubled = fitted.height - fitted.select(schema.key).n_unique() if fitted.height else 0
+    if doubled:
+        example = fitted.select(schema.key).filter(pl.struct(schema.key).is_duplicated()).row(0, named=True)
+        raise HeadraceError(f"a part of {table} has {doubled} doubled rows, for example {example}")
+    return fitted
+
+
+def _casts_safely(given: pl.DataType, wanted: pl.DataType) -> bool:
+    if given == wanted or given == pl.Null:
+        return True
+    if isinstance(wanted, pl.List):
+        return isinstance(given, pl.List) and (
+            given.inner == pl.Null or given.inner == pl.String or isinstance(given.inner, pl.Categorical | pl.Enum)
+        )
+    if wanted == pl.String:
+        return isinstance(given, pl.Categorical | pl.Enum)
+    if wanted.is_integer():
+        return given.is_integer()
+    return wanted.is_float() and given.is_numeric()
+
+
+def content_hash(frame: pl.DataFrame, table: str) -> str:
+    """32 hex digits over the logical columns of a fitted frame, rows in the order of the table's key (nulls first).
+
+    It does not depend on the order of rows, on unhashed columns, on Parquet, or on any library's hash function.
+    """
+    schema = _schema(table)[1]
+    hashed = [name for name in schema.columns if name not in schema.unhashed]
+    ordered = frame.select(hashed).sort(schema.key, nulls_last=False)
+    digest = hashlib.blake2b(f"{table}|{','.join(hashed)}|{ordered.height}".encode(), digest_size=16)
+    for name in hashed:
+        for chunk in _bytes_of(ordered[name]):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _bytes_of(series: pl.Series) -> list[bytes]:
+    """A column as canonical bytes: which values are null, then the values, null slots zeroed."""
+    chunks = [series.is_null().to_numpy().astype(np.uint8).tobytes() if series.null_count() else b"no nulls"]
+    if isinstance(series.dtype, pl.List):
+        array = series.to_arrow(compat_level=pl.CompatLevel.oldest())
+        chunks.append(series.list.len().fill_null(0).to_numpy().astype("<u4").tobytes())
+        return chunks + _bytes_of(pl.Series(array.flatten(), dtype=pl.String))
+    if series.dtype == pl.String:
+        filled = series.fill_null("")
+        chunks.append(filled.str.len_bytes().to_numpy().astype("<u4").tobytes())
+        array = filled.to_arrow(compat_level=pl.CompatLevel.oldest())
+        assert isinstance(array, pa.LargeStringArray)
+        _, offsets, data = array.buffers()
+        if data is not None and len(array):
+            edges = np.frombuffer(offsets, dtype="<i8")
+            chunks.append(data[int(edges[array.offset]) : int(edges[array.offset + len(array)])].to_pybytes())
+        return chunks
+    if series.dtype == pl.Boolean:
+        chunks.append(series.fill_null(False).to_numpy().astype(np.uint8).tobytes())
+    elif series.dtype.is_float():
+        values = series.fill_null(0.0).to_numpy().astype("<f8") + 0.0
+        chunks.append(np.where(np.isnan(values), np.nan, values).tobytes())
+    else:
+        chunks.append(series.fill_null(0).to_numpy().astype("<i8").tobytes())
+    return chunks
+
+
+def write_part(root: Path, table: str, part: str, frame: pl.DataFrame | pl.LazyFrame) -> Part:
+    """Writes the rows as `lake/<table>/<part id>-<content hash>.parquet` under `root`, whole or not at all.
+
+    Raises:
+        ValueError, HeadraceError: see `fit`; the disk is full.
+    """
+    if table_of(part) != table:
+        raise ValueError(f"part {part} belongs to {table_of(part)}, not to {table}")
+    rows = fit(frame.collect() if isinstance(frame, pl.LazyFrame) else frame, table)
+    digest = content_hash(rows, table)
+    relative = Path("lake", table, f"{part}-{digest}.parquet")
+    target = root / relative
+    if not target.exists():
+        with disk_errors(f"writing {relative}", root):
+            replace_atomically(
+                target, lambda temporary: rows.write_parquet(temporary, compression="zstd", row_group_size=_ROW_GROUP, statistics=True)
+            )
+    return Part(part, table, relative, rows.height, digest)
+
+
+def find_written(root: Path, part: str) -> Part | None:
+    """The part of this id that lies complete on disk, committed or not; of several, the first by content hash."""
+    table = table_of(part)
+    for path in sorted((root / "lake" / table).glob(f"{part}-*.parquet")):
+        try:
+            rows = int(pl.scan_parquet(path, glob=False).select(pl.len()).collect().item())
+        except (OSError, pl.exceptions.PolarsError):
+            continue
+        return Part(part, table, path.relative_to(root), rows, path.stem.rpartition("-")[2])
+    return None

@@ -1,0 +1,149 @@
+"""The tables of a store: columns, types, key, and what stays out of content hashes.
+
+One idea: a table is declared once, here, and checked against the numbered SQL migrations by a test. Catalogue tables hold
+their rows in DuckDB; lake tables are bulky and stay in Parquet parts, seen through views.
+`key` names what identifies a row (nulls count as a value); where an id is made from its content, the same key means the same
+row, and it is kept once. `unhashed` are columns that may differ between two runs that did the same work: timings, sizes, places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+_TEXT, _WHOLE, _SMALL, _REAL, _FLAG = pl.String(), pl.Int64(), pl.Int32(), pl.Float64(), pl.Boolean()
+_TEXTS = pl.List(pl.String)
+
+_SQL_TYPES: dict[pl.DataType, str] = {
+    _TEXT: "VARCHAR",
+    _WHOLE: "BIGINT",
+    _SMALL: "INTEGER",
+    _REAL: "DOUBLE",
+    _FLAG: "BOOLEAN",
+    _TEXTS: "VARCHAR[]",
+}
+
+_BY_CODE: dict[str, pl.DataType] = {"t": _TEXT, "w": _WHOLE, "s": _SMALL, "r": _REAL, "f": _FLAG, "l": _TEXTS}
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """One table: its columns in order, the key that identifies a row, and how it is kept.
+
+    is_lake: rows stay in Parquet parts; False: they are inserted into the catalogue.
+    unhashed: columns that no content hash sees.
+    unique_across_parts: for lake tables: a key that an earlier part already holds is not shown again. (Rows of catalogue tables
+        always are; `queries` and `verdicts` are checked by adding up each run instead, because they are too long to compare.)
+    """
+
+    columns: dict[str, pl.DataType]
+    key: tuple[str, ...]
+    is_lake: bool = False
+    unhashed: frozenset[str] = field(default_factory=frozenset)
+    unique_across_parts: bool = True
+
+    def sql_columns(self) -> dict[str, str]:
+        """Column name -> DuckDB type."""
+        return {name: _SQL_TYPES[dtype] for name, dtype in self.columns.items()}
+
+
+def _table(
+    columns: str, key: str, *, is_lake: bool = False, unhashed: tuple[str, ...] = (), unique_across_parts: bool = True
+) -> TableSchema:
+    """`columns` is a list of names, each with `:` and its type: t text, w 64-bit, s 32-bit, r real, f flag, l list of texts."""
+    typed = dict(part.split(":") for part in columns.split())
+    return TableSchema(
+        columns={name: _BY_CODE[code] for name, code in typed.items()},
+        key=tuple(key.split()),
+        is_lake=is_lake,
+        unhashed=frozenset(unhashed),
+        unique_across_parts=unique_across_parts,
+    )
+
+
+TABLES: dict[str, TableSchema] = {
+    "tools": _table(
+        "tool_id:t server:t name:t description:t domain:t world:t parameters:t output:t changes_state:f",
+        "tool_id description parameters",
+    ),
+    "clusters": _table("cluster_id:t domain:t world:t tool_ids:l edges:t rank:s", "cluster_id"),
+    "blueprints": _table(
+        "blueprint_id:t cluster_id:t world:t world_seed:w domain:t mode_family:t complexity_band:t round:s status:t reason:t spec:t",
+        "blueprint_id",
+    ),
+    "diversity": _table("run:t round:s metric:t value:r sd:r n:s", "run round metric"),
+    "funnel": _table(
+        "run:t position:s step:t rows_in:w kept:w dropped:w reasons:t seconds:r size_bytes:w",
+        "run position",
+        unhashed=("seconds", "size_bytes"),
+    ),
+    "frames": _table(
+        "run:t query_id:t frame_id:t world:t intent:t leaf:t slots:t combination:t shape:t quality:r difficulty:s s_tool:s s_chain:s "
+        "s_constraints:s stratum_rank:s status:t reason:t",
+        "run query_id",
+    ),
+    "tasks": _table(
+        "task_id:t query_id:t blueprint_id:t frame_id:t world:t world_seed:w intent:t leaf:t language:t division:t use:t difficulty:s spec:t",
+        "task_id",
+    ),
+    "tags": _table(
+        "task_id:t policy_id:t purpose:t difficulty:s k:s successes:s rate:r wilson_low:r wilson_high:r reward_mean:r reward_variance:r "
+        "learnability:r region:t",
+        "task_id policy_id purpose k",
+    ),
+    "releases": _table("release_id:t name:t manifest:t", "release_id"),
+    "release_items": _table("release_id:t split:t position:s kind:t item_id:t task_id:t weight:r", "release_id split position"),
+    "stages": _table(
+        "stage_id:t name:t algorithm:t backend:t release_id:t split:t input_policy_id:t output_policy_id:t spec:t code_hash:t metrics:t "
+        "seconds:r",
+        "stage_id",
+        unhashed=("seconds", "spec", "code_hash"),
+    ),
+    "policies": _table("policy_id:t stage_id:t path:t weights_hash:t", "policy_id", unhashed=("path",)),
+    "evaluations": _table(
+        "evaluation_id:t policy_id:t use:t decoding:t facet:t facet_value:t tasks:s samples:s rate:r low:r high:r pass_k:t",
+        "evaluation_id policy_id use decoding facet facet_value",
+    ),
+    "promotions": _table("policy_id:t position:s passed:f checks:t", "policy_id position"),
+    "queries": _table(
+        "query_id:t run:t source:t row:w text:t language:t occurrences:w",
+        "query_id run",
+        is_lake=True,
+        unhashed=("source",),
+        unique_across_parts=False,
+    ),
+    "verdicts": _table(
+        "query_id:t run:t step:t kept:f reason:t duplicate_of:t similarity:r",
+        "query_id run",
+        is_lake=True,
+        unique_across_parts=False,
+    ),
+    "trajectories": _table(
+        "trajectory_id:t task_id:t blueprint_id:t cluster_id:t query_id:t world:t world_seed:w domain:t language:t teacher:t outcome:t "
+        "reward:r accepted:f reason:t mode_coarse:t mode_fine:t complexity:r complexity_band:t tools_used:l messages:t checks:t "
+        "prompt_tokens:w completion_tokens:w cost_usd:r",
+        "trajectory_id",
+        is_lake=True,
+    ),
+    "rollouts": _table(
+        "rollout_id:t task_id:t policy_id:t purpose:t draw:s outcome:t reward:r checks:t messages:t turns:t",
+        "rollout_id",
+        is_lake=True,
+    ),
+}
+
+MIGRATIONS_DIR = Path(__file__).parent / "migrations"
+
+
+def migrations() -> list[tuple[int, str, str]]:
+    """(version, file name, SQL) of every migration, in order; versions count 1, 2, 3 ... without a gap."""
+    found = [(int(path.name.split("_")[0]), path.name, path.read_text(encoding="utf-8")) for path in sorted(MIGRATIONS_DIR.glob("*.sql"))]
+    assert [version for version, _, _ in found] == list(range(1, len(found) + 1)), f"migrations are not numbered 1, 2, 3 ...: {found}"
+    return found
+
+
+def schema_version() -> int:
+    """The newest schema version that this Headrace knows."""
+    return migrations()[-1][0]
