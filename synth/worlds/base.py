@@ -15,6 +15,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from typing import ClassVar
 
 from storage.records import JSON, Language, Plan, RefusalReason, Success, Tool
@@ -91,6 +92,7 @@ class Date:
     """A slot kind that is a day, canonical as whole days from the world's fixed today: 0 .. `horizon_days`."""
 
     horizon_days: int
+    today: date = date(2026, 5, 13)
 
 
 SlotKind = Vocabulary | Quantity | Identifier | Date

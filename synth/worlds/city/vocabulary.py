@@ -287,7 +287,7 @@ KINDS: dict[str, SlotKind] = {
     "far_days": Quantity("count", 16, 90, (20, 25, 30, 45, 60)),
     "count": Quantity("count", 1, 10, (2, 3, 4, 5)),
     "people": Quantity("count", 2, 20, (2, 3, 4, 5, 6, 8, 10)),
-    "date": Date(HORIZON_DAYS),
+    "date": Date(HORIZON_DAYS, TODAY),
 }
 
 
