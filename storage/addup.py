@@ -58,8 +58,10 @@ def _check_verdicts(connection: duckdb.DuckDBPyConnection, run: str, steps: Sequ
     if doubled:
         _refuse(run, f"{doubled} verdicts are on a query that has another one")
     astray = one(
-        "SELECT count(*) FROM (SELECT query_id FROM queries WHERE run = ?) q ANTI JOIN (SELECT query_id FROM verdicts WHERE run = ?) v USING (query_id)"
+        "SELECT count(*) FROM (SELECT query_id FROM queries WHERE run = ?) read "
+        "ANTI JOIN (SELECT query_id FROM verdicts WHERE run = ?) told USING (query_id)"
     )
+
     if astray:
         _refuse(run, f"{astray} queries have no verdict")
     kept = one("SELECT count(*) FROM verdicts WHERE run = ? AND kept")

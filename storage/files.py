@@ -42,7 +42,7 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def replace_atomically(target: Path, write: Callable[[Path], None]) -> None:
+def replace_atomically(target: Path, write: Callable[[Path], object]) -> None:
     """Lets `write` fill a temporary file, then makes that the target: readers see the old file or the new one, nothing between."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.parent / f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}-{target.name}"
@@ -87,7 +87,8 @@ def disk_errors(doing: str, where: Path) -> Iterator[None]:
     except Exception as error:
         if is_disk_full(error):
             raise HeadraceError(
-                f"no space left on the disk of {where} while {doing}; what was committed before is intact. Free space, then run the same command again"
+                f"no space left on the disk of {where} while {doing}; what was committed before is intact. "
+                "Free space, then run the same command again"
             ) from error
         if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EROFS:
             raise HeadraceError(f"no permission to write under {where} while {doing}: {error}") from error

@@ -80,12 +80,10 @@ def fit(frame: pl.DataFrame, table: str) -> pl.DataFrame:
 
 
 def _casts_safely(given: pl.DataType, wanted: pl.DataType) -> bool:
-    if given == wanted or given == pl.Null:
+    if given in (wanted, pl.Null):
         return True
     if isinstance(wanted, pl.List):
-        return isinstance(given, pl.List) and (
-            given.inner == pl.Null or given.inner == pl.String or isinstance(given.inner, pl.Categorical | pl.Enum)
-        )
+        return isinstance(given, pl.List) and (given.inner in (pl.Null, pl.String) or isinstance(given.inner, pl.Categorical | pl.Enum))
     if wanted == pl.String:
         return isinstance(given, pl.Categorical | pl.Enum)
     if wanted.is_integer():

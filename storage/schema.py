@@ -85,7 +85,8 @@ TABLES: dict[str, TableSchema] = {
         "run query_id",
     ),
     "tasks": _table(
-        "task_id:t query_id:t blueprint_id:t frame_id:t world:t world_seed:w intent:t leaf:t language:t division:t use:t difficulty:s spec:t",
+        "task_id:t query_id:t blueprint_id:t frame_id:t world:t world_seed:w intent:t leaf:t language:t division:t use:t difficulty:s "
+        "spec:t",
         "task_id",
     ),
     "tags": _table(

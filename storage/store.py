@@ -1,7 +1,8 @@
 """The store: a folder in which nothing is lost and nothing counts twice, whoever is killed when.
 
 One idea: rows live in immutable Parquet parts; whoever computes them writes them (`write`), and only `commit` makes them count, in one
-DuckDB transaction under a file lock. The first commit of a part id wins; a second is a no-op; so a killed run resumes by skipping what is there.
+DuckDB transaction under a file lock. The first commit of a part id wins, a second is a no-op; so a killed run resumes by skipping
+what is there.
 `catalog.duckdb` is opened for the length of a commit and by nobody else, because DuckDB lets one process write and then none read.
 Everyone reads `catalog.read.duckdb`, which is replaced atomically after each commit. Lake tables are views over the *registered*
 parts, by paths relative to the store: readers `cd` into it, or set `file_search_path` as `connect` does.
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,17 +23,17 @@ from typing import Any
 import duckdb
 import polars as pl
 
+from storage import catalogue
 from storage.addup import check_funnel
 from storage.errors import BadInput, HeadraceError
-from storage.files import Busy, disk_errors, file_lock, is_disk_full, replace_atomically, sweep, sync_dir
+from storage.files import Busy, disk_errors, file_lock, replace_atomically, sweep, sync_dir
 from storage.journal import Journal
 from storage.parts import Part, find_written, part_id, write_part
-from storage.schema import TABLES, migrations, schema_version
+from storage.schema import TABLES, schema_version
 
 __all__ = ["Journal", "Part", "Store", "part_id"]
 
 LOCK_WAIT_S = 120.0
-_SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 
 
 class Store:
@@ -95,7 +95,7 @@ class Store:
         if not parts or self._all_committed(parts):
             return
         with self._writing("committing", self._lock_wait_s) as connection:
-            fresh = _fresh(connection, parts)
+            fresh = catalogue.uncommitted(connection, parts)
             if fresh:
                 connection.execute("BEGIN")
                 self._register(connection, fresh)
@@ -141,11 +141,12 @@ class Store:
         with disk_errors(doing, self.root):
             self.root.mkdir(parents=True, exist_ok=True)
             with file_lock(self.root / "catalog.lock", wait_s=wait_s):
-                connection = _open_database(self._writable, self.root)
+                connection = catalogue.open_for_writing(self._writable, self.root)
                 try:
-                    if _version(connection, self.root) < schema_version():
+                    version = catalogue.version_in(connection, self.root)
+                    if version < schema_version():
                         self._flag_stale()
-                        _migrate(connection)
+                        catalogue.migrate(connection, version)
                     yield connection
                 except BaseException:
                     with suppress(duckdb.Error):
@@ -166,15 +167,15 @@ class Store:
         for table, group in by_table.items():
             if not TABLES[table].is_lake:
                 for part in group:
-                    _insert_rows(connection, part)
+                    catalogue.insert_rows(connection, part)
             elif TABLES[table].unique_across_parts:
-                _shadow(connection, self.root, table, group)
+                catalogue.shadow_repeats(connection, self.root, table, group)
             connection.executemany(
                 "INSERT INTO parts VALUES (?, ?, ?, ?, ?, now())",
                 [[part.part_id, table, str(part.path), part.rows, part.content_hash] for part in group],
             )
             if TABLES[table].is_lake:
-                connection.execute(_view_sql(connection, table))
+                connection.execute(catalogue.view_sql(connection, table))
 
     def _touched_runs(self, parts: Sequence[Part]) -> list[str]:
         """Funnel runs that these parts say something of."""
@@ -204,18 +205,14 @@ class Store:
 
     def _flag_stale(self) -> None:
         """Notes durably that the catalogue is about to be ahead of the read copy; whoever comes next repairs it."""
-
-        def write(temporary: Path) -> None:
-            temporary.write_text("the catalogue is ahead of the read copy\n", encoding="utf-8")
-
-        replace_atomically(self._stale_flag, write)
+        replace_atomically(self._stale_flag, lambda temporary: temporary.write_text("the catalogue is ahead of the read copy\n"))
 
     def _publish(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Closes the connection, and replaces the read copy by the catalogue if it is behind."""
         if self._stale_flag.exists() or not self._readable.exists():
             connection.execute("CHECKPOINT")
             connection.close()
-            replace_atomically(self._readable, lambda temporary: _copy(self._writable, temporary))
+            replace_atomically(self._readable, lambda temporary: shutil.copyfile(self._writable, temporary))
             self._stale_flag.unlink(missing_ok=True)
             sync_dir(self.root)
 
@@ -251,175 +248,17 @@ class Store:
 
     def _open_readable(self) -> duckdb.DuckDBPyConnection:
         """The read copy, attached read-only to a database in memory: DuckDB would otherwise hand out a replaced file that is still open."""
-        if self._readable.exists() and _version_of(self._readable, self.root) < schema_version():
+        if self._readable.exists() and catalogue.version_of(self._readable, self.root) < schema_version():
             with self._writing("migrating an older store", wait_s=self._lock_wait_s) as writer:
                 self._publish(writer)
-        connection = _connect(":memory:", self.root)
+        connection = catalogue.connect(":memory:", self.root)
         if self._readable.exists():
-            connection.execute(f"ATTACH '{_quoted(self._readable)}' AS store (READ_ONLY)")
+            connection.execute(f"ATTACH '{catalogue.quoted(self._readable)}' AS store (READ_ONLY)")
             connection.execute("USE store")
         else:
-            _migrate(connection)
+            catalogue.migrate(connection, 0)
         return connection
 
 
 def _reopen(root: str, lock_wait_s: float) -> Store:
     return Store(root, lock_wait_s=lock_wait_s)
-
-
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")
-
-
-def _copy(source: Path, target: Path) -> None:
-    shutil.copyfile(source, target)
-
-
-def _connect(database: str, root: Path) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(database, config=dict(_SETTINGS))
-    connection.execute(f"SET file_search_path = '{_quoted(root)}'")
-    connection.execute(f"SET temp_directory = '{_quoted(Path(tempfile.gettempdir()))}'")
-    return connection
-
-
-def _open_database(path: Path, root: Path) -> duckdb.DuckDBPyConnection:
-    try:
-        return _connect(str(path), root)
-    except duckdb.Error as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> Exception:
-    return error if is_disk_full(error) else BadInput(f"{path} cannot be opened as a store's catalogue: {str(error).splitlines()[0]}")
-
-
-def _version_of(path: Path, root: Path) -> int:
-    """The schema version of a database file, read without a lock on it.
-
-    Raises:
-        BadInput: it is no catalogue of a store, or a newer Headrace wrote it.
-    """
-    connection = _connect(":memory:", root)
-    try:
-        connection.execute(f"ATTACH '{_quoted(path)}' AS store (READ_ONLY)")
-        connection.execute("USE store")
-        return _version(connection, root)
-    except duckdb.Error as error:
-        raise _unreadable(path, error) from error
-    finally:
-        connection.close()
-
-
-def _version(connection: duckdb.DuckDBPyConnection, root: Path) -> int:
-    tables = {
-        name
-        for (name,) in connection.execute(
-            "SELECT table_name FROM information_schema.tables WHERE table_catalog = current_database()"
-        ).fetchall()
-    }
-    if not tables:
-        return 0
-    if "migrations" not in tables:
-        raise BadInput(f"{root} holds a DuckDB database that is not a Headrace store; name another folder")
-    row = connection.execute("SELECT max(version) FROM migrations").fetchone()
-    version = int(row[0]) if row and row[0] is not None else 0
-    if version > schema_version():
-        raise BadInput(
-            f"the store {root} has schema version {version}, this Headrace knows versions up to {schema_version()}; "
-            "use the newer Headrace that wrote it, or another store"
-        )
-    return version
-
-
-def _migrate(connection: duckdb.DuckDBPyConnection) -> None:
-    """Applies the migrations that are missing, all or none, and makes the views."""
-    has_any = connection.execute(
-        "SELECT count(*) FROM information_schema.tables WHERE table_name = 'migrations' AND table_catalog = current_database()"
-    ).fetchone()
-    applied = 0
-    if has_any and has_any[0]:
-        row = connection.execute("SELECT max(version) FROM migrations").fetchone()
-        applied = int(row[0]) if row and row[0] is not None else 0
-    connection.execute("BEGIN")
-    for version, name, sql in migrations():
-        if version > applied:
-            connection.execute(sql)
-            connection.execute("INSERT INTO migrations VALUES (?, ?)", [version, name])
-    for table, schema in TABLES.items():
-        if schema.is_lake:
-            connection.execute(_view_sql(connection, table))
-    connection.execute("COMMIT")
-
-
-def _fresh(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part]) -> list[Part]:
-    """The parts whose id is not committed yet; of several with one id, the first."""
-    known = {part for (part,) in connection.execute("SELECT part_id FROM parts").fetchall()}
-    fresh: list[Part] = []
-    for part in parts:
-        if part.part_id not in known:
-            known.add(part.part_id)
-            fresh.append(part)
-    return fresh
-
-
-def _insert_rows(connection: duckdb.DuckDBPyConnection, part: Part) -> None:
-    """Inserts the rows of a catalogue table's part, except those whose key is there already with the same content."""
-    schema = TABLES[part.table]
-    columns = ", ".join(f'"{name}"' for name in schema.columns)
-    source = f"read_parquet('{part.path}')"
-    same_key = " AND ".join(f'fresh."{name}" IS NOT DISTINCT FROM held."{name}"' for name in schema.key)
-    others = [name for name in schema.columns if name not in schema.key and name not in schema.unhashed]
-    if others:
-        differs = " OR ".join(f'fresh."{name}" IS DISTINCT FROM held."{name}"' for name in others)
-        key = ", ".join(f'fresh."{name}"' for name in schema.key)
-        clash = connection.execute(
-            f"SELECT {key}, held.part_id FROM {source} fresh JOIN {part.table} held ON {same_key} WHERE {differs} LIMIT 1"
-        ).fetchone()
-        if clash:
-            raise HeadraceError(
-                f"{part.table} already holds {dict(zip(schema.key, clash[:-1], strict=True))} with other content (part {clash[-1]}); "
-                "nothing was committed. Use a fresh store, or whatever made both must put the difference into the id"
-            )
-    connection.execute(
-        f"INSERT INTO {part.table} (part_id, {columns}) SELECT ?, {columns} FROM {source} fresh ANTI JOIN {part.table} held ON {same_key}",
-        [part.part_id],
-    )
-
-
-def _shadow(connection: duckdb.DuckDBPyConnection, root: Path, table: str, parts: Sequence[Part]) -> None:
-    """Notes which rows of new lake parts repeat a key that a committed part, or an earlier one of these, holds."""
-    (key,) = TABLES[table].key
-    keys = pl.concat(
-        pl.scan_parquet(root / part.path, glob=False).select(
-            pl.lit(part.part_id).alias("part_id"), pl.lit(position).alias("position"), pl.col(key)
-        )
-        for position, part in enumerate(parts)
-    ).collect()
-    connection.register("fresh_keys", keys.to_arrow())
-    connection.execute(
-        f"""INSERT INTO shadowed SELECT '{table}', part_id, "{key}" FROM
-            (SELECT *, row_number() OVER (PARTITION BY "{key}" ORDER BY position) AS nth FROM fresh_keys)
-            WHERE nth > 1 OR "{key}" IN (SELECT "{key}" FROM {table})"""
-    )
-    connection.unregister("fresh_keys")
-
-
-def _view_sql(connection: duckdb.DuckDBPyConnection, table: str) -> str:
-    """The view of a lake table over its registered parts, in the order of their ids."""
-    schema = TABLES[table]
-    columns = ", ".join(f'"{name}"' for name in schema.columns)
-    paths = connection.execute(
-        "SELECT path, part_id IN (SELECT part_id FROM shadowed WHERE table_name = ?) FROM parts WHERE table_name = ? ORDER BY part_id",
-        [table, table],
-    ).fetchall()
-    whole = ", ".join(f"'{path}'" for path, has_shadows in paths if not has_shadows)
-    selects = [f"SELECT {columns} FROM read_parquet([{whole}])"] if whole else []
-    for path, has_shadows in paths:
-        if has_shadows:
-            part = Path(path).stem.rpartition("-")[0]
-            hidden = f"SELECT key FROM shadowed WHERE table_name = '{table}' AND part_id = '{part}'"
-            selects.append(f"SELECT {columns} FROM read_parquet('{path}') WHERE \"{schema.key[0]}\" NOT IN ({hidden})")
-    if not selects:
-        typed = ", ".join(f'NULL::{sql_type} AS "{name}"' for name, sql_type in schema.sql_columns().items())
-        selects = [f"SELECT {typed} WHERE false"]
-    return f"CREATE OR REPLACE VIEW {table} AS {' UNION ALL '.join(selects)}"
