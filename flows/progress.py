@@ -1,0 +1,92 @@
+"""How far the work is: bars on a terminal, plain lines elsewhere.
+
+The library reports through one callback, `progress(label, done, total)`; flows hand in `report`, which passes on to whatever the
+process shows progress with: `bars` or `lines` under the `headrace` command, lines in the run's log under a worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+
+Show = Callable[[str, int, int], None]
+
+LINE_EVERY_S = 10.0
+
+
+class Lines:
+    """A line when something begins to take long, every ten seconds after that, and when that is done."""
+
+    def __init__(self, write: Callable[[str], None], every_s: float = LINE_EVERY_S) -> None:
+        self._write, self._every_s = write, every_s
+        self._begun: dict[str, float] = {}
+        self._told: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, label: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        with self._lock:
+            begun = self._begun.setdefault(label, now)
+            finished = 0 < total <= done
+            due = now - self._told.get(label, begun) >= self._every_s
+            if due or (finished and now - begun >= 2.0):
+                self._told[label] = now
+                share = f"{done:,} of {total:,}" if total else f"{done:,}"
+                self._write(f"{label}: {share}, {now - begun:.0f} s")
+            if finished:
+                self._begun.pop(label, None)
+                self._told.pop(label, None)
+
+
+_shown: list[Show] = [Lines(lambda line: print(line, flush=True))]
+
+
+def report(label: str, done: int, total: int) -> None:
+    """Say that `done` of `total` (0 = unknown) of what `label` names is done."""
+    _shown[-1](label, done, total)
+
+
+@contextlib.contextmanager
+def showing(show: Show) -> Iterator[None]:
+    """Show progress with `show` meanwhile, in every thread."""
+    _shown.append(show)
+    try:
+        yield
+    finally:
+        _shown.remove(show)
+
+
+@contextlib.contextmanager
+def on_console(console: Console) -> Iterator[None]:
+    """Bars where `console` is a terminal, plain lines where it is not."""
+    if not console.is_terminal:
+        with showing(Lines(lambda line: (sys.stdout.write(line + "\n"), sys.stdout.flush()))):
+            yield
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, refresh_per_second=5) as progress:
+        bars: dict[str, TaskID] = {}
+        begun: dict[str, float] = {}
+
+        def show(label: str, done: int, total: int) -> None:
+            if label not in bars:
+                bars[label] = progress.add_task(label, total=total or None)
+                begun[label] = time.monotonic()
+            progress.update(bars[label], completed=done, total=total or None)
+            if 0 < total <= done:
+                progress.remove_task(bars.pop(label))
+                if (seconds := time.monotonic() - begun.pop(label)) >= 2.0:
+                    progress.console.print(f"  [dim]{label}: {done:,} in {seconds:.0f} s[/dim]", highlight=False)
+
+        with showing(show):
+            yield

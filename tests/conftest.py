@@ -1,0 +1,57 @@
+"""Fixtures that several rooms share. The Prefect server is started once a session, and only when a test asks for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+MARK = "HEADRACE_TEST_MARK"
+
+
+def processes(mark: str) -> list[str]:
+    """Command lines of all processes, zombies aside, whose environment carries the mark."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            try:
+                environment = (folder / "environ").read_bytes().split(b"\0")
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            except OSError:
+                continue
+            if f"{MARK}={mark}".encode() in environment:
+                found.append(f"{folder.name} {command}")
+    return found
+
+
+@pytest.fixture
+def marked() -> tuple[dict[str, str], Callable[[], list[str]]]:
+    """An environment that marks every process started with it, and a look at which of them live."""
+    if sys.platform != "linux":
+        pytest.skip("looks into /proc")
+    mark = uuid.uuid4().hex
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
+    return {**environment, MARK: mark}, lambda: processes(mark)
+
+
+@pytest.fixture(scope="session")
+def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The API URL of a real Prefect server that the whole session shares; this process is its client too."""
+    from flows.server import client_environment, own_server
+
+    folder = tmp_path_factory.mktemp("server") / ".prefect"
+    before = dict(os.environ)
+    with own_server(folder) as url:
+        os.environ.update(client_environment(folder, url))
+        try:
+            yield url
+        finally:
+            from flows.session import send_what_is_left
+
+            send_what_is_left()
+            os.environ.clear()
+            os.environ.update(before)
