@@ -13,35 +13,40 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
-class SftConfig(BaseModel):
-    """Supervised fine-tuning on trajectories, loss on what the assistant wrote."""
+class SFTSettings(BaseModel):
+    """Hyper-parameters of a supervised stage; the defaults suit the tiny policy."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_steps: int = Field(150, ge=1, description="Optimiser steps at most.")
-    plateau_steps: int = Field(
-        0, ge=0, description="Stop when the mean loss of this many steps is not 2 % below that of as many before; 0 never."
-    )
-    batch_size: int = Field(16, ge=1, description="Trajectories a step.")
-    learning_rate: float = Field(4e-3, gt=0, description="Peak learning rate (AdamW); 1e-3 for a short second SFT that keeps its entropy.")
-    warmup_steps: int = Field(20, ge=0, description="Steps of linear warm-up; then linear decay to 5 % of the peak.")
-    weight_decay: float = Field(0.01, ge=0, description="AdamW's decoupled weight decay.")
-    max_grad_norm: float = Field(1.0, gt=0, description="Gradients are clipped to this norm.")
+    max_steps: int = Field(default=150, ge=1, description="Optimiser steps at most.")
+    batch_size: int = Field(default=16, ge=1, description="Conversations a step.")
+    learning_rate: float = Field(default=4e-3, gt=0, description="Peak rate; linear warm-up, then linear decay to `final_rate_share`.")
+    warmup_steps: int = Field(default=20, ge=0, description="Steps of warm-up.")
+    final_rate_share: float = Field(default=0.05, ge=0, le=1, description="Learning rate after `max_steps`, as a share of the peak.")
+    weight_decay: float = Field(default=0.01, ge=0, description="AdamW's decoupled weight decay.")
+    adam_beta2: float = Field(default=0.95, gt=0, lt=1, description="AdamW's second beta.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are clipped to this norm.")
+    plateau_window: int = Field(default=0, ge=0, description="Steps in a window of the plateau rule; 0 switches the rule off.")
+    plateau_gain: float = Field(default=0.05, ge=0, lt=1, description="Relative fall of the mean loss below which a window is a plateau.")
 
 
-class RlConfig(BaseModel):
-    """On-policy RL with group-relative advantages on fresh siblings of the split's tasks."""
+class RLSettings(BaseModel):
+    """Hyper-parameters of an RL stage; the defaults suit the tiny policy."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    steps: int = Field(150, ge=1, description="Updates; each rolls out prompts_per_step x group_size trajectories.")
-    prompts_per_step: int = Field(8, ge=1, description="Fresh tasks a step.")
-    group_size: int = Field(8, ge=2, description="Rollouts of each task: the group whose mean is the baseline.")
-    learning_rate: float = Field(6e-4, gt=0, description="Peak learning rate (AdamW).")
-    warmup_steps: int = Field(5, ge=0, description="Steps of linear warm-up; then linear decay to 10 % of the peak.")
-    adam_beta2: float = Field(0.99, gt=0, lt=1, description="AdamW's second-moment decay.")
-    max_grad_norm: float = Field(1.0, gt=0, description="Gradients are clipped to this norm.")
-    temperature: float = Field(1.0, gt=0, description="Sampling temperature of the rollouts.")
+    max_steps: int = Field(default=200, ge=1, description="Optimiser steps, one batch of rollouts each.")
+    tasks_a_step: int = Field(default=8, ge=1, description="Fresh tasks a step.")
+    draws: int = Field(default=8, ge=2, description="Rollouts a task: the group whose mean is the baseline.")
+    learning_rate: float = Field(default=6e-4, gt=0, description="Peak rate; linear warm-up, then linear decay to `final_rate_share`.")
+    warmup_steps: int = Field(default=5, ge=0, description="Steps of warm-up.")
+    final_rate_share: float = Field(default=0.1, ge=0, le=1, description="Learning rate after `max_steps`, as a share of the peak.")
+    weight_decay: float = Field(default=0.0, ge=0, description="AdamW's decoupled weight decay.")
+    adam_beta2: float = Field(default=0.99, gt=0, lt=1, description="AdamW's second beta.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are clipped to this norm.")
+    temperature: float = Field(default=1.0, gt=0, description="Of the rollouts.")
+    max_turns: int = Field(default=8, ge=1, description="Assistant turns a rollout at most; more is a failure.")
+    max_tokens: int = Field(default=64, ge=1, description="Tokens of one answer at most; more is a failure.")
 
 
 class StageSpec(BaseModel):
@@ -63,8 +68,8 @@ class StageSpec(BaseModel):
     worlds: tuple[str, ...] = ("retail",)
     language: Literal["en", "zh"] = Field("en", description="Language of the siblings that RL draws.")
     seed: int = Field(0, ge=0)
-    sft: SftConfig | None = None
-    rl: RlConfig | None = None
+    sft: SFTSettings | None = None
+    rl: RLSettings | None = None
 
     @model_validator(mode="after")
     def _own_hyperparameters(self) -> StageSpec:
