@@ -1,0 +1,312 @@
+"""The cascade: seed SFT -> probe -> second SFT -> probe -> RL, each stage evaluated and gated.
+
+One idea: every step is a part of the store with an id made from what it was made from, so the whole is a chain of "there already, or make
+it": a killed cascade goes on where it was, and the same configuration on the same store gives the same bytes.
+Tagger and trainer alternate: what a probe measures of one policy decides what the next one trains on. Expert trajectories are a
+budget (in life they cost money); verifiable tasks are nearly free, which is why RL has something to add.
+After every stage the new policy is evaluated on held-out tasks and passes the gate or does not; a stage that fails leaves the last
+promoted policy in place.
+
+What it does not do: train (`train/run.py`, in a child process that `launch` starts), or choose tasks (`train/supply.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from filters.certainty import VERSION as CERTAINTY_VERSION
+from filters.certainty import certainty
+from filters.route import VERSION as ROUTE_VERSION
+from filters.route import RouteConfig, route
+from storage.records import Division, Language, Task, Trajectory, content_id
+from storage.release import ReleaseItem, make_release
+from storage.store import Part, Store, part_id
+from synth.engines.hf import HFEngine
+from synth.rollouts import VERSION as ROLLOUT_VERSION
+from synth.rollouts import rollout_parts
+from synth.simulate import expert_trajectory, trajectories_frame
+from synth.solver import tasks_frame
+from train.backends import local
+from train.evaluate import evaluation_rows
+from train.gate import GateConfig, gate
+from train.spec import RLSettings, SFTSettings, StageSpec
+from train.supply import Use, draw, sources
+
+VERSION = 1
+Progress = Callable[[str, int, int], None]
+Launch = Callable[[StageSpec, Path], dict[str, Any]]
+
+
+class CascadeConfig(BaseModel):
+    """What the cascade trains on, with which budgets."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    worlds: tuple[str, ...] = Field(("retail",), description="Worlds whose tasks are trained on.")
+    max_difficulty: int = Field(3, ge=-1, le=5, description="Tasks above this static difficulty are left out.")
+    language: Language = Field("en", description="Language in which siblings are worded; a frame has none of its own.")
+    expert_budget: int = Field(280, ge=1, description="Expert trajectories that the seed SFT may use.")
+    probe_tasks: int = Field(240, ge=1, description="Tasks that certainty is measured on.")
+    k: int = Field(8, ge=2, description="Rollouts of every probed task.")
+    eval_tasks: int = Field(120, ge=1, description="Held-out tasks of each kind, eval_in and eval_out.")
+    eval_samples: int = Field(4, ge=1, description="Rollouts at temperature 1 of every held-out task; one greedy beside them.")
+    sft1: SFTSettings = Field(default_factory=SFTSettings, description="Seed SFT, on expert trajectories.")
+    sft2: SFTSettings = Field(
+        SFTSettings(max_steps=100, learning_rate=1e-3), description="Second SFT: short, so that entropy survives for RL."
+    )
+    rl: RLSettings = Field(default_factory=RLSettings, description="RL on fresh siblings of the probed tasks.")
+    route: RouteConfig = Field(default_factory=RouteConfig, description="Which region of certainty goes where.")
+    gate: GateConfig = Field(default_factory=GateConfig, description="What a policy must pass to be promoted.")
+    seed: int = Field(0, ge=0, description="Of the weights, the order of batches, and every rollout.")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A trained policy; `path` is its model folder."""
+
+    id: str
+    name: str
+    path: Path
+
+
+@dataclass
+class CascadeResult:
+    """All policies in the order of training, the one promoted last, and whether each passed the gate."""
+
+    policies: list[Policy] = field(default_factory=list)
+    promoted: Policy | None = None
+    passed: dict[str, bool] = field(default_factory=dict)
+
+
+def run_cascade(store: Store, config: CascadeConfig, *, launch: Launch = local.launch, progress: Progress | None = None) -> CascadeResult:
+    """Trains, probes, evaluates and gates all stages; what the store has already is not done again.
+
+    Raises:
+        HeadraceError: too few frames in the store, a split that would be empty, a stage that failed.
+    """
+    cascade = _Cascade(store, config, launch, progress or (lambda *_: None))
+    result = CascadeResult()
+
+    seed_release = cascade.seed_release()
+    sft1 = cascade.stage("sft1", None, seed_release, "seed")
+    cascade.judge(sft1, result)
+
+    second_release = cascade.routed_release("second", sft1)
+    sft2 = cascade.stage("sft2", sft1, second_release, "sft2")
+    cascade.judge(sft2, result)
+
+    rl_release = cascade.routed_release("rl", sft2)
+    cascade.judge(cascade.stage("rl", sft2, rl_release, "rl"), result)
+    return result
+
+
+@cache
+def code_hash() -> str:
+    """A hash of the sources that a stage's result depends on: this room's, and the one below that makes and judges tasks."""
+    root = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for path in sorted([*root.glob("train/**/*.py"), *root.glob("synth/**/*.py")]):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+class _Cascade:
+    """One run: the store, the configuration, and how stages are launched."""
+
+    def __init__(self, store: Store, config: CascadeConfig, launch: Launch, progress: Progress) -> None:
+        self.store, self.config, self.launch, self.progress = store, config, launch, progress
+        found = sources(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
+        self.sources = {division: [s for s in found if s.division == division] for division in ("seed", "probe", "held_out")}
+
+    # ---- tasks and releases --------------------------------------------------------------------------------------------
+
+    def tasks(self, purpose: str, divisions: Sequence[Division], count: int, use: Use) -> list[Task]:
+        """`count` tasks, written to the store (uncommitted work is found again by the part's id)."""
+        found = [source for division in divisions for source in self.sources[division]]
+        frames = [(source.frame.id, source.query_id, source.blueprint_id) for source in found]
+        drawn = draw(found, count, use=use, language=self.config.language)
+        part = part_id("tasks", [content_id("frames", frames)], {"purpose": purpose, "count": count, "use": use}, VERSION)
+        self._commit("tasks", part, lambda: tasks_frame(drawn))
+        return drawn
+
+    def seed_release(self) -> str:
+        """Expert trajectories of seed tasks, within the budget, as the release that the first stage reads."""
+        tasks = self.tasks("seed", ["seed"], self.config.expert_budget, "train")
+        part = part_id("trajectories", [task.id for task in tasks], {"teacher": "scripted"}, VERSION)
+        experts: list[Trajectory] = [expert_trajectory(task) for task in tasks]
+        self._commit("trajectories", part, lambda: trajectories_frame(experts, tasks))
+        items = [
+            ReleaseItem(kind="trajectory", item_id=expert.id, task_id=task.id, weight=1.0)
+            for expert, task in zip(experts, tasks, strict=True)
+        ]
+        return self._release("seed", {"seed": items}, {"expert_budget": self.config.expert_budget})
+
+    def routed_release(self, name: str, policy: Policy) -> str:
+        """Probes the policy, tags the probe tasks, and freezes the splits that the tags call for."""
+        tasks = self.tasks("probe", ["probe"], self.config.probe_tasks, "train")
+        rollouts = self._rollouts(policy, tasks, self.config.k, "probe", temperature=1.0)
+        tags = self._tags(policy, tasks, rollouts)
+        splits = route(self._seed_items(), tags, rollouts, self.config.route)
+        manifest = {"probed_policy": policy.id, "routing": self.config.route.model_dump(), "version": ROUTE_VERSION}
+        return self._release(name, {split: items for split, items in splits.items() if items}, manifest)
+
+    def _seed_items(self) -> list[ReleaseItem]:
+        rows = self.store.query(
+            "SELECT kind, item_id, task_id, weight FROM release_items JOIN releases USING (release_id) WHERE name = 'seed' AND split = 'seed' ORDER BY position"
+        )
+        return [ReleaseItem(**row) for row in rows.to_dicts()]
+
+    def _tags(self, policy: Policy, tasks: Sequence[Task], rollouts: pl.DataFrame) -> pl.DataFrame:
+        part = part_id(
+            "tags",
+            [policy.id, *(task.id for task in tasks)],
+            {"k": self.config.k, "regions": self.config.route.regions.model_dump()},
+            CERTAINTY_VERSION,
+        )
+        difficulty = pl.DataFrame({"task_id": [task.id for task in tasks], "difficulty": [task.difficulty for task in tasks]})
+        tags = certainty(rollouts, difficulty, self.config.route.regions, purpose="probe")
+        self._commit("tags", part, lambda: tags)
+        return tags
+
+    def _release(self, name: str, splits: dict[str, list[ReleaseItem]], manifest: dict[str, Any]) -> str:
+        release = make_release(self.store, name, splits, manifest)
+        return release
+
+    # ---- stages ------------------------------------------------------------------------------------------------------------
+
+    def stage(self, name: str, parent: Policy | None, release_id: str, split: str) -> Policy:
+        """The policy that this stage makes of its parent; trained now unless the store has it."""
+        algorithm = "rl" if name == "rl" else "sft"
+        settings: SFTSettings | RLSettings = getattr(self.config, name)
+        facts = {
+            "name": name,
+            "settings": settings.model_dump(),
+            "seed": self.config.seed,
+            "split": split,
+            "worlds": list(self.config.worlds),
+        }
+        stage_id = content_id("stage", release_id, parent.id if parent else None, facts, VERSION)
+        folder = self.store.root / "models" / stage_id
+        known = self.store.query("SELECT policy_id FROM policies WHERE stage_id = ?", [stage_id])
+        if known.height:
+            return Policy(known.item(), name, folder / "model")
+        self.progress(f"stage {name}", 0, 1)
+        spec = StageSpec(
+            name=name,
+            algorithm=algorithm,
+            store=self.store.root,
+            release_id=release_id,
+            split=split,
+            model_in=parent.path if parent else None,
+            model_out=folder / "model",
+            worlds=self.config.worlds,
+            language=self.config.language,
+            seed=self.config.seed,
+            **{algorithm: settings},
+        )
+        started = time.monotonic()
+        result = self.launch(spec, folder)
+        policy = Policy(content_id("policy", stage_id, result["weights_hash"]), name, folder / "model")
+        stage_row = {
+            "stage_id": stage_id,
+            "name": name,
+            "algorithm": algorithm,
+            "backend": "local" if self.launch is local.launch else self.launch.__module__.rpartition(".")[2],
+            "release_id": release_id,
+            "split": split,
+            "input_policy_id": parent.id if parent else None,
+            "output_policy_id": policy.id,
+            "spec": spec.model_dump_json(),
+            "code_hash": code_hash(),
+            "metrics": json.dumps(result["metrics"]),
+            "seconds": time.monotonic() - started,
+        }
+        policy_row = {
+            "policy_id": policy.id,
+            "stage_id": stage_id,
+            "path": str(policy.path.relative_to(self.store.root)),
+            "weights_hash": result["weights_hash"],
+        }
+        self.store.commit(
+            [
+                self.store.write("stages", part_id("stages", [stage_id], {}, VERSION), _frame([stage_row])),
+                self.store.write("policies", part_id("policies", [stage_id], {}, VERSION), _frame([policy_row])),
+            ]
+        )
+        self.progress(f"stage {name}", 1, 1)
+        return policy
+
+    # ---- evaluation and gate -------------------------------------------------------------------------------------------
+
+    def judge(self, policy: Policy, result: CascadeResult) -> None:
+        """Evaluates a policy on both kinds of held-out tasks, and promotes it if it passes the gate."""
+        tasks = self.tasks("eval_in", ["seed", "probe"], self.config.eval_tasks, "eval_in")
+        sampled = self._evaluate(policy, tasks, "eval_in")
+        self._evaluate(policy, self.tasks("eval_out", ["held_out"], self.config.eval_tasks, "eval_out"), "eval_out")
+        promoted = self._rollouts(result.promoted, tasks, self.config.eval_samples, "eval_in", temperature=1.0) if result.promoted else None
+        verdict = gate(sampled, promoted, _facets(tasks), self.config.gate)
+        row = {"policy_id": policy.id, "position": len(result.policies), "passed": verdict.passed, "checks": json.dumps(verdict.checks)}
+        part = part_id("promotions", [policy.id, result.promoted.id if result.promoted else ""], self.config.gate.model_dump(), VERSION)
+        self._commit("promotions", part, lambda: _frame([row]))
+        result.policies.append(policy)
+        result.passed[policy.name] = verdict.passed
+        if verdict.passed:
+            result.promoted = policy
+
+    def _evaluate(self, policy: Policy, tasks: Sequence[Task], use: Use) -> pl.DataFrame:
+        """Sampled and greedy rollouts, their rows in `evaluations`; returns the sampled rollouts."""
+        sampled = self._rollouts(policy, tasks, self.config.eval_samples, use, temperature=1.0)
+        greedy = self._rollouts(policy, tasks, 1, f"{use}_greedy", temperature=0.0)
+        for decoding, rollouts in (("sampled", sampled), ("greedy", greedy)):
+            evaluation_id = content_id("evaluation", policy.id, use, decoding, [task.id for task in tasks])
+            part = part_id("evaluations", [evaluation_id], {}, VERSION)
+            rows = evaluation_rows(rollouts, _facets(tasks), evaluation_id=evaluation_id, policy_id=policy.id, use=use, decoding=decoding)
+            self._commit("evaluations", part, lambda rows=rows: rows)
+        return sampled
+
+    def _rollouts(self, policy: Policy, tasks: Sequence[Task], k: int, purpose: str, *, temperature: float) -> pl.DataFrame:
+        parts = rollout_parts(
+            self.store,
+            _engine(policy),
+            tasks,
+            k,
+            purpose=purpose,
+            policy_id=policy.id,
+            temperature=temperature,
+            seed=self.config.seed,
+            progress=lambda _, done, total: self.progress(f"{policy.name}: {purpose}", done, total),
+        )
+        self.store.commit(parts)
+        return self.store.query(
+            "SELECT rollout_id, task_id, policy_id, draw, outcome, reward, messages FROM rollouts WHERE policy_id = ? AND purpose = ? "
+            "AND list_contains(?, task_id) ORDER BY task_id, draw",
+            [policy.id, purpose, [task.id for task in tasks]],
+        )
+
+    def _commit(self, table: str, part: str, make: Callable[[], pl.DataFrame]) -> Part:
+        found = self.store.find(part) or self.store.write(table, part, make())
+        self.store.commit([found])
+        return found
+
+
+def _engine(policy: Policy) -> HFEngine:
+    return HFEngine(policy.path, policy_version=policy.id)
+
+
+def _facets(tasks: Sequence[Task]) -> pl.DataFrame:
+    columns = ("intent", "language", "difficulty")
+    return pl.DataFrame({"task_id": [task.id for task in tasks], **{name: [getattr(task, name) for task in tasks] for name in columns}})
+
+
+def _frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    return pl.DataFrame(rows, infer_schema_length=None)
