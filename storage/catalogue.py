@@ -102,6 +102,13 @@ def uncommitted(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part]) ->
     return fresh
 
 
+def register_parts(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part]) -> None:
+    rows = pl.DataFrame([(part.part_id, part.table, str(part.path), part.rows, part.content_hash) for part in parts], orient="row")
+    connection.register("fresh_parts", rows.to_arrow())
+    connection.execute("INSERT INTO parts SELECT *, now() FROM fresh_parts")
+    connection.unregister("fresh_parts")
+
+
 def insert_rows(connection: duckdb.DuckDBPyConnection, part: Part) -> None:
     """Inserts the rows of a catalogue table's part, except those whose key is there already with the same content."""
     schema = TABLES[part.table]
@@ -126,22 +133,17 @@ def insert_rows(connection: duckdb.DuckDBPyConnection, part: Part) -> None:
     )
 
 
-def shadow_repeats(connection: duckdb.DuckDBPyConnection, root: Path, table: str, parts: Sequence[Part]) -> None:
-    """Notes which rows of new lake parts repeat a key that a committed part, or an earlier one of these, holds."""
+def shadow_repeats(connection: duckdb.DuckDBPyConnection, table: str, parts: Sequence[Part]) -> None:
+    """Notes which rows of new lake parts repeat a key that a committed part holds, or one of these with a smaller id."""
     (key,) = TABLES[table].key
-    keys = pl.concat(
-        pl.scan_parquet(root / part.path, glob=False).select(
-            pl.lit(part.part_id).alias("part_id"), pl.lit(position).alias("position"), pl.col(key)
-        )
-        for position, part in enumerate(parts)
-    ).collect()
-    connection.register("fresh_keys", keys.to_arrow())
+    paths = ", ".join(f"'{part.path}'" for part in parts)
     connection.execute(
-        f"""INSERT INTO shadowed SELECT '{table}', part_id, "{key}" FROM
-            (SELECT *, row_number() OVER (PARTITION BY "{key}" ORDER BY position) AS nth FROM fresh_keys)
+        f"""INSERT INTO shadowed SELECT '{table}', part_id, "{key}" FROM (
+                SELECT "{key}", part_id, row_number() OVER (PARTITION BY "{key}" ORDER BY part_id) AS nth FROM (
+                    SELECT "{key}", regexp_extract(parse_filename(filename), '(.*)-[^-]*', 1) AS part_id
+                    FROM read_parquet([{paths}], filename = true)))
             WHERE nth > 1 OR "{key}" IN (SELECT "{key}" FROM {table})"""
     )
-    connection.unregister("fresh_keys")
 
 
 def view_sql(connection: duckdb.DuckDBPyConnection, table: str) -> str:

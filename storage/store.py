@@ -169,11 +169,8 @@ class Store:
                 for part in group:
                     catalogue.insert_rows(connection, part)
             elif TABLES[table].unique_across_parts:
-                catalogue.shadow_repeats(connection, self.root, table, group)
-            connection.executemany(
-                "INSERT INTO parts VALUES (?, ?, ?, ?, ?, now())",
-                [[part.part_id, table, str(part.path), part.rows, part.content_hash] for part in group],
-            )
+                catalogue.shadow_repeats(connection, table, group)
+            catalogue.register_parts(connection, group)
             if TABLES[table].is_lake:
                 connection.execute(catalogue.view_sql(connection, table))
 
