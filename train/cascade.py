@@ -32,7 +32,6 @@ from storage.records import Division, Language, Task, Trajectory, content_id
 from storage.release import ReleaseItem, make_release
 from storage.store import Part, Store, part_id
 from synth.engines.hf import HFEngine
-from synth.rollouts import VERSION as ROLLOUT_VERSION
 from synth.rollouts import rollout_parts
 from synth.simulate import expert_trajectory, trajectories_frame
 from synth.solver import tasks_frame
@@ -125,6 +124,7 @@ class _Cascade:
 
     def __init__(self, store: Store, config: CascadeConfig, launch: Launch, progress: Progress) -> None:
         self.store, self.config, self.launch, self.progress = store, config, launch, progress
+        self.seed_items: list[ReleaseItem] = []
         found = sources(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
         self.sources = {division: [s for s in found if s.division == division] for division in ("seed", "probe", "held_out")}
 
@@ -145,26 +145,20 @@ class _Cascade:
         part = part_id("trajectories", [task.id for task in tasks], {"teacher": "scripted"}, VERSION)
         experts: list[Trajectory] = [expert_trajectory(task) for task in tasks]
         self._commit("trajectories", part, lambda: trajectories_frame(experts, tasks))
-        items = [
+        self.seed_items = [
             ReleaseItem(kind="trajectory", item_id=expert.id, task_id=task.id, weight=1.0)
             for expert, task in zip(experts, tasks, strict=True)
         ]
-        return self._release("seed", {"seed": items}, {"expert_budget": self.config.expert_budget})
+        return self._release("seed", {"seed": self.seed_items}, {"expert_budget": self.config.expert_budget})
 
     def routed_release(self, name: str, policy: Policy) -> str:
         """Probes the policy, tags the probe tasks, and freezes the splits that the tags call for."""
         tasks = self.tasks("probe", ["probe"], self.config.probe_tasks, "train")
         rollouts = self._rollouts(policy, tasks, self.config.k, "probe", temperature=1.0)
         tags = self._tags(policy, tasks, rollouts)
-        splits = route(self._seed_items(), tags, rollouts, self.config.route)
+        splits = route(self.seed_items, tags, rollouts, self.config.route)
         manifest = {"probed_policy": policy.id, "routing": self.config.route.model_dump(), "version": ROUTE_VERSION}
         return self._release(name, {split: items for split, items in splits.items() if items}, manifest)
-
-    def _seed_items(self) -> list[ReleaseItem]:
-        rows = self.store.query(
-            "SELECT kind, item_id, task_id, weight FROM release_items JOIN releases USING (release_id) WHERE name = 'seed' AND split = 'seed' ORDER BY position"
-        )
-        return [ReleaseItem(**row) for row in rows.to_dicts()]
 
     def _tags(self, policy: Policy, tasks: Sequence[Task], rollouts: pl.DataFrame) -> pl.DataFrame:
         part = part_id(
@@ -179,8 +173,7 @@ class _Cascade:
         return tags
 
     def _release(self, name: str, splits: dict[str, list[ReleaseItem]], manifest: dict[str, Any]) -> str:
-        release = make_release(self.store, name, splits, manifest)
-        return release
+        return make_release(self.store, name, splits, manifest)
 
     # ---- stages ------------------------------------------------------------------------------------------------------------
 
