@@ -1,0 +1,226 @@
+"""Releases: frozen, content-addressed selections of tasks and conversations, in named splits, that training reads.
+
+One idea: a release's id is a hash of its splits and of what decided them (thresholds, budgets: the manifest), so the same selection is the
+same release, and nothing can be moved in or out of one afterwards. Rows stay where they are: a release names them.
+A split that is empty, an item that the store does not have, and a held-out task in a split that is trained on are errors, not warnings.
+
+What it does not do: choose (`filters/`), remove duplicate trajectories (there too), write files for other trainers (`storage/export.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import polars as pl
+
+from storage.errors import BadInput, HeadraceError
+from storage.records import JSON, Cost, Rollout, Task, Trajectory, canonical_json, content_id
+from storage.store import Store, part_id
+
+VERSION = 1
+EVALUATION_SPLITS = "eval"
+"""Splits whose name begins so hold held-out tasks, and only those; no other split may hold one."""
+
+Kind = Literal["task", "trajectory", "rollout"]
+
+
+@dataclass(frozen=True)
+class ReleaseItem:
+    """One item of a split: a task to draw rollouts on, or a conversation about one (`item_id` is its id; for kind `task`, the task's own).
+
+    weight: relative, > 0: how often RL draws it; 1 for SFT.
+    """
+
+    kind: Kind
+    item_id: str
+    task_id: str
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class ReleasedItem:
+    """An item with the records it names; `conversation` is None for kind `task`."""
+
+    item: ReleaseItem
+    task: Task
+    conversation: Trajectory | Rollout | None
+
+
+def make_release(store: Store, name: str, splits: Mapping[str, Sequence[ReleaseItem]], manifest: Mapping[str, JSON]) -> str:
+    """Freezes the splits (order kept) and returns the release id; making the same one again changes nothing.
+
+    Args:
+        manifest: what decided the selection: thresholds, budgets, ids of policies. No times, no paths.
+            Counts and hashes of the splits are added to what is stored of it.
+
+    Raises:
+        HeadraceError: no splits, an empty one, an item or task that is not committed, a weight that is not positive,
+            or a held-out task where it would be trained on.
+    """
+    _check(store, name, splits)
+    rows = pl.DataFrame(
+        [
+            (split, position, item.kind, item.item_id, item.task_id, float(item.weight))
+            for split, items in splits.items()
+            for position, item in enumerate(items)
+        ],
+        schema={
+            "split": pl.String,
+            "position": pl.Int32,
+            "kind": pl.String,
+            "item_id": pl.String,
+            "task_id": pl.String,
+            "weight": pl.Float64,
+        },
+        orient="row",
+    )
+    hashes = {split: _hash(items) for split, items in splits.items()}
+    release_id = content_id("release", name, hashes, dict(manifest))
+    described = {**manifest, "name": name, "splits": {split: _describe(items) | {"hash": hashes[split]} for split, items in splits.items()}}
+    header = pl.DataFrame({"release_id": [release_id], "name": [name], "manifest": [canonical_json(described)]})
+    store.commit(
+        [
+            store.write("releases", part_id("releases", [release_id], {}, VERSION), header),
+            store.write(
+                "release_items",
+                part_id("release_items", [release_id], {}, VERSION),
+                rows.select(pl.lit(release_id).alias("release_id"), pl.all()),
+            ),
+        ]
+    )
+    return release_id
+
+
+def manifest_of(store: Store, release_id: str) -> dict[str, Any]:
+    """The manifest as stored: what decided the selection, and per split `items`, `tasks`, `kinds` and `hash`.
+
+    Raises:
+        BadInput: there is no such release.
+    """
+    found = store.query("SELECT manifest FROM releases WHERE release_id = ?", [release_id])
+    if found.is_empty():
+        known = store.query("SELECT release_id, name FROM releases JOIN parts USING (part_id) ORDER BY committed_at DESC LIMIT 5")
+        hint = ", ".join(f"{other} ({name})" for other, name in known.iter_rows()) or "none yet"
+        raise BadInput(f"{store.root} has no release {release_id}; the latest are {hint}")
+    manifest: dict[str, Any] = json.loads(found.item())
+    return manifest
+
+
+def load_split(store: Store, release_id: str, split: str) -> list[ReleasedItem]:
+    """The items of a split in their order, with their records.
+
+    Raises:
+        BadInput: there is no such release or split.
+    """
+    manifest = manifest_of(store, release_id)
+    if split not in manifest["splits"]:
+        raise BadInput(f"release {release_id} has no split {split!r}; it has {', '.join(manifest['splits'])}")
+    rows = store.query(
+        """SELECT i.kind, i.item_id, i.task_id, i.weight, t.spec FROM release_items i JOIN tasks t USING (task_id)
+           WHERE i.release_id = ? AND i.split = ? ORDER BY i.position""",
+        [release_id, split],
+    )
+    conversations = _conversations(store, release_id, split)
+    return [
+        ReleasedItem(ReleaseItem(kind, item, task, weight), Task.model_validate_json(spec), conversations[item] if kind != "task" else None)
+        for kind, item, task, weight, spec in rows.iter_rows()
+    ]
+
+
+def trajectory_of(row: Mapping[str, Any]) -> Trajectory:
+    """The record in a row of table `trajectories`."""
+    return Trajectory(
+        id=row["trajectory_id"],
+        task_id=row["task_id"],
+        messages=json.loads(row["messages"]),
+        outcome=row["outcome"],
+        reward=row["reward"],
+        checks=json.loads(row["checks"] or "{}"),
+        teacher=row["teacher"] or "",
+        cost=Cost(prompt_tokens=row["prompt_tokens"] or 0, completion_tokens=row["completion_tokens"] or 0, usd=row["cost_usd"] or 0.0),
+    )
+
+
+def rollout_of(row: Mapping[str, Any]) -> Rollout:
+    """The record in a row of table `rollouts`; its cost and its engine are not stored there."""
+    return Rollout(
+        id=row["rollout_id"],
+        task_id=row["task_id"],
+        policy_id=row["policy_id"],
+        draw=row["draw"],
+        messages=json.loads(row["messages"]),
+        outcome=row["outcome"],
+        reward=row["reward"],
+        checks=json.loads(row["checks"] or "{}"),
+        turns=json.loads(row["turns"] or "[]"),
+    )
+
+
+def _conversations(store: Store, release_id: str, split: str) -> dict[str, Trajectory | Rollout]:
+    wanted = "SELECT item_id FROM release_items WHERE release_id = ? AND split = ? AND kind = ?"
+    trajectories = store.query(f"SELECT * FROM trajectories WHERE trajectory_id IN ({wanted})", [release_id, split, "trajectory"])
+    rollouts = store.query(f"SELECT * FROM rollouts WHERE rollout_id IN ({wanted})", [release_id, split, "rollout"])
+    found: dict[str, Trajectory | Rollout] = {row["trajectory_id"]: trajectory_of(row) for row in trajectories.iter_rows(named=True)}
+    return found | {row["rollout_id"]: rollout_of(row) for row in rollouts.iter_rows(named=True)}
+
+
+def _hash(items: Sequence[ReleaseItem]) -> str:
+    return hashlib.sha256(
+        canonical_json([[item.kind, item.item_id, item.task_id, float(item.weight)] for item in items]).encode()
+    ).hexdigest()
+
+
+def _describe(items: Sequence[ReleaseItem]) -> dict[str, JSON]:
+    return {
+        "items": len(items),
+        "tasks": len({item.task_id for item in items}),
+        "kinds": dict(sorted(Counter(item.kind for item in items).items())),
+    }
+
+
+def _check(store: Store, name: str, splits: Mapping[str, Sequence[ReleaseItem]]) -> None:
+    if not splits:
+        raise HeadraceError(f"release {name} has no splits; nothing was selected")
+    empty = [split for split, items in splits.items() if not items]
+    if empty:
+        raise HeadraceError(f"split {empty[0]} of release {name} is empty; move the thresholds, or give it more tasks")
+    for split, items in splits.items():
+        bad = next((item for item in items if not item.weight > 0), None)
+        if bad:
+            raise HeadraceError(f"{bad.item_id} in split {split} of release {name} has weight {bad.weight}; weights are positive")
+        _check_tasks(store, name, split, items)
+        _check_conversations(store, name, split, items)
+
+
+def _check_tasks(store: Store, name: str, split: str, items: Sequence[ReleaseItem]) -> None:
+    task_ids = sorted({item.task_id for item in items})
+    known = dict(store.query("SELECT task_id, use FROM tasks WHERE task_id IN (SELECT unnest(?))", [task_ids]).iter_rows())
+    missing = next((task for task in task_ids if task not in known), None)
+    if missing:
+        raise HeadraceError(f"task {missing} in split {split} of release {name} is not in the store; commit it first")
+    is_evaluation = split.startswith(EVALUATION_SPLITS)
+    astray = next((task for task in task_ids if (known[task] != "train") != is_evaluation), None)
+    if astray:
+        what = "is trained on elsewhere" if is_evaluation else "is held out for evaluation"
+        raise HeadraceError(f"task {astray} (use {known[astray]}) {what} and may not stand in split {split} of release {name}")
+
+
+def _check_conversations(store: Store, name: str, split: str, items: Sequence[ReleaseItem]) -> None:
+    for kind, table, key in (("trajectory", "trajectories", "trajectory_id"), ("rollout", "rollouts", "rollout_id")):
+        wanted = sorted({(item.item_id, item.task_id) for item in items if item.kind == kind})
+        if wanted:
+            known = set(
+                store.query(
+                    f"SELECT {key}, task_id FROM {table} WHERE {key} IN (SELECT unnest(?))", [[item for item, _ in wanted]]
+                ).iter_rows()
+            )
+            missing = next((pair for pair in wanted if pair not in known), None)
+            if missing:
+                raise HeadraceError(
+                    f"{kind} {missing[0]} of task {missing[1]} in split {split} of release {name} is not in the store; commit it first"
+                )
