@@ -9,28 +9,15 @@ an empty one has none. Kernels hold no Python lock (`nogil`), so threads share t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
-import numba
 import numpy as np
-import numpy.typing as npt
 from datasketch import MinHash
+
+from filters.compiled import F64, I64, U8, U32, U64, compiled
+from filters.guards import terms_agree
 
 SHINGLE_BYTES = 6
 
-U8 = npt.NDArray[np.uint8]
-U32 = npt.NDArray[np.uint32]
-U64 = npt.NDArray[np.uint64]
-I64 = npt.NDArray[np.int64]
-F64 = npt.NDArray[np.float64]
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-
 _MIX = 0x9E3779B97F4A7C15
-
-
-def _compiled(function: Kernel) -> Kernel:
-    return cast(Kernel, numba.njit(cache=True, nogil=True, boundscheck=False)(function))
 
 
 def permutations(count: int, seed: int = 1) -> tuple[U32, U32]:
@@ -52,7 +39,7 @@ def shingle_hash32(shingle: bytes) -> int:
     return (packed * _MIX & 0xFFFFFFFFFFFFFFFF) >> 32
 
 
-@_compiled
+@compiled
 def _pack(data: U8, start: int, end: int, out: U64) -> int:
     """The shingles of `data[start:end]`, in order, each as its bytes and length in 64 bits; returns how many."""
     length = end - start
@@ -70,7 +57,7 @@ def _pack(data: U8, start: int, end: int, out: U64) -> int:
     return max(length - 5, 1)
 
 
-@_compiled
+@compiled
 def _mixed(packed: U64, count: int, out: U32) -> None:
     """Shingle hashes after datasketch's pre-mix (the MurmurHash3 finalizer)."""
     for index in range(count):
@@ -82,7 +69,7 @@ def _mixed(packed: U64, count: int, out: U32) -> None:
         out[index] = value ^ (value >> np.uint32(16))
 
 
-@_compiled
+@compiled
 def _signature(hashes: U32, count: int, a: U32, b: U32, out: U32) -> None:
     for k in range(a.size):
         multiplier, offset = a[k], b[k]
@@ -92,7 +79,7 @@ def _signature(hashes: U32, count: int, a: U32, b: U32, out: U32) -> None:
         out[k] = low
 
 
-@_compiled
+@compiled
 def _longest(offsets: I64) -> int:
     longest = 0
     for row in range(offsets.size - 1):
@@ -100,7 +87,7 @@ def _longest(offsets: I64) -> int:
     return longest
 
 
-@_compiled
+@compiled
 def _sign(data: U8, start: int, end: int, packed: U64, hashes: U32, a: U32, b: U32, out: U32) -> int:
     """The signature of one text into `out`; returns how many shingles (repeats counted) lie in `packed`."""
     count = _pack(data, start, end, packed)
@@ -111,7 +98,7 @@ def _sign(data: U8, start: int, end: int, packed: U64, hashes: U32, a: U32, b: U
     return count
 
 
-@_compiled
+@compiled
 def fill_signatures(data: U8, offsets: I64, a: U32, b: U32, out: U32) -> None:
     """Fills `out` [rows, permutations] with the signatures of the texts `data[offsets[i]:offsets[i + 1]]`; all ones for an empty text."""
     packed = np.empty(_longest(offsets) + 1, np.uint64)
@@ -120,7 +107,7 @@ def fill_signatures(data: U8, offsets: I64, a: U32, b: U32, out: U32) -> None:
         _sign(data, offsets[row], offsets[row + 1], packed, hashes, a, b, out[row])
 
 
-@_compiled
+@compiled
 def fill_band_keys(data: U8, offsets: I64, a: U32, b: U32, keys: U64) -> None:
     """Fills `keys` [bands, rows] with a 64-bit hash of each band's part of the signature. Permutations = bands x rows a band."""
     bands = keys.shape[0]
@@ -138,44 +125,41 @@ def fill_band_keys(data: U8, offsets: I64, a: U32, b: U32, keys: U64) -> None:
             keys[band, row] = key
 
 
-@_compiled
-def fill_digit_guards(data: U8, offsets: I64, guards: U32) -> None:
-    """Fills `guards` [rows] with a hash of each text's digit runs in order; 0 where it has none."""
-    for row in range(offsets.size - 1):
-        value, in_run = np.uint32(0), False
-        for index in range(offsets[row], offsets[row + 1]):
-            byte = data[index]
-            if np.uint8(48) <= byte <= np.uint8(57):
-                if not in_run:
-                    value = np.uint32((value ^ np.uint32(0x9E37)) * np.uint32(0x85EBCA6B))
-                value = np.uint32((value ^ np.uint32(byte)) * np.uint32(0x01000193))
-                in_run = True
-            else:
-                in_run = False
-        guards[row] = value
+@compiled
+def bucket_pairs(ordered: U64, row_bits: int, kinds: U32, out: U64) -> int:
+    """Candidate pairs of one band, `later row << 32 | earlier row`, into `out`, as far as they fit; returns how many there are.
 
-
-@_compiled
-def star_pairs(ordered: U64, row_bits: int, out: U64) -> int:
-    """Candidate pairs of one band, `later row << 32 | first row` of each bucket, into `out` [rows]; returns how many.
-
-    `ordered`: sorted `key with its low bits cleared | row`; equal high bits are a bucket. Pairing a bucket's rows with its first row
-    alone keeps their number linear; all pairs of a bucket find .2 % more and are quadratic in popular templates.
+    ordered: sorted `key with its low bits cleared | row`; equal high bits are a bucket. kinds [rows]: rows of one kind ask for the same
+    terms in the same order. A bucket's first rows of each kind stand for it, eight at most: a row is paired with the one of
+    its own kind, and where there is none, with all of them. So the pairs stay linear in the rows, where all pairs of a bucket
+    are quadratic in popular templates, and a row still meets its like among many that only sound alike.
     """
     bits = np.uint64(row_bits)
     mask = (np.uint64(1) << bits) - np.uint64(1)
-    count = 0
-    first = ordered[0]
-    for index in range(1, ordered.size):
-        if ordered[index] >> bits == first >> bits:
-            out[count] = ((ordered[index] & mask) << np.uint64(32)) | (first & mask)
-            count += 1
-        else:
-            first = ordered[index]
+    firsts = np.empty(8, np.uint64)
+    known, count = 0, 0
+    bucket = ~ordered[0]
+    for entry in ordered:
+        if (entry ^ bucket) >> bits:
+            bucket, known = entry, 0
+        row = entry & mask
+        twin = -1
+        for index in range(known):
+            if kinds[firsts[index]] == kinds[row]:
+                twin = index
+                break
+        for index in range(known):
+            if twin in (-1, index):
+                if count < out.size:
+                    out[count] = (row << np.uint64(32)) | firsts[index]
+                count += 1
+        if twin == -1 and known < firsts.size:
+            firsts[known] = row
+            known += 1
     return count
 
 
-@_compiled
+@compiled
 def _insert(packed: U64, count: int, shift: int, table: U64, stamps: U32, stamp: np.uint32) -> int:
     """Puts shingles into an open-addressing table whose entries count only where their stamp is `stamp`; returns how many differ."""
     mask = np.uint64(table.size - 1)
@@ -191,7 +175,7 @@ def _insert(packed: U64, count: int, shift: int, table: U64, stamps: U32, stamp:
     return distinct
 
 
-@_compiled
+@compiled
 def _shared(packed: U64, count: int, shift: int, table: U64, stamps: U32, stamp: np.uint32, turns: U32, turn: np.uint32) -> int:
     """How many distinct shingles of `packed` are in the table; `turns` marks entries that this `turn` has counted."""
     mask = np.uint64(table.size - 1)
@@ -206,9 +190,20 @@ def _shared(packed: U64, count: int, shift: int, table: U64, stamps: U32, stamp:
     return shared
 
 
-@_compiled
-def keep_first(data: U8, offsets: I64, pairs: U64, guards: U32, threshold: float, keeper: U32, similarity: F64) -> int:
-    """Goes through the rows in order and drops each that has a kept earlier row with true Jaccard >= `threshold` and an equal guard.
+@compiled
+def keep_first(
+    data: U8,
+    offsets: I64,
+    pairs: U64,
+    digits: U32,
+    terms: U32,
+    term_offsets: I64,
+    term_bytes: I64,
+    threshold: float,
+    keeper: U32,
+    similarity: F64,
+) -> int:
+    """Goes through the rows in order and drops each that has a kept earlier row with true Jaccard >= `threshold` and agreeing guards.
 
     pairs: candidates `later row << 32 | earlier row`, sorted, each once. A candidate that was itself dropped stands for the row it
     duplicates. `keeper` [rows] gets that row (its own number where a row is kept), `similarity` [rows] the Jaccard of byte 6-grams.
@@ -229,9 +224,17 @@ def keep_first(data: U8, offsets: I64, pairs: U64, guards: U32, threshold: float
     turn = np.uint32(0)
     for pair in pairs:
         row, earlier = np.uint32(pair >> np.uint64(32)), keeper[np.uint32(pair & np.uint64(0xFFFFFFFF))]
-        if keeper[row] != row or asked[earlier] == row or guards[row] != guards[earlier]:
+        if keeper[row] != row or asked[earlier] == row:
             continue
         asked[earlier] = row
+        if digits[row] != digits[earlier] or not terms_agree(
+            terms[term_offsets[row] : term_offsets[row + 1]],
+            terms[term_offsets[earlier] : term_offsets[earlier + 1]],
+            offsets[row + 1] - offsets[row],
+            offsets[earlier + 1] - offsets[earlier],
+            term_bytes,
+        ):
+            continue
         if loaded != row:
             count = _pack(data, offsets[row], offsets[row + 1], mine)
             distinct[row] = _insert(mine, count, shift, table, stamps, row + np.uint32(1))

@@ -5,7 +5,7 @@ alone 60 % of the distinct needs of 700,000 templated queries were lost). 21 ban
 1 - (1 - s^6)^21: .93 at 0.7, .999 at 0.8; pairs just at the threshold are few, and most of those not proposed by a band's first row are
 met through the row that it duplicates. The survivor is the first of its kind, so an incremental run equals one big one.
 
-A row is also kept when its numbers differ from the other's (`protect`): "a table for 2" is not "a table for 3", `o17` not `o71`.
+A row is also kept when its numbers or its meaningful terms differ from the other's (`protect`, see `guards.py`).
 What the definition cannot see: one typo in a short text (of one-edit English queries of 23 characters a quarter still reach 0.7).
 Signatures are datasketch's (`minhash.py`); the step is a map over batches (band keys), a join by band (candidates) and one pass
 in row order (verification).
@@ -13,15 +13,19 @@ in row order (verification).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
-from polars import CompatLevel
 from pydantic import BaseModel, ConfigDict, Field
 
 from filters import minhash
+from filters.compiled import U32, U64, text_buffer
+from filters.guards import guards, joined
 from filters.step import Executor
 
 VERSION = 1
@@ -35,21 +39,12 @@ class NearConfig(BaseModel):
     bands: int = Field(default=21, ge=1, le=64, description="LSH bands; more find more pairs and cost more.")
     rows_a_band: int = Field(default=6, ge=1, le=16, description="Permutations a band; more propose fewer pairs.")
     seed: int = Field(default=1, ge=0, description="Seed of datasketch's permutations.")
-    protect: Literal["digits", "nothing"] = Field(default="digits", description="What must agree besides: the numbers, or nothing.")
-
-
-def text_buffer(texts: pl.Series) -> tuple[minhash.U8, minhash.I64]:
-    """All texts (no nulls) as one array of UTF-8 bytes, and the offsets [rows + 1] at which each begins."""
-    array = texts.rechunk().to_arrow(compat_level=CompatLevel.oldest())
-    _, offsets, data = array.buffers()
-    begin = array.offset
-    return (
-        np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8),
-        np.frombuffer(offsets, np.int64)[begin : begin + len(array) + 1] if offsets is not None else np.zeros(1, np.int64),
+    protect: tuple[Literal["digits", "terms"], ...] = Field(
+        default=("digits", "terms"), description="What must agree besides: the numbers, the terms that the worlds declare for slot values."
     )
 
 
-def signatures(texts: pl.Series, config: NearConfig) -> minhash.U32:
+def signatures(texts: pl.Series, config: NearConfig) -> U32:
     """MinHash signatures [rows, bands * rows_a_band], byte-equal to datasketch's `affine32` over the same shingles."""
     data, offsets = text_buffer(texts)
     a, b = minhash.permutations(config.bands * config.rows_a_band, config.seed)
@@ -58,7 +53,7 @@ def signatures(texts: pl.Series, config: NearConfig) -> minhash.U32:
     return out
 
 
-def band_keys(texts: pl.Series, config: NearConfig) -> minhash.U64:
+def band_keys(texts: pl.Series, config: NearConfig) -> U64:
     """A 64-bit key a band and row, [bands, rows]: rows with equal keys are in one bucket."""
     data, offsets = text_buffer(texts)
     a, b = minhash.permutations(config.bands * config.rows_a_band, config.seed)
@@ -67,41 +62,53 @@ def band_keys(texts: pl.Series, config: NearConfig) -> minhash.U64:
     return keys
 
 
-def candidates(keys: minhash.U64) -> minhash.U64:
-    """The pairs `later row << 32 | first row` of one band's buckets, from its keys [rows]."""
+def candidates(keys: U64, digits: U32, kinds: U32) -> U64:
+    """The pairs `later row << 32 | earlier row` of one band that are worth comparing, from its keys, each row's digits and its kind of
+    terms (hashes; all [rows]). Rows of different digits are never in one bucket."""
     if keys.size < 2:
         return np.empty(0, np.uint64)
-    row_bits = max(1, int(keys.size - 1).bit_length())
-    ordered = (keys >> np.uint64(row_bits) << np.uint64(row_bits)) | np.arange(keys.size, dtype=np.uint64)
+    row_bits = int(keys.size - 1).bit_length()
+    mixed = keys ^ (digits * np.uint64(0x9E3779B97F4A7C15))
+    ordered = (mixed >> np.uint64(row_bits) << np.uint64(row_bits)) | np.arange(keys.size, dtype=np.uint64)
     ordered.sort()
     pairs = np.empty(keys.size, np.uint64)
-    return pairs[: minhash.star_pairs(ordered, row_bits, pairs)]
+    count = minhash.bucket_pairs(ordered, row_bits, kinds, pairs)
+    if count > pairs.size:
+        pairs = np.empty(count, np.uint64)
+        minhash.bucket_pairs(ordered, row_bits, kinds, pairs)
+    return pairs[:count]
 
 
-def digit_guards(texts: pl.Series) -> minhash.U32:
-    """A hash of the digit runs of each text, in order: rows of different guards are no duplicates."""
-    data, offsets = text_buffer(texts)
-    guards = np.empty(len(texts), np.uint32)
-    minhash.fill_digit_guards(data, offsets, guards)
-    return guards
-
-
-def step(rows: pl.DataFrame, config: NearConfig, *, executor: Executor | None = None) -> pl.DataFrame:
-    """The joining step (columns row, norm): `near_duplicate` where a kept earlier row is alike, with that row and the true Jaccard."""
+def step(rows: pl.DataFrame, config: NearConfig, terms: Sequence[str] = (), *, executor: Executor | None = None) -> pl.DataFrame:
+    """The joining step (columns row, norm; ascending by row): `near_duplicate` where a kept earlier row is alike, with that row and the
+    true Jaccard. `terms` (normalised, distinct) are the words that carry meaning, see `guards.py`."""
     texts = rows["norm"].rechunk()
+    size = len(texts)
     with ThreadPoolExecutor(1) as alone:
         run = executor or alone
-        batches = [texts.slice(start, _ROWS_A_BATCH) for start in range(0, len(texts), _ROWS_A_BATCH)] or [texts]
-        keys = np.concatenate(list(run.map(band_keys, batches, [config] * len(batches))), axis=1)
-        pairs = np.unique(np.concatenate(list(run.map(candidates, keys))))
-    del keys
-    guards = digit_guards(texts) if config.protect == "digits" else np.zeros(len(texts), np.uint32)
-    keeper, similarity = np.empty(len(texts), np.uint32), np.zeros(len(texts), np.float64)
-    data, offsets = text_buffer(texts)
-    minhash.keep_first(data, offsets, pairs, guards, config.threshold, keeper, similarity)
-    is_dropped = pl.Series(keeper != np.arange(len(texts)))
+        batches = [texts.slice(start, _ROWS_A_BATCH) for start in range(0, size, _ROWS_A_BATCH)] or [texts]
+        keys = np.concatenate(list(run.map(partial(band_keys, config=config), batches)), axis=1)
+        protected = tuple(terms) if "terms" in config.protect else ()
+        guarded = joined(list(run.map(partial(guards, terms=protected, digits="digits" in config.protect), batches)))
+        propose = partial(candidates, digits=guarded.digits, kinds=guarded.kinds())
+        pairs = _distinct(np.concatenate(list(run.map(propose, keys))))
+        del keys
+    keeper, similarity = np.empty(size, np.uint32), np.zeros(size, np.float64)
+    minhash.keep_first(
+        *text_buffer(texts), pairs, guarded.digits, guarded.terms, guarded.offsets, guarded.term_bytes, config.threshold, keeper, similarity
+    )
+    is_dropped = pl.Series(keeper != np.arange(size))
     return rows.with_columns(
         reason=pl.when(is_dropped).then(pl.lit("near_duplicate")),
         duplicate_of=pl.when(is_dropped).then(rows["row"].gather(keeper)),
         similarity=pl.when(is_dropped).then(pl.Series(similarity)),
     )
+
+
+def _distinct(pairs: U64) -> U64:
+    """The pairs in order, each once."""
+    pairs.sort()
+    is_new: npt.NDArray[np.bool_] = np.ones(pairs.size, np.bool_)
+    is_new[1:] = pairs[1:] != pairs[:-1]
+    distinct: U64 = pairs[is_new]
+    return distinct

@@ -1,0 +1,21 @@
+"""Equal frames: rows that ask for the same thing in other words, found after grounding by comparing frames. No embedding is needed.
+
+The first row of a frame stays. Rows without a frame (what no world can execute) are left alone.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+VERSION = 1
+
+
+def step(rows: pl.DataFrame) -> pl.DataFrame:
+    """The joining step (columns row, frame_id; ascending by row): `equal_frame` as an earlier row, with that row."""
+    rows = rows.with_columns(first=pl.when(pl.col("frame_id").is_not_null()).then(pl.col("row").min().over("frame_id")))
+    is_later = pl.col("row") > pl.col("first")
+    return rows.with_columns(
+        reason=pl.when(is_later).then(pl.lit("equal_frame")),
+        duplicate_of=pl.when(is_later).then("first"),
+        similarity=pl.when(is_later).then(1.0),
+    ).drop("first")
