@@ -1,0 +1,103 @@
+"""What was made from what: the tables of a store as one graph, walked in one SQL query either way.
+
+One idea: every "made from" in the house is an edge (child, parent) that some table already holds; their union, walked by one recursive
+query, answers both "what is behind this policy" and "what became of this tool".
+
+    policy -> stage -> split of a release -> trajectory or rollout -> task -> query, frame, or blueprint -> cluster -> tools
+              stage -> the policy it started from;  rollout -> the policy that made it
+
+A split is a node of its own, `<release id>/<split>`, because a stage reads one split and not its neighbours.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from storage.errors import BadInput
+from storage.store import Store
+
+_IDS: dict[str, str] = {
+    "tool": "SELECT tool_id FROM tools",
+    "cluster": "SELECT cluster_id FROM clusters",
+    "blueprint": "SELECT blueprint_id FROM blueprints",
+    "frame": "SELECT frame_id FROM frames UNION ALL SELECT frame_id FROM tasks",
+    "task": "SELECT task_id FROM tasks",
+    "release": "SELECT release_id FROM releases",
+    "split": "SELECT release_id || '/' || split FROM release_items",
+    "stage": "SELECT stage_id FROM stages",
+    "policy": "SELECT policy_id FROM policies",
+    "evaluation": "SELECT evaluation_id FROM evaluations",
+    "run": "SELECT run FROM funnel UNION ALL SELECT run FROM diversity",
+    "trajectory": "SELECT trajectory_id FROM trajectories",
+    "rollout": "SELECT rollout_id FROM rollouts",
+    "query": "SELECT query_id FROM queries",
+}
+"""Kind of a node -> where its ids are; small tables first."""
+
+ORDER = ("tool", "cluster", "blueprint", "query", "frame", "task", "trajectory", "rollout", "split", "release", "stage", "policy")
+"""Kinds from the ground up."""
+
+_EDGES: tuple[tuple[str, str, str], ...] = (
+    ("policy", "stage", "SELECT policy_id, stage_id FROM policies"),
+    ("stage", "policy", "SELECT stage_id, input_policy_id FROM stages"),
+    ("stage", "split", "SELECT stage_id, release_id || '/' || split FROM stages"),
+    ("release", "split", "SELECT DISTINCT release_id, release_id || '/' || split FROM release_items"),
+    ("split", "task", "SELECT release_id || '/' || split, task_id FROM release_items"),
+    ("split", "trajectory", "SELECT release_id || '/' || split, item_id FROM release_items WHERE kind = 'trajectory'"),
+    ("split", "rollout", "SELECT release_id || '/' || split, item_id FROM release_items WHERE kind = 'rollout'"),
+    ("rollout", "task", "SELECT rollout_id, task_id FROM rollouts"),
+    ("rollout", "policy", "SELECT rollout_id, policy_id FROM rollouts"),
+    ("trajectory", "task", "SELECT trajectory_id, task_id FROM trajectories"),
+    ("trajectory", "blueprint", "SELECT trajectory_id, blueprint_id FROM trajectories"),
+    ("trajectory", "query", "SELECT trajectory_id, query_id FROM trajectories"),
+    ("task", "frame", "SELECT task_id, frame_id FROM tasks"),
+    ("task", "query", "SELECT task_id, query_id FROM tasks"),
+    ("task", "blueprint", "SELECT task_id, blueprint_id FROM tasks"),
+    ("blueprint", "cluster", "SELECT blueprint_id, cluster_id FROM blueprints"),
+    ("cluster", "tool", "SELECT cluster_id, unnest(tool_ids) FROM clusters"),
+)
+"""(kind of the child, kind of the parent, pairs of ids); the child was made from the parent."""
+
+
+def _walk_sql(start: str, end: str) -> str:
+    edges = " UNION ALL ".join(
+        f"SELECT '{child}' AS child_kind, pair.a AS child, '{parent}' AS parent_kind, pair.b AS parent FROM ({sql}) AS pair(a, b) "
+        "WHERE pair.b IS NOT NULL"
+        for child, parent, sql in _EDGES
+    )
+    return f"""WITH RECURSIVE edges AS MATERIALIZED ({edges}),
+        walked(kind, id) AS (
+            SELECT ?::VARCHAR, ?::VARCHAR
+            UNION SELECT {end}_kind, {end} FROM walked JOIN edges ON {start}_kind = walked.kind AND {start} = walked.id)
+        SELECT kind, id FROM walked WHERE (kind, id) <> (?, ?) ORDER BY kind, id"""
+
+
+ORIGINS_SQL = _walk_sql("child", "parent")
+"""Everything that a node was made from; parameters: kind, id, kind, id."""
+USES_SQL = _walk_sql("parent", "child")
+"""Everything that was made from a node; parameters as above."""
+
+
+def origins(store: Store, kind: str, node: str) -> pl.DataFrame:
+    """Columns kind, id: all that this node was made from, directly or not."""
+    return store.query(ORIGINS_SQL, [kind, node, kind, node])
+
+
+def uses(store: Store, kind: str, node: str) -> pl.DataFrame:
+    """Columns kind, id: all that was made from this node, directly or not."""
+    return store.query(USES_SQL, [kind, node, kind, node])
+
+
+def kind_of(store: Store, node: str) -> str:
+    """The kind of the node with this id.
+
+    Raises:
+        BadInput: no table has it; the message names the nearest ids.
+    """
+    for kind, ids in _IDS.items():
+        if store.query(f"SELECT 1 FROM ({ids}) AS known(id) WHERE id = ? LIMIT 1", [node]).height:
+            return kind
+    every = " UNION ".join(f"SELECT id FROM ({ids}) AS known(id)" for ids in _IDS.values())
+    near = store.query(f"SELECT id FROM ({every}) WHERE id IS NOT NULL ORDER BY levenshtein(id, ?), id LIMIT 3", [node])["id"].to_list()
+    hint = f"the nearest ids are {', '.join(near)}" if near else "the store is empty"
+    raise BadInput(f"nothing in {store.root} has the id {node!r}; {hint}")

@@ -1,0 +1,399 @@
+"""Where anything in a store came from, why it is as it is, and what became of it.
+
+One idea: `lineage` walks the graph of `storage/graph.py` both ways; `explain` adds, for one id, what its own rows say: why it was kept or
+dropped (and which row it repeats), how difficult and why, its region for each policy, its splits, and who trained on it.
+Both return plain values that print well; nothing here draws.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from storage.graph import ORDER, kind_of, origins, uses
+from storage.store import Store
+
+_SHOWN = 4
+_CHECKS_TEXT = 120
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """All ancestors and descendants of one id: frames with columns kind and id."""
+
+    id: str
+    kind: str
+    origins: pl.DataFrame
+    uses: pl.DataFrame
+
+    def __str__(self) -> str:
+        below = "\n".join(f"  {line}" for line in _by_kind(self.origins, reverse=True)) or "  nothing"
+        above = "\n".join(f"  {line}" for line in _by_kind(self.uses)) or "  nothing"
+        return f"{self.kind} {self.id}\nmade from\n{below}\nwent into\n{above}"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a store says of one id: facts are (label, text) pairs in reading order."""
+
+    id: str
+    kind: str
+    facts: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        width = max((len(label) for label, _ in self.facts), default=0)
+        lines = [f"  {label:<{width}}  {line}" for label, text in self.facts for line in _indented(text, width + 4)]
+        return "\n".join([f"{self.kind} {self.id}", *lines])
+
+
+def lineage(store: Store, node: str) -> Lineage:
+    """Both directions for any id, in one SQL query each.
+
+    Raises:
+        BadInput: nothing has this id; the message names the nearest ids.
+    """
+    kind = kind_of(store, node)
+    return Lineage(node, kind, origins(store, kind, node), uses(store, kind, node))
+
+
+def explain(store: Store, node: str) -> Explanation:
+    """Where from, why kept or dropped, why this difficulty, region and split, and who trained on it.
+
+    Raises:
+        BadInput: nothing has this id; the message names the nearest ids.
+    """
+    kind = kind_of(store, node)
+    facts = _EXPLAINERS[kind](store, node)
+    if kind in ORDER:
+        made_from, went_into = origins(store, kind, node), uses(store, kind, node)
+        facts += [("made from", line) for line in _by_kind(made_from, reverse=True)]
+        facts += [("went into", line) for line in _by_kind(went_into.filter(pl.col("kind") != "policy"))]
+        trained = went_into.filter(pl.col("kind") == "policy")["id"].to_list()
+        if kind not in ("policy", "stage"):
+            facts.append(("trained on by", ", ".join(_policy_name(store, policy) for policy in trained) or "nobody yet"))
+    return Explanation(node, kind, tuple((label, text) for label, text in facts if text))
+
+
+# ---- rows to words ---------------------------------------------------------------------------------------------------------
+
+Facts = list[tuple[str, str]]
+
+
+def _rows(store: Store, sql: str, *params: Any) -> list[dict[str, Any]]:
+    return store.query(sql, params).to_dicts()
+
+
+def _row(store: Store, sql: str, *params: Any) -> dict[str, Any] | None:
+    return next(iter(_rows(store, sql, *params)), None)
+
+
+def _indented(text: str, by: int) -> list[str]:
+    first, *rest = text.splitlines() or [""]
+    return [first, *(" " * by + line for line in rest)]
+
+
+def _by_kind(nodes: pl.DataFrame, *, reverse: bool = False) -> list[str]:
+    kinds = [kind for kind in (reversed(ORDER) if reverse else ORDER) if kind in set(nodes["kind"])]
+    lines = []
+    for kind in kinds:
+        ids = nodes.filter(pl.col("kind") == kind)["id"].to_list()
+        more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+        lines.append(f"{len(ids)} {_plural(kind, len(ids))}: {', '.join(ids[:_SHOWN])}{more}")
+    return lines
+
+
+def _plural(kind: str, count: int) -> str:
+    if count == 1:
+        return kind
+    return f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+
+
+def _policy_name(store: Store, policy: str) -> str:
+    row = _row(store, "SELECT name FROM policies JOIN stages USING (stage_id) WHERE policy_id = ?", policy)
+    return f"{policy} ({row['name']})" if row else policy
+
+
+def _counts(rows: list[dict[str, Any]], label: str) -> str:
+    return ", ".join(f"{row['n']} {row[label] if row[label] is not None else 'unknown'}" for row in rows)
+
+
+def _failed_checks(checks: str | None) -> str:
+    return ", ".join(name for name, passed in json.loads(checks or "{}").items() if not passed)
+
+
+def _difficulty(row: dict[str, Any]) -> str:
+    return f"{row['difficulty']} (tool load {row['s_tool']}, chain depth {row['s_chain']}, constraints {row['s_constraints']})"
+
+
+# ---- one function a kind -----------------------------------------------------------------------------------------------------
+
+
+def _explain_query(store: Store, node: str) -> Facts:
+    query = _row(store, "SELECT * FROM queries WHERE query_id = ? LIMIT 1", node) or {}
+    facts = [
+        ("text", query["text"] or "(not decodable)"),
+        (
+            "read from",
+            f"{query['source']}, row {query['row']}" + (f", {query['occurrences']} times" if (query["occurrences"] or 1) > 1 else ""),
+        ),
+    ]
+    verdicts = _rows(store, "SELECT * FROM verdicts WHERE query_id = ? ORDER BY run", node)
+    facts += [(f"verdict of {verdict['run']}", _verdict(store, verdict)) for verdict in verdicts]
+    for frame in _rows(store, "SELECT * FROM frames WHERE query_id = ? ORDER BY run", node):
+        facts += _frame_facts(frame)
+    return facts
+
+
+def _verdict(store: Store, verdict: dict[str, Any]) -> str:
+    if verdict["kept"]:
+        return f"kept (last step: {verdict['step']})" + (f", {verdict['reason']}" if verdict["reason"] else "")
+    text = f"dropped at {verdict['step']}: {verdict['reason']}"
+    if verdict["duplicate_of"]:
+        other = _row(store, "SELECT text FROM queries WHERE query_id = ? LIMIT 1", verdict["duplicate_of"])
+        fate = _row(store, "SELECT kept, step FROM verdicts WHERE query_id = ? AND run = ?", verdict["duplicate_of"], verdict["run"])
+        similarity = f", similarity {verdict['similarity']:.3f}" if verdict["similarity"] is not None else ""
+        text += f"\nrepeats {verdict['duplicate_of']}{similarity}"
+        text += f", itself {'kept' if fate['kept'] else 'dropped at ' + fate['step']}" if fate else ""
+        text += f"\n“{other['text']}”" if other else ""
+    return text
+
+
+def _frame_facts(frame: dict[str, Any]) -> Facts:
+    return [
+        ("understood as", f"{frame['world']}/{frame['intent']} {frame['slots']}"),
+        ("frame", f"{frame['frame_id']}, combination {frame['combination']}"),
+        ("plan shape", frame["shape"] or ""),
+        ("difficulty", _difficulty(frame) if frame["difficulty"] is not None else ""),
+        ("quality", f"{frame['quality']:.3f}" if frame["quality"] is not None else ""),
+        ("status", f"{frame['status']}" + (f": {frame['reason']}" if frame["reason"] else "")),
+        ("rank in its stratum", str(frame["stratum_rank"]) if frame["stratum_rank"] is not None else ""),
+    ]
+
+
+def _explain_frame(store: Store, node: str) -> Facts:
+    facts: Facts = []
+    known = _rows(store, "SELECT * FROM frames WHERE frame_id = ? ORDER BY run, query_id", node)
+    if known:
+        facts += _frame_facts(known[0])
+        facts.append(
+            (
+                "asked by",
+                ", ".join(row["query_id"] for row in known[:_SHOWN]) + (f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""),
+            )
+        )
+    task = _row(store, "SELECT world, intent, division, any_value(spec) AS spec FROM tasks WHERE frame_id = ? GROUP BY ALL", node)
+    if task:
+        if not known:
+            facts.append(("understood as", f"{task['world']}/{task['intent']}"))
+        facts.append(("division", f"{task['division']}, by hash of the frame"))
+    return facts
+
+
+def _explain_task(store: Store, node: str) -> Facts:
+    task = _row(store, "SELECT * FROM tasks WHERE task_id = ?", node) or {}
+    spec = json.loads(task["spec"])
+    user = next((message["content"] for message in spec["messages"] if message["role"] == "user"), "")
+    facts = [
+        ("asks", user),
+        ("world", f"{task['world']}, seed {task['world_seed']}, intent {task['intent']} ({task['leaf']}), in {task['language']}"),
+    ]
+    if task["query_id"]:
+        query = _row(store, "SELECT text, source, row FROM queries WHERE query_id = ? LIMIT 1", task["query_id"])
+        facts.append(("from query", task["query_id"] + (f", row {query['row']} of {query['source']}\n“{query['text']}”" if query else "")))
+    if task["blueprint_id"]:
+        facts.append(("from blueprint", task["blueprint_id"]))
+    frame = _row(store, "SELECT * FROM frames WHERE frame_id = ? AND difficulty IS NOT NULL LIMIT 1", task["frame_id"])
+    facts.append(("difficulty", _difficulty(frame) if frame and frame["difficulty"] == task["difficulty"] else f"{task['difficulty']}"))
+    facts.append(("division", f"{task['division']}, by hash of its frame {task['frame_id']}; used for {task['use']}"))
+    facts += [
+        ("certainty", _tag(store, tag))
+        for tag in _rows(store, "SELECT * FROM tags WHERE task_id = ? AND policy_id IS NOT NULL ORDER BY part_id", node)
+    ]
+    for row in _rows(store, "SELECT release_id, split, kind, item_id, weight FROM release_items WHERE task_id = ? ORDER BY ALL", node):
+        facts.append(("in split", f"{row['split']} of {row['release_id']} as {row['kind']} {row['item_id']}, weight {row['weight']:.6g}"))
+    return facts
+
+
+def _tag(store: Store, tag: dict[str, Any]) -> str:
+    return (
+        f"{tag['region']} for {_policy_name(store, tag['policy_id'])}: {tag['successes']} of {tag['k']} "
+        f"({tag['rate']:.2f}, 95 % interval {tag['wilson_low']:.2f} to {tag['wilson_high']:.2f}), {tag['purpose']}"
+    )
+
+
+def _item_splits(store: Store, node: str) -> Facts:
+    rows = _rows(store, "SELECT release_id, split, weight FROM release_items WHERE item_id = ? ORDER BY ALL", node)
+    return [("in split", f"{row['split']} of {row['release_id']}, weight {row['weight']:.6g}") for row in rows]
+
+
+def _explain_trajectory(store: Store, node: str) -> Facts:
+    row = _row(store, "SELECT * EXCLUDE (messages) FROM trajectories WHERE trajectory_id = ?", node) or {}
+    failed = _failed_checks(row["checks"])
+    return [
+        ("about", f"task {row['task_id']} ({row['domain']}, {row['language']}, world {row['world']} seed {row['world_seed']})"),
+        (
+            "made by",
+            f"{row['teacher']}, {row['prompt_tokens'] or 0} + {row['completion_tokens'] or 0} tokens, {row['cost_usd'] or 0:.4f} USD",
+        ),
+        (
+            "outcome",
+            row["outcome"]
+            + (f", reward {row['reward']:g}" if row["reward"] is not None else "")
+            + (f"; failed checks: {failed}" if failed else ""),
+        ),
+        ("verdict", ("accepted" if row["accepted"] else "rejected") + (f": {row['reason']}" if row["reason"] else "")),
+        ("mode", f"{row['mode_coarse']} ({row['mode_fine']})" if row["mode_coarse"] else ""),
+        ("complexity", f"{row['complexity']:.2f} ({row['complexity_band']})" if row["complexity"] is not None else ""),
+        ("tools used", ", ".join(row["tools_used"] or [])),
+        *_item_splits(store, node),
+    ]
+
+
+def _explain_rollout(store: Store, node: str) -> Facts:
+    row = _row(store, "SELECT * EXCLUDE (messages, turns) FROM rollouts WHERE rollout_id = ?", node) or {}
+    failed = _failed_checks(row["checks"])
+    return [
+        ("about", f"task {row['task_id']}, draw {row['draw']}, for {row['purpose']}"),
+        ("made by", _policy_name(store, row["policy_id"])),
+        (
+            "outcome",
+            row["outcome"]
+            + (f", reward {row['reward']:g}" if row["reward"] is not None else "")
+            + (f"; failed checks: {failed}" if failed else ""),
+        ),
+        *_item_splits(store, node),
+    ]
+
+
+def _explain_policy(store: Store, node: str) -> Facts:
+    policy = _row(store, "SELECT * FROM policies WHERE policy_id = ?", node) or {}
+    facts = [("checkpoint", f"{policy['path']} (weights {policy['weights_hash']})"), *_explain_stage(store, policy["stage_id"])]
+    for row in _rows(store, "SELECT * FROM evaluations WHERE policy_id = ? AND facet = 'all' ORDER BY use, decoding", node):
+        interval = f" [{row['low']:.3f}, {row['high']:.3f}]" if row["low"] is not None else ""
+        facts.append(("evaluated", f"{row['use']} {row['decoding']}: {row['rate']:.3f}{interval} on {row['tasks']} tasks"))
+    gates = _rows(store, "SELECT * FROM promotions WHERE policy_id = ? ORDER BY position", node)
+    facts += [("gate", ("promoted" if row["passed"] else "not promoted") + f": {row['checks'] or ''}"[:_CHECKS_TEXT]) for row in gates]
+    probed = _rows(
+        store, "SELECT region, count(*) AS n FROM tags WHERE policy_id = ? AND region IS NOT NULL GROUP BY 1 ORDER BY n DESC, 1", node
+    )
+    return [*facts, ("probed tasks", _counts(probed, "region"))]
+
+
+def _explain_stage(store: Store, node: str) -> Facts:
+    stage = _row(store, "SELECT * FROM stages WHERE stage_id = ?", node)
+    if stage is None:
+        return [("stage", node or "none: it came from outside")]
+    read = _row(
+        store,
+        """SELECT count(*) AS items, count(DISTINCT task_id) AS tasks,
+             count(DISTINCT task_id) FILTER (t.query_id IS NOT NULL) AS from_queries
+           FROM release_items i LEFT JOIN tasks t USING (task_id) WHERE i.release_id = ? AND i.split = ?""",
+        stage["release_id"],
+        stage["split"],
+    ) or {"items": 0, "tasks": 0, "from_queries": 0}
+    return [
+        ("stage", f"{stage['name']} ({stage['algorithm']}, {stage['backend']}), {node}"),
+        (
+            "read",
+            f"split {stage['split']} of {stage['release_id']}: {read['items']} items, {read['tasks']} tasks, "
+            f"{read['from_queries']} of them from raw queries",
+        ),
+        ("started from", _policy_name(store, stage["input_policy_id"]) if stage["input_policy_id"] else "scratch"),
+        ("code", stage["code_hash"] or ""),
+        ("took", f"{stage['seconds']:.1f} s" if stage["seconds"] is not None else ""),
+    ]
+
+
+def _explain_release(store: Store, node: str) -> Facts:
+    row = _row(store, "SELECT * FROM releases WHERE release_id = ?", node) or {}
+    manifest = json.loads(row["manifest"])
+    facts = [("name", row["name"])]
+    for split, described in manifest.pop("splits", {}).items():
+        facts.append(("split", f"{split}: {described['items']} items, {described['tasks']} tasks, hash {described['hash'][:16]}"))
+    return facts + [(key, json.dumps(value, ensure_ascii=False)) for key, value in manifest.items() if key != "name"]
+
+
+def _explain_split(store: Store, node: str) -> Facts:
+    release, _, split = node.rpartition("/")
+    rows = _rows(
+        store, "SELECT kind, count(*) AS n FROM release_items WHERE release_id = ? AND split = ? GROUP BY 1 ORDER BY 1", release, split
+    )
+    return [("of release", release), ("items", _counts(rows, "kind"))]
+
+
+def _explain_blueprint(store: Store, node: str) -> Facts:
+    row = _row(store, "SELECT * FROM blueprints WHERE blueprint_id = ?", node) or {}
+    made = _rows(store, "SELECT outcome, count(*) AS n FROM trajectories WHERE blueprint_id = ? GROUP BY 1 ORDER BY n DESC, 1", node)
+    return [
+        ("status", row["status"] + (f": {row['reason']}" if row["reason"] else "")),
+        ("cell", f"{row['domain']} x {row['mode_family']} x {row['complexity_band']}, round {row['round']}"),
+        ("world", f"{row['world']}, seed {row['world_seed']}"),
+        ("trajectories", _counts(made, "outcome")),
+    ]
+
+
+def _explain_cluster(store: Store, node: str) -> Facts:
+    row = _row(store, "SELECT * FROM clusters WHERE cluster_id = ?", node) or {}
+    made = _rows(store, "SELECT status, count(*) AS n FROM blueprints WHERE cluster_id = ? GROUP BY 1 ORDER BY n DESC, 1", node)
+    return [
+        ("domain", f"{row['domain']}, world {row['world'] or 'none: not executable'}"),
+        ("tools", ", ".join(row["tool_ids"] or [])),
+        ("blueprints", _counts(made, "status")),
+    ]
+
+
+def _explain_tool(store: Store, node: str) -> Facts:
+    row = _row(store, "SELECT * FROM tools WHERE tool_id = ?", node) or {}
+    used = _row(store, "SELECT count(*) AS n FROM trajectories WHERE list_contains(tools_used, ?)", row["name"]) or {"n": 0}
+    return [
+        ("what it does", row["description"] or ""),
+        ("belongs to", f"server {row['server']}, domain {row['domain']}, world {row['world'] or 'none: not executable'}"),
+        ("changes state", "yes" if row["changes_state"] else "no"),
+        ("called in", f"{used['n']} trajectories"),
+    ]
+
+
+def _explain_run(store: Store, node: str) -> Facts:
+    steps = _rows(store, "SELECT * FROM funnel WHERE run = ? ORDER BY position", node)
+    facts = [
+        (step["step"], f"{step['rows_in']:,} in, {step['kept']:,} kept, {step['dropped']:,} dropped {step['reasons'] or ''}")
+        for step in steps
+    ]
+    measured = _rows(store, "SELECT metric, value, n FROM diversity WHERE run = ? QUALIFY round = max(round) OVER () ORDER BY metric", node)
+    return facts + [(row["metric"], f"{row['value']:.4g} (n {row['n']})") for row in measured if row["value"] is not None]
+
+
+def _explain_evaluation(store: Store, node: str) -> Facts:
+    rows = _rows(store, "SELECT * FROM evaluations WHERE evaluation_id = ? ORDER BY facet, facet_value", node)
+    facts = [("of policy", _policy_name(store, rows[0]["policy_id"])), ("on", f"{rows[0]['use']}, {rows[0]['decoding']}")]
+    for row in rows:
+        interval = f" [{row['low']:.3f}, {row['high']:.3f}]" if row["low"] is not None else ""
+        facts.append(
+            (
+                f"{row['facet']} {row['facet_value'] or ''}".strip(),
+                f"{row['rate']:.3f}{interval}, {row['tasks']} tasks, {row['samples']} samples",
+            )
+        )
+    return facts
+
+
+_EXPLAINERS: dict[str, Callable[[Store, str], Facts]] = {
+    "query": _explain_query,
+    "frame": _explain_frame,
+    "task": _explain_task,
+    "trajectory": _explain_trajectory,
+    "rollout": _explain_rollout,
+    "policy": _explain_policy,
+    "stage": _explain_stage,
+    "release": _explain_release,
+    "split": _explain_split,
+    "blueprint": _explain_blueprint,
+    "cluster": _explain_cluster,
+    "tool": _explain_tool,
+    "run": _explain_run,
+    "evaluation": _explain_evaluation,
+}
