@@ -1,0 +1,146 @@
+"""The controller of P4: what it prefers, what it gives up on, when it stops and when it shouts."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synth.diversity import domain_diversity
+from synth.evolve import BANDS, Cell, Controller, EvolutionConfig, Report, mode_family
+from synth.intervals import wilson
+
+
+@pytest.mark.parametrize(
+    ("coarse", "family"),
+    [
+        ("N", "N"),
+        ("A>C>F", "A>C"),
+        ("A>N", "other"),
+        ("C+>F", "C>F"),
+        ("C>S+>V>F", "C>S>V"),
+        ("C>S>F>C>F", "C>S>F"),
+        ("P>S+>F", "P>S"),
+        ("", "other"),
+    ],
+)
+def test_family_is_the_prefix_with_runs_collapsed(coarse: str, family: str) -> None:
+    assert mode_family(coarse) == family
+
+
+def test_wilson_gives_published_bounds() -> None:
+    assert wilson(0, 0) == (0.0, 1.0)
+    assert wilson(5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
+
+
+@given(st.lists(st.tuples(st.integers(0, 77), st.booleans()), max_size=60))
+def test_probabilities_sum_to_one_and_leave_no_cell_out(events: list[tuple[int, bool]]) -> None:
+    controller = Controller(("a", "b"))
+    for index, is_hit in events:
+        cell = controller.cells[index]
+        controller.record(Report(cell, "C>F", cell if is_hit else None))
+
+    probabilities = controller.probabilities()
+
+    assert sum(probabilities.values()) == pytest.approx(1)
+    assert min(probabilities.values()) >= 0.1 / len(controller.cells) - 1e-12
+
+
+def test_what_is_rare_scores_higher_on_every_axis() -> None:
+    controller = Controller(("a", "b"))
+    common = Cell("a", "C>F", "low")
+    for _ in range(20):
+        controller.record(Report(common, "C>F", common))
+
+    assert controller.score(Cell("b", "C>F", "low")) > controller.score(common)
+    assert controller.score(Cell("a", "P>F", "low")) > controller.score(common)
+    assert controller.score(Cell("a", "C>F", "mid")) > controller.score(common)
+
+
+def test_a_cell_that_never_works_loses_its_turn_and_keeps_a_floor() -> None:
+    controller = Controller(("a", "b"))
+    dead = Cell("a", "C>V", "high")
+    before = controller.probabilities()[dead]
+    for _ in range(10):
+        controller.record(Report(dead))
+
+    assert controller.feasibility(dead) == controller.config.least_feasibility
+    assert 0 < controller.probabilities()[dead] < before
+    assert controller.failures(dead) == 10
+
+
+def test_feasibility_is_the_prior_until_tried_then_the_lesser_of_domain_and_mode_until_the_cell_has_its_own() -> None:
+    controller = Controller(("a", "b"))
+    cell = Cell("a", "C>F", "low")
+    assert controller.feasibility(cell) == 0.5
+    for _ in range(5):
+        controller.record(Report(Cell("a", "P>F", "low"), "P>F", Cell("a", "P>F", "low")))
+    assert controller.feasibility(cell) == pytest.approx(min(0.5, wilson(5, 5)[0]))
+    for _ in range(5):
+        controller.record(Report(cell, "C>F", cell))
+    assert controller.feasibility(cell) == pytest.approx(wilson(5, 5)[0])
+
+
+def toy(config: EvolutionConfig, seed: int) -> float:
+    """H_dom in bits of 500 accepted draws over 20 domains, with a native skew where nobody steers."""
+    domains = tuple(f"d{i:02}" for i in range(20))
+    controller, rng = Controller(domains, config), random.Random(seed)
+    got: list[str] = []
+    for _ in range(500):
+        asked = controller.draw(rng)
+        cell = (
+            asked
+            if config.uniform_share < 1
+            else Cell(rng.choices(domains, weights=[0.7**i for i in range(20)])[0], asked.family, asked.band)
+        )
+        controller.record(Report(asked, "C>F", cell))
+        got.append(cell.domain)
+    return domain_diversity(got, domains).entropy_bits
+
+
+def test_steering_fills_the_long_tail() -> None:
+    steered, native = toy(EvolutionConfig(), 1), toy(EvolutionConfig(uniform_share=1.0), 1)
+
+    assert native < 3.2
+    assert steered > 4.2
+
+
+def test_draws_are_those_of_the_seed() -> None:
+    first, second = Controller(("a", "b")), Controller(("a", "b"))
+
+    assert [first.draw(random.Random(s)) for s in range(20)] == [second.draw(random.Random(s)) for s in range(20)]
+
+
+def test_it_stops_only_when_idle_and_on_target() -> None:
+    controller = Controller(("a",), EvolutionConfig(stop_band_tolerance=0.05))
+    shares = dict(zip(BANDS, controller.config.band_shares, strict=True))
+
+    def one_round() -> None:
+        for band in BANDS:
+            for _ in range(round(20 * shares[band])):
+                cell = Cell("a", "C>F", band)
+                controller.record(Report(cell, "C>F", cell))
+        controller.end_round()
+
+    for _ in range(3):
+        one_round()
+        assert not controller.is_done()
+    one_round()
+    assert controller.is_done()
+    for _ in range(60):
+        controller.record(Report(Cell("a", "C>F", "low"), "C>F", Cell("a", "C>F", "low")))
+    controller.end_round()
+    assert not controller.is_done(), "bands are off target"
+
+
+def test_a_collapse_is_shouted_and_an_even_spread_is_not() -> None:
+    domains = ("a", "b", "c", "d", "e")
+    collapsed, even = Controller(domains), Controller(domains)
+    families = even.families
+    for i in range(60):
+        collapsed.record(Report(Cell("a", "C>F", "low"), "C>F", Cell("a", "C>F", "low")))
+        cell = Cell(domains[i % 5], families[i % len(families)], "low")
+        even.record(Report(cell, "x", cell))
+
+    assert [alarm.split()[:2] for alarm in collapsed.alarms()] == [["domain", "a"], ["family", "C>F"]]
+    assert even.alarms() == []
