@@ -12,7 +12,7 @@ import importlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,8 +48,9 @@ def server(console: Console) -> Iterator[str]:
     folder = home()
     if url := named_server():
         if not is_healthy(url, timeout_s=10.0):
-            raise BadInput(f"PREFECT_API_URL is {url}, but no Prefect server answers there; start it, or unset the variable to let Headrace start its own")
-        os.environ.update({**client_environment(folder, url), "PREFECT_HOME": os.environ.get("PREFECT_HOME", str(folder))})
+            raise BadInput(f"PREFECT_API_URL is {url}, but no Prefect server answers there; start it, or unset the variable")
+        own_home = os.environ.get("PREFECT_HOME", str(folder))
+        os.environ.update({**client_environment(folder, url), "PREFECT_HOME": own_home})
         yield url
         send_what_is_left()
         return
@@ -78,10 +79,10 @@ def _without(names: tuple[str, ...]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def run_flow(name: str, config: Config, console: Console, *, keep_ui: bool = False, **parameters: Any) -> Run:
+def run_flow(name: str, config: Config, console: Console, *, show: Callable[[Run], None], keep_ui: bool = False, **parameters: Any) -> None:
     """Run the flow `flows.NAME` on `config` in this process, showing progress, and wait for it.
 
-    name: `module:function`. keep_ui: keep the server open afterwards, until Ctrl-C.
+    name: `module:function`. show: called with what came of it. keep_ui: keep the server open afterwards, until Ctrl-C.
     Raises what the flow raised; HeadraceError where another process runs the same flow on the same store.
     """
     module, function = name.split(":")
@@ -106,9 +107,9 @@ def run_flow(name: str, config: Config, console: Console, *, keep_ui: bool = Fal
         finally:
             link = f"{url.removesuffix('/api')}/runs/flow-run/{json.loads(note.read_text())['flow_run_id']}" if note.exists() else ""
             note.unlink(missing_ok=True)
+        show(Run(value, link))
         if keep_ui:
             _stay_open(console, link)
-        return Run(value, link)
 
 
 def _stay_open(console: Console, link: str) -> None:

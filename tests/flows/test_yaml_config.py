@@ -61,7 +61,10 @@ def test_absent_keys_keep_their_defaults(tmp_path: Path) -> None:
     [
         ("name: a\nfunel: {}\n", "c.yaml:2: unknown key `funel`; did you mean `funnel`?"),
         ("funnel:\n  # how many\n  kep: 3\n", "c.yaml:3: unknown key `funnel.kep`; did you mean `keep`?"),
-        ("stages:\n  - kind: sft\n  - kind: rl\n    clip_hihg: 1\n", "c.yaml:4: unknown key `stages.1.clip_hihg`; did you mean `clip_high`?"),
+        (
+            "stages:\n  - kind: sft\n  - kind: rl\n    clip_hihg: 1\n",
+            "c.yaml:4: unknown key `stages.1.clip_hihg`; did you mean `clip_high`?",
+        ),
         ("funnel:\n  zzzzzz: 3\n", "c.yaml:2: unknown key `funnel.zzzzzz`; valid here: keep, quotas"),
         ("funnel:\n  keep: many\n", "c.yaml:2: `funnel.keep`: Input should be a valid integer"),
         ("funnel:\n  keep: 0\n", "greater than or equal to 1, not 0"),

@@ -1,0 +1,414 @@
+"""The `headrace` command.
+
+One idea: a command checks its input, then calls one flow or one library function, then says what came of it; nothing is computed here.
+Exit codes: 0 done, 1 failed, 2 the input cannot be used (then nothing was written), 130 interrupted. Failures are one line on stderr;
+`--debug` shows the traceback.
+Heavy libraries are imported inside the commands, so that `headrace --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from storage.errors import BadInput, HeadraceError
+
+if TYPE_CHECKING:
+    from flows.config import Config
+    from flows.session import Run
+    from storage.store import Store
+
+app = typer.Typer(
+    name="headrace",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    help="""From a team's tools and raw user queries to a trained tool-use agent.
+
+Headrace synthesises executed trajectories, sifts a haystack of queries, tags what is left by measured difficulty and certainty, and
+trains a policy on it: seed SFT, second SFT, RL. A killed command continues where it was when it is called again.
+
+Begin with `headrace run --config configs/sample.yaml` (all steps on sample data), or `headrace curate FILES --column NAME` (your own
+queries). `headrace doctor` checks the installation.""",
+)
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="YAML configuration; see configs/sample.yaml, where every key is explained."),
+]
+StoreFolder = Annotated[Path | None, typer.Option("--store", "-s", metavar="DIR", help="Store to work on (default: the configuration's).")]
+ReadStore = Annotated[
+    Path | None,
+    typer.Option("--store", "-s", metavar="DIR", help="Store to read (default: the configuration's, else the newest under runs/)."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan (steps, counts, estimated time and cost) and do nothing.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Prefect's own log.")]
+
+
+def main() -> None:
+    """Entry point of the `headrace` script."""
+    app()
+
+
+@contextlib.contextmanager
+def told(debug: bool) -> Iterator[None]:
+    """Turns failures into one line and an exit code."""
+    if debug:
+        os.environ["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "INFO"
+    try:
+        yield
+    except (typer.Exit, typer.Abort):
+        raise
+    except KeyboardInterrupt:
+        _fail("interrupted; the same command continues where it was", 130, debug)
+    except BadInput as error:
+        _fail(str(error), 2, debug)
+    except HeadraceError as error:
+        _fail(str(error), 1, debug)
+    except Exception as error:
+        from storage.files import is_disk_full
+
+        if is_disk_full(error):
+            _fail("no space left on the disk; what was committed is intact. Free space, then run the same command again", 1, debug)
+        _fail(f"unexpected {type(error).__name__}: {error} (with --debug: the traceback)", 1, debug)
+
+
+def _fail(message: str, code: int, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    err.print(f"[bold red]headrace:[/bold red] {escape(' '.join(message.split()))}", soft_wrap=True)
+    raise typer.Exit(code)
+
+
+# ---- the whole, and its steps ------------------------------------------------------------------------------------------
+
+
+@app.command(rich_help_panel="Pipeline")
+def run(
+    config: ConfigFile = None,
+    store: StoreFolder = None,
+    ui: Annotated[bool, typer.Option("--ui", help="Keep Prefect's server open at the end, to look at the run; Ctrl-C stops it.")] = False,
+    dry_run: DryRun = False,
+    debug: Debug = False,
+) -> None:
+    """Run all steps: synthesise, curate, train and tag, evaluate, report.
+
+    Without a configuration the sample is run. Killed or stopped, the same command continues where it was; finished, it only shows the
+    results again.
+
+    Examples:
+
+      headrace run --config configs/sample.yaml
+
+      headrace run --config configs/sample.yaml --store runs/second/store --ui
+    """
+    with told(debug):
+        _do("pipeline:pipeline", _settings(config, store), dry_run, ("synthesize", "haystack", "curate", "train", "report"), keep_ui=ui)
+
+
+@app.command(rich_help_panel="Pipeline")
+def synthesize(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRun = False, debug: Debug = False) -> None:
+    """Make blueprints over the worlds' tools and simulate them to verified trajectories.
+
+    The scripted teacher costs nothing; what a language model would cost is in the plan (--dry-run).
+
+    Example: headrace synthesize --config configs/sample.yaml --dry-run
+    """
+    with told(debug):
+        _do("synthesize:synthesize", _settings(config, store), dry_run, ("synthesize",), ("diversity",))
+
+
+@app.command(rich_help_panel="Pipeline")
+def curate(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILES]...", help="Query files: Parquet, JSONL, CSV, TSV or text (a query a line).")
+    ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option("--column", metavar="NAME", help="Column or key that holds the query (text files have none). Default: text."),
+    ] = None,
+    ungrounded: Annotated[
+        bool, typer.Option("--ungrounded", help="Keep queries that no world can execute, in a stratum of their own.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse a file with a row that cannot be decoded, instead of dropping the row.")
+    ] = False,
+    config: ConfigFile = None,
+    store: StoreFolder = None,
+    dry_run: DryRun = False,
+    debug: Debug = False,
+) -> None:
+    """Sift raw queries down to the few that are worth training on, each with an admitted task.
+
+    Without FILES the generated sample haystack is sifted. Every row read leaves one verdict: `headrace explain ID` tells it.
+
+    Examples:
+
+      headrace curate questions.parquet --column prompt
+
+      headrace curate log-1.jsonl log-2.jsonl --column text --ungrounded --store runs/mine/store
+    """
+    with told(debug):
+        from flows.config import for_curation
+
+        settings = for_curation(_settings(config, store), column=column, ungrounded=ungrounded, strict=strict)
+        sources = _checked_sources(files or [], settings)
+        steps = ("curate",) if sources else ("haystack", "curate")
+        _do("curate:curate", settings, dry_run, steps, ("funnel", "difficulty"), files=sources)
+
+
+@app.command(rich_help_panel="Pipeline")
+def tag(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRun = False, debug: Debug = False) -> None:
+    """Tag every task by difficulty and, where a promoted policy exists, by measured certainty (k rollouts a task).
+
+    Example: headrace tag --store runs/sample/store
+    """
+    with told(debug):
+        _do(
+            "tag:tag",
+            _settings(config, store),
+            dry_run,
+            ("tag",),
+            (
+                "difficulty",
+                "certainty",
+            ),
+        )
+
+
+@app.command(rich_help_panel="Pipeline")
+def train(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRun = False, debug: Debug = False) -> None:
+    """Train the cascade on a curated store: seed SFT, probe, second SFT, probe, RL; each policy is evaluated and gated.
+
+    Example: headrace train --config configs/sample.yaml
+    """
+    with told(debug):
+        _do(
+            "cascade:train",
+            _settings(config, store),
+            dry_run,
+            ("train",),
+            (
+                "certainty",
+                "ladder",
+            ),
+        )
+
+
+@app.command(rich_help_panel="Pipeline")
+def evaluate(
+    policy: Annotated[
+        str | None, typer.Option("--policy", metavar="ID", help="Policy to evaluate (default: the one promoted last).")
+    ] = None,
+    config: ConfigFile = None,
+    store: StoreFolder = None,
+    dry_run: DryRun = False,
+    debug: Debug = False,
+) -> None:
+    """Measure a policy on the held-out tasks, in and out of distribution, with 95 % intervals.
+
+    Example: headrace evaluate --store runs/sample/store
+    """
+    with told(debug):
+        _do("evaluate:evaluate", _settings(config, store), dry_run, ("evaluate",), ("ladder",), policy_id=policy)
+
+
+# ---- looking at a store, taking things out -----------------------------------------------------------------------------
+
+
+class Format(StrEnum):
+    jsonl = "jsonl"
+    parquet = "parquet"
+
+
+@app.command(rich_help_panel="Store")
+def export(
+    out_dir: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write to; made if it is not there.")],
+    release: Annotated[str | None, typer.Option("--release", metavar="ID", help="Release id or name (default: the latest).")] = None,
+    form: Annotated[Format, typer.Option("--format", help="File format of the rows.")] = Format.jsonl,
+    config: ConfigFile = None,
+    store: ReadStore = None,
+    debug: Debug = False,
+) -> None:
+    """Write a release for other trainers: OpenAI messages, a file a split, with a dataset card and checksums.
+
+    Example: headrace export out/ --release second --format parquet --store runs/sample/store
+    """
+    with told(debug):
+        from flows.export import export_release
+
+        written = export_release(_open(config, store), release, out_dir, form.value)
+        out.print(f"wrote {written}", soft_wrap=True)
+
+
+@app.command(rich_help_panel="Store")
+def lineage(
+    id: Annotated[str, typer.Argument(metavar="ID", help="Any id of the store: policy-..., release-..., task-..., q-... and so on.")],
+    config: ConfigFile = None,
+    store: ReadStore = None,
+    debug: Debug = False,
+) -> None:
+    """Show where a thing came from and what was made of it, from tools and raw queries to policies.
+
+    Example: headrace lineage policy-0123456789abcdef --store runs/sample/store
+    """
+    with told(debug):
+        from storage import lineage as storage_lineage
+
+        out.print(str(storage_lineage.lineage(_open(config, store), id)), markup=False, soft_wrap=True)
+
+
+@app.command(rich_help_panel="Store")
+def explain(
+    id: Annotated[str, typer.Argument(metavar="ID", help="A query, task, trajectory, rollout, release or policy id.")],
+    config: ConfigFile = None,
+    store: ReadStore = None,
+    debug: Debug = False,
+) -> None:
+    """Say why: kept or dropped (and which row it duplicates), which difficulty, region and split, and who trained on it.
+
+    Example: headrace explain q-1a2b3c4d-00000042 --store runs/sample/store
+    """
+    with told(debug):
+        from storage import lineage as storage_lineage
+
+        out.print(str(storage_lineage.explain(_open(config, store), id)), markup=False, soft_wrap=True)
+
+
+# ---- running things ----------------------------------------------------------------------------------------------------
+
+
+@app.command(rich_help_panel="Operations")
+def doctor(debug: Debug = False) -> None:
+    """Check the installation: packages, versions, extras, disk, sandbox, server. Exit code 1 where something is broken."""
+    with told(debug):
+        from flows.doctor import findings
+
+        found = findings()
+        marks = {"ok": "[green]ok    [/green]", "note": "[yellow]note  [/yellow]", "broken": "[bold red]broken[/bold red]"}
+        for finding in found:
+            out.print(f"{marks[finding.state]} {finding.what}: {escape(finding.detail)}", soft_wrap=True)
+        if any(finding.state == "broken" for finding in found):
+            raise typer.Exit(1)
+
+
+@app.command(rich_help_panel="Operations")
+def up(debug: Debug = False) -> None:
+    """Start a Prefect server, a work pool and a worker in the background, and deploy the flows of prefect.yaml. Safe to repeat."""
+    with told(debug):
+        from flows import always_on
+
+        url = always_on.up(out.print)
+        out.print(
+            f"Prefect's UI: {url.removesuffix('/api')}\nuse it: export PREFECT_API_URL={url}\nstop it: headrace down (or make down)",
+            soft_wrap=True,
+        )
+
+
+@app.command(rich_help_panel="Operations")
+def down(debug: Debug = False) -> None:
+    """Stop what `headrace up` started. Safe to repeat."""
+    with told(debug):
+        from flows import always_on
+
+        always_on.down(out.print)
+
+
+# ---- shared ------------------------------------------------------------------------------------------------------------
+
+
+def _settings(config: Path | None, store: Path | None) -> Config:
+    from flows.config import read
+    from storage.store import Store
+
+    settings = read(config, store)
+    Store(settings.store)  # refuses a store that this version cannot use
+    return settings
+
+
+def _open(config: Path | None, store: Path | None) -> Store:
+    from flows.config import read
+    from storage.store import Store
+
+    if store is None and config is None:
+        found = sorted(Path("runs").glob("*/store/catalog.read.duckdb"), key=lambda path: path.stat().st_mtime)
+        if not found:
+            raise BadInput("no store under runs/; name one with --store")
+        store = found[-1].parent
+    opened = Store(read(config, store).store)
+    if not opened.exists():
+        raise BadInput(f"{opened.root} is not a store yet: nothing was committed there")
+    return opened
+
+
+def _checked_sources(files: list[Path], settings: Config) -> list[Path]:
+    """The files, made absolute, each read once: bad input is refused before a server is started or anything is written."""
+    if not files:
+        return []
+    from filters.ingest import inspect
+
+    inspect(files, settings.curate.ingest)
+    return [path.absolute() for path in files]
+
+
+def _do(
+    flow: str,
+    settings: Config,
+    dry_run: bool,
+    steps: tuple[str, ...],
+    keys: tuple[str, ...] = (),
+    *,
+    keep_ui: bool = False,
+    **parameters: Any,
+) -> None:
+    """Run a flow and show the tables of these keys (all where none is named); or only show the plan of these steps."""
+    if dry_run:
+        from flows.plan import plan
+        from flows.tables import draw
+
+        draw(plan(settings, steps), out)
+        return
+    from flows.session import run_flow
+
+    run_flow(flow, settings, out, show=lambda run: _show(settings, run, keys), keep_ui=keep_ui, **parameters)
+
+
+def _show(settings: Config, done: Run, keys: tuple[str, ...]) -> None:
+    """The tables of the store, where everything lies, and how to ask it."""
+    from flows.tables import TAGS_SQL, draw, tables
+    from storage.store import Store
+
+    store = Store(settings.store)
+    for table in tables(store):
+        if not keys or table.key in keys:
+            draw(table, out)
+    out.print()
+    out.print(f"store        {settings.store}  (content hash {store.content_hash()[:16]})", soft_wrap=True)
+    if settings.report.exists():
+        out.print(f"report       {settings.report}", soft_wrap=True)
+    query = f"import duckdb; print(duckdb.connect('catalog.read.duckdb', read_only=True).sql('''{' '.join(TAGS_SQL.split())}'''))"
+    if not keys or "certainty" in keys:
+        out.print(
+            f"the tags     cd {shlex.quote(str(settings.store))} && {shlex.quote(sys.executable)} -c {shlex.quote(query)}", soft_wrap=True
+        )
+    if done.link:
+        out.print(f"Prefect run  {done.link}", style="dim", soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()

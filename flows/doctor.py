@@ -1,0 +1,151 @@
+"""`headrace doctor`: is this installation whole, and what can it do here?
+
+One idea: each check is a function that returns findings; a finding is fine, worth knowing, or broken, and a broken one says what to do.
+Versions are compared with what the installed package itself demands, so it works from a wheel, without the repository.
+It changes nothing and imports none of the heavy libraries that it asks about.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Literal
+
+from flows.server import is_healthy, named_server
+
+ROOMS = ("flows", "train", "filters", "synth", "storage")
+LEAST_FREE_GIB = 3.0
+WORTH_KNOWING = {
+    "train": "training needs it: pip install 'headrace[train]'",
+    "ray": "only to send work to a Ray cluster: pip install 'headrace[ray]'",
+    "sandbox": "only to run the code tool in Docker: pip install 'headrace[sandbox]'",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    state: Literal["ok", "note", "broken"]
+    what: str
+    detail: str
+
+
+def findings() -> list[Finding]:
+    """All checks, in the order in which a person would ask."""
+    return [*_python(), *_rooms(), *_requirements(), *_disk(), *_threads(), *_sandboxes(), *_server()]
+
+
+def _python() -> Iterator[Finding]:
+    fits = (3, 11) <= sys.version_info[:2] < (3, 14)
+    yield Finding(
+        "ok" if fits else "broken",
+        "Python",
+        f"{sys.version.split()[0]}{'' if fits else ': Headrace needs 3.11, 3.12 or 3.13'} ({sys.executable})",
+    )
+
+
+def _rooms() -> Iterator[Finding]:
+    """The five packages must come from one place: a `train` or `storage` of somebody else's would be imported in silence."""
+    places: dict[str, Path | None] = {}
+    for room in ROOMS:
+        spec = importlib.util.find_spec(room)
+        places[room] = Path(spec.origin).resolve().parent.parent if spec is not None and spec.origin else None
+    homes = set(places.values())
+    if len(homes) == 1 and None not in homes:
+        yield Finding("ok", "packages", f"{', '.join(ROOMS)} from {homes.pop()}")
+        return
+    here = Path(__file__).resolve().parent.parent
+    strange = ", ".join(f"{room} from {place or 'nowhere'}" for room, place in places.items() if place != here)
+    yield Finding(
+        "broken", "packages", f"not all from {here}: {strange}; another package of that name is in the way, use a fresh environment"
+    )
+
+
+def _requirements() -> Iterator[Finding]:
+    from packaging.requirements import Requirement
+
+    try:
+        wanted = [Requirement(line) for line in requires("headrace") or []]
+    except PackageNotFoundError:
+        yield Finding("broken", "headrace", "is not installed: pip install -e . (in the repository) or pip install headrace")
+        return
+    yield Finding("ok", "headrace", version("headrace"))
+    core = [each for each in wanted if each.marker is None or each.marker.evaluate({"extra": ""})]
+    yield from _compare("dependencies", core, "broken", "pip install --force-reinstall headrace, with the constraints of its repository")
+    for extra, why in WORTH_KNOWING.items():
+        theirs = [each for each in wanted if each not in core and each.marker is not None and each.marker.evaluate({"extra": extra})]
+        yield from _compare(f"extra `{extra}`", theirs, "note", why)
+
+
+def _compare(what: str, wanted: list[object], otherwise: Literal["note", "broken"], advice: str) -> Iterator[Finding]:
+    wrong, right = [], []
+    for each in wanted:
+        name, allowed = each.name, each.specifier  # type: ignore[attr-defined]
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            wrong.append(f"{name} is missing")
+            continue
+        (right if allowed.contains(found, prereleases=True) else wrong).append(
+            f"{name} {found}" + ("" if allowed.contains(found, prereleases=True) else f" is not {allowed}")
+        )
+    if wrong:
+        yield Finding(otherwise, what, f"{'; '.join(wrong)} ({advice})")
+    else:
+        yield Finding("ok", what, ", ".join(right))
+
+
+def _disk() -> Iterator[Finding]:
+    free_gib = shutil.disk_usage(Path.cwd()).free / 2**30
+    enough = free_gib >= LEAST_FREE_GIB
+    yield Finding(
+        "ok" if enough else "note", "disk", f"{free_gib:.1f} GiB free here{'' if enough else f'; a sample run wants {LEAST_FREE_GIB:.0f}'}"
+    )
+    if not os.access(Path.cwd(), os.W_OK):
+        yield Finding("note", "folder", f"{Path.cwd()} cannot be written; runs/ and .prefect/ would lie here")
+
+
+def _threads() -> Iterator[Finding]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    asked = os.environ.get("OMP_NUM_THREADS")
+    yield Finding(
+        "ok",
+        "cores",
+        f"{cores}; OMP_NUM_THREADS is {asked or 'not set'} (training stages run on one thread each, so that equal runs give equal weights)",
+    )
+
+
+def _sandboxes() -> Iterator[Finding]:
+    found = []
+    if shutil.which("docker") and _answers("docker", "info"):
+        found.append("docker")
+    if shutil.which("bwrap"):
+        found.append("bubblewrap")
+    yield Finding(
+        "ok" if found else "note",
+        "code sandbox",
+        ", ".join(found) or "neither Docker nor bubblewrap: the code tool is not offered (apt-get install -y bubblewrap)",
+    )
+
+
+def _server() -> Iterator[Finding]:
+    url = named_server()
+    if url is None:
+        yield Finding("ok", "Prefect", "PREFECT_API_URL is not set: each run starts a server of the project's own, on loopback")
+    elif is_healthy(url, timeout_s=10.0):
+        yield Finding("ok", "Prefect", f"the server at {url} answers")
+    else:
+        yield Finding("broken", "Prefect", f"PREFECT_API_URL is {url}, but no server answers there; start it, or unset the variable")
+
+
+def _answers(*command: str) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False

@@ -1,0 +1,146 @@
+"""What a run shows when it is done: five small tables, each one query on the store.
+
+The same tables are printed by `headrace` and left as artifacts by the flows. The full picture is `report.html` (`storage/view`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from storage.store import Store
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+TAGS_SQL = """SELECT difficulty, region, count(*) AS tasks, round(avg(rate), 2) AS mean_rate
+FROM tags WHERE region IS NOT NULL GROUP BY ALL ORDER BY ALL"""
+_REASONS_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Table:
+    """`rows` are dicts with the same keys, ready for a Prefect table artifact."""
+
+    key: str
+    title: str
+    rows: list[dict[str, Any]]
+
+
+def tables(store: Store) -> list[Table]:
+    """All tables of a store that have rows, in the order of the pipeline."""
+    made = [funnel(store), diversity(store), difficulty(store), certainty(store), ladder(store)]
+    return [table for table in made if table.rows]
+
+
+def funnel(store: Store) -> Table:
+    """The latest funnel run, a step a row."""
+    rows = store.query(
+        """SELECT step, rows_in, kept, dropped, reasons, seconds FROM funnel
+           WHERE run = (SELECT run FROM funnel JOIN parts USING (part_id) ORDER BY committed_at DESC, run LIMIT 1) ORDER BY position"""
+    )
+    shown = [
+        {
+            "step": row["step"],
+            "rows in": f"{row['rows_in']:,}",
+            "kept": f"{row['kept']:,}",
+            "dropped": f"{row['dropped']:,}",
+            "why": _reasons(json.loads(row["reasons"] or "{}")),
+            "seconds": f"{row['seconds']:.1f}",
+        }
+        for row in rows.to_dicts()
+    ]
+    ratio = f": 1 in {rows['rows_in'][0] / rows['kept'][-1]:,.0f} kept" if rows.height and rows["kept"][-1] else ""
+    return Table("funnel", f"Funnel{ratio}", shown)
+
+
+def _reasons(counts: dict[str, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    told = [f"{reason} {count:,}" for reason, count in ordered[:_REASONS_SHOWN]]
+    return ", ".join(told + ([f"{len(ordered) - _REASONS_SHOWN} more"] if len(ordered) > _REASONS_SHOWN else []))
+
+
+def diversity(store: Store) -> Table:
+    """The figures of the last round of synthesis."""
+    rows = store.query(
+        """WITH latest AS (SELECT run FROM diversity JOIN parts USING (part_id) ORDER BY committed_at DESC, run LIMIT 1)
+           SELECT metric, value, sd, n FROM diversity JOIN latest USING (run)
+           QUALIFY round = max(round) OVER () ORDER BY metric"""
+    )
+    shown = [
+        {
+            "figure": row["metric"],
+            "value": f"{row['value']:.3f}",
+            "sd": "" if row["sd"] is None else f"{row['sd']:.3f}",
+            "over": f"{row['n']:,}",
+        }
+        for row in rows.to_dicts()
+    ]
+    return Table("diversity", "Diversity of the accepted trajectories", shown)
+
+
+def difficulty(store: Store) -> Table:
+    """Survivors of the funnel and tasks, by static difficulty."""
+    rows = store.query(
+        """SELECT difficulty, count(DISTINCT query_id) AS queries, count(DISTINCT frame_id) AS frames, count(*) AS tasks,
+             string_agg(DISTINCT world, ', ' ORDER BY world) AS worlds
+           FROM tasks GROUP BY difficulty ORDER BY difficulty"""
+    )
+    shown = [
+        {key.replace("_", " "): f"{value:,}" if isinstance(value, int) else value for key, value in row.items()} for row in rows.to_dicts()
+    ]
+    return Table("difficulty", "Static difficulty (-1 refusal, 0 no tool, 1 to 5)", shown)
+
+
+def certainty(store: Store) -> Table:
+    """Probed tasks by difficulty and region, one row a policy and difficulty."""
+    rows = store.query(
+        """SELECT coalesce(s.name, t.policy_id) AS policy, t.difficulty, count(*) AS tasks,
+             count(*) FILTER (region = 'mastered') AS mastered, count(*) FILTER (region = 'certain') AS certain,
+             count(*) FILTER (region = 'uncertain') AS uncertain, count(*) FILTER (region = 'out_of_reach') AS "out of reach",
+             printf('%.2f', avg(rate)) AS "mean rate"
+           FROM tags t LEFT JOIN policies p USING (policy_id) LEFT JOIN stages s USING (stage_id)
+             LEFT JOIN parts ON parts.part_id = s.part_id
+           WHERE t.region IS NOT NULL
+           GROUP BY ALL ORDER BY min(parts.committed_at), policy, t.difficulty"""
+    )
+    return Table("certainty", "Certainty: probed tasks by region", rows.to_dicts())
+
+
+def ladder(store: Store) -> Table:
+    """Every policy on the held-out tasks, with 95 % intervals."""
+    rows = store.query(
+        """SELECT coalesce(s.name, e.policy_id) AS policy, e.use AS "held out", e.decoding, e.tasks,
+             printf('%.3f', e.rate) AS success, printf('%.3f to %.3f', e.low, e.high) AS "95 %", e.pass_k,
+             CASE WHEN g.passed THEN 'yes' WHEN g.passed IS NULL THEN '' ELSE 'no' END AS promoted
+           FROM evaluations e LEFT JOIN policies p USING (policy_id) LEFT JOIN stages s USING (stage_id)
+             LEFT JOIN (SELECT policy_id, bool_or(passed) AS passed FROM promotions GROUP BY policy_id) g ON g.policy_id = e.policy_id
+             LEFT JOIN parts ON parts.part_id = s.part_id
+           WHERE e.facet = 'all' ORDER BY e.use, e.decoding DESC, parts.committed_at, policy"""
+    )
+    shown = []
+    for row in rows.to_dicts():
+        powers = json.loads(row.pop("pass_k") or "{}")
+        shown.append({**row, "pass^4": f"{powers['4']:.3f}" if "4" in powers else ""})
+    return Table("ladder", "Success on held-out tasks", shown)
+
+
+def draw(table: Table, console: Console) -> None:
+    """Print the table; numbers to the right."""
+    from rich.table import Table as Drawn
+
+    drawn = Drawn(
+        title=table.title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
+    for name in table.rows[0]:
+        drawn.add_column(name, justify="right" if _is_number([row[name] for row in table.rows]) else "left", overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*("" if value is None else str(value) for value in row.values()))
+    console.print()
+    console.print(drawn)
+
+
+def _is_number(values: Sequence[Any]) -> bool:
+    return all(str(value).replace(",", "").replace(".", "").replace("-", "").isdigit() or value in ("", None) for value in values)
