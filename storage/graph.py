@@ -6,7 +6,8 @@ query, answers both "what is behind this policy" and "what became of this tool".
     policy -> stage -> split of a release -> trajectory or rollout -> task -> query, frame, or blueprint -> cluster -> tools
               stage -> the policy it started from;  rollout -> the policy that made it
 
-A split is a node of its own, `<release id>/<split>`, because a stage reads one split and not its neighbours.
+A split is a node of its own, `<release id>/<split>`, because a stage reads one split and not its neighbours; a release stands for all
+of its splits. Towards uses, a policy leads only to those of its rollouts that a later stage may read, not to every probe and evaluation.
 """
 
 from __future__ import annotations
@@ -41,12 +42,10 @@ _EDGES: tuple[tuple[str, str, str], ...] = (
     ("policy", "stage", "SELECT policy_id, stage_id FROM policies"),
     ("stage", "policy", "SELECT stage_id, input_policy_id FROM stages"),
     ("stage", "split", "SELECT stage_id, release_id || '/' || split FROM stages"),
-    ("release", "split", "SELECT DISTINCT release_id, release_id || '/' || split FROM release_items"),
     ("split", "task", "SELECT release_id || '/' || split, task_id FROM release_items"),
     ("split", "trajectory", "SELECT release_id || '/' || split, item_id FROM release_items WHERE kind = 'trajectory'"),
     ("split", "rollout", "SELECT release_id || '/' || split, item_id FROM release_items WHERE kind = 'rollout'"),
     ("rollout", "task", "SELECT rollout_id, task_id FROM rollouts"),
-    ("rollout", "policy", "SELECT rollout_id, policy_id FROM rollouts"),
     ("trajectory", "task", "SELECT trajectory_id, task_id FROM trajectories"),
     ("trajectory", "blueprint", "SELECT trajectory_id, blueprint_id FROM trajectories"),
     ("trajectory", "query", "SELECT trajectory_id, query_id FROM trajectories"),
@@ -59,33 +58,41 @@ _EDGES: tuple[tuple[str, str, str], ...] = (
 """(kind of the child, kind of the parent, pairs of ids); the child was made from the parent."""
 
 
-def _walk_sql(start: str, end: str) -> str:
+_ALL_ROLLOUTS = "SELECT rollout_id, policy_id FROM rollouts"
+_RELEASED_ROLLOUTS = f"{_ALL_ROLLOUTS} WHERE rollout_id IN (SELECT item_id FROM release_items WHERE kind = 'rollout')"
+
+
+def _walk_sql(start: str, end: str, rollouts: str) -> str:
     edges = " UNION ALL ".join(
         f"SELECT '{child}' AS child_kind, pair.a AS child, '{parent}' AS parent_kind, pair.b AS parent FROM ({sql}) AS pair(a, b) "
         "WHERE pair.b IS NOT NULL"
-        for child, parent, sql in _EDGES
+        for child, parent, sql in (*_EDGES, ("rollout", "policy", rollouts))
     )
     return f"""WITH RECURSIVE edges AS MATERIALIZED ({edges}),
         walked(kind, id) AS (
-            SELECT ?::VARCHAR, ?::VARCHAR
+            (SELECT ?::VARCHAR, ?::VARCHAR
+             UNION SELECT 'split', release_id || '/' || split FROM release_items WHERE 'release' = ? AND release_id = ?)
             UNION SELECT {end}_kind, {end} FROM walked JOIN edges ON {start}_kind = walked.kind AND {start} = walked.id)
-        SELECT kind, id FROM walked WHERE (kind, id) <> (?, ?) ORDER BY kind, id"""
+        SELECT kind, id FROM (
+            SELECT kind, id FROM walked
+            UNION SELECT 'release', regexp_extract(id, '(.*)/', 1) FROM walked WHERE kind = 'split')
+        WHERE (kind, id) <> (?, ?) ORDER BY kind, id"""
 
 
-ORIGINS_SQL = _walk_sql("child", "parent")
-"""Everything that a node was made from; parameters: kind, id, kind, id."""
-USES_SQL = _walk_sql("parent", "child")
+ORIGINS_SQL = _walk_sql("child", "parent", _ALL_ROLLOUTS)
+"""Everything that a node was made from; parameters: kind and id, three times."""
+USES_SQL = _walk_sql("parent", "child", _RELEASED_ROLLOUTS)
 """Everything that was made from a node; parameters as above."""
 
 
 def origins(store: Store, kind: str, node: str) -> pl.DataFrame:
     """Columns kind, id: all that this node was made from, directly or not."""
-    return store.query(ORIGINS_SQL, [kind, node, kind, node])
+    return store.query(ORIGINS_SQL, [kind, node] * 3)
 
 
 def uses(store: Store, kind: str, node: str) -> pl.DataFrame:
     """Columns kind, id: all that was made from this node, directly or not."""
-    return store.query(USES_SQL, [kind, node, kind, node])
+    return store.query(USES_SQL, [kind, node] * 3)
 
 
 def kind_of(store: Store, node: str) -> str:

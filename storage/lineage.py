@@ -46,8 +46,12 @@ class Explanation:
 
     def __str__(self) -> str:
         width = max((len(label) for label, _ in self.facts), default=0)
-        lines = [f"  {label:<{width}}  {line}" for label, text in self.facts for line in _indented(text, width + 4)]
-        return "\n".join([f"{self.kind} {self.id}", *lines])
+        lines, last = [f"{self.kind} {self.id}"], ""
+        for label, text in self.facts:
+            for line in text.splitlines():
+                lines.append(f"  {label if label != last else '':<{width}}  {line}")
+                last = label
+        return "\n".join(lines)
 
 
 def lineage(store: Store, node: str) -> Lineage:
@@ -89,11 +93,6 @@ def _rows(store: Store, sql: str, *params: Any) -> list[dict[str, Any]]:
 
 def _row(store: Store, sql: str, *params: Any) -> dict[str, Any] | None:
     return next(iter(_rows(store, sql, *params)), None)
-
-
-def _indented(text: str, by: int) -> list[str]:
-    first, *rest = text.splitlines() or [""]
-    return [first, *(" " * by + line for line in rest)]
 
 
 def _by_kind(nodes: pl.DataFrame, *, reverse: bool = False) -> list[str]:
