@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from storage.records import Message
+from storage.records import Language, Message
 from synth.worlds.base import Identifier, Vocabulary, World
 
 PAD, UNKNOWN, END = "<|endoftext|>", "<unk>", "<|im_end|>"
@@ -48,7 +48,7 @@ CHAT_TEMPLATE = (
     "{{- '\\n<|im_start|>assistant\\n' }}{% generation %}"
     "{%- if message.content %}{{- message.content }}{%- endif %}"
     "{%- for call in message.tool_calls or [] %}"
-    "{{- '<tool_call>\\n{\"name\": \"' + call.function.name + '\", \"arguments\": ' }}"
+    '{{- \'<tool_call>\\n{"name": "\' + call.function.name + \'", "arguments": \' }}'
     "{{- call.function.arguments if call.function.arguments is string else call.function.arguments | tojson }}"
     "{{- '}\\n</tool_call>' }}"
     "{%- endfor %}{{- '<|im_end|>' }}{% endgeneration %}"
@@ -80,7 +80,9 @@ def _backend() -> Tokenizer:
     Every word is marked with a leading `▁` and loses the single space before it if another word precedes; so a word is one and the same
     token in a sentence and inside JSON, and can be copied from the one to the other.
     """
-    tokenizer = Tokenizer(models.WordPiece(vocab={UNKNOWN: 0}, unk_token=UNKNOWN, continuing_subword_prefix="", max_input_chars_per_word=200))
+    tokenizer = Tokenizer(
+        models.WordPiece(vocab={UNKNOWN: 0}, unk_token=UNKNOWN, continuing_subword_prefix="", max_input_chars_per_word=200)
+    )
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.Replace(Regex(r"(?<=\w) (?=\w)"), _MARK), normalizers.Replace(Regex(rf"(?<![\w{_MARK}])(?=\w)"), _MARK)]
     )
@@ -138,21 +140,21 @@ def render(messages: Sequence[Message]) -> str:
     return "".join(out)
 
 
-def vocabulary_texts(worlds: Sequence[type[World]]) -> list[str]:
+def vocabulary_texts(worlds: Sequence[type[World]], languages: Sequence[Language]) -> list[str]:
     """What `worlds` may say whatever the task: names and identifiers of their slot kinds, tool and argument names, enumerated values,
-    refusals of an empty call, and whole numbers up to 120."""
+    refusals of an empty call, and whole numbers up to 120; names in these languages alone."""
     texts = [str(number) for number in range(121)]
     for world in worlds:
         for kind in world.kinds.values():
             if isinstance(kind, Identifier):
                 texts += kind.choices
             elif isinstance(kind, Vocabulary):
-                texts += [text for key, names in kind.names.items() for text in (key, *names.values())]
-        shop = world(0)
+                texts += [text for key, names in kind.names.items() for text in (key, *(names[language] for language in languages))]
+        instance = world(0)
         for tool in world.tools:
             properties: dict[str, Any] = tool.parameters.get("properties", {})
             texts += [tool.name, *properties, *(str(value) for schema in properties.values() for value in schema.get("enum", ()))]
-            texts.append(shop.call(tool.name, {}).content)
+            texts.append(instance.call(tool.name, {}).content)
             texts += [f'"arguments": {json.dumps({name: "x"})}' for name in properties]
     return texts
 

@@ -1,17 +1,15 @@
 """The engine `hf:PATH`: a Hugging Face causal language model, in process, for many conversations at once.
 
-One idea: lock-step. All rows of a batch stand at the same position; a row is fed the next token that is already known (a prompt, an
-observation) or else the one just sampled. So a whole multi-turn episode runs over one key-value cache: nothing is padded, no prefix is
-computed twice, and what was sampled is kept token by token, with log-probabilities, never re-tokenised.
-Qwen3 models with dense attention take `_Qwen3Decoder`, which runs the model's own weights without the module tree (several times faster
-for tiny models); every other architecture takes `_TransformersDecoder`. A test holds the two together.
+One idea: a whole multi-turn conversation runs over one key-value cache. In every round each open conversation is fed what is new to it
+(its prompt, an observation, or just the token it sampled last) and samples one token; nothing is computed twice, and what was sampled
+is kept token by token, with log-probabilities, never re-tokenised.
+Plain Qwen3 models on a CPU take `Qwen3Decoder`; every other architecture takes `_TransformersDecoder`. A test holds the two together.
 Noise comes from a counter-based generator keyed by the request's seed and indexed by position: with one thread, the same batch of
 requests gives the same tokens, and a conversation continued later gives what it would have given at once.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -21,12 +19,12 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch.nn import functional as F
 
 from storage.errors import BadInput
 from storage.records import FunctionCall, Message, Tool, ToolCall
 
 from .base import ChatAnswer, ChatRequest, EngineFailure, FinishReason
+from .qwen3 import Qwen3Decoder
 
 Reply = Callable[[int, ChatAnswer], Sequence[Message] | None]
 """(index of the request, the answer) -> the messages that go on the conversation (tool results), or None where it is over."""
@@ -36,131 +34,50 @@ _STAND_IN = "x"
 
 
 class _Decoder(Protocol):
-    def start(self, tokens: torch.Tensor) -> None:
-        """Empties the cache and feeds the first tokens, [rows, n], of all rows."""
+    """The caches of one batch of conversations, each in a slot: see `Qwen3Decoder`."""
 
-    def step(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Feeds one token a row, [rows]; returns the last hidden states, [rows, width]."""
+    def start(self, prompts: Sequence[Sequence[int]], length: int) -> torch.Tensor: ...
 
-    def keep(self, rows: torch.Tensor) -> None:
-        """Keeps these rows (indices, may repeat) of the cache, in this order."""
+    def feed(self, slots: Sequence[int], chunks: Sequence[Sequence[int]]) -> torch.Tensor: ...
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Hidden states [n, width] -> logits [n, vocabulary], float32."""
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor: ...
 
 
 class _TransformersDecoder:
-    """Any causal language model, through its own `forward` and a `DynamicCache`."""
+    """Any causal language model, through its own `forward` and a `DynamicCache`: chunks are padded to the longest, and all rows are fed,
+    those that wait with padding that the attention mask hides."""
 
     def __init__(self, model: Any) -> None:
         self._model, self._base, self._head = model, model.get_decoder(), model.get_output_embeddings()
 
-    def start(self, tokens: torch.Tensor) -> None:
+    def start(self, prompts: Sequence[Sequence[int]], length: int) -> torch.Tensor:
         from transformers import DynamicCache
 
         self._cache = DynamicCache(config=self._model.config)
-        self._base(input_ids=tokens, past_key_values=self._cache, use_cache=True)
+        self._mask = torch.zeros(len(prompts), 0, dtype=torch.long)
+        return self.feed(range(len(prompts)), prompts)
 
-    def step(self, tokens: torch.Tensor) -> torch.Tensor:
-        hidden: torch.Tensor = self._base(input_ids=tokens[:, None], past_key_values=self._cache, use_cache=True).last_hidden_state
-        return hidden[:, -1]
-
-    def keep(self, rows: torch.Tensor) -> None:
-        self._cache.batch_select_indices(rows)
+    def feed(self, slots: Sequence[int], chunks: Sequence[Sequence[int]]) -> torch.Tensor:
+        rows, width = len(self._mask), max(len(chunk) for chunk in chunks)
+        tokens, fresh = torch.zeros(rows, width, dtype=torch.long), torch.zeros(rows, width, dtype=torch.long)
+        for slot, chunk in zip(slots, chunks, strict=True):
+            tokens[slot, : len(chunk)] = torch.tensor(chunk)
+            fresh[slot, : len(chunk)] = 1
+        positions = (self._mask.sum(dim=1, keepdim=True) + fresh.cumsum(dim=1) - 1).clamp(min=0)
+        self._mask = torch.cat([self._mask, fresh], dim=1)
+        device = self._model.device
+        hidden: torch.Tensor = self._base(
+            input_ids=tokens.to(device),
+            position_ids=positions.to(device),
+            attention_mask=self._mask.to(device),
+            past_key_values=self._cache,
+            use_cache=True,
+        ).last_hidden_state
+        return hidden[torch.tensor(slots), torch.tensor([len(chunk) - 1 for chunk in chunks])]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = self._head(hidden)
-        return out.float()
-
-
-def _rms(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
-    return F.rms_norm(x, (x.shape[-1],), weight, epsilon)
-
-
-class _Qwen3Decoder:
-    """Qwen3's forward pass over its own weights, with a preallocated cache; fp32, any number of key-value heads.
-
-    Projections that read the same input are fused; the weights are copied at `start`, so a trainer may go on changing them.
-    """
-
-    def __init__(self, model: Any) -> None:
-        self._model, config = model, model.config
-        self._heads, self._kv_heads, self._head_dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-        self._epsilon = config.rms_norm_eps
-        base = config.rope_parameters["rope_theta"]
-        angles = torch.arange(config.max_position_embeddings)[:, None] * base ** (-torch.arange(0, self._head_dim, 2) / self._head_dim)
-        self._cos, self._sin = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
-        self._sin[:, : self._head_dim // 2] *= -1
-
-    @staticmethod
-    def fits(model: Any) -> bool:
-        config = model.config
-        plain = config.model_type == "qwen3" and config.rope_parameters.get("rope_type", "default") == "default" and not config.attention_bias
-        return plain and not config.use_sliding_window and model.dtype == torch.float32 and model.device.type == "cpu"
-
-    def _load(self) -> None:
-        with torch.no_grad():
-            self._layers = [
-                (
-                    layer.input_layernorm.weight,
-                    torch.cat([layer.self_attn.q_proj.weight, layer.self_attn.k_proj.weight, layer.self_attn.v_proj.weight]),
-                    layer.self_attn.q_norm.weight,
-                    layer.self_attn.k_norm.weight,
-                    layer.self_attn.o_proj.weight,
-                    layer.post_attention_layernorm.weight,
-                    torch.cat([layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight]),
-                    layer.mlp.down_proj.weight,
-                )
-                for layer in self._model.model.layers
-            ]
-
-    def _grow(self, rows: int, length: int) -> None:
-        """Room for `length` positions, in chunks, so that short conversations stay cheap to copy."""
-        shape = (len(self._layers), 2, rows, self._kv_heads, length, self._head_dim)
-        room = torch.empty(shape)
-        if self._length:
-            room[..., : self._length, :] = self._cache[..., : self._length, :]
-        self._cache = room
-
-    def _forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        rows, new = tokens.shape
-        start, end = self._length, self._length + new
-        if end > self._cache.shape[4]:
-            self._grow(rows, end + 64)
-        cos, sin = self._cos[start:end], self._sin[start:end]
-        heads, kv_heads, size = self._heads, self._kv_heads, self._head_dim
-        half = size // 2
-        x = F.embedding(tokens, self._model.model.embed_tokens.weight)
-        for index, (norm_in, qkv, q_norm, k_norm, out, norm_mid, gate_up, down) in enumerate(self._layers):
-            mixed = F.linear(_rms(x, norm_in, self._epsilon), qkv).view(rows, new, heads + 2 * kv_heads, size).transpose(1, 2)
-            q, k, v = mixed[:, :heads], mixed[:, heads : heads + kv_heads], mixed[:, heads + kv_heads :]
-            q, k = _rms(q, q_norm, self._epsilon), _rms(k, k_norm, self._epsilon)
-            q = q * cos + torch.cat([q[..., half:], q[..., :half]], dim=-1) * sin
-            k = k * cos + torch.cat([k[..., half:], k[..., :half]], dim=-1) * sin
-            keys, values = self._cache[index]
-            keys[:, :, start:end], values[:, :, start:end] = k, v
-            seen = F.scaled_dot_product_attention(
-                q, keys[:, :, :end], values[:, :, :end], is_causal=new > 1, enable_gqa=kv_heads != heads
-            )
-            x = x + F.linear(seen.transpose(1, 2).reshape(rows, new, heads * size), out)
-            gate, up = F.linear(_rms(x, norm_mid, self._epsilon), gate_up).chunk(2, dim=-1)
-            x = x + F.linear(F.silu(gate) * up, down)
-        self._length = end
-        return _rms(x[:, -1], self._model.model.norm.weight, self._epsilon)
-
-    def start(self, tokens: torch.Tensor) -> None:
-        self._load()
-        self._length, self._cache = 0, torch.empty(0, 0, 0, 0, 0, 0)
-        self._forward(tokens)
-
-    def step(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self._forward(tokens[:, None])
-
-    def keep(self, rows: torch.Tensor) -> None:
-        self._cache = self._cache.index_select(2, rows)
-
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return F.linear(hidden, self._model.lm_head.weight)
+        return out.float().cpu()
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,18 +128,9 @@ def parse_hermes(text: str, *, first_call: int = 0) -> Message:
     return Message(role="assistant", content=rest or None, tool_calls=tuple(calls))
 
 
-def _token(known: list[int], position: int, otherwise: int) -> int:
-    return known[position] if position < len(known) else otherwise
-
-
 def _noise(seed: int, length: int) -> np.ndarray:
     """Uniform numbers by position, equal whatever else is in the batch."""
     return np.random.Generator(np.random.Philox(key=seed % 2**128)).random(length)
-
-
-def request_seed(*parts: object) -> int:
-    """A seed that any change of any part changes: for (run seed, task, draw)."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1
 
 
 class HFEngine:
@@ -251,11 +159,11 @@ class HFEngine:
         self.model, self.tokenizer = model, tokenizer
         self.policy_version = policy_version or Path(self._path).name
         self.max_length: int = model.config.max_position_embeddings
-        self._decoder: _Decoder = _Qwen3Decoder(model) if is_fused and _Qwen3Decoder.fits(model) else _TransformersDecoder(model)
+        self._decoder: _Decoder = Qwen3Decoder(model) if is_fused and Qwen3Decoder.fits(model) else _TransformersDecoder(model)
         self._batch_rows = batch_rows
         self._end: int = tokenizer.eos_token_id
         self._end_text: str = tokenizer.eos_token
-        self._prompts: dict[tuple[tuple[Message, ...], tuple[Tool, ...]], list[int]] = {}
+        self._prompts: dict[tuple[tuple[Message, ...], tuple[str, ...]], list[int]] = {}
         self._suffixes: dict[tuple[str, ...], list[int]] = {}
         self._messages: dict[tuple[int, ...], Message] = {}
 
@@ -267,12 +175,13 @@ class HFEngine:
 
     def prompt_ids(self, messages: tuple[Message, ...], tools: tuple[Tool, ...] = ()) -> list[int]:
         """The tokens of a conversation up to the point where the assistant speaks next."""
-        found = self._prompts.get((messages, tools))
+        key = (messages, tuple(tool.id for tool in tools))
+        found = self._prompts.get(key)
         if found is None:
             if len(self._prompts) > 20_000:
                 self._prompts.clear()
             text = self._render([message.to_openai() for message in messages], [tool.to_openai() for tool in tools], generation=True)
-            found = self._prompts[messages, tools] = self._encode(text)
+            found = self._prompts[key] = self._encode(text)
         return found
 
     def _render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], *, generation: bool) -> str:
@@ -295,7 +204,9 @@ class HFEngine:
             head = head[: head.rindex(self._end_text) + len(self._end_text)]
             whole = self._render([*before, *(message.to_openai() for message in messages)], [], generation=True)
             if not whole.startswith(head):
-                raise EngineFailure(f"{self.name}: the chat template rewrites earlier messages when new ones are appended; use another template")
+                raise EngineFailure(
+                    f"{self.name}: the chat template rewrites earlier messages when new ones are appended; use another template"
+                )
             found = self._suffixes[key] = self._encode(whole[len(head) :])
         return found
 
@@ -342,46 +253,30 @@ class HFEngine:
 
     def _run(self, requests: Sequence[ChatRequest], offset: int, reply: Reply) -> list[Trace]:
         rows = [self._row(request) for request in requests]
+        hidden = self._decoder.start([row.known for row in rows], self.max_length)
         active = list(range(len(rows)))
-        position = min(len(row.known) for row in rows) - 1
-        self._prefill(rows, position)
         while active:
-            tokens = torch.tensor([_token(rows[index].known, position, self._end) for index in active])
-            hidden = self._decoder.step(tokens)
-            position += 1
-            here = [(slot, index) for slot, index in enumerate(active) if len(rows[index].known) == position and not rows[index].is_over]
-            if here:
-                self._sample(rows, here, hidden, position)
-                for _, index in here:
-                    self._advance(rows[index], offset + index, reply)
-            finished = sum(rows[index].is_over for index in active)
-            if finished and (finished == len(active) or finished * 8 >= len(active)):
-                slots = [slot for slot, index in enumerate(active) if not rows[index].is_over]
-                active = [active[slot] for slot in slots]
-                if active:
-                    self._decoder.keep(torch.tensor(slots))
+            fed = [len(rows[index].known) for index in active]
+            self._sample([rows[index] for index in active], hidden)
+            for index in active:
+                self._advance(rows[index], offset + index, reply)
+            going_on = [(index, start) for index, start in zip(active, fed, strict=True) if not rows[index].is_over]
+            active = [index for index, _ in going_on]
+            if active:
+                hidden = self._decoder.feed(active, [rows[index].known[start:] for index, start in going_on])
         return [Trace(row.known[: row.prompt_length], row.known[row.prompt_length :], row.mask, row.logprobs) for row in rows]
 
-    def _prefill(self, rows: list[_Row], length: int) -> None:
-        """Feeds what all rows know (their first `length` tokens), equal beginnings once."""
-        heads: dict[tuple[int, ...], int] = {}
-        slots = [heads.setdefault(tuple(row.known[:length]), len(heads)) for row in rows]
-        self._decoder.start(torch.tensor(list(heads)).view(len(heads), length))
-        self._decoder.keep(torch.tensor(slots))
-
-    def _sample(self, rows: list[_Row], here: list[tuple[int, int]], hidden: torch.Tensor, position: int) -> None:
-        """Draws the token at `position` for every row that has none there, by the inverse distribution function of its own noise."""
-        temperatures = np.array([rows[index].request.temperature for _, index in here], dtype=np.float32)
-        picked = hidden if len(here) == len(hidden) else hidden[torch.tensor([slot for slot, _ in here])]
-        scaled = self._decoder.logits(picked) / torch.from_numpy(np.where(temperatures > 0, temperatures, 1))[:, None]
+    def _sample(self, rows: list[_Row], hidden: torch.Tensor) -> None:
+        """Draws the next token of every row, by the inverse distribution function of its own noise."""
+        temperatures = np.array([row.request.temperature for row in rows], dtype=np.float32)
+        scaled = self._decoder.logits(hidden) / torch.from_numpy(np.where(temperatures > 0, temperatures, 1))[:, None]
         logprobs = torch.log_softmax(scaled, dim=-1)
-        noise = torch.from_numpy(np.array([rows[index].noise[position] for _, index in here], dtype=np.float32))
+        noise = torch.from_numpy(np.array([row.noise[len(row.known)] for row in rows], dtype=np.float32))
         cumulative = logprobs.exp().cumsum(dim=-1)
         drawn = torch.searchsorted(cumulative, (noise * cumulative[:, -1])[:, None], right=True)[:, 0].clamp(max=scaled.shape[1] - 1)
         chosen = torch.where(torch.from_numpy(temperatures > 0), drawn, scaled.argmax(dim=-1))
         values = logprobs.gather(1, chosen[:, None])[:, 0].tolist()
-        for (_, index), token, value in zip(here, chosen.tolist(), values, strict=True):
-            row = rows[index]
+        for row, token, value in zip(rows, chosen.tolist(), values, strict=True):
             row.known.append(token)
             row.mask.append(1)
             row.logprobs.append(value)

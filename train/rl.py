@@ -1,0 +1,152 @@
+"""Reinforcement learning: TRL's `GRPOTrainer`, fed by our own rollouts through `rollout_func`.
+
+One idea: a verifiable task is free, so no task is ever repeated: a `TaskSource` gives step after step fresh ones, each is rolled out a
+few times in live worlds, and what is learned is which of a task's draws did better than the others.
+Rows whose advantage is zero (all draws of a task succeeded, or none) teach nothing; they are dropped before the forward pass, which
+halves the cost of a step and changes no gradient, because the loss is normalised by the tokens of the whole batch, taken before.
+Outcomes that are nobody's merit (`infra_failure`) have no reward: TRL leaves them out of the group's mean.
+On-policy: one update a batch, no ratio, no reference model (beta = 0).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from pydantic import BaseModel, ConfigDict, Field
+from transformers import PrinterCallback
+
+from storage.records import Outcome, Task
+from synth.engines.hf import HFEngine
+from synth.rollouts import Episode, play
+from train.on_cpu import CPU_ARGUMENTS, linear_schedule
+
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+from trl import GRPOConfig, GRPOTrainer  # noqa: E402  (after the variable that it reads)
+
+TaskSource = Callable[[int], Sequence[Task]]
+"""Step number, from 0 -> that step's fresh tasks: always the same ones for the same number."""
+
+
+class RLSettings(BaseModel):
+    """Hyper-parameters of an RL stage; the defaults suit the tiny policy."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_steps: int = Field(default=200, ge=1, description="Optimiser steps, one batch of rollouts each.")
+    tasks_a_step: int = Field(default=8, ge=1, description="Fresh tasks a step.")
+    draws: int = Field(default=8, ge=2, description="Rollouts a task: the group whose mean is the baseline.")
+    learning_rate: float = Field(default=6e-4, gt=0, description="Peak rate; linear warm-up, then linear decay to `final_rate_share`.")
+    warmup_steps: int = Field(default=5, ge=0, description="Steps of warm-up.")
+    final_rate_share: float = Field(default=0.1, ge=0, le=1, description="Learning rate after `max_steps`, as a share of the peak.")
+    weight_decay: float = Field(default=0.0, ge=0, description="AdamW's decoupled weight decay.")
+    adam_beta2: float = Field(default=0.99, gt=0, lt=1, description="AdamW's second beta.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are clipped to this norm.")
+    temperature: float = Field(default=1.0, gt=0, description="Of the rollouts.")
+    max_turns: int = Field(default=8, ge=1, description="Assistant turns a rollout at most; more is a failure.")
+    max_tokens: int = Field(default=64, ge=1, description="Tokens of one answer at most; more is a failure.")
+
+
+_PER_ROW = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages")
+_PER_ROW += ("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_logps")
+
+
+class IdleRowsDropped(GRPOTrainer):
+    """GRPO that computes nothing for rows without advantage, nor for padding that only they needed."""
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        advantages = inputs["advantages"]
+        busy = advantages.abs() > 1e-6
+        if not busy.any():
+            busy[0] = True
+        kept = {key: value[busy] if key in _PER_ROW else value for key, value in inputs.items()}
+        head = int(kept["prompt_mask"].any(dim=0).long().argmax())
+        tail = int(kept["completion_mask"].sum(dim=1).max())
+        for key in _PER_ROW:
+            if key in kept and kept[key].dim() == 2:
+                kept[key] = kept[key][:, head:] if key.startswith("prompt") else kept[key][:, :tail]
+        return super()._compute_loss(model, kept)
+
+
+class _Rollouts:
+    """TRL's `rollout_func`: prompts name a step and a slot; they come once a draw, a task's draws side by side."""
+
+    def __init__(self, engine: HFEngine, source: TaskSource, settings: RLSettings, seed: int) -> None:
+        self._engine, self._source, self._settings, self._seed = engine, source, settings, seed
+
+    def __call__(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
+        episodes: list[Episode] = []
+        for prompt, group in groupby(prompts):
+            step, slot = (int(number) for number in prompt.split())
+            task = self._source(step)[slot]
+            episodes += [Episode(task, draw, self._settings.max_turns) for draw, _ in enumerate(group)]
+        traces = play(
+            self._engine,
+            episodes,
+            temperature=self._settings.temperature,
+            seed=self._seed,
+            max_tokens=self._settings.max_tokens,
+        )
+        return {
+            "prompt_ids": [trace.prompt_ids for trace in traces],
+            "completion_ids": [trace.ids for trace in traces],
+            "logprobs": [trace.logprobs for trace in traces],
+            "env_mask": [trace.mask for trace in traces],
+            "outcome_reward": [episode.reward for episode in episodes],
+            "was_spoilt": [episode.outcome in (Outcome.INFRA_FAILURE, Outcome.JUDGE_FAILURE) for episode in episodes],
+        }
+
+
+def outcome(prompts: Any, completions: Any, outcome_reward: list[float | None], **_: Any) -> list[float | None]:
+    """The verifier's reward, None where a rollout was spoilt by us."""
+    return outcome_reward
+
+
+def train_rl(
+    model: Any, tokenizer: Any, source: TaskSource, settings: RLSettings, *, seed: int, scratch: Path, policy_version: str = ""
+) -> list[dict[str, float]]:
+    """Trains `model` in place; returns one row of metrics a step (step, reward, loss, entropy, share of groups without advantage).
+
+    source: gives `settings.tasks_a_step` tasks a step. scratch: a folder that TRL may write to.
+    """
+    size = settings.tasks_a_step * settings.draws
+    arguments = GRPOConfig(
+        output_dir=str(scratch),
+        max_steps=settings.max_steps,
+        per_device_train_batch_size=size,
+        num_generations=settings.draws,
+        temperature=settings.temperature,
+        beta=0.0,
+        loss_type="dapo",
+        scale_rewards="batch",
+        weight_decay=settings.weight_decay,
+        adam_beta1=0.9,
+        adam_beta2=settings.adam_beta2,
+        max_grad_norm=settings.max_grad_norm,
+        shuffle_dataset=False,
+        seed=seed,
+        data_seed=seed,
+        logging_steps=1,
+        **linear_schedule(settings.learning_rate, settings.warmup_steps, settings.final_rate_share),
+        **CPU_ARGUMENTS,
+    )
+    prompts = [f"{step} {slot}" for step in range(settings.max_steps) for slot in range(settings.tasks_a_step)]
+    engine = HFEngine(model, tokenizer, policy_version=policy_version, batch_rows=size)
+    trainer = IdleRowsDropped(
+        model=model,
+        args=arguments,
+        train_dataset=Dataset.from_dict({"prompt": prompts}),
+        processing_class=tokenizer,
+        reward_funcs=outcome,
+        rollout_func=_Rollouts(engine, source, settings, seed),
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    keys = {"step": "step", "reward": "reward", "loss": "loss", "entropy": "entropy", "learning_rate": "learning_rate"}
+    keys |= {"idle_share": "frac_reward_zero_std"}
+    return [{name: float(row[key]) for name, key in keys.items() if key in row} for row in trainer.state.log_history if "reward" in row]

@@ -1,0 +1,111 @@
+"""Supervised fine-tuning: TRL's `SFTTrainer` on whole conversations, with loss on what the assistant writes.
+
+One idea: the chat template marks what the policy is to learn (`{% generation %}`: calls, answers, and the end of turn), so the rows are
+plain messages. Tool-call arguments stay JSON *strings*: nested Arrow structs would fill in the other tools' keys as null, after which
+the loss looks splendid and no task succeeds.
+A stage ends after `max_steps`, or at the loss plateau: when the mean loss of the last `plateau_window` steps is no better than that of
+the window before by `plateau_gain`. Steps are the budget, never seconds, so that a stage gives the same weights on any machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from pydantic import BaseModel, ConfigDict, Field
+from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from trl import SFTConfig, SFTTrainer
+
+from storage.records import Message
+from train.on_cpu import CPU_ARGUMENTS, linear_schedule
+
+
+class SFTSettings(BaseModel):
+    """Hyper-parameters of a supervised stage; the defaults suit the tiny policy."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_steps: int = Field(default=150, ge=1, description="Optimiser steps at most.")
+    batch_size: int = Field(default=16, ge=1, description="Conversations a step.")
+    learning_rate: float = Field(default=4e-3, gt=0, description="Peak rate; linear warm-up, then linear decay to `final_rate_share`.")
+    warmup_steps: int = Field(default=20, ge=0, description="Steps of warm-up.")
+    final_rate_share: float = Field(default=0.05, ge=0, le=1, description="Learning rate after `max_steps`, as a share of the peak.")
+    weight_decay: float = Field(default=0.01, ge=0, description="AdamW's decoupled weight decay.")
+    adam_beta2: float = Field(default=0.95, gt=0, lt=1, description="AdamW's second beta.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are clipped to this norm.")
+    plateau_window: int = Field(default=0, ge=0, description="Steps in a window of the plateau rule; 0 switches the rule off.")
+    plateau_gain: float = Field(default=0.05, ge=0, lt=1, description="Relative fall of the mean loss below which a window is a plateau.")
+
+
+class _Plateau(TrainerCallback):
+    """Stops the training when a window of steps is hardly better than the one before it."""
+
+    def __init__(self, window: int, gain: float) -> None:
+        self._window, self._gain = window, gain
+        self.losses: list[float] = []
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
+        if "loss" not in (logs or {}):
+            return
+        self.losses.append(float(logs["loss"]))
+        if self._window and len(self.losses) >= 2 * self._window and len(self.losses) % self._window == 0:
+            now, before = self.losses[-self._window :], self.losses[-2 * self._window : -self._window]
+            if sum(now) > (1 - self._gain) * sum(before):
+                control.should_training_stop = True
+
+
+def _rows(conversations: Sequence[Sequence[Message]]) -> Dataset:
+    """Rows for TRL; every message has the same keys, and arguments are strings."""
+    rows = []
+    for messages in conversations:
+        row = [
+            {
+                "role": message.role,
+                "content": message.content or "",
+                "tool_calls": [
+                    {"type": "function", "function": {"name": call.function.name, "arguments": call.function.arguments}}
+                    for call in message.tool_calls
+                ],
+            }
+            for message in messages
+        ]
+        rows.append({"messages": row})
+    return Dataset.from_list(rows)
+
+
+def train_sft(
+    model: Any, tokenizer: Any, conversations: Sequence[Sequence[Message]], settings: SFTSettings, *, seed: int, scratch: Path
+) -> list[dict[str, float]]:
+    """Trains `model` in place; returns one row of metrics a step (step, loss, learning_rate).
+
+    scratch: a folder that TRL may write to.
+    """
+    arguments = SFTConfig(
+        output_dir=str(scratch),
+        max_steps=settings.max_steps,
+        per_device_train_batch_size=settings.batch_size,
+        weight_decay=settings.weight_decay,
+        adam_beta1=0.9,
+        adam_beta2=settings.adam_beta2,
+        max_grad_norm=settings.max_grad_norm,
+        assistant_only_loss=True,
+        max_length=None,
+        train_sampling_strategy="group_by_length",
+        seed=seed,
+        data_seed=seed,
+        logging_steps=1,
+        **linear_schedule(settings.learning_rate, settings.warmup_steps, settings.final_rate_share),
+        **CPU_ARGUMENTS,
+    )
+    plateau = _Plateau(settings.plateau_window, settings.plateau_gain)
+    trainer = SFTTrainer(model=model, args=arguments, train_dataset=_rows(conversations), processing_class=tokenizer, callbacks=[plateau])
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    return [
+        {"step": row["step"], "loss": row["loss"], "learning_rate": row["learning_rate"]}
+        for row in trainer.state.log_history
+        if "loss" in row and math.isfinite(row["loss"])
+    ]
