@@ -36,6 +36,7 @@ from storage.records import (
 )
 from synth.difficulty import difficulty
 from synth.verify import Verdict, judge
+from synth.wording import Families, render
 from synth.worlds import make_world
 from synth.worlds.base import Solution, Unsolvable, World
 
@@ -247,7 +248,8 @@ def sibling(
     division: Division,
     use: Use,
     query_id: str | None = None,
-    families: object | None = None,
+    families: Families | None = None,
+    canonical: bool = True,
     is_allowed: Callable[[Frame], bool] | None = None,
 ) -> Task:
     """Sibling `index` of a frame: deterministic in (frame, index, language, use). Its `frame_id` is that of `frame`.
@@ -255,21 +257,19 @@ def sibling(
     Args:
         use: `train` draws from training seeds and entities; the others from those that are set aside.
         families: wordings for `wording.render`; None for the world's own.
+        canonical: short plain wordings only (what a tiny policy can learn); False for the whole variety.
         is_allowed: refuses drawn frames, e.g. those of another division.
 
     Raises:
         NotAdmitted: no seed gave a task.
     """
-    from synth.wording import load_families, render
-
     rng = random.Random(content_id("sibling", frame.id, index, language, use))
-    wording = load_families(frame.world) if families is None else families
     failure = NotAdmitted("no_entities_left", "all that were drawn are kept for another use")
     for seed in world_seeds(frame.id, index, use, SIBLING_SEEDS):
         drawn = _draw(frame, make_world(frame.world, seed), use, rng, is_allowed)
         if drawn is None:
             continue
-        text = render(drawn, language, rng, wording)
+        text = render(drawn, language, rng, families, canonical=canonical)
         try:
             task = admit(drawn, text=text, language=language, seed=seed, division=division, use=use, query_id=query_id)
         except NotAdmitted as refused:

@@ -284,10 +284,13 @@ def _is_told(fact: Fact, answer: str, said: Reading, asked: frozenset[str]) -> b
 
 def _states(answer: str, said: Reading, value: str) -> bool:
     """Whether the answer states exactly this number, time or word."""
+    if ":" in value:
+        return _minute(value) in said.minutes
     try:
-        return any(number.value == float(value) for number in said.numbers)
+        wanted = float(value)
     except ValueError:
-        return _minute(value) in said.minutes if ":" in value else has_word(answer, normalise(value))
+        return has_word(answer, normalise(value))
+    return any(number.value == wanted for number in said.numbers)
 
 
 def _is_supported(answer: str, said: Reading, heard: _Heard, system: Sequence[str], names: NameIndex) -> bool:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, repeat
 from types import MappingProxyType
+from typing import NamedTuple
 
 from storage.records import Language
 
@@ -77,7 +78,10 @@ PRODUCTS = tuple(f"p{index:02d}" for index in range(100))
 ORDERS = tuple(f"o{index:02d}" for index in range(100))
 USERS = tuple(f"u{index:02d}" for index in range(25))
 
-_STOCKS = (0, 0, 1, 2, 3, 4, 5, 6)
+_STOCKS = bytes((0, 0, 1, 2, 3, 4, 5, 6)[draw % 8] for draw in range(256))
+_GAPS = bytes(1 + draw % 9 for draw in range(256))
+"""A random byte as the stock of a product, and as the dollars from one product's price to the next one's."""
+_RANKS = bytes(draw % 10 for draw in range(256))
 _ORDER_STATUSES = ("pending", "pending", "pending", "delivered", "delivered", "delivered", "shipped", "shipped")
 
 
@@ -97,8 +101,7 @@ def _layouts() -> tuple[tuple[tuple[str, ...], ...], tuple[tuple[int, ...], ...]
 _COLOURINGS, _BASKETS = _layouts()
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(NamedTuple):
     id: str
     category: str
     colour: str
@@ -106,8 +109,7 @@ class Product:
     stock: int
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     id: str
     user: str
     product: str
@@ -134,31 +136,23 @@ def open_shop(seed: int) -> Shop:
     """The shop of `seed`: equal in every process."""
     rng = random.Random(seed)
     product_ids, order_ids = _permuted(PRODUCTS, rng.randbytes(200)), _permuted(ORDERS, rng.randbytes(200))
-    draws = rng.randbytes(420)
-    products: dict[str, Product] = {}
+    gaps = rng.randbytes(100).translate(_GAPS)
+    stocks, layouts, ranks = rng.randbytes(100).translate(_STOCKS), rng.randbytes(35), rng.randbytes(100).translate(_RANKS)
+    statuses = [_ORDER_STATUSES[draw % 8] for draw in rng.randbytes(100)]
     shelves: dict[str, tuple[Product, ...]] = {}
     for index, category in enumerate(CATEGORY_KEYS):
-        start = 10 * index
-        prices = accumulate((1 + draw % 9 for draw in draws[start : start + 10]), initial=4 + draws[start] % 5)
-        next(prices)
-        ids, stocks, colours = product_ids[start : start + 10], draws[100 + start : 110 + start], _COLOURINGS[draws[400 + index]]
-        shelf = tuple(
-            Product(product, category, colour, price, _STOCKS[draw % 8])
-            for product, colour, price, draw in zip(ids, colours, prices, stocks, strict=True)
-        )
-        shelves[category] = shelf
-        products.update({product.id: product for product in shelf})
-    orders: dict[str, Order] = {}
+        shelf = slice(10 * index, 10 * index + 10)
+        colours = _COLOURINGS[layouts[index]]
+        shelves[category] = tuple(map(Product, product_ids[shelf], repeat(category), colours, accumulate(gaps[shelf]), stocks[shelf]))
     baskets: dict[str, tuple[Order, ...]] = {}
     for index, user in enumerate(USERS):
-        ids = order_ids[4 * index : 4 * index + 4]
-        ids.sort()
-        picked = draws[200 + 4 * index : 204 + 4 * index]
-        statuses = draws[300 + 4 * index : 304 + 4 * index]
-        basket = tuple(
-            Order(order, user, shelves[CATEGORY_KEYS[category]][rank % 10].id, _ORDER_STATUSES[status % 8])
-            for order, category, rank, status in zip(ids, _BASKETS[picked[0]], picked, statuses, strict=True)
-        )
-        baskets[user] = basket
-        orders.update({order.id: order for order in basket})
-    return Shop(products=products, shelves=shelves, orders=orders, baskets=baskets)
+        basket = slice(4 * index, 4 * index + 4)
+        places = zip(_BASKETS[layouts[10 + index]], ranks[basket], strict=True)
+        products = [shelves[CATEGORY_KEYS[category]][rank].id for category, rank in places]
+        baskets[user] = tuple(map(Order, sorted(order_ids[basket]), repeat(user), products, statuses[basket]))
+    return Shop(
+        products={product.id: product for shelf in shelves.values() for product in shelf},
+        shelves=shelves,
+        orders={order.id: order for basket in baskets.values() for order in basket},
+        baskets=baskets,
+    )

@@ -34,7 +34,8 @@ CATEGORY_2, COLOUR_2 = Slot("category_2", "category"), Slot("colour_2", "colour"
 IN_STOCK, MAX_PRICE = Slot("in_stock", "in_stock", is_required=False), Slot("max_price", "max_price", is_required=False)
 QUANTITY, TELL_TOTAL = Slot("quantity", "quantity", is_required=False), Slot("tell_total", "tell_total", is_required=False)
 
-_DRAW_TRIES = 24
+_DRAW_TRIES, _DRAW_TRIES_GIVEN = 24, 6
+"""Proposals before a draw gives up: fewer where given slots may be what does not fit, since another seed is then the better try."""
 CLOSABLE = ("pending", "delivered", "shipped")
 
 SYSTEM_PROMPT = (
@@ -200,7 +201,7 @@ class RetailIntent(Intent):
     def draw(self, world: RetailWorld, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON]:
         """Values for the named slots, those `given` kept: solvable in this shop if a few dozen tries find such."""
         slots: dict[str, JSON] = {}
-        for _ in range(_DRAW_TRIES):
+        for _ in range(_DRAW_TRIES_GIVEN if given else _DRAW_TRIES):
             slots = self._propose(world, slot_names, given, rng)
             try:
                 self.plan(world, slots, "en")

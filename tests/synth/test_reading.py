@@ -1,0 +1,89 @@
+"""What a text says, in both languages."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synth.reading import NameIndex, has_word, is_near, minutes_in, normalise, numbers_in, read
+
+
+@pytest.mark.parametrize(
+    ("text", "readings"),
+    [
+        ("27 dollars", {27}),
+        ("costs $1,299.50 now", {1299.5}),
+        ("1.5 km away", {1.5, 1500}),
+        ("全程1.5公里", {1.5, 1500}),
+        ("２０分钟", {20, 1200}),
+        ("it is -5 degrees", {-5}),
+        ("3-5 stars", {3, 5}),
+        ("order o17 of u07", set()),
+        ("1 h 20 min", {80, 4800}),
+        ("需要1小时20分钟", {80, 4800}),
+        ("1. first\n2. second", set()),
+    ],
+)
+def test_numbers(text: str, readings: set[float]) -> None:
+    assert {reading for number in read(normalise(text)).numbers for reading in number.readings} == readings
+
+
+def test_lists_in_json_are_read_both_ways() -> None:
+    assert {number.value for number in numbers_in("[100,200]", also_parts=True)} == {100200, 100, 200}
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [
+        ("at 09:30", {570}),
+        ("9:30 pm", {1290}),
+        ("9 am", {540}),
+        ("12 am", {0}),
+        ("上午9点半", {570}),
+        ("下午3点20分", {920}),
+        ("2026-03-02T18:05:00", {1085}),
+        ("3小时", set()),
+    ],
+)
+def test_times(text: str, minutes: set[int]) -> None:
+    assert minutes_in(normalise(text)) == minutes
+
+
+def test_dates_and_identifiers() -> None:
+    said = read(normalise("o17 on 2026年3月2日 with flight CA1234"))
+    assert (said.dates, said.ids, said.numbers) == ({"2026-03-02"}, {"o17", "ca1234"}, [])
+
+
+@given(st.text(max_size=60))
+def test_any_text_can_be_read(text: str) -> None:
+    read(normalise(text))
+
+
+def test_words_stand_alone_in_english_and_anywhere_in_chinese() -> None:
+    assert has_word("the red mug", "red")
+    assert not has_word("bored", "red")
+    assert not has_word("o170", "o17")
+    assert has_word("o170 and o17", "o17")
+    assert has_word("红色的马克杯", "马克杯")
+    assert not has_word("anything", "")
+
+
+def test_near_is_one_percent_or_less_than_a_unit() -> None:
+    assert is_near(13, 12.6)
+    assert is_near(1500, 1490)
+    assert not is_near(34, 35)
+
+
+def test_the_longest_name_is_found() -> None:
+    names = {
+        "Willow Park": ("Willow Park", "垂柳公园"),
+        "Willow Park Hotel": ("Willow Park Hotel",),
+        "垂柳公园": ("Willow Park", "垂柳公园"),
+        "垂柳": ("垂柳",),
+    }
+    index = NameIndex(names)
+    assert list(index.find("near willow park hotel")) == [("willow park hotel",)]
+    assert list(index.find("near willow park.")) == [("willow park", "垂柳公园")]
+    assert list(index.find("在垂柳公园")) == [("willow park", "垂柳公园")]
+    assert list(index.find("willow parkway")) == []

@@ -1,0 +1,222 @@
+"""The verdict: outcome, evidence, grounding, refusals, replay; each with what must not pass."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from storage.records import Call, FunctionCall, Message, RefusalReason, Task, ToolCall
+from synth.solver import execute, expert_messages
+from synth.verify import REFUSAL_PHRASES, Verdict, judge, refusal_reasons, verify, verify_teacher
+from synth.worlds import make_world
+from synth.worlds.retail.world import RetailWorld
+from tests.synth.retail_tasks import task_of, tasks
+
+
+def attempt(task: Task, calls: Sequence[Call], answer: str) -> Verdict:
+    """What a policy gets that makes these calls and says this."""
+    done = execute(make_world(task.world, task.world_seed), task.messages, calls, answer)
+    assert judge(task, done.messages, done.changes) == judge(task, list(done.messages), done.changes)
+    return judge(task, done.messages, done.changes)
+
+
+def failed(verdict: Verdict) -> set[str]:
+    return {name for name, holds in verdict.checks.items() if not holds}
+
+
+def test_every_expert_passes_even_as_a_teacher() -> None:
+    for task in tasks(4):
+        verdict = verify_teacher(task, expert_messages(task))
+        assert verdict.success, (task.intent, failed(verdict))
+        assert verdict.reward == 1.0
+
+
+def test_idle_and_always_refusing_policies_score_nothing_elsewhere() -> None:
+    for task in tasks(4):
+        assert not attempt(task, (), "").success
+        for reason, phrases in REFUSAL_PHRASES.items():
+            if task.success.refusal is None:
+                assert not attempt(task, (), f"Sorry, {phrases[0]}.").success
+            elif task.success.refusal != reason:
+                assert "refusal" in failed(attempt(task, task.plan.calls, f"Sorry, {phrases[0]}."))
+
+
+def test_naming_every_reason_is_no_refusal() -> None:
+    task = task_of("special_service", 0)
+    everything = " ".join(phrases[0] for phrases in REFUSAL_PHRASES.values())
+    assert failed(attempt(task, (), everything)) == {"refusal"}
+
+
+@pytest.mark.parametrize(("reason", "phrase"), [(reason, phrase) for reason, phrases in REFUSAL_PHRASES.items() for phrase in phrases])
+def test_each_phrase_names_one_reason(reason: RefusalReason, phrase: str) -> None:
+    assert refusal_reasons(f"Sorry, {phrase.upper()}.") == {reason}
+
+
+def test_a_rule_is_not_refused_without_looking() -> None:
+    task = task_of("cancel_delivered", 0)
+    assert failed(attempt(task, (), task.plan.answer)) == {"evidence"}
+
+
+def test_an_act_whose_condition_was_not_looked_at_is_luck() -> None:
+    task = task_of("close_order", 0)
+    assert failed(attempt(task, task.plan.calls[1:], task.plan.answer)) == {"evidence"}
+
+
+def test_evidence_that_comes_after_the_act_is_late() -> None:
+    task = task_of("close_order", 0)
+    assert "evidence" in failed(attempt(task, task.plan.calls[::-1], task.plan.answer))
+
+
+def test_another_way_to_the_goal_is_fine() -> None:
+    task = task_of("close_and_buy", 0)
+    look, search, close, buy = task.plan.calls
+    assert attempt(task, (search, look, close, buy), "All done.").success
+    assert attempt(task, (look, close, search, look, buy), "All done.").success
+    wide = search.model_copy(update={"arguments": {**search.arguments, "limit": 4}})
+    assert attempt(task, (look, wide, close, buy), "All done.").success
+
+
+def test_a_failed_call_that_is_mended_is_fine_but_not_one_of_an_unknown_tool() -> None:
+    task = task_of("close_order", 0)
+    order = task.slots["order"]
+    bad = Call(tool="exchange_order", arguments={"order": order})
+    assert attempt(task, (task.plan.calls[0], bad, task.plan.calls[1]), "Done.").success
+    unknown = Call(tool="refund", arguments={"order": order})
+    assert failed(attempt(task, (*task.plan.calls, unknown), "Done.")) == {"known_tools"}
+
+
+def test_what_nobody_said_grounds_nothing() -> None:
+    task = task_of("close_order", 0)
+    other = "o00" if task.slots["order"] != "o00" else "o01"
+    peek = Call(tool="get_order", arguments={"order": other})
+    assert failed(attempt(task, (peek, *task.plan.calls), "Done.")) == {"grounded_arguments"}
+
+
+def test_an_argument_is_grounded_by_slots_in_either_language_and_by_defaults() -> None:
+    task = task_of("buy_product", 0)
+    frame_slots = {**task.slots, "quantity": 2}
+    worded = task.model_copy(
+        update={
+            "slots": frame_slots,
+            "messages": (Message(role="user", content=f"给 {task.slots['user']} 买两个 {task.slots['product']}"),),
+        }
+    )
+    call = Call(tool="buy", arguments={"user": task.slots["user"], "product": task.slots["product"], "quantity": 2})
+    assert "grounded_arguments" not in failed(attempt(worded, (call,), "好了。"))
+    assert (
+        "grounded_arguments" in failed(attempt(worded.model_copy(update={"slots": task.slots}), (call,), "好了。"))
+        or task.slots.get("quantity") == 2
+    )
+    one = call.model_copy(update={"arguments": {**call.arguments, "quantity": 1}})
+    assert "grounded_arguments" not in failed(attempt(worded, (one,), "好了。"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "language"),
+    [
+        ("p99z1 is yours.", "en"),
+        ("It costs 9876 dollars.", "en"),
+        ("一共9876元。", "zh"),
+        ("Delivered at 03:17.", "en"),
+        ("2031-01-01", "en"),
+    ],
+)
+def test_the_answer_may_not_invent(answer: str, language: str) -> None:
+    task = task_of("close_order", 0)
+    assert failed(attempt(task, task.plan.calls, answer)) == {"grounded_answer"}
+
+
+def test_the_answer_may_not_name_what_was_not_talked_about() -> None:
+    task = task_of("order_price", 0)
+    shown = json.loads(expert_messages(task)[-2].content or "{}")
+    category = next(name for name in ("lamp", "mug") if name != shown["category"])
+    chinese = {"lamp": "台灯", "mug": "马克杯"}[category]
+    assert failed(attempt(task, task.plan.calls, f"{task.plan.answer} A {category}.")) == {"grounded_answer"}
+    assert failed(attempt(task, task.plan.calls, f"{task.plan.answer}{chinese}。")) == {"grounded_answer"}
+    known = RetailWorld.kinds["category"].names[shown["category"]]["zh"]  # type: ignore[union-attr]
+    assert attempt(task, task.plan.calls, f"{task.plan.answer}{known}。").success, "the other language's name of what was shown"
+
+
+def test_facts_are_found_in_either_language_and_hedging_is_not_an_answer() -> None:
+    task = task_of("order_status", 0)
+    fact = task.success.facts[0]
+    for word in (fact.value, *fact.alternatives):
+        assert attempt(task, task.plan.calls, f"It is {word}.").success
+    for rival in fact.rivals:
+        assert failed(attempt(task, task.plan.calls, f"{fact.value} or {rival}")) == {"facts"}
+    assert failed(attempt(task, task.plan.calls, "It is fine.")) == {"facts"}
+
+
+def test_a_price_is_told_by_value() -> None:
+    task = task_of("price_question", 0)
+    price = task.success.facts[0].value
+    assert attempt(task, task.plan.calls, f"${price}.00").success
+    assert attempt(task, task.plan.calls, f"共{price}元").success
+    assert not attempt(task, task.plan.calls, f"{int(price) + 1} dollars").success
+    rows = json.loads(expert_messages(task)[-2].content or "[]")
+    other = next(str(row["price"]) for row in rows if str(row["price"]) != price)
+    assert failed(attempt(task, task.plan.calls, f"{price} or {other} dollars")) == {"facts"}
+
+
+def test_a_question_about_the_shop_is_answered_from_the_system_prompt() -> None:
+    task = task_of("shop_information", 0)
+    assert attempt(task, (), task.plan.answer).success
+    assert failed(attempt(task, (), "30 days, 5 dollars, at 09:00")) == {"facts"}
+
+
+def test_malformed_arguments_and_a_missing_end_fail() -> None:
+    task = task_of("call_back", 0)
+    call = ToolCall(id="a", function=FunctionCall(name="escalate", arguments="{'user':"))
+    messages = [
+        *task.messages,
+        Message(role="assistant", tool_calls=(call,)),
+        Message(role="tool", content='{"error":"x"}', tool_call_id="a"),
+    ]
+    assert failed(judge(task, messages, {})) == {"ended_with_text", "well_formed", "end_state"}
+
+
+class TestReplay:
+    def test_a_tampered_observation_is_refused(self) -> None:
+        task = task_of("price_question", 0)
+        messages = expert_messages(task)
+        price = task.success.facts[0].value
+        tampered = [
+            message.model_copy(update={"content": (message.content or "").replace(price, "3")}) if message.role == "tool" else message
+            for message in messages
+        ]
+        assert failed(verify(task, messages)) == set()
+        assert "observations" in failed(verify(task, tampered))
+
+    def test_another_opening_a_missing_result_and_an_added_one_are_refused(self) -> None:
+        task = task_of("close_order", 0)
+        messages = expert_messages(task)
+        assert failed(verify(task, [Message(role="user", content="hi"), *messages[1:]])) >= {"observations"}
+        assert "observations" in failed(verify(task, [message for message in messages if message.role != "tool"]))
+        added = Message(role="tool", content="{}", tool_call_id="call_9")
+        assert "observations" in failed(verify(task, [*messages[:-1], added, messages[-1]]))
+
+    def test_a_teacher_must_cover_the_plan_and_a_policy_need_not(self) -> None:
+        task = task_of("close_by_category", 0)
+        order = next(iter(task.success.evidence)).value
+        listed = execute(make_world("retail", task.world_seed), task.messages, task.plan.calls, task.plan.answer)
+        again = Call(tool="get_order", arguments={"order": order})
+        longer = execute(make_world("retail", task.world_seed), task.messages, (task.plan.calls[0], again, task.plan.calls[1]), "Done.")
+        assert verify_teacher(task, listed.messages).success
+        assert verify_teacher(task, longer.messages).success
+        padded = task.model_copy(update={"plan": task.plan.model_copy(update={"calls": (*task.plan.calls, again)})})
+        assert failed(verify_teacher(padded, listed.messages)) == {"plan_covered"}
+        assert verify(padded, listed.messages).success
+
+
+def test_judging_is_cheap() -> None:
+    rollouts = [(task, expert_messages(task)) for task in tasks(4)]
+    for task, messages in rollouts:
+        judge(task, messages, {})
+    started = time.process_time()
+    for _ in range(4):
+        for task, messages in rollouts:
+            judge(task, messages, task.success.changes)
+    assert (time.process_time() - started) / (4 * len(rollouts)) < 0.6e-3
