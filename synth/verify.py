@@ -4,7 +4,8 @@ One idea: a policy is judged by *outcome*, whatever way it went, never by compar
 
 - it ends with a text of its own; no call names a tool that was not on offer or carries text that is not a JSON object;
 - every argument that its tool marks `x-grounded` was in the conversation before the call: in what the user said, in an earlier result,
-  or as a canonical form of what the user said (`World.slot_forms`: tomorrow's date, 1500 for 1.5 km); a schema default needs no source;
+  or as a canonical form of what the user said (`World.slot_forms`: tomorrow's date, 1500 for 1.5 km); a point in time may be put together
+  from a day and a time of day that were said; a schema default needs no source;
 - what had to be looked at was shown before the first call that changed the state, and the end state differs from the start in exactly
   the ways that the task asks for;
 - the answer states the facts that were asked for, none of their rivals, and no number, price, time, date, identifier or known name that
@@ -18,6 +19,7 @@ Source: definitions P2 and P8 (STAgent's veto), design section 4.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,10 +39,12 @@ REFUSAL_PHRASES: Mapping[RefusalReason, tuple[str, ...]] = MappingProxyType(
             "n't have a tool",
             "without a tool",
             "none of my tools",
+            "missing tool",
             "not supported",
             "没有这样的工具",
             "没有相应的工具",
             "没有工具",
+            "缺少工具",
             "工具不支持",
             "不支持",
         ),
@@ -53,11 +57,13 @@ REFUSAL_PHRASES: Mapping[RefusalReason, tuple[str, ...]] = MappingProxyType(
             "can you tell me",
             "need to know",
             "need more information",
+            "missing information",
             "请告诉我",
             "请提供",
             "请说明",
             "需要知道",
             "需要更多信息",
+            "缺少信息",
         ),
         RefusalReason.RULE: (
             "against the rules",
@@ -65,6 +71,8 @@ REFUSAL_PHRASES: Mapping[RefusalReason, tuple[str, ...]] = MappingProxyType(
             "rules don't allow",
             "not allowed",
             "not permitted",
+            "rule forbids",
+            "rules forbid",
             "规定",
             "规则",
             "不允许",
@@ -75,7 +83,9 @@ REFUSAL_PHRASES: Mapping[RefusalReason, tuple[str, ...]] = MappingProxyType(
             "nobody can",
             "no one can",
             "cannot be done by anyone",
+            "not actionable",
             "谁也办不到",
+            "无法执行",
             "不可能",
             "无能为力",
         ),
@@ -83,6 +93,7 @@ REFUSAL_PHRASES: Mapping[RefusalReason, tuple[str, ...]] = MappingProxyType(
 )
 """How a refusal names its reason: it contains at least one phrase of that reason, and none of another."""
 
+_POINT_IN_TIME = re.compile(r"\d{4}-\d\d-\d\dt\d\d:\d\d(?::\d\d)?")
 _NO_DEFAULT = object()
 _NO_RESULT = '{"error"'
 
@@ -149,14 +160,21 @@ class _Heard:
     def has(self, needle: str) -> bool:
         return needle in self.forms or any(has_word(text, needle) for text in self.texts)
 
+    def has_moment(self, moment: str) -> bool:
+        day, minute = moment[:10], _minute(moment[11:16])
+        said = (*self.texts, *self.forms)
+        return any(day in dates_in(text) for text in said) and any(minute in minutes_in(text) for text in said)
+
     def supports(self, value: JSON) -> bool:
-        """Whether an argument's value was said: a string literally, a number exactly (or in a larger unit), a list item by item."""
+        """Whether an argument's value was said: a string literally, a point in time by its date and its time of day, a number exactly (or
+        in a larger unit), a list item by item."""
         if value is None or isinstance(value, bool):
             return True
         if isinstance(value, (int, float)):
             return any(value == reading for number in self.numbers() for reading in number.readings)
         if isinstance(value, str):
-            return self.has(normalise(value.strip()))
+            text = normalise(value.strip())
+            return self.has(text) or (_POINT_IN_TIME.fullmatch(text) is not None and self.has_moment(text))
         return all(self.supports(item) for item in (value.values() if isinstance(value, Mapping) else value))
 
 
