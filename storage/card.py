@@ -1,0 +1,149 @@
+"""The dataset card of an export: what is in it, where it came from, how it was chosen, under which licences, with which hashes.
+
+Everything is read from the store, nothing is measured anew, and no time or path appears: equal releases give equal cards.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from storage.records import JSON
+from storage.release import ReleasedItem
+from storage.store import Store
+
+UNSTATED = "not stated: find out before you publish"
+_PROMISE = (
+    "Every conversation was executed in a real, seeded world; every task comes with a plan that passes, and doing nothing fails it.\n\n"
+    "Tool-call `arguments` and the column `tools` are JSON strings."
+)
+_SCALE = "Static difficulty of the tasks: -1 refusal, 0 no tool, 1 to 5 rising with tool load, chain depth and constraints."
+
+
+def card(
+    store: Store,
+    release_id: str,
+    manifest: Mapping[str, Any],
+    splits: Mapping[str, Sequence[ReleasedItem]],
+    format: str,
+    *,
+    files: Mapping[str, str],
+    licences: Mapping[str, str],
+) -> str:
+    """The card as Markdown with a YAML head. `files` maps names to their SHA-256; `licences` maps sources of queries to licences."""
+    sections = [
+        _head(splits, files),
+        f"# {manifest['name']}\n\nTool-use data made by Headrace: release `{release_id}`, written for {format}. {_PROMISE}",
+        "## Splits\n\n" + _split_table(splits),
+        f"## Difficulty\n\n{_SCALE}\n\n" + _difficulty_table(splits),
+        _certainty(store, release_id),
+        _funnel(store, release_id),
+        _diversity(store),
+        "## How it was chosen\n\n" + _chosen(manifest),
+        "## Licences\n\n" + _licences(store, release_id, licences),
+        "## Hashes\n\n" + _hashes(release_id, manifest, files),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[JSON]]) -> str:
+    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+    lines += [" | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in row) for row in rows]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _head(splits: Mapping[str, Sequence[ReleasedItem]], files: Mapping[str, str]) -> str:
+    languages = sorted({item.task.language for items in splits.values() for item in items})
+    configs = []
+    for kind in ("conversations", "prompts"):
+        names = [name for name in files if name.endswith(f".{kind}.parquet")]
+        if names:
+            listed = "".join(f"\n  - split: {name.split('.')[0]}\n    path: {name}" for name in names)
+            configs.append(f"- config_name: {kind}\n  data_files:{listed}")
+    head = ["---", "language:", *(f"- {language}" for language in languages), "tags:", "- tool-use", "- agent", "configs:", *configs, "---"]
+    return "\n".join(head)
+
+
+def _split_table(splits: Mapping[str, Sequence[ReleasedItem]]) -> str:
+    rows = []
+    for split, items in splits.items():
+        kinds = Counter(item.item.kind for item in items)
+        tasks = {item.task.id: item.task for item in items}
+        from_queries = sum(task.query_id is not None for task in tasks.values())
+        worlds = ", ".join(f"{world} {n}" for world, n in sorted(Counter(task.world for task in tasks.values()).items()))
+        languages = ", ".join(f"{language} {n}" for language, n in sorted(Counter(task.language for task in tasks.values()).items()))
+        shown = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
+        rows.append((split, len(items), shown, len(tasks), from_queries, worlds, languages))
+    return _table(("split", "items", "kinds", "tasks", "tasks from raw queries", "worlds", "languages"), rows)
+
+
+def _difficulty_table(splits: Mapping[str, Sequence[ReleasedItem]]) -> str:
+    levels = range(-1, 6)
+    rows = []
+    for split, items in splits.items():
+        counts = Counter({item.task.id: item.task.difficulty for item in items}.values())
+        rows.append((split, *(counts[level] for level in levels)))
+    return _table(("split", *map(str, levels)), rows)
+
+
+def _certainty(store: Store, release_id: str) -> str:
+    rows = store.query(
+        """SELECT i.split, t.policy_id, t.region, count(DISTINCT t.task_id) FROM release_items i JOIN tags t USING (task_id)
+           WHERE i.release_id = ? AND t.region IS NOT NULL GROUP BY ALL ORDER BY ALL""",
+        [release_id],
+    ).rows()
+    return (
+        "## Certainty\n\nTasks by what a probe of a policy made of them.\n\n" + _table(("split", "policy", "region", "tasks"), rows)
+        if rows
+        else ""
+    )
+
+
+def _funnel(store: Store, release_id: str) -> str:
+    rows = store.query(
+        """SELECT run, step, rows_in, kept, dropped, reasons FROM funnel WHERE run IN (
+             SELECT DISTINCT run FROM queries WHERE query_id IN (
+               SELECT t.query_id FROM release_items i JOIN tasks t USING (task_id) WHERE i.release_id = ?))
+           ORDER BY run, position""",
+        [release_id],
+    ).rows()
+    return (
+        "## Funnel\n\nHow the raw queries were sifted.\n\n" + _table(("run", "step", "rows in", "kept", "dropped", "reasons"), rows)
+        if rows
+        else ""
+    )
+
+
+def _diversity(store: Store) -> str:
+    rows = store.query(
+        """SELECT run, metric, round(value, 4), n FROM diversity
+           QUALIFY round = max(round) OVER (PARTITION BY run) ORDER BY run, metric"""
+    ).rows()
+    return (
+        "## Diversity\n\nOf all accepted trajectories in the store, last round.\n\n" + _table(("run", "metric", "value", "n"), rows)
+        if rows
+        else ""
+    )
+
+
+def _chosen(manifest: Mapping[str, Any]) -> str:
+    decided = {key: value for key, value in manifest.items() if key not in ("name", "splits")}
+    return f"```json\n{json.dumps(decided, indent=1, ensure_ascii=False, sort_keys=True)}\n```" if decided else "Nothing was recorded."
+
+
+def _licences(store: Store, release_id: str, licences: Mapping[str, str]) -> str:
+    sources = store.query(
+        """SELECT q.source, count(DISTINCT t.task_id) FROM release_items i JOIN tasks t USING (task_id) JOIN queries q USING (query_id)
+           WHERE i.release_id = ? GROUP BY 1 ORDER BY 1""",
+        [release_id],
+    ).rows()
+    rows = [(source, tasks, licences.get(source, UNSTATED)) for source, tasks in sources]
+    text = "Worlds, tools and scripted conversations come with Headrace (Apache-2.0)."
+    return text + (" Raw queries came from:\n\n" + _table(("source", "tasks", "licence"), rows) if rows else "")
+
+
+def _hashes(release_id: str, manifest: Mapping[str, Any], files: Mapping[str, str]) -> str:
+    rows = [("release", release_id), *((f"split {split}", described["hash"]) for split, described in manifest["splits"].items())]
+    return _table(("what", "SHA-256"), [*rows, *files.items()]) + "\n\n`sha256sum -c SHA256SUMS` checks the files."
