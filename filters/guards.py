@@ -12,17 +12,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 import numpy as np
 import polars as pl
 
 from filters.compiled import I64, U8, U32, compiled, text_buffer
+from filters.normalise import normalised
+from synth.surfaces import surfaces
+from synth.wording import load_grounding
+from synth.worlds import WORLDS
+from synth.worlds.base import Date, Vocabulary
 
 NUMBER_WORDS = (
     *("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "twelve", "fifteen", "twenty", "thirty", "half", "dozen"),
     *"一二三四五六七八九十两半百千",
 )
+
+
+@lru_cache(maxsize=1)
+def world_terms() -> tuple[str, ...]:
+    """The terms of all worlds, normalised: every name of every slot value in both languages, days, and number words."""
+    spelt = set(NUMBER_WORDS)
+    for name, world in WORLDS.items():
+        grounding = load_grounding(name)
+        for kind, declared in world.kinds.items():
+            synonyms = grounding.synonyms.get(kind, {})
+            if isinstance(declared, Vocabulary):
+                spelt |= {name for names in declared.names.values() for name in names.values()}
+                spelt |= {name for names in synonyms.values() for spellings in names.values() for name in spellings}
+            elif isinstance(declared, Date):
+                days = range(declared.horizon_days + 1)
+                spelt |= {
+                    text.removeprefix("on ") for day in days for language in ("en", "zh") for text in surfaces(declared, day, language)
+                }
+    texts = pl.Series("text", sorted(spelt)).to_frame()
+    return tuple(texts.select(normalised(pl.col("text")).unique().sort()).to_series())
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,20 +31,22 @@ def normalised(text: pl.Expr) -> pl.Expr:
     return stable.str.to_lowercase().str.replace_all(_SPACE, " ").str.strip_chars(_EDGES)
 
 
-def language(norm: pl.Expr) -> pl.Expr:
-    """`zh`, `en` or `other` of a normalised text."""
-    not_ascii = pl.when(norm.str.len_bytes() != norm.str.len_chars()).then(norm)
-    han, latin = not_ascii.str.count_matches(_HAN).cast(pl.Int32), not_ascii.str.count_matches(_LATIN).cast(pl.Int32)
-    foreign = not_ascii.str.count_matches(_LETTER).cast(pl.Int32) - han - latin
-    by_script = (
-        pl.when((han * LETTERS_A_HAN >= latin) & (han > foreign))
-        .then(pl.lit("zh"))
-        .when(latin > foreign)
-        .then(pl.lit("en"))
-        .otherwise(pl.lit("other"))
+def languages(norm: pl.Series) -> pl.Series:
+    """`zh`, `en` or `other` of normalised texts; null stays null."""
+    text = pl.col("norm")
+    rows = norm.to_frame("norm").with_columns(
+        language=pl.when(text.is_not_null()).then(pl.when(text.str.contains("[a-z]")).then(pl.lit("en")).otherwise(pl.lit("other")))
     )
-    of_ascii = pl.when(norm.str.contains("[a-z]")).then(pl.lit("en")).otherwise(pl.lit("other"))
-    return pl.when(norm.is_not_null()).then(pl.when(not_ascii.is_null()).then(of_ascii).otherwise(by_script))
+    not_ascii = norm.str.len_bytes() != norm.str.len_chars()
+    counts = rows.filter(not_ascii).select(
+        han=text.str.count_matches(_HAN).cast(pl.Int32),
+        latin=text.str.count_matches(_LATIN).cast(pl.Int32),
+        letters=text.str.count_matches(_LETTER).cast(pl.Int32),
+    )
+    han, latin, foreign = pl.col("han"), pl.col("latin"), pl.col("letters") - pl.col("han") - pl.col("latin")
+    is_zh, is_en = (han * LETTERS_A_HAN >= latin) & (han > foreign), latin > foreign
+    by_script = counts.select(pl.when(is_zh).then(pl.lit("zh")).when(is_en).then(pl.lit("en")).otherwise(pl.lit("other"))).to_series()
+    return rows["language"].scatter(not_ascii.arg_true(), by_script)
 
 
 def step(rows: pl.DataFrame) -> pl.DataFrame:
@@ -57,7 +59,7 @@ def step(rows: pl.DataFrame) -> pl.DataFrame:
     is_hidden = found > pl.col("text").str.count_matches(MASK)
     rows = rows.with_columns(text=pl.when(is_hidden).then(pl.col("norm")).otherwise(pl.col("text")))
     return rows.with_columns(
-        language=language(pl.col("norm")),
+        language=languages(rows["norm"]),
         key=plh.col("norm").nchash.xxh3_128(),
         reason=pl.when(pl.col("text").is_null()).then(pl.lit("undecodable")),
     )

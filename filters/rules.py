@@ -103,7 +103,7 @@ def step(rows: pl.DataFrame, config: RulesConfig) -> pl.DataFrame:
     norm, chars = pl.col("norm"), pl.col("norm").str.len_chars().cast(pl.Int32)
     wide = (norm.str.len_bytes().cast(pl.Int32) - chars) // 2
     has_link = norm.str.contains("http", literal=True) | norm.str.contains("www.", literal=True)
-    fits = {
+    fits: dict[str, pl.Expr | pl.Series] = {
         "keyboard_mash": _is_mostly(rows, norm.str.contains(_MASHED), _MASHED_WORD, config.min_letters),
         "no_words": (pl.col("language") == "other") & ~norm.str.contains(r"\p{L}"),
         "language": ~pl.col("language").is_in(config.languages),

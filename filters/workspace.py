@@ -1,0 +1,56 @@
+"""A run's intermediate frames on disk, so that a killed run goes on where it was and memory holds only what a step compares.
+
+They lie in `lake/_work/<run>/`, written whole or not at all, and are thrown away once the run is committed. A run's id says all that
+its content depends on, so what is there under a name is what would be made.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+
+from storage.files import disk_errors, replace_atomically
+
+_FORGOTTEN_AFTER_S = 7 * 86_400
+
+
+class Workspace:
+    """The folder of one run. Safe to share between threads, and picklable; nothing is on disk until the first frame."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def has(self, name: str) -> bool:
+        return self._path(name).exists()
+
+    def once(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        """The frame of this name: read if it is there, else made and written."""
+        if not self.has(name):
+            self.write(name, make())
+        return self.read(name)
+
+    def write(self, name: str, frame: pl.DataFrame) -> None:
+        """Writes a frame under a name.
+
+        Raises:
+            HeadraceError: the disk is full.
+        """
+        with disk_errors("writing intermediate rows", self.folder):
+            replace_atomically(self._path(name), lambda temporary: frame.write_parquet(temporary, compression="lz4", statistics=False))
+
+    def read(self, name: str, columns: list[str] | None = None) -> pl.DataFrame:
+        return pl.read_parquet(self._path(name), columns=columns, glob=False)
+
+    def clear(self) -> None:
+        """Removes the folder, and those that killed runs left a week ago."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for other in self.folder.parent.glob("*"):
+            if other.stat().st_mtime < time.time() - _FORGOTTEN_AFTER_S:
+                shutil.rmtree(other, ignore_errors=True)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.parquet"
