@@ -18,38 +18,19 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from pydantic import BaseModel, ConfigDict, Field
 from transformers import PrinterCallback
 
 from storage.records import Outcome, Task
 from synth.engines.hf import HFEngine
 from synth.rollouts import Episode, play
 from train.on_cpu import CPU_ARGUMENTS, linear_schedule
+from train.spec import RLSettings
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402  (after the variable that it reads)
 
 TaskSource = Callable[[int], Sequence[Task]]
 """Step number, from 0 -> that step's fresh tasks: always the same ones for the same number."""
-
-
-class RLSettings(BaseModel):
-    """Hyper-parameters of an RL stage; the defaults suit the tiny policy."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    max_steps: int = Field(default=200, ge=1, description="Optimiser steps, one batch of rollouts each.")
-    tasks_a_step: int = Field(default=8, ge=1, description="Fresh tasks a step.")
-    draws: int = Field(default=8, ge=2, description="Rollouts a task: the group whose mean is the baseline.")
-    learning_rate: float = Field(default=6e-4, gt=0, description="Peak rate; linear warm-up, then linear decay to `final_rate_share`.")
-    warmup_steps: int = Field(default=5, ge=0, description="Steps of warm-up.")
-    final_rate_share: float = Field(default=0.1, ge=0, le=1, description="Learning rate after `max_steps`, as a share of the peak.")
-    weight_decay: float = Field(default=0.0, ge=0, description="AdamW's decoupled weight decay.")
-    adam_beta2: float = Field(default=0.99, gt=0, lt=1, description="AdamW's second beta.")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are clipped to this norm.")
-    temperature: float = Field(default=1.0, gt=0, description="Of the rollouts.")
-    max_turns: int = Field(default=8, ge=1, description="Assistant turns a rollout at most; more is a failure.")
-    max_tokens: int = Field(default=64, ge=1, description="Tokens of one answer at most; more is a failure.")
 
 
 _PER_ROW = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages")

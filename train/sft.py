@@ -15,29 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from pydantic import BaseModel, ConfigDict, Field
 from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import SFTConfig, SFTTrainer
 
 from storage.records import Message
 from train.on_cpu import CPU_ARGUMENTS, linear_schedule
-
-
-class SFTSettings(BaseModel):
-    """Hyper-parameters of a supervised stage; the defaults suit the tiny policy."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    max_steps: int = Field(default=150, ge=1, description="Optimiser steps at most.")
-    batch_size: int = Field(default=16, ge=1, description="Conversations a step.")
-    learning_rate: float = Field(default=4e-3, gt=0, description="Peak rate; linear warm-up, then linear decay to `final_rate_share`.")
-    warmup_steps: int = Field(default=20, ge=0, description="Steps of warm-up.")
-    final_rate_share: float = Field(default=0.05, ge=0, le=1, description="Learning rate after `max_steps`, as a share of the peak.")
-    weight_decay: float = Field(default=0.01, ge=0, description="AdamW's decoupled weight decay.")
-    adam_beta2: float = Field(default=0.95, gt=0, lt=1, description="AdamW's second beta.")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are clipped to this norm.")
-    plateau_window: int = Field(default=0, ge=0, description="Steps in a window of the plateau rule; 0 switches the rule off.")
-    plateau_gain: float = Field(default=0.05, ge=0, lt=1, description="Relative fall of the mean loss below which a window is a plateau.")
+from train.spec import SFTSettings
 
 
 class _Plateau(TrainerCallback):

@@ -13,6 +13,18 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
+class TinyConfig(BaseModel):
+    """The shape of the tiny policy. The defaults are what the cascade was tuned with."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    width: int = Field(default=96, ge=8, description="Size of the residual stream; a multiple of `heads`.")
+    layers: int = Field(default=3, ge=1, description="Transformer layers.")
+    heads: int = Field(default=3, ge=1, description="Attention heads; as many key-value heads, so that values span the whole width.")
+    feed_forward: int = Field(default=288, ge=8, description="Inner size of the gated feed-forward layers.")
+    positions: int = Field(default=512, ge=64, description="Longest conversation in tokens.")
+
+
 class SFTSettings(BaseModel):
     """Hyper-parameters of a supervised stage; the defaults suit the tiny policy."""
 
@@ -68,6 +80,7 @@ class StageSpec(BaseModel):
     worlds: tuple[str, ...] = ("retail",)
     language: Literal["en", "zh"] = Field("en", description="Language of the siblings that RL draws.")
     seed: int = Field(0, ge=0)
+    tiny: TinyConfig = Field(default_factory=TinyConfig, description="Shape of the fresh policy where `model_in` is None.")
     sft: SFTSettings | None = None
     rl: RLSettings | None = None
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from storage.records import Language, Message
 from synth.worlds.base import Identifier, Vocabulary, World
+from train.spec import TinyConfig
 
 PAD, UNKNOWN, END = "<|endoftext|>", "<unk>", "<|im_end|>"
 _MARK = "▁"
@@ -60,18 +60,6 @@ CHAT_TEMPLATE = (
 
 _JSON_GLUE = rf'["\]}},{{\[ ]*"{_MARK}\w+": ?(?:[{{\[]+"{_MARK}\w+": ?)*"?'
 _PIECE = Regex(rf"{_JSON_GLUE}|{_MARK}\w+|[^\w{_MARK}]+")
-
-
-class TinyConfig(BaseModel):
-    """The shape of the tiny policy. The defaults are what the cascade was tuned with."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    width: int = Field(default=96, ge=8, description="Size of the residual stream; a multiple of `heads`.")
-    layers: int = Field(default=3, ge=1, description="Transformer layers.")
-    heads: int = Field(default=3, ge=1, description="Attention heads; as many key-value heads, so that values span the whole width.")
-    feed_forward: int = Field(default=288, ge=8, description="Inner size of the gated feed-forward layers.")
-    positions: int = Field(default=512, ge=64, description="Longest conversation in tokens.")
 
 
 def _backend() -> Tokenizer:

@@ -1,0 +1,176 @@
+"""The one entry of a training stage: `python -P -m train.run SPEC`, on this machine or as a job on a cluster.
+
+One idea: read the spec, read the release split, train, and put everything in place at the very end: the model folder appears by a rename,
+then `result.json`. A stage that is killed leaves nothing that counts, and starts again from its input policy.
+One torch thread and fixed seeds: an equal spec gives equal weights on one machine (`weights_hash` says so).
+
+`metrics.jsonl` beside the model folder has a row a step, written as training goes on at its end; `result.json` has the summary that the
+cascade stores.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from storage.errors import BadInput, HeadraceError
+from storage.files import replace_atomically
+from storage.records import Frame, Task
+from storage.release import ReleasedItem, load_split
+from storage.store import Store
+from synth.solver import NotAdmitted, sibling
+from synth.worlds import WORLDS
+from train.spec import RLSettings, StageSpec
+
+FIRST_FRESH_INDEX = 1_000_000
+"""Siblings that RL draws are counted from here, beyond any that a release holds."""
+_TRIES = 200
+
+
+def run(spec: StageSpec) -> dict[str, Any]:
+    """Runs a stage and returns what `result.json` says: weights_hash (SHA-256 of the weights) and metrics (a summary).
+
+    Raises:
+        BadInput: the release, the split or the input policy is not there.
+        HeadraceError: the split has nothing that this algorithm trains on.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    items = load_split(Store(spec.store), spec.release_id, spec.split)
+    model, tokenizer = _policy(spec, items)
+    with tempfile.TemporaryDirectory(prefix="headrace-stage-") as scratch:
+        metrics = _train(spec, model, tokenizer, items, Path(scratch))
+    folder = spec.model_out.parent
+    _write_lines(folder / "metrics.jsonl", metrics)
+    draft = folder / ".model.new"
+    shutil.rmtree(draft, ignore_errors=True)
+    model.save_pretrained(draft)
+    tokenizer.save_pretrained(draft)
+    shutil.rmtree(spec.model_out, ignore_errors=True)
+    draft.rename(spec.model_out)
+    result = {"weights_hash": weights_hash(spec.model_out), "metrics": _summary(metrics)}
+    replace_atomically(folder / "result.json", lambda path: path.write_text(json.dumps(result)) and None)
+    return result
+
+
+def weights_hash(folder: Path) -> str:
+    """SHA-256 over the safetensors files of a model folder, in order of their names.
+
+    Raises:
+        BadInput: there is none.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise BadInput(f"{folder} holds no *.safetensors file: give the model folder that a training stage wrote")
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _policy(spec: StageSpec, items: Sequence[ReleasedItem]) -> tuple[Any, Any]:
+    """The input policy, or a fresh tiny one whose vocabulary covers its worlds and the split."""
+    from train import tiny
+
+    if spec.model_in is not None:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        if not (spec.model_in / "config.json").is_file():
+            raise BadInput(f"{spec.model_in} is no Hugging Face model folder (no config.json): give the folder that a stage wrote")
+        return AutoModelForCausalLM.from_pretrained(spec.model_in), AutoTokenizer.from_pretrained(spec.model_in)
+    texts = [tiny.render(item.conversation.messages) for item in items if item.conversation]
+    worlds = [WORLDS[name] for name in spec.worlds]
+    tokenizer = tiny.build_tokenizer([*texts, *tiny.vocabulary_texts(worlds, [spec.language])])
+    return tiny.build_model(spec.tiny, tokenizer, spec.seed), tokenizer
+
+
+def _train(spec: StageSpec, model: Any, tokenizer: Any, items: Sequence[ReleasedItem], scratch: Path) -> list[dict[str, float]]:
+    if spec.sft is not None:
+        from train.sft import train_sft
+
+        conversations = [item.conversation.messages for item in items if item.conversation]
+        if not conversations:
+            raise HeadraceError(
+                f"split {spec.split} of release {spec.release_id} has no conversation to train on; SFT needs trajectories or rollouts"
+            )
+        return train_sft(model, tokenizer, conversations, spec.sft, seed=spec.seed, scratch=scratch)
+    from train.rl import train_rl
+
+    assert spec.rl is not None
+    source = FreshTasks(items, spec, spec.rl)
+    return train_rl(model, tokenizer, source, spec.rl, seed=spec.seed, scratch=scratch, policy_version=spec.model_out.parent.name)
+
+
+class FreshTasks:
+    """Fresh siblings of a split's tasks, drawn by the items' weights: a function of (seed, step), each task in it new."""
+
+    def __init__(self, items: Sequence[ReleasedItem], spec: StageSpec, settings: RLSettings) -> None:
+        self._tasks, self._weights = [item.task for item in items], [item.item.weight for item in items]
+        self._spec, self._size = spec, settings.tasks_a_step
+        self._last: tuple[int, list[Task]] = (-1, [])
+
+    def __call__(self, step: int) -> list[Task]:
+        """The tasks of a step.
+
+        Raises:
+            HeadraceError: the split's frames give no siblings.
+        """
+        if self._last[0] != step:
+            self._last = (step, self._draw(step))
+        return self._last[1]
+
+    def _draw(self, step: int) -> list[Task]:
+        rng = random.Random(f"fresh/{self._spec.seed}/{step}")
+        drawn: list[Task] = []
+        for attempt in range(_TRIES):
+            (parent,) = rng.choices(self._tasks, self._weights)
+            try:
+                drawn.append(_sibling(parent, FIRST_FRESH_INDEX + step * _TRIES + attempt, self._spec))
+            except NotAdmitted:
+                continue
+            if len(drawn) == self._size:
+                return drawn
+        raise HeadraceError(f"split {self._spec.split}: {_TRIES} draws gave only {len(drawn)} of {self._size} fresh tasks for step {step}")
+
+
+def _sibling(parent: Task, index: int, spec: StageSpec) -> Task:
+    frame = Frame(world=parent.world, intent=parent.intent, slots=parent.slots)
+    return sibling(frame, index=index, language=spec.language, division=parent.division, use="train", query_id=parent.query_id)
+
+
+def _summary(metrics: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Steps, and each metric's mean over the last tenth of them."""
+    tail = metrics[-max(1, len(metrics) // 10) :]
+    names = sorted({name for row in tail for name in row} - {"step"})
+    return {"steps": float(len(metrics))} | {name: sum(row.get(name, 0.0) for row in tail) / len(tail) for name in names}
+
+
+def _write_lines(path: Path, rows: Sequence[dict[str, float]]) -> None:
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    replace_atomically(path, lambda draft: draft.write_text(text) and None)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """0 done, 1 failed, 2 bad input."""
+    if len(arguments) != 1:
+        print("usage: python -P -m train.run SPEC.json", file=sys.stderr)
+        return 2
+    try:
+        run(StageSpec.model_validate_json(Path(arguments[0]).read_text()))
+    except HeadraceError as error:
+        print(error, file=sys.stderr)
+        return 2 if isinstance(error, BadInput) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
