@@ -23,17 +23,19 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from storage.records import JSON, Call, Task, canonical_json
+from storage.records import JSON, Call, Frame, Language, Task, canonical_json
 from synth.reading import has_word, normalise
-from synth.solver import Executed, execute
+from synth.solver import Executed, NotAdmitted, admit, execute
 from synth.verify import judge
+from synth.wording import render
 from synth.worlds import WORLDS, make_world
-from synth.worlds.base import World
+from synth.worlds.base import Intent, World
 
 KINDS = ("dropped", "altered", "swapped", "duplicated", "hallucinated", "noop")
-MAX_ROUNDS = 40
 _TRIES_A_VISIT = 4
 _EXAMPLES = 20
+_DRAW_TRIES = 200
+_LANGUAGES: tuple[Language, Language] = ("en", "zh")
 
 Calls = tuple[Call, ...]
 
@@ -83,20 +85,46 @@ class _Subject:
         return done
 
 
+def draw_tasks(world: str, count: int, rng: random.Random) -> list[Task]:
+    """`count` admitted tasks of a world: intents in turn, optional slots at random, both languages in turn, all wordings.
+
+    Raises:
+        NotAdmitted: an intent gave no task in 200 tries.
+    """
+    tasks: list[Task] = []
+    intents = list(WORLDS[world].intents.values())
+    while len(tasks) < count:
+        intent, language = intents[len(tasks) % len(intents)], _LANGUAGES[len(tasks) // len(intents) % 2]
+        tasks.append(_draw_task(world, intent, language, rng))
+    return tasks
+
+
+def _draw_task(world: str, intent: Intent, language: Language, rng: random.Random) -> Task:
+    failure = NotAdmitted("no_tries")
+    for _ in range(_DRAW_TRIES):
+        seed = rng.randrange(2**20)
+        names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < 0.3)
+        frame = Frame(world=world, intent=intent.name, slots=make_world(world, seed).draw_slots(intent.name, names, rng))
+        try:
+            return admit(frame, text=render(frame, language, rng), language=language, seed=seed, division="held_out")
+        except NotAdmitted as refused:
+            failure = refused
+    raise failure
+
+
 def audit(tasks: Sequence[Task], rng: random.Random, per_kind: int, *, progress: Callable[[str, int, int], None] | None = None) -> Audit:
     """Mutates the plans of the tasks, round after round in random order, until every kind has `per_kind` different mutations that count
-    (`noop`: one a task), or 40 rounds have gone by."""
+    (`noop`: one a task), or is exhausted: a whole round found no new one."""
     tallies = {kind: Tally() for kind in KINDS}
     accepted, seen, values = 0, set[tuple[str, str, str]](), _values(tasks)
     order = list(tasks)
-    for round_number in range(MAX_ROUNDS):
-        open_kinds = [kind for kind in KINDS if kind in _MAKERS and tallies[kind].tried < per_kind]
-        if round_number and not open_kinds:
-            break
+    open_kinds, is_first = list(_MAKERS), True
+    while is_first or open_kinds:
+        before = {kind: tallies[kind].tried for kind in open_kinds}
         rng.shuffle(order)
         for number, task in enumerate(order):
             subject = _subject(task, values)
-            if round_number == 0:
+            if is_first:
                 accepted += judge(task, subject.expert.messages, subject.expert.changes).success
                 _count(tallies["noop"], subject, (), "")
             for kind in open_kinds:
@@ -104,6 +132,8 @@ def audit(tasks: Sequence[Task], rng: random.Random, per_kind: int, *, progress:
                     _visit(kind, tallies[kind], subject, rng, seen)
             if progress is not None and number % 100 == 0:
                 progress("mutations", sum(tally.tried for tally in tallies.values()), per_kind * len(_MAKERS) + len(tasks))
+        open_kinds = [kind for kind in open_kinds if before[kind] < tallies[kind].tried < per_kind]
+        is_first = False
     return Audit(tallies, len(tasks), accepted)
 
 
