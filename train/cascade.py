@@ -30,11 +30,11 @@ from filters.route import VERSION as ROUTE_VERSION
 from filters.route import RouteConfig, route
 from storage.records import Division, Language, Task, Trajectory, content_id
 from storage.release import ReleaseItem, make_release
+from storage.rows import tasks_frame
 from storage.store import Part, Store, part_id
 from synth.engines.hf import HFEngine
 from synth.rollouts import rollout_parts
 from synth.simulate import expert_trajectory, trajectories_frame
-from synth.solver import tasks_frame
 from train.backends import local
 from train.evaluate import evaluation_rows
 from train.gate import GateConfig, gate
