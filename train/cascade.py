@@ -17,7 +17,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -292,7 +292,12 @@ class _Cascade:
         return found
 
 
+@lru_cache(maxsize=2)
 def _engine(policy: Policy) -> HFEngine:
+    """The policy in process, on one thread: its rollouts are then the same in every run."""
+    import torch
+
+    torch.set_num_threads(1)
     return HFEngine(policy.path, policy_version=policy.id)
 
 

@@ -19,11 +19,11 @@ CPU_ARGUMENTS: dict[str, Any] = {
 }
 
 
-def linear_schedule(learning_rate: float, warmup_steps: int, final_share: float) -> dict[str, Any]:
-    """Arguments for a linear warm-up, then a linear decay to `final_share` of the peak."""
+def linear_schedule(learning_rate: float, warmup_steps: int, final_share: float, max_steps: int) -> dict[str, Any]:
+    """Arguments for a linear warm-up (of half the steps at most), then a linear decay to `final_share` of the peak."""
     return {
         "learning_rate": learning_rate,
-        "warmup_steps": warmup_steps,
+        "warmup_steps": min(warmup_steps, max_steps // 2),
         "lr_scheduler_type": "polynomial",
         "lr_scheduler_kwargs": {"lr_end": learning_rate * final_share, "power": 1.0},
     }

@@ -20,7 +20,7 @@ import torch
 from datasets import Dataset
 from transformers import PrinterCallback
 
-from storage.records import Outcome, Task
+from storage.records import Task
 from synth.engines.hf import HFEngine
 from synth.rollouts import Episode, play
 from train.on_cpu import CPU_ARGUMENTS, linear_schedule
@@ -43,6 +43,7 @@ class IdleRowsDropped(GRPOTrainer):
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         advantages = inputs["advantages"]
         busy = advantages.abs() > 1e-6
+        self._metrics["train"]["idle_share"].append(1.0 - busy.float().mean().item())
         if not busy.any():
             busy[0] = True
         kept = {key: value[busy] if key in _PER_ROW else value for key, value in inputs.items()}
@@ -79,7 +80,6 @@ class _Rollouts:
             "logprobs": [trace.logprobs for trace in traces],
             "env_mask": [trace.mask for trace in traces],
             "outcome_reward": [episode.reward for episode in episodes],
-            "was_spoilt": [episode.outcome in (Outcome.INFRA_FAILURE, Outcome.JUDGE_FAILURE) for episode in episodes],
         }
 
 
@@ -91,7 +91,8 @@ def outcome(prompts: Any, completions: Any, outcome_reward: list[float | None], 
 def train_rl(
     model: Any, tokenizer: Any, source: TaskSource, settings: RLSettings, *, seed: int, scratch: Path, policy_version: str = ""
 ) -> list[dict[str, float]]:
-    """Trains `model` in place; returns one row of metrics a step (step, reward, loss, entropy, share of groups without advantage).
+    """Trains `model` in place; returns one row of metrics a step (step, mean reward, share of idle rows, loss, entropy,
+    learning rate).
 
     source: gives `settings.tasks_a_step` tasks a step. scratch: a folder that TRL may write to.
     """
@@ -113,7 +114,7 @@ def train_rl(
         seed=seed,
         data_seed=seed,
         logging_steps=1,
-        **linear_schedule(settings.learning_rate, settings.warmup_steps, settings.final_rate_share),
+        **linear_schedule(settings.learning_rate, settings.warmup_steps, settings.final_rate_share, settings.max_steps),
         **CPU_ARGUMENTS,
     )
     prompts = [f"{step} {slot}" for step in range(settings.max_steps) for slot in range(settings.tasks_a_step)]
@@ -128,6 +129,5 @@ def train_rl(
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train()
-    keys = {"step": "step", "reward": "reward", "loss": "loss", "entropy": "entropy", "learning_rate": "learning_rate"}
-    keys |= {"idle_share": "frac_reward_zero_std"}
-    return [{name: float(row[key]) for name, key in keys.items() if key in row} for row in trainer.state.log_history if "reward" in row]
+    names = ("step", "reward", "idle_share", "loss", "entropy", "learning_rate")
+    return [{name: float(row[name]) for name in names} for row in trainer.state.log_history if "reward" in row]

@@ -80,7 +80,7 @@ def train_sft(
         seed=seed,
         data_seed=seed,
         logging_steps=1,
-        **linear_schedule(settings.learning_rate, settings.warmup_steps, settings.final_rate_share),
+        **linear_schedule(settings.learning_rate, settings.warmup_steps, settings.final_rate_share, settings.max_steps),
         **CPU_ARGUMENTS,
     )
     plateau = _Plateau(settings.plateau_window, settings.plateau_gain)

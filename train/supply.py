@@ -21,8 +21,8 @@ from storage.store import Store
 from synth.solver import NotAdmitted, sibling
 
 Use = Literal["train", "eval_in", "eval_out"]
-MAX_QUERY_SHARE = 0.05
-"""No raw query gives more than this share of a set of tasks (sets of at least 20 tasks per query source)."""
+FIRST_INDEX = 1_000
+"""Siblings of lower index are for whoever admits a frame (the funnel, synthesis)."""
 _MISSES = 12
 
 
@@ -38,12 +38,12 @@ class Source:
 
 
 def sources(store: Store, *, worlds: Sequence[str], max_difficulty: int) -> list[Source]:
-    """All frames of admitted tasks in these worlds up to a difficulty, each once an origin, in a fixed order."""
+    """All frames of admitted tasks in these worlds up to a difficulty, in a fixed order; a frame of both origins counts as a query's."""
     rows = store.query(
         """SELECT world, intent, json_extract(spec, '$.slots')::VARCHAR AS slots, division, difficulty, query_id, blueprint_id FROM tasks
            WHERE use = 'train' AND list_contains(?, world) AND difficulty <= ?
-           QUALIFY row_number() OVER (PARTITION BY frame_id, query_id IS NULL ORDER BY query_id, blueprint_id, task_id) = 1
-           ORDER BY frame_id, query_id IS NULL""",
+           QUALIFY row_number() OVER (PARTITION BY frame_id ORDER BY query_id NULLS LAST, blueprint_id, task_id) = 1
+           ORDER BY frame_id""",
         [list(worlds), max_difficulty],
     )
     return [
@@ -52,7 +52,7 @@ def sources(store: Store, *, worlds: Sequence[str], max_difficulty: int) -> list
     ]
 
 
-def draw(found: Sequence[Source], count: int, *, use: Use, language: Language, first_index: int = 0) -> list[Task]:
+def draw(found: Sequence[Source], count: int, *, use: Use, language: Language, first_index: int = FIRST_INDEX) -> list[Task]:
     """`count` distinct tasks, from queries and blueprints in turn (from one kind alone where the other has no source).
 
     Raises:

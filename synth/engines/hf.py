@@ -148,12 +148,14 @@ class HFEngine:
         self, model: Path | str | Any, tokenizer: Any = None, *, policy_version: str = "", batch_rows: int = 256, is_fused: bool = True
     ) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils.logging import disable_progress_bar
 
         self._path = ""
         if isinstance(model, (str, Path)):
             self._path = str(model)
             if not (Path(model) / "config.json").is_file():
                 raise BadInput(f"{model} is no Hugging Face model folder (no config.json): give the folder that a training stage wrote")
+            disable_progress_bar()
             tokenizer = AutoTokenizer.from_pretrained(model)
             model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
         self.model, self.tokenizer = model, tokenizer
