@@ -1,0 +1,264 @@
+"""Business clusters: 3 to 12 tools that real services would use together, with the dependency graph among them (definition P1).
+
+Candidates grow from each tool along dependency neighbours (growing by similarity first and testing connectedness after was measured:
+half the candidates fall apart); near copies are dropped; a greedy weighted maximum coverage of tools, edges, chains and domain labels
+selects. Every cluster is weakly connected and has an edge, by construction.
+
+Left out of the full definition: bridges between servers by universal values (url, coordinates). Tools of one world may meet whatever
+their servers, because one world's tools share their identifiers.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from storage.records import Tool, canonical_json, content_id
+from synth.dependencies import THRESHOLD, Edge, chains, dependencies, texts
+from synth.encoder import encode
+
+VERSION = 1
+
+
+class ClusterConfig(BaseModel):
+    """How tools are grouped."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    edge_threshold: float = Field(THRESHOLD, ge=0, le=1, description="Least score of a dependency edge; .20 to .25 was measured best.")
+    growth_floor: float = Field(
+        0.35, ge=0, le=1, description="A cluster stops growing when the best neighbour's mean affinity is below this."
+    )
+    min_tools: int = Field(3, ge=2, description="Fewest tools of a cluster.")
+    max_tools: int = Field(12, ge=2, description="Most tools of a cluster.")
+    copy_similarity: float = Field(
+        0.7, gt=0, le=1, description="Of two candidates with a Jaccard of their tools this high, the poorer goes."
+    )
+    least_gain: float = Field(1.0, ge=0, description="Selection stops when the next cluster adds less coverage than this.")
+    max_clusters: int | None = Field(None, ge=1, description="At most so many clusters; null for no limit.")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """id: of its tools and edges. domain: the label most of its tools carry. rank: position in the selection, 0 first."""
+
+    id: str
+    domain: str
+    world: str | None
+    tool_ids: tuple[str, ...]
+    edges: tuple[Edge, ...]
+    rank: int
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        return frozenset(tool.rsplit(".", 1)[-1] for tool in self.tool_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Shares of all tools and of all edges that are in some cluster; sizes and longest chains, each with its count of clusters."""
+
+    tools: float
+    edges: float
+    sizes: Mapping[int, int]
+    chain_lengths: Mapping[int, int]
+
+
+class _Graph:
+    """Affinities w_ij = 0.4 cos + 0.4 dep + 0.2 [same server] (P1) and who neighbours whom."""
+
+    def __init__(self, tools: Sequence[Tool], edges: Sequence[Edge]) -> None:
+        self.tools = {tool.id: tool for tool in tools}
+        vectors = encode([texts(tool)[0] for tool in tools])
+        self._position = {tool.id: index for index, tool in enumerate(tools)}
+        self._cosine = vectors @ vectors.T
+        self._dependency: dict[frozenset[str], float] = {}
+        self.neighbours: dict[str, set[str]] = {tool.id: set() for tool in tools}
+        for edge in edges:
+            pair = frozenset((edge.source, edge.target))
+            self._dependency[pair] = max(self._dependency.get(pair, 0.0), edge.score)
+            self.neighbours[edge.source].add(edge.target)
+            self.neighbours[edge.target].add(edge.source)
+
+    def affinity(self, left: str, right: str) -> float:
+        cosine = max(0.0, float(self._cosine[self._position[left], self._position[right]]))
+        dependency = min(1.0, self._dependency.get(frozenset((left, right)), 0.0))
+        return 0.4 * cosine + 0.4 * dependency + 0.2 * (self.tools[left].server == self.tools[right].server)
+
+    def grow(self, start: str, config: ClusterConfig) -> tuple[str, ...]:
+        """From one tool along neighbours, always the one with the greatest mean affinity; no tool name twice."""
+        grown, names = [start], {self.tools[start].name}
+        while len(grown) < config.max_tools:
+            near = {other for tool in grown for other in self.neighbours[tool] if self.tools[other].name not in names} - set(grown)
+            ranked = sorted((-sum(self.affinity(other, tool) for tool in grown) / len(grown), other) for other in near)
+            if not ranked or (-ranked[0][0] < config.growth_floor and len(grown) >= config.min_tools):
+                break
+            grown.append(ranked[0][1])
+            names.add(self.tools[ranked[0][1]].name)
+        return tuple(sorted(grown))
+
+
+def _inside(edges: Iterable[Edge], tools: frozenset[str]) -> tuple[Edge, ...]:
+    return tuple(edge for edge in edges if edge.source in tools and edge.target in tools)
+
+
+def is_connected(tools: Iterable[str], edges: Iterable[Edge]) -> bool:
+    """Whether the tools hang together when directions are ignored."""
+    members = set(tools)
+    if not members:
+        return False
+    links = [(edge.source, edge.target) for edge in edges]
+    reached, frontier = set[str](), {min(members)}
+    while frontier:
+        reached |= frontier
+        frontier = {b if a in frontier else a for a, b in links if (a in frontier) != (b in frontier)} - reached
+    return reached >= members
+
+
+def cluster_tools(tools: Sequence[Tool], config: ClusterConfig | None = None) -> list[Cluster]:
+    """Business clusters of a catalogue, best first; deterministic. Empty where nothing depends on anything."""
+    config = config or ClusterConfig()
+    edges = dependencies(tools, threshold=config.edge_threshold)
+    graph = _Graph(tools, edges)
+    grown = {graph.grow(tool.id, config) for tool in tools}
+    candidates = [
+        members
+        for members in sorted(grown)
+        if len(members) >= config.min_tools and is_connected(members, _inside(edges, frozenset(members)))
+    ]
+    return _select(_without_copies(candidates, edges, config), tools, edges, config)
+
+
+def _without_copies(candidates: Sequence[tuple[str, ...]], edges: Sequence[Edge], config: ClusterConfig) -> list[tuple[str, ...]]:
+    weight = {members: sum(edge.score for edge in _inside(edges, frozenset(members))) for members in candidates}
+    kept: list[tuple[str, ...]] = []
+    for members in sorted(candidates, key=lambda members: (-weight[members], members)):
+        own = set(members)
+        if all(len(own & set(other)) / len(own | set(other)) < config.copy_similarity for other in kept):
+            kept.append(members)
+    return kept
+
+
+def _select(candidates: Sequence[tuple[str, ...]], tools: Sequence[Tool], edges: Sequence[Edge], config: ClusterConfig) -> list[Cluster]:
+    """Lazy greedy coverage: gain over (1 + 0.05 size); tools weigh 1, edges 0.5, domain labels 2, chains 0.5."""
+    by_id = {tool.id: tool for tool in tools}
+    covers = [_covers(members, by_id, _inside(edges, frozenset(members))) for members in candidates]
+    covered: set[Hashable] = set()
+
+    def gain(index: int) -> float:
+        return sum(weight for item, weight in covers[index].items() if item not in covered)
+
+    queue = [(-gain(index) / (1 + 0.05 * len(candidates[index])), index) for index in range(len(candidates))]
+    heapq.heapify(queue)
+    chosen: list[Cluster] = []
+    while queue and len(chosen) < (config.max_clusters or len(candidates)):
+        _, index = heapq.heappop(queue)
+        score = -gain(index) / (1 + 0.05 * len(candidates[index]))
+        if queue and (score, index) > queue[0]:
+            heapq.heappush(queue, (score, index))
+            continue
+        if gain(index) < config.least_gain:
+            break
+        covered |= covers[index].keys()
+        chosen.append(_cluster(candidates[index], by_id, _inside(edges, frozenset(candidates[index])), len(chosen)))
+    return chosen
+
+
+def _covers(members: tuple[str, ...], tools: Mapping[str, Tool], edges: Sequence[Edge]) -> dict[Hashable, float]:
+    items: dict[Hashable, float] = dict.fromkeys(members, 1.0)
+    items.update(((edge.source, edge.target), 0.5) for edge in edges)
+    items.update((("domain", tools[member].domain), 2.0) for member in members)
+    items.update((chain, 0.5) for chain in chains(edges))
+    return items
+
+
+def _cluster(members: tuple[str, ...], tools: Mapping[str, Tool], edges: tuple[Edge, ...], rank: int) -> Cluster:
+    labels = Counter(tools[member].domain for member in members)
+    domain = min(labels, key=lambda label: (-labels[label], label))
+    worlds = {tools[member].world for member in members}
+    world = worlds.pop() if len(worlds) == 1 else None
+    return Cluster(content_id("cluster", members, [(edge.source, edge.target) for edge in edges]), domain, world, members, edges, rank)
+
+
+def random_clusters(tools: Sequence[Tool], sizes: Sequence[int], rng: random.Random) -> list[tuple[str, ...]]:
+    """Sets of as many tools drawn at random: what clusters are compared with."""
+    return [tuple(sorted(tool.id for tool in rng.sample(list(tools), size))) for size in sizes]
+
+
+def coverage(clusters: Sequence[Cluster], tools: Sequence[Tool], edges: Sequence[Edge]) -> Coverage:
+    held = {tool for cluster in clusters for tool in cluster.tool_ids}
+    pairs = {(edge.source, edge.target) for cluster in clusters for edge in cluster.edges}
+    return Coverage(
+        tools=len(held) / len(tools) if tools else 0.0,
+        edges=len(pairs) / len(edges) if edges else 0.0,
+        sizes=dict(sorted(Counter(len(cluster.tool_ids) for cluster in clusters).items())),
+        chain_lengths=dict(sorted(Counter(longest_chain(cluster.edges) for cluster in clusters).items())),
+    )
+
+
+def longest_chain(edges: Sequence[Edge]) -> int:
+    """Edges on the longest path without a repeated tool."""
+    after: dict[str, list[str]] = {}
+    for edge in edges:
+        after.setdefault(edge.source, []).append(edge.target)
+
+    def walk(tool: str, seen: frozenset[str]) -> int:
+        return max((1 + walk(other, seen | {other}) for other in after.get(tool, ()) if other not in seen), default=0)
+
+    return max((walk(tool, frozenset((tool,))) for tool in after), default=0)
+
+
+# ---- rows of the store ----------------------------------------------------------------------------------------------
+
+
+def tools_frame(tools: Sequence[Tool]) -> pl.DataFrame:
+    """Rows of table `tools`; schemas as JSON text."""
+    return pl.DataFrame(
+        [
+            {
+                "tool_id": tool.id,
+                "server": tool.server,
+                "name": tool.name,
+                "description": tool.description,
+                "domain": tool.domain,
+                "world": tool.world,
+                "parameters": canonical_json(tool.parameters),
+                "output": None if tool.output is None else canonical_json(tool.output),
+                "changes_state": tool.changes_state,
+            }
+            for tool in tools
+        ],
+        schema_overrides={"world": pl.String, "output": pl.String},
+        infer_schema_length=None,
+    )
+
+
+def clusters_frame(clusters: Sequence[Cluster]) -> pl.DataFrame:
+    """Rows of table `clusters`; edges as JSON text: a list of source, target, score, entity."""
+    return pl.DataFrame(
+        {
+            "cluster_id": [cluster.id for cluster in clusters],
+            "domain": [cluster.domain for cluster in clusters],
+            "world": [cluster.world for cluster in clusters],
+            "tool_ids": [list(cluster.tool_ids) for cluster in clusters],
+            "edges": [
+                canonical_json([{"source": e.source, "target": e.target, "score": e.score, "entity": e.entity} for e in cluster.edges])
+                for cluster in clusters
+            ],
+            "rank": [cluster.rank for cluster in clusters],
+        },
+        schema={
+            "cluster_id": pl.String,
+            "domain": pl.String,
+            "world": pl.String,
+            "tool_ids": pl.List(pl.String),
+            "edges": pl.String,
+            "rank": pl.Int32,
+        },
+    )

@@ -1,0 +1,125 @@
+"""What scripted roles say around a request (`phrases.yaml`), and requests from which a value is withheld."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from storage.records import Frame, Language
+from synth.wording import load_families, render, spellings
+from synth.worlds import WORLDS
+from synth.worlds.base import Slot
+
+PERSONAS: Mapping[str, tuple[bool, bool, bool]] = {
+    "terse": (True, False, False),
+    "plain": (False, False, False),
+    "polite": (False, False, True),
+    "chatty": (False, True, True),
+}
+"""Persona -> (short wordings only, small talk before a request, a word after it)."""
+
+
+@cache
+def _phrases() -> Mapping[str, Any]:
+    loaded: Mapping[str, Any] = yaml.safe_load(files("synth.roles").joinpath("phrases.yaml").read_text(encoding="utf-8"))
+    return loaded
+
+
+def phrase(key: str, language: Language, rng: random.Random, **values: str) -> str:
+    """One of the phrases of `key`, filled."""
+    return str(rng.choice(_phrases()[key][language])).format(**values)
+
+
+def fault(rng: random.Random) -> str:
+    """What a failing tool says."""
+    return str(rng.choice(_phrases()["faults"]))
+
+
+def can_withhold(slot: Slot) -> bool:
+    """Whether a request can leave this slot out, and an assistant can ask for it."""
+    kind = _phrases()["kinds"].get(slot.kind)
+    return kind is not None and "ask" in kind and (not slot.is_required or "vague" in kind)
+
+
+def can_point_at(slot: Slot) -> bool:
+    """Whether one can refer to a value of this slot as just mentioned."""
+    return "that" in _phrases()["kinds"].get(slot.kind, {})
+
+
+def question(slot: Slot, language: Language, rng: random.Random) -> str:
+    return str(rng.choice(_phrases()["kinds"][slot.kind]["ask"][language]))
+
+
+def request(frame: Frame, language: Language, rng: random.Random, persona: str) -> str:
+    """A frame in words, as this persona says it; without a full stop."""
+    is_short, _, _ = PERSONAS[persona]
+    return render(frame, language, rng, canonical=is_short)
+
+
+def dressed(text: str, world: str, language: Language, rng: random.Random, persona: str) -> str:
+    """A first request with the persona's small talk around it."""
+    _, opens, closes = PERSONAS[persona]
+    families, comma = load_families(world), "，" if language == "zh" else ", "
+    before = rng.choice(families.openers[language]) + comma if opens and families.openers.get(language) else ""
+    after = comma + rng.choice(families.closers[language]) if closes and families.closers.get(language) else ""
+    return before + text + after
+
+
+def request_without(frame: Frame, slot: Slot, language: Language, rng: random.Random, persona: str, *, style: str) -> str | None:
+    """The frame in words with a slot left open; None where the wording cannot do without its value.
+
+    style: `vague` ("one of my orders") or `that` ("that order"). An optional slot that is to be vague is simply left out.
+    """
+    if style == "vague" and not slot.is_required:
+        reduced = frame.model_copy(update={"slots": {name: value for name, value in frame.slots.items() if name != slot.name}})
+        return request(reduced, language, rng, persona)
+    text = request(frame, language, rng, persona)
+    names = spellings(frame.world, frame.intent, slot.name, frame.slots[slot.name], language)
+    stand_in = str(rng.choice(_phrases()["kinds"][slot.kind][style][language]))
+    replaced = _replace(text, names, _phrases()["kinds"][slot.kind].get("nouns", {}).get(language, ()), stand_in, language)
+    return None if replaced is None or any(name.casefold() in replaced.casefold() for name in names) else replaced
+
+
+def _replace(text: str, names: Sequence[str], nouns: Sequence[str], stand_in: str, language: Language) -> str | None:
+    for name in sorted(names, key=len, reverse=True):
+        edge = r"(?<![A-Za-z0-9])" if name[:1].isascii() else "", r"(?![A-Za-z0-9])" if name[-1:].isascii() else ""
+        before = rf"(?:(?:the |my )?(?:{'|'.join(nouns)})s? ?)?" if nouns else ""
+        pattern = re.compile(before + edge[0] + re.escape(name) + edge[1], re.IGNORECASE if language == "en" else 0)
+        if pattern.search(text):
+            return pattern.sub(stand_in, text)
+    return None
+
+
+def reveal(frame: Frame, slot: Slot, language: Language, rng: random.Random) -> str:
+    """The user says what was withheld."""
+    value = rng.choice(spellings(frame.world, frame.intent, slot.name, frame.slots[slot.name], language))
+    if slot.is_required:
+        return phrase("reveal", language, rng, value=value)
+    said = rng.choice(load_families(frame.world).phrases(slot.name, language))
+    return str(said).replace(f"{{{slot.name}}}", value)
+
+
+def mentioned(text: str, frame_world: str, intent: str, slot: Slot, language: Language, choices: Sequence[Any]) -> list[Any]:
+    """Those of a slot's possible values that a text names."""
+    plain = text.casefold()
+    return [
+        value
+        for value in choices
+        if any(_is_word(name.casefold(), plain) for name in spellings(frame_world, intent, slot.name, value, language)[:1])
+    ]
+
+
+def _is_word(name: str, text: str) -> bool:
+    if not name.isascii():
+        return name in text
+    return re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", text) is not None
+
+
+def slots_of(world: str, intent: str) -> Mapping[str, Slot]:
+    return {slot.name: slot for slot in WORLDS[world].intents[intent].slots}
