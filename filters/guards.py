@@ -76,10 +76,11 @@ def guards(texts: pl.Series, terms: Sequence[str], *, digits: bool = True) -> Gu
     term_bytes = np.array([len(term.encode()) for term in terms], np.int64)
     if not terms:
         return Guards(runs, np.empty(0, np.uint32), np.zeros(len(texts) + 1, np.int64), term_bytes)
-    found = texts.str.extract_many(list(terms), overlapping=True)
+    spaced = [f" {term}" if term.isascii() else term for term in terms]  # a Latin term begins a word: `red` is not in `delivered`
+    found = (" " + texts).str.extract_many(spaced, overlapping=True)
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum(found.list.len().cast(pl.Int64).to_numpy(), out=offsets[1:])
-    numbers = found.explode(empty_as_null=False).cast(pl.Enum(terms)).to_physical().cast(pl.UInt32).to_numpy()
+    numbers = found.explode(empty_as_null=False).cast(pl.Enum(spaced)).to_physical().cast(pl.UInt32).to_numpy()
     return Guards(runs, np.ascontiguousarray(numbers), offsets, term_bytes)
 
 
@@ -122,13 +123,15 @@ def _fill_kinds(terms: U32, offsets: I64, out: U32) -> None:
 
 @compiled
 def _longest_missing(mine: U32, other: U32, term_bytes: I64) -> int:
-    """Bytes of the longest of my terms that the other text lacks; 0 where it has them all."""
+    """Bytes of the longest of my terms that the other text has less often; 0 where there is none."""
     longest = 0
     for term in mine:
-        is_shared = False
+        balance = 0
+        for candidate in mine:
+            balance += candidate == term
         for candidate in other:
-            is_shared |= candidate == term
-        if not is_shared:
+            balance -= candidate == term
+        if balance > 0:
             longest = max(longest, term_bytes[term])
     return longest
 

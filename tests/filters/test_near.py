@@ -1,0 +1,177 @@
+"""Near duplicates: removed only for a true Jaccard with a kept row, numbers and terms respected, little missed, no need lost."""
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from filters import exact, near, normalise
+from filters.minhash import shingles
+from filters.near import NearConfig
+
+TERMS = ("red", "blue", "green", "mug", "lamp", "old bridge", "north gate", "harbour", "红色", "蓝色", "台灯", "老桥", "北门")
+
+
+def jaccard(a: str, b: str) -> float:
+    one, other = shingles(a.encode()), shingles(b.encode())
+    return len(one & other) / len(one | other) if one | other else 0.0
+
+
+def rows_of(texts: list[str]) -> pl.DataFrame:
+    return pl.DataFrame({"row": range(100, 100 + len(texts)), "norm": texts}, schema={"row": pl.UInt32, "norm": pl.String})
+
+
+def dropped(texts: list[str], config: NearConfig | None = None, terms: tuple[str, ...] = TERMS) -> dict[str, str]:
+    """Dropped text -> the text that it duplicates."""
+    rows = near.step(rows_of(texts), config or NearConfig(), terms)
+    return {
+        texts[row - 100]: texts[first - 100]
+        for row, first in rows.filter(pl.col("reason").is_not_null()).select("row", "duplicate_of").iter_rows()
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text("abc 1", min_size=0, max_size=24), max_size=40), st.sampled_from([0.5, 0.7, 0.9]))
+def test_every_removal_is_verified_and_names_a_kept_earlier_row(texts: list[str], threshold: float) -> None:
+    rows = near.step(rows_of(texts), NearConfig(threshold=threshold, protect=()))
+    kept = set(rows.filter(pl.col("reason").is_null())["row"])
+    assert rows["row"].to_list() == list(range(100, 100 + len(texts)))
+    for row, text, reason, first, similarity in rows.select("row", "norm", "reason", "duplicate_of", "similarity").iter_rows():
+        assert (reason, first is None, similarity is None) in ((None, True, True), ("near_duplicate", False, False))
+        if reason:
+            assert first in kept and first < row
+            assert similarity == jaccard(text, texts[first - 100]) >= threshold
+
+
+def test_typing_slips_and_small_talk_are_near_duplicates() -> None:
+    text = "please find me a quiet place near the old bridge for a long evening"
+    slips = [text.replace("quiet", "quite"), text.replace("evening", "evenin"), text + " ok", text.replace("place", "plaace")]
+    assert dropped([text, *slips]) == dict.fromkeys(slips, text)
+
+
+DISTINCT = [
+    (
+        "i would like to have the red mug delivered to my place by the weekend",
+        "i would like to have the blue mug delivered to my place by the weekend",
+    ),
+    (
+        "please book me a table for 2 in the evening somewhere around here",
+        "please book me a table for 3 in the evening somewhere around here",
+    ),
+    ("could you please check what is going on with my order o17 today", "could you please check what is going on with my order o71 today"),
+    (
+        "how do i get from the old bridge to the north gate without walking",
+        "how do i get from the north gate to the old bridge without walking",
+    ),
+    (
+        "please find me something to eat near the old bridge for tonight, hello",
+        "please find me something to eat near the old bridge for tonight, hello harbour",
+    ),
+    ("我想把昨天在你们这里买的那个红色的东西换一下可以吗谢谢", "我想把昨天在你们这里买的那个蓝色的东西换一下可以吗谢谢"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), DISTINCT)
+def test_other_numbers_or_terms_are_another_need(one: str, other: str) -> None:
+    assert jaccard(one, other) >= 0.6
+    assert dropped([one, other], NearConfig(threshold=0.6)) == {}
+    assert dropped([one, other], NearConfig(threshold=0.6, protect=())) == {other: one}
+
+
+def test_a_term_spoilt_by_a_typo_is_no_other_need() -> None:
+    text = "i would like to have the green lamp delivered to my place by the weekend"
+    slips = [text.replace("green", "geen"), text.replace("lamp", "lmap")]
+    assert dropped([text, *slips]) == dict.fromkeys(slips, text)
+    assert dropped([*slips, text]) == {text: slips[0]}  # but two spoilt terms may have been any
+
+
+def test_few_and_empty_rows() -> None:
+    assert dropped([]) == {}
+    assert dropped(["a"]) == {}
+    assert dropped(["", "abc", "abd", "x" * 5000]) == {}
+
+
+def test_threads_and_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = haystack(2000, seed=5)["norm"].to_list()
+    alone = near.step(rows_of(texts), NearConfig(), TERMS)
+    monkeypatch.setattr(near, "_ROWS_A_BATCH", 300)
+    with ThreadPoolExecutor(3) as threads:
+        assert near.step(rows_of(texts), NearConfig(), TERMS, executor=threads).equals(alone)
+
+
+# ---- recall and damage, on planted near duplicates of densely templated needs ----------------------------------------------------
+
+
+def haystack(size: int, seed: int) -> pl.DataFrame:
+    """Rows of normalised text with `need` (what is asked) and `base` (the row of which this is a slip; null for a fresh wording)."""
+    rng = random.Random(seed)
+    colours, things, places = ("red", "blue", "green"), ("mug", "lamp"), ("old bridge", "north gate", "harbour")
+    small_talk = ("hi, ", "please ", "i need you to ", "hey there, can you ", "")
+    endings = (" thanks", " please", " as soon as possible", ", thank you so much", "")
+    rows: list[tuple[str, str, int | None]] = []
+    while len(rows) < size:
+        if rows and rng.random() < 0.35:
+            base = rng.randrange(len(rows))
+            base = base if rows[base][2] is None else rows[base][2] or 0
+            rows.append((slipped(rows[base][0], rng), rows[base][1], base))
+            continue
+        colour, thing, place, price, order = (
+            rng.choice(colours),
+            rng.choice(things),
+            rng.choice(places),
+            rng.randrange(20, 90),
+            rng.randrange(10, 99),
+        )
+        need, text = rng.choice(
+            [
+                (f"buy {colour} {thing} {price}", f"buy the cheapest {colour} {thing} that costs no more than {price} dollars"),
+                (f"find {thing} {place} {price}", f"find me a shop near the {place} that sells a {thing} for under {price} dollars"),
+                (f"exchange {order} {colour} {thing}", f"exchange the thing in my order o{order} for the {colour} {thing} instead"),
+            ]
+        )
+        rows.append((rng.choice(small_talk) + text + rng.choice(endings), need, None))
+    frame = pl.DataFrame(rows, schema={"text": pl.String, "need": pl.String, "base": pl.Int64}, orient="row").with_row_index("row")
+    return normalise.step(frame)
+
+
+def slipped(text: str, rng: random.Random) -> str:
+    """One typing slip that touches no digit, or a word more."""
+    spots = [spot for spot in range(1, len(text) - 2) if not any(character.isdigit() for character in text[spot - 1 : spot + 3])]
+    spot = rng.choice(spots)
+    return rng.choice(
+        [
+            text[:spot] + text[spot + 1 :],
+            text[:spot] + text[spot + 1] + text[spot] + text[spot + 2 :],
+            text[:spot] + rng.choice("aeiou") + text[spot:],
+            text + rng.choice([" ok", " now", " today", " quickly"]),
+        ]
+    )
+
+
+def measured(config: NearConfig, size: int = 30_000) -> tuple[float, float]:
+    """(share of planted pairs with Jaccard >= 0.7 of which not both rows stay, share of needs of which no row stays)."""
+    rows = haystack(size, seed=1)
+    rows = rows.filter(exact.step(rows.select("row", "key"))["reason"].is_null())
+    after = near.step(rows.select("row", "norm", "need", "base"), config, TERMS).with_columns(stays=pl.col("reason").is_null())
+    pairs = after.drop_nulls("base").join(after.select(base=pl.col("row").cast(pl.Int64), base_norm="norm", base_stays="stays"), on="base")
+    alike = pairs.filter(pl.Series([jaccard(a, b) >= 0.7 for a, b in pairs.select("norm", "base_norm").iter_rows()]))
+    assert alike.height > 5000
+    found = (~(alike["stays"] & alike["base_stays"])).mean()
+    lost = (~after.group_by("need").agg(pl.col("stays").any())["stays"]).mean()
+    assert isinstance(found, float) and isinstance(lost, float)
+    return found, lost
+
+
+def test_near_pairs_are_found_and_no_need_is_lost() -> None:
+    recall, lost = measured(NearConfig())
+    assert recall >= 0.99
+    assert lost <= 0.002
+
+
+def test_without_guards_needs_are_lost() -> None:
+    """The negative control: the measure sees the damage that the guards prevent."""
+    _, lost = measured(NearConfig(protect=()))
+    assert lost > 0.02
