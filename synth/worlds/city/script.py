@@ -7,11 +7,14 @@ comes from an observation that `call` returned.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 from storage.records import JSON, Call, Fact, Language, Plan, Success
 from synth.worlds.base import Solution, Unsolvable, World
+
+if TYPE_CHECKING:
+    from synth.worlds.city.city import City
 
 FactKind = Literal["number", "price", "time", "date", "name", "id", "word"]
 
@@ -31,6 +34,14 @@ class Script:
         self._evidence: list[Fact] = []
         self._sentences: list[str] = []
 
+    @property
+    def city(self) -> City:
+        """The world's city, for reading back what an observation's prose states."""
+        from synth.worlds.city.world import CityWorld
+
+        assert isinstance(self.world, CityWorld)
+        return self.world.city
+
     def call(self, tool: str, arguments: Mapping[str, JSON]) -> dict[str, JSON]:
         """Executes one call; arguments that are None are left out.
 
@@ -49,17 +60,17 @@ class Script:
         """Adds a sentence to the answer."""
         self._sentences.append(en if self.language == "en" else zh)
 
-    def fact(self, kind: FactKind, value: JSON, *alternatives: str) -> None:
-        """The answer must state this (and a sentence said so)."""
-        self._add(self._facts, kind, value, alternatives)
+    def fact(self, kind: FactKind, value: JSON, *alternatives: str, rivals: Sequence[str] = ()) -> None:
+        """The answer must state this (and a sentence said so), and none of the rivals."""
+        self._add(self._facts, kind, value, alternatives, tuple(rivals))
 
     def evidence(self, kind: FactKind, value: JSON, *alternatives: str) -> None:
         """An observation must have shown this."""
-        self._add(self._evidence, kind, value, alternatives)
+        self._add(self._evidence, kind, value, alternatives, ())
 
-    def _add(self, facts: list[Fact], kind: FactKind, value: JSON, alternatives: tuple[str, ...]) -> None:
+    def _add(self, facts: list[Fact], kind: FactKind, value: JSON, alternatives: tuple[str, ...], rivals: tuple[str, ...]) -> None:
         text = str(value)
-        fact = Fact(kind=kind, value=text, alternatives=tuple(dict.fromkeys(a for a in alternatives if a != text)))
+        fact = Fact(kind=kind, value=text, alternatives=tuple(dict.fromkeys(a for a in alternatives if a != text)), rivals=rivals)
         if fact not in facts:
             facts.append(fact)
 

@@ -6,11 +6,12 @@ sentence, each with the facts in it; nothing is known to the expert that an obse
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
 from storage.records import JSON, Language, Plan, RefusalReason, Success
-from synth.worlds.base import Intent, Shape, Slot, Solution, Unsolvable, World
+from synth.worlds.base import Intent, Shape, Slot, Solution, World
 from synth.worlds.city.script import Script
 
 SEARCH = "map_search_places"
@@ -76,13 +77,13 @@ class CityIntent(Intent):
         self.report(script, slots)
         return script.solution()
 
+    @abstractmethod
     def report(self, script: Script, slots: Mapping[str, JSON]) -> None:
         """Executes the plan and says the answer.
 
         Raises:
             Unsolvable: the seed has no answer for these slots.
         """
-        raise Unsolvable("not solvable yet")
 
 
 class RefusalIntent(Intent):

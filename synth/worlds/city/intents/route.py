@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from synth.worlds.base import Shape
 from synth.worlds.city.intents.base import ROUTES, CityIntent, Given, Steps, optional, required
+from synth.worlds.city.intents.parts import Row, Slots, compute, distinct, locate, misfit, mode_of, moment, tell_route
+from synth.worlds.city.script import Script
+from synth.worlds.city.vocabulary import MODES
 
 _ENDS = frozenset({"origin", "destination"})
 
@@ -12,6 +15,20 @@ def _one_route(places: int) -> Shape:
     steps = Steps()
     steps.add(ROUTES, *steps.locate(places))
     return steps.shape
+
+
+def _stops(script: Script, slots: Slots, *names: str) -> list[Row]:
+    """The places of these slots, as far as they are given, looked up in order."""
+    keys = [slots[name] for name in names if name in slots]
+    distinct(*keys)
+    return [locate(script, key) for key in keys]
+
+
+def tell_whether(script: Script, fits: bool) -> None:
+    """Tells whether there is time enough."""
+    value, rival = (("yes", "来得及"), ("no", "来不及"))[:: 1 if fits else -1]
+    script.fact("word", value[0] if script.language == "en" else value[1], *value, rivals=rival)
+    script.say(f"{value[0].capitalize()}.", f"{value[1]}。")
 
 
 class Route(CityIntent):
@@ -26,6 +43,11 @@ class Route(CityIntent):
     def shape(self, slot_names: Given) -> Shape:
         return _one_route(3 if "waypoint" in slot_names else 2)
 
+    def report(self, script: Script, slots: Slots) -> None:
+        stops = _stops(script, slots, "origin", "waypoint", "destination")
+        routes = compute(script, stops, mode_of(slots), departure_time=moment(slots), preference=slots.get("preference"))
+        tell_route(script, routes[0], with_arrival="depart" in slots)
+
 
 class ArriveBy(CityIntent):
     """When must I leave A to be at B by 18:00?"""
@@ -38,6 +60,14 @@ class ArriveBy(CityIntent):
 
     def shape(self, slot_names: Given) -> Shape:
         return _one_route(3 if "waypoint" in slot_names else 2)
+
+    def report(self, script: Script, slots: Slots) -> None:
+        stops = _stops(script, slots, "origin", "waypoint", "destination")
+        route = compute(script, stops, mode_of(slots), arrival_time=moment(slots, "arrive"))[0]
+        leaves = route["departure"][-5:]
+        script.fact("time", leaves)
+        script.fact("number", route["duration_min"])
+        script.say(f"Leave at {leaves}: it takes {route['duration_min']} minutes.", f"{leaves}出发：需要{route['duration_min']}分钟。")
 
 
 class StopsRoute(CityIntent):
@@ -53,6 +83,11 @@ class StopsRoute(CityIntent):
 
     def shape(self, slot_names: Given) -> Shape:
         return _one_route(5 if "stop_c" in slot_names else 4)
+
+    def report(self, script: Script, slots: Slots) -> None:
+        stops = _stops(script, slots, "origin", "stop_a", "stop_b", "stop_c", "destination")
+        routes = compute(script, stops, mode_of(slots), departure_time=moment(slots), preference=slots.get("preference"))
+        tell_route(script, routes[0], with_arrival="depart" in slots)
 
 
 class CompareRoutes(CityIntent):
@@ -71,6 +106,21 @@ class CompareRoutes(CityIntent):
         steps.add(ROUTES, *places)
         return steps.shape
 
+    def report(self, script: Script, slots: Slots) -> None:
+        stops = _stops(script, slots, "origin", "waypoint", "destination")
+        usual = compute(script, stops, departure_time=moment(slots))[0]
+        other = compute(script, stops, departure_time=moment(slots), preference=slots["preference"])[0]
+        if usual["route_id"] == other["route_id"]:
+            raise misfit("the ways are the same")
+        for route in (usual, other):
+            script.fact("number", route["duration_min"])
+            script.fact("number", route["distance_m"])
+        script.say(
+            f"The usual way takes {usual['duration_min']} minutes ({usual['distance_m']} m), "
+            f"the other one {other['duration_min']} minutes ({other['distance_m']} m).",
+            f"一般路线需要{usual['duration_min']}分钟（{usual['distance_m']}米），另一条需要{other['duration_min']}分钟（{other['distance_m']}米）。",
+        )
+
 
 class CompareModes(CityIntent):
     """Cycling or the metro: which is faster from A to B?"""
@@ -83,6 +133,21 @@ class CompareModes(CityIntent):
 
     def shape(self, slot_names: Given) -> Shape:
         return _one_route(2)
+
+    def report(self, script: Script, slots: Slots) -> None:
+        modes = [slots[name] for name in ("mode_a", "mode_b", "mode_c") if name in slots]
+        distinct(*modes)
+        routes = compute(script, _stops(script, slots, "origin", "destination"), modes, departure_time=moment(slots))
+        fastest = min(routes, key=lambda route: int(route["duration_min"]))
+        others = [route for route in routes if route is not fastest]
+        if any(route["duration_min"] == fastest["duration_min"] for route in others):
+            raise misfit("they are equally fast")
+        en, zh = MODES[fastest["mode"]]
+        script.fact(
+            "word", en if script.language == "en" else zh, en, zh, rivals=[name for route in others for name in MODES[route["mode"]]]
+        )
+        script.fact("number", fastest["duration_min"])
+        script.say(f"Fastest is {en}: {fastest['duration_min']} minutes.", f"{zh}最快：{fastest['duration_min']}分钟。")
 
 
 class ReachInTime(CityIntent):
@@ -97,6 +162,12 @@ class ReachInTime(CityIntent):
     def shape(self, slot_names: Given) -> Shape:
         return _one_route(3 if "waypoint" in slot_names else 2)
 
+    def report(self, script: Script, slots: Slots) -> None:
+        stops = _stops(script, slots, "origin", "waypoint", "destination")
+        route = compute(script, stops, mode_of(slots), departure_time=moment(slots))[0]
+        tell_whether(script, route["duration_min"] <= slots["minutes"])
+        tell_route(script, route, with_arrival="depart" in slots)
+
 
 class TransitRoute(CityIntent):
     """Which lines bring me from A to B?"""
@@ -109,6 +180,18 @@ class TransitRoute(CityIntent):
 
     def shape(self, slot_names: Given) -> Shape:
         return _one_route(2)
+
+    def report(self, script: Script, slots: Slots) -> None:
+        route = compute(script, _stops(script, slots, "origin", "destination"), "transit", departure_time=moment(slots))[0]
+        if not route["legs"]:
+            raise misfit("walking is faster than any line")
+        for leg in route["legs"]:
+            script.fact("name", leg["line" if script.language == "en" else "line_zh"], leg["line"], leg["line_zh"])
+        script.say(
+            f"Take {', then '.join(leg['line'] for leg in route['legs'])}.",
+            f"乘坐{'，再换乘'.join(leg['line_zh'] for leg in route['legs'])}。",
+        )
+        tell_route(script, route, with_arrival="depart" in slots)
 
 
 class TransitFare(CityIntent):
@@ -123,6 +206,13 @@ class TransitFare(CityIntent):
     def shape(self, slot_names: Given) -> Shape:
         return _one_route(2)
 
+    def report(self, script: Script, slots: Slots) -> None:
+        route = compute(script, _stops(script, slots, "origin", "destination"), "transit")[0]
+        if not route["legs"]:
+            raise misfit("walking is faster than any line")
+        script.fact("price", route["fare_yuan"])
+        script.say(f"The ride costs {route['fare_yuan']} yuan.", f"票价{route['fare_yuan']}元。")
+
 
 class TrafficStatus(CityIntent):
     """How is the traffic between A and B?"""
@@ -135,3 +225,10 @@ class TrafficStatus(CityIntent):
 
     def shape(self, slot_names: Given) -> Shape:
         return _one_route(2)
+
+    def report(self, script: Script, slots: Slots) -> None:
+        stops = _stops(script, slots, "origin", "destination")
+        route = compute(script, stops, traffic_aware=True, departure_time=moment(slots), preference=slots.get("preference"))[0]
+        script.fact("word", route["traffic" if script.language == "en" else "traffic_zh"], route["traffic"], route["traffic_zh"])
+        script.say(f"Traffic is {route['traffic']}.", f"路况{route['traffic_zh']}。")
+        tell_route(script, route)

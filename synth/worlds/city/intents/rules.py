@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from synth.worlds.base import Shape
 from synth.worlds.city.intents.base import WEB, CityIntent, Given, required
+from synth.worlds.city.intents.parts import Slots
+from synth.worlds.city.intents.web import look_up, tell_opening, tell_policy
+from synth.worlds.city.script import Script
+from synth.worlds.city.vocabulary import label
 
 
 class _WebIntent(CityIntent):
@@ -21,6 +25,9 @@ class TravelPolicy(_WebIntent):
     slots = required(topic="topic")
     objects = frozenset({"topic"})
 
+    def report(self, script: Script, slots: Slots) -> None:
+        tell_policy(script, slots["topic"])
+
 
 class OpeningRule(_WebIntent):
     """On which day are museums closed, and when is last admission?"""
@@ -29,6 +36,9 @@ class OpeningRule(_WebIntent):
     leaf = "rules_and_policies.venue_rules.opening_rules"
     slots = required(venue="venue")
     objects = frozenset({"venue"})
+
+    def report(self, script: Script, slots: Slots) -> None:
+        tell_opening(script, slots["venue"])
 
 
 class EntryRequirement(_WebIntent):
@@ -39,6 +49,17 @@ class EntryRequirement(_WebIntent):
     slots = required(venue="venue")
     objects = frozenset({"venue"})
 
+    def report(self, script: Script, slots: Slots) -> None:
+        words = label("venue", slots["venue"], script.language)
+        query = f"entry requirements {words}" if script.language == "en" else f"入场要求 {words}"
+        fields = look_up(script, "entry", slots["venue"], query)
+        script.fact("number", fields["ahead"])
+        script.fact("number", fields["group"])
+        script.say(
+            f"Reserve {fields['ahead']} days ahead; groups of up to {fields['group']} people.",
+            f"提前{fields['ahead']}天预约；团队不超过{fields['group']}人。",
+        )
+
 
 class LineStatus(_WebIntent):
     """Is Metro Line 3 running normally?"""
@@ -47,3 +68,15 @@ class LineStatus(_WebIntent):
     leaf = "dynamic_information.realtime_traffic_and_transit.public_transit_realtime_status"
     slots = required(line="line")
     objects = frozenset({"line"})
+
+    def report(self, script: Script, slots: Slots) -> None:
+        words = label("line", slots["line"], script.language)
+        fields = look_up(script, "line", slots["line"], f"service status {words}" if script.language == "en" else f"运行状态 {words}")
+        en, zh = fields["status"]
+        script.fact("word", en if script.language == "en" else zh, en, zh)
+        script.fact("number", fields["delay"])
+        script.fact("number", fields["headway"])
+        script.say(
+            f"{words}: {en}, delay {fields['delay']} minutes, every {fields['headway']} minutes.",
+            f"{words}：{zh}，延误{fields['delay']}分钟，每{fields['headway']}分钟一班。",
+        )

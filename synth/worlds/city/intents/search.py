@@ -17,6 +17,29 @@ from synth.worlds.city.intents.base import (
     optional,
     required,
 )
+from synth.worlds.city.intents.parts import (
+    Row,
+    Slots,
+    both,
+    compute,
+    describe,
+    distinct,
+    filters,
+    forecast,
+    locate,
+    misfit,
+    mode_of,
+    named,
+    rows_of,
+    search_near,
+    tell_found,
+    tell_route,
+    tell_weather,
+    wanted,
+)
+from synth.worlds.city.intents.web import look_up
+from synth.worlds.city.script import Script
+from synth.worlds.city.vocabulary import label
 
 _FILTERS = {
     "min_rating": "rating",
@@ -43,6 +66,10 @@ class PoiSearchNear(CityIntent):
         steps.add(SEARCH, steps.add(SEARCH))
         return steps.shape
 
+    def report(self, script: Script, slots: Slots) -> None:
+        start = locate(script, slots["place"])
+        tell_found(script, slots, search_near(script, slots, start, category=slots["category"]))
+
 
 class PoiSearchInDistrict(CityIntent):
     """The cheapest hotpot restaurant in Riverside District."""
@@ -57,6 +84,13 @@ class PoiSearchInDistrict(CityIntent):
         steps = Steps()
         steps.add(SEARCH)
         return steps.shape
+
+    def report(self, script: Script, slots: Slots) -> None:
+        if slots.get("sort") == "distance":
+            raise misfit("nearest to what is not said")
+        region = label("district", slots["district"], script.language)
+        arguments = filters(slots, slots["category"])
+        tell_found(script, slots, script.call(SEARCH, {"query": wanted(script, slots, slots["category"]), "region": region, **arguments}))
 
 
 class ExploreAround(CityIntent):
@@ -75,6 +109,10 @@ class ExploreAround(CityIntent):
         steps.add(SEARCH, steps.add(SEARCH))
         return steps.shape
 
+    def report(self, script: Script, slots: Slots) -> None:
+        start = locate(script, slots["place"])
+        tell_found(script, slots, search_near(script, slots, start, theme=slots["theme"]))
+
 
 class TopList(CityIntent):
     """What leads the coffee shop ranking in Old Town District?"""
@@ -89,6 +127,11 @@ class TopList(CityIntent):
         steps = Steps()
         steps.add(RANKING)
         return steps.shape
+
+    def report(self, script: Script, slots: Slots) -> None:
+        leaders = rank(script, slots["category"], slots["district"], slots.get("limit"))
+        names = [named(script, item) for item in leaders]
+        script.say(f"The list is led by {', '.join(names)}.", f"榜单前列是{'、'.join(names)}。")
 
 
 class MeetInTheMiddle(CityIntent):
@@ -116,6 +159,12 @@ class MeetInTheMiddle(CityIntent):
 
     def has_conflict(self, slot_names: Given) -> bool:
         return "place_c" in slot_names or super().has_conflict(slot_names)
+
+    def report(self, script: Script, slots: Slots) -> None:
+        result = _central(script, slots, _homes(script, slots))
+        told = tell_found(script, slots, result, "max_m")
+        script.fact("number", told[0]["mean_m"])
+        script.say(f"The mean way is {told[0]['mean_m']} m.", f"平均路程{told[0]['mean_m']}米。")
 
 
 class MeetAndGo(CityIntent):
@@ -149,6 +198,19 @@ class MeetAndGo(CityIntent):
     def has_conflict(self, slot_names: Given) -> bool:
         return "place_c" in slot_names or super().has_conflict(slot_names)
 
+    def report(self, script: Script, slots: Slots) -> None:
+        homes = _homes(script, slots)
+        met = rows_of(_central(script, slots, homes))[0]
+        script.fact("name", named(script, met), *both(met))
+        script.say(f"Meet at {met['name']} ({describe(met, None, 'en')}).", f"在{met['name_zh']}（{describe(met, None, 'zh')}）见面。")
+        for home in homes:
+            if home["place_id"] == met["place_id"]:
+                raise misfit("they meet where one of them is")
+            script.say(f"From {home['name']}:", f"从{home['name_zh']}出发：")
+            tell_route(script, compute(script, [home, met], mode_of(slots))[0])
+        if "date" in slots:
+            tell_weather(script, forecast(script, met["coords"], slots["date"]))
+
 
 class AlongRoute(CityIntent):
     """A gas station on the way from A to B."""
@@ -166,6 +228,22 @@ class AlongRoute(CityIntent):
         steps.add(ALONG, *steps.locate(2))
         return steps.shape
 
+    def report(self, script: Script, slots: Slots) -> None:
+        distinct(slots["origin"], slots["destination"])
+        origin, destination = locate(script, slots["origin"]), locate(script, slots["destination"])
+        result = script.call(
+            ALONG,
+            {
+                "query": wanted(script, slots, slots["category"]),
+                "origin": origin["coords"],
+                "destination": destination["coords"],
+                "transport_mode": slots.get("mode"),
+                "buffer_radius": slots.get("buffer"),
+                "limit": slots.get("limit"),
+            },
+        )
+        tell_found(script, slots, result, "off_route_m")
+
 
 class PlaceDetails(CityIntent):
     """When is Jade Museum open?"""
@@ -180,6 +258,27 @@ class PlaceDetails(CityIntent):
         steps = Steps()
         steps.add(SEARCH)
         return steps.shape
+
+    def report(self, script: Script, slots: Slots) -> None:
+        row = locate(script, slots["place"])
+        attribute = slots["attribute"]
+        if attribute == "hours":
+            opens, closes = row["hours"].split("-")
+            script.fact("time", opens)
+            script.fact("time", closes)
+            script.say(f"Opening hours: {opens} to {closes}.", f"营业时间：{opens}至{closes}。")
+        elif attribute == "cost":
+            yuan = row.get("price", row.get("average_cost"))
+            if yuan is None:
+                raise misfit("nothing is charged there")
+            script.fact("price", yuan)
+            script.say(f"It costs {yuan} yuan.", f"价格为{yuan}元。")
+        elif attribute == "phone":
+            script.fact("word", row["phone"])
+            script.say(f"The number is {row['phone']}.", f"电话号码是{row['phone']}。")
+        else:
+            script.fact("word", row["address" if script.language == "en" else "address_zh"], row["address"], row["address_zh"])
+            script.say(f"The address is {row['address']}.", f"地址是{row['address_zh']}。")
 
 
 class PlaceReputation(CityIntent):
@@ -196,6 +295,12 @@ class PlaceReputation(CityIntent):
         steps.add(SEARCH)
         return steps.shape
 
+    def report(self, script: Script, slots: Slots) -> None:
+        row = locate(script, slots["place"])
+        script.fact("number", row["rating"])
+        script.fact("number", row["reviews"])
+        script.say(f"It is rated {row['rating']} from {row['reviews']} reviews.", f"评分{row['rating']}，共{row['reviews']}条点评。")
+
 
 class ComparePlaces(CityIntent):
     """Which of these two or three has the higher rating?"""
@@ -210,6 +315,23 @@ class ComparePlaces(CityIntent):
         steps = Steps()
         steps.locate(3 if "place_c" in slot_names else 2)
         return steps.shape
+
+    def report(self, script: Script, slots: Slots) -> None:
+        keys = [slots[name] for name in ("place_a", "place_b", "place_c") if name in slots]
+        distinct(*keys)
+        rows = [locate(script, key) for key in keys]
+        criterion = slots["criterion"]
+        values = [row["hours"].split("-")[1] if criterion == "closing" else row[criterion] for row in rows]
+        value = max(values)
+        if values.count(value) > 1:
+            raise misfit("they are equal")
+        best = rows[values.index(value)]
+        others = [name for row in rows if row is not best for name in both(row)]
+        script.fact("name", named(script, best), *both(best), rivals=others)
+        script.fact("time" if criterion == "closing" else "number", value)
+        for row in rows:
+            script.evidence("id", row["place_id"])
+        script.say(f"{best['name']}: {value}.", f"{best['name_zh']}：{value}。")
 
 
 class AreaSummary(CityIntent):
@@ -231,3 +353,58 @@ class AreaSummary(CityIntent):
         if "date" in slot_names:
             steps.add(FORECAST)
         return steps.shape
+
+    def report(self, script: Script, slots: Slots) -> None:
+        district = label("district", slots["district"], script.language)
+        guide = look_up(
+            script, "district", slots["district"], f"{district} area guide" if script.language == "en" else f"{district}区域介绍"
+        )
+        sight = guide["sight"]
+        script.fact("number", guide["people"])
+        script.fact("name", sight[0 if script.language == "en" else 1], *sight)
+        script.say(
+            f"About {guide['people']} people live in {district}, and {sight[0]} is praised.",
+            f"{district}约有{guide['people']}人，{sight[1]}评价很好。",
+        )
+        if "category" in slots:
+            leaders = rank(script, slots["category"], slots["district"], None)
+            script.say(f"The ranking is led by {leaders[0]['name']}.", f"榜首是{leaders[0]['name_zh']}。")
+        if "theme" in slots:
+            query = label("theme", slots["theme"], script.language)
+            found = rows_of(script.call(SEARCH, {"query": query, "region": district}))
+            script.fact("name", named(script, found[0]), *(name for row in found for name in both(row)))
+            script.say(f"Try {found[0]['name']}.", f"可以去{found[0]['name_zh']}。")
+        if "date" in slots:
+            tell_weather(script, forecast(script, district, slots["date"]))
+
+
+def rank(script: Script, category: str, district: str, items: int | None) -> list[Row]:
+    """The leaders of the top-rated list: as many as asked for, else the first; their names are facts.
+
+    Raises:
+        Unsolvable: the list is shorter.
+    """
+    arguments = {"query": label("category", category, script.language), "region": label("district", district, script.language)}
+    result = script.call(RANKING, {**arguments, "max_items": items})
+    leaders: list[Row] = result["lists"][0]["items"][: items or 1] if result["lists"] else []
+    if len(leaders) < (items or 1):
+        raise misfit("the list is too short")
+    for item in leaders:
+        script.fact("name", named(script, item), *both(item))
+    return leaders
+
+
+def _homes(script: Script, slots: Slots) -> list[Row]:
+    keys = [slots[name] for name in ("place_a", "place_b", "place_c") if name in slots]
+    distinct(*keys)
+    return [locate(script, key) for key in keys]
+
+
+def _central(script: Script, slots: Slots, homes: list[Row]) -> Row:
+    criterion = slots.get("criterion")
+    arguments = filters(slots, slots["category"]) | {"sort_by": criterion}
+    query, origins = wanted(script, slots, slots["category"]), [home["coords"] for home in homes]
+    result = script.call(CENTRAL, {"query": query, "origins": origins, "radius": slots.get("radius"), **arguments})
+    if criterion is not None:
+        script.evidence("word", criterion, "complete")
+    return result

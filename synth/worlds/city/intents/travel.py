@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 from synth.worlds.base import Shape
+from synth.worlds.city.admin import resolve
 from synth.worlds.city.intents.base import CONDITIONS, FLIGHTS, FORECAST, SEARCH, TRAINS, WEB, CityIntent, Given, Steps, optional, required
+from synth.worlds.city.intents.parts import (
+    Row,
+    Slots,
+    departures,
+    distinct,
+    forecast,
+    locate,
+    misfit,
+    tell_departure,
+    tell_weather,
+)
+from synth.worlds.city.intents.web import look_up, tell_policy
+from synth.worlds.city.script import Script
+from synth.worlds.city.vocabulary import label
 
 _PAIR = frozenset({"city_from", "city_to"})
 _SCHEDULES = "dynamic_information.realtime_traffic_and_transit.public_transit_schedules_and_routes"
@@ -29,6 +44,10 @@ class TrainSchedule(CityIntent):
     def shape(self, slot_names: Given) -> Shape:
         return _calls(TRAINS)
 
+    def report(self, script: Script, slots: Slots) -> None:
+        best = departures(script, TRAINS, slots["city_from"], slots["city_to"], slots["date"], slots.get("days"))
+        tell_departure(script, best[slots.get("pick", "earliest")], with_date="days" in slots)
+
 
 class FlightPrice(CityIntent):
     """The lowest air fare from A to B within three days of Friday."""
@@ -41,6 +60,10 @@ class FlightPrice(CityIntent):
 
     def shape(self, slot_names: Given) -> Shape:
         return _calls(FLIGHTS)
+
+    def report(self, script: Script, slots: Slots) -> None:
+        best = departures(script, FLIGHTS, slots["city_from"], slots["city_to"], slots["date"], slots.get("days"))
+        tell_departure(script, best[slots.get("pick", "cheapest")], with_date="days" in slots)
 
 
 class RoundTripCost(CityIntent):
@@ -55,6 +78,13 @@ class RoundTripCost(CityIntent):
     def shape(self, slot_names: Given) -> Shape:
         return _calls(TRAINS, TRAINS)
 
+    def report(self, script: Script, slots: Slots) -> None:
+        if slots["return_date"] <= slots["date"]:
+            raise misfit("back before it begins")
+        pick = slots.get("pick", "cheapest")
+        tell_departure(script, departures(script, TRAINS, slots["city_from"], slots["city_to"], slots["date"])[pick])
+        tell_departure(script, departures(script, TRAINS, slots["city_to"], slots["city_from"], slots["return_date"])[pick])
+
 
 class TrainOrFlight(CityIntent):
     """Which is cheaper (or quicker) from A to B on Friday: train or flight?"""
@@ -68,6 +98,18 @@ class TrainOrFlight(CityIntent):
     def shape(self, slot_names: Given) -> Shape:
         return _calls(TRAINS, FLIGHTS)
 
+    def report(self, script: Script, slots: Slots) -> None:
+        pick = slots["pick"]
+        found = [departures(script, tool, slots["city_from"], slots["city_to"], slots["date"])[pick] for tool in (TRAINS, FLIGHTS)]
+        field = "price" if pick == "cheapest" else "duration_min"
+        found.sort(key=lambda departure: int(departure[field]))
+        if found[0][field] == found[1][field]:
+            raise misfit("they are equal")
+        for departure in found:
+            script.evidence("id", departure["number"])
+        script.fact("id", found[0]["number"], rivals=[found[1]["number"]])
+        tell_departure(script, found[0])
+
 
 class BudgetTravel(CityIntent):
     """Is 500 yuan enough for the train from A to B on Friday or the days after it?"""
@@ -80,6 +122,13 @@ class BudgetTravel(CityIntent):
 
     def shape(self, slot_names: Given) -> Shape:
         return _calls(TRAINS)
+
+    def report(self, script: Script, slots: Slots) -> None:
+        best = departures(script, TRAINS, slots["city_from"], slots["city_to"], slots["date"], slots.get("days"))["cheapest"]
+        value, rival = (("yes", "足够"), ("no", "不够"))[:: 1 if best["price"] <= slots["price"] else -1]
+        script.fact("word", value[0] if script.language == "en" else value[1], *value, rivals=rival)
+        script.say(f"{value[0].capitalize()}.", f"{value[1]}。")
+        tell_departure(script, best, with_date="days" in slots)
 
 
 class CompareDestinations(CityIntent):
@@ -95,6 +144,28 @@ class CompareDestinations(CityIntent):
         count = 3 if "city_c" in slot_names else 2
         with_trains = "city_from" in slot_names
         return _calls(*[FORECAST] * count, *[TRAINS] * (count if with_trains else 0))
+
+    def report(self, script: Script, slots: Slots) -> None:
+        cities = [slots[name] for name in ("city_a", "city_b", "city_c") if name in slots]
+        distinct(*cities, slots.get("city_from"))
+        days = [forecast(script, label("city", city, script.language), slots["date"])[0] for city in cities]
+        highs = [int(day["high_c"]) for day in days]
+        if highs.count(max(highs)) > 1:
+            raise misfit("they are equally warm")
+        best = highs.index(max(highs))
+        names = [(label("city", city, "en"), label("city", city, "zh")) for city in cities]
+        rivals = [name for index, pair in enumerate(names) if index != best for name in pair]
+        script.fact("name", names[best][0 if script.language == "en" else 1], *names[best], rivals=rivals)
+        script.say(f"{names[best][0]} is the warmest.", f"{names[best][1]}最暖和。")
+        tell_weather(script, [days[best]])
+        if "city_from" in slots:
+            pick = slots.get("pick", "cheapest")
+            trains = [departures(script, TRAINS, slots["city_from"], city, slots["date"])[pick] for city in cities]
+            for train in trains:
+                script.evidence("id", train["number"])
+            tell_departure(script, trains[best])
+        elif "pick" in slots:
+            raise misfit("from where is not said")
 
 
 class DestinationIdeas(CityIntent):
@@ -112,6 +183,11 @@ class DestinationIdeas(CityIntent):
         if "date" in slot_names:
             steps.add(FORECAST, guide)
         return steps.shape
+
+    def report(self, script: Script, slots: Slots) -> None:
+        city = _recommended(script, slots["interest"])
+        if "date" in slots:
+            tell_weather(script, forecast(script, label("city", city, script.language), slots["date"]))
 
 
 class DestinationFor(CityIntent):
@@ -137,6 +213,22 @@ class DestinationFor(CityIntent):
             steps.add(WEB)
         return steps.shape
 
+    def report(self, script: Script, slots: Slots) -> None:
+        city, home = _recommended(script, slots["interest"]), slots["city_from"]
+        pick = slots.get("pick", "cheapest")
+        there = departures(script, FLIGHTS, home, city, slots["date"])[pick]
+        if "price_max" in slots and there["price"] > slots["price_max"]:
+            raise misfit("too dear")
+        tell_departure(script, there)
+        if "return_date" in slots:
+            if slots["return_date"] <= slots["date"]:
+                raise misfit("back before it begins")
+            tell_departure(script, departures(script, FLIGHTS, city, home, slots["return_date"])[pick])
+        if "forecast_days" in slots:
+            tell_weather(script, forecast(script, label("city", city, script.language), slots["date"], slots["forecast_days"]))
+        if "topic" in slots:
+            tell_policy(script, slots["topic"])
+
 
 class WeatherNow(CityIntent):
     """What is the weather at Willow Park right now?"""
@@ -152,6 +244,14 @@ class WeatherNow(CityIntent):
         steps.add(CONDITIONS, steps.add(SEARCH))
         return steps.shape
 
+    def report(self, script: Script, slots: Slots) -> None:
+        start = locate(script, slots["place"])
+        now: Row = script.call(CONDITIONS, {"location": start["coords"]})
+        script.evidence("id", now["station"])
+        script.fact("word", now["condition" if script.language == "en" else "condition_zh"], now["condition"], now["condition_zh"])
+        script.fact("number", now["temperature_c"])
+        script.say(f"It is {now['condition']}, {now['temperature_c']} degrees.", f"现在{now['condition_zh']}，{now['temperature_c']}度。")
+
 
 class WeatherInDistrict(CityIntent):
     """Tomorrow's weather in Riverside District."""
@@ -165,6 +265,9 @@ class WeatherInDistrict(CityIntent):
     def shape(self, slot_names: Given) -> Shape:
         return _calls(FORECAST)
 
+    def report(self, script: Script, slots: Slots) -> None:
+        tell_weather(script, forecast(script, label("district", slots["district"], script.language), slots["date"], slots.get("days")))
+
 
 class WeatherInCity(CityIntent):
     """The weather in Kunming from Friday on, for three days."""
@@ -177,3 +280,16 @@ class WeatherInCity(CityIntent):
 
     def shape(self, slot_names: Given) -> Shape:
         return _calls(FORECAST)
+
+    def report(self, script: Script, slots: Slots) -> None:
+        tell_weather(script, forecast(script, label("city", slots["city"], script.language), slots["date"], slots.get("days")))
+
+
+def _recommended(script: Script, interest: str) -> str:
+    """The city that the guide recommends; its name is a fact."""
+    words = label("interest", interest, script.language)
+    fields = look_up(script, "interest", interest, f"where to go {words}" if script.language == "en" else f"去哪里 {words}")
+    en, zh = fields["city"]
+    script.fact("name", en if script.language == "en" else zh, en, zh)
+    script.say(f"Go to {en}: {fields['share']} percent would go again.", f"推荐{zh}：{fields['share']}%的人愿意再去。")
+    return resolve(en)[0].key

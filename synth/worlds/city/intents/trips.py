@@ -4,6 +4,48 @@ from __future__ import annotations
 
 from synth.worlds.base import Shape
 from synth.worlds.city.intents.base import FORECAST, RANKING, ROUTES, SEARCH, TRAINS, WEB, CityIntent, Given, Steps, optional, required
+from synth.worlds.city.intents.parts import (
+    Row,
+    Slots,
+    best_near,
+    both,
+    compute,
+    departures,
+    distinct,
+    filters,
+    forecast,
+    locate,
+    misfit,
+    mode_of,
+    moment,
+    named,
+    rows_of,
+    search_near,
+    tell_departure,
+    tell_found,
+    tell_route,
+    tell_weather,
+)
+from synth.worlds.city.intents.search import rank
+from synth.worlds.city.intents.web import tell_opening, tell_policy
+from synth.worlds.city.names import CITY_EN, CITY_ZH
+from synth.worlds.city.script import Script
+from synth.worlds.city.vocabulary import label
+
+
+def _tell_way(script: Script, slots: Slots, stops: list[Row]) -> None:
+    """Computes the way through the stops and tells it.
+
+    Raises:
+        Unsolvable: a stop comes twice.
+    """
+    distinct(*(stop["place_id"] for stop in stops))
+    route = compute(script, stops, mode_of(slots), departure_time=moment(slots))[0]
+    tell_route(script, route, with_arrival="depart" in slots)
+
+
+def _name(script: Script, *rows: Row) -> None:
+    script.say(f"Go to {', then '.join(row['name'] for row in rows)}.", f"前往{'，再到'.join(row['name_zh'] for row in rows)}。")
 
 
 class RouteToBestNearby(CityIntent):
@@ -33,6 +75,15 @@ class RouteToBestNearby(CityIntent):
         if "date" in slot_names:
             steps.add(FORECAST, found)
         return steps.shape
+
+    def report(self, script: Script, slots: Slots) -> None:
+        distinct(slots["origin"], slots["place"])
+        origin = locate(script, slots["origin"])
+        found = best_near(script, slots, locate(script, slots["place"]), slots["category"])
+        _name(script, found)
+        _tell_way(script, slots, [origin, found])
+        if "date" in slots:
+            tell_weather(script, forecast(script, found["coords"], slots["date"]))
 
 
 class HalfDayTrip(CityIntent):
@@ -64,6 +115,16 @@ class HalfDayTrip(CityIntent):
             steps.add(FORECAST, start)
         return steps.shape
 
+    def report(self, script: Script, slots: Slots) -> None:
+        distinct(slots["category_a"], slots["category_b"])
+        stops = [locate(script, slots["place"])]
+        for name in ("category_a", "category_b"):
+            stops.append(best_near(script, slots, stops[-1], slots[name]))
+        _name(script, *stops[1:])
+        _tell_way(script, slots, stops)
+        if "date" in slots:
+            tell_weather(script, forecast(script, stops[0]["coords"], slots["date"]))
+
 
 class DayTrip(CityIntent):
     """A day out: three stops, each found near the one before, the way between them, and the weather."""
@@ -94,6 +155,17 @@ class DayTrip(CityIntent):
         if "venue" in slot_names:
             steps.add(WEB)
         return steps.shape
+
+    def report(self, script: Script, slots: Slots) -> None:
+        distinct(slots["category_a"], slots["category_b"], slots["category_c"])
+        stops = [locate(script, slots["place"])]
+        for name in ("category_a", "category_b", "category_c"):
+            stops.append(best_near(script, slots, stops[-1], slots[name]))
+        _name(script, *stops[1:])
+        _tell_way(script, slots, stops)
+        tell_weather(script, forecast(script, stops[0]["coords"], slots["date"]))
+        if "venue" in slots:
+            tell_opening(script, slots["venue"])
 
 
 class LongTrip(CityIntent):
@@ -135,6 +207,40 @@ class LongTrip(CityIntent):
     def has_conflict(self, slot_names: Given) -> bool:
         return {"hotel_price_max", "min_rating"} <= slot_names or super().has_conflict(slot_names)
 
+    def report(self, script: Script, slots: Slots) -> None:
+        if slots["return_date"] <= slots["date"] or slots["category"] == "hotel":
+            raise misfit("back before it begins, or a hotel near the hotel")
+        pick, home = slots.get("pick", "cheapest"), slots["city"]
+        for origin, destination, day in ((home, "lanchuan", "date"), ("lanchuan", home, "return_date")):
+            tell_departure(script, departures(script, TRAINS, origin, destination, slots[day])[pick])
+        tell_weather(script, forecast(script, CITY_EN if script.language == "en" else CITY_ZH, slots["date"]))
+        hotel = self._hotel(script, slots)
+        near = {name: slots[name] for name in ("radius", "sort", "min_rating") if name in slots}
+        stops = [hotel, best_near(script, near, hotel, slots["category"])]
+        if "place" in slots:
+            stops.append(locate(script, slots["place"]))
+        _name(script, *stops[1:])
+        _tell_way(script, slots, stops)
+        if "ranking" in slots:
+            leader = rank(script, slots["ranking"], slots["district"], None)[0]
+            script.say(f"The ranking is led by {leader['name']}.", f"榜首是{leader['name_zh']}。")
+        if "topic" in slots:
+            tell_policy(script, slots["topic"])
+
+    @staticmethod
+    def _hotel(script: Script, slots: Slots) -> Row:
+        """The best hotel of the district: by the order asked for, where it makes sense in a district, else by rating."""
+        wishes = {name: slots[name] for name in ("min_rating",) if name in slots}
+        wishes["sort"] = slots.get("sort", "rating:d") if slots.get("sort") != "distance" else "rating:d"
+        if "hotel_price_max" in slots:
+            wishes["price_max"] = slots["hotel_price_max"]
+        query, region = label("category", "hotel", script.language), label("district", slots["district"], script.language)
+        hotel = rows_of(script.call(SEARCH, {"query": query, "region": region, **filters(wishes, "hotel")}))[0]
+        script.fact("name", named(script, hotel), *both(hotel))
+        script.evidence("word", wishes["sort"], "complete")
+        script.say(f"Stay at {hotel['name']}, rated {hotel['rating']}.", f"入住{hotel['name_zh']}，评分{hotel['rating']}。")
+        return hotel
+
 
 class RainPlan(CityIntent):
     """Is it dry at A on Friday, and if not, which cinema is near?"""
@@ -153,3 +259,8 @@ class RainPlan(CityIntent):
         steps.add(FORECAST, start)
         steps.add(SEARCH, start)
         return steps.shape
+
+    def report(self, script: Script, slots: Slots) -> None:
+        start = locate(script, slots["place"])
+        tell_weather(script, forecast(script, start["coords"], slots["date"]))
+        tell_found(script, slots, search_near(script, slots, start, category=slots["category"]))

@@ -8,6 +8,10 @@ from __future__ import annotations
 from storage.records import RefusalReason
 from synth.worlds.base import Shape
 from synth.worlds.city.intents.base import CityIntent, Given, RefusalIntent, optional, required
+from synth.worlds.city.intents.parts import Slots, distinct
+from synth.worlds.city.intents.route import tell_whether
+from synth.worlds.city.script import Script
+from synth.worlds.city.vocabulary import label
 
 _BOOKING = "application_interaction.booking_and_payment"
 _SCHEDULES = "dynamic_information.realtime_traffic_and_transit.public_transit_schedules_and_routes"
@@ -20,8 +24,8 @@ class SystemControl(RefusalIntent):
     leaf = "application_interaction.system_control"
     slots = required(setting="setting")
     refusal = RefusalReason.MISSING_TOOL
-    detail_en = "I cannot do that: missing tool. None of my tools controls the app or the device."
-    detail_zh = "我无法完成：缺少工具。我没有可以控制应用或设备的工具。"
+    detail_en = "I cannot do that: none of my tools controls the app or the device."
+    detail_zh = "我无法完成：没有相应的工具来控制应用或设备。"
 
 
 class RemindMe(RefusalIntent):
@@ -31,8 +35,8 @@ class RemindMe(RefusalIntent):
     leaf = "application_interaction.notification_trigger"
     slots = required(place="place", clock="clock") + optional(date="date")
     refusal = RefusalReason.MISSING_TOOL
-    detail_en = "I cannot do that: missing tool. None of my tools can set a reminder."
-    detail_zh = "我无法完成：缺少工具。我没有可以设置提醒的工具。"
+    detail_en = "I cannot do that: none of my tools can set a reminder."
+    detail_zh = "我无法完成：没有相应的工具来设置提醒。"
 
 
 class TrafficAlert(RefusalIntent):
@@ -42,8 +46,8 @@ class TrafficAlert(RefusalIntent):
     leaf = "application_interaction.notification_trigger"
     slots = required(origin="place", destination="place")
     refusal = RefusalReason.MISSING_TOOL
-    detail_en = "I cannot do that: missing tool. None of my tools can send a notification later."
-    detail_zh = "我无法完成：缺少工具。我没有可以稍后发送通知的工具。"
+    detail_en = "I cannot do that: none of my tools can send a notification later."
+    detail_zh = "我无法完成：没有相应的工具在稍后发送通知。"
 
 
 class BookTickets(RefusalIntent):
@@ -54,8 +58,8 @@ class BookTickets(RefusalIntent):
     domain = "travel"
     slots = required(city_from="city", city_to="city", date="date") + optional(people="people")
     refusal = RefusalReason.MISSING_TOOL
-    detail_en = "I cannot do that: missing tool. I can look up trains and flights, but none of my tools books or pays."
-    detail_zh = "我无法完成：缺少工具。我可以查询车次和航班，但没有可以预订或付款的工具。"
+    detail_en = "I can look up trains and flights, but none of my tools books or pays."
+    detail_zh = "我可以查询车次和航班，但没有相应的工具来预订或付款。"
 
 
 class BookRoom(RefusalIntent):
@@ -65,8 +69,8 @@ class BookRoom(RefusalIntent):
     leaf = _BOOKING
     slots = required(place="place", date="date") + optional(days="days", people="people")
     refusal = RefusalReason.MISSING_TOOL
-    detail_en = "I cannot do that: missing tool. None of my tools can make a reservation."
-    detail_zh = "我无法完成：缺少工具。我没有可以预订的工具。"
+    detail_en = "I cannot do that: none of my tools can make a reservation."
+    detail_zh = "我无法完成：没有相应的工具来预订。"
 
 
 class RouteWithoutOrigin(RefusalIntent):
@@ -76,8 +80,8 @@ class RouteWithoutOrigin(RefusalIntent):
     leaf = "planning_and_decision.route_planning"
     slots = required(destination="place") + optional(mode="mode", depart="clock")
     refusal = RefusalReason.MISSING_INFORMATION
-    detail_en = "I cannot answer yet: missing information. Where do you start from?"
-    detail_zh = "我还无法回答：缺少信息。请问您从哪里出发？"
+    detail_en = "I cannot answer yet: please tell me where you start from."
+    detail_zh = "我还无法回答：请告诉我您从哪里出发。"
 
 
 class TicketsWithoutOrigin(RefusalIntent):
@@ -88,8 +92,8 @@ class TicketsWithoutOrigin(RefusalIntent):
     domain = "travel"
     slots = required(city_to="city", date="date")
     refusal = RefusalReason.MISSING_INFORMATION
-    detail_en = "I cannot answer yet: missing information. Which city do you leave from?"
-    detail_zh = "我还无法回答：缺少信息。请问您从哪个城市出发？"
+    detail_en = "I cannot answer yet: please tell me which city you leave from."
+    detail_zh = "我还无法回答：请告诉我您从哪个城市出发。"
 
 
 class ForecastWithoutPlace(RefusalIntent):
@@ -100,8 +104,8 @@ class ForecastWithoutPlace(RefusalIntent):
     domain = "weather"
     slots = required(date="date") + optional(days="days")
     refusal = RefusalReason.MISSING_INFORMATION
-    detail_en = "I cannot answer yet: missing information. Which place do you mean?"
-    detail_zh = "我还无法回答：缺少信息。请问您指的是哪个地方？"
+    detail_en = "I cannot answer yet: please tell me which place you mean."
+    detail_zh = "我还无法回答：请告诉我您指的是哪个地方。"
 
 
 class TicketsBeyondHorizon(RefusalIntent):
@@ -112,8 +116,8 @@ class TicketsBeyondHorizon(RefusalIntent):
     domain = "travel"
     slots = required(city_from="city", city_to="city", far_days="far_days")
     refusal = RefusalReason.RULE
-    detail_en = "I cannot do that, a rule forbids it: timetables are open for the booking period only, and that day lies beyond it."
-    detail_zh = "我无法完成，规则不允许：只能查询预售期内的班次，而那一天超出了预售期。"
+    detail_en = "That is against the rules: timetables cover a limited period only, and that day lies beyond it."
+    detail_zh = "规定不允许：只能查询有限期限内的班次，而那一天超出了期限。"
 
 
 class ForecastBeyondHorizon(RefusalIntent):
@@ -124,8 +128,8 @@ class ForecastBeyondHorizon(RefusalIntent):
     domain = "weather"
     slots = required(city="city", far_days="far_days")
     refusal = RefusalReason.RULE
-    detail_en = "I cannot do that, a rule forbids it: forecasts are issued for a limited period only, and that day lies beyond it."
-    detail_zh = "我无法完成，规则不允许：只发布有限期限内的天气预报，而那一天超出了期限。"
+    detail_en = "That is against the rules: forecasts cover a limited period only, and that day lies beyond it."
+    detail_zh = "规定不允许：只发布有限期限内的天气预报，而那一天超出了期限。"
 
 
 class ImpossibleWish(RefusalIntent):
@@ -135,8 +139,8 @@ class ImpossibleWish(RefusalIntent):
     leaf = "planning_and_decision.feasibility_assessment"
     slots = required(wish="wish", place="place")
     refusal = RefusalReason.NOT_ACTIONABLE
-    detail_en = "I cannot do that: it is not actionable, nothing that I could call would bring it about."
-    detail_zh = "我无法完成：这无法执行，没有任何操作可以做到。"
+    detail_en = "That is impossible: nothing that anyone could call would bring it about."
+    detail_zh = "这是不可能的：没有任何操作可以做到。"
 
 
 class ImpossibleWishInDistrict(RefusalIntent):
@@ -146,8 +150,8 @@ class ImpossibleWishInDistrict(RefusalIntent):
     leaf = "dynamic_information.realtime_traffic_and_transit.road_traffic_status"
     slots = required(wish="wish", district="district")
     refusal = RefusalReason.NOT_ACTIONABLE
-    detail_en = "I cannot do that: it is not actionable, nothing that I could call would bring it about."
-    detail_zh = "我无法完成：这无法执行，没有任何操作可以做到。"
+    detail_en = "That is impossible: nothing that anyone could call would bring it about."
+    detail_zh = "这是不可能的：没有任何操作可以做到。"
 
 
 class _FromConversation(CityIntent):
@@ -168,6 +172,10 @@ class CompareGivenPrices(_FromConversation):
     leaf = "planning_and_decision.solution_comparison.transportation_mode"
     slots = required(mode_a="mode", price_a="price", mode_b="mode", price_b="price")
 
+    def report(self, script: Script, slots: Slots) -> None:
+        distinct(slots["mode_a"], slots["mode_b"])
+        _tell_less(script, slots, "mode", ("mode_a", "mode_b"), ("price_a", "price_b"), ("yuan", "元"))
+
 
 class CompareGivenTimes(_FromConversation):
     """By way of A it takes 30 minutes, by way of B 25: which is quicker?"""
@@ -175,6 +183,10 @@ class CompareGivenTimes(_FromConversation):
     name = "compare_given_times"
     leaf = "planning_and_decision.solution_comparison.route"
     slots = required(place_a="place", minutes_a="minutes", place_b="place", minutes_b="minutes")
+
+    def report(self, script: Script, slots: Slots) -> None:
+        distinct(slots["place_a"], slots["place_b"])
+        _tell_less(script, slots, "place", ("place_a", "place_b"), ("minutes_a", "minutes_b"), ("minutes", "分钟"))
 
 
 class FitsGivenTime(_FromConversation):
@@ -184,6 +196,12 @@ class FitsGivenTime(_FromConversation):
     leaf = "planning_and_decision.feasibility_assessment"
     slots = required(place="place", minutes_needed="minutes", minutes_available="minutes")
 
+    def report(self, script: Script, slots: Slots) -> None:
+        needed, available = slots["minutes_needed"], slots["minutes_available"]
+        distinct(needed, available)
+        tell_whether(script, needed <= available)
+        script.say(f"It takes {needed} minutes, and you have {available}.", f"路上要{needed}分钟，您有{available}分钟。")
+
 
 class NearestOfGiven(_FromConversation):
     """A is 800 m from here, B 1500 m: which is nearer?"""
@@ -191,3 +209,23 @@ class NearestOfGiven(_FromConversation):
     name = "nearest_of_given"
     leaf = "planning_and_decision.solution_comparison.poi"
     slots = required(place_a="place", distance_a="distance_m", place_b="place", distance_b="distance_m")
+
+    def report(self, script: Script, slots: Slots) -> None:
+        distinct(slots["place_a"], slots["place_b"])
+        _tell_less(script, slots, "place", ("place_a", "place_b"), ("distance_a", "distance_b"), ("m", "米"))
+
+
+def _tell_less(script: Script, slots: Slots, kind: str, things: tuple[str, str], values: tuple[str, str], unit: tuple[str, str]) -> None:
+    """Tells which of two things has the smaller value, and that value.
+
+    Raises:
+        Unsolvable: the values are equal.
+    """
+    distinct(slots[values[0]], slots[values[1]])
+    less = 0 if slots[values[0]] < slots[values[1]] else 1
+    en, zh = label(kind, slots[things[less]], "en"), label(kind, slots[things[less]], "zh")
+    other = slots[things[1 - less]]
+    rivals = [label(kind, other, "en"), label(kind, other, "zh")]
+    script.fact("name" if kind == "place" else "word", en if script.language == "en" else zh, en, zh, rivals=rivals)
+    script.fact("number", slots[values[less]])
+    script.say(f"{en}: {slots[values[less]]} {unit[0]}.", f"{zh}：{slots[values[less]]}{unit[1]}。")

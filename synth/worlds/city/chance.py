@@ -1,0 +1,38 @@
+"""Reproducible chance without a generator object: numbers that depend on a seed and a few integers only (splitmix64).
+
+For facts of which there are too many to draw all at once (a train's price on a day, a district's weather), and so cheap that none is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_MASK = (1 << 64) - 1
+
+
+def bits(*keys: int) -> int:
+    """64 well mixed bits."""
+    state = 0x9E3779B97F4A7C15
+    for key in keys:
+        state = (state + (key & _MASK) * 0xBF58476D1CE4E5B9 + 0x9E3779B97F4A7C15) & _MASK
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
+        state ^= state >> 31
+    return state
+
+
+def unit(*keys: int) -> float:
+    """In [0, 1)."""
+    return (bits(*keys) >> 11) / (1 << 53)
+
+
+def integer(low: int, high: int, *keys: int) -> int:
+    """In low .. high, both included."""
+    return low + bits(*keys) % (high - low + 1)
+
+
+def pick(choices: Sequence[T], *keys: int) -> T:
+    return choices[bits(*keys) % len(choices)]

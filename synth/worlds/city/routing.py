@@ -1,0 +1,112 @@
+"""map_compute_routes: by car, bicycle, foot, transit and the rest, with departure or arrival, traffic and preferences.
+
+Every route has an identifier that its course, mode and ends determine: the same way has the same identifier, whichever call found it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from synth.worlds.city.city import City, moment_of, point
+from synth.worlds.city.roads import Way, road_names
+from synth.worlds.city.transit import stop_name
+from synth.worlds.city.validate import BadArgument
+from synth.worlds.city.vocabulary import LINES, MOTOR_MODES, NOW
+
+Point = tuple[float, float]
+
+TRAFFIC: tuple[tuple[float, str, str], ...] = (
+    (1.12, "smooth", "畅通"),
+    (1.3, "slow", "缓行"),
+    (1.55, "congested", "拥堵"),
+    (99.0, "jammed", "严重拥堵"),
+)
+"""Up to this ratio of the duration to that without jams: English, Chinese."""
+_ROADS_SHOWN = 4
+
+
+def compute_routes(city: City, given: dict[str, Any]) -> dict[str, Any]:
+    """map_compute_routes."""
+    texts = [given["origin"], *(given["intermediates"] or ()), given["destination"]]
+    stops = [
+        point("origin", texts[0]),
+        *(point("intermediates", text) for text in texts[1:-1]),
+        point("destination", texts[-1]),
+    ]
+    modes, preference = list(dict.fromkeys(given["modes"])), given["preference"]
+    if given["departure_time"] is not None and given["arrival_time"] is not None:
+        raise BadArgument("departure_time and arrival_time exclude each other")
+    if "transit" in modes and len(stops) > 2:
+        raise BadArgument("intermediates are not possible with mode transit")
+    if preference is not None and not all(mode in MOTOR_MODES for mode in modes):
+        raise BadArgument("preference applies to the modes driving, motorcycle and truck only")
+    leaves = None if given["departure_time"] is None else moment_of("departure_time", given["departure_time"])
+    arrives = None if given["arrival_time"] is None else moment_of("arrival_time", given["arrival_time"])
+    at = leaves or arrives or NOW
+    routes = []
+    for mode in modes:
+        if mode == "transit":
+            route = _by_transit(city, stops, at)
+        else:
+            route = _by_road(city, stops, mode, preference or "", at.hour if given["traffic_aware"] and mode in MOTOR_MODES else -1)
+        if "duration_min" in route:
+            _set_times(route, leaves, arrives)
+        course = route.pop("course")
+        identifier = crc32(course + "|".join((mode, *texts)).encode()) % 100_000_000
+        routes.append({"mode": mode, "route_id": f"rt-{identifier:08d}", **route})
+    return {"routes": routes}
+
+
+def _set_times(route: dict[str, Any], leaves: datetime | None, arrives: datetime | None) -> None:
+    taken = timedelta(minutes=route["duration_min"])
+    start = arrives - taken if arrives is not None else leaves or NOW
+    route["departure"] = start.isoformat(timespec="minutes")
+    route["arrival"] = (start + taken).isoformat(timespec="minutes")
+
+
+def _minutes(seconds: float) -> int:
+    return max(1, round(seconds / 60))
+
+
+def _by_road(city: City, stops: list[Point], mode: str, preference: str, hour: int) -> dict[str, Any]:
+    ways: list[Way] = [city.roads.way(a, b, mode, preference, hour) for a, b in zip(stops, stops[1:], strict=False)]
+    edges = ways[0].edges if len(ways) == 1 else np.concatenate([way.edges for way in ways])
+    seconds = sum(way.seconds for way in ways)
+    corners = city.roads.corners(edges)
+    route: dict[str, Any] = {
+        "course": edges.tobytes(),
+        "distance_m": round(sum(way.distance_m for way in ways)),
+        "duration_min": _minutes(seconds),
+        "lights": int(city.roads.has_light[corners[1:]].sum()),
+        "roads": [road_names(line)[0] for line in city.roads.roads_along(edges)[:_ROADS_SHOWN]],
+    }
+    if mode in ("driving", "truck"):
+        route["toll_yuan"] = round(sum(way.toll_yuan for way in ways), 1)
+    if hour >= 0:
+        free = sum(way.free_seconds for way in ways)
+        _, en, zh = next(entry for entry in TRAFFIC if seconds / free <= entry[0])
+        route |= {"traffic": en, "traffic_zh": zh, "delay_min": max(0, _minutes(seconds) - _minutes(free))}
+    return route
+
+
+def _by_transit(city: City, stops: list[Point], at: datetime) -> dict[str, Any]:
+    connection = city.transit.connect(stops[0], stops[1], at.hour + at.minute / 60)
+    if connection is None:
+        return {"course": b"", "unavailable": f"no line runs at {at:%H:%M}"}
+    legs = []
+    for leg in connection.legs:
+        (en, zh), board, alight = LINES[leg.line], stop_name(leg.board), stop_name(leg.alight)
+        legs.append({"line": en, "line_zh": zh, "board": board[0], "alight": alight[0], "stops": leg.stops})
+    return {
+        "course": "".join(f"{leg.line}:{leg.board}:{leg.alight}" for leg in connection.legs).encode(),
+        "distance_m": round(connection.metres),
+        "duration_min": _minutes(connection.seconds),
+        "walk_m": round(connection.walk_m),
+        "fare_yuan": connection.fare_yuan,
+        "transfers": max(0, len(legs) - 1),
+        "legs": legs,
+    }

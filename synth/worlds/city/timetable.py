@@ -1,0 +1,99 @@
+"""Trains and flights between the served cities: a timetable a pair, and what each day makes of it (price, seats).
+
+Numbers, departure and duration of a pair hold for every day of a seed; prices move and seats sell out by day. A pair has trains where
+rail is not absurdly long, flights where the distance is worth one. All from `chance`, so a day that nobody asks for costs nothing.
+Times are local (one zone); a train that arrives the next day says so in `arrival_date`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any, Literal
+
+from synth.worlds.city.admin import Region
+from synth.worlds.city.chance import bits, integer, unit
+from synth.worlds.city.vocabulary import TODAY
+
+Kind = Literal["train", "flight"]
+
+_TRAIN_CLASSES = (("G", 235.0, 0.46), ("D", 165.0, 0.31), ("K", 85.0, 0.15))
+"""Letter, average km/h, yuan a km."""
+_MAX_RAIL_KM, _MIN_AIR_KM = 2600.0, 330.0
+_CARRIERS = (("LC", "Lanchuan Air"), ("QY", "Qingyun Airlines"), ("HT", "Haitian Air"), ("BY", "Baiyun Wings"))
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    number: str
+    carrier: str
+    departs: int
+    """Minutes after midnight."""
+    minutes: int
+    yuan: int
+    code: int
+
+
+def services(seed: int, kind: Kind, origin: Region, destination: Region) -> tuple[Service, ...]:
+    """The pair's timetable, by departure; empty where there is none."""
+    km = origin.km_to(destination)
+    pair = (seed, 11 if kind == "train" else 12, int(origin.adcode), int(destination.adcode))
+    if not (origin.is_served and destination.is_served) or (km > _MAX_RAIL_KM if kind == "train" else km < _MIN_AIR_KM):
+        return ()
+    count = integer(3, 7, *pair)
+    made = [(_train if kind == "train" else _flight)(km, (*pair, order)) for order in range(count)]
+    unique = {service.number: service for service in made}
+    return tuple(sorted(unique.values(), key=lambda service: (service.departs, service.number)))
+
+
+def _train(km: float, keys: tuple[int, ...]) -> Service:
+    code = bits(*keys)
+    letter, speed, rate = _TRAIN_CLASSES[2 if code % 10 >= 8 else 1 if code % 10 >= 5 else 0]
+    rail_km = km * 1.22
+    minutes = int(rail_km / speed * 60 * (0.95 + unit(code, 1) * 0.25)) + 12
+    yuan = max(12, round(rail_km * rate * (0.9 + unit(code, 2) * 0.2)))
+    return Service(f"{letter}{1000 + code % 8999}", "China Railway", 360 + integer(0, 170, code, 3) * 5, minutes, yuan, code)
+
+
+def _flight(km: float, keys: tuple[int, ...]) -> Service:
+    code = bits(*keys)
+    carrier, name = _CARRIERS[code % 4]
+    minutes = int(km / 780 * 60 * (0.97 + unit(code, 1) * 0.1)) + 45
+    yuan = round(260 + km * (0.38 + unit(code, 2) * 0.32))
+    return Service(f"{carrier}{1000 + code % 8999}", name, 380 + integer(0, 186, code, 3) * 5, minutes, yuan, code)
+
+
+def on_day(service: Service, kind: Kind, day: date) -> dict[str, Any]:
+    """One departure as the tools show it. `seats` 0 means sold out."""
+    ahead = (day - TODAY).days
+    change = 0.7 + unit(service.code, ahead, 4) * 0.9 if kind == "flight" else 0.95 + unit(service.code, ahead, 4) * 0.15
+    seats = max(0, integer(-12, 80, service.code, ahead, 5))
+    leaves = datetime(day.year, day.month, day.day) + timedelta(minutes=service.departs)
+    arrives = leaves + timedelta(minutes=service.minutes)
+    row: dict[str, Any] = {
+        "number": service.number,
+        "carrier": service.carrier,
+        "date": day.isoformat(),
+        "departure": f"{leaves.hour:02d}:{leaves.minute:02d}",
+        "arrival": f"{arrives.hour:02d}:{arrives.minute:02d}",
+        "duration_min": service.minutes,
+        "price": max(10, round(service.yuan * change)),
+        "seats": seats,
+    }
+    if arrives.date() != day:
+        row["arrival_date"] = arrives.date().isoformat()
+    return row
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Of the departures with seats: the earliest, latest, cheapest and fastest, ties going to the earlier one."""
+    free = [row for row in rows if row["seats"]]
+    if not free:
+        return {}
+    chosen = {
+        "earliest": free[0],
+        "latest": max(free, key=lambda row: (row["date"], row["departure"])),
+        "cheapest": min(free, key=lambda row: row["price"]),
+        "fastest": min(free, key=lambda row: row["duration_min"]),
+    }
+    return {name: {field: row[field] for field in ("number", "date", "departure", "price", "duration_min")} for name, row in chosen.items()}

@@ -1,0 +1,126 @@
+"""The city: STAgent's ten spatio-temporal tools over a synthetic city that every seed draws anew. Read only.
+
+Names are the same in every seed, everything else is not: crossings, roads, where places lie and what they are like, headways, timetables,
+weather, what pages say. All heavy columns are drawn by numpy at `reset` (about 2 ms), the rest when it is first asked for.
+Shortest paths are computed, not looked up: a compiled Dijkstra per call.
+
+Source: STAgent (2512.24957) and TravelBench (2512.22673) for tools, parameters, bounds and rules; the data are ours.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import orjson
+
+from storage.records import JSON, Tool
+from synth.worlds.base import Intent, Observation, SlotKind, World
+from synth.worlds.city import away, routing, search
+from synth.worlds.city.catalogue import catalogue
+from synth.worlds.city.city import City, city_of
+from synth.worlds.city.draw import draw_entities, draw_slots
+from synth.worlds.city.intents import INTENTS
+from synth.worlds.city.names import CITY_EN, CITY_ZH
+from synth.worlds.city.tools import TOOL_WORDS, TOOLS
+from synth.worlds.city.validate import BadArgument, Signature
+from synth.worlds.city.vocabulary import KINDS, NOW, TODAY
+
+_RUN: dict[str, Callable[[City, dict[str, Any]], dict[str, Any]]] = {
+    "map_search_places": search.search_places,
+    "map_compute_routes": routing.compute_routes,
+    "map_search_along_route": search.search_along_route,
+    "map_search_central_places": search.search_central_places,
+    "map_search_ranking_list": search.search_ranking_list,
+    "travel_search_flights": away.search_flights,
+    "travel_search_trains": away.search_trains,
+    "weather_current_conditions": away.current_conditions,
+    "weather_forecast_days": away.forecast_days,
+    "web_search": away.web_search,
+}
+_SIGNATURES = {tool.name: Signature(tool) for tool in TOOLS}
+_NAMED_KINDS = ("place", "district", "city", "line")
+
+
+def _error(message: str) -> Observation:
+    return Observation(orjson.dumps({"error": message}).decode(), is_error=True)
+
+
+class CityWorld(World):
+    name = "city"
+    version = 1
+    tools: ClassVar[tuple[Tool, ...]] = TOOLS
+    intents: ClassVar[Mapping[str, Intent]] = INTENTS
+    kinds: ClassVar[Mapping[str, SlotKind]] = KINDS
+    tool_words: ClassVar[Mapping[str, tuple[str, ...]]] = TOOL_WORDS
+    system_prompt: ClassVar[str] = (
+        f"You are the travel assistant of {CITY_EN} ({CITY_ZH}). It is {NOW:%A}, {NOW:%Y-%m-%d}, {NOW:%H:%M}. Timetables and forecasts reach "
+        "15 days ahead. Places on the map are known to the tools by coordinates: look a place up before you use it. If you must refuse, say why."
+    )
+
+    city: City
+
+    def reset(self, seed: int) -> None:
+        self.city = city_of(seed)
+
+    def call(self, tool: str, arguments: str | Mapping[str, JSON]) -> Observation:
+        run = _RUN.get(tool)
+        if run is None:
+            return _error(f"unknown tool '{tool}'; tools are {', '.join(_RUN)}")
+        if isinstance(arguments, str):
+            try:
+                arguments = orjson.loads(arguments)
+            except orjson.JSONDecodeError as error:
+                return _error(f"arguments are not valid JSON: {error}")
+        if not isinstance(arguments, Mapping):
+            return _error("arguments must be a JSON object")
+        try:
+            result = run(self.city, _SIGNATURES[tool].bind(arguments))
+        except BadArgument as problem:
+            return _error(str(problem))
+        return Observation(orjson.dumps(result).decode())
+
+    def state(self) -> dict[str, JSON]:
+        return {}
+
+    def snapshot(self) -> object:
+        return self.city
+
+    def restore(self, snapshot: object) -> None:
+        assert isinstance(snapshot, City)
+        self.city = snapshot
+
+    def changes(self) -> dict[str, JSON]:
+        return {}
+
+    def draw_slots(self, intent: str, slot_names: frozenset[str], rng: random.Random) -> dict[str, JSON]:
+        return draw_slots(self, INTENTS[intent], slot_names, rng)
+
+    def draw_entities(self, intent: str, slots: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
+        return draw_entities(self, INTENTS[intent], slots, rng)
+
+    def slot_forms(self, intent: str, slots: Mapping[str, JSON]) -> frozenset[str]:
+        """Besides names: ISO dates, local times on each of the days (today without one), and the city's own name."""
+        dates, clocks = [], []
+        for slot in INTENTS[intent].slots:
+            value = slots.get(slot.name)
+            if slot.kind == "date" and isinstance(value, int):
+                dates.append((TODAY + timedelta(days=value)).isoformat())
+            elif slot.kind == "clock" and isinstance(value, str):
+                clocks.append(value)
+        moments = [f"{day}T{clock}{end}" for day in dates or [TODAY.isoformat()] for clock in clocks for end in ("", ":00")]
+        return super().slot_forms(intent, slots) | {*dates, *moments, CITY_EN, CITY_ZH}
+
+    def known_names(self) -> Mapping[str, tuple[str, ...]]:
+        """Places, districts, cities and lines; not the words for kinds of things, which anyone may use."""
+        names: dict[str, tuple[str, ...]] = {}
+        for place in catalogue():
+            names.update(dict.fromkeys((place.en, place.zh), (place.en, place.zh)))
+        for kind in _NAMED_KINDS:
+            vocabulary = KINDS[kind]
+            for spellings in vocabulary.names.values():  # type: ignore[union-attr]
+                together = tuple(dict.fromkeys(spellings.values()))
+                names.update(dict.fromkeys(together, together))
+        return names
