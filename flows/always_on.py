@@ -43,7 +43,7 @@ def up(say: Callable[[str], None], *, deploy: bool = True) -> str:
     url = _wait_for(folder)
     if deploy:
         say("deploying the flows of prefect.yaml")
-        environment = {**os.environ, **client_environment(folder, url)}
+        environment = {**os.environ, **client_environment(folder, url), "PWD": str(Path.cwd())}
         _prefect(environment, "work-pool", "create", POOL, "--type", "process", "--overwrite")
         _prefect(environment, "--no-prompt", "deploy", "--all")
     return url

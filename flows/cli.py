@@ -231,28 +231,34 @@ def evaluate(
 # ---- looking at a store, taking things out -----------------------------------------------------------------------------
 
 
-class Format(StrEnum):
-    jsonl = "jsonl"
-    parquet = "parquet"
+class Trainer(StrEnum):
+    trl = "trl"
+    verl = "verl"
+    roll = "roll"
 
 
 @app.command(rich_help_panel="Store")
 def export(
-    out_dir: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write to; made if it is not there.")],
-    release: Annotated[str | None, typer.Option("--release", metavar="ID", help="Release id or name (default: the latest).")] = None,
-    form: Annotated[Format, typer.Option("--format", help="File format of the rows.")] = Format.jsonl,
+    release: Annotated[str, typer.Argument(metavar="RELEASE", help="Release id, or a name (seed, second, rl): the latest of that name.")],
+    trainer: Annotated[Trainer, typer.Option("--format", help="The trainer that will read it.")] = Trainer.trl,
+    folder: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Default: exports/RELEASE-FORMAT.")] = None,
     config: ConfigFile = None,
     store: ReadStore = None,
     debug: Debug = False,
 ) -> None:
-    """Write a release for other trainers: OpenAI messages, a file a split, with a dataset card and checksums.
+    """Write a release for a trainer: OpenAI messages as JSONL and Parquet, a file a split, with a dataset card and checksums.
 
-    Example: headrace export out/ --release second --format parquet --store runs/sample/store
+    Example: headrace export second --format verl --out second/ --store runs/sample/store
     """
     with told(debug):
-        from flows.export import export_release
+        from storage import export as storage_export
 
-        written = export_release(_open(config, store), release, out_dir, form.value)
+        opened = _open(config, store)
+        named = opened.query(
+            "SELECT release_id FROM releases JOIN parts USING (part_id) WHERE name = ? ORDER BY committed_at DESC LIMIT 1", [release]
+        )
+        target = folder or Path("exports") / f"{release}-{trainer.value}"
+        written = storage_export.export(opened, named.item() if named.height else release, target, trainer.value)
         out.print(f"wrote {written}", soft_wrap=True)
 
 
