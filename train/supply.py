@@ -38,18 +38,22 @@ class Source:
 
 
 def sources(store: Store, *, worlds: Sequence[str], max_difficulty: int) -> list[Source]:
-    """All frames of admitted tasks in these worlds up to a difficulty, in a fixed order; a frame of both origins counts as a query's."""
+    """All frames of admitted tasks in these worlds up to a difficulty, in a fixed order; a frame of both origins counts as a query's.
+
+    Siblings, which the cascade itself adds to the store, are told by their slots: they are not those of their frame. So the answer does
+    not depend on how far a cascade has come.
+    """
     rows = store.query(
-        """SELECT world, intent, json_extract(spec, '$.slots')::VARCHAR AS slots, division, difficulty, query_id, blueprint_id FROM tasks
-           WHERE use = 'train' AND list_contains(?, world) AND difficulty <= ?
-           QUALIFY row_number() OVER (PARTITION BY frame_id ORDER BY query_id NULLS LAST, blueprint_id, task_id) = 1
-           ORDER BY frame_id""",
+        """SELECT frame_id, world, intent, json_extract(spec, '$.slots')::VARCHAR AS slots, division, difficulty, query_id, blueprint_id
+           FROM tasks WHERE list_contains(?, world) AND difficulty <= ? ORDER BY frame_id, query_id NULLS LAST, blueprint_id, difficulty""",
         [list(worlds), max_difficulty],
     )
-    return [
-        Source(Frame(world=world, intent=intent, slots=json.loads(slots)), division, difficulty, query_id, blueprint_id)
-        for world, intent, slots, division, difficulty, query_id, blueprint_id in rows.iter_rows()
-    ]
+    found: dict[str, Source] = {}
+    for frame_id, world, intent, slots, division, difficulty, query_id, blueprint_id in rows.iter_rows():
+        frame = Frame(world=world, intent=intent, slots=json.loads(slots))
+        if frame.id == frame_id and (query_id or blueprint_id):
+            found.setdefault(frame_id, Source(frame, division, difficulty, query_id, blueprint_id))
+    return list(found.values())
 
 
 def draw(found: Sequence[Source], count: int, *, use: Use, language: Language, first_index: int = FIRST_INDEX) -> list[Task]:
