@@ -219,11 +219,17 @@ class Store:
     def _repair_if_stale(self) -> None:
         """Publishes what a killed process committed but could not publish.
 
-        While another process is committing, the last published copy is right, and is left alone.
+        While another process is committing, or the disk is full, what was published last is right, and is left alone.
         """
         if self._is_stale():
-            with suppress(Busy), self._writing("repairing the read copy", wait_s=0) as connection:
-                self._publish(connection)
+            try:
+                with self._writing("repairing the read copy", wait_s=0) as connection:
+                    self._publish(connection)
+            except BadInput:
+                raise
+            except HeadraceError as error:
+                if not isinstance(error, Busy) and not self._readable.exists():
+                    raise
 
     def _current_reader(self) -> duckdb.DuckDBPyConnection:
         """The connection that `query` keeps open as long as the read copy is the same file. Call with the mutex held."""

@@ -1,0 +1,104 @@
+"""Lineage both ways, and an explanation for every id there is."""
+
+import pytest
+
+from storage.errors import BadInput
+from storage.graph import ORIGINS_SQL, USES_SQL
+from storage.lineage import explain, lineage
+from storage.store import Store
+
+
+def ids(nodes, kind: str) -> set[str]:
+    return set(nodes.filter(kind=kind)["id"])
+
+
+def test_from_a_policy_down_to_queries_and_tools(sample):
+    found = lineage(sample.store, "policy-2").origins
+    assert ids(found, "stage") == {"stage-1", "stage-2"}
+    assert ids(found, "release") == {sample.first_release, sample.second_release}
+    assert ids(found, "split") == {f"{sample.first_release}/seed", f"{sample.second_release}/sft2"}, "not the split it never read"
+    assert ids(found, "task") == {"task-1", "task-2", "task-3"}
+    assert ids(found, "query") == {"q-0", "q-4"}
+    assert ids(found, "blueprint") == {"blueprint-good"}
+    assert ids(found, "tool") == {"shop.search_products", "shop.buy"}
+
+
+def test_from_a_tool_and_a_query_up_to_the_policies(sample):
+    assert ids(lineage(sample.store, "shop.buy").uses, "policy") == {"policy-1", "policy-2"}
+    assert ids(lineage(sample.store, "shop.unused").uses, "policy") == set()
+    late = lineage(sample.store, "q-4").uses
+    assert ids(late, "policy") == {"policy-2"}
+    assert ids(late, "release") == {sample.second_release}
+
+
+def test_the_two_directions_are_each_others_inverse(sample):
+    behind = {policy: set(lineage(sample.store, policy).origins["id"]) for policy in ("policy-1", "policy-2")}
+    for node in behind["policy-1"] | behind["policy-2"]:
+        went_into = ids(lineage(sample.store, node).uses, "policy")
+        assert {policy for policy in behind if node in behind[policy]} == went_into, node
+
+
+def test_each_direction_is_one_query_that_plain_duckdb_runs(sample):
+    connection = sample.store.connect()
+    for sql, kind, node in ((ORIGINS_SQL, "policy", "policy-2"), (USES_SQL, "tool", "shop.buy")):
+        assert connection.execute(sql, [kind, node] * 3).fetchall()
+
+
+def test_a_release_stands_for_its_splits(sample):
+    found = lineage(sample.store, sample.second_release)
+    assert ids(found.origins, "task") == {"task-1", "task-2", "task-3"}
+    assert ids(found.uses, "policy") == {"policy-2"}
+
+
+EXPECTED = {
+    "q-0": ["kept", "retail/buy", "tool load 1, chain depth 2, constraints 2", "policy-1 (sft1), policy-2 (sft2)"],
+    "q-2": ["dropped at rules: junk", "nobody yet"],
+    "q-3": ["dropped at near: near duplicate", "repeats q-0, similarity 0.830, itself kept", "“buy me a lamp”"],
+    "q-5": ["dropped at admit: plan not minimal", "find 灯"],
+    "frame-lamp": ["retail/buy", "asked by", "q-0", "seed, by hash"],
+    "frame-desk": ["retail/buy", "seed, by hash"],
+    "task-1": ["Buy me lamp number 1", "“buy me a lamp”", "seed, by hash of its frame frame-lamp", "in split", "policy-1 (sft1)"],
+    "task-2": ["from blueprint", "blueprint-good"],
+    "task-3": ["certain for policy-1 (sft1): 6 of 8", "0.41 to 0.93", "rl of", "weight 0.5"],
+    "task-4": ["used for eval_in", "nobody yet"],
+    "trajectory-task-1": ["scripted", "success, reward 1", "accepted", "C>F"],
+    "rollout-7": ["policy-1 (sft1)", "policy_failure, reward 0; failed checks: state", "draw 7"],
+    "policy-2": ["sft2 (sft, local)", "2 items, 2 tasks, 2 of them from raw queries", "started from", "0.500 [0.400, 0.600]", "promoted"],
+    "policy-1": ["scratch", "1 certain"],
+    "stage-2": ["sft2", "policy-1 (sft1)"],
+    "blueprint-bad": ["rejected: no plan", "retail x sequential x hard"],
+    "blueprint-good": ["1 success", "cluster-shop"],
+    "cluster-shop": ["shop.search_products, shop.buy", "1 accepted, 1 rejected"],
+    "shop.search_products": ["Finds products", "2 trajectories"],
+    "run-1": ["6 in, 5 kept, 1 dropped"],
+    "run-synthesis": ["h_dom"],
+    "evaluation-1": ["eval_in, sampled", "0.250"],
+}
+
+
+@pytest.mark.parametrize("node", EXPECTED)
+def test_any_id_is_explained(sample, node):
+    told = explain(sample.store, node)
+    assert told.id == node
+    assert [words for words in EXPECTED[node] if words not in str(told)] == []
+    assert all(text and label for label, text in told.facts)
+
+
+def test_releases_and_splits_are_explained(sample):
+    told = str(explain(sample.store, sample.second_release))
+    assert "2 items, 2 tasks" in told
+    assert "policy-2 (sft2)" in told
+    assert "1 task" in str(explain(sample.store, f"{sample.second_release}/rl"))
+
+
+def test_an_unknown_id_is_bad_input_with_near_ones(sample, tmp_path):
+    with pytest.raises(BadInput, match=r"'taks-1'; the nearest ids are task-1"):
+        explain(sample.store, "taks-1")
+    with pytest.raises(BadInput, match="the store is empty"):
+        lineage(Store(tmp_path / "none"), "task-1")
+
+
+def test_lineage_prints_as_a_few_lines(sample):
+    text = str(lineage(sample.store, "policy-2"))
+    assert "2 queries: q-0, q-4" in text
+    assert len(text.splitlines()) < 20
