@@ -1,0 +1,122 @@
+"""Admission: the shortlist becomes tasks, by really executing what was read out of each query.
+
+One idea: a stratum's rows are tried in the order of the shortlist until its quota is full, so a row that is refused is back-filled from
+the same stratum; what a stratum cannot fill goes to the others. No refusal reason may hold more than half of the refusal tasks, or a
+policy with one fixed refusal would do well on them.
+A frame of the held-out division becomes an evaluation task at once, in a world that is set aside for evaluation.
+
+What it does not do: solve or check (`synth/solver.py`), or draw siblings (`train/supply.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from filters.coverage import CoverageConfig, quotas
+from filters.step import Progress
+from storage.records import Frame, Task
+from synth.division import DivisionConfig, division
+from synth.solver import NotAdmitted, admit_any, world_seeds
+
+VERSION = 1
+SEEDS = 8
+"""World seeds that a row may try."""
+
+
+@dataclass
+class Admission:
+    """tasks by row number; refused: row -> reason; rows that were never needed are in neither."""
+
+    tasks: dict[int, Task] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)
+
+
+def admit(
+    shortlist: pl.DataFrame,
+    query_ids: Sequence[str],
+    config: CoverageConfig,
+    divisions: DivisionConfig,
+    *,
+    progress: Progress | None = None,
+) -> Admission:
+    """Fills the quotas.
+
+    Args:
+        shortlist: columns row, text, language, world, intent, slots (JSON), difficulty, stratum_rank.
+        query_ids: of the shortlist's rows, in their order.
+        progress: told how many tasks there are of those wanted.
+    """
+    return _Admitting(shortlist, query_ids, config, divisions, progress).run()
+
+
+class _Admitting:
+    def __init__(
+        self,
+        shortlist: pl.DataFrame,
+        query_ids: Sequence[str],
+        config: CoverageConfig,
+        divisions: DivisionConfig,
+        progress: Progress | None,
+    ) -> None:
+        self.config, self.divisions, self.progress = config, divisions, progress
+        self.result = Admission()
+        self.refusals: Counter[str] = Counter()
+        learnable = pl.col("world").is_in(config.learnable_worlds) & pl.col("difficulty").is_between(1, config.learnable_difficulty)
+        rows = shortlist.with_columns(query_id=pl.Series(query_ids, dtype=pl.String), is_learnable=learnable).sort("stratum_rank", "row")
+        self.queues = {
+            (int(level), bool(is_learnable)): group.to_dicts()
+            for (level, is_learnable), group in rows.group_by("difficulty", "is_learnable", maintain_order=True)
+        }
+        self.quotas = quotas({stratum: len(queue) for stratum, queue in self.queues.items()}, config)
+        self.refusal_cap = math.ceil(self.quotas.get((-1, False), 0) / 2)
+
+    def run(self) -> Admission:
+        for stratum in sorted(self.quotas):
+            self._fill(stratum, self.quotas[stratum])
+        for stratum in sorted(self.queues):
+            missing = min(self.config.keep, sum(self.quotas.values())) - len(self.result.tasks)
+            if missing > 0 and stratum[0] > 0:
+                self._fill(stratum, missing)
+        return self.result
+
+    def _fill(self, stratum: tuple[int, bool], wanted: int) -> None:
+        """Tries the stratum's rows, in order, until `wanted` more tasks are there or none is left."""
+        queue = self.queues[stratum]
+        while wanted and queue:
+            row = queue.pop(0)
+            try:
+                task = self._task(row)
+            except NotAdmitted as refused:
+                self.result.refused[row["row"]] = refused.reason
+                continue
+            self.result.tasks[row["row"]] = task
+            wanted -= 1
+            if self.progress:
+                self.progress("admission", len(self.result.tasks), self.config.keep)
+
+    def _task(self, row: dict[str, object]) -> Task:
+        frame = Frame(world=str(row["world"]), intent=str(row["intent"]), slots=json.loads(str(row["slots"])))
+        side = division(frame.id, self.divisions)
+        use = "eval_out" if side == "held_out" else "train"
+        task = admit_any(
+            frame,
+            text=str(row["text"]),
+            language="zh" if row["language"] == "zh" else "en",
+            seeds=world_seeds(frame.id, 0, use, SEEDS),
+            division=side,
+            use=use,
+            query_id=str(row["query_id"]),
+        )
+        if (task.difficulty == -1) != (row["difficulty"] == -1):
+            raise NotAdmitted("other_difficulty", "it is to be refused here, though its frame is not, or the other way round")
+        if task.success.refusal is not None:
+            if self.refusals[task.success.refusal] >= self.refusal_cap:
+                raise NotAdmitted("reason_full", "this refusal reason has its half of the refusal tasks")
+            self.refusals[task.success.refusal] += 1
+        return task
