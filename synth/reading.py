@@ -17,7 +17,7 @@ _NUMBER = re.compile(
     r"(?<![a-z0-9_.])(-?)(\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?)(?: ?(%|[a-z°]+|公里|千米|小时|分钟|分|米|秒|元))?"
 )
 _TIME = re.compile(
-    r"(?<![\d:])([01]?\d|2[0-4]):([0-5]\d)(?::[0-5]\d)?(?!\d)(?: ?([ap])\.?m\b)?"
+    r"(?<!\d)(?<!\d:)([01]?\d|2[0-4]):([0-5]\d)(?::[0-5]\d)?(?!\d)(?: ?([ap])\.?m\b)?"
     r"|(下午|晚上|傍晚)?(?<!\d)([01]?\d|2[0-4])[点时](?:([0-5]?\d)分?|(半))?"
 )
 _BARE_HOUR = re.compile(r"(?<![\d:.a-z])(1[0-2]|[1-9]) ?([ap])\.?m\b")
@@ -129,8 +129,9 @@ def read(text: str) -> Reading:
 
 
 def is_near(left: float, right: float) -> bool:
-    """Within 1 %, or less than one unit apart: 12.6 may be told as 13, 1498 m as 1500 m, but 34 is not 35."""
-    return abs(left - right) <= 0.01 * abs(right) or abs(left - right) < 1
+    """Within 1 %, or less than one unit apart: 12.6 may be told as 13, 1498 m as 1500 m, but 34 is not 35. From a million on (telephone
+    and document numbers) only the latter."""
+    return abs(left - right) < 1 or abs(left - right) <= 0.01 * abs(right) < 10_000
 
 
 class NameIndex:

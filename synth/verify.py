@@ -5,11 +5,11 @@ One idea: a policy is judged by *outcome*, whatever way it went, never by compar
 - it ends with a text of its own; no call names a tool that was not on offer or carries text that is not a JSON object;
 - every argument that its tool marks `x-grounded` was in the conversation before the call: in what the user said, in an earlier result,
   or as a canonical form of what the user said (`World.slot_forms`: tomorrow's date, 1500 for 1.5 km); a point in time may be put together
-  from a day and a time of day that were said; a schema default needs no source;
+  from a day and a time of day that the user said; a schema default needs no source;
 - what had to be looked at was shown before the first call that changed the state, and the end state differs from the start in exactly
   the ways that the task asks for;
-- the answer states the facts that were asked for, none of their rivals, and no number, price, time, date, identifier or known name that
-  neither an observation nor the conversation supports (the grounding veto);
+- the answer states the facts that were asked for (names and identifiers only if somebody brought them up), none of their rivals, and no
+  number, price, time, date, identifier or known name that neither an observation nor the conversation supports (the grounding veto);
 - a refusal task wants the refusal, for the right reason and no other (`REFUSAL_PHRASES`).
 
 `judge` trusts the recorded observations (the caller ran the world itself); `verify` replays every call in a fresh world first;
@@ -146,6 +146,8 @@ class _Heard:
 
     forms: frozenset[str]
     texts: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    """Those of the texts that are the user's."""
     _numbers: list[Number] = field(default_factory=list)
     _read: int = 0
 
@@ -162,7 +164,7 @@ class _Heard:
 
     def has_moment(self, moment: str) -> bool:
         day, minute = moment[:10], _minute(moment[11:16])
-        said = (*self.texts, *self.forms)
+        said = (*self.requests, *self.forms)
         return any(day in dates_in(text) for text in said) and any(minute in minutes_in(text) for text in said)
 
     def supports(self, value: JSON) -> bool:
@@ -174,7 +176,9 @@ class _Heard:
             return any(value == reading for number in self.numbers() for reading in number.readings)
         if isinstance(value, str):
             text = normalise(value.strip())
-            return self.has(text) or (_POINT_IN_TIME.fullmatch(text) is not None and self.has_moment(text))
+            return self.has(text) or (
+                _POINT_IN_TIME.fullmatch(text) is not None and (self.has(text.replace("t", " ")) or self.has_moment(text))
+            )
         return all(self.supports(item) for item in (value.values() if isinstance(value, Mapping) else value))
 
 
@@ -207,7 +211,7 @@ def judge(task: Task, messages: Sequence[Message], changes: Mapping[str, JSON]) 
         "grounded_arguments": walk.grounded_arguments,
         "evidence": all(_is_shown(fact, walk.shown_in_time) for fact in success.evidence),
         "end_state": dict(changes) == success.changes,
-        "facts": all(_is_told(fact, answer, said, asked) for fact in success.facts),
+        "facts": all(_is_told(fact, answer, said, asked) and _is_backed(fact, heard) for fact in success.facts),
         "grounded_answer": _is_supported(answer, said, heard, system, rules.names),
         "refusal": success.refusal is None or refusal_reasons(answer) == {success.refusal},
     }
@@ -243,7 +247,8 @@ def _walk(task: Task, messages: Sequence[Message], rules: _Rules, heard: _Heard)
     has_changed = False
     for message in messages:
         if message.role == "user":
-            heard.texts.append(normalise(message.content or ""))
+            heard.requests.append(normalise(message.content or ""))
+            heard.texts.append(heard.requests[-1])
         elif message.role == "tool":
             text = normalise(message.content or "")
             heard.texts.append(text)
@@ -298,6 +303,11 @@ def _is_told(fact: Fact, answer: str, said: Reading, asked: frozenset[str]) -> b
     if fact.kind == "time":
         return _minute(fact.value) in said.minutes
     return (fact.kind == "date" and fact.value in said.dates) or any(has_word(answer, spelling) for spelling in _spellings(fact))
+
+
+def _is_backed(fact: Fact, heard: _Heard) -> bool:
+    """Whether a name or identifier that is to be told was heard (numbers, times and dates are up to the grounding veto)."""
+    return fact.kind not in ("name", "id") or any(heard.has(spelling) for spelling in _spellings(fact))
 
 
 def _states(answer: str, said: Reading, value: str) -> bool:

@@ -43,6 +43,7 @@ def test_lists_in_json_are_read_both_ways() -> None:
         ("上午9点半", {570}),
         ("下午3点20分", {920}),
         ("2026-03-02T18:05:00", {1085}),
+        ("营业时间：07:00至24:00。", {420, 1440}),
         ("3小时", set()),
     ],
 )
@@ -73,6 +74,7 @@ def test_near_is_one_percent_or_less_than_a_unit() -> None:
     assert is_near(13, 12.6)
     assert is_near(1500, 1490)
     assert not is_near(34, 35)
+    assert not is_near(86372568, 86372569)
 
 
 def test_the_longest_name_is_found() -> None:
