@@ -15,6 +15,7 @@ U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 

@@ -119,33 +119,3 @@ def _fill_kinds(terms: U32, offsets: I64, out: U32) -> None:
             value = np.uint32((value ^ terms[index] ^ np.uint32(0x9E3779B9)) * np.uint32(0x85EBCA6B))
             value ^= value >> np.uint32(15)
         out[row] = value
-
-
-@compiled
-def _longest_missing(mine: U32, other: U32, term_bytes: I64) -> int:
-    """Bytes of the longest of my terms that the other text has less often; 0 where there is none."""
-    longest = 0
-    for term in mine:
-        balance = 0
-        for candidate in mine:
-            balance += candidate == term
-        for candidate in other:
-            balance -= candidate == term
-        if balance > 0:
-            longest = max(longest, term_bytes[term])
-    return longest
-
-
-@compiled
-def terms_agree(a: U32, b: U32, bytes_a: int, bytes_b: int, term_bytes: I64) -> bool:
-    """Whether texts of these terms and lengths may ask for the same thing."""
-    extra_a, extra_b = _longest_missing(a, b, term_bytes), _longest_missing(b, a, term_bytes)
-    if extra_a and extra_b:
-        return False
-    if extra_a:
-        return bytes_a - bytes_b < extra_a
-    if extra_b:
-        return bytes_b - bytes_a < extra_b
-    if a.size != b.size:
-        return True
-    return bool((a == b).all())

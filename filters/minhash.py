@@ -4,7 +4,8 @@ datasketch is the contract: a row of `signatures` equals, byte for byte, the `ha
 `MinHash(num_perm=ROWS * BANDS, hashfunc=shingle_hash32, scheme="affine32")` fed with the row's shingles, so its `MinHash` and
 `MinHashLSH` read what is made here (`hashvalues=..., permutations=permutations(k), scheme="affine32"`).
 A shingle is six successive bytes of the UTF-8 text (six Latin letters, or two Chinese characters); a shorter text is one shingle,
-an empty one has none. Kernels hold no Python lock (`nogil`), so threads share the work; they decide nothing, `near.py` does.
+an empty one has none. Kernels hold no Python lock (`nogil`), so threads share the work.
+Those that call each other stay in this one file: numba's cache on disk looks at no other for changes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import numpy as np
 from datasketch import MinHash
 
 from filters.compiled import F64, I64, U8, U32, U64, compiled
-from filters.guards import terms_agree
 
 SHINGLE_BYTES = 6
 
@@ -188,6 +188,36 @@ def _shared(packed: U64, count: int, shift: int, table: U64, stamps: U32, stamp:
             turns[slot] = turn
             shared += 1
     return shared
+
+
+@compiled
+def _longest_missing(mine: U32, other: U32, term_bytes: I64) -> int:
+    """Bytes of the longest of my terms that the other text has less often; 0 where there is none."""
+    longest = 0
+    for term in mine:
+        balance = 0
+        for candidate in mine:
+            balance += candidate == term
+        for candidate in other:
+            balance -= candidate == term
+        if balance > 0:
+            longest = max(longest, term_bytes[term])
+    return longest
+
+
+@compiled
+def terms_agree(a: U32, b: U32, bytes_a: int, bytes_b: int, term_bytes: I64) -> bool:
+    """Whether texts of these terms and lengths may ask for the same thing."""
+    extra_a, extra_b = _longest_missing(a, b, term_bytes), _longest_missing(b, a, term_bytes)
+    if extra_a and extra_b:
+        return False
+    if extra_a:
+        return bytes_a - bytes_b < extra_a
+    if extra_b:
+        return bytes_b - bytes_a < extra_b
+    if a.size != b.size:
+        return True
+    return bool((a == b).all())
 
 
 @compiled
