@@ -22,10 +22,10 @@ from filters.coverage import CoverageConfig, quotas
 from filters.step import Progress
 from storage.records import Frame, Task
 from synth.division import DivisionConfig, division
-from synth.solver import NotAdmitted, admit_any, world_seeds
+from synth.solver import NotAdmitted, Use, admit_any, world_seeds
 
 VERSION = 1
-SEEDS = 8
+SEEDS = 16
 """World seeds that a row may try."""
 
 
@@ -103,7 +103,7 @@ class _Admitting:
     def _task(self, row: dict[str, object]) -> Task:
         frame = Frame(world=str(row["world"]), intent=str(row["intent"]), slots=json.loads(str(row["slots"])))
         side = division(frame.id, self.divisions)
-        use = "eval_out" if side == "held_out" else "train"
+        use: Use = "eval_out" if side == "held_out" else "train"
         task = admit_any(
             frame,
             text=str(row["text"]),
