@@ -18,6 +18,7 @@ Use it on your own worlds: `audit(tasks, rng, per_kind=1000)`.
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -117,12 +118,10 @@ def audit(tasks: Sequence[Task], rng: random.Random, per_kind: int, *, progress:
     (`noop`: one a task), or is exhausted: a whole round found no new one."""
     tallies = {kind: Tally() for kind in KINDS}
     accepted, seen, values = 0, set[tuple[str, str, str]](), _values(tasks)
-    order = list(tasks)
     open_kinds, is_first = list(_MAKERS), True
     while is_first or open_kinds:
         before = {kind: tallies[kind].tried for kind in open_kinds}
-        rng.shuffle(order)
-        for number, task in enumerate(order):
+        for number, task in enumerate(_in_turn(tasks, rng)):
             subject = _subject(task, values)
             if is_first:
                 accepted += judge(task, subject.expert.messages, subject.expert.changes).success
@@ -135,6 +134,14 @@ def audit(tasks: Sequence[Task], rng: random.Random, per_kind: int, *, progress:
         open_kinds = [kind for kind in open_kinds if before[kind] < tallies[kind].tried < per_kind]
         is_first = False
     return Audit(tallies, len(tasks), accepted)
+
+
+def _in_turn(tasks: Sequence[Task], rng: random.Random) -> Iterator[Task]:
+    """The tasks in random order, worlds in turn, so that a large world does not crowd out a small one."""
+    worlds = [[task for task in tasks if task.world == world] for world in sorted({task.world for task in tasks})]
+    for group in worlds:
+        rng.shuffle(group)
+    return (task for turn in itertools.zip_longest(*worlds) for task in turn if task is not None)
 
 
 def _subject(task: Task, values: Mapping[tuple[str, str, str], Sequence[JSON]]) -> _Subject:
