@@ -1,0 +1,174 @@
+"""The observer: everything about a simulated conversation that code can check, by name (acceptance of definition P2).
+
+Each goal is judged by `verify.judge`, the one judge there is: on what had been said and shown up to its answer, on its own calls, and
+on the state of the world at that moment. Beside it: calls keep to their tools' signatures and fail only where a fault was planned, the
+plan is covered with at most two calls more, no forbidden tool is called, a withheld fact is not used before it was revealed, and
+what the user dropped has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from storage.records import (
+    JSON,
+    ExecutedCall,
+    Fact,
+    Message,
+    Plan,
+    Success,
+    Task,
+    Tool,
+    Turn,
+    canonical_json,
+    content_id,
+    leaves,
+    parse_arguments,
+)
+from synth.blueprints import MAX_EXTRA_CALLS, Blueprint, Goal, schema_problems
+from synth.verify import judge
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What happened. changes: `World.changes()` after each assistant text. injected: ids of calls whose answer was replaced."""
+
+    messages: tuple[Message, ...]
+    turns: tuple[Turn, ...]
+    changes: tuple[Mapping[str, JSON], ...]
+    injected: frozenset[str]
+
+
+def observe(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool]) -> dict[str, bool]:
+    """All checks by name, in a fixed order; a conversation passes if all hold. `tools` by name: those on offer."""
+    calls = [call for turn in seen.turns for step in turn.steps for call in step.calls]
+    complete = len(seen.turns) == len(blueprint.turns) == len(seen.changes)
+    checks = {
+        "complete": complete,
+        "schema_valid": all(
+            call.tool in tools and call.arguments is not None and not schema_problems(tools[call.tool], call.arguments) for call in calls
+        ),
+        "no_unplanned_errors": all(call.status not in ("error", "missing") or call.call_id in seen.injected for call in calls),
+        "covers_plan": _covers(blueprint, calls, seen.injected),
+        "no_forbidden_tool": not {call.tool for call in calls} & set(blueprint.forbidden_tools),
+        "waits_for_facts": _waits(blueprint, seen.turns),
+        "end_state": complete and dict(seen.changes[-1]) == _last_state(blueprint),
+    }
+    for index, goal in enumerate(blueprint.goals):
+        if not complete:
+            break
+        if goal.is_abandoned:
+            checks[f"goal_{index}.dropped"] = _left_alone(blueprint, index, seen)
+            continue
+        for name, holds in _judge_goal(blueprint, index, seen).items():
+            if name != "ended_with_text":
+                checks[f"goal_{index}.{name}"] = holds
+    return checks
+
+
+def extra_calls(blueprint: Blueprint, calls: Sequence[ExecutedCall], injected: frozenset[str]) -> int | None:
+    """Calls beyond the planned ones, spoilt ones apart; None where a planned call was not made, or not answered."""
+    made = [_key(call.tool, call.arguments) for call in calls if call.call_id not in injected and call.status not in ("error", "missing")]
+    for node in blueprint.nodes:
+        wanted = _key(node.tool, node.values())
+        if wanted not in made:
+            return None
+        made.remove(wanted)
+    return len(made)
+
+
+def _covers(blueprint: Blueprint, calls: Sequence[ExecutedCall], injected: frozenset[str]) -> bool:
+    extra = extra_calls(blueprint, calls, injected)
+    return extra is not None and extra <= MAX_EXTRA_CALLS
+
+
+def _key(tool: str, arguments: Mapping[str, JSON] | None) -> str:
+    return f"{tool} {canonical_json(arguments)}"
+
+
+def _waits(blueprint: Blueprint, turns: Sequence[Turn]) -> bool:
+    """Whether no call carries a withheld value before the turn that reveals it."""
+    open_until = {fact: turn.t for turn in blueprint.turns for fact in turn.reveals}
+    for turn in blueprint.turns:
+        for fact in turn.withholds:
+            goal, slot = fact.split(".", 1)
+            value = blueprint.goals[int(goal)].slots[slot]
+            early = [call for done in turns[turn.t : open_until.get(fact, len(turns))] for step in done.steps for call in step.calls]
+            if any(value == given for call in early for _, given in leaves(call.arguments or {})):
+                return False
+    return True
+
+
+def _last_state(blueprint: Blueprint) -> dict[str, JSON]:
+    return blueprint.goals[-1].changes
+
+
+def _turn_of(blueprint: Blueprint, goal: int) -> int:
+    """The turn whose reply settles a goal."""
+    return next(turn.t for turn in blueprint.turns if goal in turn.settles)
+
+
+def _left_alone(blueprint: Blueprint, index: int, seen: Seen) -> bool:
+    """Whether nothing had changed when a goal was dropped, against the moment before it was asked."""
+    asked_at = next(turn.t for turn in blueprint.turns if any(blueprint.nodes[n].goal == index for step in turn.steps for n in step))
+    before = seen.changes[asked_at - 1] if asked_at > 0 else {}
+    return dict(seen.changes[asked_at]) == dict(before)
+
+
+def _judge_goal(blueprint: Blueprint, index: int, seen: Seen) -> dict[str, bool]:
+    goal, at = blueprint.goals[index], _turn_of(blueprint, index)
+    together = blueprint.turns[at].settles
+    messages = _heard_by(blueprint, together, index, at, seen)
+    facts = tuple(fact for other in together for fact in blueprint.goals[other].facts)
+    expected = blueprint.goals[together[-1]].changes
+    task = goal_task(blueprint, goal, facts=facts, changes=expected)
+    return judge(task, messages, seen.changes[at]).checks
+
+
+def goal_task(blueprint: Blueprint, goal: Goal, *, facts: tuple[Fact, ...], changes: Mapping[str, JSON]) -> Task:
+    """One goal of a conversation as a task for the judge. Slots that were only pointed at are left out: observations must ground them."""
+    said = {name: value for name, value in goal.slots.items() if name not in goal.hidden}
+    return Task(
+        id=content_id("goal", blueprint.id, goal.frame_id),
+        world=blueprint.world,
+        world_seed=blueprint.world_seed,
+        intent=goal.intent,
+        leaf=goal.leaf,
+        frame_id=goal.frame_id,
+        slots=said,
+        language=blueprint.language,
+        messages=(),
+        tools=blueprint.tools,
+        plan=Plan(),
+        success=Success(changes=dict(changes), evidence=goal.evidence, facts=facts, refusal=goal.refusal),
+        difficulty=-1 if goal.refusal is not None else 1,
+        division="seed",
+    )
+
+
+def _heard_by(blueprint: Blueprint, together: Sequence[int], index: int, at: int, seen: Seen) -> list[Message]:
+    """The conversation as far as it bears on one goal: what users and tools had said by the goal's answer, and the goal's own calls."""
+    own = {_key(node.tool, node.values()) for node in blueprint.nodes if node.goal == index}
+    opened_at = _opening_turn(blueprint, together, at)
+    out: list[Message] = []
+    turn = -1
+    for message in seen.messages:
+        turn += message.role == "user"
+        if turn > at:
+            break
+        if message.role != "assistant":
+            out.append(message)
+        elif turn >= opened_at and message.tool_calls:
+            kept = tuple(call for call in message.tool_calls if _key(call.function.name, parse_arguments(call.function.arguments)) in own)
+            if kept:
+                out.append(message.model_copy(update={"tool_calls": kept}))
+        elif turn == at:
+            out.append(message)
+    return out
+
+
+def _opening_turn(blueprint: Blueprint, together: Sequence[int], at: int) -> int:
+    """The turn in which the work on these goals began."""
+    working = [turn.t for turn in blueprint.turns if any(blueprint.nodes[n].goal in together for step in turn.steps for n in step)]
+    return min(working, default=at)
