@@ -18,7 +18,7 @@ def _departures(city: City, given: dict[str, Any], kind: timetable.Kind) -> dict
     first = day_of("date", given["date"])
     days = min(int(given["days"]), HORIZON_DAYS - (first - TODAY).days)
     found = timetable.services(city.seed, kind, origin, destination)
-    rows = [timetable.on_day(service, kind, first + timedelta(days=ahead)) for ahead in range(days + 1) for service in found]
+    rows = timetable.departures(found, kind, first, days)
     listed = f"{kind}s"
     if not rows:
         return {"total": 0, listed: []}

@@ -33,6 +33,8 @@ _NOUNS: dict[str, tuple[str, str, int]] = {
 _BRANCHES = 10
 """Branches a chain has at most."""
 
+_NUMERALS = ("零", "一", "二", "三", "四", "五", "六", "七", "八", "九", "十")
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -60,7 +62,7 @@ def catalogue() -> tuple[Place, ...]:
         for number in range(in_chains):
             stem_en, stem_zh = STEMS[(order * 11 + number // _BRANCHES * 3) % len(STEMS)]
             branch = number % _BRANCHES + 1
-            add(f"{stem_en} {noun_en} No. {branch}", f"{stem_zh}{noun_zh}{branch}号店", category, brand=f"{stem_en} {noun_en}")
+            add(f"{stem_en} {noun_en} No. {branch}", f"{stem_zh}{noun_zh}{_NUMERALS[branch]}号店", category, brand=f"{stem_en} {noun_en}")
         for number in range(facts.share - in_chains):
             stem_en, stem_zh = STEMS[(order * 5 + number * 7) % len(STEMS)]
             title_en, title_zh = TITLES[(order + number % len(STEMS) * 3 + number // len(STEMS)) % len(TITLES)]

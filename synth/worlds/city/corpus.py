@@ -156,7 +156,34 @@ def pages() -> tuple[Page, ...]:
 
 _WORD = re.compile(r"[a-z0-9']+")
 _UNSPACED = re.compile(r"[\u3400-\u9fff]+")
-_STOP = frozenset(["a", "an", "the", "in", "on", "at", "of", "to", "for", "and", "is", "are", "what", "how", "can", "i", "may", "do", "does", "my", "with", "from", "it", "be"])
+_STOP = frozenset(
+    [
+        "a",
+        "an",
+        "the",
+        "in",
+        "on",
+        "at",
+        "of",
+        "to",
+        "for",
+        "and",
+        "is",
+        "are",
+        "what",
+        "how",
+        "can",
+        "i",
+        "may",
+        "do",
+        "does",
+        "my",
+        "with",
+        "from",
+        "it",
+        "be",
+    ]
+)
 
 
 def _terms(text: str) -> list[str]:

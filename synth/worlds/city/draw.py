@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 
 from storage.records import JSON
 from synth.worlds.base import Date, Intent, Quantity, Slot, Unsolvable, Vocabulary
-from synth.worlds.city.admin import CITIES
+from synth.worlds.city.admin import CITIES, resolve
 from synth.worlds.city.catalogue import landmark_index
+from synth.worlds.city.corpus import page_number, pages
+from synth.worlds.city.names import gazetteer
 from synth.worlds.city.places import DISTRICT_KEYS, FEATURE_BITS, Places
-from synth.worlds.city.timetable import services, summary, on_day
+from synth.worlds.city.timetable import Kind, departures, services, summary
 from synth.worlds.city.vocabulary import CATEGORIES, HORIZON_DAYS, KINDS, MOTOR_MODES, THEMES, TODAY
 
 if TYPE_CHECKING:
     from synth.worlds.city.world import CityWorld
 
-_ENTITY_TRIES, _PAIR_TRIES = 12, 30
+_ENTITY_TRIES, _PAIR_TRIES, _TARGET_TRIES, _WAY_TRIES = 12, 30, 8, 8
 _STOPS = ("waypoint", "stop_a", "stop_b")
 _DEFAULT_RADIUS_M = 5000
-_ANYWHERE = ("origin", "destination", "place_a", "place_b", "place_c", "stop_a", "stop_b", "stop_c", "waypoint")
-_ROUGHLY_AT_LEAST = ("radius", "buffer")
 
 
 def draw_slots(world: CityWorld, intent: Intent, names: frozenset[str], rng: random.Random) -> dict[str, JSON]:
@@ -71,6 +71,10 @@ class _Draw:
         if self.names & {"category", "category_a", "theme", "ranking"}:
             self._draw_target()
         self._draw_modes()
+        if self.intent.name == "compare_routes":
+            self._draw_ways()
+        if self._lacks("place") and self.out.get("attribute") == "cost" or self._lacks("attribute"):
+            self._draw_detail()
         for name in self.slots:
             if self._lacks(name):
                 self.out[name] = self._free(self.slots[name])
@@ -104,7 +108,9 @@ class _Draw:
                 self.out[name] = self.rng.choice([choice for choice in self._choices(self.slots[name]) if choice < latest] or [2])
                 after = max(after, self.out[name])
         if self._lacks("date"):
-            last = self.out["return_date"] - 1 if "return_date" in self.out else HORIZON_DAYS - max(after, 1) - ("return_date" in self.names)
+            last = (
+                self.out["return_date"] - 1 if "return_date" in self.out else HORIZON_DAYS - max(after, 1) - ("return_date" in self.names)
+            )
             self.out["date"] = self.rng.randint(min(1, last), max(last, 0))
         if self._lacks("return_date"):
             self.out["return_date"] = self.rng.randint(min(self.out.get("date", 0) + 1, HORIZON_DAYS), HORIZON_DAYS)
@@ -119,25 +125,41 @@ class _Draw:
                 break
         self.out |= drawn
         if self._lacks("price") and "city_to" in drawn:
-            self.out["price"] = self._fare_around(drawn)
+            self.out["price"] = self._fare_around(drawn["city_from"], drawn["city_to"], "train", "price", (0.6, 1.8))
+        if self._lacks("price_max") and self.intent.name == "destination_for":
+            if self._lacks("pick"):
+                self.out["pick"] = self._free(self.slots["pick"])
+            self.out["price_max"] = self._fare_around(drawn["city_from"], self._recommended(), "flight", "price_max", (1.5, 2.2))
+
+    def _recommended(self) -> str:
+        """The city that this seed's guide names for the interest."""
+        if self._lacks("interest"):
+            self.out["interest"] = self._free(self.slots["interest"])
+        number = page_number("interest", self.out["interest"])
+        fields = pages()[number].fill(self.world.city.seed, number, self.world.city.transit)
+        return resolve(fields["city"][0])[0].key
 
     def _are_connected(self, drawn: Mapping[str, str], tool: str) -> bool:
         seed = self.world.city.seed
+        if self.intent.name == "destination_for":
+            drawn = {**drawn, "city_to": self._recommended()}
+            if drawn["city_to"] == drawn["city_from"]:
+                return False
         start = drawn.get("city_from", "lanchuan" if self.intent.name == "long_trip" else None)
-        if start is None or self.intent.name == "destination_for":
+        if start is None:
             return True
         kinds = ("train", "flight") if self.intent.name == "train_or_flight" else (tool,)
         ends = [city for name, city in drawn.items() if name != "city_from"]
         return all(services(seed, kind, CITIES[start], CITIES[end]) for kind in kinds for end in ends)  # type: ignore[arg-type]
 
-    def _fare_around(self, drawn: Mapping[str, str]) -> JSON:
-        """A round sum that is about the cheapest fare, above or below."""
-        found = services(self.world.city.seed, "train", CITIES[drawn["city_from"]], CITIES[drawn["city_to"]])
+    def _fare_around(self, origin: str, destination: str, kind: Kind, name: str, span: tuple[float, float]) -> JSON:
+        """A round sum that is the wanted fare times a factor of this span, about."""
+        found = services(self.world.city.seed, kind, CITIES[origin], CITIES[destination])
         day = TODAY.fromordinal(TODAY.toordinal() + self.out.get("date", 1))
-        best = summary([on_day(service, "train", day) for service in found])
-        fare = best["cheapest"]["price"] if best else 300
-        wish = fare * self.rng.uniform(0.6, 1.8)
-        return min(self._choices(self.slots["price"]), key=lambda choice: abs(choice - wish))
+        best = summary(departures(found, kind, day, 0))
+        fare = best[self.out.get("pick", "cheapest")]["price"] if best else 300
+        wish = fare * self.rng.uniform(*span)
+        return min(self._choices(self.slots[name]), key=lambda choice: abs(choice - wish))
 
     # ---- places --------------------------------------------------------------------------------------------------------------
 
@@ -146,11 +168,29 @@ class _Draw:
         main = "category" if "category" in self.names else "category_a" if "category_a" in self.names else "theme"
         if main not in self.names:
             return
-        self._draw_kinds(main)
-        places = self.world.city.places
-        candidates = self._fitting(places, main)
-        if not candidates.size:
-            return
+        given = dict(self.out)
+        for _ in range(_TARGET_TRIES):
+            self.out = dict(given)
+            self._draw_kinds(main)
+            places = self.world.city.places
+            candidates = self._fitting(places, main)
+            if not candidates.size:
+                continue
+            self._aim(places, candidates, main)
+            if self._count(places, main) >= self.out.get("limit", 1):
+                break
+
+    def _count(self, places: Places, main: str) -> int:
+        """How many places meet all that is asked for now, near the anchor where there is one."""
+        found = self._fitting(places, main)
+        if "place" in self.out:
+            at = landmark_index()[self.out["place"]]
+            metres = np.hypot(places.x[found] - places.x[at], places.y[found] - places.y[at])
+            found = found[(metres <= self.out.get("radius", _DEFAULT_RADIUS_M)) & (metres > 1.0)]
+        return int(found.size)
+
+    def _aim(self, places: Places, candidates: NDArray[np.int64], main: str) -> None:
+        """Draws one of the candidates, and from it the filters, district and anchors."""
         target = int(candidates[self.rng.randrange(candidates.size)])
         self._take_filters(places, target, main)
         if self._lacks("district"):
@@ -200,7 +240,7 @@ class _Draw:
         keep &= places.yuan[found] <= self.out.get("price_max", 1200)
         if self.out.get("district") in DISTRICT_KEYS:
             keep &= places.district[found] == DISTRICT_KEYS.index(self.out["district"])
-        return found[keep] if keep.any() else found
+        return found[keep]
 
     def _take_filters(self, places: Places, target: int, main: str) -> None:
         rating, yuan, features = float(places.rating[target]), int(places.yuan[target]), int(places.features[target])
@@ -266,6 +306,31 @@ class _Draw:
         self.out.setdefault("origin", self._landmark_near(places, target))
         if self._lacks("destination"):
             self.out["destination"] = self._free(self.slots["destination"])
+
+    def _draw_detail(self) -> None:
+        """A landmark where the attribute that is asked for exists."""
+        if self._lacks("attribute"):
+            self.out["attribute"] = self.rng.choice(self._choices(self.slots["attribute"]))
+        charged = [key for key, name in gazetteer().items() if CATEGORIES[name.category].price is not None]
+        if self._lacks("place"):
+            self.out["place"] = self.rng.choice(charged if self.out["attribute"] == "cost" else list(gazetteer()))
+
+    def _draw_ways(self) -> None:
+        """Ends, and a preference, with which the preferred way is another than the usual one."""
+        city = self.world.city
+        names = [name for name in ("origin", "destination", "waypoint", "preference") if self._lacks(name)]
+        for _ in range(_WAY_TRIES if names else 0):
+            for name in names:
+                self.out.pop(name, None)
+            for name in names:
+                self.out[name] = self._free(self.slots[name])
+            stops = [city.places.at(landmark_index()[self.out[name]]) for name in ("origin", "waypoint", "destination") if name in self.out]
+            legs = list(zip(stops, stops[1:], strict=False))
+            if any(
+                city.roads.way(a, b, "driving").edges.tolist() != city.roads.way(a, b, "driving", self.out["preference"]).edges.tolist()
+                for a, b in legs
+            ):
+                break
 
     # ---- modes ---------------------------------------------------------------------------------------------------------------
 

@@ -65,6 +65,7 @@ class PlaceName:
     category: str
 
 
+@lru_cache(maxsize=1)
 def landmarks() -> tuple[PlaceName, ...]:
     """The gazetteer: 330 landmarks, the same in every seed; every kind takes 15 of the 44 stems."""
     out = []

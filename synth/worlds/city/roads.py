@@ -213,7 +213,7 @@ class Roads:
             hour = -1
         cost, seconds = self._weighted(mode, preference, hour)
         fixed = grid()
-        _, reached, best = dijkstra(fixed.starts, fixed.heads, cost, _one(start), _ZERO, _one(end), _ZERO)
+        _, reached, best = dijkstra(fixed.starts, fixed.heads, cost, _one(start), _ZERO, _one(end), _ZERO, NO_FLAGS)
         edges = trace(reached, fixed.tails, best)
         access = start_m + end_m
         lengths = self.lengths[edges]
@@ -222,12 +222,14 @@ class Roads:
         toll = float(lengths[self._toll[edges]].sum()) / 1000 * _TOLL_YUAN_PER_KM if mode in ("driving", "truck") else 0.0
         return Way(edges, float(lengths.sum()) + access, taken, free, toll)
 
-    def metres_from(self, origin: tuple[float, float]) -> Floats:
-        """Metres by road from a coordinate to every crossing, by the shortest drivable way."""
+    def metres_from(self, origin: tuple[float, float], crossings: NDArray[np.int64]) -> Floats:
+        """Metres by road from a coordinate to each of the crossings, by the shortest drivable way."""
         start, start_m = self.nearest(origin)
         fixed = grid()
-        costs, _, _ = dijkstra(fixed.starts, fixed.heads, self._drivable, _one(start), np.array([start_m]), _NONE, _NO_COSTS)
-        out: Floats = costs
+        wanted = np.zeros(NODES, np.bool_)
+        wanted[crossings] = True
+        costs, _, _ = dijkstra(fixed.starts, fixed.heads, self._drivable, _one(start), np.array([start_m]), _NONE, _NO_COSTS, wanted)
+        out: Floats = costs[crossings]
         return out
 
     @cached_property
@@ -264,7 +266,7 @@ class Roads:
 
 _AROUND = np.array([(r, c) for r in (-1, 0, 1) for c in (-1, 0, 1)]).T[:, None, :]
 _ZERO = np.zeros(1)
-_NONE, _NO_COSTS = np.empty(0, np.int32), np.empty(0)
+_NONE, _NO_COSTS, NO_FLAGS = np.empty(0, np.int32), np.empty(0), np.empty(0, np.bool_)
 
 
 def _one(node: int) -> Ints:

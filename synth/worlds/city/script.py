@@ -33,6 +33,7 @@ class Script:
         self._facts: list[Fact] = []
         self._evidence: list[Fact] = []
         self._sentences: list[str] = []
+        self._shown: list[str] = []
 
     @property
     def city(self) -> City:
@@ -53,8 +54,13 @@ class Script:
         if observation.is_error:
             raise Unsolvable("call refused", observation.content)
         self._calls.append(Call(tool=tool, arguments=given))
+        self._shown.append(observation.content)
         result: dict[str, JSON] = json.loads(observation.content)
         return result
+
+    def has_shown(self, identifier: str) -> bool:
+        """Whether a result before the last one showed this identifier."""
+        return any(identifier in text for text in self._shown[:-1])
 
     def say(self, en: str, zh: str) -> None:
         """Adds a sentence to the answer."""

@@ -155,7 +155,7 @@ def search_central_places(city: City, given: Given) -> dict[str, Any]:
     if not found.size:
         return _NOTHING
     crossings, access = places.crossings
-    ways = np.array([city.roads.metres_from(at)[crossings[found]] for at in origins]) + access[found]
+    ways = np.array([city.roads.metres_from(at, crossings[found]) for at in origins]) + access[found]
     mean, most = ways.mean(axis=0), ways.max(axis=0)
     key = {"balanced": mean + most, "min_max_distance": most, "total_distance": mean}[order]
     shown = _order(places, found, np.round(key, 3))[: int(given["limit"])]

@@ -8,7 +8,8 @@ Times are local (one zone); a train that arrives the next day says so in `arriva
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
+from functools import lru_cache
 from typing import Any, Literal
 
 from synth.worlds.city.admin import Region
@@ -27,13 +28,17 @@ _CARRIERS = (("LC", "Lanchuan Air"), ("QY", "Qingyun Airlines"), ("HT", "Haitian
 class Service:
     number: str
     carrier: str
-    departs: int
-    """Minutes after midnight."""
+    departure: str
+    arrival: str
+    """HH:MM."""
+    days_later: int
+    """Days from departure to arrival."""
     minutes: int
     yuan: int
     code: int
 
 
+@lru_cache(maxsize=4096)
 def services(seed: int, kind: Kind, origin: Region, destination: Region) -> tuple[Service, ...]:
     """The pair's timetable, by departure; empty where there is none."""
     km = origin.km_to(destination)
@@ -41,48 +46,60 @@ def services(seed: int, kind: Kind, origin: Region, destination: Region) -> tupl
     if not (origin.is_served and destination.is_served) or (km > _MAX_RAIL_KM if kind == "train" else km < _MIN_AIR_KM):
         return ()
     count = integer(3, 7, *pair)
-    made = [(_train if kind == "train" else _flight)(km, (*pair, order)) for order in range(count)]
+    made = [(_train if kind == "train" else _flight)(km, bits(*pair, order)) for order in range(count)]
     unique = {service.number: service for service in made}
-    return tuple(sorted(unique.values(), key=lambda service: (service.departs, service.number)))
+    return tuple(sorted(unique.values(), key=lambda service: (service.departure, service.number)))
 
 
-def _train(km: float, keys: tuple[int, ...]) -> Service:
-    code = bits(*keys)
+def _service(number: str, carrier: str, departs: int, minutes: int, yuan: int, code: int) -> Service:
+    arrives = departs + minutes
+    return Service(number, carrier, _clock(departs), _clock(arrives % 1440), arrives // 1440, minutes, yuan, code)
+
+
+def _clock(minutes: int) -> str:
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+def _train(km: float, code: int) -> Service:
     letter, speed, rate = _TRAIN_CLASSES[2 if code % 10 >= 8 else 1 if code % 10 >= 5 else 0]
     rail_km = km * 1.22
     minutes = int(rail_km / speed * 60 * (0.95 + unit(code, 1) * 0.25)) + 12
     yuan = max(12, round(rail_km * rate * (0.9 + unit(code, 2) * 0.2)))
-    return Service(f"{letter}{1000 + code % 8999}", "China Railway", 360 + integer(0, 170, code, 3) * 5, minutes, yuan, code)
+    return _service(f"{letter}{1000 + code % 8999}", "China Railway", 360 + integer(0, 170, code, 3) * 5, minutes, yuan, code)
 
 
-def _flight(km: float, keys: tuple[int, ...]) -> Service:
-    code = bits(*keys)
+def _flight(km: float, code: int) -> Service:
     carrier, name = _CARRIERS[code % 4]
     minutes = int(km / 780 * 60 * (0.97 + unit(code, 1) * 0.1)) + 45
     yuan = round(260 + km * (0.38 + unit(code, 2) * 0.32))
-    return Service(f"{carrier}{1000 + code % 8999}", name, 380 + integer(0, 186, code, 3) * 5, minutes, yuan, code)
+    return _service(f"{carrier}{1000 + code % 8999}", name, 380 + integer(0, 186, code, 3) * 5, minutes, yuan, code)
 
 
-def on_day(service: Service, kind: Kind, day: date) -> dict[str, Any]:
-    """One departure as the tools show it. `seats` 0 means sold out."""
-    ahead = (day - TODAY).days
-    change = 0.7 + unit(service.code, ahead, 4) * 0.9 if kind == "flight" else 0.95 + unit(service.code, ahead, 4) * 0.15
-    seats = max(0, integer(-12, 80, service.code, ahead, 5))
-    leaves = datetime(day.year, day.month, day.day) + timedelta(minutes=service.departs)
-    arrives = leaves + timedelta(minutes=service.minutes)
-    row: dict[str, Any] = {
-        "number": service.number,
-        "carrier": service.carrier,
-        "date": day.isoformat(),
-        "departure": f"{leaves.hour:02d}:{leaves.minute:02d}",
-        "arrival": f"{arrives.hour:02d}:{arrives.minute:02d}",
-        "duration_min": service.minutes,
-        "price": max(10, round(service.yuan * change)),
-        "seats": seats,
-    }
-    if arrives.date() != day:
-        row["arrival_date"] = arrives.date().isoformat()
-    return row
+def departures(found: tuple[Service, ...], kind: Kind, first: date, days: int) -> list[dict[str, Any]]:
+    """All departures from `first` to `days` days later, as the tools show them. `seats` 0 means sold out."""
+    low, span = (0.7, 0.9) if kind == "flight" else (0.95, 0.15)
+    ahead = (first - TODAY).days
+    dates = [(first + timedelta(days=day)).isoformat() for day in range(days + 3)]
+    rows = []
+    for day in range(days + 1):
+        for service in found:
+            chance = bits(service.code + ahead + day)
+            price = round(service.yuan * (low + (chance & 1023) / 1024 * span))
+            seats = (chance >> 10) % 93 - 12
+            row: dict[str, Any] = {
+                "number": service.number,
+                "carrier": service.carrier,
+                "date": dates[day],
+                "departure": service.departure,
+                "arrival": service.arrival,
+                "duration_min": service.minutes,
+                "price": price if price > 10 else 10,
+                "seats": seats if seats > 0 else 0,
+            }
+            if service.days_later:
+                row["arrival_date"] = dates[min(day + service.days_later, len(dates) - 1)]
+            rows.append(row)
+    return rows
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from synth.worlds.city.geometry import COLUMNS, ROWS, Floats
 from synth.worlds.city.paths import dijkstra, trace
-from synth.worlds.city.roads import Ints, Roads, road_names
+from synth.worlds.city.roads import NO_FLAGS, Ints, Roads, road_names
 from synth.worlds.city.vocabulary import LINES
 
 WALK_M_S = 1.3
@@ -162,7 +162,9 @@ class Transit:
             return None
         runs = np.where(fixed.is_metro, _runs("metro", hour), _runs("bus", hour))
         weights = self._ride_s if runs.all() else np.where(runs[fixed.heads], self._ride_s, np.inf)
-        costs, reached, best = dijkstra(fixed.starts, fixed.heads, weights, sources, walks + self._wait_s[sources], targets, last_walks)
+        costs, reached, best = dijkstra(
+            fixed.starts, fixed.heads, weights, sources, walks + self._wait_s[sources], targets, last_walks, NO_FLAGS
+        )
         if best < 0:
             return None
         edges = trace(reached, fixed.tails, best)

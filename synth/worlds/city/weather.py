@@ -33,32 +33,27 @@ class Spot:
     lat: float
 
 
-def _condition(seed: int, spot: Spot, ahead: int) -> int:
-    roll = integer(0, 99, seed, 21, spot.code, ahead)
-    return next(index for index, share in enumerate(_SHARES) if roll < share)
-
-
-def _high(seed: int, spot: Spot, ahead: int, condition: int) -> int:
-    climate = 36.5 - abs(spot.lat - 18.0) * 0.72
-    wave = 2.5 * sin(ahead * 0.7 + unit(seed, 22, spot.code) * 6.28)
-    return round(climate + wave - (4 if condition >= 4 else 0) + unit(seed, 23, spot.code, ahead) * 4 - 2)
+_BY_ROLL = tuple(next(index for index, share in enumerate(_SHARES) if roll < share) for roll in range(100))
 
 
 def day_of(seed: int, spot: Spot, day: date) -> dict[str, Any]:
     """One forecast day. Temperatures in degrees Celsius, wind in km/h."""
     ahead = (day - TODAY).days
-    condition = _condition(seed, spot, ahead)
+    chance = bits(seed, 21, spot.code, ahead)
+    condition = _BY_ROLL[chance % 100]
     en, zh, least = CONDITIONS[condition]
-    high = _high(seed, spot, ahead, condition)
+    climate = 36.5 - abs(spot.lat - 18.0) * 0.72
+    wave = 2.5 * sin(ahead * 0.7 + spot.code % 63 / 10)
+    high = round(climate + wave - (4 if least else 0) + (chance >> 8) % 401 / 100 - 2)
     return {
         "date": day.isoformat(),
-        "bulletin": f"wb-{bits(seed, 24, spot.code, ahead) % 1_000_000:06d}",
+        "bulletin": f"wb-{(chance >> 40) % 1_000_000:06d}",
         "condition": en,
         "condition_zh": zh,
         "high_c": high,
-        "low_c": high - integer(5, 11, seed, 25, spot.code, ahead),
-        "rain_percent": least + integer(0, 100 - least if least else 25, seed, 26, spot.code, ahead) // (1 if not least else 2),
-        "wind": f"{_WINDS[bits(seed, 27, spot.code, ahead) % 8]} {integer(3, 38, seed, 28, spot.code, ahead)} km/h",
+        "low_c": high - 5 - (chance >> 18) % 7,
+        "rain_percent": least + (chance >> 22) % ((100 - least) // 2 + 1) if least else (chance >> 22) % 26,
+        "wind": f"{_WINDS[(chance >> 30) % 8]} {3 + (chance >> 33) % 36} km/h",
     }
 
 

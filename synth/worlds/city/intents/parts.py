@@ -10,7 +10,7 @@ from storage.records import JSON
 from synth.worlds.base import Unsolvable
 from synth.worlds.city.intents.base import FORECAST, ROUTES, SEARCH
 from synth.worlds.city.script import Script
-from synth.worlds.city.vocabulary import CATEGORIES, MOTOR_MODES, TODAY, label
+from synth.worlds.city.vocabulary import CATEGORIES, KINDS, MOTOR_MODES, TODAY, label
 
 Slots = Mapping[str, JSON]
 Row = dict[str, Any]
@@ -52,6 +52,8 @@ def locate(script: Script, place: str) -> Row:
     """Looks a landmark up by name."""
     result = script.call(SEARCH, {"query": label("place", place, script.language)})
     row: Row = result["places"][0]
+    if script.has_shown(row["place_id"]):
+        raise misfit("looking it up is not needed")
     return row
 
 
@@ -125,6 +127,8 @@ def tell_found(script: Script, slots: Slots, result: Row, key: str | None = None
     order = slots.get("sort")
     key = key or {"distance": "distance_m", "rating:d": "rating", "price:a": "price", "price:d": "price"}.get(order or "")
     told = rows[:count]
+    if {row["name"] for row in told} & {KINDS["place"].names[value]["en"] for value in slots.values() if value in KINDS["place"].names}:  # type: ignore[union-attr]
+        raise misfit("the place found is one that was named")
     for row in told:
         ties = [other for other in rows if key is None or _value(other, key) == _value(row, key)]
         script.fact("name", named(script, row), *(name for other in [row, *ties] for name in both(other)))

@@ -261,12 +261,13 @@ class PlaceDetails(CityIntent):
 
     def report(self, script: Script, slots: Slots) -> None:
         row = locate(script, slots["place"])
+        script.evidence("id", row["place_id"])
         attribute = slots["attribute"]
         if attribute == "hours":
             opens, closes = row["hours"].split("-")
             script.fact("time", opens)
             script.fact("time", closes)
-            script.say(f"Opening hours: {opens} to {closes}.", f"营业时间：{opens}至{closes}。")
+            script.say(f"Opening hours: {opens} to {closes}.", f"营业时间是{opens}至{closes}。")
         elif attribute == "cost":
             yuan = row.get("price", row.get("average_cost"))
             if yuan is None:
@@ -297,6 +298,7 @@ class PlaceReputation(CityIntent):
 
     def report(self, script: Script, slots: Slots) -> None:
         row = locate(script, slots["place"])
+        script.evidence("id", row["place_id"])
         script.fact("number", row["rating"])
         script.fact("number", row["reviews"])
         script.say(f"It is rated {row['rating']} from {row['reviews']} reviews.", f"评分{row['rating']}，共{row['reviews']}条点评。")
@@ -331,7 +333,7 @@ class ComparePlaces(CityIntent):
         script.fact("time" if criterion == "closing" else "number", value)
         for row in rows:
             script.evidence("id", row["place_id"])
-        script.say(f"{best['name']}: {value}.", f"{best['name_zh']}：{value}。")
+        script.say(f"{best['name']}: {value}.", f"{best['name_zh']}是{value}。")
 
 
 class AreaSummary(CityIntent):
@@ -389,6 +391,7 @@ def rank(script: Script, category: str, district: str, items: int | None) -> lis
     leaders: list[Row] = result["lists"][0]["items"][: items or 1] if result["lists"] else []
     if len(leaders) < (items or 1):
         raise misfit("the list is too short")
+    script.evidence("id", result["lists"][0]["list_id"])
     for item in leaders:
         script.fact("name", named(script, item), *both(item))
     return leaders

@@ -137,7 +137,7 @@ class CompareDestinations(CityIntent):
     name = "compare_destinations"
     leaf = "planning_and_decision.solution_comparison.destination"
     domain = "weather"
-    slots = required(city_a="city", city_b="city", date="date") + optional(city_c="city", city_from="city", pick="travel_pick")
+    slots = required(city_a="city", city_b="city", date="date") + optional(city_c="city", city_from="city")
     objects = frozenset({"city_a"})
 
     def shape(self, slot_names: Given) -> Shape:
@@ -159,13 +159,10 @@ class CompareDestinations(CityIntent):
         script.say(f"{names[best][0]} is the warmest.", f"{names[best][1]}最暖和。")
         tell_weather(script, [days[best]])
         if "city_from" in slots:
-            pick = slots.get("pick", "cheapest")
-            trains = [departures(script, TRAINS, slots["city_from"], city, slots["date"])[pick] for city in cities]
+            trains = [departures(script, TRAINS, slots["city_from"], city, slots["date"])["cheapest"] for city in cities]
             for train in trains:
                 script.evidence("id", train["number"])
             tell_departure(script, trains[best])
-        elif "pick" in slots:
-            raise misfit("from where is not said")
 
 
 class DestinationIdeas(CityIntent):
