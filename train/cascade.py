@@ -28,9 +28,11 @@ from filters.certainty import VERSION as CERTAINTY_VERSION
 from filters.certainty import certainty
 from filters.route import VERSION as ROUTE_VERSION
 from filters.route import RouteConfig, route
+from storage.errors import BadInput
 from storage.records import Division, Language, Task, Trajectory, content_id
 from storage.release import ReleaseItem, make_release
 from storage.rows import tasks_frame
+from storage.schema import TABLES
 from storage.store import Part, Store, part_id
 from synth.engines.hf import HFEngine
 from synth.rollouts import rollout_parts
@@ -109,6 +111,60 @@ def run_cascade(store: Store, config: CascadeConfig, *, launch: Launch = local.l
     return result
 
 
+def tag(store: Store, config: CascadeConfig, *, progress: Progress | None = None) -> Policy | None:
+    """Tags every task that has no static tag yet, and the probe tasks by certainty for the policy promoted last, if there is one.
+
+    Returns that policy. A static tag is a row with difficulty alone: no policy, purpose `static`.
+    """
+    untagged = store.query(
+        """SELECT task_id, any_value(difficulty) AS difficulty FROM tasks
+           WHERE task_id NOT IN (SELECT task_id FROM tags WHERE purpose = 'static') GROUP BY task_id ORDER BY task_id"""
+    )
+    if untagged.height:
+        part = part_id("tags", untagged["task_id"].to_list(), {"purpose": "static"}, VERSION)
+        absent = {
+            name: pl.lit(None, dtype) for name, dtype in TABLES["tags"].columns.items() if name not in ("task_id", "difficulty", "purpose")
+        }
+        rows = untagged.with_columns(**absent, purpose=pl.lit("static")).select(TABLES["tags"].columns)
+        store.commit([store.find(part) or store.write("tags", part, rows)])
+    policy = promoted_policy(store)
+    if policy is not None:
+        _Cascade(store, config, local.launch, progress or (lambda *_: None)).probe(policy)
+    return policy
+
+
+def evaluate(store: Store, config: CascadeConfig, *, policy_id: str | None = None, progress: Progress | None = None) -> Policy:
+    """Measures a policy (None: the one promoted last) on both kinds of held-out tasks; what the store has is not measured again.
+
+    Raises:
+        BadInput: there is no such policy, or none was promoted yet.
+    """
+    policy = promoted_policy(store) if policy_id is None else _known_policy(store, policy_id)
+    if policy is None:
+        raise BadInput(f"{store.root} has no promoted policy yet: train one first, or name a policy")
+    _Cascade(store, config, local.launch, progress or (lambda *_: None)).evaluate(policy)
+    return policy
+
+
+def promoted_policy(store: Store) -> Policy | None:
+    """The policy that passed the gate last."""
+    found = store.query(
+        "SELECT policy_id FROM promotions JOIN parts USING (part_id) WHERE passed ORDER BY committed_at DESC, position DESC LIMIT 1"
+    )
+    return _known_policy(store, found.item()) if found.height else None
+
+
+def _known_policy(store: Store, policy_id: str) -> Policy:
+    found = store.query("SELECT name, path FROM policies LEFT JOIN stages USING (stage_id) WHERE policy_id = ?", [policy_id])
+    if found.is_empty():
+        known = store.query("SELECT policy_id, name FROM policies LEFT JOIN stages USING (stage_id) ORDER BY name, policy_id")
+        raise BadInput(
+            f"{store.root} has no policy {policy_id}; it has {', '.join(f'{each} ({name})' for each, name in known.iter_rows()) or 'none'}"
+        )
+    name, path = found.row(0)
+    return Policy(policy_id, name or policy_id, store.root / path)
+
+
 @cache
 def code_hash() -> str:
     """A hash of the sources that a stage's result depends on: this room's, and the one below that makes and judges tasks."""
@@ -153,12 +209,16 @@ class _Cascade:
 
     def routed_release(self, name: str, policy: Policy) -> str:
         """Probes the policy, tags the probe tasks, and freezes the splits that the tags call for."""
-        tasks = self.tasks("probe", ["probe"], self.config.probe_tasks, "train")
-        rollouts = self._rollouts(policy, tasks, self.config.k, "probe", temperature=1.0)
-        tags = self._tags(policy, tasks, rollouts)
+        tags, rollouts = self.probe(policy)
         splits = route(self.seed_items, tags, rollouts, self.config.route)
         manifest = {"probed_policy": policy.id, "routing": self.config.route.model_dump(), "version": ROUTE_VERSION}
         return self._release(name, {split: items for split, items in splits.items() if items}, manifest)
+
+    def probe(self, policy: Policy) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Certainty of the probe tasks for a policy, and the rollouts that it was measured on."""
+        tasks = self.tasks("probe", ["probe"], self.config.probe_tasks, "train")
+        rollouts = self._rollouts(policy, tasks, self.config.k, "probe", temperature=1.0)
+        return self._tags(policy, tasks, rollouts), rollouts
 
     def _tags(self, policy: Policy, tasks: Sequence[Task], rollouts: pl.DataFrame) -> pl.DataFrame:
         part = part_id(
@@ -243,9 +303,7 @@ class _Cascade:
 
     def judge(self, policy: Policy, result: CascadeResult) -> None:
         """Evaluates a policy on both kinds of held-out tasks, and promotes it if it passes the gate."""
-        tasks = self.tasks("eval_in", ["seed", "probe"], self.config.eval_tasks, "eval_in")
-        sampled = self._evaluate(policy, tasks, "eval_in")
-        self._evaluate(policy, self.tasks("eval_out", ["held_out"], self.config.eval_tasks, "eval_out"), "eval_out")
+        tasks, sampled = self.evaluate(policy)
         promoted = self._rollouts(result.promoted, tasks, self.config.eval_samples, "eval_in", temperature=1.0) if result.promoted else None
         verdict = gate(sampled, promoted, _facets(tasks), self.config.gate)
         row = {"policy_id": policy.id, "position": len(result.policies), "passed": verdict.passed, "checks": json.dumps(verdict.checks)}
@@ -255,6 +313,13 @@ class _Cascade:
         result.passed[policy.name] = verdict.passed
         if verdict.passed:
             result.promoted = policy
+
+    def evaluate(self, policy: Policy) -> tuple[list[Task], pl.DataFrame]:
+        """Measures a policy on both kinds of held-out tasks; the tasks of `eval_in` and the sampled rollouts of them."""
+        tasks = self.tasks("eval_in", ["seed", "probe"], self.config.eval_tasks, "eval_in")
+        sampled = self._evaluate(policy, tasks, "eval_in")
+        self._evaluate(policy, self.tasks("eval_out", ["held_out"], self.config.eval_tasks, "eval_out"), "eval_out")
+        return tasks, sampled
 
     def _evaluate(self, policy: Policy, tasks: Sequence[Task], use: Use) -> pl.DataFrame:
         """Sampled and greedy rollouts, their rows in `evaluations`; returns the sampled rollouts."""
