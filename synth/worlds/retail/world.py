@@ -18,7 +18,8 @@ from storage.records import JSON, Tool
 from synth.worlds.base import Identifier, Intent, Observation, Quantity, SlotKind, Vocabulary, World
 
 from . import data
-from .intents import INTENTS, SYSTEM_PROMPT, RetailIntent
+from .intents import INTENTS, SYSTEM_PROMPT
+from .intents.base import RetailIntent
 from .tools import DEFAULT_LIMIT, TOOLS, argument_error
 
 _REVERSED = "price_desc"
