@@ -2,24 +2,32 @@
 
 The loop is the roles' conversation and nothing else: the user speaks, the assistant calls tools until it answers, until the user has no
 more to say or a limit is reached. Then the observer and the judge say whether it is accepted, and why not. Whose fault a failure is
-decides the outcome: an exception of a world is an `infra_failure`, a user that leaves its plan a `user_failure`, all else the
-assistant's.
+decides the outcome: a conversation that the user broke off is a `user_failure`, all else is the assistant's.
+
+Here too: the scripted teacher's trajectory of a task, and trajectories as rows of the store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from storage.records import JSON, Cost, Message, Outcome, Tool, Trajectory, content_id, derive_turns
-from synth.blueprints import Blueprint
+import polars as pl
+
+from storage.errors import HeadraceError
+from storage.records import JSON, Cost, Message, Outcome, Task, Tool, Trajectory, Turn, canonical_json, content_id, derive_turns
+from storage.schema import TABLES
+from synth.blueprints import Bands, Blueprint
 from synth.diversity import Profile, coarse_mode, complexity, fine_mode, tools_used
-from synth.roles.assistant import ScriptedAssistant
+from synth.roles.assistant import TEACHER, ScriptedAssistant
 from synth.roles.base import Assistant, Grades, User
 from synth.roles.judge import LEAST_GRADE, ScriptedJudge
 from synth.roles.observer import Seen, extra_calls, observe
 from synth.roles.tools import WorldTools
 from synth.roles.user import ScriptedUser
+from synth.solver import expert_messages
+from synth.verify import verify_teacher
 from synth.worlds import WORLDS
 
 VERSION = 1
@@ -83,21 +91,123 @@ def _judged(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool], teacher
     grades = ScriptedJudge(blueprint.language, checks, extra_calls(blueprint, calls, seen.injected)).grade(seen.messages)
     checks["judge"] = grades.least >= LEAST_GRADE
     reason = next((name for name, holds in checks.items() if not holds), "")
+    outcome = Outcome.SUCCESS if not reason else Outcome.POLICY_FAILURE if checks["complete"] else Outcome.USER_FAILURE
     trajectory = Trajectory(
-        id=content_id("trajectory", blueprint.id, teacher, [message.to_openai() for message in seen.messages]),
+        id=_trajectory_id(blueprint.id, teacher, seen.messages),
         task_id="",
         messages=seen.messages,
-        outcome=Outcome.POLICY_FAILURE if reason else Outcome.SUCCESS,
-        reward=0.0 if reason else 1.0,
+        outcome=outcome,
+        reward=float(not reason) if outcome.is_rated else None,
         checks=checks,
         teacher=teacher,
         cost=Cost(),
     )
-    profile = Profile(
-        domain=blueprint.domain,
-        coarse=coarse_mode(seen.turns),
-        fine=fine_mode(seen.turns),
-        complexity=round(complexity(seen.turns, tools), 6),
-        tools=tuple(tools_used(seen.turns)),
+    return Simulated(trajectory, profile(blueprint.domain, seen.turns, tools), not reason, reason, grades)
+
+
+def profile(domain: str, turns: Sequence[Turn], tools: Mapping[str, Tool]) -> Profile:
+    """What diversity is measured on."""
+    return Profile(
+        domain=domain,
+        coarse=coarse_mode(turns),
+        fine=fine_mode(turns),
+        complexity=round(complexity(turns, tools), 6),
+        tools=tuple(tools_used(turns)),
     )
-    return Simulated(trajectory, profile, not reason, reason, grades)
+
+
+def _trajectory_id(made_for: str, teacher: str, messages: Sequence[Message]) -> str:
+    return content_id("trajectory", made_for, teacher, [message.to_openai() for message in messages])
+
+
+# ---- the scripted teacher of a task -----------------------------------------------------------------------------------
+
+
+def expert_trajectory(task: Task) -> Trajectory:
+    """The task's expert plan, executed and verified: `teacher = scripted`.
+
+    Raises:
+        HeadraceError: the plan does not pass `verify_teacher`, which an admitted task's plan always does.
+    """
+    messages = tuple(expert_messages(task))
+    verdict = verify_teacher(task, messages)
+    if not verdict.success:
+        failed = ", ".join(name for name, holds in verdict.checks.items() if not holds)
+        raise HeadraceError(f"the expert plan of task {task.id} fails {failed}; was the world changed without a new version?")
+    return Trajectory(
+        id=_trajectory_id(task.id, TEACHER, messages),
+        task_id=task.id,
+        messages=messages,
+        outcome=Outcome.SUCCESS,
+        reward=1.0,
+        checks=verdict.checks,
+        teacher=TEACHER,
+    )
+
+
+# ---- rows of the store ------------------------------------------------------------------------------------------------
+
+
+def trajectories_frame(trajectories: Sequence[Trajectory], tasks: Sequence[Task]) -> pl.DataFrame:
+    """Rows of table `trajectories` for single-task trajectories, each with its task."""
+    rows = []
+    for trajectory, task in zip(trajectories, tasks, strict=True):
+        tools = {tool.name: tool for tool in WORLDS[task.world].tools}
+        found = profile(WORLDS[task.world].intents[task.intent].domain, derive_turns(trajectory.messages), tools)
+        about = {
+            "task_id": task.id,
+            "blueprint_id": task.blueprint_id,
+            "cluster_id": None,
+            "query_id": task.query_id,
+            "world": task.world,
+            "world_seed": task.world_seed,
+            "language": task.language,
+            "accepted": trajectory.outcome is Outcome.SUCCESS,
+            "reason": next((name for name, holds in trajectory.checks.items() if not holds), None),
+            "complexity_band": None,
+        }
+        rows.append(_row(trajectory, found) | about)
+    return pl.DataFrame(rows, schema=TABLES["trajectories"].columns)
+
+
+def simulated_frame(made: Sequence[tuple[Blueprint, Simulated, Task | None]], bands: Bands | None) -> pl.DataFrame:
+    """Rows of table `trajectories` for simulated conversations. The task is that of a single-goal one, if it was admitted.
+
+    bands: None while calibrating; then nothing counts as accepted, for the reason `calibration`.
+    """
+    rows = []
+    for blueprint, simulated, task in made:
+        about = {
+            "task_id": None if task is None else task.id,
+            "blueprint_id": blueprint.id,
+            "cluster_id": blueprint.cluster_id,
+            "query_id": None,
+            "world": blueprint.world,
+            "world_seed": blueprint.world_seed,
+            "language": blueprint.language,
+            "accepted": simulated.accepted and bands is not None,
+            "reason": simulated.reason or (None if bands is not None else "calibration"),
+            "complexity_band": None if bands is None else bands.band(simulated.profile.complexity),
+        }
+        rows.append(_row(simulated.trajectory, simulated.profile) | about)
+    return pl.DataFrame(rows, schema=TABLES["trajectories"].columns)
+
+
+def _row(trajectory: Trajectory, found: Profile) -> dict[str, JSON]:
+    """The columns that a trajectory and its profile determine."""
+    return {
+        "trajectory_id": trajectory.id,
+        "domain": found.domain,
+        "teacher": trajectory.teacher,
+        "outcome": trajectory.outcome.value,
+        "reward": trajectory.reward,
+        "mode_coarse": found.coarse,
+        "mode_fine": found.fine,
+        "complexity": found.complexity,
+        "tools_used": list(found.tools),
+        "messages": json.dumps([message.to_openai() for message in trajectory.messages], ensure_ascii=False),
+        "checks": canonical_json(trajectory.checks),
+        "prompt_tokens": trajectory.cost.prompt_tokens,
+        "completion_tokens": trajectory.cost.completion_tokens,
+        "cost_usd": trajectory.cost.usd,
+    }

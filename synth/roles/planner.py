@@ -296,7 +296,7 @@ class _Draft:
 
     def _with_hidden(self, found: dict[str, Source], arguments: Mapping[str, JSON], solved: _Solved) -> dict[str, Source]:
         """Arguments that carry a value which nobody has said or shown are marked as such."""
-        secret = {solved.frame.slots[name] for name in solved.hidden}
+        secret = [solved.frame.slots[name] for name in solved.hidden]
         return {name: "hidden" if source == "const" and arguments[name] in secret else source for name, source in found.items()}
 
     # ---- words --------------------------------------------------------------------------------------------------------

@@ -27,6 +27,8 @@ Source = str | tuple[int, int]
 
 _SKELETON_SEEDS = 40
 _OPTIONAL_SHARE = 0.35
+_IDLE_SHARE = 0.15
+"""Of goals: refused, or answered without a call."""
 _NATIVE_SHARE = 0.1
 """How often an unsteered conversation has any one of the things that operators add."""
 
@@ -316,7 +318,9 @@ def kitchen(world: str, tools: frozenset[str]) -> Kitchen:
 
 
 def _goal(kitchen: Kitchen, intents: Sequence[str], rng: random.Random) -> GoalRecipe:
-    intent = rng.choice(intents)
+    idle = [name for name in intents if not _calls(kitchen.world, name)]
+    busy = [name for name in intents if _calls(kitchen.world, name)]
+    intent = rng.choice(idle if not busy or (idle and rng.random() < _IDLE_SHARE) else busy)
     found = WORLDS[kitchen.world].intents[intent]
     required = frozenset(slot.name for slot in found.slots if slot.is_required)
     chosen = required | {slot.name for slot in found.slots if not slot.is_required and rng.random() < _OPTIONAL_SHARE}
@@ -351,6 +355,13 @@ def _has_calls(recipe: Recipe, goal: GoalRecipe) -> bool:
     return bool(WORLDS[recipe.world].intents[goal.intent].shape(goal.slots).calls)
 
 
+@lru_cache(maxsize=1024)
+def _calls(world: str, intent: str) -> bool:
+    """Whether an intent is done by calls at all."""
+    found = WORLDS[world].intents[intent]
+    return bool(found.shape(_required(world, intent)).calls)
+
+
 def _pick(recipe: Recipe, rng: random.Random, fits: Callable[[int, GoalRecipe], bool]) -> int | None:
     fitting = [index for index, goal in enumerate(recipe.goals) if fits(index, goal)]
     return rng.choice(fitting) if fitting else None
@@ -378,8 +389,7 @@ def _deepen(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | No
     fitting = [
         name
         for name in kitchen.intents
-        if WORLDS[recipe.world].intents[name].refusal is None
-        and any(slot.is_entity and can_point_at(slot) for slot in slots_of(recipe.world, name).values())
+        if _calls(recipe.world, name) and any(slot.is_entity and can_point_at(slot) for slot in slots_of(recipe.world, name).values())
     ]
     if not fitting:
         return None
