@@ -99,7 +99,8 @@ def _spellings(region: Region) -> set[str]:
     en, zh = region.en.lower(), region.zh
     return {
         en, en.replace("'", ""), zh, f"{zh}市", region.adcode, f"{en} city",
-        f"{en}, {region.province_en.lower()}", f"{en} {region.province_en.lower()}", f"{region.province_zh}{zh}", f"{region.province_zh}省{zh}市", f"{region.province_zh}{zh}市",
+        f"{en}, {region.province_en.lower()}", f"{en} {region.province_en.lower()}", f"{region.province_zh}{zh}",
+        f"{region.province_zh}省{zh}市", f"{region.province_zh}{zh}市",
     }  # fmt: skip
 
 

@@ -138,19 +138,27 @@ def _other(key: str, title: Texts, text: Texts, low: int, high: int) -> Page:
 
 
 _OTHERS = (
-    _other("metro_fares", ("Metro fares", "地铁票价"), ("The metro costs 2 yuan up to 4 km and 1 yuan for every 4 km begun beyond; a day pass is {n} yuan.", "地铁4公里内2元，之后每4公里加1元；一日票{n}元。"), 18, 30),
-    _other("bus_fares", ("Bus fares", "公交票价"), ("Every bus boarding costs 2 yuan; a monthly card is {n} yuan.", "公交每次上车2元；月卡{n}元。"), 60, 120),
-    _other("taxi_fares", ("Taxi fares", "出租车票价"), ("A kilometre by taxi costs {n} jiao beyond the base distance.", "出租车超出起步里程后每公里{n}角。"), 20, 34),
-    _other("airport", ("Getting to the airport", "前往机场"), ("The airport coach takes {n} minutes from the centre.", "机场大巴从市中心出发需{n}分钟。"), 35, 80),
-    _other("tourist_card", ("City tourist card", "城市旅游卡"), (f"The {CITY_EN} card costs {{n}} yuan.", f"{CITY_ZH}旅游卡售价{{n}}元。"), 80, 260),
-    _other("emergency", ("Emergency numbers", "紧急电话"), ("Ambulances arrive within {n} minutes on average.", "救护车平均{n}分钟到达。"), 7, 14),
+    _other("metro_fares", ("Metro fares", "地铁票价"),
+    ("The metro costs 2 yuan up to 4 km and 1 yuan for every 4 km begun beyond; a day pass is {n} yuan.",
+    "地铁4公里内2元，之后每4公里加1元；一日票{n}元。"), 18, 30),
+    _other("bus_fares", ("Bus fares", "公交票价"),
+    ("Every bus boarding costs 2 yuan; a monthly card is {n} yuan.", "公交每次上车2元；月卡{n}元。"), 60, 120),
+    _other("taxi_fares", ("Taxi fares", "出租车票价"),
+    ("A kilometre by taxi costs {n} jiao beyond the base distance.", "出租车超出起步里程后每公里{n}角。"), 20, 34),
+    _other("airport", ("Getting to the airport", "前往机场"),
+    ("The airport coach takes {n} minutes from the centre.", "机场大巴从市中心出发需{n}分钟。"), 35, 80),
+    _other("tourist_card", ("City tourist card", "城市旅游卡"),
+    (f"The {CITY_EN} card costs {{n}} yuan.", f"{CITY_ZH}旅游卡售价{{n}}元。"), 80, 260),
+    _other("emergency", ("Emergency numbers", "紧急电话"),
+    ("Ambulances arrive within {n} minutes on average.", "救护车平均{n}分钟到达。"), 7, 14),
 )  # fmt: skip
 
 
 @lru_cache(maxsize=1)
 def pages() -> tuple[Page, ...]:
     return (
-        *map(_policy, TOPICS), *map(_opening, VENUES), *map(_entry, VENUES), *map(_line, LINES), *map(_district, DISTRICTS), *map(_interest, INTERESTS), *_OTHERS,
+        *map(_policy, TOPICS), *map(_opening, VENUES), *map(_entry, VENUES), *map(_line, LINES), *map(_district, DISTRICTS),
+        *map(_interest, INTERESTS), *_OTHERS,
     )  # fmt: skip
 
 
@@ -207,9 +215,7 @@ def _index() -> _Index:
         for text, weight in ((page.title[0], 2.0), (page.title[1], 2.0), (page.text[0], 0.5), (page.text[1], 0.5)):
             for term in set(_terms(text)):
                 table.setdefault(term, np.zeros(len(every)))[number] += weight
-    for column in table.values():
-        column *= log(1 + len(every) / np.count_nonzero(column))
-    return _Index(table)
+    return _Index({term: column * log(1 + len(every) / np.count_nonzero(column)) for term, column in table.items()})
 
 
 @lru_cache(maxsize=8192)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,7 +74,7 @@ class _Draw:
         self._draw_modes()
         if self.intent.name == "compare_routes":
             self._draw_ways()
-        if self._lacks("place") and self.out.get("attribute") == "cost" or self._lacks("attribute"):
+        if self._lacks("attribute") or (self._lacks("place") and self.out.get("attribute") == "cost"):
             self._draw_detail()
         for name in self.slots:
             if self._lacks(name):
@@ -150,7 +151,7 @@ class _Draw:
             return True
         kinds = ("train", "flight") if self.intent.name == "train_or_flight" else (tool,)
         ends = [city for name, city in drawn.items() if name != "city_from"]
-        return all(services(seed, kind, CITIES[start], CITIES[end]) for kind in kinds for end in ends)  # type: ignore[arg-type]
+        return all(services(seed, kind, CITIES[start], CITIES[end]) for kind in kinds for end in ends)
 
     def _fare_around(self, origin: str, destination: str, kind: Kind, name: str, span: tuple[float, float]) -> JSON:
         """A round sum that is the wanted fare times a factor of this span, about."""
@@ -325,7 +326,7 @@ class _Draw:
             for name in names:
                 self.out[name] = self._free(self.slots[name])
             stops = [city.places.at(landmark_index()[self.out[name]]) for name in ("origin", "waypoint", "destination") if name in self.out]
-            legs = list(zip(stops, stops[1:], strict=False))
+            legs = list(pairwise(stops))
             if any(
                 city.roads.way(a, b, "driving").edges.tolist() != city.roads.way(a, b, "driving", self.out["preference"]).edges.tolist()
                 for a, b in legs

@@ -40,7 +40,8 @@ STEMS: tuple[tuple[str, str], ...] = (
 
 LANDMARK_KINDS: tuple[tuple[str, str, str], ...] = (
     ("Park", "公园", "park"), ("Museum", "博物馆", "museum"), ("Library", "图书馆", "library"), ("Temple", "寺", "temple"),
-    ("Station", "车站", "station"), ("Stadium", "体育场", "stadium"), ("University", "大学", "university"), ("Hospital", "医院", "hospital"),
+    ("Station", "车站", "station"), ("Stadium", "体育场", "stadium"), ("University", "大学", "university"),
+    ("Hospital", "医院", "hospital"),
     ("Mall", "商城", "shopping_mall"), ("Plaza", "广场", "square"), ("Theatre", "剧院", "theatre"), ("Gardens", "花园", "park"),
     ("Zoo", "动物园", "zoo"), ("Aquarium", "水族馆", "aquarium"), ("Gallery", "美术馆", "gallery"), ("Bridge", "大桥", "scenic_spot"),
     ("Tower", "塔", "scenic_spot"), ("Pier", "码头", "scenic_spot"), ("Lake", "湖", "scenic_spot"), ("Bazaar", "集市", "market"),

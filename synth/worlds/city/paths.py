@@ -8,8 +8,11 @@ Compiled once a machine (numba's cache), not once a process.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int32]
@@ -17,16 +20,23 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 
-@njit(cache=True)
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+
+def _compiled(function: Kernel) -> Kernel:
+    return cast(Kernel, numba.njit(cache=True)(function))
+
+
+@_compiled
 def dijkstra(
     starts: Ints, heads: Ints, weights: Floats, sources: Ints, source_costs: Floats, targets: Ints, target_costs: Floats, wanted: Flags
-):  # type: ignore[no-untyped-def]
+) -> tuple[Floats, Ints, int]:
     """Costs and predecessor edges from the sources, stopping once the cheapest target is certain, or all wanted nodes are settled.
 
     Args:
         starts: [nodes + 1], heads: [edges], weights: [edges]: edge e of node n lies in starts[n] .. starts[n + 1] and leads to heads[e].
-        sources, source_costs, targets, target_costs: nodes and what each costs besides; without targets, costs of all wanted nodes are right.
-        wanted: [nodes], or empty: then (without targets) all nodes are settled.
+        sources, source_costs, targets, target_costs: nodes and what each costs besides.
+        wanted: [nodes], or empty for all: the nodes whose costs shall be right where there are no targets.
 
     Returns:
         (costs [nodes], edge by which each node was reached [nodes], -1 at sources; best target or -1).
@@ -87,8 +97,8 @@ def dijkstra(
     return costs, reached, best
 
 
-@njit(cache=True)
-def trace(reached: Ints, tails: Ints, node: int) -> Ints:  # type: ignore[no-untyped-def]
+@_compiled
+def trace(reached: Ints, tails: Ints, node: int) -> Ints:
     """The edges of the path that ends at `node`, from its source on; `tails[e]` is where edge e starts."""
     count, at = 0, node
     while reached[at] >= 0:

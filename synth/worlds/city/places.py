@@ -80,7 +80,8 @@ class Places:
     @cached_property
     def district(self) -> NDArray[np.int64]:
         """[places]: the district whose centre is nearest."""
-        return np.argmin((self.x[:, None] - self.district_x) ** 2 + (self.y[:, None] - self.district_y) ** 2, axis=1)
+        nearest: NDArray[np.int64] = np.argmin((self.x[:, None] - self.district_x) ** 2 + (self.y[:, None] - self.district_y) ** 2, axis=1)
+        return nearest
 
     def district_at(self, at: tuple[float, float]) -> int:
         return int(np.argmin((at[0] - self.district_x) ** 2 + (at[1] - self.district_y) ** 2))

@@ -1,4 +1,4 @@
-"""The sentences of the travel policies: by topic, what they say in English and Chinese, and between which values a seed draws their two numbers.
+"""The sentences of the travel policies: by topic, what they say in both languages, and between which values a seed draws their numbers.
 
 A rule of thumb keeps them sound: numbers are far enough apart that an answer cannot be right by accident.
 """

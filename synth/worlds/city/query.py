@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from synth.worlds.city.catalogue import catalogue
 from synth.worlds.city.places import FEATURE_BITS
@@ -21,18 +22,26 @@ _NOISE = frozenset(
 )
 
 _EVERYDAY: dict[str, tuple[str, ...]] = {
-    "hotpot": ("hotpot", "hot pot", "火锅"), "noodles": ("noodles", "noodle", "面条", "拉面", "ramen"), "sichuan_food": ("sichuan food", "川菜"),
-    "cantonese_food": ("cantonese food", "dim sum", "粤菜", "早茶"), "vegetarian_food": ("vegetarian", "vegetarian food", "vegan", "素食", "素菜"),
-    "barbecue": ("barbecue", "bbq", "烧烤"), "bakery": ("bread", "面包", "蛋糕店"), "cafe": ("coffee", "cafe", "café", "coffee house", "咖啡", "咖啡厅", "咖啡店"),
-    "tea_house": ("tea", "teahouse", "茶楼", "喝茶"), "bar": ("bar", "pub", "cocktails", "酒馆"), "hotel": ("hotels", "accommodation", "宾馆", "旅馆"),
-    "hostel": ("hostel", "青旅", "青年旅社"), "supermarket": ("grocery store", "groceries", "便利店"), "pharmacy": ("drugstore", "chemist", "药房"),
+    "hotpot": ("hotpot", "hot pot", "火锅"), "noodles": ("noodles", "noodle", "面条", "拉面", "ramen"),
+    "sichuan_food": ("sichuan food", "川菜"),
+    "cantonese_food": ("cantonese food", "dim sum", "粤菜", "早茶"),
+    "vegetarian_food": ("vegetarian", "vegetarian food", "vegan", "素食", "素菜"),
+    "barbecue": ("barbecue", "bbq", "烧烤"), "bakery": ("bread", "面包", "蛋糕店"),
+    "cafe": ("coffee", "cafe", "café", "coffee house", "咖啡", "咖啡厅", "咖啡店"),
+    "tea_house": ("tea", "teahouse", "茶楼", "喝茶"), "bar": ("bar", "pub", "cocktails", "酒馆"),
+    "hotel": ("hotels", "accommodation", "宾馆", "旅馆"),
+    "hostel": ("hostel", "青旅", "青年旅社"), "supermarket": ("grocery store", "groceries", "便利店"),
+    "pharmacy": ("drugstore", "chemist", "药房"),
     "bookstore": ("bookshop", "books", "书屋"), "shopping_mall": ("mall", "shopping centre", "shopping center", "商场"),
     "cinema": ("movie theater", "movies", "影院"), "gym": ("fitness", "fitness centre", "健身"), "karaoke": ("karaoke", "ktv", "k歌"),
-    "swimming_pool": ("pool", "swimming", "游泳池", "游泳"), "playground": ("playground", "游乐场"), "massage": ("massage", "spa", "按摩", "推拿"),
+    "swimming_pool": ("pool", "swimming", "游泳池", "游泳"), "playground": ("playground", "游乐场"),
+    "massage": ("massage", "spa", "按摩", "推拿"),
     "park": ("park", "parks", "绿地"), "museum": ("museums",), "gallery": ("gallery", "galleries", "画廊"), "library": ("libraries",),
     "temple": ("temples", "shrine", "庙"), "scenic_spot": ("sights", "attraction", "attractions", "sightseeing", "景区", "名胜"),
-    "theatre": ("theater", "play", "戏院"), "zoo": ("zoos",), "aquarium": ("aquariums", "海洋馆"), "market": ("market", "bazaar", "市场", "菜市场"),
-    "hospital": ("clinic", "诊所"), "bank": ("bank", "atm", "取款机"), "parking": ("parking", "car park", "停车"), "gas_station": ("petrol station", "gas", "加油"),
+    "theatre": ("theater", "play", "戏院"), "zoo": ("zoos",), "aquarium": ("aquariums", "海洋馆"),
+    "market": ("market", "bazaar", "市场", "菜市场"),
+    "hospital": ("clinic", "诊所"), "bank": ("bank", "atm", "取款机"), "parking": ("parking", "car park", "停车"),
+    "gas_station": ("petrol station", "gas", "加油"),
     "charging": ("ev charger", "charger", "充电桩", "充电"), "station": ("train station", "车站"), "stadium": ("arena", "体育馆"),
     "university": ("college", "高校"), "square": ("plaza",),
 }  # fmt: skip
@@ -132,7 +141,7 @@ def _words() -> dict[str, frozenset[int]]:
 def read_query(text: str) -> Query:
     """What `text` asks for. Nothing recognised gives an empty query, which matches no place."""
     found, rest = _scan(_plain(text).split())
-    places = [value for kind, value in found if kind == "place"]
+    places: list[Any] = [value for kind, value in found if kind == "place"]
     categories = [category for kind, value in found if kind == "category" for category in value]  # type: ignore[attr-defined]
     features = 0
     for kind, value in found:
@@ -145,4 +154,4 @@ def read_query(text: str) -> Query:
         places = sorted(frozenset.intersection(*known)) if known else []
     if categories:
         places = []
-    return Query(tuple(places), tuple(dict.fromkeys(categories)), features, open_now)  # type: ignore[arg-type]
+    return Query(tuple(places), tuple(dict.fromkeys(categories)), features, open_now)

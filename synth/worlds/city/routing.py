@@ -6,6 +6,7 @@ Every route has an identifier that its course, mode and ends determine: the same
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 from zlib import crc32
 
@@ -73,7 +74,7 @@ def _minutes(seconds: float) -> int:
 
 
 def _by_road(city: City, stops: list[Point], mode: str, preference: str, hour: int) -> dict[str, Any]:
-    ways: list[Way] = [city.roads.way(a, b, mode, preference, hour) for a, b in zip(stops, stops[1:], strict=False)]
+    ways: list[Way] = [city.roads.way(a, b, mode, preference, hour) for a, b in pairwise(stops)]
     edges = ways[0].edges if len(ways) == 1 else np.concatenate([way.edges for way in ways])
     seconds = sum(way.seconds for way in ways)
     corners = city.roads.corners(edges)

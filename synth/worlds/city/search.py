@@ -23,8 +23,10 @@ from synth.worlds.city.validate import BadArgument
 from synth.worlds.city.vocabulary import CATEGORIES
 
 Indices = NDArray[np.int64]
+Column = NDArray[Any]
 Given = dict[str, Any]
 
+_POSITIONS = {key: position for position, key in enumerate(CATEGORIES)}
 _NOTHING: dict[str, Any] = {"total": 0, "places": []}
 _PRICED = {
     kind: np.array([category.price == kind for category in CATEGORIES.values()]) for kind in ("average_cost", "price")
@@ -38,7 +40,7 @@ def _matches(city: City, query: Query) -> Indices:
         return np.empty(0, np.int64)
     if query.places:
         named = np.array(query.places)
-        found = named[places.present[named]]
+        found: Indices = named[places.present[named]]
     elif len(query.categories) == 1:
         found = places.of_category(query.categories[0])
     elif query.categories:
@@ -71,9 +73,10 @@ def _filter(places: Places, found: Indices, given: Given) -> Indices:
     return found
 
 
-def _order(places: Places, found: Indices, key: Floats | NDArray[np.int64]) -> Indices:
+def _order(places: Places, found: Indices, key: Column) -> Indices:
     """Positions in `found` by ascending key, ties to more reviews, then the lower index."""
-    return np.lexsort((found, -places.reviews[found], key))
+    order: Indices = np.lexsort((found, -places.reviews[found], key))
+    return order
 
 
 def _answer(total: int, order: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -98,7 +101,7 @@ def search_places(city: City, given: Given) -> dict[str, Any]:
         metres = np.hypot(places.x[found] - center[0], places.y[found] - center[1])
         near = metres <= given["radius"]
         found, metres = found[near], metres[near]
-    key: Floats
+    key: Column
     if order == "distance":
         assert metres is not None
         key = metres
@@ -140,8 +143,8 @@ def _metres_off(x: Floats, y: Floats, xs: Floats, ys: Floats) -> Floats:
     dx, dy = xs[1:] - ax, ys[1:] - ay
     px, py = x[:, None] - ax, y[:, None] - ay
     share = np.clip((px * dx + py * dy) / np.maximum(dx * dx + dy * dy, 1e-9), 0.0, 1.0)
-    squares: Floats = (px - share * dx) ** 2 + (py - share * dy) ** 2
-    return np.sqrt(squares.min(axis=1))
+    metres: Floats = np.sqrt(((px - share * dx) ** 2 + (py - share * dy) ** 2).min(axis=1))
+    return metres
 
 
 def search_central_places(city: City, given: Given) -> dict[str, Any]:
@@ -172,7 +175,7 @@ def search_central_places(city: City, given: Given) -> dict[str, Any]:
     return _answer(len(found), order, rows)
 
 
-_LISTS: tuple[tuple[str, str, Callable[[Places, Indices], Floats]], ...] = (
+_LISTS: tuple[tuple[str, str, Callable[[Places, Indices], Column]], ...] = (
     ("Top rated", "好评榜", lambda p, i: -p.rating[i]),
     ("Most reviewed", "人气榜", lambda p, i: -p.reviews[i].astype(np.float64)),
     ("Best value", "性价比榜", lambda p, i: p.yuan[i] / np.maximum(p.rating[i] - 2.5, 0.1)),
@@ -199,12 +202,13 @@ def search_ranking_list(city: City, given: Given) -> dict[str, Any]:
     region = (CITY_EN, CITY_ZH) if district is None else DISTRICTS[DISTRICT_KEYS[district]]
     what = CATEGORIES[query.categories[0]] if len(query.categories) == 1 else None
     en, zh = (what.en, what.zh) if what is not None else ("places", "地点")
+    about = bits(city.seed, -1 if district is None else district, *sorted(_POSITIONS[category] for category in query.categories))
     lists = []
     for number, (title, title_zh, key) in enumerate(_LISTS[: int(given["max_lists"])]):
         best = found[_order(places, found, key(places, found))[: int(given["max_items"])]]
         lists.append(
             {
-                "list_id": f"rl-{bits(city.seed, 61, number, -1 if district is None else district, hash_of(query.categories)) % 1_000_000:06d}",
+                "list_id": f"rl-{bits(about, number) % 1_000_000:06d}",
                 "title": f"{title}: {en}, {region[0]}",
                 "title_zh": f"{region[1]}{zh}{title_zh}",
                 "items": [_item(places, rank, index) for rank, index in enumerate(best.tolist(), 1)],
@@ -217,11 +221,3 @@ def _item(places: Places, rank: int, index: int) -> dict[str, Any]:
     place = catalogue()[index]
     row: dict[str, Any] = {"rank": rank, "place_id": place.id, "name": place.en, "name_zh": place.zh}
     return row | {"rating": float(places.rating[index]), "reviews": int(places.reviews[index])}
-
-
-_POSITIONS = {key: position for position, key in enumerate(CATEGORIES)}
-
-
-def hash_of(categories: tuple[str, ...]) -> int:
-    """A number for a set of categories."""
-    return sum(1 << _POSITIONS[category] for category in categories)

@@ -1,4 +1,4 @@
-"""The ten tools of the city, with the names, parameters, defaults, bounds and enums of STAgent's environment (TravelBench's published code).
+"""The ten tools of the city, with the names, parameters, defaults, bounds and enums of STAgent's environment (TravelBench's code).
 
 A parameter marked `x-grounded` must take its value from the conversation: places, coordinates, quantities, dates. Free search text,
 enums and flags need not. Distances are metres, money is yuan, ratings go to 5 (the bound of `min_rating` is the original's 10).
@@ -184,7 +184,7 @@ TOOLS: tuple[Tool, ...] = (
     ),
     _tool(
         "web_search",
-        "Searches the web: travel policies, opening and entry rules, fares, service status of transit lines, guides to areas and destinations.",
+        "Searches the web: travel policies, opening and entry rules, fares, status of transit lines, guides to areas and destinations.",
         "web",
         ("query",),
         {"query": _text("Search words.")},

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Literal
+from typing import Any, Literal
 
 from storage.records import Language
 from synth.worlds.base import Date, Quantity, SlotKind, Vocabulary
@@ -249,7 +249,7 @@ CLOCKS: dict[str, tuple[str, str]] = {
 FLAG: dict[str, tuple[str, str]] = {"yes": ("open now", "正在营业")}
 
 
-def _vocabulary(names: Mapping[str, tuple[str, ...]]) -> Vocabulary:
+def _vocabulary(names: Mapping[str, tuple[Any, ...]]) -> Vocabulary:
     return Vocabulary({key: {"en": name[0], "zh": name[1]} for key, name in names.items()})
 
 

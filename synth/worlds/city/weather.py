@@ -15,7 +15,8 @@ from synth.worlds.city.chance import bits, integer, unit
 from synth.worlds.city.vocabulary import NOW, TODAY
 
 CONDITIONS: tuple[tuple[str, str, int], ...] = (
-    ("sunny", "晴", 0), ("partly cloudy", "多云", 0), ("overcast", "阴天", 0), ("foggy", "有雾", 0), ("light rain", "小雨", 55), ("steady rain", "中雨", 75),
+    ("sunny", "晴", 0), ("partly cloudy", "多云", 0), ("overcast", "阴天", 0), ("foggy", "有雾", 0), ("light rain", "小雨", 55),
+    ("steady rain", "中雨", 75),
     ("thunderstorms", "雷阵雨", 85), ("downpour", "暴雨", 95),
 )  # fmt: skip
 """English, Chinese, least chance of rain in percent (0: dry)."""

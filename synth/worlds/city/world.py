@@ -56,8 +56,8 @@ class CityWorld(World):
     kinds: ClassVar[Mapping[str, SlotKind]] = KINDS
     tool_words: ClassVar[Mapping[str, tuple[str, ...]]] = TOOL_WORDS
     system_prompt: ClassVar[str] = (
-        f"You are the travel assistant of {CITY_EN} ({CITY_ZH}). It is {NOW:%A}, {NOW:%Y-%m-%d}, {NOW:%H:%M}. Timetables and forecasts reach "
-        "15 days ahead. Places on the map are known to the tools by coordinates: look a place up before you use it. If you must refuse, say why."
+        f"You are the travel assistant of {CITY_EN} ({CITY_ZH}). It is {NOW:%A}, {NOW:%Y-%m-%d}, {NOW:%H:%M}. Timetables and forecasts "
+        "reach 15 days ahead. The tools know places by coordinates: look a place up before you use it. If you must refuse, say why."
     )
 
     city: City

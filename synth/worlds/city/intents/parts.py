@@ -263,6 +263,7 @@ def tell_departure(script: Script, chosen: Row, *, with_date: bool = False) -> N
     if with_date:
         script.fact("date", chosen["date"])
     script.say(
-        f"{chosen['number']} leaves on {chosen['date']} at {chosen['departure']}, takes {chosen['duration_min']} minutes and costs {chosen['price']} yuan.",
+        f"{chosen['number']} leaves on {chosen['date']} at {chosen['departure']}, takes {chosen['duration_min']} minutes "
+        f"and costs {chosen['price']} yuan.",
         f"{chosen['number']}次{chosen['date']} {chosen['departure']}出发，用时{chosen['duration_min']}分钟，票价{chosen['price']}元。",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from synth.worlds.base import Shape
+from synth.worlds.city.intents.about import rank
 from synth.worlds.city.intents.base import FORECAST, RANKING, ROUTES, SEARCH, TRAINS, WEB, CityIntent, Given, Steps, optional, required
 from synth.worlds.city.intents.parts import (
     Row,
@@ -26,7 +27,6 @@ from synth.worlds.city.intents.parts import (
     tell_route,
     tell_weather,
 )
-from synth.worlds.city.intents.search import rank
 from synth.worlds.city.intents.web import tell_opening, tell_policy
 from synth.worlds.city.names import CITY_EN, CITY_ZH
 from synth.worlds.city.script import Script

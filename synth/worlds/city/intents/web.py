@@ -7,6 +7,7 @@ from typing import Any
 from synth.worlds.city import corpus
 from synth.worlds.city.intents.base import WEB
 from synth.worlds.city.intents.parts import misfit
+from synth.worlds.city.policies import POLICIES
 from synth.worlds.city.script import Script
 from synth.worlds.city.vocabulary import label
 
@@ -33,7 +34,7 @@ def tell_policy(script: Script, topic: str) -> None:
     fields = look_up(script, "policy", topic, f"travel policy {words}" if script.language == "en" else f"出行政策 {words}")
     script.fact("number", fields["a"])
     script.fact("number", fields["b"])
-    en, zh = (text.format(**fields) for text in corpus.POLICIES[topic][:2])
+    en, zh = (text.format(**fields) for text in POLICIES[topic][:2])
     script.say(en, zh)
 
 
