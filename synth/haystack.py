@@ -129,7 +129,8 @@ class _Log:
         ordinary = with_personal_data(stated, self.config.personal_share, self.rng)
         exact = exact_variants(self._popular(ordinary, counts["exact"]), self.rng)
         near = near_variants(self._popular(ordinary, counts["near"]), self.rng)
-        parts = [needles, ordinary, exact, near, junk(counts["junk"], self.config.zh_share, self.rng)]
+        parts = [needles, ordinary, exact, near]
+        parts.append(junk(self.config.rows - sum(part.height for part in parts), self.config.zh_share, self.rng))
         columns = ["text", "kind", "frame", "twin", "world", "intent", "combination", "difficulty"]
         rows = pl.concat([part.select(columns) for part in parts]).with_columns(text=plain(pl.col("text")))
         order = self.rng.permutation(rows.height)
@@ -176,30 +177,38 @@ class _Log:
     # ---- needles -----------------------------------------------------------------------------------------------------------
 
     def _needles(self) -> pl.DataFrame:
-        """Needles, rendered one by one in worlds in which they can be executed, until every stratum has its number."""
+        """Needles, rendered one by one in worlds in which they can be executed, until every stratum has its number.
+
+        What one world has no combination for, the others give.
+        """
         rng = random.Random(f"needles/{self.config.seed}")
-        wanted = {(level, world): self._needles_wanted(level, world) for level in NEEDLE_SHARES for world in WORLDS}
+        wanted = Counter({(level, world): self._needles_wanted(level, world) for level in NEEDLE_SHARES for world in WORLDS})
         rows: dict[str, dict[str, Any]] = {}
-        for turn in range(ROWS_A_NEEDLE_COMBINATION):
+        of: Counter[Combination] = Counter()
+        for turn in range(2 * ROWS_A_NEEDLE_COMBINATION):
+            if turn == ROWS_A_NEEDLE_COMBINATION:
+                missing = [(level, world, left) for (level, world), left in wanted.items() if left > 0]
+                for level, world, left in missing:
+                    wanted.update({(level, other): left for other in WORLDS if other != world})
             for one in self.rare:
-                if not any(left > 0 and world == one.world for (_, world), left in wanted.items()):
+                levels = {one.difficulty, min(5, one.difficulty + 1)} if one.difficulty > 0 else {one.difficulty}
+                if of[one] == ROWS_A_NEEDLE_COMBINATION or not any(wanted[level, one.world] > 0 for level in levels):
                     continue
-                if all(wanted.get((level, one.world), 0) <= 0 for level in (one.difficulty, min(5, one.difficulty + 1))):
-                    continue
-                frame, language, text = self._needle(one, turn, rng)
-                level = one.difficulty if one.difficulty <= 0 else difficulty(frame, text).r
-                if wanted.get((level, one.world), 0) > 0 and frame.id not in rows:
+                frame, text = self._needle(one, turn, rng)
+                level = difficulty(frame, text).r
+                if wanted[level, one.world] > 0 and frame.id not in rows:
                     wanted[level, one.world] -= 1
+                    of[one] += 1
                     rows[frame.id] = {"text": text, "world": one.world, "intent": one.intent, "combination": one.key, "difficulty": level}
         table = pl.DataFrame(list(rows.values()), schema_overrides={"difficulty": pl.Int8})
         return table.with_row_index("frame").with_columns(kind=pl.lit("needle"), twin=pl.lit(None, pl.UInt32))
 
-    def _needle(self, one: Combination, turn: int, rng: random.Random) -> tuple[Frame, Language, str]:
+    def _needle(self, one: Combination, turn: int, rng: random.Random) -> tuple[Frame, str]:
         world = _world(one.world, turn)
         slots = world.draw_slots(one.intent, frozenset(one.slots), rng)
         frame = Frame(world=one.world, intent=one.intent, slots=slots)
         language: Language = "zh" if rng.random() < self.config.zh_share else "en"
-        return frame, language, render(frame, language, rng, self.families[one.world])
+        return frame, render(frame, language, rng, self.families[one.world])
 
     # ---- ordinary rows -----------------------------------------------------------------------------------------------------
 
@@ -277,7 +286,8 @@ class _Log:
         """A text a row: language by share, template by number, spellings at random."""
         texts = np.empty(len(codes), dtype=object)
         is_zh = self.rng.random(len(codes)) < self.config.zh_share
-        for language, chosen in (("en", ~is_zh), ("zh", is_zh)):
+        by_language: dict[Language, Any] = {"en": ~is_zh, "zh": is_zh}
+        for language, chosen in by_language.items():
             templates = self.families[one.world].templates(one.intent, language)
             for number, pattern in enumerate(templates):
                 rows = np.flatnonzero(chosen & (template % len(templates) == number))

@@ -106,25 +106,32 @@ def with_personal_data(rows: pl.DataFrame, share: float, rng: np.random.Generato
 
 _CHAT = {
     "en": (
-        "hi", "hello there", "are you a robot", "how are you today", "lol", "ok", "thanks bye", "who made you", "tell me a joke", "good night",
+        "hi", "hello there", "are you a robot", "how are you today", "lol", "ok", "thanks bye", "who made you", "tell me a joke",
+        "good night",
         "what is your name", "I am bored", "haha that is funny", "nice", "whatever", "never mind", "do you like music", "you are so slow",
         "are you still there", "can you hear me", "I love you", "test", "testing one two", "hmm", "cool story",
     ),
     "zh": (
-        "你好", "在吗", "哈哈哈", "你是机器人吗", "今天心情不好", "晚安", "你叫什么名字", "好无聊啊", "讲个笑话", "谢谢再见", "好的", "嗯嗯", "你真笨",
+        "你好", "在吗", "哈哈哈", "你是机器人吗", "今天心情不好", "晚安", "你叫什么名字", "好无聊啊", "讲个笑话", "谢谢再见", "好的",
+        "嗯嗯", "你真笨",
         "还在吗", "测试", "随便聊聊", "你会唱歌吗", "没事了", "算了吧", "厉害了",
     ),
 }  # fmt: skip
 _ELSEWHERE = {
     "en": (
         "write a poem about {}", "what is the capital of {}", "translate {} into french", "who invented {}", "explain {} to a child",
-        "how do I cook {}", "give me a recipe with {}", "what is the meaning of {}", "fix my code that sorts {}", "summarise the history of {}",
+        "how do I cook {}", "give me a recipe with {}", "what is the meaning of {}", "fix my code that sorts {}",
+        "summarise the history of {}",
     ),
-    "zh": ("写一首关于{}的诗", "{}是谁发明的", "用英语怎么说{}", "{}怎么做好吃", "给孩子解释一下{}", "{}是什么意思", "介绍一下{}的历史", "帮我写一篇{}的作文"),
+    "zh": (
+        "写一首关于{}的诗", "{}是谁发明的", "用英语怎么说{}", "{}怎么做好吃", "给孩子解释一下{}", "{}是什么意思", "介绍一下{}的历史",
+        "帮我写一篇{}的作文",
+    ),
 }  # fmt: skip
 _THINGS = {
     "en": (
-        "gravity", "the moon", "dragons", "rice", "steam engines", "democracy", "tea", "volcanoes", "chess", "the ocean", "bees", "mathematics",
+        "gravity", "the moon", "dragons", "rice", "steam engines", "democracy", "tea", "volcanoes", "chess", "the ocean", "bees",
+        "mathematics",
         "winter", "robots", "friendship", "ancient rome", "penguins", "electricity", "jazz", "the printing press",
     ),
     "zh": ("月亮", "友情", "恐龙", "米饭", "蒸汽机", "数学", "春天", "大海", "围棋", "火山", "蜜蜂", "电", "唐诗", "长城", "企鹅", "咖喱"),
@@ -132,7 +139,7 @@ _THINGS = {
 
 
 def junk(count: int, zh_share: float, rng: np.random.Generator) -> pl.DataFrame:
-    """Rows that ask for nothing, or for nothing that any world offers: chit-chat, other subjects, mashed keys, links, lone personal data."""
+    """Rows that ask for nothing that any world offers: chit-chat, other subjects, mashed keys, links, lone personal data."""
     makers: tuple[Callable[[str, np.random.Generator], str], ...] = (_chat, _elsewhere, _elsewhere, _mashed, _link, _contact)
     which = rng.integers(0, len(makers), count)
     languages = np.where(rng.random(count) < zh_share, "zh", "en")
