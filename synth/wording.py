@@ -100,9 +100,10 @@ class Families:
 
 @dataclass(frozen=True)
 class Grounding:
-    """`grounding.yaml` of a world. synonyms: other names by slot kind and value; the rest is read by the parser."""
+    """`grounding.yaml` of a world. synonyms: other names by slot kind and value, which wordings write; the rest is the parser's."""
 
     synonyms: Mapping[str, Synonyms]
+    readings: Mapping[str, Synonyms]
     cues: Mapping[str, Phrases]
     roles: Mapping[str, Mapping[str, Sequence[str]]]
     intents: Mapping[str, Mapping[str, Any]]
@@ -116,6 +117,7 @@ def load_grounding(world: str) -> Grounding:
     raw = _yaml(_beside(world, "grounding.yaml"))
     return Grounding(
         synonyms=MappingProxyType(raw.get("synonyms", {})),
+        readings=raw.get("readings", {}),
         cues=raw.get("cues", {}),
         roles=raw.get("roles", {}),
         intents=raw.get("intents", {}),
@@ -170,7 +172,7 @@ def _beside(world: str, name: str) -> Path:
 
 def _yaml(path: Path) -> dict[str, Any]:
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # words such as "on" and "no" stay words
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: not readable as YAML: {str(error).splitlines()[0]}") from error
     if not isinstance(raw, dict):

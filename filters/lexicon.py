@@ -1,0 +1,342 @@
+"""What a normalised text mentions: every name, cue word and amount in it as one symbol, and the words that nobody could read.
+
+One idea: all names and cues of all worlds (some thousands, both languages) are replaced in one Aho-Corasick pass, each by a private
+character of its own; amounts by one pattern. What is left of a text is a short row of symbols whose *classes* (which kinds of slot,
+which cues) repeat: a million texts have some ten thousand distinct rows of classes, so only these are ever parsed (`parser.py`).
+
+English names match as whole words, Chinese ones anywhere, the longest first. Nothing here decides what a text means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from threading import Lock
+
+import numpy as np
+import polars as pl
+import yaml
+
+from filters import amounts
+from filters.amounts import COLON
+from filters.compiled import I64
+from filters.personal import MASK
+from storage.records import JSON, canonical_json
+from synth.surfaces import surfaces
+from synth.wording import load_grounding
+from synth.worlds import WORLDS
+from synth.worlds.base import Identifier, Vocabulary
+
+VERSION = 1
+
+_LOCK = Lock()
+_FIRST = 0xF0000
+_AMOUNT_SYMBOL = "\ue001"
+_FILLER_SYMBOL = "\ue000"
+_STOP = "\ue011"
+"""Stands for punctuation: nothing is read across it."""
+_SYMBOLS = r"[\ue000-\uf8ff\x{F0000}-\x{FFFFD}]"
+_EARLY_FILLERS = frozenset({"一下"})
+"""Fillers that would else become part of an amount (查一下周五 is no 下周五)."""
+_NUMBER_WORDS = {
+    word: str(value)
+    for value, word in enumerate(("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"), 2)
+} | {"fifteen": "15", "twenty": "20", "thirty": "30", "forty": "40", "fifty": "50", "sixty": "60", "hundred": "100"}
+_AMOUNT_WORDS = {
+    "half an hour": "30 minutes", "an hour and a half": "90 minutes", "one and a half hours": "90 minutes", "a quarter of an hour": "15 minutes",
+    "three quarters of an hour": "45 minutes", "an hour": "60 minutes", "one hour": "60 minutes", "half a kilometre": "500 m",
+    "half a kilometer": "500 m", "half a km": "500 m", "a kilometre": "1000 m", "a kilometer": "1000 m", "one kilometre": "1000 m",
+    "one kilometer": "1000 m", "a couple of": "2", "a week": "7 days", "two things": "things",
+}  # fmt: skip
+
+Kind = tuple[str, str]
+"""(world, slot kind)."""
+Cue = tuple[str, str]
+"""(world, cue)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolClass:
+    """What symbols of one class may be. written: kinds of which wordings write such a name; read: kinds for which it is only understood."""
+
+    written: frozenset[Kind] = frozenset()
+    read: frozenset[Kind] = frozenset()
+    cues: frozenset[Cue] = frozenset()
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        return self.written | self.read
+
+
+GAP, SKIP = 0, 1
+"""Class codes of unread text, and of blanks and fillers; the others index `Lexicon.classes`."""
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """patterns, symbols: what is replaced, and by which private character; early_* before amounts are read, late_* after.
+
+    codes: class code of each private character from U+F0000 on; meanings: per private character its canonical value (as JSON text) by
+    kind. classes: by code; those of amounts join as they are met, so codes differ from process to process and are never stored.
+    """
+
+    early_patterns: list[str]
+    early_symbols: list[str]
+    late_patterns: list[str]
+    late_symbols: list[str]
+    codes: I64
+    meanings: list[dict[Kind, str]]
+    classes: list[SymbolClass]
+    numbers: dict[SymbolClass, int]
+
+
+@dataclass(slots=True)
+class _Meaning:
+    values: dict[Kind, JSON]
+    read_only: set[Kind]
+    cues: set[Cue]
+
+
+@lru_cache(maxsize=1)
+def fillers() -> frozenset[str]:
+    raw = yaml.load((files("filters") / "words.yaml").read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    worded = {word for world in WORLDS for words in load_grounding(world).fillers.values() for word in words}
+    return frozenset(word.lower() for words in raw.values() for word in words) | worded
+
+
+@lru_cache(maxsize=1)
+def lexicon() -> Lexicon:
+    """The lexicon of all worlds; made once a process (about 0.1 s)."""
+    phrases = _phrases()
+    classes = [SymbolClass(), SymbolClass()]
+    numbers: dict[SymbolClass, int] = {}
+    codes, meanings = [], []
+    early: list[tuple[str, str]] = []
+    late: list[tuple[str, str]] = []
+    patterns = _patterns([*phrases, *(filler for filler in fillers() if filler not in phrases)])
+    for phrase in sorted(patterns, key=lambda phrase: (-len(phrase), phrase)):
+        symbol = _FILLER_SYMBOL
+        if phrase in phrases:
+            meaning = phrases[phrase]
+            written = frozenset(kind for kind in meaning.values if kind not in meaning.read_only)
+            found = SymbolClass(written, frozenset(meaning.values) - written, frozenset(meaning.cues))
+            if found not in numbers:
+                numbers[found] = len(classes)
+                classes.append(found)
+            symbol = chr(_FIRST + len(codes))
+            codes.append(numbers[found])
+            meanings.append({kind: canonical_json(value) for kind, value in meaning.values.items()})
+        (early if _has_digit(phrase) or phrase in _EARLY_FILLERS else late).append((patterns[phrase], symbol))
+    early.sort(key=lambda item: -len(item[0]))
+    late.sort(key=lambda item: -len(item[0]))
+    return Lexicon(
+        early_patterns=[pattern for pattern, _ in early],
+        early_symbols=[_spaced(symbol, pattern) for pattern, symbol in early],
+        late_patterns=[pattern for pattern, _ in late],
+        late_symbols=[_spaced(symbol, pattern) for pattern, symbol in late],
+        codes=np.array(codes, np.int64),
+        meanings=meanings,
+        classes=classes,
+        numbers=numbers,
+    )
+
+
+def _spaced(symbol: str, pattern: str) -> str:
+    """A whole word leaves its blanks behind, so that the words beside it can match."""
+    return f" {symbol} " if pattern.startswith(" ") else symbol
+
+
+def _has_digit(phrase: str) -> bool:
+    return re.search("[0-9]", phrase) is not None
+
+
+def _patterns(phrases: Sequence[str]) -> dict[str, str]:
+    """What to look for in prepared text, by phrase: whole words for what begins and ends in Latin script."""
+    rows = pl.DataFrame({"norm": list(phrases)}).with_columns(
+        language=pl.when(pl.col("norm").str.contains(r"^[\x00-\x7f]*$")).then(pl.lit("en")).otherwise(pl.lit("zh"))
+    )
+    texts = rows.select(prepared(pl.col("norm"), pl.col("language")).str.strip_chars(" ")).to_series().to_list()
+    return {
+        phrase: f" {text} " if phrase[0].isascii() and phrase[-1].isascii() else text
+        for phrase, text in zip(phrases, texts, strict=True)
+        if text
+    }
+
+
+def _phrases() -> dict[str, _Meaning]:
+    """Every phrase in lower case with all that it may mean."""
+    found: dict[str, _Meaning] = {}
+
+    def meaning(phrase: str) -> _Meaning:
+        plain = phrase.lower().strip()
+        return found.setdefault(plain.removesuffix("的") or plain, _Meaning({}, set(), set()))
+
+    for world in WORLDS:
+        grounding = load_grounding(world)
+        used = {slot.kind for intent in WORLDS[world].intents.values() for slot in intent.slots}
+        for cue, by_language in grounding.cues.items():
+            for phrase in (phrase for phrases in by_language.values() for phrase in phrases):
+                meaning(phrase).cues.add((world, cue))
+        for name in sorted(used):
+            for phrase, value, is_written in _names(world, name):
+                said = meaning(phrase)
+                kind = (world, name)
+                if kind in said.values and is_written:
+                    said.read_only.discard(kind)
+                elif kind not in said.values:
+                    said.values[kind] = value
+                    if not is_written:
+                        said.read_only.add(kind)
+    _inherit_roles(found)
+    return found
+
+
+def _names(world: str, name: str) -> Iterable[tuple[str, JSON, bool]]:
+    """(phrase, canonical value, whether wordings write it) of a slot kind; amounts have patterns instead."""
+    kind, grounding = WORLDS[world].kinds[name], load_grounding(world)
+    if isinstance(kind, Identifier):
+        yield from ((choice, choice, True) for choice in kind.choices)
+    if not isinstance(kind, Vocabulary):
+        return
+    synonyms, readings = grounding.synonyms.get(name, {}), grounding.readings.get(name, {})
+    for value in kind.names:
+        if amounts.is_clock(value):
+            continue
+        for language in ("en", "zh"):
+            written = surfaces(kind, value, language, synonyms)
+            yield from ((phrase, value, True) for phrase in written)
+            yield from ((phrase, value, False) for phrase in readings.get(value, {}).get(language, ()))
+            if language == "en":
+                yield from ((plural, value, False) for phrase in written if (plural := _plural(phrase)) is not None)
+
+
+def _plural(phrase: str) -> str | None:
+    if not phrase.isascii() or not phrase[-1:].isalpha() or phrase.endswith("s"):
+        return None
+    return f"{phrase[:-1]}ies" if phrase.endswith("y") and phrase[-2:-1] not in "aeo" else f"{phrase}s"
+
+
+def _inherit_roles(found: dict[str, _Meaning]) -> None:
+    """A phrase that ends in a role word plays its role too: "get to" stands before a destination like "to"."""
+    roles = {(world, cue) for world in WORLDS for sides in load_grounding(world).roles.values() for cues in sides.values() for cue in cues}
+    for phrase, said in found.items():
+        last = found.get(phrase.rsplit(" ", 1)[-1]) if " " in phrase and not said.values else None
+        if last is not None and phrase.isascii():
+            said.cues |= last.cues & roles
+
+
+# ---- texts to symbols -------------------------------------------------------------------------------------------------------------
+
+
+def prepared(norm: pl.Expr, language: pl.Expr) -> pl.Expr:
+    """Normalised text for matching: masks and punctuation as blanks, two blanks between words, one around runs of Latin letters and
+    digits in Chinese text, COLON between digits, English number words as digits."""
+    text = pl.coalesce(pl.when(norm.str.contains("<", literal=True)).then(norm).str.replace_all(MASK, " "), norm)
+    has_colon = text.str.contains(":", literal=True)
+    text = pl.coalesce(pl.when(has_colon).then(text).str.replace_all("([0-9]):([0-9]{2})", f"${{1}}{COLON}${{2}}"), text)
+    text = text.str.replace_all(r"[,!?;:()\[\]{}\"“”‘。，！？；：、（）…·~/|<>*_=—–]+|\.(?: |$)| -+ ", f" {_STOP} ").str.replace_all(
+        "’", "'", literal=True
+    )
+    is_mixed = text.str.len_bytes() != text.str.len_chars()
+    text = pl.coalesce(pl.when(is_mixed & (language == "zh")).then(text).str.replace_all(rf"([a-z0-9][a-z0-9.'{COLON}-]*)", " ${1} "), text)
+    text = text.str.replace_all(" +", "  ")
+    words = [f" {word.replace(' ', '  ')} " for word in (*_AMOUNT_WORDS, *_NUMBER_WORDS)]
+    digits = [f" {value.replace(' ', '  ')} " for value in (*_AMOUNT_WORDS.values(), *_NUMBER_WORDS.values())]
+    padded = pl.concat_str(pl.lit("  "), text, pl.lit("  "))
+    return pl.when(language == "zh").then(padded).otherwise(padded.str.replace_many(words, digits, leftmost=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Symbols:
+    """The symbols of a batch of rows.
+
+    offsets [rows + 1]: row i has the entries `offsets[i]:offsets[i + 1]` of codes and tokens. codes: class codes, GAP where text was
+    left unread. tokens: index of the name in `Lexicon.meanings`; for an amount -2 - (its index in `stretches`); -1 for a gap.
+    stretches: distinct amounts. residue: what could not be read, blanks between; empty if all was.
+    """
+
+    offsets: I64
+    codes: I64
+    tokens: I64
+    stretches: list[str]
+    residue: pl.Series
+
+
+def read(rows: pl.DataFrame) -> Symbols:
+    """The symbols of normalised texts (columns norm, language; no nulls)."""
+    known = lexicon()
+    tagged = rows.select(
+        early=prepared(pl.col("norm"), pl.col("language")).str.replace_many(known.early_patterns, known.early_symbols, leftmost=True)
+    )
+    tagged = tagged.with_columns(amounts=pl.col("early").str.extract_all(amounts.AMOUNT))
+    said = tagged["amounts"].explode(empty_as_null=False)
+    late = (
+        tagged["early"]
+        .str.replace_all(amounts.AMOUNT, f" {_AMOUNT_SYMBOL} ")
+        .str.replace_all(" +", "  ")
+        .str.replace_many(known.late_patterns, known.late_symbols, leftmost=True)
+    )
+    residue = late.str.replace_all(rf"(?:{_SYMBOLS}| )+", " ").str.strip_chars(" .'-")
+    codes, tokens, stretches = _classified(late, said, known)
+    return Symbols(*_compressed(late, codes, tokens), stretches, residue)
+
+
+def _amount_code(known: Lexicon, stretch: str) -> int:
+    found = SymbolClass(written=frozenset((world, kind) for world, kind, _ in amounts.values(stretch)))
+    with _LOCK:
+        if found not in known.numbers:
+            known.numbers[found] = len(known.classes)
+            known.classes.append(found)
+        return known.numbers[found]
+
+
+def _classified(late: pl.Series, said: pl.Series, known: Lexicon) -> tuple[I64, I64, list[str]]:
+    """Class code and token of every character of all texts in a row, and the distinct amounts."""
+    characters = np.frombuffer("".join(late.to_list()).encode("utf-32-le"), np.uint32).astype(np.int64)
+    codes, tokens = np.full(characters.size, GAP, np.int64), np.full(characters.size, -1, np.int64)
+    codes[np.isin(characters, [ord(character) for character in (" ", _FILLER_SYMBOL, _STOP)])] = SKIP
+    codes[np.isin(characters, [ord(character) for character in "-'.¥$%&+@#"])] = SKIP
+    is_name = characters >= _FIRST
+    tokens[is_name] = characters[is_name] - _FIRST
+    codes[is_name] = known.codes[tokens[is_name]]
+    distinct, numbers = (
+        np.unique(said.to_numpy().astype(str), return_inverse=True) if len(said) else (np.empty(0, str), np.empty(0, np.int64))
+    )
+    amount_codes = np.array([_amount_code(known, stretch) for stretch in distinct.tolist()], np.int64)
+    is_amount = characters == ord(_AMOUNT_SYMBOL)
+    codes[is_amount] = amount_codes[numbers]
+    tokens[is_amount] = -2 - numbers
+    return codes, tokens, distinct.tolist()
+
+
+def _compressed(late: pl.Series, codes: I64, tokens: I64) -> tuple[I64, I64, I64]:
+    """Row offsets, codes and tokens without what is skipped, runs of unread characters as one gap."""
+    lengths = late.str.len_chars().cast(pl.Int64).to_numpy()
+    row_of = np.repeat(np.arange(lengths.size), lengths)
+    keep = codes != SKIP
+    row_of, codes, tokens = row_of[keep], codes[keep], tokens[keep]
+    is_repeat = np.zeros(codes.size, bool)
+    is_repeat[1:] = (codes[1:] == GAP) & (codes[:-1] == GAP) & (row_of[1:] == row_of[:-1])
+    row_of, codes, tokens = row_of[~is_repeat], codes[~is_repeat], tokens[~is_repeat]
+    offsets = np.zeros(lengths.size + 1, np.int64)
+    np.cumsum(np.bincount(row_of, minlength=lengths.size), out=offsets[1:])
+    return offsets, codes, tokens
+
+
+def token_value(symbols: Symbols, token: int, kind: Kind) -> str:
+    """The canonical value, as JSON text, of a token read as a slot kind.
+
+    Raises:
+        KeyError: the token cannot be of that kind.
+    """
+    if token >= 0:
+        return lexicon().meanings[token][kind]
+    return _amount_values(symbols.stretches[-2 - token])[kind]
+
+
+@lru_cache(maxsize=65536)
+def _amount_values(stretch: str) -> Mapping[Kind, str]:
+    return {(world, kind): canonical_json(value) for world, kind, value in amounts.values(stretch)}
