@@ -1,26 +1,36 @@
 """The charts of the report: each takes one table from the store and returns one Plotly figure.
 
-Colours are chosen to read on light and dark ground alike; backgrounds are transparent. Nothing here asks the store.
+Backgrounds are transparent and series colours read on light and dark ground alike; the page sets ink and grid to its own theme.
+Labels from the data are shown as they are, never as markup. Nothing here asks the store.
 """
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
 import plotly.graph_objects as go
 import polars as pl
 
-_INK, _GRID, _ACCENT, _SOFT = "#7a8594", "rgba(128,138,150,.22)", "#2f81c7", "#9aa5b1"
-_SERIES = ("#2f81c7", "#d9822b", "#3d9970", "#a05fb5", "#c94f4f")
-REGIONS = ("out_of_reach", "uncertain", "certain", "mastered")
+_INK, _GRID, _ACCENT = "#6b7786", "rgba(128,138,150,.22)", "#3b82c4"
+SERIES = ("#3b82c4", "#d9822b", "#3d9970", "#a05fb5", "#c94f4f", "#8a7a3c")
+_CLUSTERS_SHOWN = 9
+_CLUSTERS_A_ROW = 3
+_RADIUS = 0.85
 
 
 def _styled(figure: go.Figure, height: int) -> go.Figure:
     figure.update_layout(
+        template="none",
         height=height,
-        margin={"l": 8, "r": 8, "t": 8, "b": 8},
+        margin={"l": 8, "r": 8, "t": 12, "b": 8},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        font={"color": _INK, "size": 13},
-        legend={"orientation": "h", "y": 1.12},
+        font={"color": _INK, "size": 13, "family": "system-ui, sans-serif"},
+        legend={"orientation": "h", "y": 1.12, "x": 0},
+        hoverlabel={"font": {"family": "system-ui, sans-serif"}},
         bargap=0.35,
     )
     figure.update_xaxes(gridcolor=_GRID, zerolinecolor=_GRID, automargin=True)
@@ -28,35 +38,46 @@ def _styled(figure: go.Figure, height: int) -> go.Figure:
     return figure
 
 
+def _plain(text: str) -> str:
+    """Plotly reads labels as a small HTML; this shows them letter by letter."""
+    return text.replace("&", "&amp;").replace("<", "&lt;")
+
+
 def funnel_chart(funnel: pl.DataFrame) -> go.Figure:
-    """Rows left after every step, on a logarithmic axis. Columns: step, kept, dropped; in order."""
+    """Rows left after every step, on a logarithmic axis from 1. Columns: step, rows_in, kept, dropped; in order."""
+    labels = ["read", *map(_plain, funnel["step"])]
+    left = [int(funnel["rows_in"][0]), *funnel["kept"].to_list()]
     figure = go.Figure(
         go.Bar(
-            x=[max(1, kept) for kept in funnel["kept"]],
-            y=funnel["step"].to_list(),
+            x=[max(1, count) for count in left],
+            y=labels,
             orientation="h",
-            marker_color=_ACCENT,
-            text=[f"{kept:,}" for kept in funnel["kept"]],
-            textposition="auto",
-            hovertext=[f"{dropped:,} dropped" for dropped in funnel["dropped"]],
+            marker={"color": [SERIES[0]] * funnel.height + [SERIES[2]], "line": {"width": 0}},
+            text=[f"{count:,}" for count in left],
+            textposition="outside",
+            cliponaxis=False,
+            hovertext=["", *(f"{dropped:,} dropped" for dropped in funnel["dropped"])],
+            hoverinfo="text",
         )
     )
-    figure.update_yaxes(autorange="reversed")
-    figure.update_xaxes(type="log", title="rows kept")
-    return _styled(figure, 90 + 30 * funnel.height)
+    figure.update_yaxes(autorange="reversed", ticklen=6, tickcolor="rgba(0,0,0,0)", showgrid=False)
+    figure.update_xaxes(type="log", range=[0, math.log10(max(10, left[0])) * 1.09], dtick=1, title="rows left")
+    return _styled(figure, 70 + 29 * len(labels))
 
 
 def entropy_chart(diversity: pl.DataFrame) -> go.Figure:
     """Entropies in bits by round. Columns: round, metric, value, sd (null where there is none)."""
     figure = go.Figure()
-    for colour, (metric, rows) in zip(_SERIES * 3, sorted((str(key[0]), rows) for key, rows in diversity.group_by("metric")), strict=False):
+    by_metric = sorted((str(key[0]), rows) for key, rows in diversity.group_by("metric"))
+    for number, (metric, rows) in enumerate(by_metric):
         ordered = rows.sort("round")
         figure.add_scatter(
             x=ordered["round"].to_list(),
             y=ordered["value"].to_list(),
-            name=metric,
+            name=_plain(metric.removesuffix("_bits").replace("_", " ")),
             mode="lines+markers",
-            line={"color": colour},
+            line={"color": SERIES[number % len(SERIES)], "width": 2.5},
+            marker={"size": 8},
             error_y={"type": "data", "array": ordered["sd"].fill_null(0).to_list(), "thickness": 1},
         )
     figure.update_xaxes(title="round", dtick=1)
@@ -64,59 +85,134 @@ def entropy_chart(diversity: pl.DataFrame) -> go.Figure:
     return _styled(figure, 340)
 
 
-def difficulty_certainty_chart(tags: pl.DataFrame) -> go.Figure:
-    """Number of tasks by static difficulty and measured region. Columns: difficulty, region."""
-    levels = sorted(tags["difficulty"].unique().to_list())
-    counts = {(level, region): count for level, region, count in tags.group_by("difficulty", "region").len().iter_rows()}
-    cells = [[counts.get((level, region), 0) for level in levels] for region in REGIONS]
-    figure = go.Figure(
-        go.Heatmap(
-            z=cells,
-            x=[str(level) for level in levels],
-            y=[region.replace("_", " ") for region in REGIONS],
-            colorscale=[[0, "rgba(47,129,199,.04)"], [1, _ACCENT]],
-            text=[[str(count) if count else "" for count in row] for row in cells],
-            texttemplate="%{text}",
-            showscale=False,
-        )
-    )
-    figure.update_xaxes(title="static difficulty", type="category")
-    return _styled(figure, 300)
+def complexity_chart(trajectories: pl.DataFrame) -> go.Figure:
+    """Distribution of the cumulative action complexity of accepted trajectories. Column: complexity."""
+    figure = go.Figure(go.Histogram(x=trajectories["complexity"].to_list(), nbinsx=40, marker={"color": _ACCENT, "line": {"width": 0}}))
+    figure.update_xaxes(title="cumulative action complexity")
+    figure.update_yaxes(title="trajectories")
+    return _styled(figure, 260).update_layout(bargap=0.06)
 
 
 def ladder_chart(ladder: pl.DataFrame) -> go.Figure:
-    """Success rate of every policy with its 95 % interval, a series for each held-out set and decoding.
+    """Success rate of every policy with its 95 % interval, a line for each held-out set and decoding.
 
-    Columns: policy (label), use, decoding, rate, low, high; policies in the order in which they were trained.
+    Columns: policy (label), use, decoding, rate, low, high (null without an interval); policies in the order in which they were trained.
     """
     figure = go.Figure()
     policies = ladder["policy"].unique(maintain_order=True).to_list()
-    series = sorted(ladder.select("use", "decoding").unique().rows(), key=lambda pair: (pair[0], pair[1] != "sampled"))
-    for colour, (use, decoding) in zip(_SERIES * 2, series, strict=False):
+    uses = sorted(set(ladder["use"]))
+    for use, decoding in sorted(ladder.select("use", "decoding").unique().rows(), key=lambda pair: (pair[0], pair[1] != "sampled")):
         rows = {row["policy"]: row for row in ladder.filter(use=use, decoding=decoding).to_dicts()}
         shown = [policy for policy in policies if policy in rows]
         rates = [rows[policy]["rate"] for policy in shown]
-        figure.add_bar(
-            x=shown,
+        colour = SERIES[uses.index(use) % len(SERIES)]
+        figure.add_scatter(
+            x=[_plain(policy) for policy in shown],
             y=rates,
-            name=f"{use}, {decoding}",
-            marker_color=colour,
+            name=_plain(f"{use}, {decoding}"),
+            mode="lines+markers",
+            line={"color": colour, "width": 2.5, "dash": "solid" if decoding == "sampled" else "dot"},
+            marker={"size": 10, "symbol": "circle" if decoding == "sampled" else "circle-open"},
             error_y={
                 "type": "data",
                 "symmetric": False,
-                "array": [rows[policy]["high"] - rate for policy, rate in zip(shown, rates, strict=True)],
-                "arrayminus": [rate - rows[policy]["low"] for policy, rate in zip(shown, rates, strict=True)],
-                "color": _SOFT,
+                "array": [_distance(rows[policy]["high"], rate) for policy, rate in zip(shown, rates, strict=True)],
+                "arrayminus": [_distance(rate, rows[policy]["low"]) for policy, rate in zip(shown, rates, strict=True)],
+                "thickness": 1.4,
             },
         )
-    figure.update_layout(barmode="group")
-    figure.update_yaxes(range=[0, 1], title="success rate", tickformat=".0%")
+    figure.update_xaxes(type="category", categoryorder="array", categoryarray=[_plain(policy) for policy in policies])
+    figure.update_yaxes(range=[0, 1.02], title="success rate", tickformat=".0%")
     return _styled(figure, 380)
 
 
-def complexity_chart(trajectories: pl.DataFrame) -> go.Figure:
-    """Distribution of the cumulative action complexity of accepted trajectories. Column: complexity."""
-    figure = go.Figure(go.Histogram(x=trajectories["complexity"].to_list(), nbinsx=40, marker_color=_ACCENT))
-    figure.update_xaxes(title="cumulative action complexity")
-    figure.update_yaxes(title="trajectories")
+def _distance(high: float | None, low: float | None) -> float:
+    return 0.0 if high is None or low is None else max(0.0, high - low)
+
+
+def lineage_chart(flows: Sequence[tuple[str, str, int]]) -> go.Figure:
+    """How tasks flow from their origins through splits into policies: (from, to, number of tasks), names unique."""
+    names = list(dict.fromkeys(name for source, target, _ in flows for name in (source, target)))
+    figure = go.Figure(
+        go.Sankey(
+            arrangement="snap",
+            node={
+                "label": [_plain(name) for name in names],
+                "color": [SERIES[(2 if name.startswith("policy") else 1 if name.startswith("split") else 0)] for name in names],
+                "pad": 22,
+                "thickness": 16,
+                "line": {"width": 0},
+            },
+            link={
+                "source": [names.index(source) for source, _, _ in flows],
+                "target": [names.index(target) for _, target, _ in flows],
+                "value": [max(1, count) for _, _, count in flows],
+                "color": "rgba(128,138,150,.28)",
+            },
+        )
+    )
     return _styled(figure, 300)
+
+
+def clusters_chart(clusters: Sequence[dict[str, Any]]) -> go.Figure:
+    """The first clusters as small graphs: tools on a circle, an arrow from each tool to the one it feeds.
+
+    Rows have domain, tool_ids and edges (JSON: objects with source and target, or pairs).
+    """
+    figure = go.Figure()
+    shown = clusters[:_CLUSTERS_SHOWN]
+    domains = sorted({row["domain"] or "" for row in shown})
+    titles = []
+    for number, row in enumerate(shown):
+        centre = (number % _CLUSTERS_A_ROW * 3.0, -(number // _CLUSTERS_A_ROW) * 3.2)
+        places = _circle(row["tool_ids"], centre)
+        colour = SERIES[domains.index(row["domain"] or "") % len(SERIES)]
+        arrows = [_arrow(places[source], places[target]) for source, target in _pairs(row["edges"]) if {source, target} <= places.keys()]
+        figure.add_scatter(
+            x=[x for (x0, _), (x1, _) in arrows for x in (x0, x1, None)],
+            y=[y for (_, y0), (_, y1) in arrows for y in (y0, y1, None)],
+            mode="lines+markers",
+            line={"color": "rgba(128,138,150,.5)", "width": 1.3},
+            marker={"symbol": "arrow", "size": [0, 9, 0] * len(arrows), "angleref": "previous", "color": "rgb(128,138,150)"},
+            hoverinfo="skip",
+        )
+        figure.add_scatter(
+            x=[x for x, _ in places.values()],
+            y=[y for _, y in places.values()],
+            mode="markers+text",
+            marker={"size": 12, "color": colour},
+            text=[_plain(tool.rpartition(".")[2]) for tool in places],
+            textposition=[_beside(x - centre[0], y - centre[1]) for x, y in places.values()],
+            textfont={"size": 11},
+            hovertext=[_plain(tool) for tool in places],
+            hoverinfo="text",
+        )
+        titles.append({"x": centre[0], "y": centre[1] + 1.45, "text": f"<b>{_plain(row['domain'] or '')}</b>", "showarrow": False})
+    rows = math.ceil(len(shown) / _CLUSTERS_A_ROW)
+    figure.update_layout(showlegend=False, annotations=titles)
+    _styled(figure, 40 + 250 * rows)
+    figure.update_xaxes(visible=False, range=[-1.6, _CLUSTERS_A_ROW * 3.0 - 1.4])
+    return figure.update_yaxes(visible=False, range=[-(rows - 1) * 3.2 - 1.5, 1.8])
+
+
+def _circle(tools: Sequence[str], centre: tuple[float, float]) -> dict[str, tuple[float, float]]:
+    turn = 2 * math.pi / max(1, len(tools))
+    return {tool: (centre[0] + _RADIUS * math.sin(n * turn), centre[1] + _RADIUS * math.cos(n * turn)) for n, tool in enumerate(tools)}
+
+
+def _beside(right: float, up: float) -> str:
+    """Where the label of a node on a circle is out of the way of its arrows."""
+    if abs(right) > 0.25:
+        return "middle right" if right > 0 else "middle left"
+    return "top center" if up > 0 else "bottom center"
+
+
+def _arrow(start: tuple[float, float], end: tuple[float, float]) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The line between two nodes, short of the second so that its head is seen."""
+    length = math.dist(start, end) or 1.0
+    share = max(0.0, 1 - 0.12 / length)
+    return start, (start[0] + (end[0] - start[0]) * share, start[1] + (end[1] - start[1]) * share)
+
+
+def _pairs(edges: str | None) -> list[tuple[str, str]]:
+    return [(edge["source"], edge["target"]) if isinstance(edge, dict) else (edge[0], edge[1]) for edge in json.loads(edges or "[]")]

@@ -1,125 +1,225 @@
 """The report shows what the store holds, needs no network, and trusts no text."""
 
+import base64
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
-import polars as pl
 import pytest
 
-from storage.schema import TABLES
-from storage.store import Store, part_id
+from storage.store import Store
 from storage.view.report import write_report
+from storage.view.sections import chat
+from tests.storage.conftest import funnel_parts, write
 
-ATTACK = "<script>alert('x')</script> & \"quotes\""
-CALL = {"id": "c1", "type": "function", "function": {"name": "search_products", "arguments": '{"category": "lamp"}'}}
+ATTACK = '<script>alert(\'x\')</script><img src="http://evil/x.png" onerror=alert(1)> </script> {{ 7*7 }} & "quotes"'
+CALL = {"id": "c1", "type": "function", "function": {"name": f"search {ATTACK}", "arguments": '{"category": "lamp", "max": 30}'}}
 MESSAGES = [
+    {"role": "system", "content": ATTACK},
     {"role": "user", "content": f"找一盏灯 {ATTACK}"},
     {"role": "assistant", "content": None, "tool_calls": [CALL]},
-    {"role": "tool", "content": '{"rows": []}', "tool_call_id": "c1"},
+    {"role": "tool", "content": f'{{"error": "none {ATTACK.replace(chr(34), "")}"}}', "tool_call_id": "c1"},
     {"role": "assistant", "content": "没有。"},
 ]
 
 
-def rows(table: str, *given: dict) -> pl.DataFrame:
-    columns = TABLES[table].columns
-    return pl.DataFrame([dict.fromkeys(columns) | row for row in given], schema=columns)
+class Page(HTMLParser):
+    """Elements that are open at the end, scripts, what would be loaded, handlers, and the text that a reader sees."""
+
+    VOID = ("meta", "br", "img", "link", "input")
+    IMPLIED_END = ("td", "th", "tr")
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.scripts: list[tuple[dict, str]] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text, self.policy, self.styles = "", "", ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag == "meta" and dict(attrs).get("http-equiv") == "Content-Security-Policy":
+            self.policy = dict(attrs)["content"]
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+        if tag not in self.VOID and tag not in self.IMPLIED_END:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.IMPLIED_END:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        inside = self.open[-1] if self.open else ""
+        if inside == "script":
+            self.scripts[-1] = (self.scripts[-1][0], self.scripts[-1][1] + data)
+        elif inside == "style":
+            self.styles += data
+        else:
+            self.text += data
 
 
-CONTENT = {
-    "queries": rows("queries", *({"query_id": f"q{n}", "run": "r", "row": n, "text": ATTACK, "occurrences": 1} for n in range(4))),
-    "verdicts": rows(
-        "verdicts",
-        *({"query_id": f"q{n}", "run": "r", "step": "exact", "kept": n == 0, "reason": None if n == 0 else "duplicate"} for n in range(4)),
-    ),
-    "funnel": rows(
-        "funnel",
-        {"run": "r", "position": 0, "step": "exact", "rows_in": 4, "kept": 1, "dropped": 3, "reasons": '{"duplicate": 3}', "seconds": 0.1},
-    ),
-    "diversity": rows("diversity", *({"run": "d", "round": n, "metric": "h_dom", "value": 1.0 + n, "sd": 0.1, "n": 50} for n in range(3))),
-    "trajectories": rows(
-        "trajectories",
-        {
-            "trajectory_id": "tr",
-            "domain": "retail",
-            "language": "zh",
-            "teacher": "scripted",
-            "accepted": True,
-            "mode_coarse": "C>F",
-            "complexity": 3.0,
-            "messages": json.dumps(MESSAGES),
-        },
-    ),
-    "tasks": rows("tasks", {"task_id": "t1", "query_id": "q0", "intent": "buy", "difficulty": 2}),
-    "tags": rows(
-        "tags", {"task_id": "t1", "policy_id": "p1", "purpose": "probe", "difficulty": 2, "k": 8, "successes": 3, "region": "uncertain"}
-    ),
-    "release_items": rows(
-        "release_items", {"release_id": "rel", "split": "seed", "position": 0, "kind": "task", "item_id": "t1", "task_id": "t1"}
-    ),
-    "stages": rows(
-        "stages", {"stage_id": "s1", "name": "sft1", "algorithm": "sft", "release_id": "rel", "split": "seed", "output_policy_id": "p1"}
-    ),
-    "policies": rows("policies", {"policy_id": "p1", "stage_id": "s1", "weights_hash": "ab" * 32}),
-    "evaluations": rows(
-        "evaluations",
-        {
-            "evaluation_id": "e",
-            "policy_id": "p1",
-            "use": "eval_in",
-            "decoding": "sampled",
-            "facet": "all",
-            "facet_value": "all",
-            "tasks": 9,
-            "samples": 36,
-            "rate": 0.4,
-            "low": 0.3,
-            "high": 0.5,
-            "pass_k": "{}",
-        },
-    ),
-    "clusters": rows("clusters", {"cluster_id": "c", "domain": "retail", "tool_ids": ["shop.buy"], "edges": '[["a", "b"]]', "rank": 0}),
-}
+def page(store: Store, path: Path) -> Page:
+    return Page(write_report(store, path).read_text(encoding="utf-8"))
 
 
-@pytest.fixture
-def store(tmp_path) -> Store:
-    store = Store(tmp_path / "demo" / "store")
-    store.commit([store.write(table, part_id(table, [], {}, 1), frame) for table, frame in CONTENT.items()])
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory) -> Store:
+    """A store in which every text that a stranger may have written is an attack."""
+    store = Store(tmp_path_factory.mktemp("hostile") / "store")
+    trajectory = {"trajectory_id": "tr", "domain": ATTACK, "language": "zh", "teacher": ATTACK, "accepted": True, "mode_coarse": ATTACK}
+    query = {"query_id": "q", "run": "r", "text": ATTACK}
+    store.commit(
+        [
+            write(store, "queries", query | {"source": "f", "row": 0}),
+            write(store, "verdicts", {"query_id": "q", "run": "r", "step": ATTACK, "kept": False, "reason": ATTACK}),
+            write(
+                store,
+                "funnel",
+                {"run": "r", "position": 0, "step": ATTACK, "rows_in": 1, "kept": 0, "dropped": 1, "reasons": json.dumps({ATTACK: 1})},
+            ),
+            write(store, "trajectories", trajectory | {"complexity": 3.0, "messages": json.dumps(MESSAGES)}),
+            write(
+                store,
+                "clusters",
+                {"cluster_id": "c", "domain": ATTACK, "tool_ids": [f"s.{ATTACK}", "s.b"], "edges": json.dumps([[f"s.{ATTACK}", "s.b"]])},
+            ),
+            write(store, "stages", {"stage_id": "s", "name": ATTACK, "output_policy_id": "p"}),
+            write(store, "policies", {"policy_id": "p", "stage_id": "s"}),
+            write(
+                store,
+                "tags",
+                {"task_id": "t", "policy_id": "p", "purpose": ATTACK, "difficulty": 1, "k": 8, "successes": 3, "region": "uncertain"},
+            ),
+            write(store, "promotions", {"policy_id": "p", "position": 0, "passed": False, "checks": json.dumps({ATTACK: False})}),
+            write(
+                store,
+                "evaluations",
+                {
+                    "evaluation_id": "e",
+                    "policy_id": "p",
+                    "use": "eval_in",
+                    "decoding": "sampled",
+                    "facet": "all",
+                    "tasks": 1,
+                    "samples": 4,
+                    "rate": 0.5,
+                },
+            ),
+        ]
+    )
     return store
 
 
-class Page(HTMLParser):
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.scripts, self.loads = 0, []
-        self.feed(html)
+def test_every_section_is_there(sample, tmp_path):
+    shown = page(sample.store, tmp_path / "report.html")
+    assert "Not run yet" not in shown.text
+    for words in (
+        "1 in 3 kept",
+        "near duplicate 1",
+        "C>F",
+        "uncertain 0",
+        "certain 1",
+        "0.250",
+        "no forgetting",
+        "policy-2",
+        "q-4",
+        "shop.buy",
+    ):
+        assert words in shown.text, words
+    (charts,) = [json.loads(text) for attributes, text in shown.scripts if attributes.get("id") == "charts"]
+    places = [value for _, name, value in shown.attributes if name == "data-chart"]
+    assert places == [str(number) for number in range(len(charts))]
+    assert {trace["type"] for chart in charts for trace in chart["data"]} == {"bar", "scatter", "histogram", "sankey"}
 
-    def handle_starttag(self, tag, attrs):
-        self.scripts += tag == "script"
-        self.loads += [value for name, value in attrs if name in ("src", "srcset") or (tag == "link" and name == "href")]
+
+def test_it_is_one_whole_page(sample, tmp_path):
+    assert page(sample.store, tmp_path / "report.html").open == []
 
 
-def test_report_shows_every_section_and_the_foreign_text(store):
-    html = write_report(store).read_text(encoding="utf-8")
-    assert "Not run yet" not in html
-    for text in ("找一盏灯", "search_products", "1 in 4", "shop.buy", "uncertain", "sft1", "没有。"):
-        assert text in html, text
+@pytest.mark.parametrize("which", ["sample", "hostile"])
+def test_nothing_is_loaded_from_anywhere(which, request, tmp_path):
+    found = request.getfixturevalue(which)
+    shown = page(found if which == "hostile" else found.store, tmp_path / "report.html")
+    loads = [(tag, name, value) for tag, name, value in shown.attributes if name in ("src", "srcset", "action", "data", "poster")]
+    links = [value for _, name, value in shown.attributes if name == "href" and not value.startswith("#")]
+    assert loads == links == []
+    assert not re.search(r"url\(|@import", shown.styles)
+    assert shown.policy.startswith("default-src 'none';")
 
 
-def test_report_loads_nothing_from_anywhere(store):
-    assert Page(write_report(store).read_text(encoding="utf-8")).loads == []
+def test_text_from_the_data_is_text(hostile, tmp_path):
+    shown = page(hostile, tmp_path / "report.html")
+    assert ATTACK in shown.text, "a reader sees it as it is"
+    assert "49" not in re.findall(r"\{\{.*?\}\}|\b49\b", shown.text)
+    assert not [name for _, name, _ in shown.attributes if name.startswith("on")]
+    assert not [tag for tag, _, _ in shown.attributes if tag == "img"]
+    assert shown.open == []
 
 
-def test_text_from_the_data_is_never_code(store):
-    html = write_report(store).read_text(encoding="utf-8")
-    assert ATTACK not in html
-    assert "&lt;script&gt;alert" in html
-    harmless = Page(write_report(Store(store.root.parent / "none"), store.root.parent / "empty.html").read_text(encoding="utf-8"))
-    charts = html.count("plotly-graph-div")
-    assert Page(html).scripts == harmless.scripts + 2 * charts or Page(html).scripts == harmless.scripts + charts
+def test_only_the_pages_own_two_scripts_may_run(hostile, tmp_path):
+    shown = page(hostile, tmp_path / "report.html")
+    running = [text for attributes, text in shown.scripts if attributes.get("type") != "application/json"]
+    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in running]
+    assert len(running) == 2
+    assert re.search(r"script-src ([^;]*);", shown.policy)[1].split() == hashes
+    assert len(shown.scripts) == 3
+
+
+def test_labels_of_charts_hold_no_markup(hostile, tmp_path):
+    shown = page(hostile, tmp_path / "report.html")
+    (raw,) = [text for attributes, text in shown.scripts if attributes.get("id") == "charts"]
+    assert "<" not in raw
+    labels = [
+        label
+        for chart in json.loads(raw)
+        for trace in chart["data"]
+        for label in [*trace.get("text", []), *trace.get("x", []), *trace.get("y", [])]
+    ]
+    assert not [label for label in labels if isinstance(label, str) and "<" in label]
+    assert any("&lt;script" in label for label in labels if isinstance(label, str))
 
 
 def test_an_empty_store_has_a_report_that_says_so(tmp_path):
-    html = write_report(Store(tmp_path / "store")).read_text(encoding="utf-8")
-    assert len(re.findall("Not run yet", html)) == 7
+    shown = page(Store(tmp_path / "store"), tmp_path / "report.html")
+    assert shown.text.count("Not run yet") == 7
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_store_of_which_only_the_funnel_ran(tmp_path):
+    store = Store(tmp_path / "store")
+    store.commit(funnel_parts(store))
+    shown = page(store, tmp_path / "report.html")
+    assert shown.text.count("Not run yet") == 6
+    assert "buy me a lamp please" in shown.text, "a dropped row for a reason"
+
+
+def test_the_default_place_is_beside_the_store_and_the_file_is_replaced(tmp_path):
+    store = Store(tmp_path / "run" / "store")
+    first = write_report(store)
+    assert first == tmp_path / "run" / "report.html"
+    store.commit(funnel_parts(store))
+    assert "1 in 3 kept" in write_report(store).read_text(encoding="utf-8")
+    assert [path.name for path in first.parent.iterdir() if path.is_file()] == ["report.html"]
+
+
+def test_a_chat_shows_each_call_with_its_own_result():
+    calls = [{"id": f"c{n}", "type": "function", "function": {"name": f"f{n}", "arguments": f'{{"n": {n}}}'}} for n in range(3)]
+    messages = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "c1", "content": '{"error": "no"}'},
+        {"role": "tool", "tool_call_id": "c0", "content": '[{"a": 1}, {"a": 2}]'},
+    ]
+    shown = chat(messages)
+    assert [message["role"] for message in shown] == ["user", "assistant"]
+    assert [(call["name"], call["summary"], call["failed"]) for call in shown[1]["calls"]] == [
+        ("f0", "n: 0", False),
+        ("f1", "n: 1", True),
+        ("f2", "n: 2", True),
+    ]
+    assert shown[1]["calls"][2]["result"] == "no result"
