@@ -25,7 +25,7 @@ from synth.division import DivisionConfig, division
 from synth.solver import NotAdmitted, Use, admit_any, world_seeds
 
 VERSION = 1
-SEEDS = 16
+SEEDS = 48
 """World seeds that a row may try."""
 
 
