@@ -49,7 +49,7 @@ class Explanation:
         lines, last = [f"{self.kind} {self.id}"], ""
         for label, text in self.facts:
             for line in text.splitlines():
-                lines.append(f"  {label if label != last else '':<{width}}  {line}")
+                lines.append(f"  {label if label != last else '':<{width}}  {_printable(line)}")
                 last = label
         return "\n".join(lines)
 
@@ -93,6 +93,11 @@ def _rows(store: Store, sql: str, *params: Any) -> list[dict[str, Any]]:
 
 def _row(store: Store, sql: str, *params: Any) -> dict[str, Any] | None:
     return next(iter(_rows(store, sql, *params)), None)
+
+
+def _printable(text: str) -> str:
+    """Foreign text without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def _by_kind(nodes: pl.DataFrame, *, reverse: bool = False) -> list[str]:

@@ -6,6 +6,7 @@ from storage.errors import BadInput
 from storage.graph import ORIGINS_SQL, USES_SQL
 from storage.lineage import explain, lineage
 from storage.store import Store
+from tests.storage.conftest import write
 
 
 def ids(nodes, kind: str) -> set[str]:
@@ -96,6 +97,12 @@ def test_an_unknown_id_is_bad_input_with_near_ones(sample, tmp_path):
         explain(sample.store, "taks-1")
     with pytest.raises(BadInput, match="the store is empty"):
         lineage(Store(tmp_path / "none"), "task-1")
+
+
+def test_foreign_text_cannot_steer_the_terminal(tmp_path):
+    store = Store(tmp_path / "store")
+    store.commit([write(store, "queries", {"query_id": "q", "run": "r", "source": "f", "row": 0, "text": "red\x1b[31m\x07 灯\u202e"})])
+    assert "red�[31m� 灯�" in str(explain(store, "q"))
 
 
 def test_lineage_prints_as_a_few_lines(sample):

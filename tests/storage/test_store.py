@@ -100,6 +100,15 @@ def test_a_known_key_with_other_content_is_refused(store):
     assert store.query("SELECT weights_hash FROM policies").rows() == [("h",)]
 
 
+def test_an_empty_part_is_done_and_says_nothing(store):
+    store.commit([write(store, "rollouts", {"rollout_id": "a"}, n=1)])
+    digest, empty = store.content_hash(), write(store, "rollouts", n=2)
+    store.commit([empty, write(store, "policies", n=3)])
+    assert store.find(empty.part_id) == empty
+    assert store.query("FROM rollouts").height == 1
+    assert store.content_hash() == digest
+
+
 def test_null_keys_are_compared_like_values(store):
     tag = {"task_id": "t", "policy_id": None, "purpose": "static", "difficulty": 2, "k": None}
     store.commit([write(store, "tags", tag, n=1)])
