@@ -57,6 +57,10 @@ ReadStore = Annotated[
     typer.Option("--store", "-s", metavar="DIR", help="Store to read (default: the configuration's, else the newest under runs/)."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan (steps, counts, estimated time and cost) and do nothing.")]
+Families = Annotated[
+    Path | None,
+    typer.Option("--families", metavar="FILE", help="Other wordings for the generated queries (YAML, as synth/worlds/*/families.yaml)."),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Prefect's own log.")]
 
 
@@ -102,6 +106,7 @@ def _fail(message: str, code: int, debug: bool) -> None:
 def run(
     config: ConfigFile = None,
     store: StoreFolder = None,
+    families: Families = None,
     ui: Annotated[bool, typer.Option("--ui", help="Keep Prefect's server open at the end, to look at the run; Ctrl-C stops it.")] = False,
     dry_run: DryRun = False,
     debug: Debug = False,
@@ -118,7 +123,8 @@ def run(
       headrace run --config configs/sample.yaml --store runs/second/store --ui
     """
     with told(debug):
-        _do("pipeline:pipeline", _settings(config, store), dry_run, ("synthesize", "haystack", "curate", "train", "report"), keep_ui=ui)
+        settings = _settings(config, store, families)
+        _do("pipeline:pipeline", settings, dry_run, ("synthesize", "haystack", "curate", "train", "tag", "report"), keep_ui=ui)
 
 
 @app.command(rich_help_panel="Pipeline")
@@ -148,6 +154,7 @@ def curate(
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse a file with a row that cannot be decoded, instead of dropping the row.")
     ] = False,
+    families: Families = None,
     config: ConfigFile = None,
     store: StoreFolder = None,
     dry_run: DryRun = False,
@@ -166,7 +173,7 @@ def curate(
     with told(debug):
         from flows.config import for_curation
 
-        settings = for_curation(_settings(config, store), column=column, ungrounded=ungrounded, strict=strict)
+        settings = for_curation(_settings(config, store, families), column=column, ungrounded=ungrounded, strict=strict)
         sources = _checked_sources(files or [], settings)
         steps = ("curate",) if sources else ("haystack", "curate")
         _do("curate:curate", settings, dry_run, steps, ("funnel", "difficulty"), files=sources)
@@ -338,11 +345,11 @@ def down(debug: Debug = False) -> None:
 # ---- shared ------------------------------------------------------------------------------------------------------------
 
 
-def _settings(config: Path | None, store: Path | None) -> Config:
+def _settings(config: Path | None, store: Path | None, families: Path | None = None) -> Config:
     from flows.config import read
     from storage.store import Store
 
-    settings = read(config, store)
+    settings = read(config, store=store, families=families)
     Store(settings.store)  # refuses a store that this version cannot use
     return settings
 

@@ -1,0 +1,47 @@
+"""The flow `train`: seed SFT, probe, second SFT, probe, RL; every policy evaluated and gated.
+
+The module is not called train.py: that name would hide the package `train` from whoever runs the file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+
+from flows import events
+from flows.always_on import end_with_keeper
+from flows.artifacts import leave_table
+from flows.config import Config
+from flows.progress import report
+from flows.tables import certainty, ladder
+from storage.store import Store
+from train import cascade
+from train.backends import local
+from train.spec import StageSpec
+
+
+@flow(name="train", log_prints=True)
+def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
+    """Train the cascade on what the store holds; each stage is a task of this run, in a process of its own.
+
+    config: as in a configuration file; `train` says with which budgets.
+    """
+    end_with_keeper()
+    result = cascade.run_cascade(Store(config.store), config.train, launch=launch, progress=report)
+    leave_table(certainty(Store(config.store)))
+    leave_table(ladder(Store(config.store)))
+    if result.promoted is not None:
+        events.tell(events.POLICY_PROMOTED, config, policy=result.promoted.id)
+    return {"promoted": result.promoted.id if result.promoted else None, "last": result.policies[-1].id, "passed": result.passed}
+
+
+def launch(spec: StageSpec, folder: Path) -> dict[str, Any]:
+    return train_stage.with_options(task_run_name=f"train {spec.name}")(spec, folder)
+
+
+@task(cache_policy=NO_CACHE)
+def train_stage(spec: StageSpec, folder: Path) -> dict[str, Any]:
+    return local.launch(spec, folder)

@@ -1,0 +1,69 @@
+"""A configuration file: the sum of the models that stand beside the functions they configure.
+
+One file configures every flow, so that a run of one flow can hand it on to the next. Without a file the defaults are those of the sample.
+Unknown keys are refused (`flows/yaml_config.py` says which key was meant); nothing is read from the environment.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from filters.funnel import FunnelConfig
+from flows import yaml_config
+from synth.haystack import HaystackConfig
+from synth.synthesize import SynthesisConfig
+from synth.wording import load_families
+from synth.worlds import WORLDS
+from train.cascade import CascadeConfig
+
+
+class Config(BaseModel):
+    """All settings of a run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    store: Path = Field(Path("runs/sample/store"), description="Folder of the store; report.html and the sample's haystack lie beside it.")
+    synthesize: SynthesisConfig = Field(
+        SynthesisConfig(), description="Blueprints over the worlds' tools, simulated to verified trajectories."
+    )
+    haystack: HaystackConfig = Field(HaystackConfig(), description="The generated queries, where no files are given.")
+    families: Path | None = Field(None, description="YAML file of other wordings for the generated queries; none: the worlds' own.")
+    curate: FunnelConfig = Field(FunnelConfig(), description="The funnel from raw queries to admitted tasks.")
+    train: CascadeConfig = Field(CascadeConfig(), description="The cascade, with its probes, evaluations and gate.")
+
+    @model_validator(mode="after")
+    def _divides_frames_once(self) -> Config:
+        if self.synthesize.divisions != self.curate.divisions:
+            raise ValueError("synthesize.divisions and curate.divisions must be the same, or tasks would leak into the evaluation")
+        return self
+
+    @property
+    def folder(self) -> Path:
+        """Where everything of a run lies that is not in its store."""
+        return self.store.parent
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.html"
+
+
+def read(file: Path | None, *, store: Path | None = None, families: Path | None = None) -> Config:
+    """The configuration in a file (None: the defaults), with what the command line says instead.
+
+    Raises BadInput: see `yaml_config.load` and `synth.wording.load_families`.
+    """
+    config = yaml_config.load(file, Config) if file is not None else Config()
+    config = config.model_copy(update={"store": store or config.store, "families": families or config.families})
+    if config.families is not None:
+        for world in WORLDS:
+            load_families(world, config.families)
+    return config
+
+
+def for_curation(config: Config, *, column: str | None, ungrounded: bool, strict: bool) -> Config:
+    """The configuration with what the command line of `curate` says; what it does not say stays."""
+    funnel = config.curate
+    ingest = funnel.ingest.model_copy(update={"column": column or funnel.ingest.column, "strict": strict or funnel.ingest.strict})
+    return config.model_copy(update={"curate": funnel.model_copy(update={"ingest": ingest, "ungrounded": ungrounded or funnel.ungrounded})})

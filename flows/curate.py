@@ -1,0 +1,49 @@
+"""The flow `curate`: raw queries in, admitted tasks out, a verdict on every row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+
+from filters import funnel
+from flows import events
+from flows.always_on import end_with_keeper
+from flows.artifacts import leave_table
+from flows.config import Config
+from flows.progress import report
+from flows.tables import difficulty
+from flows.tables import funnel as funnel_table
+from storage.store import Store
+from synth import haystack
+
+
+@flow(name="curate", log_prints=True)
+def curate(config: Config = Config(), files: list[Path] | None = None) -> dict[str, Any]:  # noqa: B008 (frozen)
+    """Sift query files, or the generated haystack where none is named, and commit every verdict and the admitted tasks.
+
+    config: as in a configuration file; `curate` says what is kept. files: Parquet, JSONL, CSV, TSV or text files.
+    """
+    end_with_keeper()
+    sources = files or [make_haystack(config)]
+    kept = sift(config, sources)
+    leave_table(funnel_table(Store(config.store)))
+    leave_table(difficulty(Store(config.store)))
+    events.tell(events.TASKS_CURATED, config, run=kept["run"], tasks=kept["tasks"])
+    return kept
+
+
+@task(cache_policy=NO_CACHE)
+def make_haystack(config: Config) -> Path:
+    report("haystack", 0, 1)
+    queries, _plants = haystack.generate(config.folder / "haystack", config.haystack, config.families)
+    report("haystack", 1, 1)
+    return queries
+
+
+@task(cache_policy=NO_CACHE)
+def sift(config: Config, sources: list[Path]) -> dict[str, Any]:
+    result = funnel.curate(Store(config.store), sources, config.curate, progress=report)
+    return {"run": result.run, "tasks": len(result.task_ids)}

@@ -1,0 +1,42 @@
+"""The flow `evaluate`: a policy on the held-out tasks, and a fresh report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+
+from flows.always_on import end_with_keeper
+from flows.artifacts import leave_report, leave_table
+from flows.config import Config
+from flows.progress import report
+from flows.tables import ladder
+from storage.store import Store
+from storage.view.report import write_report
+
+
+@flow(name="evaluate", log_prints=True)
+def evaluate(config: Config = Config(), policy_id: str | None = None) -> dict[str, Any]:  # noqa: B008 (frozen)
+    """Measure a policy (none named: the one promoted last) in and out of distribution, and write the report of the store.
+
+    config: as in a configuration file; `train` says on how many tasks.
+    """
+    end_with_keeper()
+    measured = measure(config, policy_id)
+    write_view(config)
+    leave_table(ladder(Store(config.store)))
+    leave_report(config.report)
+    return measured
+
+
+@task(cache_policy=NO_CACHE)
+def measure(config: Config, policy_id: str | None) -> dict[str, Any]:
+    from train import cascade
+
+    return {"policy": cascade.evaluate(Store(config.store), config.train, policy_id=policy_id, progress=report).id}
+
+
+@task(cache_policy=NO_CACHE)
+def write_view(config: Config) -> str:
+    return str(write_report(Store(config.store), config.report))

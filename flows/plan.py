@@ -1,0 +1,100 @@
+"""What a run would do, before it does it: steps, counts, estimated time and cost.
+
+The times are rates measured on the two cores of the machine that benchmarks/ reports, rounded; they are there to tell minutes from
+hours. The scripted teacher and the tiny policy cost no money.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from flows.config import Config
+from flows.tables import Table
+
+CPU_S_PER_PROPOSAL = 0.02
+CPU_S_PER_MILLION_GENERATED = 25.0
+CPU_S_PER_MILLION_SIFTED = 90.0
+CPU_S_PER_ADMITTED = 0.1
+CPU_S_PER_ROLLOUT = 0.012
+CPU_S_PER_SFT_CONVERSATION = 0.006
+CPU_S_PER_RL_ROLLOUT = 0.02
+
+Line = tuple[str, str, float]
+"""Step, counts, CPU seconds."""
+
+
+def plan(config: Config, steps: Sequence[str]) -> Table:
+    """One line a step and, of several, their sum."""
+    lines = [line for step in steps for line in _LINES[step](config)]
+    if len(lines) > 1:
+        lines.append(("all", f"store {config.store}", sum(seconds for *_, seconds in lines)))
+    rows = [{"step": name, "what": what, "about": _duration(seconds), "cost": "0 USD"} for name, what, seconds in lines]
+    return Table("plan", "Plan (nothing was done)", rows)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def _synthesize(config: Config) -> list[Line]:
+    own = config.synthesize
+    what = f"{own.calibration} calibration and up to {own.max_proposals:,} steered conversations, until {own.accepted:,} are accepted"
+    return [("synthesize", f"{what}; teacher scripted", CPU_S_PER_PROPOSAL * (own.calibration + min(own.max_proposals, 3 * own.accepted)))]
+
+
+def _haystack(config: Config) -> list[Line]:
+    return [("haystack", f"{config.haystack.rows:,} generated queries", CPU_S_PER_MILLION_GENERATED * config.haystack.rows / 1e6)]
+
+
+def _curate(config: Config) -> list[Line]:
+    seconds = CPU_S_PER_MILLION_SIFTED * config.haystack.rows / 1e6 + CPU_S_PER_ADMITTED * config.curate.coverage.keep
+    return [("curate", f"{config.curate.coverage.keep:,} tasks kept; a verdict on every row", seconds)]
+
+
+def _tag(config: Config) -> list[Line]:
+    own = config.train
+    rollouts = own.probe_tasks * own.k
+    return [
+        ("tag", f"{own.probe_tasks} probe tasks x {own.k} = {rollouts:,} rollouts, if a policy was promoted", CPU_S_PER_ROLLOUT * rollouts)
+    ]
+
+
+def _train(config: Config) -> list[Line]:
+    own = config.train
+    probe, judged = own.probe_tasks * own.k, 2 * own.eval_tasks * (own.eval_samples + 1)
+    conversations = {name: settings.max_steps * settings.batch_size for name, settings in (("sft1", own.sft1), ("sft2", own.sft2))}
+    updates = own.rl.max_steps * own.rl.tasks_a_step * own.rl.draws
+    return [
+        (
+            "sft1",
+            f"{own.expert_budget} expert trajectories, up to {own.sft1.max_steps} steps",
+            CPU_S_PER_SFT_CONVERSATION * conversations["sft1"],
+        ),
+        ("sft2", f"own and expert trajectories, up to {own.sft2.max_steps} steps", CPU_S_PER_SFT_CONVERSATION * conversations["sft2"]),
+        ("rl", f"{own.rl.max_steps} steps of {own.rl.tasks_a_step} fresh tasks x {own.rl.draws}", CPU_S_PER_RL_ROLLOUT * updates),
+        ("probes", f"2 x {own.probe_tasks} tasks x {own.k} = {2 * probe:,} rollouts", CPU_S_PER_ROLLOUT * 2 * probe),
+        ("gates", f"3 policies x 2 x {own.eval_tasks} held-out tasks, {3 * judged:,} rollouts", CPU_S_PER_ROLLOUT * 3 * judged),
+    ]
+
+
+def _evaluate(config: Config) -> list[Line]:
+    own = config.train
+    rollouts = 2 * own.eval_tasks * (own.eval_samples + 1)
+    return [
+        ("evaluate", f"2 x {own.eval_tasks} held-out tasks x {own.eval_samples + 1} = {rollouts:,} rollouts", CPU_S_PER_ROLLOUT * rollouts)
+    ]
+
+
+def _report(config: Config) -> list[Line]:
+    return [("report", str(config.report), 5.0)]
+
+
+_LINES: dict[str, Callable[[Config], list[Line]]] = {
+    "synthesize": _synthesize,
+    "haystack": _haystack,
+    "curate": _curate,
+    "tag": _tag,
+    "train": _train,
+    "evaluate": _evaluate,
+    "report": _report,
+}

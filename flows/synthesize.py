@@ -1,0 +1,38 @@
+"""The flow `synthesize`: blueprints over the worlds' tools, simulated to verified trajectories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+
+from flows import events
+from flows.always_on import end_with_keeper
+from flows.artifacts import leave_table
+from flows.config import Config
+from flows.progress import report
+from flows.tables import diversity
+from storage.store import Store
+from synth import synthesize as synthesis
+
+
+@flow(name="synthesize", log_prints=True)
+def synthesize(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
+    """Make trajectories until the configured number is accepted, and commit them.
+
+    config: as in a configuration file; `synthesize` says what is made, `store` where it goes.
+    """
+    end_with_keeper()
+    made = make_trajectories(config)
+    leave_table(diversity(Store(config.store)))
+    events.tell(events.TRAJECTORIES_COMMITTED, config, run=made["run"], accepted=made["accepted"])
+    return made
+
+
+@task(cache_policy=NO_CACHE)
+def make_trajectories(config: Config) -> dict[str, Any]:
+    result = synthesis.synthesize(Store(config.store), config.synthesize, progress=report)
+    for alarm in result.alarms:
+        print(alarm)
+    return {"run": result.run, "accepted": result.accepted, "proposals": result.proposals, "tasks": result.tasks, "rounds": result.rounds}

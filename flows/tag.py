@@ -1,0 +1,41 @@
+"""The flow `tag`: how difficult every task is, and how certain the promoted policy is of the probe tasks.
+
+`train` measures certainty between its own stages with the same function; this flow is for the time between two trainings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+
+from flows import events
+from flows.always_on import end_with_keeper
+from flows.artifacts import leave_table
+from flows.config import Config
+from flows.progress import report
+from flows.tables import certainty, difficulty
+from storage.store import Store
+
+
+@flow(name="tag", log_prints=True)
+def tag(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
+    """Tag the tasks of the store; certainty only where a policy was promoted.
+
+    config: as in a configuration file; `train` says on how many tasks and with how many rollouts certainty is measured.
+    """
+    end_with_keeper()
+    tagged = tag_tasks(config)
+    leave_table(difficulty(Store(config.store)))
+    leave_table(certainty(Store(config.store)))
+    events.tell(events.TASKS_TAGGED, config, **tagged)
+    return tagged
+
+
+@task(cache_policy=NO_CACHE)
+def tag_tasks(config: Config) -> dict[str, Any]:
+    from train import cascade
+
+    policy = cascade.tag(Store(config.store), config.train, progress=report)
+    return {"policy": policy.id if policy else None}
