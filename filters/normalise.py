@@ -54,10 +54,10 @@ def step(rows: pl.DataFrame) -> pl.DataFrame:
 
     Where masking finds less in the text as written than in the normalised one (full-width digits), the normalised one is kept as the text.
     """
-    rows = rows.with_columns(norm=normalised(pl.col("text"))).with_columns(norm=masked(pl.col("norm")), text=masked(pl.col("text")))
-    found = pl.when(pl.col("norm").str.contains("<", literal=True)).then(pl.col("norm")).str.count_matches(MASK)
-    is_hidden = found > pl.col("text").str.count_matches(MASK)
-    rows = rows.with_columns(text=pl.when(is_hidden).then(pl.col("norm")).otherwise(pl.col("text")))
+    rows = rows.with_columns(norm=masked(rows.select(normalised(pl.col("text"))).to_series()), text=masked(rows["text"]))
+    marked = rows.select("norm", "text").with_row_index("index").filter(pl.col("norm").str.contains(MASK))
+    hidden = marked.filter(pl.col("norm").str.count_matches(MASK) > pl.col("text").str.count_matches(MASK))
+    rows = rows.with_columns(text=rows["text"].scatter(hidden["index"], hidden["norm"]))
     return rows.with_columns(
         language=languages(rows["norm"]),
         key=plh.col("norm").nchash.xxh3_128(),
