@@ -97,11 +97,11 @@ def measure_funnel() -> Figures:
 
 def measure_unseen() -> Figures:
     from filters.funnel import curate
-    from flows.config import load_config
+    from flows.config import read
     from storage.store import Store
     from synth.haystack import generate
 
-    config = load_config(SAMPLE)
+    config = read(SAMPLE)
     shutil.rmtree(WORK / "unseen", ignore_errors=True)
     queries, plants = generate(WORK / "unseen", config.haystack, UNSEEN)
     store = Store(WORK / "unseen" / "store")
@@ -290,12 +290,12 @@ def _run_cascade(*, seed: int, eval_tasks: int):
 
 def _cascade(path: Path, *, seed: int, eval_tasks: int | None) -> None:
     """In a process of its own: the sample's cascade with another seed, and the control: the seed SFT for as many steps as both."""
-    from flows.config import load_config
+    from flows.config import read
     from storage.store import Store
     from train.cascade import run_cascade
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    config = load_config(SAMPLE).train
+    config = read(SAMPLE).train
     changes: dict[str, object] = {"seed": seed} | ({"eval_tasks": eval_tasks} if eval_tasks else {})
     store = Store(path)
     result = run_cascade(store, config.model_copy(update=changes))
