@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,18 @@ if TYPE_CHECKING:
 _ENTITY_TRIES, _PAIR_TRIES, _TARGET_TRIES, _WAY_TRIES = 12, 30, 8, 8
 _STOPS = ("waypoint", "stop_a", "stop_b")
 _DEFAULT_RADIUS_M = 5000
+
+
+@lru_cache(maxsize=128)
+def _choices_of(name: str) -> tuple[Any, ...]:
+    """What a slot kind is drawn from: all values of a vocabulary, the usual numbers of a quantity, all days but today."""
+    kind = KINDS[name]
+    if isinstance(kind, Vocabulary):
+        return tuple(kind.names)
+    if isinstance(kind, Quantity):
+        return tuple(int(choice) if choice == int(choice) and kind.unit != "stars" else choice for choice in kind.choices)
+    assert isinstance(kind, Date)
+    return tuple(range(1, kind.horizon_days + 1))
 
 
 def draw_slots(world: CityWorld, intent: Intent, names: frozenset[str], rng: random.Random) -> dict[str, JSON]:
@@ -84,20 +97,18 @@ class _Draw:
     def _lacks(self, name: str) -> bool:
         return name in self.names and name not in self.out
 
-    def _choices(self, slot: Slot) -> list[JSON]:
-        kind = KINDS[slot.kind]
-        if isinstance(kind, Vocabulary):
-            return list(kind.names)
-        if isinstance(kind, Quantity):
-            return [int(choice) if choice == int(choice) and kind.unit != "stars" else choice for choice in kind.choices]
-        assert isinstance(kind, Date)
-        return list(range(1, kind.horizon_days + 1))
+    def _choices(self, slot: Slot) -> tuple[Any, ...]:
+        return _choices_of(slot.kind)
 
     def _free(self, slot: Slot) -> JSON:
         """Any value that no other slot of the same kind has."""
         taken = {self.out.get(other.name) for other in self.slots.values() if other.kind == slot.kind and other.name in self.names}
-        choices = [choice for choice in self._choices(slot) if choice not in taken]
-        return self.rng.choice(choices)
+        choices = self._choices(slot)
+        if len(choices) <= 2 * len(taken):
+            return self.rng.choice([choice for choice in choices if choice not in taken])
+        while (value := self.rng.choice(choices)) in taken:
+            pass
+        return value
 
     # ---- days and cities -----------------------------------------------------------------------------------------------------
 
@@ -207,7 +218,7 @@ class _Draw:
     def _draw_kinds(self, main: str) -> None:
         needs_price = self.names & {"price_max", "price_min"} or str(self.out.get("sort", "")).startswith("price")
         if self._lacks("sort"):
-            orders = self._choices(self.slots["sort"])
+            orders = list(self._choices(self.slots["sort"]))
             if main == "theme" or self.intent.name in ("half_day_trip", "day_trip", "long_trip"):
                 orders = [order for order in orders if not str(order).startswith("price")]
             if "district" in self.names and self.intent.name != "long_trip":
@@ -339,7 +350,7 @@ class _Draw:
         for name in ("mode", "mode_a", "mode_b", "mode_c"):
             if not self._lacks(name):
                 continue
-            choices = self._choices(self.slots[name])
+            choices = list(self._choices(self.slots[name]))
             if "preference" in self.names:
                 choices = [choice for choice in choices if choice in MOTOR_MODES] or choices
             elif self.names & set(_STOPS) or self.intent.name in ("half_day_trip", "day_trip", "long_trip"):
