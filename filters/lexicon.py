@@ -32,7 +32,7 @@ from synth.worlds.base import Identifier, Vocabulary
 
 VERSION = 1
 
-_LOCK = Lock()
+_LOCK, _MAKING = Lock(), Lock()
 _FIRST = 0xF0000
 _AMOUNT_SYMBOL = "\ue001"
 _FILLER_SYMBOL = "\ue000"
@@ -107,9 +107,14 @@ def fillers() -> frozenset[str]:
     return frozenset(word.lower() for words in raw.values() for word in words) | worded
 
 
-@lru_cache(maxsize=1)
 def lexicon() -> Lexicon:
-    """The lexicon of all worlds; made once a process (about 0.1 s)."""
+    """The lexicon of all worlds; made once a process (about 0.1 s), whichever thread asks first: its codes grow, so there is only one."""
+    with _MAKING:
+        return _lexicon()
+
+
+@lru_cache(maxsize=1)
+def _lexicon() -> Lexicon:
     phrases = _phrases()
     classes = [SymbolClass(), SymbolClass()]
     numbers: dict[SymbolClass, int] = {}
