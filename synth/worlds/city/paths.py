@@ -110,3 +110,17 @@ def trace(reached: Ints, tails: Ints, node: int) -> Ints:
         path[place] = reached[at]
         at = tails[reached[at]]
     return path
+
+
+@_compiled
+def nearest(xs: Floats, ys: Floats, columns: int, row: int, column: int, x: float, y: float) -> tuple[int, float]:
+    """Of the crossings in the nine cells around (row, column) of a grid: the one nearest to (x, y), and its distance."""
+    rows = xs.size // columns
+    best, best_square = -1, np.inf
+    for r in range(max(row - 1, 0), min(row + 2, rows)):
+        for c in range(max(column - 1, 0), min(column + 2, columns)):
+            node = r * columns + c
+            square = (xs[node] - x) ** 2 + (ys[node] - y) ** 2
+            if square < best_square:
+                best, best_square = node, square
+    return best, np.sqrt(best_square)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from synth.worlds.city.geometry import COLUMNS, HEIGHT_M, ROWS, SPACING_M, WIDTH_M, Floats
 from synth.worlds.city.names import STEMS
-from synth.worlds.city.paths import dijkstra, trace
+from synth.worlds.city.paths import dijkstra, nearest, trace
 
 Ints = NDArray[np.int32]
 
@@ -183,23 +183,7 @@ class Roads:
         """The nearest crossing, and how many metres away it is."""
         column = min(max(round(at[0] / SPACING_M), 0), COLUMNS - 1)
         row = min(max(round(at[1] / SPACING_M), 0), ROWS - 1)
-        best, best_m = -1, np.inf
-        for r in range(max(row - 1, 0), min(row + 2, ROWS)):
-            for node in range(r * COLUMNS + max(column - 1, 0), r * COLUMNS + min(column + 2, COLUMNS)):
-                metres = hypot(self._xs[node] - at[0], self._ys[node] - at[1])
-                if metres < best_m:
-                    best, best_m = node, metres
-        return best, float(best_m)
-
-    @cached_property
-    def _xs(self) -> list[float]:
-        out: list[float] = self.x.tolist()
-        return out
-
-    @cached_property
-    def _ys(self) -> list[float]:
-        out: list[float] = self.y.tolist()
-        return out
+        return nearest(self.x, self.y, COLUMNS, row, column, float(at[0]), float(at[1]))
 
     def way(self, origin: tuple[float, float], destination: tuple[float, float], mode: str, preference: str = "", hour: int = -1) -> Way:
         """The best way by `mode`. Jams of `hour` count for motor vehicles; -1 is free flow."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from synth.worlds.city.admin import Region
-from synth.worlds.city.chance import bits, integer, unit
+from synth.worlds.city.chance import bits, integer, mix, unit
 from synth.worlds.city.vocabulary import TODAY
 
 Kind = Literal["train", "flight"]
@@ -83,7 +83,7 @@ def departures(found: tuple[Service, ...], kind: Kind, first: date, days: int) -
     rows = []
     for day in range(days + 1):
         for service in found:
-            chance = bits(service.code + ahead + day)
+            chance = mix(service.code + ahead + day)
             price = round(service.yuan * (low + (chance & 1023) / 1024 * span))
             seats = (chance >> 10) % 93 - 12
             row: dict[str, Any] = {
