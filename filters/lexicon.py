@@ -10,6 +10,7 @@ English names match as whole words, Chinese ones anywhere, the longest first. No
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,7 +23,7 @@ import yaml
 
 from filters import amounts
 from filters.amounts import COLON
-from filters.compiled import I64
+from filters.compiled import I64, Mask
 from filters.personal import MASK
 from storage.records import JSON, canonical_json
 from synth.surfaces import surfaces
@@ -34,6 +35,8 @@ VERSION = 1
 
 _LOCK, _MAKING = Lock(), Lock()
 _FIRST = 0xF0000
+_MIN_UNSPACED = 3
+"""Shortest Latin name that is looked for inside Chinese text, where nothing marks its ends, and shortest Chinese phrase that goes before amounts."""
 _AMOUNT_SYMBOL = "\ue001"
 _FILLER_SYMBOL = "\ue000"
 _STOP = "\ue011"
@@ -41,6 +44,7 @@ _STOP = "\ue011"
 _SYMBOLS = r"[\ue000-\uf8ff\x{F0000}-\x{FFFFD}]"
 _EARLY_FILLERS = frozenset({"一下"})
 """Fillers that would else become part of an amount (查一下周五 is no 下周五)."""
+_PUNCTUATION = r"[,!?;:()\[\]{}\"“”‘。，！？；：、（）…·~/|<>*_=—–]+|\.(?: |$)| -+ "
 _NUMBER_WORDS = {
     word: str(value)
     for value, word in enumerate(("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"), 2)
@@ -77,16 +81,17 @@ GAP, SKIP = 0, 1
 
 @dataclass(frozen=True)
 class Lexicon:
-    """patterns, symbols: what is replaced, and by which private character; early_* before amounts are read, late_* after.
+    """spaced_early, unspaced_early: (what is replaced, by which private characters) before amounts are read, in text with and without
+    blanks between words; late: after that. In Chinese text names are read early: 昆明天气 has no 明天 in it.
 
-    codes: class code of each private character from U+F0000 on; meanings: per private character its canonical value (as JSON text) by
-    kind. classes: by code; those of amounts join as they are met, so codes differ from process to process and are never stored.
+    codes: class code of every Unicode character, of which the private ones stand for names and cues; meanings: per private character
+    from U+F0000 on its canonical value (as JSON text) by kind. classes: by code; those of amounts join as they are met, so codes differ
+    from process to process and are never stored.
     """
 
-    early_patterns: list[str]
-    early_symbols: list[str]
-    late_patterns: list[str]
-    late_symbols: list[str]
+    spaced_early: tuple[list[str], list[str]]
+    unspaced_early: tuple[list[str], list[str]]
+    late: tuple[list[str], list[str]]
     codes: I64
     meanings: list[dict[Kind, str]]
     classes: list[SymbolClass]
@@ -98,6 +103,11 @@ class _Meaning:
     values: dict[Kind, JSON]
     read_only: set[Kind]
     cues: set[Cue]
+
+    @property
+    def symbol_class(self) -> SymbolClass:
+        written = frozenset(kind for kind in self.values if kind not in self.read_only)
+        return SymbolClass(written, frozenset(self.values) - written, frozenset(self.cues))
 
 
 @lru_cache(maxsize=1)
@@ -118,40 +128,35 @@ def _lexicon() -> Lexicon:
     phrases = _phrases()
     classes = [SymbolClass(), SymbolClass()]
     numbers: dict[SymbolClass, int] = {}
-    codes, meanings = [], []
-    early: list[tuple[str, str]] = []
-    late: list[tuple[str, str]] = []
+    meanings: list[dict[Kind, str]] = []
+    codes = np.full(sys.maxunicode + 1, GAP, np.int64)
+    codes[[ord(character) for character in (*" -'.¥$%&+@#", _FILLER_SYMBOL, _STOP)]] = SKIP
+    spaced_early: dict[str, str] = {}
+    unspaced_early: dict[str, str] = {}
+    late: dict[str, str] = {}
     patterns = _patterns([*phrases, *(filler for filler in fillers() if filler not in phrases)])
     for phrase in sorted(patterns, key=lambda phrase: (-len(phrase), phrase)):
-        symbol = _FILLER_SYMBOL
-        if phrase in phrases:
-            meaning = phrases[phrase]
-            written = frozenset(kind for kind in meaning.values if kind not in meaning.read_only)
-            found = SymbolClass(written, frozenset(meaning.values) - written, frozenset(meaning.cues))
+        symbol, meaning, pattern = _FILLER_SYMBOL, phrases.get(phrase), patterns[phrase]
+        if meaning is not None:
+            found = meaning.symbol_class
             if found not in numbers:
                 numbers[found] = len(classes)
                 classes.append(found)
-            symbol = chr(_FIRST + len(codes))
-            codes.append(numbers[found])
+            symbol = chr(_FIRST + len(meanings))
+            codes[ord(symbol)] = numbers[found]
             meanings.append({kind: canonical_json(value) for kind, value in meaning.values.items()})
-        (early if _has_digit(phrase) or phrase in _EARLY_FILLERS else late).append((patterns[phrase], symbol))
-    early.sort(key=lambda item: -len(item[0]))
-    late.sort(key=lambda item: -len(item[0]))
-    return Lexicon(
-        early_patterns=[pattern for pattern, _ in early],
-        early_symbols=[_spaced(symbol, pattern) for pattern, symbol in early],
-        late_patterns=[pattern for pattern, _ in late],
-        late_symbols=[_spaced(symbol, pattern) for pattern, symbol in late],
-        codes=np.array(codes, np.int64),
-        meanings=meanings,
-        classes=classes,
-        numbers=numbers,
-    )
+        is_early = _has_digit(phrase) or phrase in _EARLY_FILLERS
+        (spaced_early if is_early else late)[pattern] = f" {symbol} " if pattern.startswith(" ") else symbol
+        is_name = meaning is not None and bool(meaning.values) and (not phrase.isascii() or len(phrase) >= _MIN_UNSPACED)
+        if is_early or is_name or (len(phrase) >= _MIN_UNSPACED and not phrase.isascii()):
+            unspaced_early[pattern.strip().replace("  ", " ")] = symbol
+    return Lexicon(_table(spaced_early), _table(unspaced_early), _table(late), codes, meanings, classes, numbers)
 
 
-def _spaced(symbol: str, pattern: str) -> str:
-    """A whole word leaves its blanks behind, so that the words beside it can match."""
-    return f" {symbol} " if pattern.startswith(" ") else symbol
+def _table(symbols: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Patterns and symbols, the longest pattern first: of those that begin at one place, the first of the list is taken."""
+    patterns = sorted(symbols, key=lambda pattern: (-len(pattern), pattern))
+    return patterns, [symbols[pattern] for pattern in patterns]
 
 
 def _has_digit(phrase: str) -> bool:
@@ -160,15 +165,10 @@ def _has_digit(phrase: str) -> bool:
 
 def _patterns(phrases: Sequence[str]) -> dict[str, str]:
     """What to look for in prepared text, by phrase: whole words for what begins and ends in Latin script."""
-    rows = pl.DataFrame({"norm": list(phrases)}).with_columns(
-        language=pl.when(pl.col("norm").str.contains(r"^[\x00-\x7f]*$")).then(pl.lit("en")).otherwise(pl.lit("zh"))
-    )
-    texts = rows.select(prepared(pl.col("norm"), pl.col("language")).str.strip_chars(" ")).to_series().to_list()
-    return {
-        phrase: f" {text} " if phrase[0].isascii() and phrase[-1].isascii() else text
-        for phrase, text in zip(phrases, texts, strict=True)
-        if text
-    }
+    spaced = [phrase[0].isascii() and phrase[-1].isascii() for phrase in phrases]
+    rows = pl.DataFrame({"norm": list(phrases), "language": ["en" if is_spaced else "zh" for is_spaced in spaced]})
+    texts = [text.strip() for text in prepared(rows)["norm"]]
+    return {phrase: f" {text} " if is_spaced else text for phrase, text, is_spaced in zip(phrases, texts, spaced, strict=True) if text}
 
 
 def _phrases() -> dict[str, _Meaning]:
@@ -224,42 +224,55 @@ def _plural(phrase: str) -> str | None:
     return f"{phrase[:-1]}ies" if phrase.endswith("y") and phrase[-2:-1] not in "aeo" else f"{phrase}s"
 
 
+@lru_cache(maxsize=1)
+def role_cues() -> frozenset[Cue]:
+    """Cues that tell slots apart; beside a value they say nothing about the intent."""
+    return frozenset(
+        (world, cue)
+        for world in WORLDS
+        for roles in load_grounding(world).roles.values()
+        for side in ("before", "after")
+        for cue in roles.get(side, ())
+    )
+
+
 def _inherit_roles(found: dict[str, _Meaning]) -> None:
     """A phrase that ends in a role word plays its role too: "get to" stands before a destination like "to"."""
-    roles = {(world, cue) for world in WORLDS for sides in load_grounding(world).roles.values() for cues in sides.values() for cue in cues}
     for phrase, said in found.items():
         last = found.get(phrase.rsplit(" ", 1)[-1]) if " " in phrase and not said.values else None
         if last is not None and phrase.isascii():
-            said.cues |= last.cues & roles
+            said.cues |= last.cues & role_cues()
 
 
 # ---- texts to symbols -------------------------------------------------------------------------------------------------------------
 
 
-def prepared(norm: pl.Expr, language: pl.Expr) -> pl.Expr:
-    """Normalised text for matching: masks and punctuation as blanks, two blanks between words, one around runs of Latin letters and
-    digits in Chinese text, COLON between digits, English number words as digits."""
-    text = pl.coalesce(pl.when(norm.str.contains("<", literal=True)).then(norm).str.replace_all(MASK, " "), norm)
-    has_colon = text.str.contains(":", literal=True)
-    text = pl.coalesce(pl.when(has_colon).then(text).str.replace_all("([0-9]):([0-9]{2})", f"${{1}}{COLON}${{2}}"), text)
-    text = text.str.replace_all(r"[,!?;:()\[\]{}\"“”‘。，！？；：、（）…·~/|<>*_=—–]+|\.(?: |$)| -+ ", f" {_STOP} ").str.replace_all(
-        "’", "'", literal=True
-    )
-    is_mixed = text.str.len_bytes() != text.str.len_chars()
-    text = pl.coalesce(pl.when(is_mixed & (language == "zh")).then(text).str.replace_all(rf"([a-z0-9][a-z0-9.'{COLON}-]*)", " ${1} "), text)
-    text = text.str.replace_all(" +", "  ")
+def prepared(rows: pl.DataFrame) -> pl.DataFrame:
+    """Normalised texts (columns norm, language) made ready for matching: masks as blanks, punctuation as STOP, COLON between digits; in
+    other than Chinese text, two blanks between words, and number words as digits."""
+    norm, is_spaced = pl.col("norm"), pl.col("language") != "zh"
     words = [f" {word.replace(' ', '  ')} " for word in (*_AMOUNT_WORDS, *_NUMBER_WORDS)]
     digits = [f" {value.replace(' ', '  ')} " for value in (*_AMOUNT_WORDS.values(), *_NUMBER_WORDS.values())]
-    padded = pl.concat_str(pl.lit("  "), text, pl.lit("  "))
-    return pl.when(language == "zh").then(padded).otherwise(padded.str.replace_many(words, digits, leftmost=True))
+    has_mask, has_colon = norm.str.contains("<", literal=True), norm.str.contains(":", literal=True)
+    steps = (
+        pl.coalesce(pl.when(has_mask).then(norm).str.replace_all(MASK, " "), norm),
+        pl.coalesce(pl.when(has_colon).then(norm).str.replace_all("([0-9]):([0-9]{2})", f"${{1}}{COLON}${{2}}"), norm),
+        norm.str.replace_all(_PUNCTUATION, f" {_STOP} "),
+        norm.str.replace_all("’", "'", literal=True),
+        pl.when(is_spaced).then(pl.concat_str(pl.lit("  "), norm.str.replace_all(" ", "  ", literal=True), pl.lit("  "))).otherwise(norm),
+        pl.when(is_spaced).then(norm.str.replace_many(words, digits, leftmost=True)).otherwise(norm),
+    )
+    for step in steps:  # one by one: nested, each would be worked out several times
+        rows = rows.with_columns(norm=step)
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
 class Symbols:
     """The symbols of a batch of rows.
 
-    offsets [rows + 1]: row i has the entries `offsets[i]:offsets[i + 1]` of codes and tokens. codes: class codes, GAP where text was
-    left unread. tokens: index of the name in `Lexicon.meanings`; for an amount -2 - (its index in `stretches`); -1 for a gap.
+    offsets [rows + 1]: row i has the entries `offsets[i]:offsets[i + 1]` of codes and tokens. codes: class codes, GAP where text was left
+    unread. tokens: index of the name in `Lexicon.meanings`; for an amount -2 - (its index in `stretches`); -1 for a gap.
     stretches: distinct amounts. residue: what could not be read, blanks between; empty if all was.
     """
 
@@ -272,21 +285,17 @@ class Symbols:
 
 def read(rows: pl.DataFrame) -> Symbols:
     """The symbols of normalised texts (columns norm, language; no nulls)."""
-    known = lexicon()
-    tagged = rows.select(
-        early=prepared(pl.col("norm"), pl.col("language")).str.replace_many(known.early_patterns, known.early_symbols, leftmost=True)
-    )
-    tagged = tagged.with_columns(amounts=pl.col("early").str.extract_all(amounts.AMOUNT))
-    said = tagged["amounts"].explode(empty_as_null=False)
-    late = (
-        tagged["early"]
-        .str.replace_all(amounts.AMOUNT, f" {_AMOUNT_SYMBOL} ")
-        .str.replace_all(" +", "  ")
-        .str.replace_many(known.late_patterns, known.late_symbols, leftmost=True)
-    )
+    known, ready = lexicon(), prepared(rows.select("norm", "language"))
+    norm = pl.col("norm")
+    spaced, unspaced = (norm.str.replace_many(*table, leftmost=True) for table in (known.spaced_early, known.unspaced_early))
+    is_zh = pl.col("language") == "zh"
+    early = ready.select(pl.coalesce(pl.when(is_zh).then(norm).str.replace_many(*known.unspaced_early, leftmost=True), spaced)).to_series()
+    amount = pl.when(early.str.contains("[0-9零〇一二两三四五六七八九十百千半天日周期拜]|day|tomorrow")).then(early)
+    said = pl.select(amount).to_series().str.extract_all(amounts.AMOUNT).explode(empty_as_null=False).drop_nulls()
+    late = early.str.replace_all(amounts.AMOUNT, f" {_AMOUNT_SYMBOL} ").str.replace_many(*known.late, leftmost=True)
     residue = late.str.replace_all(rf"(?:{_SYMBOLS}| )+", " ").str.strip_chars(" .'-")
     codes, tokens, stretches = _classified(late, said, known)
-    return Symbols(*_compressed(late, codes, tokens), stretches, residue)
+    return Symbols(*_compressed(late, codes, tokens, known), stretches, residue)
 
 
 def _amount_code(known: Lexicon, stretch: str) -> int:
@@ -301,34 +310,43 @@ def _amount_code(known: Lexicon, stretch: str) -> int:
 def _classified(late: pl.Series, said: pl.Series, known: Lexicon) -> tuple[I64, I64, list[str]]:
     """Class code and token of every character of all texts in a row, and the distinct amounts."""
     characters = np.frombuffer("".join(late.to_list()).encode("utf-32-le"), np.uint32).astype(np.int64)
-    codes, tokens = np.full(characters.size, GAP, np.int64), np.full(characters.size, -1, np.int64)
-    codes[np.isin(characters, [ord(character) for character in (" ", _FILLER_SYMBOL, _STOP)])] = SKIP
-    codes[np.isin(characters, [ord(character) for character in "-'.¥$%&+@#"])] = SKIP
-    is_name = characters >= _FIRST
-    tokens[is_name] = characters[is_name] - _FIRST
-    codes[is_name] = known.codes[tokens[is_name]]
-    distinct, numbers = (
-        np.unique(said.to_numpy().astype(str), return_inverse=True) if len(said) else (np.empty(0, str), np.empty(0, np.int64))
-    )
-    amount_codes = np.array([_amount_code(known, stretch) for stretch in distinct.tolist()], np.int64)
+    codes, tokens = known.codes[characters], characters - _FIRST
+    tokens[characters < _FIRST] = -1
+    distinct = said.unique().sort().to_list()
+    numbers = said.cast(pl.Enum(distinct)).to_physical().to_numpy().astype(np.int64)
     is_amount = characters == ord(_AMOUNT_SYMBOL)
-    codes[is_amount] = amount_codes[numbers]
+    codes[is_amount] = np.array([_amount_code(known, stretch) for stretch in distinct], np.int64)[numbers]
     tokens[is_amount] = -2 - numbers
-    return codes, tokens, distinct.tolist()
+    return codes, tokens, distinct
 
 
-def _compressed(late: pl.Series, codes: I64, tokens: I64) -> tuple[I64, I64, I64]:
-    """Row offsets, codes and tokens without what is skipped, runs of unread characters as one gap."""
+def _compressed(late: pl.Series, codes: I64, tokens: I64, known: Lexicon) -> tuple[I64, I64, I64]:
+    """Row offsets, codes and tokens without what is skipped. Of unread text only what parts a value from a cue of roles stays, as a gap."""
     lengths = late.str.len_chars().cast(pl.Int64).to_numpy()
     row_of = np.repeat(np.arange(lengths.size), lengths)
     keep = codes != SKIP
     row_of, codes, tokens = row_of[keep], codes[keep], tokens[keep]
+    is_gap = codes == GAP
     is_repeat = np.zeros(codes.size, bool)
-    is_repeat[1:] = (codes[1:] == GAP) & (codes[:-1] == GAP) & (row_of[1:] == row_of[:-1])
+    is_repeat[1:] = is_gap[1:] & is_gap[:-1] & (row_of[1:] == row_of[:-1])
     row_of, codes, tokens = row_of[~is_repeat], codes[~is_repeat], tokens[~is_repeat]
+    is_value, is_role = _properties(known)
+    parts = np.zeros(codes.size, bool)
+    if codes.size > 2:
+        before, after, same = codes[:-2], codes[2:], (row_of[:-2] == row_of[2:])
+        parts[1:-1] = same & ((is_role[before] & is_value[after]) | (is_value[before] & is_role[after]))
+    keep = (codes != GAP) | parts
+    row_of, codes, tokens = row_of[keep], codes[keep], tokens[keep]
     offsets = np.zeros(lengths.size + 1, np.int64)
     np.cumsum(np.bincount(row_of, minlength=lengths.size), out=offsets[1:])
     return offsets, codes, tokens
+
+
+def _properties(known: Lexicon) -> tuple[Mask, Mask]:
+    """Whether each class may be a value, and whether it plays a role, by class code."""
+    with _LOCK:
+        classes = list(known.classes)
+    return np.array([bool(one.kinds) for one in classes]), np.array([bool(one.cues & role_cues()) for one in classes])
 
 
 def token_value(symbols: Symbols, token: int, kind: Kind) -> str:

@@ -9,18 +9,25 @@ It sees classes (kinds and cues), never values, so that a result holds for every
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import math
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from filters.lexicon import GAP, Cue, Kind, SymbolClass
+from filters.lexicon import GAP, Cue, Kind, SymbolClass, role_cues
 from synth.wording import load_grounding
 from synth.worlds import WORLDS
 
 VERSION = 1
 MIN_SCORE = -1.0
 """What an explanation must score at least: below, the text mentions an intent's values but does not ask for it."""
+
+_TIE = 0.01
+_A_SLOT, _BEST_FIT = 0.5, 3.2
+_MOST_A_SLOT = _A_SLOT + _BEST_FIT / 12
 
 Reason = Literal["missing_tool", "missing_information", "not_actionable", "unknown", "ambiguous", "unparsed"]
 
@@ -70,18 +77,6 @@ class Parse:
 def rules() -> tuple[Rule, ...]:
     """One rule an intent, of all worlds."""
     return tuple(_rule(world, name) for world in WORLDS for name in WORLDS[world].intents)
-
-
-@lru_cache(maxsize=1)
-def role_cues() -> frozenset[Cue]:
-    """Cues that tell slots apart; beside a value they say nothing about the intent."""
-    return frozenset(
-        (world, cue)
-        for world in WORLDS
-        for roles in load_grounding(world).roles.values()
-        for side in ("before", "after")
-        for cue in roles.get(side, ())
-    )
 
 
 def _rule(world: str, name: str) -> Rule:
@@ -145,29 +140,105 @@ def _context(symbols: Sequence[SymbolClass | None]) -> _Context:
 def parse(symbols: Sequence[SymbolClass | None]) -> Parse | Reason:
     """The best explanation of a row of symbols (None: unread text), or why there is none."""
     context = _context(symbols)
-    kinds = [symbol.kinds for symbol in symbols if symbol is not None and symbol.kinds]
+    hopes, is_short_of_slots = _hopes(context)
     found: list[tuple[float, Parse, int]] = []
-    is_short_of_slots = False
-    for rule in rules():
-        if not rule.needed <= context.cues or rule.unwanted & context.cues:
-            continue
-        if not all(any(slot.kind in kind for kind in kinds) for slot in rule.slots if slot.is_required):
-            is_short_of_slots |= bool(rule.needed) and bool(kinds)
-            continue
+    best = -math.inf
+    for ceiling, _, rule in hopes:
+        if ceiling < best - _TIE:
+            break
         explained = _explain(rule, context)
         if explained is not None:
             found.append(explained)
+            best = max(best, explained[0])
     if not found:
         if is_short_of_slots:
             return "missing_information"
-        return "unknown" if kinds or context.cues else "not_actionable"
+        return "unknown" if context.values or context.cues else "not_actionable"
     found.sort(key=lambda item: -item[0])
-    score, best, strong = found[0]
+    score, chosen, strong = found[0]
     if score < MIN_SCORE and not strong:
         return "unknown"
-    if len(found) > 1 and score - found[1][0] < 0.01:
+    if len(found) > 1 and score - found[1][0] < _TIE:
         return "ambiguous"
-    return "unparsed" if strong else best
+    return "unparsed" if strong else chosen
+
+
+def _hopes(context: _Context) -> tuple[list[tuple[float, int, Rule]], bool]:
+    """The rules that may explain the symbols, each with the most that it can score, best first; and whether an intent's cues are there
+    but not its slots."""
+    masks = [_masks(symbol) for symbol in context.symbols if symbol is not None]
+    cues = functools.reduce(operator.or_, (mask.cues for mask in masks), 0)
+    kinds = functools.reduce(operator.or_, (mask.kinds for mask in masks), 0)
+    values = [mask for mask in masks if mask.kinds]
+    hopes = []
+    is_short = False
+    for order, (rule, mask) in enumerate(_ruled()):
+        if mask.needed & ~cues or mask.unwanted & cues:
+            continue
+        if mask.required & ~kinds:
+            is_short |= bool(mask.needed) and bool(values)
+            continue
+        lost = sum(1 for value in values if value.written and not value.kinds & mask.kinds and not value.cues & mask.cues)
+        missing = sum(1 for group in mask.wanted if not group & cues)
+        ceiling = min(len(rule.slots), len(values)) * _MOST_A_SLOT + (mask.telling & cues).bit_count() - 3.0 * lost - 2.0 * missing
+        hopes.append((ceiling, order, rule))
+    hopes.sort(key=lambda hope: (-hope[0], hope[1]))
+    return hopes, is_short
+
+
+class _Bits:
+    """Numbers the kinds and cues that are met, so that sets of them are integers."""
+
+    def __init__(self) -> None:
+        self._bits: dict[Kind | Cue, int] = {}
+
+    def of(self, names: Iterable[Kind | Cue]) -> int:
+        return functools.reduce(operator.or_, (self._bits.setdefault(name, 1 << len(self._bits)) for name in names), 0)
+
+
+_KIND_BITS, _CUE_BITS = _Bits(), _Bits()
+
+
+@dataclass(frozen=True, slots=True)
+class _SymbolMask:
+    kinds: int
+    written: int
+    cues: int
+
+
+@dataclass(frozen=True, slots=True)
+class _RuleMask:
+    kinds: int
+    required: int
+    cues: int
+    needed: int
+    unwanted: int
+    telling: int
+    wanted: tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def _masks(symbol: SymbolClass) -> _SymbolMask:
+    return _SymbolMask(_KIND_BITS.of(symbol.kinds), _KIND_BITS.of(symbol.written), _CUE_BITS.of(symbol.cues))
+
+
+@lru_cache(maxsize=1)
+def _ruled() -> tuple[tuple[Rule, _RuleMask], ...]:
+    return tuple(
+        (
+            rule,
+            _RuleMask(
+                kinds=_KIND_BITS.of(slot.kind for slot in rule.slots),
+                required=_KIND_BITS.of(slot.kind for slot in rule.slots if slot.is_required),
+                cues=_CUE_BITS.of(rule.cues),
+                needed=_CUE_BITS.of(rule.needed),
+                unwanted=_CUE_BITS.of(rule.unwanted),
+                telling=_CUE_BITS.of(rule.telling),
+                wanted=tuple(_CUE_BITS.of(group) for group in rule.wanted),
+            ),
+        )
+        for rule in rules()
+    )
 
 
 def _explain(rule: Rule, context: _Context) -> tuple[float, Parse, int] | None:
@@ -234,7 +305,7 @@ def _filled(rule: Rule, context: _Context, free: list[int]) -> tuple[dict[str, i
         for cost, position, _, name in sorted(offers):
             if name not in assigned and position not in assigned.values():
                 assigned[name] = position
-                gain += 0.5 + max(0.0, -cost) / 12
+                gain += _A_SLOT + max(0.0, -cost) / 12
     _set_in_order(rule, assigned)
     return assigned, gain
 
@@ -250,15 +321,13 @@ def _set_in_order(rule: Rule, assigned: dict[str, int]) -> None:
 
 
 def _fit(slot: SlotRule, position: int, context: _Context, assigned: dict[str, int]) -> float:
-    """How well a symbol's surroundings suit a slot: 3 where a role cue stands beside it, less across unread text."""
+    """How well a symbol's surroundings suit a slot: 3 where a role cue stands beside it (rather before than after), less across unread text."""
     if slot.beside is not None:
         return 3.0 if assigned.get(slot.beside) == _neighbour(position, context, assigned) else 0.0
     before, after = context.before[position], context.after[position]
-    fits = [
-        (3.0 - 0.5 * rank) * weight
-        for roles, (cues, weight) in ((slot.before, before), (slot.after, after))
-        for rank, cue in enumerate(roles)
-        if cue in cues
+    fits = [3.0 - 0.5 * rank for rank, cue in enumerate(slot.before) if cue in before[0]]
+    fits = [(fit + 0.1) * before[1] for fit in fits] + [
+        (3.0 - 0.5 * rank) * after[1] for rank, cue in enumerate(slot.after) if cue in after[0]
     ]
     if slot.is_last and position == max(other for other in context.values if slot.kind in _kinds_at(context, other)):
         fits.append(1.0)
