@@ -41,7 +41,7 @@ class CoverageConfig(BaseModel):
     learnable_share: float = Field(
         0.45, ge=0, le=1, description="Share of the target that is reserved for learnable rows, if there are so many."
     )
-    max_encoded: int = Field(4000, ge=0, le=20_000, description="Rows that are encoded at most, over all strata.")
+    max_encoded: int = Field(3000, ge=0, le=20_000, description="Rows that are encoded at most, over all strata.")
     outliers: float = Field(
         0.005, ge=0, lt=0.5, description="Share of a stratum's encoded rows, the farthest from its mean, that come last."
     )
