@@ -417,18 +417,24 @@ def _observations(messages: Sequence[Message], start: int) -> dict[str, str]:
     return found
 
 
+def call_status(result: str | None) -> Literal["ok", "error", "empty", "missing"]:
+    """What a result says of its call: `missing` where there is none, `empty` where it found nothing."""
+    if result is None:
+        return "missing"
+    if is_error(result):
+        return "error"
+    return "empty" if _is_empty(result) else "ok"
+
+
 def _executed(call: ToolCall, result: str | None, known: Sequence[_Result], said: str) -> ExecutedCall:
     arguments = parse_arguments(call.function.arguments)
-    status: Literal["ok", "error", "empty", "missing"] = (
-        "missing" if result is None else "error" if is_error(result) else "empty" if _is_empty(result) else "ok"
-    )
     return ExecutedCall(
         call_id=call.id,
         tool=call.function.name,
         arguments=arguments,
         sources=_sources(arguments or {}, known, said),
         result=result or "",
-        status=status,
+        status=call_status(result),
     )
 
 

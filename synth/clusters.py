@@ -1,11 +1,11 @@
 """Business clusters: 3 to 12 tools that real services would use together, with the dependency graph among them (definition P1).
 
-Candidates grow from each tool along dependency neighbours (growing by similarity first and testing connectedness after was measured:
-half the candidates fall apart); near copies are dropped; a greedy weighted maximum coverage of tools, edges, chains and domain labels
-selects. Every cluster is weakly connected and has an edge, by construction.
+Candidates grow from each tool along dependency neighbours, of its server or of its whole world (growing by similarity first and testing
+connectedness after was measured: half the candidates fall apart), and bridges span each edge between two servers; near copies are
+dropped; a greedy weighted maximum coverage of tools, edges, chains and domain labels selects. Every cluster is weakly connected and has
+an edge.
 
-Left out of the full definition: bridges between servers by universal values (url, coordinates). Tools of one world may meet whatever
-their servers, because one world's tools share their identifiers.
+Left out of the full definition: bridges between servers that share no world, by universal values (url, coordinates).
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class ClusterConfig(BaseModel):
 
     edge_threshold: float = Field(THRESHOLD, ge=0, le=1, description="Least score of a dependency edge; .20 to .25 was measured best.")
     growth_floor: float = Field(
-        0.35, ge=0, le=1, description="A cluster stops growing when the best neighbour's mean affinity is below this."
+        0.35, ge=0, le=1, description="A cluster of enough tools stops growing when the best neighbour's mean affinity is below this."
+    )
+    bridge_neighbours: int = Field(
+        3, ge=0, description="For each edge between two servers, a candidate of both ends with so many best neighbours of each."
     )
     min_tools: int = Field(3, ge=2, description="Fewest tools of a cluster.")
     max_tools: int = Field(12, ge=2, description="Most tools of a cluster.")
@@ -91,17 +94,36 @@ class _Graph:
         dependency = min(1.0, self._dependency.get(frozenset((left, right)), 0.0))
         return 0.4 * cosine + 0.4 * dependency + 0.2 * (self.tools[left].server == self.tools[right].server)
 
-    def grow(self, start: str, config: ClusterConfig) -> tuple[str, ...]:
-        """From one tool along neighbours, always the one with the greatest mean affinity; no tool name twice."""
-        grown, names = [start], {self.tools[start].name}
+    def grow(self, start: str, config: ClusterConfig, *, own_server: bool) -> tuple[str, ...]:
+        """From one tool along neighbours (of its server), always the one with the greatest mean affinity; no tool name twice."""
+        grown = [start]
         while len(grown) < config.max_tools:
-            near = {other for tool in grown for other in self.neighbours[tool] if self.tools[other].name not in names} - set(grown)
-            ranked = sorted((-sum(self.affinity(other, tool) for tool in grown) / len(grown), other) for other in near)
-            if not ranked or (-ranked[0][0] < config.growth_floor and len(grown) >= config.min_tools):
+            ranked = self._ranked(grown, self.tools[start].server if own_server else None)
+            if not ranked or (ranked[0][0] < config.growth_floor and len(grown) >= config.min_tools):
                 break
             grown.append(ranked[0][1])
-            names.add(self.tools[ranked[0][1]].name)
         return tuple(sorted(grown))
+
+    def bridge(self, edge: Edge, config: ClusterConfig) -> tuple[str, ...]:
+        """Both ends of an edge, and the best neighbours of each in its own server."""
+        spanned = [edge.source, edge.target]
+        for end in (edge.source, edge.target):
+            own = [end]
+            for _ in range(config.bridge_neighbours):
+                ranked = [tool for _, tool in self._ranked(own, self.tools[end].server) if tool not in spanned]
+                if not ranked or len(spanned) >= config.max_tools:
+                    break
+                own.append(ranked[0])
+                spanned.append(ranked[0])
+        return tuple(sorted(spanned))
+
+    def _ranked(self, grown: Sequence[str], server: str | None) -> list[tuple[float, str]]:
+        """Neighbours (of that server, if one is named) with their mean affinity to the tools so far, the nearest first."""
+        names = {self.tools[tool].name for tool in grown}
+        near = {other for tool in grown for other in self.neighbours[tool]} - set(grown)
+        near = {other for other in near if server in (None, self.tools[other].server) and self.tools[other].name not in names}
+        ranked = [(sum(self.affinity(other, tool) for tool in grown) / len(grown), other) for other in near]
+        return sorted(ranked, key=lambda item: (-item[0], item[1]))
 
 
 def _inside(edges: Iterable[Edge], tools: frozenset[str]) -> tuple[Edge, ...]:
@@ -126,7 +148,9 @@ def cluster_tools(tools: Sequence[Tool], config: ClusterConfig | None = None) ->
     config = config or ClusterConfig()
     edges = dependencies(tools, threshold=config.edge_threshold)
     graph = _Graph(tools, edges)
-    grown = {graph.grow(tool.id, config) for tool in tools}
+    across = [edge for edge in edges if graph.tools[edge.source].server != graph.tools[edge.target].server]
+    grown = {graph.grow(tool.id, config, own_server=own_server) for tool in tools for own_server in (True, False)}
+    grown |= {graph.bridge(edge, config) for edge in across}
     candidates = [
         members
         for members in sorted(grown)

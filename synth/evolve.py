@@ -69,11 +69,14 @@ class EvolutionConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of one proposal: the cell that was asked for, and the cell of what was accepted (None: nothing was)."""
+    """What became of one proposal: the cell that was asked for, and the cell of what was accepted (None: nothing was).
+
+    was_planned: False where no blueprint was found, so that nothing was executed."""
 
     asked: Cell
     coarse: str = ""
     got: Cell | None = None
+    was_planned: bool = True
 
 
 @dataclass(slots=True)
@@ -114,14 +117,14 @@ class Controller:
     # ---- what came of it ------------------------------------------------------------------------------------------------
 
     def record(self, report: Report) -> None:
-        """Counts one proposal. It is a hit only where what was accepted lies in the cell that was asked for."""
+        """Counts one proposal. It is a hit only where what was accepted lies in the cell that was asked for.
+
+        A domain is not blamed for a cell that could not be planned: that says something of the modes and the band."""
         asked, is_hit = report.asked, report.got == report.asked
-        for record in (
-            self._by_cell.setdefault(asked, _Record()),
-            self._by_domain.setdefault(asked.domain, _Record()),
-            self._by_mode.setdefault((asked.family, asked.band), _Record()),
-        ):
-            record.add(is_hit)
+        self._by_cell.setdefault(asked, _Record()).add(is_hit)
+        self._by_mode.setdefault((asked.family, asked.band), _Record()).add(is_hit)
+        if report.was_planned:
+            self._by_domain.setdefault(asked.domain, _Record()).add(is_hit)
         if report.got is not None:
             self.accepted.append((report.got, report.coarse))
             for axis, value in (("domain", report.got.domain), ("family", report.got.family), ("band", report.got.band)):
@@ -180,6 +183,18 @@ class Controller:
     def draw(self, rng: random.Random) -> Cell:
         probabilities = self.probabilities()
         return rng.choices(self.cells, weights=[probabilities[cell] for cell in self.cells])[0]
+
+    def draw_round(self, rng: random.Random, proposals: int) -> list[Cell]:
+        """The cells of a whole round, which can then be worked on side by side: each draw counts the cells before it as delivered."""
+        before = {axis: counts.copy() for axis, counts in self._count.items()}
+        drawn = []
+        for _ in range(proposals):
+            cell = self.draw(rng)
+            drawn.append(cell)
+            for axis, value in (("domain", cell.domain), ("family", cell.family), ("band", cell.band)):
+                self._count[axis][value] += 1
+        self._count = before
+        return drawn
 
     # ---- when to stop, when to shout ------------------------------------------------------------------------------------
 

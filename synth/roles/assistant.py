@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from storage.records import FunctionCall, Message, Tool, ToolCall, derive_turns
+from storage.records import FunctionCall, Message, Tool, ToolCall, call_status
 from synth.blueprints import Blueprint
 
 TEACHER = "scripted"
@@ -41,8 +41,8 @@ class ScriptedAssistant:
 
     def _failed(self, dialogue: Sequence[Message]) -> tuple[int, ...]:
         """Those of the last step's calls that came back with an error, or with nothing."""
-        step = derive_turns(_latest_step(dialogue))[-1].steps[-1]
-        return tuple(node for node, call in zip(self._last, step.calls, strict=True) if call.status in ("error", "empty"))
+        results = dialogue[-len(self._last) :]
+        return tuple(node for node, result in zip(self._last, results, strict=True) if call_status(result.content) in ("error", "empty"))
 
     def _call(self, nodes: Sequence[int]) -> Message:
         calls = []
@@ -52,8 +52,3 @@ class ScriptedAssistant:
             calls.append(ToolCall(id=f"call_{self._made}", function=FunctionCall(name=node.tool, arguments=arguments)))
             self._made += 1
         return Message(role="assistant", tool_calls=tuple(calls))
-
-
-def _latest_step(dialogue: Sequence[Message]) -> Sequence[Message]:
-    start = max(index for index, message in enumerate(dialogue) if message.role == "assistant")
-    return dialogue[start:]

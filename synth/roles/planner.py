@@ -1,6 +1,6 @@
 """The scripted planner: writes a blueprint for a cell by solving its goals, one after another, in a real world.
 
-It looks at many recipes (`recipes.py`), keeps those whose sketch lies in the cell, and drafts few of them: draws slots in the world as
+It looks at many recipes (`recipes.py`) and drafts the few whose sketch lies in the cell: draws slots in the world as
 the goals before have left it, has the world's own solver plan each goal, executes the plans to see what feeds what, and puts requests
 into words. A cell that has failed twice is no longer met by recipes as they come, but by evolving them.
 
@@ -9,6 +9,7 @@ Everything is a function of the random generator that is passed in.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +39,8 @@ from synth.roles.recipes import (
     Schedule,
     Source,
     changing_tools,
-    evolve,
+    domain_of,
+    evolved,
     kitchen,
     merged_sources,
     native,
@@ -50,8 +52,10 @@ from synth.worlds import WORLDS, make_world
 from synth.worlds.base import Identifier, Solution, Unsolvable, Vocabulary, World
 
 VERSION = 1
-SKETCHES = 40
+SKETCHES = 80
 """Recipes looked at for one proposal."""
+EVOLUTIONS = 6
+"""Operators tried on one recipe; those that lead away from the cell are taken back."""
 DRAFTS = 6
 """Recipes drafted at most for one proposal."""
 SLOT_DRAWS = 12
@@ -93,20 +97,25 @@ class Planner:
         """
         assert self.bands is not None and cluster.world is not None
         pots = kitchen(cluster.world, cluster.tool_names)
-        last, drafts = PlanFailed("no_recipe", "no recipe looked like this cell"), 0
-        for attempt in range(SKETCHES):
+        last, looked, drafts = PlanFailed("no_recipe", "no recipe looked like this cell"), 0, 0
+        while looked < SKETCHES and drafts < DRAFTS:
             recipe = native(pots, rng, domain=cell.domain)
-            if failures + attempt >= PLAIN_TRIES:
-                recipe = evolve(recipe, pots, rng, rng.randrange(1, 5))
-            if not self._looks_right(recipe, cell):
+            missing = self._distance(recipe, cell)
+            looked += 1
+            steps = EVOLUTIONS if failures + looked > PLAIN_TRIES else 0
+            while missing > 0 and steps > 0:
+                candidate = evolved(recipe, pots, rng)
+                distance = self._distance(candidate, cell)
+                looked, steps = looked + 1, steps - 1
+                if distance <= missing:
+                    recipe, missing = candidate, distance
+            if missing > 0:
                 continue
             drafts += 1
             try:
                 return self._checked(recipe, cluster, pots, rng, cell)
             except PlanFailed as failed:
                 last = failed
-            if drafts >= DRAFTS:
-                break
         raise last
 
     def unsteered(self, cluster: Cluster, rng: random.Random) -> Blueprint:
@@ -125,10 +134,16 @@ class Planner:
                 last = failed
         raise last
 
-    def _looks_right(self, recipe: Recipe, cell: Cell) -> bool:
+    def _distance(self, recipe: Recipe, cell: Cell) -> float:
+        """How far a recipe's sketch lies from the cell: missing tokens of the family's prefix plus the gap to the band; 0 inside."""
         likely = sketch(recipe)
         assert self.bands is not None
-        return likely is not None and mode_family(likely.coarse) == cell.family and self.bands.band(likely.complexity) == cell.band
+        if likely is None or domain_of(recipe) != cell.domain:
+            return math.inf
+        band = self.bands.band(likely.complexity)
+        edge = self.bands.low_to if cell.band == "low" or (cell.band == "mid" and band == "low") else self.bands.high_from
+        gap = 0.0 if band == cell.band else min(1.0, 0.1 + abs(likely.complexity - edge) / max(edge, 1.0))
+        return gap + _family_distance(likely.coarse, cell.family)
 
     def _checked(self, recipe: Recipe, cluster: Cluster, pots: Kitchen, rng: random.Random, cell: Cell | None) -> Blueprint:
         language: Language = "zh" if rng.random() < self.chinese_share else "en"
@@ -140,6 +155,16 @@ class Planner:
         if problems:
             raise PlanFailed("static_checks", problems[0])
         return blueprint
+
+
+def _family_distance(coarse: str, family: str) -> int:
+    if mode_family(coarse) == family:
+        return 0
+    tokens, wanted = coarse.replace("+", "").split(">"), family.split(">")
+    shared = next(
+        (at for at, (token, want) in enumerate(zip(tokens, wanted, strict=False)) if token != want), min(len(tokens), len(wanted))
+    )
+    return max(1, len(wanted) - shared)
 
 
 @dataclass(slots=True)
@@ -184,7 +209,7 @@ class _Draft:
             "cluster_id": self.cluster.id,
             "world": self.recipe.world,
             "world_seed": self.seed,
-            "domain": self.world.intents[self.recipe.goals[0].intent].domain,
+            "domain": domain_of(self.recipe),
             "language": self.language,
             "persona": self.persona,
             "tools": tuple(tool.name for tool in self.world.tools if tool.name in self.cluster.tool_names),

@@ -37,8 +37,8 @@ _NATIVE_SHARE = 0.1
 class GoalRecipe:
     """withheld: a slot that the user leaves out until asked. is_chained: a slot value follows from the previous goal's answer and is only
     pointed at. is_joint: asked in one breath with the goal before. asks_first: the assistant asks before it acts. is_dropped: and then
-    the user changes their mind. fault: the `fault_at`-th reading call (modulo their number) fails once. check: something is read again,
-    after the act (`act`) or because the user wants it (`asked`)."""
+    the user changes their mind. fault: the `fault_at`-th reading call (modulo their number) fails once. check: something is read again
+    before the answer (`self`) or because the user wants it (`asked`)."""
 
     intent: str
     slots: frozenset[str]
@@ -49,7 +49,7 @@ class GoalRecipe:
     is_dropped: bool = False
     fault: Literal["error", "empty"] | None = None
     fault_at: int = 0
-    check: Literal["act", "asked"] | None = None
+    check: Literal["self", "asked"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +122,11 @@ class _Scheduler:
             self._turn(kind, lead, numbers, reveals=revealed, is_question=True)
             return
         check = self._check(lead, numbers, acts) if len(members) == 1 else None
-        before_acts = numbers.index(acts[0]) if acts else 0
-        if goal.asks_first and before_acts and len(members) == 1:
-            self._turn(kind, lead, numbers[:before_acts], reveals=revealed, is_question=True)
-            numbers, kind, revealed = numbers[before_acts:], "agree", ()
-        if check is not None and goal.check == "act":
+        pause = numbers.index(acts[0]) if acts else 1
+        if goal.asks_first and 0 < pause < len(numbers) and len(members) == 1:
+            self._turn(kind, lead, numbers[:pause], reveals=revealed, is_question=True)
+            numbers, kind, revealed = numbers[pause:], "agree", ()
+        if check is not None and goal.check == "self":
             self._turn(kind, lead, numbers, reveals=revealed, settles=members, last=check)
         elif check is not None:
             self._turn(kind, lead, numbers, reveals=revealed)
@@ -160,7 +160,7 @@ class _Scheduler:
     def _check(self, lead: int, numbers: Sequence[int], acts: Sequence[int]) -> int | None:
         wanted = self.recipe.goals[lead].check
         reads = [number for number in numbers if number not in acts and (not acts or number < acts[0])]
-        if wanted is None or not reads or (wanted == "act" and not acts):
+        if wanted is None or not reads:
             return None
         repeated = self.nodes[reads[-1]]
         after = tuple(sorted({*numbers, *repeated.after}))
@@ -303,6 +303,10 @@ class Kitchen:
     tools: frozenset[str]
     intents: tuple[str, ...]
 
+    def busy(self) -> tuple[str, ...]:
+        """The intents that are done by calls."""
+        return tuple(name for name in self.intents if _calls(self.world, name))
+
     def of_domain(self, domain: str) -> tuple[str, ...]:
         return tuple(name for name in self.intents if WORLDS[self.world].intents[name].domain == domain)
 
@@ -324,7 +328,7 @@ def _goal(kitchen: Kitchen, intents: Sequence[str], rng: random.Random) -> GoalR
     found = WORLDS[kitchen.world].intents[intent]
     required = frozenset(slot.name for slot in found.slots if slot.is_required)
     chosen = required | {slot.name for slot in found.slots if not slot.is_required and rng.random() < _OPTIONAL_SHARE}
-    return GoalRecipe(intent, chosen if set(found.shape(chosen).tools) <= kitchen.tools else required)
+    return GoalRecipe(intent, chosen if set(_planned(kitchen.world, intent, chosen)) <= kitchen.tools else required)
 
 
 def native(kitchen: Kitchen, rng: random.Random, *, domain: str | None = None) -> Recipe:
@@ -333,33 +337,52 @@ def native(kitchen: Kitchen, rng: random.Random, *, domain: str | None = None) -
     Raises:
         ValueError: the kitchen has no intent of that domain.
     """
-    first = kitchen.of_domain(domain) if domain is not None else kitchen.intents
-    if not first:
+    main = kitchen.of_domain(domain) if domain is not None else kitchen.intents
+    if not main:
         raise ValueError(f"no intent of domain {domain} can be served by these tools")
-    count = rng.choices((1, 2, 3), weights=(6, 3, 1))[0]
-    goals = [_goal(kitchen, first if index == 0 else kitchen.intents, rng) for index in range(count)]
+    goals = [_goal(kitchen, main, rng)]
+    for _ in range(rng.choices((0, 1, 2), weights=(6, 3, 1))[0]):
+        goal = _goal(kitchen, kitchen.intents, rng)
+        goals.insert(0 if not _calls(kitchen.world, goal.intent) and rng.random() < 0.5 else len(goals), goal)
     recipe = Recipe(kitchen.world, tuple(goals), is_parallel=rng.random() < 0.5)
-    for operator in OPERATORS:
-        if operator not in ("merge_goals", "add_constraint") and rng.random() < _NATIVE_SHARE:
+    for operator in ("deepen", "withhold", "inject_fault", "goal_shift", "ask_first", "verify"):
+        if rng.random() < _NATIVE_SHARE:
             recipe = OPERATORS[operator](recipe, kitchen, rng) or recipe
     return replace(recipe, operators=())
 
 
+def domain_of(recipe: Recipe) -> str:
+    """The domain of a conversation: that of its first goal that is done by calls, else of its first."""
+    busy = [goal for goal in recipe.goals if _calls(recipe.world, goal.intent)]
+    return WORLDS[recipe.world].intents[(busy or recipe.goals)[0].intent].domain
+
+
+@lru_cache(maxsize=65536)
+def _planned(world: str, intent: str, slots: frozenset[str]) -> tuple[str, ...]:
+    """The tools of a plan with these slots, in order."""
+    return WORLDS[world].intents[intent].shape(slots).tools
+
+
 def _reads_before_acting(recipe: Recipe, goal: GoalRecipe) -> bool:
-    tools = WORLDS[recipe.world].intents[goal.intent].shape(goal.slots).tools
+    tools = _planned(recipe.world, goal.intent, goal.slots)
     changing = changing_tools(recipe.world)
     return bool(tools) and tools[0] not in changing and any(tool in changing for tool in tools)
 
 
+def _has_pause(recipe: Recipe, goal: GoalRecipe) -> bool:
+    """Whether there is a moment at which to ask before going on: before the first act, else after the first of several calls."""
+    tools = _planned(recipe.world, goal.intent, goal.slots)
+    return len(tools) >= 2 and tools[0] not in changing_tools(recipe.world)
+
+
 def _has_calls(recipe: Recipe, goal: GoalRecipe) -> bool:
-    return bool(WORLDS[recipe.world].intents[goal.intent].shape(goal.slots).calls)
+    return bool(_planned(recipe.world, goal.intent, goal.slots))
 
 
 @lru_cache(maxsize=1024)
 def _calls(world: str, intent: str) -> bool:
     """Whether an intent is done by calls at all."""
-    found = WORLDS[world].intents[intent]
-    return bool(found.shape(_required(world, intent)).calls)
+    return bool(_planned(world, intent, _required(world, intent)))
 
 
 def _pick(recipe: Recipe, rng: random.Random, fits: Callable[[int, GoalRecipe], bool]) -> int | None:
@@ -373,7 +396,7 @@ def _add_constraint(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Rec
     def missing(goal: GoalRecipe) -> list[str]:
         found = WORLDS[recipe.world].intents[goal.intent]
         spare = [slot.name for slot in found.slots if slot.name not in goal.slots]
-        return [name for name in spare if set(found.shape(goal.slots | {name}).tools) <= kitchen.tools]
+        return [name for name in spare if set(_planned(recipe.world, goal.intent, goal.slots | {name})) <= kitchen.tools]
 
     index = _pick(recipe, rng, lambda _, goal: bool(missing(goal)))
     if index is None:
@@ -427,7 +450,7 @@ def _inject_fault(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recip
     changing = changing_tools(recipe.world)
 
     def has_reads(goal: GoalRecipe) -> bool:
-        return any(tool not in changing for tool in WORLDS[recipe.world].intents[goal.intent].shape(goal.slots).tools)
+        return any(tool not in changing for tool in _planned(recipe.world, goal.intent, goal.slots))
 
     index = _pick(recipe, rng, lambda _, goal: goal.fault is None and has_reads(goal))
     if index is None:
@@ -472,24 +495,29 @@ def _goal_shift(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe 
     return replace(recipe, goals=(dropped, *recipe.goals), operators=(*recipe.operators, "goal_shift"))
 
 
+@lru_cache(maxsize=1024)
 def _required(world: str, intent: str) -> frozenset[str]:
     return frozenset(slot.name for slot in WORLDS[world].intents[intent].slots if slot.is_required)
 
 
+def _parallel(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
+    """Independent calls in one message, or one after another."""
+    return replace(recipe, is_parallel=not recipe.is_parallel, operators=(*recipe.operators, "parallel"))
+
+
 def _ask_first(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
-    """The assistant asks before it acts."""
-    index = _pick(recipe, rng, lambda at, goal: _can_pause(recipe, at) and not goal.asks_first and _reads_before_acting(recipe, goal))
+    """The assistant asks before it acts, or goes on."""
+    index = _pick(recipe, rng, lambda at, goal: _can_pause(recipe, at) and not goal.asks_first and _has_pause(recipe, goal))
     return None if index is None else recipe.with_goal(index, replace(recipe.goals[index], asks_first=True), "ask_first")
 
 
 def _verify(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
-    """Something is read again: after an act or, where nothing is changed, because the user wants it."""
+    """Something is read again before the answer (after an act: to see that it arrived), or because the user wants it."""
     index = _pick(recipe, rng, lambda at, goal: _can_pause(recipe, at) and goal.check is None and _has_calls(recipe, goal))
     if index is None:
         return None
     goal = recipe.goals[index]
-    by_itself = _reads_before_acting(recipe, goal) and rng.random() < 0.7
-    return recipe.with_goal(index, replace(goal, check="act" if by_itself else "asked"), "verify")
+    return recipe.with_goal(index, replace(goal, check="self" if rng.random() < 0.6 else "asked"), "verify")
 
 
 def _can_pause(recipe: Recipe, index: int) -> bool:
@@ -508,12 +536,11 @@ OPERATORS: Mapping[str, Operator] = {
     "goal_shift": _goal_shift,
     "ask_first": _ask_first,
     "verify": _verify,
+    "parallel": _parallel,
 }
 """How a recipe evolves; each gives None where it does not apply."""
 
 
-def evolve(recipe: Recipe, kitchen: Kitchen, rng: random.Random, steps: int) -> Recipe:
-    """The recipe after `steps` operators drawn at random."""
-    for _ in range(steps):
-        recipe = OPERATORS[rng.choice(list(OPERATORS))](recipe, kitchen, rng) or recipe
-    return recipe
+def evolved(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe:
+    """The recipe after one operator drawn at random; unchanged where that does not apply."""
+    return OPERATORS[rng.choice(list(OPERATORS))](recipe, kitchen, rng) or recipe

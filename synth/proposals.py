@@ -1,0 +1,142 @@
+"""One proposal of a round: a cell becomes a blueprint, an executed conversation, and perhaps a task, or a reason why not.
+
+A proposal depends on nothing but its `Job`, so any process may work on it, beside any others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from storage.records import Frame, Message, Task, canonical_json, content_id
+from storage.schema import TABLES
+from synth.blueprints import Bands, Blueprint
+from synth.clusters import Cluster
+from synth.division import DivisionConfig, division
+from synth.evolve import Band, Cell, Report, mode_family
+from synth.roles.planner import PlanFailed, Planner
+from synth.simulate import Simulated, simulate
+from synth.solver import NotAdmitted, admit
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One proposal: everything that its outcome depends on. clusters: to be tried in this order. cell: None while calibrating."""
+
+    key: str
+    clusters: tuple[Cluster, ...]
+    cell: Cell | None
+    failures: int
+    bands: Bands | None
+    chinese_share: float
+    divisions: DivisionConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What came of a job: nothing but a reason, or an executed conversation and, for one goal in one go, its task."""
+
+    job: Job
+    cluster: Cluster
+    blueprint: Blueprint | None = None
+    simulated: Simulated | None = None
+    task: Task | None = None
+    reason: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        return self.simulated is not None and self.simulated.accepted
+
+    @property
+    def id(self) -> str:
+        return self.blueprint.id if self.blueprint is not None else content_id("blueprint", "unplanned", self.job.key)
+
+
+def propose(jobs: Sequence[Job]) -> list[Made]:
+    """Plans, simulates and judges some proposals."""
+    return [_made(job) for job in jobs]
+
+
+def _made(job: Job) -> Made:
+    def is_allowed(frame: Frame) -> bool:
+        return division(frame.id, job.divisions) == "seed"
+
+    rng = random.Random(job.key)
+    planner = Planner(is_allowed, job.chinese_share, job.bands)
+    reason = ""
+    for cluster in job.clusters:
+        try:
+            blueprint = planner.unsteered(cluster, rng) if job.cell is None else planner.propose(job.cell, cluster, job.failures, rng)
+        except PlanFailed as failed:
+            reason = reason or failed.reason
+            continue
+        simulated = simulate(blueprint)
+        task = single_task(blueprint, simulated) if simulated.accepted and job.cell is not None else None
+        return Made(job, cluster, blueprint, simulated, task, simulated.reason)
+    return Made(job, job.clusters[0], reason=reason)
+
+
+def single_task(blueprint: Blueprint, simulated: Simulated) -> Task | None:
+    """The task of a conversation that has one goal and no disturbance, opened as the conversation was up to its first call; None if it
+    is not of that kind, or is not admitted."""
+    goal = blueprint.goals[0]
+    is_plain = len(blueprint.goals) == 1 and not blueprint.perturbations and not any(node.is_check for node in blueprint.nodes)
+    asks_first = any(turn.is_question and turn.steps for turn in blueprint.turns)
+    if not is_plain or asks_first:
+        return None
+    opening = _opening(simulated.trajectory.messages)
+    try:
+        return admit(
+            Frame(world=blueprint.world, intent=goal.intent, slots=goal.slots),
+            text="\n".join(message.content or "" for message in opening if message.role == "user"),
+            language=blueprint.language,
+            seed=blueprint.world_seed,
+            division="seed",
+            blueprint_id=blueprint.id,
+            messages=opening,
+        )
+    except NotAdmitted:
+        return None
+
+
+def _opening(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Everything up to the last user message."""
+    last = max(index for index, message in enumerate(messages) if message.role == "user")
+    return tuple(messages[: last + 1])
+
+
+def report(made: Made, bands: Bands) -> Report:
+    assert made.job.cell is not None
+    if made.simulated is None or not made.accepted:
+        return Report(made.job.cell, was_planned=made.blueprint is not None)
+    profile = made.simulated.profile
+    got = Cell(profile.domain, mode_family(profile.coarse), bands.band(profile.complexity))
+    return Report(made.job.cell, profile.coarse, got)
+
+
+def blueprint_rows(number: int, made: Sequence[Made]) -> pl.DataFrame:
+    """Rows of table `blueprints`. Domain, family and band are those of the cell that was asked for, or the blueprint's own."""
+    rows = []
+    for one in made:
+        cell, blueprint = one.job.cell, one.blueprint
+        status = "unplanned" if blueprint is None else "calibration" if cell is None else "accepted" if one.accepted else "rejected"
+        band: Band | None = None if cell is None else cell.band
+        rows.append(
+            {
+                "blueprint_id": one.id,
+                "cluster_id": one.cluster.id,
+                "world": one.cluster.world,
+                "world_seed": None if blueprint is None else blueprint.world_seed,
+                "domain": cell.domain if cell is not None else blueprint.domain if blueprint is not None else None,
+                "mode_family": cell.family if cell is not None else blueprint.family if blueprint is not None else None,
+                "complexity_band": band,
+                "round": number,
+                "status": status,
+                "reason": one.reason or None,
+                "spec": None if blueprint is None else canonical_json(blueprint.model_dump(mode="json")),
+            }
+        )
+    return pl.DataFrame(rows, schema=TABLES["blueprints"].columns)

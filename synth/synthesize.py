@@ -1,0 +1,376 @@
+"""Synthesis as a whole: tools -> clusters -> cells -> blueprints -> executed, accepted trajectories, in rounds.
+
+First 300 or so unsteered conversations set the complexity bands (and stand beside the figures as the control); they count as nothing.
+Then every round the controller draws its cells, each cell becomes at most one conversation, and what was accepted moves the controller.
+A round is a set of store parts whose ids follow from the rounds before: a killed run finds the rounds that are there, reads the
+controller's state back from their rows, and goes on. The proposals of a round do not depend on each other, so an executor may work on
+them side by side, and the outcome is the same.
+
+Only frames of the seed division are used, in training worlds and with training individuals: nothing here can leak into an evaluation.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from storage.errors import HeadraceError
+from storage.records import Tool, content_id
+from storage.rows import tasks_frame
+from storage.schema import TABLES
+from storage.store import Part, Store, part_id
+from synth import clusters as clustering
+from synth import simulate as simulation
+from synth.blueprints import Bands
+from synth.clusters import Cluster, ClusterConfig, cluster_tools, clusters_frame, tools_frame
+from synth.diversity import SUBSAMPLE, Figure, Profile, figures
+from synth.division import DivisionConfig
+from synth.encoder import encode
+from synth.evolve import BANDS, Cell, Controller, EvolutionConfig, Report, mode_family
+from synth.proposals import Job, Made, blueprint_rows, propose, report
+from synth.roles import planner as planning
+from synth.roles.recipes import kitchen
+from synth.simulate import simulated_frame
+from synth.worlds import WORLDS
+
+VERSION = 1
+CALIBRATION = -1
+"""The round number under which calibration is stored."""
+_BATCH = 10
+_COMMIT_ROUNDS = 5
+
+Progress = Callable[[str, int, int], None]
+"""(label, done, total)"""
+Result = TypeVar("Result")
+
+
+class Executor(Protocol):
+    """Runs batches, results in order; `concurrent.futures` executors are of this form."""
+
+    def map(self, fn: Callable[..., Result], *iterables: Iterable[Any]) -> Iterator[Result]: ...
+
+
+class SynthesisConfig(BaseModel):
+    """What is synthesised, and how much."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    worlds: tuple[str, ...] = Field(("city", "retail"), min_length=1, description="Worlds whose tools are clustered and used.")
+    seed: int = Field(0, description="Another number gives another set of trajectories.")
+    accepted: int = Field(300, ge=1, description="Accepted trajectories to stop at.")
+    max_proposals: int = Field(2000, ge=1, description="Budget: blueprints asked for at most.")
+    calibration: int = Field(300, ge=9, description="Unsteered trajectories whose complexity sets the bands; they count as nothing else.")
+    chinese_share: float = Field(0.3, ge=0, le=1, description="Share of conversations in Chinese; the rest are English.")
+    subsample: int = Field(SUBSAMPLE, ge=10, description="Size of the subsamples on which mode entropy is measured.")
+    clusters: ClusterConfig = Field(default_factory=ClusterConfig, description="How tools are grouped.")
+    evolution: EvolutionConfig = Field(default_factory=EvolutionConfig, description="How the controller steers.")
+    divisions: DivisionConfig = Field(
+        default_factory=DivisionConfig,
+        description="How frames are divided; the funnel must be given the same, or evaluation tasks may leak.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesisResult:
+    """A committed run.
+
+    accepted, proposals: counts. rejected: reasons with counts. figures: of the accepted trajectories; unsteered: the same figures of the
+    calibration set, the control. alarms: collapses of the controller, in words, with the round they were seen in.
+    """
+
+    run: str
+    parts: tuple[str, ...]
+    rounds: int
+    accepted: int
+    proposals: int
+    tasks: int
+    rejected: Mapping[str, int]
+    figures: tuple[Figure, ...]
+    unsteered: tuple[Figure, ...]
+    alarms: tuple[str, ...]
+
+
+def synthesize(
+    store: Store, config: SynthesisConfig, *, progress: Progress | None = None, executor: Executor | None = None
+) -> SynthesisResult:
+    """Runs synthesis, or what is left of it, and commits it.
+
+    Args:
+        progress: told how many trajectories are accepted of those wanted.
+        executor: works on the proposals of a round; one after another in this thread by default.
+
+    Raises:
+        HeadraceError: the tools form no cluster in which a conversation could be planned, or calibration yielded next to nothing.
+    """
+    return _Run(store, config, progress or (lambda label, done, total: None), executor).result()
+
+
+# ---- the run --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _State:
+    """What has been accepted, in order of rounds."""
+
+    profiles: list[Profile] = field(default_factory=list)
+    vectors: list[NDArray[np.float32]] = field(default_factory=list)
+    cluster_use: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
+    proposals: int = 0
+    tasks: int = 0
+    alarms: list[str] = field(default_factory=list)
+
+
+class _Run:
+    def __init__(self, store: Store, config: SynthesisConfig, progress: Progress, executor: Executor | None) -> None:
+        self.store, self.config, self.progress, self.executor = store, config, progress, executor
+        self.tools: tuple[Tool, ...] = tuple(tool for name in config.worlds for tool in WORLDS[name].tools)
+        self.versions = {
+            "synthesize": VERSION,
+            "clusters": clustering.VERSION,
+            "planner": planning.VERSION,
+            "simulate": simulation.VERSION,
+            "worlds": {name: WORLDS[name].version for name in config.worlds},
+            "tools": content_id("tools", [tool.model_dump(mode="json") for tool in self.tools]),
+        }
+        self.run = content_id("synthesis", config.model_dump(mode="json"), self.versions)
+        self.parts: list[Part] = []
+        self.uncommitted: list[Part] = []
+        self.state = _State()
+
+    def result(self) -> SynthesisResult:
+        self.clusters = self._clusters()
+        self.by_domain = self._by_domain()
+        calibration = self._round_ids(CALIBRATION, self.parts[-1].part_id)
+        bands, unsteered = self._calibrate(calibration)
+        controller = Controller(tuple(sorted(self.by_domain)), self.config.evolution)
+        number, previous = 0, calibration["blueprints"]
+        while not self._is_over(controller):
+            previous = self._round(number, previous, controller, bands)
+            number += 1
+            if number % _COMMIT_ROUNDS == 0:
+                self._commit()
+        self._commit()
+        return SynthesisResult(
+            run=self.run,
+            parts=tuple(part.part_id for part in self.parts),
+            rounds=number,
+            accepted=len(self.state.profiles),
+            proposals=self.state.proposals,
+            tasks=self.state.tasks,
+            rejected=dict(self.state.rejected.most_common()),
+            figures=tuple(self._figures(self.state.profiles, np.concatenate(self.state.vectors))) if self.state.profiles else (),
+            unsteered=unsteered,
+            alarms=tuple(self.state.alarms),
+        )
+
+    def _is_over(self, controller: Controller) -> bool:
+        enough = len(self.state.profiles) >= self.config.accepted or self.state.proposals >= self.config.max_proposals
+        return enough or controller.is_done()
+
+    # ---- tools and clusters ---------------------------------------------------------------------------------------------
+
+    def _clusters(self) -> list[Cluster]:
+        tools, groups = self._id("tools", [], {}), self._id("clusters", [], {"clusters": self.config.clusters.model_dump(mode="json")})
+        found = cluster_tools(self.tools, self.config.clusters)
+        self._keep(self.store.find(tools) or self.store.write("tools", tools, tools_frame(self.tools)))
+        self._keep(self.store.find(groups) or self.store.write("clusters", groups, clusters_frame(found)))
+        return [cluster for cluster in found if cluster.world is not None]
+
+    def _by_domain(self) -> dict[str, list[Cluster]]:
+        """Domain -> clusters whose tools can serve one of its intents."""
+        found: dict[str, list[Cluster]] = {}
+        for cluster in self.clusters:
+            assert cluster.world is not None
+            for intent in kitchen(cluster.world, cluster.tool_names).busy():
+                served = found.setdefault(WORLDS[cluster.world].intents[intent].domain, [])
+                if cluster not in served:
+                    served.append(cluster)
+        if not found:
+            raise HeadraceError("no cluster of tools can serve any intent; lower clusters.edge_threshold or clusters.growth_floor")
+        return found
+
+    # ---- calibration ------------------------------------------------------------------------------------------------------
+
+    def _calibrate(self, ids: Mapping[str, str]) -> tuple[Bands, tuple[Figure, ...]]:
+        """The complexity bands, and the figures of unsteered conversations."""
+        there = {table: self.store.find(part) for table, part in ids.items()}
+        if all(there.values()):
+            self._keep(*there.values())
+            rows = self._read(there["diversity"])
+            stored = tuple(Figure(row["metric"], row["value"], row["sd"], row["n"]) for row in rows.to_dicts())
+        else:
+            stored = self._make_calibration(ids)
+        by_name = {figure.metric: figure.value for figure in stored}
+        return Bands(by_name["complexity_low_to"], by_name["complexity_high_from"]), stored
+
+    def _make_calibration(self, ids: Mapping[str, str]) -> tuple[Figure, ...]:
+        rng = random.Random(content_id("calibration", self.config.seed))
+        jobs = [self._job("calibration", index, [rng.choice(self.clusters)], None, 0, None) for index in range(self.config.calibration)]
+        made = [one for one in self._work(jobs, "calibrating") if one.accepted]
+        if len(made) < self.config.calibration / 3:
+            raise HeadraceError(
+                f"only {len(made)} of {self.config.calibration} calibration conversations passed; the worlds do not fit together"
+            )
+        profiles = [one.simulated.profile for one in made if one.simulated is not None]
+        low, high = np.quantile([profile.complexity for profile in profiles], [1 / 3, 2 / 3])
+        found = self._figures(profiles, self._vectors(made))
+        found += [
+            Figure("complexity_low_to", round(float(low), 6), None, len(made)),
+            Figure("complexity_high_from", round(float(high), 6), None, len(made)),
+        ]
+        self._write_round(CALIBRATION, ids, made, None, found)
+        return tuple(found)
+
+    # ---- rounds -------------------------------------------------------------------------------------------------------------
+
+    def _round(self, number: int, previous: str, controller: Controller, bands: Bands) -> str:
+        """One round, made or read back; returns the part id that the next round builds on."""
+        ids = self._round_ids(number, previous)
+        there = {table: self.store.find(part) for table, part in ids.items()}
+        if all(there.values()):
+            self._keep(*there.values())
+            self._read_round(there, controller)
+        else:
+            self._make_round(number, ids, controller, bands)
+        controller.end_round()
+        self.state.alarms += [f"round {number}: {alarm}" for alarm in controller.alarms()]
+        self.progress("synthesize", min(len(self.state.profiles), self.config.accepted), self.config.accepted)
+        return ids["blueprints"]
+
+    def _make_round(self, number: int, ids: Mapping[str, str], controller: Controller, bands: Bands) -> None:
+        rng = random.Random(content_id("round", self.config.seed, number))
+        planned = self.config.evolution.proposals_per_round
+        cells = controller.draw_round(rng, min(planned, self.config.max_proposals - self.state.proposals))
+        jobs, use = [], self.state.cluster_use.copy()
+        for index, cell in enumerate(cells):
+            clusters = sorted(self.by_domain[cell.domain], key=lambda cluster: (use[cluster.id], cluster.rank))
+            use[clusters[0].id] += 1
+            jobs.append(self._job(number, index, clusters, cell, controller.failures(cell), bands))
+        made = self._trimmed(self._work(jobs, f"round {number}"))
+        kept = [one for one in made if one.accepted]
+        for one in made:
+            self.state.cluster_use[one.cluster.id] += 1
+            controller.record(report(one, bands))
+            self.state.rejected.update([one.reason] if one.reason else [])
+        self.state.proposals += len(made)
+        self.state.tasks += sum(one.task is not None for one in made)
+        self.state.profiles += [one.simulated.profile for one in kept if one.simulated is not None]
+        self.state.vectors.append(self._vectors(kept))
+        found = self._figures(self.state.profiles, np.concatenate(self.state.vectors))
+        shares = controller.band_shares()
+        found += [Figure(f"band_share_{band}", round(shares[band], 6), None, len(self.state.profiles)) for band in BANDS]
+        found.append(Figure("accepted_share", round(len(self.state.profiles) / self.state.proposals, 6), None, self.state.proposals))
+        self._write_round(number, ids, made, bands, found)
+
+    def _trimmed(self, made: Sequence[Made]) -> list[Made]:
+        """A round up to the acceptance that reaches the target; the proposals after it are as if never made."""
+        room, out = self.config.accepted - len(self.state.profiles), []
+        for one in made:
+            if room == 0:
+                break
+            out.append(one)
+            room -= one.accepted
+        return out
+
+    def _read_round(self, there: Mapping[str, Part | None], controller: Controller) -> None:
+        blueprints, trajectories = self._read(there["blueprints"]), self._read(there["trajectories"])
+        done = {row["blueprint_id"]: row for row in trajectories.to_dicts()}
+        texts: list[str] = []
+        for row in blueprints.to_dicts():
+            asked = Cell(row["domain"], row["mode_family"], row["complexity_band"])
+            got = done.get(row["blueprint_id"])
+            self.state.cluster_use[row["cluster_id"]] += 1
+            self.state.rejected.update([row["reason"]] if row["reason"] else [])
+            if got is None or not got["accepted"]:
+                controller.record(Report(asked, was_planned=got is not None))
+                continue
+            controller.record(
+                Report(asked, got["mode_coarse"], Cell(got["domain"], mode_family(got["mode_coarse"]), got["complexity_band"]))
+            )
+            self.state.profiles.append(
+                Profile(got["domain"], got["mode_coarse"], got["mode_fine"], got["complexity"], tuple(got["tools_used"]))
+            )
+            texts.append(_said(message["content"] for message in json.loads(got["messages"]) if message["role"] == "user"))
+        self.state.vectors.append(encode(texts))
+        self.state.proposals += blueprints.height
+        self.state.tasks += self._read(there["tasks"]).height
+
+    # ---- work, rows, parts ----------------------------------------------------------------------------------------------------
+
+    def _job(
+        self, round_: int | str, index: int, clusters: Sequence[Cluster], cell: Cell | None, failures: int, bands: Bands | None
+    ) -> Job:
+        key = content_id("proposal", self.config.seed, round_, index)
+        return Job(key, tuple(clusters), cell, failures, bands, self.config.chinese_share, self.config.divisions)
+
+    def _work(self, jobs: Sequence[Job], label: str) -> list[Made]:
+        batches = [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)]
+        run = self.executor.map if self.executor is not None else map
+        made: list[Made] = []
+        for batch in run(propose, batches):
+            made += batch
+            self.progress(label, len(made), len(jobs))
+        return made
+
+    def _figures(self, profiles: Sequence[Profile], vectors: NDArray[np.float32]) -> list[Figure]:
+        found = figures(
+            profiles,
+            domains=tuple(sorted(self.by_domain)),
+            universe=[tool.name for tool in self.tools],
+            vectors=vectors,
+            size=self.config.subsample,
+            seed=self.config.seed,
+        )
+        return [Figure(f.metric, round(f.value, 6), None if f.sd is None else round(f.sd, 6), f.n) for f in found]
+
+    def _vectors(self, made: Sequence[Made]) -> NDArray[np.float32]:
+        """Embeddings of what the users said; always of one round's list, so that a resumed run has the same bytes."""
+        talks = [one.simulated.trajectory.messages for one in made if one.simulated is not None]
+        return encode([_said(message.content for message in talk if message.role == "user") for talk in talks])
+
+    def _write_round(self, number: int, ids: Mapping[str, str], made: Sequence[Made], bands: Bands | None, found: Sequence[Figure]) -> None:
+        done = [(one.blueprint, one.simulated, one.task) for one in made if one.blueprint is not None and one.simulated is not None]
+        frames = {
+            "blueprints": blueprint_rows(number, made),
+            "trajectories": simulated_frame(done, bands),
+            "tasks": tasks_frame([one.task for one in made if one.task is not None]),
+            "diversity": pl.DataFrame(
+                [{"run": self.run, "round": number, "metric": f.metric, "value": f.value, "sd": f.sd, "n": f.n} for f in found],
+                schema=TABLES["diversity"].columns,
+            ),
+        }
+        self._keep(*(self.store.write(table, ids[table], frame) for table, frame in frames.items()))
+
+    def _round_ids(self, number: int, previous: str) -> dict[str, str]:
+        parameters = {"config": self.config.model_dump(mode="json"), "round": number}
+        return {table: self._id(table, [previous], parameters) for table in ("trajectories", "tasks", "diversity", "blueprints")}
+
+    def _id(self, table: str, inputs: Sequence[str], parameters: Mapping[str, Any]) -> str:
+        return part_id(table, inputs, {**parameters, "versions": self.versions}, VERSION)
+
+    def _keep(self, *parts: Part | None) -> None:
+        found = [part for part in parts if part is not None]
+        self.parts += found
+        self.uncommitted += found
+
+    def _commit(self) -> None:
+        self.store.commit(self.uncommitted)
+        self.uncommitted = []
+
+    def _read(self, part: Part | None) -> pl.DataFrame:
+        assert part is not None
+        return pl.read_parquet(self.store.root / part.path)
+
+
+def _said(texts: Iterable[str | None]) -> str:
+    return "\n".join(text or "" for text in texts)
