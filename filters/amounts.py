@@ -19,12 +19,15 @@ from synth.wording import load_grounding
 from synth.worlds import WORLDS
 from synth.worlds.base import Date, Quantity, SlotKind, Vocabulary
 
+VERSION = 1
+
 COLON = "\ue010"
 _S, _B = " *", r"(?-u:\b)"
 _N = r"[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?"
 _ZH = "[零〇一二两三四五六七八九十百千]+"
-_MONTHS = ("jan(?:uary)?", "feb(?:ruary)?", "mar(?:ch)?", "apr(?:il)?", "may", "june?", "july?", "aug(?:ust)?", "sept?(?:ember)?", "oct(?:ober)?",
-           "nov(?:ember)?", "dec(?:ember)?")  # fmt: skip
+_MONTHS = tuple(
+    "jan(?:uary)? feb(?:ruary)? mar(?:ch)? apr(?:il)? may june? july? aug(?:ust)? sept?(?:ember)? oct(?:ober)? nov(?:ember)? dec(?:ember)?".split()
+)
 _MONTH = f"(?:{'|'.join(_MONTHS)})"
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _ZH_WEEKDAYS = "一二三四五六日"

@@ -53,20 +53,16 @@ def step(rows: pl.DataFrame, *, ungrounded: bool = False) -> pl.DataFrame:
         ungrounded: keep rows that no world can execute; why not stands in `ungrounded` either way.
     """
     symbols = lexicon.read(rows)
-    parses, which = _parsed(symbols)
+    parses, which = parsed(symbols)
     frames = _frames(symbols, parses, which)
     out = rows.with_columns(frames).with_columns(residue=symbols.residue)
     return out.with_columns(reason=pl.lit(None, pl.String) if ungrounded else pl.col("ungrounded"))
 
 
-def _parsed(symbols: Symbols) -> tuple[list[Parse | parser.Reason], I64]:
+def parsed(symbols: Symbols) -> tuple[list[Parse | parser.Reason], I64]:
     """The distinct parses' results by row signature, and each row's signature number."""
-    codes = symbols.codes.astype(np.uint16).tobytes()
-    bounds = (symbols.offsets * 2).tolist()
-    signatures = [codes[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
-    numbers: dict[bytes, int] = {}
-    which = np.fromiter((numbers.setdefault(signature, len(numbers)) for signature in signatures), np.int64, len(signatures))
-    return [_PARSES.get(signature) for signature in numbers], which
+    signatures, which = symbols.signatures()
+    return [_PARSES.get(signature) for signature in signatures], which
 
 
 @lru_cache(maxsize=65536)

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from threading import Lock
+from itertools import pairwise
+from threading import Lock, local
 
 import numpy as np
 import polars as pl
@@ -36,7 +37,8 @@ VERSION = 1
 _LOCK, _MAKING = Lock(), Lock()
 _FIRST = 0xF0000
 _MIN_UNSPACED = 3
-"""Shortest Latin name that is looked for inside Chinese text, where nothing marks its ends, and shortest Chinese phrase that goes before amounts."""
+"""Shortest Latin name that is looked for inside Chinese text, where nothing marks its ends; and shortest Chinese phrase that goes before
+amounts."""
 _AMOUNT_SYMBOL = "\ue001"
 _FILLER_SYMBOL = "\ue000"
 _STOP = "\ue011"
@@ -50,11 +52,17 @@ _NUMBER_WORDS = {
     for value, word in enumerate(("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"), 2)
 } | {"fifteen": "15", "twenty": "20", "thirty": "30", "forty": "40", "fifty": "50", "sixty": "60", "hundred": "100"}
 _AMOUNT_WORDS = {
-    "half an hour": "30 minutes", "an hour and a half": "90 minutes", "one and a half hours": "90 minutes", "a quarter of an hour": "15 minutes",
-    "three quarters of an hour": "45 minutes", "an hour": "60 minutes", "one hour": "60 minutes", "half a kilometre": "500 m",
-    "half a kilometer": "500 m", "half a km": "500 m", "a kilometre": "1000 m", "a kilometer": "1000 m", "one kilometre": "1000 m",
-    "one kilometer": "1000 m", "a couple of": "2", "a week": "7 days", "two things": "things",
-}  # fmt: skip
+    **dict.fromkeys(("an hour and a half", "one and a half hours"), "90 minutes"),
+    **dict.fromkeys(("an hour", "one hour"), "60 minutes"),
+    **dict.fromkeys(("half a kilometre", "half a kilometer", "half a km"), "500 m"),
+    **dict.fromkeys(("a kilometre", "a kilometer", "one kilometre", "one kilometer"), "1000 m"),
+    "half an hour": "30 minutes",
+    "a quarter of an hour": "15 minutes",
+    "three quarters of an hour": "45 minutes",
+    "a couple of": "2",
+    "a week": "7 days",
+    "two things": "things",
+}
 
 Kind = tuple[str, str]
 """(world, slot kind)."""
@@ -117,6 +125,11 @@ def fillers() -> frozenset[str]:
     return frozenset(word.lower() for words in raw.values() for word in words) | worded
 
 
+def phrases() -> frozenset[str]:
+    """Every name, cue and filler, in lower case."""
+    return frozenset(_phrases()) | fillers()
+
+
 def lexicon() -> Lexicon:
     """The lexicon of all worlds; made once a process (about 0.1 s), whichever thread asks first: its codes grow, so there is only one."""
     with _MAKING:
@@ -125,7 +138,7 @@ def lexicon() -> Lexicon:
 
 @lru_cache(maxsize=1)
 def _lexicon() -> Lexicon:
-    phrases = _phrases()
+    meanings_of = _phrases()
     classes = [SymbolClass(), SymbolClass()]
     numbers: dict[SymbolClass, int] = {}
     meanings: list[dict[Kind, str]] = []
@@ -134,9 +147,9 @@ def _lexicon() -> Lexicon:
     spaced_early: dict[str, str] = {}
     unspaced_early: dict[str, str] = {}
     late: dict[str, str] = {}
-    patterns = _patterns([*phrases, *(filler for filler in fillers() if filler not in phrases)])
+    patterns = _patterns([*meanings_of, *(filler for filler in fillers() if filler not in meanings_of)])
     for phrase in sorted(patterns, key=lambda phrase: (-len(phrase), phrase)):
-        symbol, meaning, pattern = _FILLER_SYMBOL, phrases.get(phrase), patterns[phrase]
+        symbol, meaning, pattern = _FILLER_SYMBOL, meanings_of.get(phrase), patterns[phrase]
         if meaning is not None:
             found = meaning.symbol_class
             if found not in numbers:
@@ -282,13 +295,33 @@ class Symbols:
     stretches: list[str]
     residue: pl.Series
 
+    def signatures(self) -> tuple[list[bytes], I64]:
+        """The distinct rows of class codes (as bytes of uint16), and each row's number among them."""
+        codes = self.codes.astype(np.uint16).tobytes()
+        bounds = (self.offsets * 2).tolist()
+        numbers: dict[bytes, int] = {}
+        rows = (codes[start:end] for start, end in pairwise(bounds))
+        which = np.fromiter((numbers.setdefault(row, len(numbers)) for row in rows), np.int64, len(bounds) - 1)
+        return list(numbers), which
+
+
+_LAST = local()
+
 
 def read(rows: pl.DataFrame) -> Symbols:
-    """The symbols of normalised texts (columns norm, language; no nulls)."""
+    """The symbols of normalised texts (columns norm, language; no nulls). A thread keeps those of its last rows: taxonomy and grounding
+    read the same ones in turn."""
+    key = (rows.height, rows["norm"].hash().sum(), rows["language"].hash().sum())
+    if getattr(_LAST, "key", None) != key:
+        _LAST.key, _LAST.symbols = key, _read(rows)
+    found: Symbols = _LAST.symbols
+    return found
+
+
+def _read(rows: pl.DataFrame) -> Symbols:
     known, ready = lexicon(), prepared(rows.select("norm", "language"))
     norm = pl.col("norm")
-    spaced, unspaced = (norm.str.replace_many(*table, leftmost=True) for table in (known.spaced_early, known.unspaced_early))
-    is_zh = pl.col("language") == "zh"
+    spaced = norm.str.replace_many(*known.spaced_early, leftmost=True)
     early = ready.select(pl.coalesce(pl.when(is_zh).then(norm).str.replace_many(*known.unspaced_early, leftmost=True), spaced)).to_series()
     amount = pl.when(early.str.contains("[0-9零〇一二两三四五六七八九十百千半天日周期拜]|day|tomorrow")).then(early)
     said = pl.select(amount).to_series().str.extract_all(amounts.AMOUNT).explode(empty_as_null=False).drop_nulls()

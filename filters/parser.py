@@ -278,13 +278,13 @@ def _assign(rule: Rule, context: _Context) -> tuple[dict[str, int] | None, float
     """Position by slot name, and what the roles gained; None where a required slot stays empty.
 
     A name that is a cue of the intent as well ("a hotel in Riverside District and a bakery near it") counts as the cue, unless a
-    required slot needs it.
+    required slot needs it: then the last of them does not.
     """
     telling = rule.needed.union(*rule.wanted)
-    symbols = [(position, context.symbols[position]) for position in context.values]
-    names = [position for position, symbol in symbols if symbol is not None and not symbol.cues & telling]
-    for free in (names, list(context.values)):
-        assigned, gain = _filled(rule, context, free)
+    doubles = [position for position in context.values if (symbol := context.symbols[position]) is not None and symbol.cues & telling]
+    for start in range(len(doubles), -1, -1):
+        cues = frozenset(doubles[:start])
+        assigned, gain = _filled(rule, context, [position for position in context.values if position not in cues])
         if all(slot.name in assigned for slot in rule.slots if slot.is_required):
             return assigned, gain
     return None, 0.0
@@ -321,7 +321,8 @@ def _set_in_order(rule: Rule, assigned: dict[str, int]) -> None:
 
 
 def _fit(slot: SlotRule, position: int, context: _Context, assigned: dict[str, int]) -> float:
-    """How well a symbol's surroundings suit a slot: 3 where a role cue stands beside it (rather before than after), less across unread text."""
+    """How well a symbol's surroundings suit a slot: 3 where a role cue stands beside it, rather before than after; less across
+    unread text."""
     if slot.beside is not None:
         return 3.0 if assigned.get(slot.beside) == _neighbour(position, context, assigned) else 0.0
     before, after = context.before[position], context.after[position]
@@ -351,3 +352,9 @@ def _neighbour(position: int, context: _Context, assigned: dict[str, int]) -> in
 
 def classes_of(codes: Sequence[int], classes: Sequence[SymbolClass]) -> tuple[SymbolClass | None, ...]:
     return tuple(None if code == GAP else classes[code] for code in codes)
+
+
+def nearest(symbols: Sequence[SymbolClass | None]) -> list[tuple[float, str]]:
+    """(how much of the symbols it may explain, leaf) of the intents that may be meant, the best first; complete requests or not."""
+    hopes, _ = _hopes(_context(symbols))
+    return [(ceiling, WORLDS[rule.world].intents[rule.intent].leaf) for ceiling, _, rule in hopes if ceiling >= 0]

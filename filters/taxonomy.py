@@ -1,44 +1,74 @@
-"""The taxonomy: a tree of what people ask for, with a forced `other` at every node, and each row's leaf in it.
+"""What a query is about: a leaf of the taxonomy, a second one, and the constraints that it states.
 
-One idea: worlds declare a leaf for each of their intents, so the tree is theirs (5 classes, 16 groups and 30 leaves of spatio-temporal
-queries after STAgent, the shop's beside them), and a row's label follows from the one reading that grounding makes: its intent's leaf.
-A row that no world understands is `other` at the root; one whose intent is known but cannot be executed keeps its leaf.
-The slots that a row states are its constraint labels; they stand in its combination.
+The tree is read from the worlds' intents (the city's: 5 top classes, 16 groups, 30 leaves after STAgent, 2512.24957; the shop adds its
+own) and has a forced child `other` at every node, so that whatever is new shows up there. One idea: labels are multi-label,
+V = <primary, secondary, constraints>, and need no complete request: an intent is near when its cues and the kinds of its values are
+there. So rows that no world can execute are labelled too, and what they are about can be counted.
 
-What it does not do: evolve the tree, or read text a second time.
+Labels are for quotas, buckets and reports. Nothing is dropped for them; what a query asks for exactly is `ground.py`'s.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Mapping
+from functools import lru_cache
 
+import numpy as np
 import polars as pl
 
+from filters import ground, lexicon, parser
+from filters.parser import Parse
 from synth.worlds import WORLDS
 
 VERSION = 1
 OTHER = "other"
+_SECOND_MARGIN = 2.0
+"""By how much less than the first a second leaf may explain."""
+
+CONSTRAINTS: Mapping[str, tuple[str, ...]] = {
+    "spatial_range": ("distance_m",),
+    "time": ("date", "clock", "minutes", "days", "far_days"),
+    "budget": ("price", "max_price"),
+    "transport": ("mode", "along_mode", "preference"),
+    "rating": ("rating", "poi_criterion"),
+    "features": ("feature", "open_now", "in_stock", "colour"),
+    "order": ("poi_sort", "central_sort", "travel_pick", "fare_pick", "pick"),
+    "party": ("people", "quantity", "count"),
+}
+"""Constraint label -> kinds of slots that state it."""
 
 
-@cache
-def tree() -> dict[str, tuple[str, ...]]:
-    """Node -> its children, as dotted names; the root is "". Every inner node ends with its `other`."""
-    children: dict[str, dict[str, None]] = {}
-    for world in WORLDS.values():
-        for intent in world.intents.values():
-            parts = intent.leaf.split(".")
-            for depth in range(len(parts)):
-                children.setdefault(".".join(parts[:depth]), {})[".".join(parts[: depth + 1])] = None
-    return {node: (*found, f"{node}.{OTHER}".lstrip(".")) for node, found in sorted(children.items())}
+@lru_cache(maxsize=1)
+def leaves() -> tuple[str, ...]:
+    """All leaves, dotted: those that worlds' intents name, and those that the city's published tree has besides."""
+    from synth.worlds.city.taxonomy import LEAVES
+
+    return tuple(dict.fromkeys((*LEAVES, *(intent.leaf for world in WORLDS.values() for intent in world.intents.values()))))
 
 
-@cache
-def _leaves() -> pl.DataFrame:
-    rows = [(name, intent.name, intent.leaf) for name, world in WORLDS.items() for intent in world.intents.values()]
-    return pl.DataFrame(rows, schema={"world": pl.String, "intent": pl.String, "leaf": pl.String}, orient="row")
+@lru_cache(maxsize=1)
+def nodes() -> tuple[str, ...]:
+    """Every node of the tree, dotted, the root's children first, each inner node's `other` after its own children."""
+    inner = dict.fromkeys(".".join(leaf.split(".")[:depth]) for leaf in leaves() for depth in range(1, leaf.count(".") + 1))
+    return tuple(dict.fromkeys((*inner, *leaves(), *(f"{node}.{OTHER}" for node in inner), OTHER)))
 
 
 def step(rows: pl.DataFrame) -> pl.DataFrame:
-    """The batch step: adds leaf (dotted; `other` where no intent was read) to rows with world and intent; drops nothing."""
-    labelled = rows.join(_leaves(), on=["world", "intent"], how="left", maintain_order="left")
-    return labelled.with_columns(leaf=pl.col("leaf").fill_null(OTHER), reason=pl.lit(None, pl.String))
+    """The batch step (columns norm, language): adds leaf, leaf_2 (dotted; null = other) and constraints (labels with blanks between)."""
+    symbols = lexicon.read(rows)
+    signatures, which = symbols.signatures()
+    parses, _ = ground.parsed(symbols)
+    labels = [_labels(signature, found) for signature, found in zip(signatures, parses, strict=True)]
+    table = pl.DataFrame(labels, schema={"leaf": pl.String, "leaf_2": pl.String, "constraints": pl.String}, orient="row")
+    return rows.with_columns(table[which]).with_columns(reason=pl.lit(None, pl.String))
+
+
+def _labels(signature: bytes, found: Parse | parser.Reason) -> tuple[str | None, str | None, str]:
+    symbols = parser.classes_of(np.frombuffer(signature, np.uint16).tolist(), lexicon.lexicon().classes)
+    kinds = {name for symbol in symbols if symbol is not None for _, name in symbol.written}
+    stated = " ".join(label for label, names in CONSTRAINTS.items() if kinds & set(names))
+    near = parser.nearest(symbols)
+    guess = near[0][1] if near else None
+    first = WORLDS[found.world].intents[found.intent].leaf if isinstance(found, Parse) else guess
+    others = [leaf for score, leaf in near if leaf != first and score >= near[0][0] - _SECOND_MARGIN]
+    return first, others[0] if others else None, stated
