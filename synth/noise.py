@@ -21,7 +21,7 @@ _LETTERS = "etaoinshrdlucm"
 def plain(texts: pl.Expr) -> pl.Expr:
     """Marks removed, `a apple` as `an apple`, 最贵的的 as 最贵的."""
     unmarked = texts.str.replace_all(f"[{OPEN}{CLOSE}]", "")
-    return unmarked.str.replace_all(r"\b([Aa]) ([aeioAEIO])", "${1}n ${2}").str.replace_all("的的", "的", literal=True)
+    return unmarked.str.replace_all(r"\b([Aa])([ \u200b]+)([aeioAEIO])", "${1}n${2}${3}").str.replace_all("的的", "的", literal=True)
 
 
 def exact_variants(rows: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
