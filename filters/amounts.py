@@ -25,8 +25,9 @@ COLON = "\ue010"
 _S, _B = " *", r"(?-u:\b)"
 _N = r"[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?"
 _ZH = "[零〇一二两三四五六七八九十百千]+"
-_MONTHS = tuple(
-    "jan(?:uary)? feb(?:ruary)? mar(?:ch)? apr(?:il)? may june? july? aug(?:ust)? sept?(?:ember)? oct(?:ober)? nov(?:ember)? dec(?:ember)?".split()
+_MONTHS = (
+    *("jan(?:uary)?", "feb(?:ruary)?", "mar(?:ch)?", "apr(?:il)?", "may", "june?"),
+    *("july?", "aug(?:ust)?", "sept?(?:ember)?", "oct(?:ober)?", "nov(?:ember)?", "dec(?:ember)?"),
 )
 _MONTH = f"(?:{'|'.join(_MONTHS)})"
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")

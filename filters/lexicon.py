@@ -322,6 +322,7 @@ def _read(rows: pl.DataFrame) -> Symbols:
     known, ready = lexicon(), prepared(rows.select("norm", "language"))
     norm = pl.col("norm")
     spaced = norm.str.replace_many(*known.spaced_early, leftmost=True)
+    is_zh = pl.col("language") == "zh"
     early = ready.select(pl.coalesce(pl.when(is_zh).then(norm).str.replace_many(*known.unspaced_early, leftmost=True), spaced)).to_series()
     amount = pl.when(early.str.contains("[0-9零〇一二两三四五六七八九十百千半天日周期拜]|day|tomorrow")).then(early)
     said = pl.select(amount).to_series().str.extract_all(amounts.AMOUNT).explode(empty_as_null=False).drop_nulls()

@@ -215,23 +215,23 @@ def _checked(families: Families, where: str) -> Families:
     for name in families.intents:
         if name not in intents:
             raise BadInput(f"{where}: {families.world}.intents.{name}: no such intent")
-    for name, intent in intents.items():
-        slots = {slot.name for slot in intent.slots}
-        required = {slot.name for slot in intent.slots if slot.is_required}
+    for name in intents:
         for language in LANGUAGES:
             if not families.intents.get(name, {}).get(language):
                 raise BadInput(f"{where}: {families.world}.intents.{name}: no templates in {language!r}")
-            texts = families.intents[name][language] + families.canonical.get(name, {}).get(language, ())
-            for template in texts:
-                pieces = parse_template(template)
-                for slot in (slot for piece in pieces for slot in piece.slots):
-                    if slot not in slots:
-                        raise BadInput(
-                            f"{where}: {families.world}.intents.{name}: {template!r} names the slot {slot!r}; it has {', '.join(sorted(slots))}"
-                        )
-                if missing := required - {slot for piece in pieces for slot in piece.slots} - set(families.segments):
-                    raise BadInput(f"{where}: {families.world}.intents.{name}: {template!r} leaves out the slot {sorted(missing)[0]!r}")
+            for template in families.intents[name][language] + families.canonical.get(name, {}).get(language, ()):
+                _check_template(template, families, name, f"{where}: {families.world}.intents.{name}: {template!r}")
     return families
+
+
+def _check_template(template: str, families: Families, intent: str, where: str) -> None:
+    slots = WORLDS[families.world].intents[intent].slots
+    known = {slot.name for slot in slots}
+    named = {slot for piece in parse_template(template) for slot in piece.slots}
+    if unknown := sorted(named - known):
+        raise BadInput(f"{where} names the slot {unknown[0]!r}; there are {', '.join(sorted(known))}")
+    if missing := sorted({slot.name for slot in slots if slot.is_required} - named - set(families.segments)):
+        raise BadInput(f"{where} leaves out the slot {missing[0]!r}")
 
 
 # ---- wording a frame ----------------------------------------------------------------------------------------------------------
