@@ -20,15 +20,22 @@ from functools import lru_cache
 
 import polars as pl
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from filters import lexicon
 from filters.normalise import LETTERS_A_HAN
 from filters.personal import MASK
 
 VERSION = 1
-MIN_QUALITY = 0.3
-"""Rows below are dropped (`low_quality`)."""
 ODD_SHARE = 0.002
 """A word is odd that fewer than this share of the rows of its language have."""
+
+
+class QualityConfig(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min_quality: float = Field(default=0.3, ge=0, le=1, description="Rows below this score are dropped.")
+
 
 _COMPLETENESS, _READING, _LENGTH, _CLEANNESS = 0.35, 0.25, 0.2, 0.2
 _MISSPELT_WEIGHT = 5
@@ -37,8 +44,8 @@ _RUN = "|".join(f"{character}{{4,}}" for character in "abcdefghijklmnopqrstuvwxy
 _MARKS = r"[!?,.;:~！？，。；：]{3,}"
 
 
-def step(rows: pl.DataFrame) -> pl.DataFrame:
-    """The batch step (columns norm, language, frame_id, residue, unexplained): adds quality; `low_quality` below MIN_QUALITY."""
+def step(rows: pl.DataFrame, config: QualityConfig) -> pl.DataFrame:
+    """The batch step (columns norm, language, frame_id, residue, unexplained): adds quality; `low_quality` below the threshold."""
     norm = pl.col("norm")
     words, unread = _words(norm), _words(pl.col("residue"))
     letters = norm.str.len_chars().cast(pl.Float64) + (LETTERS_A_HAN - 1) / 2 * (
@@ -50,7 +57,7 @@ def step(rows: pl.DataFrame) -> pl.DataFrame:
     completeness = pl.when(pl.col("frame_id").is_null()).then(0.0).otherwise((1 - 0.25 * pl.col("unexplained").fill_null(0)).clip(0.0, 1.0))
     quality = _COMPLETENESS * completeness + _READING * (1 - lost) + _LENGTH * length + _CLEANNESS * (1 - 0.25 * dirt)
     scored = rows.with_columns(quality=pl.when(pl.col("language").is_in(["en", "zh"])).then(quality.round(4)).otherwise(0.0))
-    return scored.with_columns(reason=pl.when(pl.col("quality") < MIN_QUALITY).then(pl.lit("low_quality")))
+    return scored.with_columns(reason=pl.when(pl.col("quality") < config.min_quality).then(pl.lit("low_quality")))
 
 
 def _words(text: pl.Expr) -> pl.Expr:
