@@ -19,7 +19,6 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 import polars as pl
-
 from pydantic import BaseModel, ConfigDict, Field
 
 from filters import lexicon
