@@ -2,7 +2,7 @@
 
 One idea: a *stratum* is a static difficulty (with the learnable worlds' rows apart, so that a small policy gets its share), with a quota of
 the target (P6). Inside a stratum rare combinations come first: rows are ranked in tiers by how many rows share their combination of
-intent, slot names and plan shape. Inside a tier intents take turns by the square root of their size (P5), and an intent's rows come in
+intent, slot names and plan shape; damaged rows (`quality.is_odd`) last, because a slot that a typo has lost looks rare. Inside a tier intents take turns by the square root of their size (P5), and an intent's rows come in
 k-center greedy order over sentence vectors, after the farthest few are set aside, because k-center loves outliers.
 Everything is deterministic; at most `max_encoded` rows are ever encoded.
 
@@ -19,7 +19,9 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-VERSION = 1
+from filters.quality import is_odd
+
+VERSION = 2
 Vectors = NDArray[np.float32]
 Encode = Callable[[Sequence[str]], Vectors]
 
@@ -74,10 +76,10 @@ def step(rows: pl.DataFrame, config: CoverageConfig, encode: Encode) -> pl.DataF
     """Adds stratum_rank (Int32, from 0 within a stratum) to the rows of the shortlist; all others get the reason `not_shortlisted`.
 
     Args:
-        rows: columns row, norm, world, intent, combination, shape, quality, difficulty.
+        rows: columns row, norm, language, residue, world, intent, combination, shape, quality, difficulty.
         encode: texts -> unit vectors, float32 [n, d].
     """
-    rarity = pl.len().over("combination", "shape")
+    rarity = pl.when(is_odd(rows)).then(pl.lit(TIERS[-1] + 1, pl.UInt32)).otherwise(pl.len().over("combination", "shape"))
     pool = rows.select(
         "row", "norm", "intent", "world", "quality", "difficulty",
         is_learnable=pl.col("world").is_in(config.learnable_worlds) & pl.col("difficulty").is_between(1, config.learnable_difficulty),
