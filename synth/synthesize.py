@@ -6,7 +6,8 @@ A round is a set of store parts whose ids follow from the rounds before: a kille
 controller's state back from their rows, and goes on. The proposals of a round do not depend on each other, so an executor may work on
 them side by side, and the outcome is the same.
 
-Only frames of the seed division are used, in training worlds and with training individuals: nothing here can leak into an evaluation.
+Conversations use frames of the seed division only, in training worlds and with training individuals: nothing here can leak into an
+evaluation. Drills (`drills.py`) are single tasks of all divisions, held-out ones in worlds that are set aside.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from storage.rows import tasks_frame
 from storage.schema import TABLES
 from storage.store import Part, Store, part_id
 from synth import clusters as clustering
+from synth import drills as drilling
 from synth import simulate as simulation
 from synth.blueprints import Bands
 from synth.clusters import Cluster, ClusterConfig, cluster_tools, clusters_frame, tools_frame
@@ -71,6 +73,8 @@ class SynthesisConfig(BaseModel):
     calibration: int = Field(300, ge=9, description="Unsteered trajectories whose complexity sets the bands; they count as nothing else.")
     chinese_share: float = Field(0.3, ge=0, le=1, description="Share of conversations in Chinese; the rest are English.")
     subsample: int = Field(SUBSAMPLE, ge=10, description="Size of the subsamples on which mode entropy is measured.")
+    drills: int = Field(160, ge=0, description="Single-goal blueprints of each drill world, in all divisions, beside the conversations.")
+    drill_worlds: tuple[str, ...] = Field(("retail",), description="Worlds that a small policy practises on.")
     clusters: ClusterConfig = Field(default_factory=ClusterConfig, description="How tools are grouped.")
     evolution: EvolutionConfig = Field(default_factory=EvolutionConfig, description="How the controller steers.")
     divisions: DivisionConfig = Field(
@@ -150,6 +154,7 @@ class _Run:
     def result(self) -> SynthesisResult:
         self.clusters = self._clusters()
         self.by_domain = self._by_domain()
+        self._drill()
         calibration = self._round_ids(CALIBRATION, self.parts[-1].part_id)
         bands, unsteered = self._calibrate(calibration)
         controller = Controller(tuple(sorted(self.by_domain)), self.config.evolution)
@@ -185,6 +190,20 @@ class _Run:
         self._keep(self.store.find(tools) or self.store.write("tools", tools, tools_frame(self.tools)))
         self._keep(self.store.find(groups) or self.store.write("clusters", groups, clusters_frame(found)))
         return [cluster for cluster in found if cluster.world is not None]
+
+    def _drill(self) -> None:
+        """Drills of every drill world: their blueprints and tasks."""
+        for world in self.config.drill_worlds if self.config.drills else ():
+            about = {"world": world, "count": self.config.drills, "version": drilling.VERSION}
+            blueprints, tasks = self._id("blueprints", ["drills"], about), self._id("tasks", ["drills"], about)
+            found = self.store.find(blueprints), self.store.find(tasks)
+            if not all(found):
+                drills = drilling.draw_drills(world, self.config.drills, self.clusters, self.config.divisions, seed=self.config.seed)
+                found = (
+                    self.store.write("blueprints", blueprints, drilling.drill_rows(drills)),
+                    self.store.write("tasks", tasks, tasks_frame([drill.task for drill in drills])),
+                )
+            self._keep(*found)
 
     def _by_domain(self) -> dict[str, list[Cluster]]:
         """Domain -> clusters whose tools can serve one of its intents."""

@@ -1,7 +1,7 @@
 """Where the cascade's tasks come from: siblings of frames that the funnel kept, and of frames that blueprints made.
 
-One idea: a *source* is a frame with its origin and its division; tasks are drawn from sources in turn, so that queries and blueprints give
-half each and no single query more than its share. A sibling is a function of its frame, its index and its use, so any set of tasks can be
+One idea: a *source* is a frame with its origin and its division; tasks are drawn from sources in turn, so that queries give more than half
+of them and no single query more than its share. A sibling is a function of its frame, its index and its use, so any set of tasks can be
 drawn again, and sets of different uses never meet (the solver keeps their world seeds apart).
 
 What it does not do: keep anything; the cascade writes what it draws.
@@ -24,6 +24,7 @@ Use = Literal["train", "eval_in", "eval_out"]
 FIRST_INDEX = 1_000
 """Siblings of lower index are for whoever admits a frame (the funnel, synthesis)."""
 _MISSES = 12
+_TURNS = (0, 1, 0, 1, 0)
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def sources(store: Store, *, worlds: Sequence[str], max_difficulty: int) -> list
 
 
 def draw(found: Sequence[Source], count: int, *, use: Use, language: Language, first_index: int = FIRST_INDEX) -> list[Task]:
-    """`count` distinct tasks, from queries and blueprints in turn (from one kind alone where the other has no source).
+    """`count` distinct tasks, three from queries for every two from blueprints (from one kind alone where the other has no source).
 
     Raises:
         HeadraceError: the sources cannot give so many.
@@ -66,8 +67,9 @@ def draw(found: Sequence[Source], count: int, *, use: Use, language: Language, f
     if not kinds:
         raise HeadraceError(f"no frame to draw {use} tasks from: curate more queries or synthesise more blueprints of the cascade's worlds")
     streams = [_siblings(kind, use, language, first_index) for kind in kinds]
+    turns = [streams[position] for position in (_TURNS if len(streams) == 2 else (0,))]
     tasks: dict[str, Task] = {}
-    for task in itertools.chain.from_iterable(itertools.zip_longest(*streams)):
+    for task in itertools.chain.from_iterable(itertools.zip_longest(*turns)):
         if task is not None:
             tasks.setdefault(task.id, task)
         if len(tasks) == count:
