@@ -11,34 +11,75 @@ It decides nothing itself, and trains on nothing: what becomes of the tasks is a
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from filters import equal, exact, ingest, near, normalise, personal, rules
-from filters.compiled import U32, Mask
+from filters import (
+    admit,
+    amounts,
+    coverage,
+    difficulty,
+    equal,
+    exact,
+    ground,
+    ingest,
+    lexicon,
+    near,
+    normalise,
+    parser,
+    personal,
+    quality,
+    rules,
+    taxonomy,
+)
+from filters.batches import Batch, Steps, normalise_batch, pass_batch, query_ids, write_batch
+from filters.coverage import CoverageConfig
 from filters.guards import world_terms
 from filters.ingest import IngestConfig, Source
 from filters.ledger import Ledger
 from filters.near import NearConfig
+from filters.quality import QualityConfig
 from filters.rules import RulesConfig
-from filters.step import Executor, Progress, alive
+from filters.step import Executor, Progress
 from filters.workspace import Workspace
-from storage.records import content_id
+from storage.records import JSON, content_id
+from storage.rows import tasks_frame
+from storage.schema import TABLES
 from storage.store import Part, Store, part_id
+from synth.division import DivisionConfig
+from synth.encoder import encode
+from synth.worlds import WORLDS
 
 VERSION = 1
-_VERSIONS = {module.__name__: module.VERSION for module in (ingest, normalise, personal, exact, rules, near, equal)}
-
-Steps = Mapping[str, Callable[[pl.DataFrame], pl.DataFrame]]
+_STEPS = (
+    ingest,
+    normalise,
+    personal,
+    exact,
+    rules,
+    near,
+    taxonomy,
+    ground,
+    lexicon,
+    parser,
+    amounts,
+    equal,
+    quality,
+    difficulty,
+    coverage,
+    admit,
+)
 
 
 class FunnelConfig(BaseModel):
@@ -47,6 +88,10 @@ class FunnelConfig(BaseModel):
     ingest: IngestConfig = Field(default=IngestConfig(), description="How files are read.")
     rules: RulesConfig = Field(default=RulesConfig(), description="What is no request.")
     near: NearConfig = Field(default=NearConfig(), description="What is a near duplicate.")
+    quality: QualityConfig = Field(default=QualityConfig(), description="What is too poor to be kept.")
+    coverage: CoverageConfig = Field(default=CoverageConfig(), description="How many tasks are wanted, and of which kind.")
+    keep_one_in: int | None = Field(default=None, ge=1, description="Keep one row in so many, instead of the count `coverage.keep`.")
+    divisions: DivisionConfig = Field(default=DivisionConfig(), description="How frames are divided into training, probing and evaluation.")
     ungrounded: bool = Field(
         default=False, description="Keep rows that no world can execute, in a stratum of their own, instead of dropping them."
     )
@@ -62,20 +107,6 @@ class FunnelResult:
     funnel: pl.DataFrame
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Successive rows of one file. first_row counts within the run."""
-
-    name: str
-    source: Source
-    first_row: int
-    rows: int
-
-    @property
-    def numbers(self) -> slice:
-        return slice(self.first_row, self.first_row + self.rows)
-
-
 def curate(
     store: Store, sources: Sequence[Path], config: FunnelConfig, *, progress: Progress | None = None, executor: Executor | None = None
 ) -> FunnelResult:
@@ -89,19 +120,24 @@ def curate(
         BadInput: see `ingest.inspect`; nothing was written then.
         HeadraceError: the disk is full, the store is held by another process. What was done is there for the next try.
     """
+    started = time.perf_counter()
     files = ingest.inspect(sources, config.ingest)
-    if executor is not None:
-        return _Run(store, files, config, progress, executor).result()
     with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
-        return _Run(store, files, config, progress, threads).result()
+        return _Run(store, files, config, progress, executor or threads, started).result()
 
 
 class _Run:
     """One run of the funnel: its files, batches, ledger and workspace. A method a step, or a few that share a pass over the batches."""
 
-    def __init__(self, store: Store, files: Sequence[Source], config: FunnelConfig, progress: Progress | None, executor: Executor) -> None:
+    def __init__(
+        self, store: Store, files: Sequence[Source], config: FunnelConfig, progress: Progress | None, executor: Executor, started: float
+    ) -> None:
         self.store, self.files, self.config, self.progress, self.executor = store, files, config, progress, executor
-        self.id = content_id("funnel", [file.content_hash for file in files], config.model_dump(mode="json"), VERSION, _VERSIONS)
+        self.started, rows = started, sum(file.rows for file in files)
+        self.coverage = config.coverage
+        if config.keep_one_in is not None:
+            self.coverage = config.coverage.model_copy(update={"keep": max(1, round(rows / config.keep_one_in))})
+        self.id = content_id("funnel", [file.content_hash for file in files], config.model_dump(mode="json"), VERSION, _versions())
         self.work = Workspace(store.lake / "_work" / self.id)
         self.batches = [
             Batch(
@@ -113,7 +149,7 @@ class _Run:
             for number, file in enumerate(files)
             for start in range(0, file.rows, config.ingest.batch_rows)
         ]
-        self.ledger = Ledger(sum(file.rows for file in files))
+        self.ledger = Ledger(rows)
 
     def result(self) -> FunnelResult:
         parts = {name: part_id(table, [self.id, name], {}, VERSION) for name, table in self._part_names().items()}
@@ -123,7 +159,12 @@ class _Run:
             self.deduplicate()
             self.sift()
             self.near()
-            found = list(self._write_rows(parts))
+            self.ground()
+            self.equal()
+            self.rate()
+            self.cover()
+            self.admit()
+            found = [*self._write_rows(parts), *self._write_results(parts)]
         self.store.commit([part for part in found if part])
         self.work.clear()
         funnel = self.store.query("SELECT * EXCLUDE (part_id) FROM funnel WHERE run = ? ORDER BY position", [self.id])
@@ -142,7 +183,7 @@ class _Run:
             since = time.perf_counter()
             read = [next(texts) for _ in group]
             reading_s += time.perf_counter() - since
-            for _ in self.executor.map(partial(_normalise_batch, work=self.work), group, read):
+            for _ in self.executor.map(partial(normalise_batch, work=self.work), group, read):
                 done += 1
                 self._tell("normalise", done)
         columns = ["row", "text_bytes", "reason"]
@@ -174,6 +215,42 @@ class _Run:
         self.ledger.record("near", self.work.once("near", compared), time.perf_counter() - started)
         self._tell("near duplicates", 1, 1)
 
+    def ground(self) -> None:
+        """ground and taxonomy."""
+        steps = {"ground": partial(ground.step, ungrounded=self.config.ungrounded), "taxonomy": taxonomy.step}
+        self._through("grounded", steps, ["row", "norm", "language"])
+
+    def equal(self) -> None:
+        started = time.perf_counter()
+        self.ledger.record("equal", equal.step(self._living("grounded", ["row", "frame_id"])), time.perf_counter() - started)
+
+    def rate(self) -> None:
+        """quality and difficulty."""
+        steps: Steps = {"quality": partial(quality.step, config=self.config.quality), "difficulty": difficulty.step}
+        self._through("rated", steps, None, source="grounded")
+
+    def cover(self) -> None:
+        started = time.perf_counter()
+        rows = self._living("rated")
+        executable = rows.filter(pl.col("frame_id").is_not_null())
+        covered = self.work.once("covered", lambda: coverage.step(executable, self.coverage, encode))
+        self.frames = pl.concat([covered, rows.filter(pl.col("frame_id").is_null())], how="diagonal").sort("row")
+        self.ledger.record("coverage", self.frames, time.perf_counter() - started)
+
+    def admit(self) -> None:
+        """Fills the quotas from the shortlist; rows without a frame stay as they are, in a stratum of their own."""
+        started = time.perf_counter()
+        listed = self.ledger.living(self.frames)
+        texts = self._living("read", ["row", "text"])
+        shortlist = listed.filter(pl.col("frame_id").is_not_null()).join(texts, on="row", how="left", maintain_order="left")
+        ids = query_ids(shortlist["row"], self.files).to_list()
+        admission = admit.admit(shortlist, ids, self.coverage, self.config.divisions, progress=self.progress)
+        self.tasks = [admission.tasks[row] for row in sorted(admission.tasks)]
+        reasons = {row: admission.refused.get(row, "not_needed") for row in shortlist["row"] if row not in admission.tasks}
+        self.frames = self.frames.with_columns(admission=pl.col("row").replace_strict(reasons, default=None, return_dtype=pl.String))
+        report = self.ledger.living(self.frames).select("row", reason="admission")
+        self.ledger.record("admission", report, time.perf_counter() - started)
+
     # ---- what they share --------------------------------------------------------------------------------------------------
 
     def _part_names(self) -> dict[str, str]:
@@ -194,15 +271,15 @@ class _Run:
         rows = np.flatnonzero(self.ledger.is_alive).astype(np.uint32)
         return pl.DataFrame({"row": rows}).with_columns(reason=pl.lit(None, pl.String))
 
-    def _living(self, pass_name: str, columns: list[str]) -> pl.DataFrame:
-        """These columns (row among them) of all living rows, ascending by row."""
+    def _living(self, pass_name: str, columns: list[str] | None = None) -> pl.DataFrame:
+        """These columns (row among them; all by default) of all living rows, ascending by row."""
         return pl.concat([self.ledger.living(self.work.read(f"{pass_name}-{batch.name}", columns)) for batch in self.batches])
 
-    def _through(self, pass_name: str, steps: Steps, columns: list[str], source: str = "read") -> None:
+    def _through(self, pass_name: str, steps: Steps, columns: list[str] | None, source: str = "read") -> None:
         """Sends all living rows through batch steps; what they leave lies in the workspace as `<pass name>-<batch>`."""
         started = time.perf_counter()
         masks = [self.ledger.is_alive[batch.numbers] for batch in self.batches]
-        work = partial(_pass_batch, work=self.work, pass_name=pass_name, source=source, columns=columns, steps=steps)
+        work = partial(pass_batch, work=self.work, pass_name=pass_name, source=source, columns=columns, steps=steps)
         spent = dict.fromkeys(steps, 0.0)
         for done, seconds in enumerate(self.executor.map(work, self.batches, masks), 1):
             spent = {name: spent[name] + seconds.get(name, 0.0) for name in steps}
@@ -226,7 +303,7 @@ class _Run:
     def _write_rows(self, parts: Mapping[str, str]) -> list[Part]:
         """The parts of queries and verdicts, a batch each."""
         verdicts = self.ledger.verdicts()
-        work = partial(_write_batch, store=self.store, work=self.work, run=self.id, files=self.files, parts=parts)
+        work = partial(write_batch, store=self.store, work=self.work, run=self.id, files=self.files, parts=parts)
         occurrences = [self.occurrences[batch.numbers] for batch in self.batches]
         told = [verdicts[batch.numbers] for batch in self.batches]
         out: list[Part] = []
@@ -235,72 +312,34 @@ class _Run:
             self._tell("store", done)
         return out
 
-
-def query_ids(rows: pl.Series, files: Sequence[Source]) -> pl.Series:
-    """The query ids of rows of a run (UInt32, null stays null): the file's hash and the row within it."""
-    firsts = np.array([file.first_row for file in files], np.int64)
-    known = rows.fill_null(0).to_numpy().astype(np.int64)
-    of_file = np.searchsorted(firsts, known, side="right") - 1
-    hashes = pl.Series([file.content_hash[:8] for file in files]).gather(of_file)
-    frame = pl.DataFrame({"hash": hashes, "row": known - firsts[of_file], "is_known": rows.is_not_null()})
-    text = pl.format("q-{}-{}", "hash", pl.col("row").cast(pl.String).str.zfill(8))
-    return frame.select(pl.when("is_known").then(text)).to_series()
-
-
-def _normalise_batch(batch: Batch, texts: pl.Series | None, work: Workspace) -> None:
-    """Writes `read-<batch>`: row, text and norm (masked), language, key, text_bytes, reason."""
-    if texts is None:
-        return
-    numbers = np.arange(batch.first_row, batch.first_row + batch.rows, dtype=np.uint32)
-    rows = normalise.step(pl.DataFrame({"row": numbers, "text": texts}))
-    work.write(f"read-{batch.name}", rows.with_columns(text_bytes=pl.col("norm").str.len_bytes().fill_null(0)))
-
-
-def _pass_batch(
-    batch: Batch, is_alive: Mask, work: Workspace, pass_name: str, source: str, columns: list[str], steps: Steps
-) -> dict[str, float]:
-    """Sends a batch's living rows through steps: writes what is left, and what was dropped by which; returns each step's seconds."""
-    name = f"{pass_name}-{batch.name}"
-    if work.has(name):
-        return {}
-    rows = work.read(f"{source}-{batch.name}", columns)
-    rows = rows.filter(is_alive[rows["row"].to_numpy() - batch.first_row])
-    dropped, seconds = [], {}
-    for step_name, step in steps.items():
-        since = time.perf_counter()
-        rows = step(rows)
-        seconds[step_name] = time.perf_counter() - since
-        dropped.append(rows.filter(pl.col("reason").is_not_null()).select("row", "reason", step=pl.lit(step_name)))
-        rows = alive(rows)
-    work.write(f"{name}-dropped", pl.concat(dropped))
-    work.write(name, rows)
-    return seconds
+    def _write_results(self, parts: Mapping[str, str]) -> list[Part]:
+        """The parts of the funnel, of every distinct frame with what became of it, and of the admitted tasks."""
+        status = (
+            pl.when(pl.col("frame_id").is_null()).then(pl.lit("ungrounded"))
+            .when(pl.col("reason").is_not_null()).then("reason")
+            .when(pl.col("admission").is_null()).then(pl.lit("admitted"))
+            .when(pl.col("admission") == "not_needed").then(pl.lit("not_needed"))
+            .otherwise(pl.lit("refused"))
+        )  # fmt: skip
+        frames = self.frames.with_columns(
+            run=pl.lit(self.id),
+            query_id=query_ids(self.frames["row"], self.files),
+            status=status,
+            reason=pl.when(status == "refused").then("admission").when(status == "ungrounded").then("ungrounded"),
+        ).select(list(TABLES["frames"].columns))
+        return [
+            self.store.write(
+                "funnel", parts["funnel"], self.ledger.funnel(time.perf_counter() - self.started).with_columns(run=pl.lit(self.id))
+            ),
+            self.store.write("frames", parts["frames"], frames),
+            self.store.write("tasks", parts["tasks"], tasks_frame(self.tasks)),
+        ]
 
 
-def _write_batch(
-    batch: Batch,
-    occurrences: U32,
-    verdicts: pl.DataFrame,
-    store: Store,
-    work: Workspace,
-    run: str,
-    files: Sequence[Source],
-    parts: Mapping[str, str],
-) -> list[Part]:
-    """The parts of `queries` and `verdicts` with this batch's rows."""
-    ids = query_ids(verdicts["row"], files)
-    counted = pl.Series(occurrences)
-    queries = work.read(f"read-{batch.name}", ["row", "text", "language"]).select(
-        query_id=ids,
-        run=pl.lit(run),
-        source=pl.lit(batch.source.path.name),
-        row=pl.col("row").cast(pl.Int64) - batch.source.first_row,
-        text="text",
-        language="language",
-        occurrences=pl.when(counted > 0).then(counted).cast(pl.Int64),
-    )
-    told = verdicts.drop("row").with_columns(query_id=ids, run=pl.lit(run), duplicate_of=query_ids(verdicts["duplicate_of"], files))
-    return [
-        store.write("queries", parts[f"queries-{batch.name}"], queries),
-        store.write("verdicts", parts[f"verdicts-{batch.name}"], told),
-    ]
+def _versions() -> dict[str, JSON]:
+    """What a run's content depends on besides files and configuration: the steps' versions, the worlds', and how texts are read."""
+    worlds = {
+        name: [world.version, hashlib.sha256((files("synth.worlds") / name / "grounding.yaml").read_bytes()).hexdigest()]
+        for name, world in WORLDS.items()
+    }
+    return {step.__name__: step.VERSION for step in _STEPS} | worlds

@@ -87,11 +87,23 @@ def batches(source: Source, config: IngestConfig) -> Iterator[pl.Series]:
         BadInput: the file as a whole cannot be read.
     """
     if source.format == "parquet":
-        yield from _parquet(source.path, config)
+        yield from _of_size(_parquet(source.path, config), config.batch_rows)
         return
     values = {"jsonl": _jsonl, "csv": _csv, "text": _text}[source.format](source.path, config)
     while batch := list(islice(values, config.batch_rows)):
         yield _series(batch)
+
+
+def _of_size(pieces: Iterator[pl.Series], size: int) -> Iterator[pl.Series]:
+    """The same texts, cut into series of just `size`; the last may be shorter."""
+    held: pl.Series | None = None
+    for piece in pieces:
+        held = piece if held is None else pl.concat([held, piece])
+        while len(held) >= size:
+            yield held[:size]
+            held = held[size:]
+    if held is not None and len(held):
+        yield held
 
 
 def _checked_hash(path: Path) -> str:

@@ -66,9 +66,14 @@ class Ledger:
             }
         )
 
-    def funnel(self) -> pl.DataFrame:
-        """The funnel so far, a step a row (columns of the table `funnel`, but `run`)."""
-        return pl.DataFrame(self._steps)
+    def funnel(self, total_s: float) -> pl.DataFrame:
+        """The funnel so far, a step a row (columns of the table `funnel`, but `run`).
+
+        What of the run's `total_s` no step has counted (inspecting files, writing rows) is the first step's, so that seconds add up.
+        """
+        unaccounted_s = total_s - sum(float(str(step["seconds"])) for step in self._steps)
+        first_s = pl.when(pl.col("position") == 0).then(max(0.0, unaccounted_s)).otherwise(0.0)
+        return pl.DataFrame(self._steps).with_columns(seconds=pl.col("seconds") + first_s)
 
     def verdicts(self) -> pl.DataFrame:
         """One verdict a row, ascending by row: row, step, kept, reason, duplicate_of, similarity. Rows alive are kept, by the last step."""

@@ -23,7 +23,8 @@ def test_steps_add_up_and_every_row_has_one_verdict(draws: list[list[str | None]
         living = [row for row in range(20) if row not in expected]
         ledger.record(f"step {number}", report(living, [reasons[row] for row in living]), 0.5)
         expected |= {row: (f"step {number}", reason) for row in living if (reason := reasons[row])}
-    funnel = ledger.funnel()
+    funnel = ledger.funnel(total_s=10.0)
+    assert funnel["seconds"].sum() == 10.0
     assert funnel["rows_in"][0] == 20
     assert funnel["kept"].to_list()[:-1] == funnel["rows_in"].to_list()[1:]
     for row in funnel.iter_rows(named=True):
