@@ -40,6 +40,7 @@ from synth.simulate import expert_trajectory, trajectories_frame
 from train.backends import local
 from train.evaluate import evaluation_rows
 from train.gate import GateConfig, gate
+from train.on_cpu import keep_freed_memory
 from train.spec import RLSettings, SFTSettings, StageSpec
 from train.supply import Use, draw, sources
 
@@ -362,6 +363,7 @@ def _engine(policy: Policy) -> HFEngine:
     """The policy in process, on one thread: its rollouts are then the same in every run."""
     import torch
 
+    keep_freed_memory()
     torch.set_num_threads(1)
     return HFEngine(policy.path, policy_version=policy.id)
 

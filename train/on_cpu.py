@@ -3,7 +3,12 @@ activations, nothing reported, saved or drawn by themselves."""
 
 from __future__ import annotations
 
+import ctypes
+from contextlib import suppress
+from functools import cache
 from typing import Any
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 CPU_ARGUMENTS: dict[str, Any] = {
     "use_cpu": True,
@@ -17,6 +22,18 @@ CPU_ARGUMENTS: dict[str, Any] = {
     "dataloader_pin_memory": False,
     "skip_memory_metrics": True,
 }
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Tells glibc to keep freed memory instead of handing it back: torch on a CPU frees and asks again at every step.
+
+    Measured on SFT of the tiny policy: half of its CPU time was the kernel's, mapping the same pages again; 4 % afterwards.
+    """
+    with suppress(AttributeError, OSError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30)
+        libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
 
 
 def linear_schedule(learning_rate: float, warmup_steps: int, final_share: float, max_steps: int) -> dict[str, Any]:

@@ -43,6 +43,9 @@ def run(spec: StageSpec) -> dict[str, Any]:
     """
     import torch
 
+    from train.on_cpu import keep_freed_memory
+
+    keep_freed_memory()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     items = load_split(Store(spec.store), spec.release_id, spec.split)
