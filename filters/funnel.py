@@ -217,7 +217,7 @@ class _Run:
 
     def ground(self) -> None:
         """ground and taxonomy."""
-        steps = {"ground": partial(ground.step, ungrounded=self.config.ungrounded), "taxonomy": taxonomy.step}
+        steps: Steps = {"ground": partial(ground.step, ungrounded=self.config.ungrounded), "taxonomy": taxonomy.step}
         self._through("grounded", steps, ["row", "norm", "language"])
 
     def equal(self) -> None:
