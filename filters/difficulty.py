@@ -61,7 +61,7 @@ def _pattern(words: Sequence[str]) -> str:
 
 def _contains(worded: pl.DataFrame) -> pl.Series:
     """Whether each norm matches its own pattern; one pass a distinct pattern."""
-    found = pl.Series("is_explicit", [False] * worded.height)
+    found = pl.Series("is_explicit", [False] * worded.height, dtype=pl.Boolean)
     for pattern in worded["words"].unique().drop_nulls().sort():
         if pattern:
             found |= (worded["words"] == pattern).fill_null(False) & worded["norm"].str.contains(pattern)
