@@ -1,0 +1,233 @@
+"""The whole funnel on a small generated log: it adds up, keeps what it should, and survives a kill at any moment."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from filters.coverage import CoverageConfig
+from filters.funnel import FunnelConfig, FunnelResult, curate
+from filters.ingest import IngestConfig
+from filters.workspace import Workspace
+from storage.errors import BadInput
+from storage.records import Task
+from storage.store import Store
+from synth.haystack import HaystackConfig, generate, needle_hits
+
+CONFIG = FunnelConfig(ingest=IngestConfig(batch_rows=1000), coverage=CoverageConfig(keep=20, max_encoded=300))
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pl.DataFrame]:
+    """A log of 4,000 queries, and what was planted in it."""
+    queries, plants = generate(tmp_path_factory.mktemp("log"), HaystackConfig(rows=4000, keep=20, common_combinations=80, seed=3))
+    return queries, pl.read_parquet(plants)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(log: tuple[Path, pl.DataFrame], tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, FunnelResult]]:
+    store = Store(tmp_path_factory.mktemp("undisturbed") / "store")
+    yield store, curate(store, [log[0]], CONFIG)
+
+
+def verdicts(store: Store, run: str) -> pl.DataFrame:
+    return store.query("SELECT q.row, v.* FROM verdicts v JOIN queries q USING (query_id, run) WHERE run = ? ORDER BY q.row", [run])
+
+
+def test_every_row_has_one_verdict_and_the_steps_add_up(undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame]) -> None:
+    store, result = undisturbed
+    told = verdicts(store, result.run)
+    assert told["row"].to_list() == list(range(4000))
+    funnel = result.funnel
+    assert funnel["rows_in"][0] == 4000
+    assert funnel["kept"].to_list()[:-1] == funnel["rows_in"].to_list()[1:]
+    for step, dropped, reasons in funnel.select("step", "dropped", "reasons").iter_rows():
+        assert sum(json.loads(reasons).values()) == dropped == told.filter(~pl.col("kept"), pl.col("step") == step).height
+    assert (funnel["seconds"] >= 0).all() and (funnel["size_bytes"] > 0).all()
+
+
+def test_duplicates_name_the_row_that_they_duplicate(undisturbed: tuple[Store, FunnelResult]) -> None:
+    store, result = undisturbed
+    duplicates = verdicts(store, result.run).filter(pl.col("step").is_in(["exact", "near", "equal"]), ~pl.col("kept"))
+    assert duplicates.height > 1000
+    assert duplicates["duplicate_of"].null_count() == duplicates["similarity"].null_count() == 0
+    first = duplicates.join(verdicts(store, result.run).select(duplicate_of="query_id", first="row", first_step="step"), on="duplicate_of")
+    assert first.height == duplicates.height and (first["first"] < first["row"]).all()
+    assert (duplicates.filter(step="near")["similarity"] >= 0.7).all()
+    assert not (first["first_step"] == first["step"]).filter(first["step"] == "exact").any()
+
+
+def test_exact_copies_go_and_the_kept_tasks_are_needles(undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame]) -> None:
+    store, result = undisturbed
+    told = log[1].join(verdicts(store, result.run).select(pl.col("row").cast(pl.UInt32), "step", "kept"), on="row")
+    pairs = told.filter(kind="exact").join(told.select(twin="row", twin_step="step"), on="twin")
+    assert pairs.select((pl.col("step") == "exact") | (pl.col("twin_step") == "exact")).to_series().all()
+    kept = told.filter("kept")
+    assert kept.height == len(result.task_ids) == 20
+    assert needle_hits(log[1], kept["row"].to_list()) >= 0.6
+    counted = store.query("SELECT sum(occurrences) AS n FROM queries WHERE run = ?", [result.run])["n"][0]
+    assert counted == 4000
+
+
+def test_every_kept_query_is_an_executable_task_of_its_own(undisturbed: tuple[Store, FunnelResult]) -> None:
+    store, result = undisturbed
+    tasks = [Task.model_validate_json(spec) for spec in store.query("SELECT spec FROM tasks")["spec"]]
+    kept = set(verdicts(store, result.run).filter("kept")["query_id"])
+    assert {task.query_id for task in tasks} == kept
+    frames = store.query("SELECT * FROM frames WHERE status = 'admitted'")
+    assert {task.frame_id for task in tasks} == set(frames["frame_id"])
+    assert {(task.query_id, task.difficulty) for task in tasks if task.difficulty > 0} <= set(
+        frames.select("query_id", "difficulty").iter_rows()
+    )
+
+
+def test_no_personal_data_reach_the_store(undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame]) -> None:
+    raw = pl.read_parquet(log[0])["text"]
+    assert raw.str.contains("@example.com", literal=True).sum() > 50
+    store, _ = undisturbed
+    texts = store.query("SELECT text FROM queries")["text"]
+    assert not texts.str.contains(r"@example\.com|138\d{8}").any()
+    assert not store.query("SELECT spec FROM tasks")["spec"].str.contains("@example.com", literal=True).any()
+
+
+def test_a_second_run_does_nothing(
+    undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, result = undisturbed
+    before = store.content_hash()
+    monkeypatch.setattr(Workspace, "write", lambda *_: pytest.fail("something was done again"))
+    again = curate(store, [log[0]], CONFIG)
+    assert (again.run, again.parts, again.task_ids) == (result.run, result.parts, result.task_ids)
+    assert again.funnel.equals(result.funnel)
+    assert store.content_hash() == before
+    assert not list((store.lake / "_work").iterdir())
+
+
+def test_threads_and_progress_change_nothing(
+    undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame], tmp_path: Path
+) -> None:
+    told: list[tuple[str, int, int]] = []
+    store = Store(tmp_path / "store")
+    with ThreadPoolExecutor(1) as one:
+        curate(store, [log[0]], CONFIG, progress=lambda *what: told.append(what), executor=one)
+    assert store.content_hash() == undisturbed[0].content_hash()
+    assert {"normalise", "rules", "near duplicates", "grounded", "admission"} <= {label for label, _, _ in told}
+    assert all(0 <= done <= total for _, done, total in told)
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+@pytest.mark.parametrize("frames_written", [0, 5, 13])
+def test_killed_anywhere_and_run_again_gives_the_same(
+    undisturbed: tuple[Store, FunnelResult],
+    log: tuple[Path, pl.DataFrame],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    frames_written: int,
+) -> None:
+    store, written, write = Store(tmp_path / "store"), [], Workspace.write
+
+    def dying(self: Workspace, name: str, frame: pl.DataFrame) -> None:
+        if len(written) >= frames_written:
+            raise Killed
+        written.append(name)
+        write(self, name, frame)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Workspace, "write", dying)
+        curate(store, [log[0]], CONFIG)
+    assert not store.exists()
+    result = curate(store, [log[0]], CONFIG)
+    assert result.task_ids == undisturbed[1].task_ids
+    assert store.content_hash() == undisturbed[0].content_hash()
+
+
+def test_killed_for_real_while_writing_the_result(
+    undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame], tmp_path: Path
+) -> None:
+    """Given a process that is killed once the first part of the result is on disk, when the same is run again, then nothing differs."""
+    script = (
+        "import os, signal, sys; from pathlib import Path; import storage.store as s; write = s.Store.write\n"
+        "def dying(self, *a):\n    write(self, *a); os.kill(os.getpid(), signal.SIGKILL)\n"
+        "s.Store.write = dying\n"
+        "from filters.funnel import FunnelConfig, curate\n"
+        "curate(s.Store(sys.argv[1]), [Path(sys.argv[2])], FunnelConfig.model_validate_json(sys.argv[3]))\n"
+    )
+    root = tmp_path / "store"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(root), str(log[0]), CONFIG.model_dump_json()],
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    store = Store(root)
+    assert not store.exists() and list(root.glob("lake/queries/*.parquet"))
+    curate(store, [log[0]], CONFIG)
+    assert store.content_hash() == undisturbed[0].content_hash()
+
+
+def test_bad_input_leaves_nothing_behind(tmp_path: Path, log: tuple[Path, pl.DataFrame]) -> None:
+    for sources, config in [
+        ([log[0], tmp_path / "missing.csv"], CONFIG),
+        ([log[0]], CONFIG.model_copy(update={"ingest": IngestConfig(column="txt")})),
+    ]:
+        with pytest.raises(BadInput):
+            curate(Store(tmp_path / "store"), sources, config)
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_strangers_log_with_bad_rows(tmp_path: Path) -> None:
+    """Given JSONL with a broken line, junk and questions that no world can execute, then by default those are dropped with their reasons,
+    and with `ungrounded` what is a question stays, in a stratum of its own, without a task."""
+    questions = [
+        "Translate this poem into French for me",
+        "What is the capital of Mongolia?",
+        "what is the capital of mongolia",
+        "asdfghjkl",
+    ]
+    lines = [json.dumps({"prompt": text}) for text in questions]
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join([*lines[:2], "{broken", *lines[2:]]) + "\n")
+    config = CONFIG.model_copy(update={"ingest": IngestConfig(column="prompt")})
+
+    plain = Store(tmp_path / "plain")
+    told = verdicts(plain, curate(plain, [path], config).run)
+    assert told.select("step", "reason").rows()[2:] == [("ingest", "undecodable"), ("exact", "exact_duplicate"), ("rules", "keyboard_mash")]
+    assert not told["kept"].any()
+
+    loose = Store(tmp_path / "loose")
+    result = curate(loose, [path], config.model_copy(update={"ungrounded": True}))
+    told = verdicts(loose, result.run)
+    assert told["kept"].to_list() == [True, True, False, False, False]
+    assert result.task_ids == ()
+    frames = loose.query("SELECT status, world, query_id FROM frames ORDER BY query_id")
+    assert frames.select("status", "world").rows() == [("ungrounded", None)] * 2
+    assert frames["query_id"].to_list() == told.filter("kept")["query_id"].to_list()
+
+
+def test_a_ratio_instead_of_a_count(tmp_path: Path, log: tuple[Path, pl.DataFrame]) -> None:
+    store = Store(tmp_path / "store")
+    assert len(curate(store, [log[0]], CONFIG.model_copy(update={"keep_one_in": 800})).task_ids) == 5
+
+
+def test_several_files_are_one_run(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("find a hotel near Willow Park\nhello there\n")
+    (tmp_path / "two.csv").write_text("text\nFIND a hotel near willow park!\n")
+    store = Store(tmp_path / "store")
+    result = curate(store, [tmp_path / "one.txt", tmp_path / "two.csv"], CONFIG)
+    rows = store.query(
+        "SELECT q.source, q.row, q.occurrences, v.reason, d.source AS first FROM verdicts v JOIN queries q USING (query_id, run) "
+        "LEFT JOIN queries d ON d.query_id = v.duplicate_of ORDER BY q.source, q.row"
+    )
+    assert result.funnel["rows_in"][0] == 3
+    assert rows.select("source", "row", "occurrences").rows() == [("one.txt", 0, 2), ("one.txt", 1, 1), ("two.csv", 0, None)]
+    assert rows.row(2)[3:] == ("exact_duplicate", "one.txt")
