@@ -202,6 +202,13 @@ def canonical_number(kind: Quantity, value: float) -> int | float:
 
 
 @lru_cache(maxsize=65536)
+def is_bare(raw: str) -> bool:
+    """Whether a stretch is a mere number, which only its surroundings can make a value."""
+    unit, _, words = reading(raw)
+    return unit == "count" and not words
+
+
+@lru_cache(maxsize=65536)
 def values(raw: str) -> tuple[tuple[str, str, JSON], ...]:
     """Every slot value that a matched stretch may be: (world, kind name, canonical value), in a fixed order."""
     said = reading(raw)

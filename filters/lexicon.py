@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from itertools import pairwise
@@ -72,15 +72,25 @@ Cue = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SymbolClass:
-    """What symbols of one class may be. written: kinds of which wordings write such a name; read: kinds for which it is only understood."""
+    """What symbols of one class may be. written: kinds of which wordings write such a name; read: kinds for which it is only understood,
+    such as mere numbers."""
 
     written: frozenset[Kind] = frozenset()
     read: frozenset[Kind] = frozenset()
     cues: frozenset[Cue] = frozenset()
 
-    @property
-    def kinds(self) -> frozenset[Kind]:
-        return self.written | self.read
+    kinds: frozenset[Kind] = field(init=False, compare=False)
+    """written and read."""
+
+    number: int = field(init=False, compare=False)
+    """Its hash, which is asked for all the time."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kinds", self.written | self.read)
+        object.__setattr__(self, "number", hash((self.written, self.read, self.cues)))
+
+    def __hash__(self) -> int:
+        return self.number
 
 
 GAP, SKIP = 0, 1
@@ -333,7 +343,8 @@ def _read(rows: pl.DataFrame) -> Symbols:
 
 
 def _amount_code(known: Lexicon, stretch: str) -> int:
-    found = SymbolClass(written=frozenset((world, kind) for world, kind, _ in amounts.values(stretch)))
+    kinds = frozenset((world, kind) for world, kind, _ in amounts.values(stretch))
+    found = SymbolClass(read=kinds) if amounts.is_bare(stretch) else SymbolClass(written=kinds)
     with _LOCK:
         if found not in known.numbers:
             known.numbers[found] = len(known.classes)
@@ -355,7 +366,8 @@ def _classified(late: pl.Series, said: pl.Series, known: Lexicon) -> tuple[I64, 
 
 
 def _compressed(late: pl.Series, codes: I64, tokens: I64, known: Lexicon) -> tuple[I64, I64, I64]:
-    """Row offsets, codes and tokens without what is skipped. Of unread text only what parts a value from a cue of roles stays, as a gap."""
+    """Row offsets, codes and tokens without what is skipped. Of unread text only what parts a value from a cue of roles stays, as a gap;
+    cues that play no role come first, once each, in the order of their codes: where they stand says nothing."""
     lengths = late.str.len_chars().cast(pl.Int64).to_numpy()
     row_of = np.repeat(np.arange(lengths.size), lengths)
     keep = codes != SKIP
@@ -369,8 +381,13 @@ def _compressed(late: pl.Series, codes: I64, tokens: I64, known: Lexicon) -> tup
     if codes.size > 2:
         before, after, same = codes[:-2], codes[2:], (row_of[:-2] == row_of[2:])
         parts[1:-1] = same & ((is_role[before] & is_value[after]) | (is_value[before] & is_role[after]))
-    keep = (codes != GAP) | parts
-    row_of, codes, tokens = row_of[keep], codes[keep], tokens[keep]
+    is_cue = ~is_value[codes] & ~is_role[codes] & (codes != GAP)
+    keep = np.flatnonzero((codes != GAP) | parts)
+    order = keep[np.lexsort((np.where(is_cue, codes, np.arange(codes.size))[keep], ~is_cue[keep], row_of[keep]))]
+    row_of, codes, tokens, is_cue = row_of[order], codes[order], tokens[order], is_cue[order]
+    is_again = np.zeros(codes.size, bool)
+    is_again[1:] = is_cue[1:] & (codes[1:] == codes[:-1]) & (row_of[1:] == row_of[:-1])
+    row_of, codes, tokens = row_of[~is_again], codes[~is_again], tokens[~is_again]
     offsets = np.zeros(lengths.size + 1, np.int64)
     np.cumsum(np.bincount(row_of, minlength=lengths.size), out=offsets[1:])
     return offsets, codes, tokens

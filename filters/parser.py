@@ -20,6 +20,7 @@ from typing import Literal
 from filters.lexicon import GAP, Cue, Kind, SymbolClass, role_cues
 from synth.wording import load_grounding
 from synth.worlds import WORLDS
+from synth.worlds.base import Quantity
 
 VERSION = 1
 MIN_SCORE = -1.0
@@ -29,10 +30,13 @@ _TIE = 0.01
 _A_SLOT, _BEST_FIT = 0.5, 3.2
 _MOST_A_SLOT = _A_SLOT + _BEST_FIT / 12
 
+_MIN_NEARNESS, _SECOND_MARGIN = 1.0, 2.0
+"""How much must speak for a leaf (cues and kinds of values, less those missing), and how far the second may lie behind the first."""
+
 Reason = Literal["missing_tool", "missing_information", "not_actionable", "unknown", "ambiguous", "unparsed"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SlotRule:
     name: str
     kind: Kind
@@ -42,23 +46,30 @@ class SlotRule:
     is_last: bool
     """Whether of several values of its kind the last is meant."""
     beside: str | None
+    is_amount: bool
+    """Whether a mere number fills the slot only beside a cue of its role."""
     is_repeatable: bool
     """Whether a text may name the value twice ("the cheapest lamp and the cheapest mug")."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Rule:
     """An intent as the parser sees it. needed: all must be there; wanted: one of each group should; telling: what speaks for it; cues: all
     that does not speak against it."""
 
     world: str
     intent: str
+    leaf: str
     slots: tuple[SlotRule, ...]
     needed: frozenset[Cue]
     wanted: tuple[frozenset[Cue], ...]
     unwanted: frozenset[Cue]
     telling: frozenset[Cue]
     cues: frozenset[Cue]
+    phases: tuple[tuple[SlotRule, ...], ...]
+    """The slots, those that stand beside another one last."""
+    alike: tuple[tuple[str, ...], ...]
+    """Groups of slots that nothing but their order tells apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,46 +109,61 @@ def _rule(world: str, name: str) -> Rule:
                 after=tuple((world, cue) for cue in roles.get("after", ())),
                 is_last=slot.name in given.get("last", ()),
                 beside=next(iter(roles.get("beside", ())), None),
+                is_amount=isinstance(WORLDS[world].kinds[slot.kind], Quantity),
                 is_repeatable="repeats" in roles,
             )
         )
     wanted = tuple(group for group in (cues("any"), cues("some")) if group)
+    phases = tuple(tuple(slot for slot in slots if (slot.beside is not None) is is_beside) for is_beside in (False, True))
     telling = cues("all") | cues("plus") | frozenset().union(*wanted)
-    return Rule(world, name, tuple(slots), cues("all"), wanted, cues("none"), telling, telling | cues("may"))
+    return Rule(
+        world, name, intent.leaf, tuple(slots), cues("all"), wanted, cues("none"), telling, telling | cues("may"), phases, _alike(slots)
+    )
+
+
+def _alike(slots: Sequence[SlotRule]) -> tuple[tuple[str, ...], ...]:
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for slot in slots:
+        if slot.beside is None and not slot.is_last:
+            groups.setdefault((slot.kind, slot.before, slot.after), []).append(slot.name)
+    return tuple(tuple(names) for names in groups.values() if len(names) > 1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """A row of symbols, and what is next to each: cues before and after it, each with its weight (1, or 0.5 across unread text)."""
+    """A row of symbols, the positions of its values, and what is next to each of these: cues before and after it, each with its weight (1,
+    or 0.5 across unread text)."""
 
     symbols: tuple[SymbolClass | None, ...]
     values: tuple[int, ...]
-    before: tuple[tuple[frozenset[Cue], float], ...]
-    after: tuple[tuple[frozenset[Cue], float], ...]
+    before: dict[int, tuple[frozenset[Cue], float]]
+    after: dict[int, tuple[frozenset[Cue], float]]
     cues: frozenset[Cue]
 
 
-def _context(symbols: Sequence[SymbolClass | None]) -> _Context:
-    def side(step: int) -> tuple[tuple[frozenset[Cue], float], ...]:
-        found = []
-        for index in range(len(symbols)):
-            other, weight = index + step, 1.0
-            if 0 <= other < len(symbols) and symbols[other] is None:
-                other, weight = other + step, 0.5
-            neighbour = symbols[other] if 0 <= other < len(symbols) else None
-            found.append((neighbour.cues if neighbour is not None else frozenset(), weight))
-        return tuple(found)
+_NOTHING: frozenset[Cue] = frozenset()
 
+
+def _beside(symbols: tuple[SymbolClass | None, ...], position: int, step: int) -> tuple[frozenset[Cue], float]:
+    other, weight = position + step, 1.0
+    if 0 <= other < len(symbols) and symbols[other] is None:
+        other, weight = other + step, 0.5
+    neighbour = symbols[other] if 0 <= other < len(symbols) else None
+    return (_NOTHING if neighbour is None else neighbour.cues), weight
+
+
+def _context(symbols: tuple[SymbolClass | None, ...]) -> _Context:
+    values = tuple(position for position, symbol in enumerate(symbols) if symbol is not None and symbol.kinds)
     return _Context(
-        symbols=tuple(symbols),
-        values=tuple(index for index, symbol in enumerate(symbols) if symbol is not None and symbol.kinds),
-        before=side(-1),
-        after=side(1),
-        cues=frozenset().union(*(symbol.cues for symbol in symbols if symbol is not None)),
+        symbols=symbols,
+        values=values,
+        before={position: _beside(symbols, position, -1) for position in values},
+        after={position: _beside(symbols, position, 1) for position in values},
+        cues=_NOTHING.union(*[symbol.cues for symbol in symbols if symbol is not None]),
     )
 
 
-def parse(symbols: Sequence[SymbolClass | None]) -> Parse | Reason:
+def parse(symbols: tuple[SymbolClass | None, ...]) -> Parse | Reason:
     """The best explanation of a row of symbols (None: unread text), or why there is none."""
     context = _context(symbols)
     hopes, is_short_of_slots = _hopes(context)
@@ -167,23 +193,42 @@ def _hopes(context: _Context) -> tuple[list[tuple[float, int, Rule]], bool]:
     """The rules that may explain the symbols, each with the most that it can score, best first; and whether an intent's cues are there
     but not its slots."""
     masks = [_masks(symbol) for symbol in context.symbols if symbol is not None]
-    cues = functools.reduce(operator.or_, (mask.cues for mask in masks), 0)
-    kinds = functools.reduce(operator.or_, (mask.kinds for mask in masks), 0)
-    values = [mask for mask in masks if mask.kinds]
+    cues = kinds = 0
+    for mask in masks:
+        cues |= mask.cues
+        kinds |= mask.kinds
+    fitting, is_short = _fitting(cues, kinds)
+    written = [mask for mask in masks if mask.written]
+    count = len(context.values)
     hopes = []
+    for order, rule, mask, gain in fitting:
+        rule_kinds, rule_cues, lost = mask.kinds, mask.cues, 0
+        for value in written:
+            if not value.kinds & rule_kinds and not value.cues & rule_cues:
+                lost += 1
+        hopes.append((min(len(rule.slots), count) * _MOST_A_SLOT + gain - 3.0 * lost, order, rule))
+    hopes.sort(key=_best_first)
+    return hopes, is_short
+
+
+def _best_first(hope: tuple[float, int, Rule]) -> tuple[float, int]:
+    return -hope[0], hope[1]
+
+
+@lru_cache(maxsize=1 << 16)
+def _fitting(cues: int, kinds: int) -> tuple[tuple[tuple[int, Rule, _RuleMask, float], ...], bool]:
+    """(order, rule, its masks, what its cues gain) of the rules for which these cues and kinds may do; and whether one lacks but slots."""
+    found = []
     is_short = False
     for order, (rule, mask) in enumerate(_ruled()):
         if mask.needed & ~cues or mask.unwanted & cues:
             continue
         if mask.required & ~kinds:
-            is_short |= bool(mask.needed) and bool(values)
+            is_short |= bool(mask.needed) and bool(kinds)
             continue
-        lost = sum(1 for value in values if value.written and not value.kinds & mask.kinds and not value.cues & mask.cues)
         missing = sum(1 for group in mask.wanted if not group & cues)
-        ceiling = min(len(rule.slots), len(values)) * _MOST_A_SLOT + (mask.telling & cues).bit_count() - 3.0 * lost - 2.0 * missing
-        hopes.append((ceiling, order, rule))
-    hopes.sort(key=lambda hope: (-hope[0], hope[1]))
-    return hopes, is_short
+        found.append((order, rule, mask, (mask.telling & cues).bit_count() - 2.0 * missing))
+    return tuple(found), is_short
 
 
 class _Bits:
@@ -269,9 +314,19 @@ def _explain(rule: Rule, context: _Context) -> tuple[float, Parse, int] | None:
 
 def _odd_cues(rule: Rule, context: _Context) -> set[frozenset[Cue]]:
     """Cues of the intent's own world that it has no use for."""
-    neutral = rule.cues | role_cues()
-    pure = (symbol.cues for symbol in context.symbols if symbol is not None and not symbol.kinds)
-    return {own for cues in pure if (own := frozenset(cue for cue in cues if cue[0] == rule.world)) and not cues & neutral}
+    neutral = _neutral(rule)
+    odd = set()
+    for symbol in context.symbols:
+        if symbol is not None and not symbol.kinds and not symbol.cues & neutral:
+            own = frozenset(cue for cue in symbol.cues if cue[0] == rule.world)
+            if own:
+                odd.add(own)
+    return odd
+
+
+@lru_cache(maxsize=256)
+def _neutral(rule: Rule) -> frozenset[Cue]:
+    return rule.cues | role_cues()
 
 
 def _assign(rule: Rule, context: _Context) -> tuple[dict[str, int] | None, float]:
@@ -293,31 +348,42 @@ def _assign(rule: Rule, context: _Context) -> tuple[dict[str, int] | None, float
 def _filled(rule: Rule, context: _Context, free: list[int]) -> tuple[dict[str, int], float]:
     """The best match of slots with the values at the `free` positions, and what it gained."""
     assigned: dict[str, int] = {}
+    taken: set[int] = set()
     gain = 0.0
-    for is_beside in (False, True):
-        slots = [slot for slot in rule.slots if (slot.beside is not None) is is_beside]
-        offers = [
-            (-_fit(slot, position, context, assigned), position, order, slot.name)
-            for order, slot in enumerate(slots)
-            for position in free
-            if slot.kind in _kinds_at(context, position) and position not in assigned.values()
-        ]
+    for slots in rule.phases:
+        offers = []
+        for position in free:
+            if position in taken:
+                continue
+            symbol = context.symbols[position]
+            assert symbol is not None
+            for order, slot, needs_role in _takers(slots, symbol):
+                fit = _fit(slot, position, context, assigned)
+                if fit >= 1 or not needs_role:
+                    offers.append((-fit, position, order, slot.name))
         for cost, position, _, name in sorted(offers):
-            if name not in assigned and position not in assigned.values():
+            if name not in assigned and position not in taken:
                 assigned[name] = position
+                taken.add(position)
                 gain += _A_SLOT + max(0.0, -cost) / 12
     _set_in_order(rule, assigned)
     return assigned, gain
 
 
+@lru_cache(maxsize=1 << 15)
+def _takers(slots: tuple[SlotRule, ...], symbol: SymbolClass) -> tuple[tuple[int, SlotRule, bool], ...]:
+    """(order, slot, whether only beside a cue of its role) of the slots that may take a symbol."""
+    return tuple(
+        (order, slot, slot.is_amount and slot.kind in symbol.read) for order, slot in enumerate(slots) if slot.kind in symbol.kinds
+    )
+
+
 def _set_in_order(rule: Rule, assigned: dict[str, int]) -> None:
     """Slots that nothing but their order tells apart (first stop, second stop) take their values in the order of the text."""
-    alike: dict[tuple[object, ...], list[str]] = {}
-    for slot in rule.slots:
-        if slot.name in assigned and slot.beside is None and not slot.is_last:
-            alike.setdefault((slot.kind, slot.before, slot.after), []).append(slot.name)
-    for names in alike.values():
-        assigned.update(zip(names, sorted(assigned[name] for name in names), strict=True))
+    for names in rule.alike:
+        here = [name for name in names if name in assigned]
+        if len(here) > 1:
+            assigned.update(zip(here, sorted(assigned[name] for name in here), strict=True))
 
 
 def _fit(slot: SlotRule, position: int, context: _Context, assigned: dict[str, int]) -> float:
@@ -325,14 +391,14 @@ def _fit(slot: SlotRule, position: int, context: _Context, assigned: dict[str, i
     unread text."""
     if slot.beside is not None:
         return 3.0 if assigned.get(slot.beside) == _neighbour(position, context, assigned) else 0.0
-    before, after = context.before[position], context.after[position]
-    fits = [3.0 - 0.5 * rank for rank, cue in enumerate(slot.before) if cue in before[0]]
-    fits = [(fit + 0.1) * before[1] for fit in fits] + [
-        (3.0 - 0.5 * rank) * after[1] for rank, cue in enumerate(slot.after) if cue in after[0]
-    ]
-    if slot.is_last and position == max(other for other in context.values if slot.kind in _kinds_at(context, other)):
-        fits.append(1.0)
-    return max(fits, default=0.0) + (0.1 if slot.is_required else 0.0)
+    fit = 0.0
+    for cues, (found, weight), bonus in ((slot.before, context.before[position], 3.1), (slot.after, context.after[position], 3.0)):
+        for rank, cue in enumerate(cues):
+            if cue in found:
+                fit = max(fit, (bonus - 0.5 * rank) * weight)
+    if slot.is_last and fit < 1 and position == max(other for other in context.values if slot.kind in _kinds_at(context, other)):
+        fit = 1.0
+    return fit + (0.1 if slot.is_required else 0.0)
 
 
 def _kinds_at(context: _Context, position: int) -> frozenset[Kind]:
@@ -354,7 +420,28 @@ def classes_of(codes: Sequence[int], classes: Sequence[SymbolClass]) -> tuple[Sy
     return tuple(None if code == GAP else classes[code] for code in codes)
 
 
-def nearest(symbols: Sequence[SymbolClass | None]) -> list[tuple[float, str]]:
-    """(how much of the symbols it may explain, leaf) of the intents that may be meant, the best first; complete requests or not."""
-    hopes, _ = _hopes(_context(symbols))
-    return [(ceiling, WORLDS[rule.world].intents[rule.intent].leaf) for ceiling, _, rule in hopes if ceiling >= 0]
+def nearest(symbols: Sequence[SymbolClass | None]) -> tuple[str, ...]:
+    """The leaves that a text may be about, the likeliest first, at most two; of complete requests or not."""
+    cues = kinds = 0
+    for symbol in symbols:
+        if symbol is not None:
+            mask = _masks(symbol)
+            cues |= mask.cues
+            kinds |= mask.kinds
+    return _near_leaves(cues, kinds)
+
+
+@lru_cache(maxsize=1 << 16)
+def _near_leaves(cues: int, kinds: int) -> tuple[str, ...]:
+    scores: dict[str, float] = {}
+    for rule, mask in _ruled():
+        if not mask.telling & cues and not mask.kinds & kinds:
+            continue
+        score = (mask.telling & cues).bit_count() + (mask.kinds & kinds).bit_count() - (mask.required & ~kinds).bit_count()
+        for group in (mask.needed, *mask.wanted):
+            score -= 2 * bool(group and not group & cues)
+        scores[rule.leaf] = max(score, scores.get(rule.leaf, score))
+    if not scores:
+        return ()
+    ranked = sorted(scores.items(), key=lambda item: -item[1])[:2]
+    return tuple(leaf for leaf, score in ranked if score >= max(_MIN_NEARNESS, ranked[0][1] - _SECOND_MARGIN))

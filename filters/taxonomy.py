@@ -22,8 +22,9 @@ from synth.worlds import WORLDS
 
 VERSION = 1
 OTHER = "other"
-_SECOND_MARGIN = 2.0
-"""By how much less than the first a second leaf may explain."""
+Labels = tuple[str | None, str | None, str]
+_LABELS: dict[bytes, Labels] = {}
+"""Labels by row of class codes, kept for the life of the process."""
 
 CONSTRAINTS: Mapping[str, tuple[str, ...]] = {
     "spatial_range": ("distance_m",),
@@ -58,17 +59,18 @@ def step(rows: pl.DataFrame) -> pl.DataFrame:
     symbols = lexicon.read(rows)
     signatures, which = symbols.signatures()
     parses, _ = ground.parsed(symbols)
-    labels = [_labels(signature, found) for signature, found in zip(signatures, parses, strict=True)]
+    labels = [
+        _LABELS.get(signature) or _LABELS.setdefault(signature, _labels(signature, found))
+        for signature, found in zip(signatures, parses, strict=True)
+    ]
     table = pl.DataFrame(labels, schema={"leaf": pl.String, "leaf_2": pl.String, "constraints": pl.String}, orient="row")
     return rows.with_columns(table[which]).with_columns(reason=pl.lit(None, pl.String))
 
 
-def _labels(signature: bytes, found: Parse | parser.Reason) -> tuple[str | None, str | None, str]:
+def _labels(signature: bytes, found: Parse | parser.Reason) -> Labels:
     symbols = parser.classes_of(np.frombuffer(signature, np.uint16).tolist(), lexicon.lexicon().classes)
     kinds = {name for symbol in symbols if symbol is not None for _, name in symbol.written}
     stated = " ".join(label for label, names in CONSTRAINTS.items() if kinds & set(names))
     near = parser.nearest(symbols)
-    guess = near[0][1] if near else None
-    first = WORLDS[found.world].intents[found.intent].leaf if isinstance(found, Parse) else guess
-    others = [leaf for score, leaf in near if leaf != first and score >= near[0][0] - _SECOND_MARGIN]
-    return first, others[0] if others else None, stated
+    first = WORLDS[found.world].intents[found.intent].leaf if isinstance(found, Parse) else next(iter(near), None)
+    return first, next((leaf for leaf in near if leaf != first), None), stated
