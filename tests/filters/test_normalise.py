@@ -91,6 +91,8 @@ def masked(text: str) -> tuple[str, str]:
         ("138 1234 5678", "<phone>"),
         ("010-12345678", "<phone>"),
         ("+44 20 7946 0958", "<phone>"),
+        ("+8613812345678", "<phone>"),
+        ("0044 20 7946 0958", "<phone>"),
         ("(555) 123-4567", "<phone>"),
         ("555-123-4567", "<phone>"),
         ("110101199003071234", "<identity>"),
@@ -122,6 +124,8 @@ def test_full_width_digits_hide_nothing() -> None:
         "3.5 stars, 120 reviews, 40 dollars",
         "bus 138 to gate 12",
         "31.2304, 121.4737",
+        "an inductance of 0.0000001 henries",
+        "account 00125648, reference 0001067983",
     ],
 )
 def test_ordinary_numbers_are_left_alone(text: str) -> None:
