@@ -44,7 +44,7 @@ trains a policy on it: seed SFT, second SFT, RL. A killed command continues wher
 Begin with `headrace run --config configs/sample.yaml` (all steps on sample data), or `headrace curate FILES --column NAME` (your own
 queries). `headrace doctor` checks the installation.""",
 )
-out = Console(highlight=False)
+out = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 err = Console(stderr=True, highlight=False)
 
 ConfigFile = Annotated[
@@ -66,7 +66,14 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Prefec
 
 def main() -> None:
     """Entry point of the `headrace` script."""
-    app()
+    try:
+        app()
+    except SystemExit as ended:
+        if ended.code:  # a traceback still holds objects of libraries that complain about it at exit, at length
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(ended.code if isinstance(ended.code, int) else 1)
+        raise
 
 
 @contextlib.contextmanager
@@ -414,11 +421,9 @@ def _show(settings: Config, done: Run, keys: tuple[str, ...]) -> None:
     out.print(f"store        {settings.store}  (content hash {store.content_hash()[:16]})", soft_wrap=True)
     if settings.report.exists():
         out.print(f"report       {settings.report}", soft_wrap=True)
-    query = f"import duckdb; print(duckdb.connect('catalog.read.duckdb', read_only=True).sql('''{' '.join(TAGS_SQL.split())}'''))"
     if not keys or "certainty" in keys:
-        out.print(
-            f"the tags     cd {shlex.quote(str(settings.store))} && {shlex.quote(sys.executable)} -c {shlex.quote(query)}", soft_wrap=True
-        )
+        query = f"import duckdb; print(duckdb.connect('catalog.read.duckdb', read_only=True).sql('{' '.join(TAGS_SQL.split())}'))"
+        out.print(f'the tags     cd {shlex.quote(str(settings.store))} && {shlex.quote(sys.executable)} -c "{query}"', soft_wrap=True)
     if done.link:
         out.print(f"Prefect run  {done.link}", style="dim", soft_wrap=True)
 

@@ -67,3 +67,17 @@ def for_curation(config: Config, *, column: str | None, ungrounded: bool, strict
     funnel = config.curate
     ingest = funnel.ingest.model_copy(update={"column": column or funnel.ingest.column, "strict": strict or funnel.ingest.strict})
     return config.model_copy(update={"curate": funnel.model_copy(update={"ingest": ingest, "ungrounded": ungrounded or funnel.ungrounded})})
+
+
+HEAD = """# The sample run: `make run`. Every key of a configuration stands here with its default, so this file is also the list of them; a file of
+# your own need only name what differs. Written by `python -m flows.config`, and a test sees to it that it stays so.
+"""
+
+
+def sample() -> str:
+    """The text of configs/sample.yaml."""
+    return f"{HEAD}\n{yaml_config.commented(Config())}\n"
+
+
+if __name__ == "__main__":
+    print(sample(), end="")

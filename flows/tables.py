@@ -131,14 +131,12 @@ def draw(table: Table, console: Console) -> None:
     """Print the table; numbers to the right."""
     from rich.table import Table as Drawn
 
-    drawn = Drawn(
-        title=table.title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False, padding=(0, 2, 0, 0)
-    )
+    drawn = Drawn(header_style="dim", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in table.rows[0]:
         drawn.add_column(name, justify="right" if _is_number([row[name] for row in table.rows]) else "left", overflow="fold")
     for row in table.rows:
         drawn.add_row(*("" if value is None else str(value) for value in row.values()))
-    console.print()
+    console.print(f"\n[bold]{table.title}[/bold]")
     console.print(drawn)
 
 

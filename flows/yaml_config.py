@@ -8,6 +8,7 @@ last in silence.
 from __future__ import annotations
 
 import difflib
+import textwrap
 import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -122,3 +123,19 @@ def _models_at(annotation: Any, place: Place) -> list[type[BaseModel]]:
     if origin is not None and arguments and place:
         return _models_at(arguments[-1] if origin is dict else arguments[0], place[1:])
     return []
+
+
+def commented(model: BaseModel, *, indent: int = 0) -> str:
+    """The model as YAML, every key with its description above it; `load` reads it back."""
+    lines: list[str] = []
+    for name, info in type(model).model_fields.items():
+        value = getattr(model, name)
+        margin = " " * indent
+        lines += [f"{margin}# {line}" for line in textwrap.wrap(info.description or "", 130 - indent)]
+        if isinstance(value, BaseModel):
+            lines += [f"{margin}{name}:", commented(value, indent=indent + 2)]
+        else:
+            plain = model.model_dump(mode="json", include={name})[name]
+            text = yaml.safe_dump(plain, default_flow_style=True, allow_unicode=True, width=1000)
+            lines.append(f"{margin}{name}: {text.removesuffix('...' + chr(10)).strip()}")
+    return "\n".join(lines)
