@@ -126,7 +126,7 @@ def tag(store: Store, config: CascadeConfig, *, progress: Progress | None = None
         absent = {
             name: pl.lit(None, dtype) for name, dtype in TABLES["tags"].columns.items() if name not in ("task_id", "difficulty", "purpose")
         }
-        rows = untagged.with_columns(**absent, purpose=pl.lit("static")).select(TABLES["tags"].columns)
+        rows = untagged.with_columns(**absent, purpose=pl.lit("static")).select(list(TABLES["tags"].columns))
         store.commit([store.find(part) or store.write("tags", part, rows)])
     policy = promoted_policy(store)
     if policy is not None:
