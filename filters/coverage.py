@@ -1,9 +1,10 @@
 """Coverage: from everything executable to a shortlist of at most ten times the target, in the order in which admission tries it.
 
-One idea: a *stratum* is a static difficulty (with the learnable worlds' rows apart, so that a small policy gets its share), with a quota of
-the target (P6). Inside a stratum rare combinations come first: rows are ranked in tiers by how many rows share their combination of
-intent, slot names and plan shape; damaged rows (`quality.is_odd`) last, because a slot that a typo has lost looks rare. Inside a tier intents take turns by the square root of their size (P5), and an intent's rows come in
-k-center greedy order over sentence vectors, after the farthest few are set aside, because k-center loves outliers.
+One idea: a *stratum* is a static difficulty (with the learnable worlds' rows apart, so that a small policy gets its share), with a quota
+of the target (P6). Inside a stratum rare combinations come first: rows are ranked in tiers by how many rows share their combination of
+intent, slot names and plan shape; damaged rows (`quality.is_odd`) last, because a slot that a typo has lost looks rare. Inside a tier
+intents take turns by the square root of their size (P5), and an intent's rows come in k-center greedy order over sentence vectors, after
+the farthest few are set aside, because k-center loves outliers.
 Everything is deterministic; at most `max_encoded` rows are ever encoded.
 
 What it does not do: execute anything (`admit.py`).

@@ -194,9 +194,9 @@ def _hopes(context: _Context) -> tuple[list[tuple[float, int, Rule]], bool]:
     but not its slots."""
     masks = [_masks(symbol) for symbol in context.symbols if symbol is not None]
     cues = kinds = 0
-    for mask in masks:
-        cues |= mask.cues
-        kinds |= mask.kinds
+    for symbol in masks:
+        cues |= symbol.cues
+        kinds |= symbol.kinds
     fitting, is_short = _fitting(cues, kinds)
     written = [mask for mask in masks if mask.written]
     count = len(context.values)

@@ -69,8 +69,8 @@ def for_curation(config: Config, *, column: str | None, ungrounded: bool, strict
     return config.model_copy(update={"curate": funnel.model_copy(update={"ingest": ingest, "ungrounded": ungrounded or funnel.ungrounded})})
 
 
-HEAD = """# The sample run: `make run`. Every key of a configuration stands here with its default, so this file is also the list of them; a file of
-# your own need only name what differs. Written by `python -m flows.config`, and a test sees to it that it stays so.
+HEAD = """# The sample run: `make run`. Every key of a configuration stands here with its default, so this file is also the list of them; a
+# file of your own need only name what differs. Written by `python -m flows.config`, and a test sees to it that it stays so.
 """
 
 

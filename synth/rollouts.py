@@ -94,22 +94,24 @@ class Episode:
         self.messages += results
         return results
 
-    def _judge(self) -> None:
+    def _judge(self) -> list[Message] | None:
         try:
             changes = self._world.changes() if self._world is not None else {}
         except Exception:
             self.outcome = Outcome.INFRA_FAILURE
-            return
+            return None
         try:
             verdict = judge(self.task, self.messages, changes)
         except Exception:
             self.outcome = Outcome.JUDGE_FAILURE
-            return
+            return None
         self.outcome = Outcome.SUCCESS if verdict.success else Outcome.POLICY_FAILURE
         self.reward, self.checks = verdict.reward, verdict.checks
+        return None
 
-    def _fail(self, check: str) -> None:
+    def _fail(self, check: str) -> list[Message] | None:
         self.outcome, self.reward, self.checks = Outcome.POLICY_FAILURE, 0.0, {check: False}
+        return None
 
     def record(self, policy_id: str, teacher: str, seed: int) -> Rollout:
         """The finished conversation as it is stored."""

@@ -27,7 +27,7 @@ from train.on_cpu import CPU_ARGUMENTS, linear_schedule
 from train.spec import RLSettings
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-from trl import GRPOConfig, GRPOTrainer  # noqa: E402  (after the variable that it reads)
+from trl import GRPOConfig, GRPOTrainer  # after the variable that it reads
 
 TaskSource = Callable[[int], Sequence[Task]]
 """Step number, from 0 -> that step's fresh tasks: always the same ones for the same number."""

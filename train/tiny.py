@@ -91,9 +91,10 @@ def build_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     backend = _backend()
     pieces: set[str] = set()
     for text in texts:
+        cut = text
         for glue in sorted(_GLUE, key=len, reverse=True):
-            text = text.replace(glue, "\0")
-        for part in text.replace(END, "\0").split("\0"):
+            cut = cut.replace(glue, "\0")
+        for part in cut.replace(END, "\0").split("\0"):
             pieces.update(piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(part)))
     characters = set("abcdefghijklmnopqrstuvwxyz0123456789_" + _MARK) | {character for piece in pieces for character in piece}
     special = [PAD, UNKNOWN, END]

@@ -22,7 +22,7 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 
-@numba.njit(cache=True, fastmath=True)  # type: ignore[misc]
+@numba.njit(cache=True, fastmath=True)  # type: ignore[untyped-decorator]
 def _scaled(x: Floats, epsilon: float) -> Floats:
     """Rows of `x` at root-mean-square 1; the norm's weights are folded into the product that follows."""
     out = np.empty_like(x)
@@ -36,7 +36,7 @@ def _scaled(x: Floats, epsilon: float) -> Floats:
     return out
 
 
-@numba.njit(cache=True, fastmath=True)  # type: ignore[misc]
+@numba.njit(cache=True, fastmath=True)  # type: ignore[untyped-decorator]
 def _turn(vector: Floats, weight: Floats, cosine: Floats, sine: Floats, epsilon: float, out: Floats) -> None:
     """One head's query or key: normalised, weighted and rotated to its position."""
     size = vector.shape[0]
@@ -51,7 +51,7 @@ def _turn(vector: Floats, weight: Floats, cosine: Floats, sine: Floats, epsilon:
         out[index + half] = high * cosine[index] + low * sine[index]
 
 
-@numba.njit(cache=True, fastmath=True)  # type: ignore[misc]
+@numba.njit(cache=True, fastmath=True)  # type: ignore[untyped-decorator]
 def _attend(
     mixed: Floats,
     slots: Ints,
