@@ -49,6 +49,7 @@ CALIBRATION = -1
 """The round number under which calibration is stored."""
 _BATCH = 10
 _COMMIT_ROUNDS = 5
+_CLUSTERS_TRIED = 3
 
 Progress = Callable[[str, int, int], None]
 """(label, done, total)"""
@@ -167,7 +168,7 @@ class _Run:
         self._commit()
         return SynthesisResult(
             run=self.run,
-            parts=tuple(part.part_id for part in self.parts),
+            parts=tuple(sorted(part.part_id for part in self.parts)),
             rounds=number,
             accepted=len(self.state.profiles),
             proposals=self.state.proposals,
@@ -194,7 +195,7 @@ class _Run:
     def _drill(self) -> None:
         """Drills of every drill world: their blueprints and tasks."""
         for world in self.config.drill_worlds if self.config.drills else ():
-            about = {"world": world, "count": self.config.drills, "version": drilling.VERSION}
+            about = {"world": world, "config": self.config.model_dump(mode="json"), "version": drilling.VERSION}
             blueprints, tasks = self._id("blueprints", ["drills"], about), self._id("tasks", ["drills"], about)
             found = self.store.find(blueprints), self.store.find(tasks)
             if not all(found):
@@ -274,7 +275,7 @@ class _Run:
         for index, cell in enumerate(cells):
             clusters = sorted(self.by_domain[cell.domain], key=lambda cluster: (use[cluster.id], cluster.rank))
             use[clusters[0].id] += 1
-            jobs.append(self._job(number, index, clusters, cell, controller.failures(cell), bands))
+            jobs.append(self._job(number, index, clusters[:_CLUSTERS_TRIED], cell, controller.failures(cell), bands))
         made = self._trimmed(self._work(jobs, f"round {number}"))
         kept = [one for one in made if one.accepted]
         for one in made:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -14,7 +14,7 @@ import yaml
 from storage.records import Frame, Language
 from synth.wording import load_families, render, spellings
 from synth.worlds import WORLDS
-from synth.worlds.base import Slot
+from synth.worlds.base import Identifier, Slot, Vocabulary
 
 PERSONAS: Mapping[str, tuple[bool, bool, bool]] = {
     "terse": (True, False, False),
@@ -105,14 +105,18 @@ def reveal(frame: Frame, slot: Slot, language: Language, rng: random.Random) -> 
     return str(said).replace(f"{{{slot.name}}}", value)
 
 
-def mentioned(text: str, frame_world: str, intent: str, slot: Slot, language: Language, choices: Sequence[Any]) -> list[Any]:
-    """Those of a slot's possible values that a text names."""
+def mentioned(text: str, world: str, intent: str, slot: str, language: Language) -> list[Any]:
+    """Those of a slot's possible values that a text names, in the order of the world's list; none for numbers and dates."""
     plain = text.casefold()
-    return [
-        value
-        for value in choices
-        if any(_is_word(name.casefold(), plain) for name in spellings(frame_world, intent, slot.name, value, language)[:1])
-    ]
+    return [value for name, value in _plain_names(world, intent, slot, language) if name in plain and _is_word(name, plain)]
+
+
+@lru_cache(maxsize=1024)
+def _plain_names(world: str, intent: str, slot: str, language: Language) -> tuple[tuple[str, Any], ...]:
+    """The plainest spelling of each value, with the value."""
+    kind = WORLDS[world].kinds[slots_of(world, intent)[slot].kind]
+    choices = tuple(kind.names) if isinstance(kind, Vocabulary) else kind.choices if isinstance(kind, Identifier) else ()
+    return tuple((spellings(world, intent, slot, value, language)[0].casefold(), value) for value in choices)
 
 
 def _is_word(name: str, text: str) -> bool:

@@ -2,7 +2,7 @@
 
 It looks at many recipes (`recipes.py`) and drafts the few whose sketch lies in the cell: draws slots in the world as
 the goals before have left it, has the world's own solver plan each goal, executes the plans to see what feeds what, and puts requests
-into words. A cell that has failed twice is no longer met by recipes as they come, but by evolving them.
+into words. What recipes as they come do not reach is reached by evolving those that came nearest.
 
 Everything is a function of the random generator that is passed in.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from storage.records import JSON, Call, Frame, FunctionCall, Language, Message, ToolCall, canonical_json, content_id, derive_turns
@@ -49,18 +49,19 @@ from synth.roles.recipes import (
 )
 from synth.solver import is_evaluation_frame, solve
 from synth.worlds import WORLDS, make_world
-from synth.worlds.base import Identifier, Solution, Unsolvable, Vocabulary, World
+from synth.worlds.base import Solution, Unsolvable, World
 
 VERSION = 1
-SKETCHES = 80
-"""Recipes looked at for one proposal."""
-EVOLUTIONS = 6
-"""Operators tried on one recipe; those that lead away from the cell are taken back."""
+NATIVES = 32
+"""Recipes drawn as they come for one proposal."""
+CLIMBS, EVOLUTIONS = 10, 6
+"""How many of the nearest are evolved, and by how many operators each; those that lead away from the cell are taken back. A cell that
+has not failed yet gets half as many."""
 DRAFTS = 6
 """Recipes drafted at most for one proposal."""
 SLOT_DRAWS = 12
 PLAIN_TRIES = 2
-"""Failures of a cell before recipes for it are evolved."""
+"""Drafts of recipes as they come before evolved ones; failures of a cell before the whole budget goes into it."""
 
 FrameFilter = Callable[[Frame], bool]
 
@@ -97,26 +98,32 @@ class Planner:
         """
         assert self.bands is not None and cluster.world is not None
         pots = kitchen(cluster.world, cluster.tool_names)
-        last, looked, drafts = PlanFailed("no_recipe", "no recipe looked like this cell"), 0, 0
-        while looked < SKETCHES and drafts < DRAFTS:
-            recipe = native(pots, rng, domain=cell.domain)
-            missing = self._distance(recipe, cell)
-            looked += 1
-            steps = EVOLUTIONS if failures + looked > PLAIN_TRIES else 0
-            while missing > 0 and steps > 0:
-                candidate = evolved(recipe, pots, rng)
-                distance = self._distance(candidate, cell)
-                looked, steps = looked + 1, steps - 1
-                if distance <= missing:
-                    recipe, missing = candidate, distance
-            if missing > 0:
-                continue
-            drafts += 1
+        last, drafts = PlanFailed("no_recipe", "no recipe looked like this cell"), 0
+        for recipe in self._recipes(cell, pots, failures >= PLAIN_TRIES, rng):
             try:
                 return self._checked(recipe, cluster, pots, rng, cell)
             except PlanFailed as failed:
-                last = failed
+                last, drafts = failed, drafts + 1
+            if drafts == DRAFTS:
+                break
         raise last
+
+    def _recipes(self, cell: Cell, pots: Kitchen, is_hard: bool, rng: random.Random) -> Iterator[Recipe]:
+        """Recipes whose sketch lies in the cell: first as they come, then those that came nearest, evolved towards it."""
+        drawn = [native(pots, rng, domain=cell.domain) for _ in range(NATIVES)]
+        ranked = sorted(((self._distance(recipe, cell), at) for at, recipe in enumerate(drawn)))
+        yield from (drawn[at] for distance, at in ranked[:PLAIN_TRIES] if distance == 0)
+        for distance, at in ranked[: CLIMBS if is_hard else CLIMBS // 2]:
+            recipe, missing = drawn[at], distance
+            for _ in range(EVOLUTIONS):
+                if missing == 0:
+                    break
+                candidate = evolved(recipe, pots, rng)
+                changed = self._distance(candidate, cell)
+                if changed <= missing:
+                    recipe, missing = candidate, changed
+            if missing == 0:
+                yield recipe
 
     def unsteered(self, cluster: Cluster, rng: random.Random) -> Blueprint:
         """A blueprint as it comes, for calibration and as the control that steering is compared with.
@@ -256,10 +263,7 @@ class _Draft:
         for name, slot in sorted(slots_of(self.recipe.world, goal.intent).items()):
             if name not in slots or not slot.is_entity or not can_point_at(slot):
                 continue
-            kind = self.world.kinds[slot.kind]
-            choices = tuple(kind.names) if isinstance(kind, Vocabulary) else kind.choices if isinstance(kind, Identifier) else ()
-            answer = previous.solution.plan.answer
-            named = mentioned(answer, self.recipe.world, goal.intent, slot, self.language, choices)
+            named = mentioned(previous.solution.plan.answer, self.recipe.world, goal.intent, name, self.language)
             named = [value for value in named if value not in previous.frame.slots.values()]
             if named:
                 slots[name] = self.rng.choice(named)

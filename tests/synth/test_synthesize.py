@@ -1,0 +1,208 @@
+"""Synthesis as a whole: what is committed, that a killed run loses and doubles nothing, that steering steers, and that nothing leaks."""
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from storage.records import Frame, Task, derive_turns
+from storage.release import trajectory_of
+from storage.store import Store
+from synth import proposals
+from synth.blueprints import Blueprint
+from synth.division import DivisionConfig, division
+from synth.evolve import EvolutionConfig
+from synth.proposals import Job, Made
+from synth.solver import is_evaluation_frame, is_evaluation_seed
+from synth.synthesize import SynthesisConfig, SynthesisResult, synthesize
+from synth.verify import verify_teacher
+from synth.worlds import WORLDS
+
+SMALL = SynthesisConfig(
+    worlds=("retail",),
+    accepted=24,
+    calibration=24,
+    subsample=24,
+    drills=8,
+    max_proposals=200,
+    evolution=EvolutionConfig(proposals_per_round=12),
+)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, SynthesisResult]:
+    store = Store(tmp_path_factory.mktemp("small"))
+    return store, synthesize(store, SMALL)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, SynthesisResult]:
+    store = Store(tmp_path_factory.mktemp("both"))
+    return store, synthesize(store, SynthesisConfig(accepted=80, calibration=80, subsample=80, drills=0))
+
+
+# ---- what is committed ------------------------------------------------------------------------------------------------
+
+
+def test_counts_add_up(small: tuple[Store, SynthesisResult]) -> None:
+    store, result = small
+
+    assert result.accepted == 24
+    assert store.query("SELECT count(*) AS n FROM trajectories WHERE accepted")["n"][0] == 24
+    assert store.query("SELECT count(*) AS n FROM blueprints WHERE round >= 0")["n"][0] == result.proposals
+    assert result.proposals - result.accepted == sum(result.rejected.values())
+    conversations = "SELECT count(*) AS n FROM tasks JOIN blueprints USING (blueprint_id) WHERE round >= 0"
+    assert store.query(conversations)["n"][0] == result.tasks > 0
+
+
+def test_every_row_says_why_it_is_not_accepted(small: tuple[Store, SynthesisResult]) -> None:
+    store, _ = small
+
+    assert store.query("SELECT count(*) AS n FROM trajectories WHERE accepted != (reason IS NULL)")["n"][0] == 0
+    assert store.query("SELECT count(*) AS n FROM blueprints WHERE (status = 'accepted') AND reason IS NOT NULL")["n"][0] == 0
+    assert store.query("SELECT count(*) AS n FROM blueprints WHERE status IN ('rejected', 'unplanned') AND reason IS NULL")["n"][0] == 0
+    calibration = store.query("SELECT status, count(*) AS n FROM blueprints WHERE round = -1 GROUP BY status")
+    assert calibration["status"].to_list() == ["calibration"]
+
+
+def test_a_trajectory_leads_back_to_its_tools(small: tuple[Store, SynthesisResult]) -> None:
+    store, _ = small
+    rows = store.query(
+        """SELECT t.trajectory_id, t.tools_used, list(tools.name) AS offered FROM trajectories t
+           JOIN blueprints b USING (blueprint_id) JOIN clusters c ON c.cluster_id = b.cluster_id
+           JOIN tools ON list_contains(c.tool_ids, tools.tool_id) WHERE t.accepted GROUP BY ALL"""
+    )
+
+    assert rows.height == 24
+    assert all(set(row["tools_used"]) <= set(row["offered"]) for row in rows.to_dicts())
+
+
+def test_stored_messages_have_arguments_as_text_and_give_the_stored_modes(small: tuple[Store, SynthesisResult]) -> None:
+    store, _ = small
+    for row in store.query("SELECT * REPLACE (coalesce(task_id, '') AS task_id) FROM trajectories WHERE accepted").to_dicts():
+        trajectory = trajectory_of(row)
+        calls = [call for message in json.loads(row["messages"]) for call in message.get("tool_calls", ())]
+
+        assert all(isinstance(call["function"]["arguments"], str) for call in calls)
+        assert len(derive_turns(trajectory.messages)) == sum(message.role == "user" for message in trajectory.messages)
+
+
+def test_tasks_of_blueprints_are_admitted_and_their_trajectories_pass_as_a_teachers(both: tuple[Store, SynthesisResult]) -> None:
+    store, _ = both
+    rows = store.query("SELECT t.*, k.spec FROM trajectories t JOIN tasks k USING (task_id) WHERE t.accepted").to_dicts()
+
+    assert len(rows) > 10
+    for row in rows:
+        task = Task.model_validate_json(row["spec"])
+        assert (task.division, task.use, task.blueprint_id) == ("seed", "train", row["blueprint_id"])
+        assert verify_teacher(task, trajectory_of(row).messages).success
+
+
+def test_figures_of_every_round_are_there(small: tuple[Store, SynthesisResult]) -> None:
+    store, result = small
+    rounds = store.query("SELECT round, count(DISTINCT metric) AS n FROM diversity GROUP BY round ORDER BY round")
+
+    assert rounds["round"].to_list() == list(range(-1, result.rounds))
+    assert min(rounds["n"]) >= 13
+
+
+# ---- nothing leaks ----------------------------------------------------------------------------------------------------
+
+
+def test_only_frames_seeds_and_individuals_of_training_are_used(both: tuple[Store, SynthesisResult]) -> None:
+    store, _ = both
+    for (spec,) in store.query("SELECT spec FROM blueprints WHERE round >= -1 AND spec IS NOT NULL").iter_rows():
+        blueprint = Blueprint.model_validate_json(spec)
+        assert not is_evaluation_seed(blueprint.world_seed)
+        for goal in blueprint.goals:
+            frame = Frame(world=blueprint.world, intent=goal.intent, slots=goal.slots)
+            entities = frozenset(slot.name for slot in WORLDS[frame.world].intents[frame.intent].slots if slot.is_entity)
+            assert frame.id == goal.frame_id
+            assert division(frame.id, DivisionConfig()) == "seed"
+            assert not is_evaluation_frame(frame, entities)
+
+
+# ---- steering -----------------------------------------------------------------------------------------------------------
+
+
+def test_steering_raises_domain_and_mode_entropy_over_the_unsteered_control_at_equal_count(both: tuple[Store, SynthesisResult]) -> None:
+    _, result = both
+    steered = {figure.metric: figure for figure in result.figures}
+    control = {figure.metric: figure for figure in result.unsteered}
+
+    assert steered["domain_entropy_bits"].n == 80 >= control["domain_entropy_bits"].n >= 70
+    gain = sum(steered[name].value - control[name].value for name in ("domain_entropy_bits", "mode_entropy_coarse_bits"))
+    assert gain > 0.5
+    assert steered["domain_evenness"].value > 0.95
+
+
+def test_bands_come_close_to_their_target_shares(both: tuple[Store, SynthesisResult]) -> None:
+    store, result = both
+    shares = dict(
+        store.query("SELECT metric, value FROM diversity WHERE round = ? AND metric LIKE 'band_share_%'", [result.rounds - 1]).iter_rows()
+    )
+
+    assert shares["band_share_mid"] > 0.3
+    assert shares["band_share_high"] > 0.2
+    assert abs(sum(shares.values()) - 1) < 1e-5
+
+
+# ---- killed, repeated, side by side -----------------------------------------------------------------------------------------
+
+
+def test_a_second_run_makes_nothing_and_says_the_same(small: tuple[Store, SynthesisResult], monkeypatch: pytest.MonkeyPatch) -> None:
+    store, result = small
+    monkeypatch.setattr("synth.synthesize.propose", _refuse)
+
+    assert synthesize(store, SMALL) == result
+
+
+def _refuse(jobs: Sequence[Job]) -> list[Made]:
+    raise AssertionError("work was done twice")
+
+
+@pytest.mark.parametrize("batches", [1, 5])
+def test_a_run_that_is_cut_off_and_repeated_ends_as_an_undisturbed_one(
+    small: tuple[Store, SynthesisResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: int
+) -> None:
+    undisturbed, result = small
+    done = 0
+
+    def dies(jobs: Sequence[Job]) -> list[Made]:
+        nonlocal done
+        done += 1
+        if done > batches:
+            raise KeyboardInterrupt
+        return proposals.propose(jobs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("synth.synthesize.propose", dies)
+        with pytest.raises(KeyboardInterrupt):
+            synthesize(Store(tmp_path), SMALL)
+    again = synthesize(Store(tmp_path), SMALL)
+
+    assert again == result
+    assert Store(tmp_path).content_hash() == undisturbed.content_hash()
+
+
+def test_threads_give_the_same_store(small: tuple[Store, SynthesisResult], tmp_path: Path) -> None:
+    undisturbed, result = small
+    told: list[tuple[str, int, int]] = []
+    progress: Callable[[str, int, int], None] = lambda label, done, total: told.append((label, done, total))  # noqa: E731
+
+    with ThreadPoolExecutor(2) as threads:
+        assert synthesize(Store(tmp_path), SMALL, executor=threads, progress=progress) == result
+
+    assert Store(tmp_path).content_hash() == undisturbed.content_hash()
+    assert told[-1] == ("synthesize", 24, 24)
+
+
+def test_another_seed_gives_other_trajectories(small: tuple[Store, SynthesisResult], tmp_path: Path) -> None:
+    store, _ = small
+    other = Store(tmp_path)
+    synthesize(other, SMALL.model_copy(update={"seed": 1, "accepted": 5}))
+
+    ids = "SELECT trajectory_id FROM trajectories"
+    assert not set(store.query(ids)["trajectory_id"]) & set(other.query(ids)["trajectory_id"])
