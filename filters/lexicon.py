@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.resources import files
 from itertools import pairwise
@@ -78,7 +78,8 @@ class SymbolClass:
     written: frozenset[Kind] = frozenset()
     read: frozenset[Kind] = frozenset()
     cues: frozenset[Cue] = frozenset()
-
+    is_idle: bool = False
+    """Set for a cue of roles that stands beside no value: it tells nothing about the values around it."""
     kinds: frozenset[Kind] = field(init=False, compare=False)
     """written and read."""
 
@@ -87,7 +88,7 @@ class SymbolClass:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kinds", self.written | self.read)
-        object.__setattr__(self, "number", hash((self.written, self.read, self.cues)))
+        object.__setattr__(self, "number", hash((self.written, self.read, self.cues, self.is_idle)))
 
     def __hash__(self) -> int:
         return self.number
@@ -114,6 +115,8 @@ class Lexicon:
     meanings: list[dict[Kind, str]]
     classes: list[SymbolClass]
     numbers: dict[SymbolClass, int]
+    idle: dict[int, int]
+    """Code of a cue of roles -> its code where it is idle."""
 
 
 @dataclass(slots=True)
@@ -173,7 +176,12 @@ def _lexicon() -> Lexicon:
         is_name = meaning is not None and bool(meaning.values) and (not phrase.isascii() or len(phrase) >= _MIN_UNSPACED)
         if is_early or is_name or (len(phrase) >= _MIN_UNSPACED and not phrase.isascii()):
             unspaced_early[pattern.strip().replace("  ", " ")] = symbol
-    return Lexicon(_table(spaced_early), _table(unspaced_early), _table(late), codes, meanings, classes, numbers)
+    idle = {}
+    for number, found in enumerate(tuple(classes)):
+        if found.cues & role_cues() and not found.kinds:
+            idle[number] = len(classes)
+            classes.append(replace(found, is_idle=True))
+    return Lexicon(_table(spaced_early), _table(unspaced_early), _table(late), codes, meanings, classes, numbers, idle)
 
 
 def _table(symbols: Mapping[str, str]) -> tuple[list[str], list[str]]:
@@ -367,7 +375,7 @@ def _classified(late: pl.Series, said: pl.Series, known: Lexicon) -> tuple[I64, 
 
 def _compressed(late: pl.Series, codes: I64, tokens: I64, known: Lexicon) -> tuple[I64, I64, I64]:
     """Row offsets, codes and tokens without what is skipped. Of unread text only what parts a value from a cue of roles stays, as a gap;
-    cues that play no role come first, once each, in the order of their codes: where they stand says nothing."""
+    cues that stand beside no value come first, once each, in the order of their codes: where they stand says nothing."""
     lengths = late.str.len_chars().cast(pl.Int64).to_numpy()
     row_of = np.repeat(np.arange(lengths.size), lengths)
     keep = codes != SKIP
@@ -376,12 +384,10 @@ def _compressed(late: pl.Series, codes: I64, tokens: I64, known: Lexicon) -> tup
     is_repeat = np.zeros(codes.size, bool)
     is_repeat[1:] = is_gap[1:] & is_gap[:-1] & (row_of[1:] == row_of[:-1])
     row_of, codes, tokens = row_of[~is_repeat], codes[~is_repeat], tokens[~is_repeat]
-    is_value, is_role = _properties(known)
-    parts = np.zeros(codes.size, bool)
-    if codes.size > 2:
-        before, after, same = codes[:-2], codes[2:], (row_of[:-2] == row_of[2:])
-        parts[1:-1] = same & ((is_role[before] & is_value[after]) | (is_value[before] & is_role[after]))
-    is_cue = ~is_value[codes] & ~is_role[codes] & (codes != GAP)
+    is_value, is_role, idle = _properties(known)
+    parts, plays = _roles(codes, row_of, is_value[codes], is_role[codes])
+    codes = np.where(is_role[codes] & ~is_value[codes] & ~plays, idle[codes], codes)
+    is_cue = ~is_value[codes] & ~plays & (codes != GAP)
     keep = np.flatnonzero((codes != GAP) | parts)
     order = keep[np.lexsort((np.where(is_cue, codes, np.arange(codes.size))[keep], ~is_cue[keep], row_of[keep]))]
     row_of, codes, tokens, is_cue = row_of[order], codes[order], tokens[order], is_cue[order]
@@ -393,11 +399,30 @@ def _compressed(late: pl.Series, codes: I64, tokens: I64, known: Lexicon) -> tup
     return offsets, codes, tokens
 
 
-def _properties(known: Lexicon) -> tuple[Mask, Mask]:
-    """Whether each class may be a value, and whether it plays a role, by class code."""
+def _roles(codes: I64, row_of: I64, is_value: Mask, is_role: Mask) -> tuple[Mask, Mask]:
+    """Which gaps part a value from a cue of roles, and which cues of roles stand beside a value, or across such a gap from one."""
+    parts, plays = np.zeros(codes.size, bool), np.zeros(codes.size, bool)
+    if codes.size > 1:
+        same = row_of[:-1] == row_of[1:]
+        plays[:-1] |= same & is_role[:-1] & is_value[1:]
+        plays[1:] |= same & is_role[1:] & is_value[:-1]
+    if codes.size > 2:
+        same = (row_of[:-2] == row_of[2:]) & (codes[1:-1] == GAP)
+        forth, back = same & is_role[:-2] & is_value[2:], same & is_value[:-2] & is_role[2:]
+        parts[1:-1] = forth | back
+        plays[:-2] |= forth
+        plays[2:] |= back
+    return parts, plays & ~is_value
+
+
+def _properties(known: Lexicon) -> tuple[Mask, Mask, I64]:
+    """Whether each class may be a value, whether it plays a role, and its code where it is idle, by class code."""
     with _LOCK:
         classes = list(known.classes)
-    return np.array([bool(one.kinds) for one in classes]), np.array([bool(one.cues & role_cues()) for one in classes])
+    idle = np.arange(len(classes))
+    for code, other in known.idle.items():
+        idle[code] = other
+    return np.array([bool(one.kinds) for one in classes]), np.array([bool(one.cues & role_cues()) for one in classes]), idle
 
 
 def token_value(symbols: Symbols, token: int, kind: Kind) -> str:

@@ -149,7 +149,7 @@ def _beside(symbols: tuple[SymbolClass | None, ...], position: int, step: int) -
     if 0 <= other < len(symbols) and symbols[other] is None:
         other, weight = other + step, 0.5
     neighbour = symbols[other] if 0 <= other < len(symbols) else None
-    return (_NOTHING if neighbour is None else neighbour.cues), weight
+    return (_NOTHING if neighbour is None or neighbour.is_idle else neighbour.cues), weight
 
 
 def _context(symbols: tuple[SymbolClass | None, ...]) -> _Context:
