@@ -33,7 +33,7 @@ NUMBER_WORDS = (
 
 @lru_cache(maxsize=1)
 def world_terms() -> tuple[str, ...]:
-    """The terms of all worlds, normalised: every name of every slot value in both languages, days, and number words."""
+    """The terms of all worlds (some 1,700), normalised: every name of every slot value in both languages, days, and number words."""
     spelt = set(NUMBER_WORDS)
     for name, world in WORLDS.items():
         grounding = load_grounding(name)

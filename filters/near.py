@@ -1,12 +1,15 @@
 """Near duplicates: a row goes when a kept earlier row has a true Jaccard of at least 0.7 (byte 6-grams of the normalised text).
 
 MinHash bands only propose pairs; every proposed pair is verified, and nothing is ever removed for a hash collision (with bands
-alone 60 % of the distinct needs of 700,000 templated queries were lost). 21 bands of 6 rows find a pair of Jaccard s with probability
-1 - (1 - s^6)^21: .93 at 0.7, .999 at 0.8; pairs just at the threshold are few, and most of those not proposed by a band's first row are
-met through the row that it duplicates. The survivor is the first of its kind, so an incremental run equals one big one.
+alone 60 % of the distinct needs of 700,000 templated queries were lost). 21 bands of 6 rows propose a pair of Jaccard s with probability
+1 - (1 - s^6)^21: .93 at 0.7, .998 at 0.8; pairs just at the threshold are few, and some that no band proposes are met through the row
+that one of them duplicates. The first of its kind survives, so rows that come later never change what stays.
 
-A row is also kept when its numbers or its meaningful terms differ from the other's (`protect`, see `guards.py`).
+A row also stays when its numbers or its meaningful terms differ from the other's (`protect`, see `guards.py`). On a million generated
+queries with 280,000 needs, .998 of the planted pairs at 0.7 or above were found, and of the needs 2 in 100,000 had no row left after the
+step; with the numbers alone protected these were 3 in 1,000, with nothing protected 15.
 What the definition cannot see: one typo in a short text (of one-edit English queries of 23 characters a quarter still reach 0.7).
+
 Signatures are datasketch's (`minhash.py`); the step is a map over batches (band keys), a join by band (candidates) and one pass
 in row order (verification).
 """

@@ -9,17 +9,19 @@ that takes rows still alive and returns *the same rows in the same order*, with 
     duplicate_of: UInt32  optional; the `row` that a dropped row duplicates
     similarity: Float64   optional; how like it (1.0 = equal)
 The runner (`funnel.py`) moves rows with a reason to the verdicts, so a step never filters. `row` (UInt32) counts the rows of a run from 0.
-A *batch* step looks at each row alone and is called with any batches in any order, on any thread (taxonomy, ground, quality, rules); a
-*joining* step (exact, near, equal, coverage) is called once with the few columns that it compares, all rows, ascending by `row`.
+A *batch* step looks at each row alone and is called with any batches in any order, on any thread (normalise, rules, ground, taxonomy,
+quality, difficulty); a *joining* step (exact, near, equal, coverage) is called once with the columns that it compares, all rows,
+ascending by `row`.
 No randomness that is not drawn from a seed in the step's configuration, and no order that depends on threads.
 
 Columns, and who adds them:
     ingest      row, text (null where the row could not be decoded)
     normalise   norm (normalised text), language (en | zh | other), key (exact hash); text and norm with personal data masked
-    exact       occurrences (rows of the run with the same norm)
-    taxonomy    leaf (String; dotted, null = other)
+    exact       occurrences (rows of the run with the same norm; null in all but the first)
     ground      world, intent, slots (canonical JSON), combination, shape, frame_id; null in rows that no world can execute, which
-                have the reason why in `ungrounded` (String) too: with `ungrounded=True` the runner keeps those
+                have the reason why in `ungrounded` (String): with `ungrounded=True` they stay. residue: words that were not read;
+                unexplained: values that have no place in the frame
+    taxonomy    leaf (String; dotted, null = other), and further labels
     quality     quality (Float64, 0..1)
     difficulty  difficulty (Int8, -1..5), s_tool, s_chain, s_constraints (Int8)
     coverage    stratum_rank (Int32; the order in which admission tries a stratum's rows, null = not on the shortlist)
