@@ -27,6 +27,8 @@ def haystack(common: int = 400, rare: int = 40) -> pl.DataFrame:
         {
             "row": pl.Series(range(total), dtype=pl.UInt32),
             "norm": [f"query {index}" for index in range(total)],
+            "language": "en",
+            "residue": "",
             "world": "retail",
             "intent": ["swap" if flag else "buy" for flag in is_rare],
             "combination": [f"rare{index // 30}" if flag else "common" for index, flag in enumerate(is_rare)],
