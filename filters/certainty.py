@@ -16,6 +16,8 @@ from enum import StrEnum
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from synth.intervals import wilson
+
 VERSION = 1
 _RATED = ("success", "policy_failure")
 
@@ -50,23 +52,6 @@ class RegionConfig(BaseModel):
         if rate >= self.certain_rate:
             return Region.CERTAIN
         return Region.UNCERTAIN if rate >= self.uncertain_rate else Region.OUT_OF_REACH
-
-
-def wilson(successes: int, trials: int, z: float = 1.959963984540054) -> tuple[float, float]:
-    """The Wilson score interval of a rate, 95 % by default; (0, 1) without trials.
-
-    Raises:
-        ValueError: successes are not in 0..trials.
-    """
-    if not 0 <= successes <= trials:
-        raise ValueError(f"{successes} successes of {trials} trials")
-    if trials == 0:
-        return 0.0, 1.0
-    rate = successes / trials
-    centre = rate + z * z / (2 * trials)
-    spread = z * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
-    scale = 1 + z * z / trials
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
 
 
 def certainty(rollouts: pl.DataFrame, difficulty: pl.DataFrame, regions: RegionConfig, *, purpose: str) -> pl.DataFrame:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from filters.certainty import Region, RegionConfig, certainty, flip_rate, histogram, wilson
+from filters.certainty import Region, RegionConfig, certainty, flip_rate, histogram
+from synth.intervals import wilson
 
 
 def rollouts(*outcomes: str, task: str = "t") -> pl.DataFrame:

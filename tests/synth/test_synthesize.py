@@ -138,6 +138,15 @@ def test_steering_raises_domain_and_mode_entropy_over_the_unsteered_control_at_e
     assert steered["domain_evenness"].value > 0.95
 
 
+def test_modes_gain_within_one_domain_and_with_another_seed_too(tmp_path: Path) -> None:
+    result = synthesize(
+        Store(tmp_path), SMALL.model_copy(update={"seed": 2, "accepted": 50, "calibration": 50, "subsample": 50, "drills": 0})
+    )
+    steered, control = ({f.metric: f.value for f in figures} for figures in (result.figures, result.unsteered))
+
+    assert steered["mode_entropy_coarse_bits"] > control["mode_entropy_coarse_bits"] + 0.3
+
+
 def test_bands_come_close_to_their_target_shares(both: tuple[Store, SynthesisResult]) -> None:
     store, result = both
     shares = dict(
