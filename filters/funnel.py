@@ -1,6 +1,6 @@
 """The funnel: raw queries in, a small set of executable tasks out, a verdict on every row.
 
-Order (design of STAgent's funnel, cheap steps first): ingest, normalise, exact, rules, near, taxonomy, ground, equal, quality, difficulty,
+Order (design of STAgent's funnel, cheap steps first): ingest, normalise, exact, rules, near, ground, taxonomy, equal, quality, difficulty,
 coverage, admission. What a step is stands in `step.py`. Batches stream through the disk; the joining steps hold the columns that they
 compare in memory (near duplicates: the normalised texts that are left, and 170 bytes a row).
 A run's id is a hash of the files' contents, the configuration and the steps' versions, so a killed run goes on where it was, a finished
@@ -168,8 +168,10 @@ class _Run:
         self.store.commit([part for part in found if part])
         self.work.clear()
         funnel = self.store.query("SELECT * EXCLUDE (part_id) FROM funnel WHERE run = ? ORDER BY position", [self.id])
-        tasks = self.store.query("SELECT task_id FROM tasks WHERE part_id = ? ORDER BY task_id", [parts["tasks"]])["task_id"]
-        return FunnelResult(self.id, tuple(parts.values()), tuple(tasks), funnel)
+        tasks = [
+            pl.read_parquet(self.store.root / part.path, glob=False)["task_id"].sort() for part in found if part and part.table == "tasks"
+        ]
+        return FunnelResult(self.id, tuple(parts.values()), tuple(tasks[0]), funnel)
 
     # ---- the steps ------------------------------------------------------------------------------------------------------
 

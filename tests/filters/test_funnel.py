@@ -214,9 +214,16 @@ def test_a_strangers_log_with_bad_rows(tmp_path: Path) -> None:
     assert frames["query_id"].to_list() == told.filter("kept")["query_id"].to_list()
 
 
-def test_a_ratio_instead_of_a_count(tmp_path: Path, log: tuple[Path, pl.DataFrame]) -> None:
+def test_another_run_in_other_batches_has_its_own_rows_and_shares_its_tasks(
+    undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame], tmp_path: Path
+) -> None:
+    """Given a ratio that comes to the same count, and other batches, then the same rows are kept for the same reasons."""
     store = Store(tmp_path / "store")
-    assert len(curate(store, [log[0]], CONFIG.model_copy(update={"keep_one_in": 800})).task_ids) == 5
+    first = curate(store, [log[0]], CONFIG)
+    second = curate(store, [log[0]], CONFIG.model_copy(update={"ingest": IngestConfig(batch_rows=2000), "keep_one_in": 200}))
+    assert second.run != first.run and second.task_ids == first.task_ids == undisturbed[1].task_ids
+    assert verdicts(store, second.run).drop("run").equals(verdicts(store, first.run).drop("run"))
+    assert store.query("SELECT count(*) AS n FROM tasks")["n"][0] == 20
 
 
 def test_several_files_are_one_run(tmp_path: Path) -> None:
