@@ -30,8 +30,8 @@ _TIE = 0.01
 _A_SLOT, _BEST_FIT = 0.5, 3.2
 _MOST_A_SLOT = _A_SLOT + _BEST_FIT / 12
 
-_MIN_NEARNESS, _SECOND_MARGIN = 1.0, 2.0
-"""How much must speak for a leaf (cues and kinds of values, less those missing), and how far the second may lie behind the first."""
+_MIN_NEARNESS, _SECOND_MARGIN = 0.5, 2.0
+"""How much must speak for a leaf (cues and kinds of values, less half the kinds that are missing), and how far the second may lie behind the first."""
 
 Reason = Literal["missing_tool", "missing_information", "not_actionable", "unknown", "ambiguous", "unparsed"]
 
@@ -437,7 +437,7 @@ def _near_leaves(cues: int, kinds: int) -> tuple[str, ...]:
     for rule, mask in _ruled():
         if not mask.telling & cues and not mask.kinds & kinds:
             continue
-        score = (mask.telling & cues).bit_count() + (mask.kinds & kinds).bit_count() - (mask.required & ~kinds).bit_count()
+        score = (mask.telling & cues).bit_count() + (mask.kinds & kinds).bit_count() - (mask.required & ~kinds).bit_count() / 2
         for group in (mask.needed, *mask.wanted):
             score -= 2 * bool(group and not group & cues)
         scores[rule.leaf] = max(score, scores.get(rule.leaf, score))

@@ -67,7 +67,13 @@ def _words(text: pl.Expr) -> pl.Expr:
 
 def misspelt(residue: pl.Series) -> pl.Series:
     """How many unread words of each row are one slip away from a known word; Latin letters inside a Chinese word count too."""
-    words = pl.DataFrame({"residue": residue}).with_row_index("at").select("at", word=pl.col("residue").str.split(" ")).explode("word")
+    words = (
+        pl.DataFrame({"residue": residue})
+        .with_row_index("at")
+        .select("at", word=pl.col("residue").str.split(" "))
+        .explode("word")
+        .filter(pl.col("word") != "")
+    )
     distinct = words["word"].unique().drop_nulls()
     wrong = pl.Series([word for word in distinct.to_list() if is_misspelt(word)], dtype=pl.String)
     counts = words.filter(pl.col("word").is_in(wrong.implode())).group_by("at").len()

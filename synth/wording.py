@@ -51,7 +51,7 @@ def parse_template(template: str) -> tuple[Piece, ...]:
     """The pieces of a template, in order; without {*}, the other slots follow at the end.
 
     Raises:
-        BadInput: a bracket or brace is open, or brackets are nested.
+        ValueError: a bracket or brace is open, or brackets are nested.
     """
     pieces: list[Piece] = []
     position = 0
@@ -69,7 +69,7 @@ def parse_template(template: str) -> tuple[Piece, ...]:
         else:
             pieces.append(Piece(text))
     if position != len(template):
-        raise BadInput(f"wording: cannot read the template {template!r} from character {position}: brackets do not match")
+        raise ValueError(f"brackets do not match from character {position} on")
     return tuple(pieces) if any(piece.is_rest for piece in pieces) else (*pieces, Piece("", is_rest=True))
 
 
@@ -227,7 +227,10 @@ def _checked(families: Families, where: str) -> Families:
 def _check_template(template: str, families: Families, intent: str, where: str) -> None:
     slots = WORLDS[families.world].intents[intent].slots
     known = {slot.name for slot in slots}
-    named = {slot for piece in parse_template(template) for slot in piece.slots}
+    try:
+        named = {slot for piece in parse_template(template) for slot in piece.slots}
+    except ValueError as error:
+        raise BadInput(f"{where}: {error}") from error
     if unknown := sorted(named - known):
         raise BadInput(f"{where} names the slot {unknown[0]!r}; there are {', '.join(sorted(known))}")
     if missing := sorted({slot.name for slot in slots if slot.is_required} - named - set(families.segments)):
