@@ -9,7 +9,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 TORCH_INDEX ?=
 BFCL := bfcl-eval==2026.3.23
-PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(if $(shell command -v $(p)),$(p))))
+VERSION_FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c '$(VERSION_FITS)' 2> /dev/null && echo $$p && break; done)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
@@ -63,7 +64,7 @@ clean:  ## remove caches and build output (runs/ and .venv stay)
 
 # ---- setting up --------------------------------------------------------------------------------------------------------
 .venv/.venv-ready:
-	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(not (3,11) <= sys.version_info[:2] < (3,14))' \
+	@test -n "$(PYTHON)" && $(PYTHON) -c '$(VERSION_FITS)' \
 	  || (echo "Headrace needs Python 3.11, 3.12 or 3.13. On Debian or Ubuntu: sudo apt-get install -y python3 python3-venv"; exit 1)
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
 	  || (echo "Python's venv module is missing. On Debian or Ubuntu: sudo apt-get install -y $$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"; exit 1)
