@@ -1,6 +1,6 @@
 """The scripted planner: writes a blueprint for a cell by solving its goals, one after another, in a real world.
 
-It looks at many recipes (`recipes.py`) and drafts the few whose sketch lies in the cell: draws slots in the world as
+It looks at many recipes (`recipes.py`, `sketch.py`) and drafts the few whose sketch lies in the cell: draws slots in the world as
 the goals before have left it, has the world's own solver plan each goal, executes the plans to see what feeds what, and puts requests
 into words. What recipes as they come do not reach is reached by evolving those that came nearest.
 
@@ -31,22 +31,9 @@ from synth.roles.phrases import (
     reveal,
     slots_of,
 )
-from synth.roles.recipes import (
-    GoalPlan,
-    GoalRecipe,
-    Kitchen,
-    Recipe,
-    Schedule,
-    Source,
-    changing_tools,
-    domain_of,
-    evolved,
-    kitchen,
-    merged_sources,
-    native,
-    schedule,
-    sketch,
-)
+from synth.roles.recipes import Kitchen, domain_of, evolved, kitchen, native
+from synth.roles.schedule import GoalPlan, GoalRecipe, Recipe, Schedule, Source, changing_tools, schedule
+from synth.roles.sketch import merged_sources, sketch
 from synth.solver import is_evaluation_frame, solve
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import Solution, Unsolvable, World

@@ -14,7 +14,9 @@ from synth.evolve import Band, Cell
 from synth.roles.assistant import ScriptedAssistant
 from synth.roles.phrases import slots_of
 from synth.roles.planner import PlanFailed, Planner
-from synth.roles.recipes import OPERATORS, Recipe, evolved, kitchen, native, sketch
+from synth.roles.recipes import OPERATORS, evolved, kitchen, native
+from synth.roles.schedule import Recipe
+from synth.roles.sketch import sketch
 from synth.roles.tools import WorldTools, emptied
 from synth.roles.user import ScriptedUser
 from synth.simulate import Simulated, expert_trajectory, simulate
