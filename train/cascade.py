@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
@@ -34,7 +34,6 @@ from storage.release import ReleaseItem, make_release
 from storage.rows import tasks_frame
 from storage.schema import TABLES
 from storage.store import Part, Store, part_id
-from synth.engines.hf import HFEngine
 from synth.rollouts import rollout_parts
 from synth.simulate import expert_trajectory, trajectories_frame
 from train.backends import local
@@ -43,6 +42,9 @@ from train.gate import GateConfig, gate
 from train.on_cpu import keep_freed_memory
 from train.spec import RLSettings, SFTSettings, StageSpec
 from train.supply import Use, draw, sources
+
+if TYPE_CHECKING:
+    from synth.engines.hf import HFEngine
 
 VERSION = 1
 Progress = Callable[[str, int, int], None]
@@ -362,6 +364,8 @@ class _Cascade:
 def _engine(policy: Policy) -> HFEngine:
     """The policy in process, on one thread: its rollouts are then the same in every run."""
     import torch
+
+    from synth.engines.hf import HFEngine
 
     keep_freed_memory()
     torch.set_num_threads(1)
