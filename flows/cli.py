@@ -362,15 +362,18 @@ def _settings(config: Path | None, store: Path | None, families: Path | None = N
 
 
 def _open(config: Path | None, store: Path | None) -> Store:
-    from flows.config import read
     from storage.store import Store
 
-    if store is None and config is None:
+    if store is None and config is not None:
+        from flows.config import read
+
+        store = read(config).store
+    if store is None:
         found = sorted(Path("runs").glob("*/store/catalog.read.duckdb"), key=lambda path: path.stat().st_mtime)
         if not found:
             raise BadInput("no store under runs/; name one with --store")
         store = found[-1].parent
-    opened = Store(read(config, store).store)
+    opened = Store(store)
     if not opened.exists():
         raise BadInput(f"{opened.root} is not a store yet: nothing was committed there")
     return opened

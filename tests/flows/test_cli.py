@@ -1,0 +1,163 @@
+"""The command line: bad input is refused in one line before anything is written, and help answers at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app
+from flows.config import Config, read, sample
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in, and no Prefect server named: a command that got past its checks would start one and be seen."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    return tmp_path
+
+
+def refused(*arguments: str) -> str:
+    """Calls `headrace`, expects exit code 2 and one line on stderr; returns that line."""
+    result = CliRunner().invoke(app, [*arguments])
+    assert result.exit_code == 2, (result.exit_code, result.output)
+    assert result.stdout == "" and result.stderr.count("\n") == 1, result.output
+    return result.stderr
+
+
+def written(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("q.jsonl", None, "no such file"),
+        ("q.jsonl", b"", "the file is empty"),
+        ("q.csv", b"text\n", "no rows"),
+        ("q.csv", b'text\n"where is', "truncated"),
+        ("q.csv", b"query\nwhere is my order\n", "no column 'text' (it has: query); name the query's column with --column"),
+        ("q.txt", "où est ma commande\n".encode("utf-16"), "not UTF-8 text"),
+        ("q.txt", b"\xe9t\xe9\n\xe8re\n\xe0 bient\xf4t\n", "cannot be decoded"),
+        ("q.parquet", b"PAR1 and then nothing", "q.parquet"),
+        ("q.docx", b"text", "unknown format"),
+    ],
+)
+def test_bad_query_files_are_refused_and_nothing_is_written(here: Path, name: str, content: bytes | None, says: str) -> None:
+    if content is not None:
+        (here / name).write_bytes(content)
+    before = written(here)
+    line = refused("curate", name, "--store", "runs/x/store")
+    assert says in line and name in line
+    assert written(here) == before
+
+
+def test_wrong_columns_truncated_parquet_and_strictness(here: Path) -> None:
+    pl.DataFrame({"prompt": ["where is my order", "book a table"]}).write_parquet("q.parquet")
+    assert "prompt" in refused("curate", "q.parquet", "--column", "promt")
+    data = Path("q.parquet").read_bytes()
+    Path("cut.parquet").write_bytes(data[: len(data) // 2])
+    assert "cut.parquet" in refused("curate", "cut.parquet", "--column", "prompt")
+    Path("q.jsonl").write_text('{"text": "where is my order"}\n{"text": "book a table"}\nnot json\n')
+    assert "row 2" in refused("curate", "q.jsonl", "--strict")
+    assert written(here) == ["cut.parquet", "q.jsonl", "q.parquet"]
+
+
+@pytest.mark.parametrize("command", ["run", "synthesize", "curate", "tag", "train", "evaluate"])
+def test_a_typo_in_a_configuration_names_line_and_nearest_key(here: Path, command: str) -> None:
+    Path("c.yaml").write_text("store: s/store\ncurate:\n  coverage:\n    kepe: 3\n")
+    assert "c.yaml:4: unknown key `curate.coverage.kepe`; did you mean `keep`?" in refused(command, "--config", "c.yaml")
+    assert "no such configuration file" in refused(command, "--config", "d.yaml")
+    assert written(here) == ["c.yaml"]
+
+
+def test_one_division_of_frames_or_none(here: Path) -> None:
+    Path("c.yaml").write_text("curate: {divisions: {seed: 3}}\n")
+    assert "synthesize.divisions and curate.divisions must be the same" in refused("run", "-c", "c.yaml")
+
+
+def test_a_store_of_a_newer_version_is_refused(here: Path) -> None:
+    (here / "s").mkdir()
+    for name in ("catalog.duckdb", "catalog.read.duckdb"):
+        with duckdb.connect(here / "s" / name) as connection:
+            connection.execute("CREATE TABLE schema_version (version INTEGER); INSERT INTO schema_version VALUES (999)")
+    before = written(here)
+    assert "newer" in refused("run", "--store", "s")
+    assert "newer" in refused("explain", "q-1", "--store", "s")
+    assert written(here) == before
+
+
+def test_other_things_that_are_not_there(here: Path) -> None:
+    Path("file").write_text("")
+    assert "is a file, not a store" in refused("run", "--store", "file")
+    assert "no store under runs/" in refused("lineage", "policy-1")
+    assert "is not a store yet" in refused("explain", "policy-1", "--store", "nowhere")
+    assert "is not a store yet" in refused("export", "seed", "--store", "nowhere")
+    assert "no such file" in refused("run", "--families", "other.yaml")
+    assert "no prefect.yaml here" in refused("up")
+    assert written(here) == ["file"]
+
+
+def test_a_named_server_that_does_not_answer_is_bad_input(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    assert "no Prefect server answers there" in refused("tag", "--store", "runs/x/store")
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 1 and "broken Prefect" in result.output
+
+
+def test_a_plan_does_nothing(here: Path) -> None:
+    for command in ("run", "synthesize", "curate", "tag", "train", "evaluate"):
+        result = CliRunner().invoke(app, [command, "--dry-run"])
+        assert result.exit_code == 0 and "nothing was done" in result.output and "0 USD" in result.output, result.output
+    assert written(here) == []
+
+
+def test_the_sample_explains_every_key_and_is_the_default(here: Path) -> None:
+    assert (ROOT / "configs" / "sample.yaml").read_text() == sample(), "write it anew: python -m flows.config > configs/sample.yaml"
+    assert read(ROOT / "configs" / "sample.yaml") == Config()
+    assert "\n#\n" not in sample()
+
+
+def test_help_answers_at_once_and_imports_nothing_heavy() -> None:
+    script = """
+import sys, time
+began = time.process_time()
+from typer.testing import CliRunner
+from flows.cli import app
+assert CliRunner().invoke(app, ["--help"]).exit_code == 0
+heavy = [name for name in ("prefect", "torch", "numba", "polars", "duckdb", "transformers") if name in sys.modules]
+print(heavy, time.process_time() - began)
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
+    heavy, seconds = done.stdout.rsplit(" ", 1)
+    assert heavy == "[]" and float(seconds) < 1.0, done.stdout
+
+
+def test_doctor_is_content_with_this_installation(here: Path) -> None:
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 0, result.output
+    assert "flows, train, filters, synth, storage from" in result.output
+
+
+def test_a_real_process_says_one_line(here: Path) -> None:
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "flows.cli", "curate", "q.jsonl"], capture_output=True, text=True, env=dict(os.environ), check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), (done, json.dumps(time.monotonic() - began))
+    assert "Traceback" not in done.stderr
+    shown = subprocess.run(
+        [sys.executable, "-P", "-m", "flows.cli", "curate", "q.jsonl", "--debug"], capture_output=True, text=True, check=False
+    )
+    assert shown.returncode == 2 and "Traceback" in shown.stderr
