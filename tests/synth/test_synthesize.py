@@ -1,6 +1,9 @@
 """Synthesis as a whole: what is committed, that a killed run loses and doubles nothing, that steering steers, and that nothing leaks."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -206,6 +209,18 @@ def test_threads_give_the_same_store(small: tuple[Store, SynthesisResult], tmp_p
 
     assert Store(tmp_path).content_hash() == undisturbed.content_hash()
     assert told[-1] == ("synthesize", 24, 24)
+
+
+def test_another_process_with_another_hash_seed_gives_the_same_store(small: tuple[Store, SynthesisResult], tmp_path: Path) -> None:
+    undisturbed, _ = small
+    code = (
+        "import sys; from storage.store import Store; from synth.synthesize import SynthesisConfig, synthesize;"
+        "synthesize(Store(sys.argv[1]), SynthesisConfig.model_validate_json(sys.argv[2]))"
+    )
+    env = {**os.environ, "PYTHONHASHSEED": "77"}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path), SMALL.model_dump_json()], env=env, check=True)
+
+    assert Store(tmp_path).content_hash() == undisturbed.content_hash()
 
 
 def test_another_seed_gives_other_trajectories(small: tuple[Store, SynthesisResult], tmp_path: Path) -> None:
