@@ -22,14 +22,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from filters.quality import is_odd
 
-VERSION = 2
+VERSION = 3
 Vectors = NDArray[np.float32]
 Encode = Callable[[Sequence[str]], Vectors]
 
 QUOTAS: Mapping[int, float] = {-1: 0.05, 0: 0.05, 1: 0.10, 2: 0.20, 3: 0.25, 4: 0.20, 5: 0.15}
 """Shares of the target by difficulty (P6; its tenth for -1 and 0 is halved between them)."""
 TIERS = (5, 50, 500)
-"""Upper ends of the rarity tiers, in rows that share a combination."""
+"""Upper ends of the rarity tiers, in rows of the log that ask in a combination."""
 
 
 class CoverageConfig(BaseModel):
@@ -77,10 +77,11 @@ def step(rows: pl.DataFrame, config: CoverageConfig, encode: Encode) -> pl.DataF
     """Adds stratum_rank (Int32, from 0 within a stratum) to the rows of the shortlist; all others get the reason `not_shortlisted`.
 
     Args:
-        rows: columns row, norm, language, residue, world, intent, combination, shape, quality, difficulty.
+        rows: columns row, norm, language, residue, world, intent, quality, difficulty, asked (rows of the log, duplicates included, that
+            share the combination of intent, slot names and plan shape).
         encode: texts -> unit vectors, float32 [n, d].
     """
-    rarity = pl.when(is_odd(rows)).then(pl.lit(TIERS[-1] + 1, pl.UInt32)).otherwise(pl.len().over("combination", "shape"))
+    rarity = pl.when(is_odd(rows)).then(pl.lit(TIERS[-1] + 1)).otherwise(pl.col("asked"))
     pool = rows.select(
         "row", "norm", "intent", "world", "quality", "difficulty",
         is_learnable=pl.col("world").is_in(config.learnable_worlds) & pl.col("difficulty").is_between(1, config.learnable_difficulty),

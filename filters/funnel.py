@@ -1,6 +1,6 @@
 """The funnel: raw queries in, a small set of executable tasks out, a verdict on every row.
 
-Order (design of STAgent's funnel, cheap steps first): ingest, normalise, exact, rules, near, ground, taxonomy, equal, quality, difficulty,
+Order (design of STAgent's funnel, cheap steps first): ingest, normalise, exact, rules, near, taxonomy, ground, equal, quality, difficulty,
 coverage, admission. What a step is stands in `step.py`. Batches stream through the disk; the joining steps hold the columns that they
 compare in memory (near duplicates: the normalised texts that are left, and 170 bytes a row).
 A run's id is a hash of the files' contents, the configuration and the steps' versions, so a killed run goes on where it was, a finished
@@ -218,8 +218,8 @@ class _Run:
         self._tell("near duplicates", 1, 1)
 
     def ground(self) -> None:
-        """ground and taxonomy."""
-        steps: Steps = {"ground": partial(ground.step, ungrounded=self.config.ungrounded), "taxonomy": taxonomy.step}
+        """taxonomy and ground."""
+        steps: Steps = {"taxonomy": taxonomy.step, "ground": partial(ground.step, ungrounded=self.config.ungrounded)}
         self._through("grounded", steps, ["row", "norm", "language"])
 
     def equal(self) -> None:
@@ -234,10 +234,16 @@ class _Run:
     def cover(self) -> None:
         started = time.perf_counter()
         rows = self._living("rated")
-        executable = rows.filter(pl.col("frame_id").is_not_null())
+        executable = rows.filter(pl.col("frame_id").is_not_null()).join(self._asked(), on="combination", how="left", maintain_order="left")
         covered = self.work.once("covered", lambda: coverage.step(executable, self.coverage, encode))
         self.frames = pl.concat([covered, rows.filter(pl.col("frame_id").is_null())], how="diagonal").sort("row")
         self.ledger.record("coverage", self.frames, time.perf_counter() - started)
+
+    def _asked(self) -> pl.DataFrame:
+        """How many rows of the log ask in each combination (combination, asked), those that were dropped as duplicates included."""
+        grounded = pl.concat([self.work.read(f"grounded-{batch.name}", ["row", "combination"]) for batch in self.batches]).drop_nulls()
+        asked = grounded.with_columns(asked=pl.Series(self.occurrences[grounded["row"].to_numpy()]).cast(pl.Int64))
+        return asked.group_by("combination").agg(pl.col("asked").sum())
 
     def admit(self) -> None:
         """Fills the quotas from the shortlist; rows without a frame stay as they are, in a stratum of their own."""

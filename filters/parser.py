@@ -31,7 +31,8 @@ _A_SLOT, _BEST_FIT = 0.5, 3.2
 _MOST_A_SLOT = _A_SLOT + _BEST_FIT / 12
 
 _MIN_NEARNESS, _SECOND_MARGIN = 0.5, 2.0
-"""How much must speak for a leaf (cues and kinds of values, less half the kinds that are missing), and how far the second may lie behind the first."""
+"""How much must speak for a leaf (cues and kinds of values, less half the kinds that are missing), and how far the second may lie
+behind the first."""
 
 Reason = Literal["missing_tool", "missing_information", "not_actionable", "unknown", "ambiguous", "unparsed"]
 

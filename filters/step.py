@@ -21,7 +21,7 @@ Columns, and who adds them:
     ground      world, intent, slots (canonical JSON), combination, shape, frame_id; null in rows that no world can execute, which
                 have the reason why in `ungrounded` (String): with `ungrounded=True` they stay. residue: words that were not read;
                 unexplained: values that have no place in the frame
-    taxonomy    leaf (String; dotted, null = other), and further labels
+    taxonomy    leaf, leaf_2 (String; dotted, null = other), constraints (String; labels with blanks between), and further labels
     quality     quality (Float64, 0..1)
     difficulty  difficulty (Int8, -1..5), s_tool, s_chain, s_constraints (Int8)
     coverage    stratum_rank (Int32; the order in which admission tries a stratum's rows, null = not on the shortlist)

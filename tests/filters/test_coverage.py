@@ -32,7 +32,7 @@ def haystack(common: int = 400, rare: int = 40) -> pl.DataFrame:
             "world": "retail",
             "intent": ["swap" if flag else "buy" for flag in is_rare],
             "combination": [f"rare{index // 30}" if flag else "common" for index, flag in enumerate(is_rare)],
-            "shape": "a>b",
+            "asked": [rare // 8 if flag else 3 * common for flag in is_rare],
             "quality": 0.9,
             "difficulty": pl.Series([2] * total, dtype=pl.Int8),
         }
