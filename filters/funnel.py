@@ -34,6 +34,7 @@ from filters import (
     exact,
     ground,
     ingest,
+    intents,
     lexicon,
     near,
     normalise,
@@ -41,6 +42,7 @@ from filters import (
     personal,
     quality,
     rules,
+    symbols,
     taxonomy,
 )
 from filters.batches import Batch, Steps, normalise_batch, pass_batch, query_ids, write_batch
@@ -72,6 +74,8 @@ _STEPS = (
     taxonomy,
     ground,
     lexicon,
+    symbols,
+    intents,
     parser,
     amounts,
     equal,

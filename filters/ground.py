@@ -18,8 +18,8 @@ import polars_hash  # noqa: F401  (registers `chash`)
 
 from filters import lexicon, parser
 from filters.compiled import I64
-from filters.lexicon import Symbols
 from filters.parser import Parse
+from filters.symbols import Symbols, read, token_value
 from synth.worlds import WORLDS
 
 VERSION = 1
@@ -52,7 +52,7 @@ def step(rows: pl.DataFrame, *, ungrounded: bool = False) -> pl.DataFrame:
     Args:
         ungrounded: keep rows that no world can execute; why not stands in `ungrounded` either way.
     """
-    symbols = lexicon.read(rows)
+    symbols = read(rows)
     parses, which = parsed(symbols)
     frames = _frames(symbols, parses, which)
     out = rows.with_columns(frames).with_columns(residue=symbols.residue)
@@ -146,7 +146,7 @@ def _slot_values(symbols: Symbols, rows: pl.DataFrame, index: int) -> pl.Series:
     position = symbols.offsets[:-1][has] + at.drop_nulls().to_numpy()
     told = pl.DataFrame({"world": rows["world"].filter(has), "kind": rows[f"kind_{index}"].filter(has), "token": symbols.tokens[position]})
     distinct = told.unique(maintain_order=True)
-    texts = [lexicon.token_value(symbols, token, (world, kind)) for world, kind, token in distinct.iter_rows()]
+    texts = [token_value(symbols, token, (world, kind)) for world, kind, token in distinct.iter_rows()]
     found = told.join(
         distinct.with_columns(value=pl.Series(texts, dtype=pl.String)), on=["world", "kind", "token"], how="left", maintain_order="left"
     )
@@ -164,6 +164,6 @@ def _has_torn_repeats(symbols: Symbols, parses: list[Parse | parser.Reason], whi
                 for row in rows.tolist():
                     start, kind = symbols.offsets[row], (found.world, kinds[slot])
                     first, second = symbols.tokens[start + positions[slot]], symbols.tokens[start + position]
-                    if first != second and lexicon.token_value(symbols, first, kind) != lexicon.token_value(symbols, second, kind):
+                    if first != second and token_value(symbols, first, kind) != token_value(symbols, second, kind):
                         torn[row] = True
     return torn

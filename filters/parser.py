@@ -9,68 +9,22 @@ It sees classes (kinds and cues), never values, so that a result holds for every
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from filters.lexicon import GAP, Cue, Kind, SymbolClass, role_cues
-from synth.wording import load_grounding
-from synth.worlds import WORLDS
-from synth.worlds.base import Quantity
+from filters.intents import Rule, SlotRule, fitting, masks_of, neutral_cues
+from filters.lexicon import GAP, Cue, Kind, SymbolClass
 
 VERSION = 1
 MIN_SCORE = -1.0
 """What an explanation must score at least: below, the text mentions an intent's values but does not ask for it."""
-
 _TIE = 0.01
 _A_SLOT, _BEST_FIT = 0.5, 3.2
 _MOST_A_SLOT = _A_SLOT + _BEST_FIT / 12
-
-_MIN_NEARNESS, _SECOND_MARGIN = 0.5, 2.0
-"""How much must speak for a leaf (cues and kinds of values, less half the kinds that are missing), and how far the second may lie
-behind the first."""
-
 Reason = Literal["missing_tool", "missing_information", "not_actionable", "unknown", "ambiguous", "unparsed"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SlotRule:
-    name: str
-    kind: Kind
-    is_required: bool
-    before: tuple[Cue, ...]
-    after: tuple[Cue, ...]
-    is_last: bool
-    """Whether of several values of its kind the last is meant."""
-    beside: str | None
-    is_amount: bool
-    """Whether a mere number fills the slot only beside a cue of its role."""
-    is_repeatable: bool
-    """Whether a text may name the value twice ("the cheapest lamp and the cheapest mug")."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Rule:
-    """An intent as the parser sees it. needed: all must be there; wanted: one of each group should; telling: what speaks for it; cues: all
-    that does not speak against it."""
-
-    world: str
-    intent: str
-    leaf: str
-    slots: tuple[SlotRule, ...]
-    needed: frozenset[Cue]
-    wanted: tuple[frozenset[Cue], ...]
-    unwanted: frozenset[Cue]
-    telling: frozenset[Cue]
-    cues: frozenset[Cue]
-    phases: tuple[tuple[SlotRule, ...], ...]
-    """The slots, those that stand beside another one last."""
-    alike: tuple[tuple[str, ...], ...]
-    """Groups of slots that nothing but their order tells apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,51 +37,6 @@ class Parse:
     slots: tuple[tuple[str, int], ...]
     repeats: tuple[tuple[str, int], ...] = ()
     unexplained: int = 0
-
-
-@lru_cache(maxsize=1)
-def rules() -> tuple[Rule, ...]:
-    """One rule an intent, of all worlds."""
-    return tuple(_rule(world, name) for world in WORLDS for name in WORLDS[world].intents)
-
-
-def _rule(world: str, name: str) -> Rule:
-    grounding, intent = load_grounding(world), WORLDS[world].intents[name]
-    given = grounding.intents.get(name, {})
-
-    def cues(key: str) -> frozenset[Cue]:
-        return frozenset((world, cue) for cue in given.get(key, ()))
-
-    slots = []
-    for slot in intent.slots:
-        roles = grounding.roles.get(slot.name, {})
-        slots.append(
-            SlotRule(
-                name=slot.name,
-                kind=(world, slot.kind),
-                is_required=slot.is_required,
-                before=tuple((world, cue) for cue in roles.get("before", ())),
-                after=tuple((world, cue) for cue in roles.get("after", ())),
-                is_last=slot.name in given.get("last", ()),
-                beside=next(iter(roles.get("beside", ())), None),
-                is_amount=isinstance(WORLDS[world].kinds[slot.kind], Quantity),
-                is_repeatable="repeats" in roles,
-            )
-        )
-    wanted = tuple(group for group in (cues("any"), cues("some")) if group)
-    phases = tuple(tuple(slot for slot in slots if (slot.beside is not None) is is_beside) for is_beside in (False, True))
-    telling = cues("all") | cues("plus") | frozenset().union(*wanted)
-    return Rule(
-        world, name, intent.leaf, tuple(slots), cues("all"), wanted, cues("none"), telling, telling | cues("may"), phases, _alike(slots)
-    )
-
-
-def _alike(slots: Sequence[SlotRule]) -> tuple[tuple[str, ...], ...]:
-    groups: dict[tuple[object, ...], list[str]] = {}
-    for slot in slots:
-        if slot.beside is None and not slot.is_last:
-            groups.setdefault((slot.kind, slot.before, slot.after), []).append(slot.name)
-    return tuple(tuple(names) for names in groups.values() if len(names) > 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +83,9 @@ def parse(symbols: tuple[SymbolClass | None, ...]) -> Parse | Reason:
         if ceiling < best - _TIE:
             break
         explained = _explain(rule, context)
-        if explained is not None:
+        if explained is None:
+            is_short_of_slots |= bool(rule.needed)
+        else:
             found.append(explained)
             best = max(best, explained[0])
     if not found:
@@ -184,7 +95,7 @@ def parse(symbols: tuple[SymbolClass | None, ...]) -> Parse | Reason:
     found.sort(key=lambda item: -item[0])
     score, chosen, strong = found[0]
     if score < MIN_SCORE and not strong:
-        return "unknown"
+        return "missing_information" if is_short_of_slots else "unknown"
     if len(found) > 1 and score - found[1][0] < _TIE:
         return "ambiguous"
     return "unparsed" if strong else chosen
@@ -193,16 +104,16 @@ def parse(symbols: tuple[SymbolClass | None, ...]) -> Parse | Reason:
 def _hopes(context: _Context) -> tuple[list[tuple[float, int, Rule]], bool]:
     """The rules that may explain the symbols, each with the most that it can score, best first; and whether an intent's cues are there
     but not its slots."""
-    masks = [_masks(symbol) for symbol in context.symbols if symbol is not None]
+    masks = [masks_of(symbol) for symbol in context.symbols if symbol is not None]
     cues = kinds = 0
     for symbol in masks:
         cues |= symbol.cues
         kinds |= symbol.kinds
-    fitting, is_short = _fitting(cues, kinds)
+    candidates, is_short = fitting(cues, kinds)
     written = [mask for mask in masks if mask.written]
     count = len(context.values)
     hopes = []
-    for order, rule, mask, gain in fitting:
+    for order, rule, mask, gain in candidates:
         rule_kinds, rule_cues, lost = mask.kinds, mask.cues, 0
         for value in written:
             if not value.kinds & rule_kinds and not value.cues & rule_cues:
@@ -214,77 +125,6 @@ def _hopes(context: _Context) -> tuple[list[tuple[float, int, Rule]], bool]:
 
 def _best_first(hope: tuple[float, int, Rule]) -> tuple[float, int]:
     return -hope[0], hope[1]
-
-
-@lru_cache(maxsize=1 << 16)
-def _fitting(cues: int, kinds: int) -> tuple[tuple[tuple[int, Rule, _RuleMask, float], ...], bool]:
-    """(order, rule, its masks, what its cues gain) of the rules for which these cues and kinds may do; and whether one lacks but slots."""
-    found = []
-    is_short = False
-    for order, (rule, mask) in enumerate(_ruled()):
-        if mask.needed & ~cues or mask.unwanted & cues:
-            continue
-        if mask.required & ~kinds:
-            is_short |= bool(mask.needed) and bool(kinds)
-            continue
-        missing = sum(1 for group in mask.wanted if not group & cues)
-        found.append((order, rule, mask, (mask.telling & cues).bit_count() - 2.0 * missing))
-    return tuple(found), is_short
-
-
-class _Bits:
-    """Numbers the kinds and cues that are met, so that sets of them are integers."""
-
-    def __init__(self) -> None:
-        self._bits: dict[Kind | Cue, int] = {}
-
-    def of(self, names: Iterable[Kind | Cue]) -> int:
-        return functools.reduce(operator.or_, (self._bits.setdefault(name, 1 << len(self._bits)) for name in names), 0)
-
-
-_KIND_BITS, _CUE_BITS = _Bits(), _Bits()
-
-
-@dataclass(frozen=True, slots=True)
-class _SymbolMask:
-    kinds: int
-    written: int
-    cues: int
-
-
-@dataclass(frozen=True, slots=True)
-class _RuleMask:
-    kinds: int
-    required: int
-    cues: int
-    needed: int
-    unwanted: int
-    telling: int
-    wanted: tuple[int, ...]
-
-
-@lru_cache(maxsize=4096)
-def _masks(symbol: SymbolClass) -> _SymbolMask:
-    return _SymbolMask(_KIND_BITS.of(symbol.kinds), _KIND_BITS.of(symbol.written), _CUE_BITS.of(symbol.cues))
-
-
-@lru_cache(maxsize=1)
-def _ruled() -> tuple[tuple[Rule, _RuleMask], ...]:
-    return tuple(
-        (
-            rule,
-            _RuleMask(
-                kinds=_KIND_BITS.of(slot.kind for slot in rule.slots),
-                required=_KIND_BITS.of(slot.kind for slot in rule.slots if slot.is_required),
-                cues=_CUE_BITS.of(rule.cues),
-                needed=_CUE_BITS.of(rule.needed),
-                unwanted=_CUE_BITS.of(rule.unwanted),
-                telling=_CUE_BITS.of(rule.telling),
-                wanted=tuple(_CUE_BITS.of(group) for group in rule.wanted),
-            ),
-        )
-        for rule in rules()
-    )
 
 
 def _explain(rule: Rule, context: _Context) -> tuple[float, Parse, int] | None:
@@ -315,7 +155,7 @@ def _explain(rule: Rule, context: _Context) -> tuple[float, Parse, int] | None:
 
 def _odd_cues(rule: Rule, context: _Context) -> set[frozenset[Cue]]:
     """Cues of the intent's own world that it has no use for."""
-    neutral = _neutral(rule)
+    neutral = neutral_cues(rule)
     odd = set()
     for symbol in context.symbols:
         if symbol is not None and not symbol.kinds and not symbol.cues & neutral:
@@ -323,11 +163,6 @@ def _odd_cues(rule: Rule, context: _Context) -> set[frozenset[Cue]]:
             if own:
                 odd.add(own)
     return odd
-
-
-@lru_cache(maxsize=256)
-def _neutral(rule: Rule) -> frozenset[Cue]:
-    return rule.cues | role_cues()
 
 
 def _assign(rule: Rule, context: _Context) -> tuple[dict[str, int] | None, float]:
@@ -419,30 +254,3 @@ def _neighbour(position: int, context: _Context, assigned: dict[str, int]) -> in
 
 def classes_of(codes: Sequence[int], classes: Sequence[SymbolClass]) -> tuple[SymbolClass | None, ...]:
     return tuple(None if code == GAP else classes[code] for code in codes)
-
-
-def nearest(symbols: Sequence[SymbolClass | None]) -> tuple[str, ...]:
-    """The leaves that a text may be about, the likeliest first, at most two; of complete requests or not."""
-    cues = kinds = 0
-    for symbol in symbols:
-        if symbol is not None:
-            mask = _masks(symbol)
-            cues |= mask.cues
-            kinds |= mask.kinds
-    return _near_leaves(cues, kinds)
-
-
-@lru_cache(maxsize=1 << 16)
-def _near_leaves(cues: int, kinds: int) -> tuple[str, ...]:
-    scores: dict[str, float] = {}
-    for rule, mask in _ruled():
-        if not mask.telling & cues and not mask.kinds & kinds:
-            continue
-        score = (mask.telling & cues).bit_count() + (mask.kinds & kinds).bit_count() - (mask.required & ~kinds).bit_count() / 2
-        for group in (mask.needed, *mask.wanted):
-            score -= 2 * bool(group and not group & cues)
-        scores[rule.leaf] = max(score, scores.get(rule.leaf, score))
-    if not scores:
-        return ()
-    ranked = sorted(scores.items(), key=lambda item: -item[1])[:2]
-    return tuple(leaf for leaf, score in ranked if score >= max(_MIN_NEARNESS, ranked[0][1] - _SECOND_MARGIN))

@@ -17,7 +17,9 @@ import numpy as np
 import polars as pl
 
 from filters import ground, lexicon, parser
+from filters.intents import nearest
 from filters.parser import Parse
+from filters.symbols import read
 from synth.worlds import WORLDS
 
 VERSION = 1
@@ -56,7 +58,7 @@ def nodes() -> tuple[str, ...]:
 
 def step(rows: pl.DataFrame) -> pl.DataFrame:
     """The batch step (columns norm, language): adds leaf, leaf_2 (dotted; null = other) and constraints (labels with blanks between)."""
-    symbols = lexicon.read(rows)
+    symbols = read(rows)
     signatures, which = symbols.signatures()
     parses, _ = ground.parsed(symbols)
     labels = [
@@ -71,6 +73,6 @@ def _labels(signature: bytes, found: Parse | parser.Reason) -> Labels:
     symbols = parser.classes_of(np.frombuffer(signature, np.uint16).tolist(), lexicon.lexicon().classes)
     kinds = {name for symbol in symbols if symbol is not None for _, name in symbol.written}
     stated = " ".join(label for label, names in CONSTRAINTS.items() if kinds & set(names))
-    near = parser.nearest(symbols)
+    near = nearest(symbols)
     first = WORLDS[found.world].intents[found.intent].leaf if isinstance(found, Parse) else next(iter(near), None)
     return first, next((leaf for leaf in near if leaf != first), None), stated
