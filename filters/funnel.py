@@ -354,4 +354,5 @@ def _versions() -> dict[str, JSON]:
         name: [world.version, hashlib.sha256((files("synth.worlds") / name / "grounding.yaml").read_bytes()).hexdigest()]
         for name, world in WORLDS.items()
     }
-    return {step.__name__: step.VERSION for step in _STEPS} | worlds
+    words = hashlib.sha256((files("filters") / "words.yaml").read_bytes()).hexdigest()
+    return {step.__name__: step.VERSION for step in _STEPS} | worlds | {"words": words}
