@@ -47,11 +47,15 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     before = dict(os.environ)
     with own_server(folder) as url:
         os.environ.update(client_environment(folder, url))
-        try:
-            yield url
-        finally:
-            from flows.session import send_what_is_left
+        from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
-            send_what_is_left()
+        from flows.session import send_what_is_left
+
+        try:
+            # Prefect reads the environment when it is imported, which a test module may have done before.
+            with temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: folder}):
+                yield url
+                send_what_is_left()
+        finally:
             os.environ.clear()
             os.environ.update(before)

@@ -1,0 +1,101 @@
+"""The deployments of prefect.yaml, for real: a server, a worker, schedules, and events that start the next flow with no hand."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prefect.client.orchestration import SyncPrefectClient, get_client
+
+from flows.config import Config, read
+from tests.e2e.conftest import CI, LIMIT_S, ROOT, Finished, content_hash, headrace
+
+pytestmark = [pytest.mark.e2e, pytest.mark.server]
+
+
+def test_prefect_yaml_fits_the_flows() -> None:
+    import importlib
+
+    deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
+    assert Counter(each["entrypoint"].rsplit(".", 1)[1] for each in deployments) == Counter(
+        ["synthesize", "curate", "tag", "train", "evaluate", "pipeline"]
+    )
+    for each in deployments:
+        module, function = each["entrypoint"].rsplit(".", 1)
+        flow = getattr(importlib.import_module(module), function)
+        assert flow.name == function
+        Config.model_validate(each["parameters"]["config"])
+        assert each["concurrency_limit"] == {"limit": 1, "collision_strategy": "ENQUEUE"}
+
+
+def test_a_curated_store_is_tagged_trained_and_evaluated_with_no_hand(prefect_server: str, undisturbed: Finished, tmp_path: Path) -> None:
+    environment = dict(os.environ)
+    far_from_now = f'cron: "0 {(time.gmtime().tm_hour + 12) % 24} * * *"'
+    (tmp_path / "prefect.yaml").write_text(re.sub(r'cron: "0 \d+ \* \* \*"', far_from_now, (ROOT / "prefect.yaml").read_text()))
+    config = read(CI, store=tmp_path / "chain" / "store").model_dump(mode="json")
+    # given all deployments and a worker (starting them twice does no harm)
+    headrace("up", folder=tmp_path, environment=environment)
+    try:
+        headrace("up", folder=tmp_path, environment=environment)
+        with get_client(sync_client=True) as client:
+            # then the cron schedules have put runs into the future
+            assert wait_for(lambda: scheduled(client) >= {"synthesize", "curate"}, 90), scheduled(client)
+            # when trajectories are made, and then queries curated
+            start(client, "synthesize/nightly", config)
+            assert wait_for(lambda: done(client)["synthesize"] == 1, LIMIT_S), states(client)
+            start(client, "curate/nightly", config)
+            # then tag, train and evaluate follow, each started by the event of the one before
+            assert wait_for(lambda: done(client)["evaluate"] == 1, LIMIT_S), states(client)
+            # and a run of the whole pipeline chains nothing
+            again = headrace("run", "--config", str(CI), folder=undisturbed.folder, environment=environment)
+            assert content_hash(again) == content_hash(undisturbed.output)
+            time.sleep(8)
+            # and nothing ran twice
+            assert started(client) == Counter(["synthesize", "curate", "tag", "train", "evaluate"]), states(client)
+            assert set(states(client)) == {"COMPLETED"}
+    finally:
+        headrace("down", folder=tmp_path, environment=environment)
+    assert "nothing is running" in headrace("down", folder=tmp_path, environment=environment)
+
+
+def wait_for(holds: Any, within_s: float) -> bool:
+    end = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(1)
+    return True
+
+
+def start(client: SyncPrefectClient, deployment: str, config: dict[str, Any]) -> None:
+    client.create_flow_run_from_deployment(client.read_deployment_by_name(deployment).id, parameters={"config": config})
+
+
+def deployed_runs(client: SyncPrefectClient) -> list[tuple[str, str]]:
+    """(flow, state) of every run of a deployment."""
+    names = {flow.id: flow.name for flow in client.read_flows()}
+    return [(names[run.flow_id], run.state_type.value if run.state_type else "") for run in client.read_flow_runs() if run.deployment_id]
+
+
+def scheduled(client: SyncPrefectClient) -> set[str]:
+    return {flow for flow, state in deployed_runs(client) if state == "SCHEDULED"}
+
+
+def started(client: SyncPrefectClient) -> Counter[str]:
+    return Counter(flow for flow, state in deployed_runs(client) if state != "SCHEDULED")
+
+
+def done(client: SyncPrefectClient) -> Counter[str]:
+    found = Counter(flow for flow, state in deployed_runs(client) if state == "COMPLETED")
+    assert not [each for each in deployed_runs(client) if each[1] in ("FAILED", "CRASHED")], deployed_runs(client)
+    return found
+
+
+def states(client: SyncPrefectClient) -> Counter[str]:
+    return Counter(state for _, state in deployed_runs(client) if state != "SCHEDULED")
