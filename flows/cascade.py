@@ -33,7 +33,7 @@ def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
     result = cascade.run_cascade(Store(config.store), config.train, launch=launch, progress=report)
     leave_table(certainty(Store(config.store)))
     leave_table(ladder(Store(config.store)))
-    if result.promoted is not None:
+    if result.promoted in result.policies:
         events.tell(events.POLICY_PROMOTED, config, policy=result.promoted.id)
     return {"promoted": result.promoted.id if result.promoted else None, "last": result.policies[-1].id, "passed": result.passed}
 

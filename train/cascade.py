@@ -4,8 +4,8 @@ One idea: every step is a part of the store with an id made from what it was mad
 it": a killed cascade goes on where it was, and the same configuration on the same store gives the same bytes.
 Tagger and trainer alternate: what a probe measures of one policy decides what the next one trains on. Expert trajectories are a
 budget (in life they cost money); verifiable tasks are nearly free, which is why RL has something to add.
-After every stage the new policy is evaluated on held-out tasks and passes the gate or does not; a stage that fails leaves the last
-promoted policy in place.
+After every stage the new policy is evaluated on held-out tasks and judged once, against the policy that the store had promoted last; a
+stage that fails leaves that one in place.
 
 What it does not do: train (`train/run.py`, in a child process that `launch` starts), or choose tasks (`train/supply.py`).
 """
@@ -25,7 +25,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from filters.certainty import VERSION as CERTAINTY_VERSION
-from filters.certainty import certainty
+from filters.certainty import certainty, histogram
 from filters.route import VERSION as ROUTE_VERSION
 from filters.route import RouteConfig, route
 from storage.errors import BadInput
@@ -59,14 +59,16 @@ class CascadeConfig(BaseModel):
     worlds: tuple[str, ...] = Field(("retail",), description="Worlds whose tasks are trained on.")
     max_difficulty: int = Field(3, ge=-1, le=5, description="Tasks above this static difficulty are left out.")
     language: Language = Field("en", description="Language in which siblings are worded; a frame has none of its own.")
-    expert_budget: int = Field(280, ge=1, description="Expert trajectories that the seed SFT may use.")
-    probe_tasks: int = Field(240, ge=1, description="Tasks that certainty is measured on.")
+    expert_budget: int = Field(480, ge=1, description="Expert trajectories that the seed SFT may use.")
+    probe_tasks: int = Field(720, ge=1, description="Tasks that certainty is measured on.")
     k: int = Field(8, ge=2, description="Rollouts of every probed task.")
     eval_tasks: int = Field(120, ge=1, description="Held-out tasks of each kind, eval_in and eval_out.")
     eval_samples: int = Field(4, ge=1, description="Rollouts at temperature 1 of every held-out task; one greedy beside them.")
-    sft1: SFTSettings = Field(default_factory=SFTSettings, description="Seed SFT, on expert trajectories.")
+    sft1: SFTSettings = Field(
+        SFTSettings(max_steps=250, plateau_window=25), description="Seed SFT, on expert trajectories, to a plateau of the loss."
+    )
     sft2: SFTSettings = Field(
-        SFTSettings(max_steps=100, learning_rate=1e-3), description="Second SFT: short, so that entropy survives for RL."
+        SFTSettings(max_steps=150, learning_rate=1e-3), description="Second SFT: short and soft, so that entropy survives for RL."
     )
     rl: RLSettings = Field(default_factory=RLSettings, description="RL on fresh siblings of the probed tasks.")
     route: RouteConfig = Field(default_factory=RouteConfig, description="Which region of certainty goes where.")
@@ -85,32 +87,36 @@ class Policy:
 
 @dataclass
 class CascadeResult:
-    """All policies in the order of training, the one promoted last, and whether each passed the gate."""
+    """All policies in the order of training, whether each passed the gate, and the policy that the store has promoted last: one of them, or
+    an earlier one that they did not beat."""
 
     policies: list[Policy] = field(default_factory=list)
     promoted: Policy | None = None
     passed: dict[str, bool] = field(default_factory=dict)
 
 
-def run_cascade(store: Store, config: CascadeConfig, *, launch: Launch = local.launch, progress: Progress | None = None) -> CascadeResult:
+def run_cascade(
+    store: Store, config: CascadeConfig, *, launch: Launch = local.launch, backend: str = "local", progress: Progress | None = None
+) -> CascadeResult:
     """Trains, probes, evaluates and gates all stages; what the store has already is not done again.
+
+    launch: runs one stage; backend: what that is, as the store names it.
 
     Raises:
         HeadraceError: too few frames in the store, a split that would be empty, a stage that failed.
     """
-    cascade = _Cascade(store, config, launch, progress or (lambda *_: None))
+    cascade = _Cascade(store, config, launch, backend, progress)
     result = CascadeResult()
 
-    seed_release = cascade.seed_release()
-    sft1 = cascade.stage("sft1", None, seed_release, "seed")
+    experts = cascade.experts()
+    sft1 = cascade.stage("sft1", None, cascade.seed_release(experts), "seed")
     cascade.judge(sft1, result)
 
-    second_release = cascade.routed_release("second", sft1)
-    sft2 = cascade.stage("sft2", sft1, second_release, "sft2")
+    sft2 = cascade.stage("sft2", sft1, cascade.routed_release("second", sft1, experts), "sft2")
     cascade.judge(sft2, result)
 
-    rl_release = cascade.routed_release("rl", sft2)
-    cascade.judge(cascade.stage("rl", sft2, rl_release, "rl"), result)
+    cascade.judge(cascade.stage("rl", sft2, cascade.routed_release("rl", sft2, experts), "rl"), result)
+    result.promoted = promoted_policy(store)
     return result
 
 
@@ -132,7 +138,7 @@ def tag(store: Store, config: CascadeConfig, *, progress: Progress | None = None
         store.commit([store.find(part) or store.write("tags", part, rows)])
     policy = promoted_policy(store)
     if policy is not None:
-        _Cascade(store, config, local.launch, progress or (lambda *_: None)).probe(policy)
+        _Cascade(store, config, progress=progress).probe(policy)
     return policy
 
 
@@ -145,7 +151,7 @@ def evaluate(store: Store, config: CascadeConfig, *, policy_id: str | None = Non
     policy = promoted_policy(store) if policy_id is None else _known_policy(store, policy_id)
     if policy is None:
         raise BadInput(f"{store.root} has no promoted policy yet: train one first, or name a policy")
-    _Cascade(store, config, local.launch, progress or (lambda *_: None)).evaluate(policy)
+    _Cascade(store, config, progress=progress).evaluate(policy)
     return policy
 
 
@@ -181,62 +187,69 @@ def code_hash() -> str:
 class _Cascade:
     """One run: the store, the configuration, and how stages are launched."""
 
-    def __init__(self, store: Store, config: CascadeConfig, launch: Launch, progress: Progress) -> None:
-        self.store, self.config, self.launch, self.progress = store, config, launch, progress
-        self.seed_items: list[ReleaseItem] = []
+    def __init__(
+        self,
+        store: Store,
+        config: CascadeConfig,
+        launch: Launch = local.launch,
+        backend: str = "local",
+        progress: Progress | None = None,
+    ) -> None:
+        self.store, self.config, self.launch, self.backend = store, config, launch, backend
+        self.progress: Progress = progress or (lambda *_: None)
         found = sources(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
         self.sources = {division: [s for s in found if s.division == division] for division in ("seed", "probe", "held_out")}
 
     # ---- tasks and releases --------------------------------------------------------------------------------------------
 
-    def tasks(self, purpose: str, divisions: Sequence[Division], count: int, use: Use) -> list[Task]:
+    def tasks(self, divisions: Sequence[Division], count: int, use: Use) -> list[Task]:
         """`count` tasks, written to the store (uncommitted work is found again by the part's id)."""
         found = [source for division in divisions for source in self.sources[division]]
-        frames = [(source.frame.id, source.query_id, source.blueprint_id) for source in found]
         drawn = draw(found, count, use=use, language=self.config.language)
-        part = part_id("tasks", [content_id("frames", frames)], {"purpose": purpose, "count": count, "use": use}, VERSION)
-        self._commit("tasks", part, lambda: tasks_frame(drawn))
+        self._commit("tasks", part_id("tasks", [task.id for task in drawn], {}, VERSION), lambda: tasks_frame(drawn))
         return drawn
 
-    def seed_release(self) -> str:
-        """Expert trajectories of seed tasks, within the budget, as the release that the first stage reads."""
-        tasks = self.tasks("seed", ["seed"], self.config.expert_budget, "train")
+    def experts(self) -> list[ReleaseItem]:
+        """Expert trajectories of seed tasks, as many as the budget allows, written to the store."""
+        tasks = self.tasks(["seed"], self.config.expert_budget, "train")
         part = part_id("trajectories", [task.id for task in tasks], {"teacher": "scripted"}, VERSION)
-        experts: list[Trajectory] = [expert_trajectory(task) for task in tasks]
-        self._commit("trajectories", part, lambda: trajectories_frame(experts, tasks))
-        self.seed_items = [
-            ReleaseItem(kind="trajectory", item_id=expert.id, task_id=task.id, weight=1.0)
-            for expert, task in zip(experts, tasks, strict=True)
+        trajectories: list[Trajectory] = [expert_trajectory(task) for task in tasks]
+        self._commit("trajectories", part, lambda: trajectories_frame(trajectories, tasks))
+        return [
+            ReleaseItem(kind="trajectory", item_id=trajectory.id, task_id=task.id, weight=1.0)
+            for trajectory, task in zip(trajectories, tasks, strict=True)
         ]
-        return self._release("seed", {"seed": self.seed_items}, {"expert_budget": self.config.expert_budget})
 
-    def routed_release(self, name: str, policy: Policy) -> str:
+    def seed_release(self, experts: list[ReleaseItem]) -> str:
+        """The experts as the release that the first stage reads."""
+        return make_release(self.store, "seed", {"seed": experts}, {"expert_budget": self.config.expert_budget})
+
+    def routed_release(self, name: str, policy: Policy, experts: list[ReleaseItem]) -> str:
         """Probes the policy, tags the probe tasks, and freezes the splits that the tags call for."""
         tags, rollouts = self.probe(policy)
-        splits = route(self.seed_items, tags, rollouts, self.config.route)
-        manifest = {"probed_policy": policy.id, "routing": self.config.route.model_dump(), "version": ROUTE_VERSION}
-        return self._release(name, {split: items for split, items in splits.items() if items}, manifest)
+        splits = route(experts, tags, rollouts, self.config.route)
+        manifest = {
+            "probed_policy": policy.id,
+            "histogram": {str(successes): tasks for successes, tasks in histogram(tags).items()},
+            "routing": self.config.route.model_dump(),
+            "version": ROUTE_VERSION,
+        }
+        return make_release(self.store, name, {split: items for split, items in splits.items() if items}, manifest)
 
     def probe(self, policy: Policy) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Certainty of the probe tasks for a policy, and the rollouts that it was measured on."""
-        tasks = self.tasks("probe", ["probe"], self.config.probe_tasks, "train")
+        """Certainty of the probe tasks for a policy, and the rollouts that it was measured on. A task is tagged once a policy and k."""
+        tasks = self.tasks(["probe"], self.config.probe_tasks, "train")
         rollouts = self._rollouts(policy, tasks, self.config.k, "probe", temperature=1.0)
-        return self._tags(policy, tasks, rollouts), rollouts
-
-    def _tags(self, policy: Policy, tasks: Sequence[Task], rollouts: pl.DataFrame) -> pl.DataFrame:
-        part = part_id(
-            "tags",
-            [policy.id, *(task.id for task in tasks)],
-            {"k": self.config.k, "regions": self.config.route.regions.model_dump()},
-            CERTAINTY_VERSION,
-        )
+        columns = ", ".join(TABLES["tags"].columns)
+        stored = f"SELECT {columns} FROM tags WHERE policy_id = ? AND purpose = 'probe' AND k = ? AND list_contains(?, task_id)"
+        arguments = [policy.id, self.config.k, [task.id for task in tasks]]
         difficulty = pl.DataFrame({"task_id": [task.id for task in tasks], "difficulty": [task.difficulty for task in tasks]})
-        tags = certainty(rollouts, difficulty, self.config.route.regions, purpose="probe")
-        self._commit("tags", part, lambda: tags)
-        return tags
-
-    def _release(self, name: str, splits: dict[str, list[ReleaseItem]], manifest: dict[str, Any]) -> str:
-        return make_release(self.store, name, splits, manifest)
+        measured = certainty(rollouts, difficulty, self.config.route.regions, purpose="probe")
+        fresh = measured.join(self.store.query(stored, arguments).select("task_id"), on="task_id", how="anti")
+        if fresh.height:
+            parameters = {"k": self.config.k, "seed": self.config.seed, "regions": self.config.route.regions.model_dump()}
+            self._commit("tags", part_id("tags", [policy.id, *fresh["task_id"]], parameters, CERTAINTY_VERSION), lambda: fresh)
+        return self.store.query(f"{stored} ORDER BY task_id", arguments), rollouts
 
     # ---- stages ------------------------------------------------------------------------------------------------------------
 
@@ -277,7 +290,7 @@ class _Cascade:
             "stage_id": stage_id,
             "name": name,
             "algorithm": algorithm,
-            "backend": "local" if self.launch is local.launch else self.launch.__module__.rpartition(".")[2],
+            "backend": self.backend,
             "release_id": release_id,
             "split": split,
             "input_policy_id": parent.id if parent else None,
@@ -305,23 +318,29 @@ class _Cascade:
     # ---- evaluation and gate -------------------------------------------------------------------------------------------
 
     def judge(self, policy: Policy, result: CascadeResult) -> None:
-        """Evaluates a policy on both kinds of held-out tasks, and promotes it if it passes the gate."""
+        """Evaluates a policy on both kinds of held-out tasks, and promotes it if it passes the gate; a verdict that is there stands."""
         tasks, sampled = self.evaluate(policy)
-        promoted = self._rollouts(result.promoted, tasks, self.config.eval_samples, "eval_in", temperature=1.0) if result.promoted else None
-        verdict = gate(sampled, promoted, _facets(tasks), self.config.gate)
-        row = {"policy_id": policy.id, "position": len(result.policies), "passed": verdict.passed, "checks": json.dumps(verdict.checks)}
-        part = part_id("promotions", [policy.id, result.promoted.id if result.promoted else ""], self.config.gate.model_dump(), VERSION)
-        self._commit("promotions", part, lambda: _frame([row]))
+        passed = self._verdict(policy)
+        if passed is None:
+            rival = promoted_policy(self.store)
+            against = self._rollouts(rival, tasks, self.config.eval_samples, "eval_in", temperature=1.0) if rival else None
+            verdict = gate(sampled, against, _facets(tasks), self.config.gate)
+            row = {"policy_id": policy.id, "position": len(result.policies), "passed": verdict.passed, "checks": json.dumps(verdict.checks)}
+            part = part_id("promotions", [policy.id, rival.id if rival else ""], self.config.gate.model_dump(), VERSION)
+            self._commit("promotions", part, lambda: _frame([row]))
+            passed = verdict.passed
         result.policies.append(policy)
-        result.passed[policy.name] = verdict.passed
-        if verdict.passed:
-            result.promoted = policy
+        result.passed[policy.name] = passed
+
+    def _verdict(self, policy: Policy) -> bool | None:
+        found = self.store.query("SELECT passed FROM promotions WHERE policy_id = ?", [policy.id])
+        return bool(found["passed"][0]) if found.height else None
 
     def evaluate(self, policy: Policy) -> tuple[list[Task], pl.DataFrame]:
         """Measures a policy on both kinds of held-out tasks; the tasks of `eval_in` and the sampled rollouts of them."""
-        tasks = self.tasks("eval_in", ["seed", "probe"], self.config.eval_tasks, "eval_in")
+        tasks = self.tasks(["seed", "probe"], self.config.eval_tasks, "eval_in")
         sampled = self._evaluate(policy, tasks, "eval_in")
-        self._evaluate(policy, self.tasks("eval_out", ["held_out"], self.config.eval_tasks, "eval_out"), "eval_out")
+        self._evaluate(policy, self.tasks(["held_out"], self.config.eval_tasks, "eval_out"), "eval_out")
         return tasks, sampled
 
     def _evaluate(self, policy: Policy, tasks: Sequence[Task], use: Use) -> pl.DataFrame:
@@ -329,7 +348,8 @@ class _Cascade:
         sampled = self._rollouts(policy, tasks, self.config.eval_samples, use, temperature=1.0)
         greedy = self._rollouts(policy, tasks, 1, f"{use}_greedy", temperature=0.0)
         for decoding, rollouts in (("sampled", sampled), ("greedy", greedy)):
-            evaluation_id = content_id("evaluation", policy.id, use, decoding, [task.id for task in tasks])
+            made = (self.config.seed, self.config.eval_samples if decoding == "sampled" else 1)
+            evaluation_id = content_id("evaluation", policy.id, use, decoding, made, [task.id for task in tasks])
             part = part_id("evaluations", [evaluation_id], {}, VERSION)
             rows = evaluation_rows(rollouts, _facets(tasks), evaluation_id=evaluation_id, policy_id=policy.id, use=use, decoding=decoding)
             self._commit("evaluations", part, lambda rows=rows: rows)
@@ -348,11 +368,8 @@ class _Cascade:
             progress=lambda _, done, total: self.progress(f"{policy.name}: {purpose}", done, total),
         )
         self.store.commit(parts)
-        return self.store.query(
-            "SELECT rollout_id, task_id, policy_id, draw, outcome, reward, messages FROM rollouts WHERE policy_id = ? AND purpose = ? "
-            "AND list_contains(?, task_id) ORDER BY task_id, draw",
-            [policy.id, purpose, [task.id for task in tasks]],
-        )
+        columns = ["rollout_id", "task_id", "policy_id", "draw", "outcome", "reward", "messages"]
+        return pl.concat([pl.read_parquet(self.store.root / part.path, columns=columns) for part in parts]).sort("task_id", "draw")
 
     def _commit(self, table: str, part: str, make: Callable[[], pl.DataFrame]) -> Part:
         found = self.store.find(part) or self.store.write(table, part, make())

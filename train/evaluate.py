@@ -1,7 +1,7 @@
 """What held-out rollouts say about a policy: pass@1, pass^k, intervals, and whether one policy beats another.
 
 One idea: the task is the unit that is resampled, not the sample. Several samples of a task are averaged first, and where several training
-seeds are there, seeds are resampled before tasks, so that an interval covers both sources of luck. Two policies are compared on the
+seeds are there, seeds are resampled as well, so that an interval covers both sources of luck. Two policies are compared on the
 same tasks (paired), because tasks differ more than policies do.
 pass^k is the chance that k independent samples of a task all succeed (tau-bench, Yao et al. 2024, section 3), estimated without bias by
 C(successes, k) / C(samples, k).
@@ -33,48 +33,42 @@ class Estimate:
     high: float
 
 
-def _resample(means_by_seed: Sequence[NDArray[np.float64]], seed: int) -> NDArray[np.float64]:
-    rng = np.random.default_rng(seed)
-    seeds = len(means_by_seed)
-    draws = np.empty((RESAMPLES, seeds))
-    for column, chosen in enumerate(rng.integers(0, seeds, (RESAMPLES, seeds)).T):
-        for which in range(seeds):
-            rows = np.flatnonzero(chosen == which)
-            values = means_by_seed[which]
-            picks = rng.integers(0, len(values), (len(rows), len(values)))
-            draws[rows, column] = values[picks].mean(axis=1)
-    return draws.mean(axis=1)
-
-
 def bootstrap(means_by_seed: Sequence[NDArray[np.float64]], *, seed: int = 0) -> Estimate:
-    """The mean over seeds and tasks; resamples seeds, then the tasks inside each.
+    """The mean over seeds and tasks, with an interval that covers both: seeds and tasks are resampled, and a resampled task is the same one
+    in every seed (the two are crossed: all seeds are measured on the same tasks).
 
     Args:
-        means_by_seed: one array a training seed, shape [tasks], each value the mean over a task's samples.
+        means_by_seed: one array a training seed, shape [tasks], in the same order of tasks; each value the mean over a task's samples.
 
     Raises:
-        ValueError: there is no seed, or one without tasks.
+        ValueError: there is no seed, no task, or seeds with unequal numbers of tasks.
     """
-    if not means_by_seed or any(len(values) == 0 for values in means_by_seed):
-        raise ValueError("nothing to resample: a seed without tasks")
-    draws = _resample(means_by_seed, seed)
-    low, high = np.quantile(draws, (0.025, 0.975))
-    return Estimate(float(np.mean([values.mean() for values in means_by_seed])), float(low), float(high))
+    if not means_by_seed or len({len(values) for values in means_by_seed}) != 1 or len(means_by_seed[0]) == 0:
+        raise ValueError(f"every seed needs the same tasks, at least one; here are {[len(values) for values in means_by_seed]} of them")
+    values = np.stack(means_by_seed)
+    seeds, tasks = values.shape
+    rng = np.random.default_rng(seed)
+    seed_shares = rng.multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES) / seeds
+    task_shares = rng.multinomial(tasks, np.full(tasks, 1 / tasks), RESAMPLES) / tasks
+    low, high = np.quantile(((seed_shares @ values) * task_shares).sum(axis=1), (0.025, 0.975))
+    return Estimate(float(values.mean()), float(low), float(high))
 
 
 def paired_difference(first: Sequence[pl.DataFrame], second: Sequence[pl.DataFrame], *, seed: int = 0) -> Estimate:
     """How much higher `second` is than `first` on the same tasks; both hold one table of `task_means` a training seed.
 
     Raises:
-        ValueError: the two have different numbers of seeds, or share no task in one of them.
+        ValueError: the two have different numbers of seeds, or share no task, or not the same ones in every seed.
     """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} seeds against {len(second)}")
     differences = []
     for one, other in zip(first, second, strict=True):
         both = one.join(other.select("task_id", other="rate"), on="task_id").sort("task_id")
-        differences.append((both["other"] - both["rate"]).to_numpy())
-    return bootstrap(differences, seed=seed)
+        differences.append(both.select("task_id", difference=pl.col("other") - pl.col("rate")))
+    if any(not table["task_id"].equals(differences[0]["task_id"]) for table in differences):
+        raise ValueError("the seeds were not measured on the same tasks")
+    return bootstrap([table["difference"].to_numpy() for table in differences], seed=seed)
 
 
 def task_means(rollouts: pl.DataFrame) -> pl.DataFrame:

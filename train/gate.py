@@ -1,7 +1,7 @@
 """The gate: what a new policy must pass to be promoted.
 
-One idea: a policy replaces the promoted one only if it is not measurably worse on the held-out tasks, and forgets nothing: no intent
-that the promoted policy could do may fall by more than a stated amount. The first policy passes if it can do anything at all.
+One idea: a policy replaces the promoted one only if its mean on the same held-out tasks is higher by `min_gain` (0: no lower), and it
+forgets nothing: no intent may fall by more than a stated amount. The first policy passes if it can do anything at all.
 
 What it does not do: evaluate (`train/evaluate.py`), or write the store (`train/cascade.py` records the answer).
 """
@@ -14,6 +14,8 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from train.evaluate import Estimate, paired_difference, task_means
+
+_ROUNDING = 1e-9
 
 
 class GateConfig(BaseModel):
@@ -52,7 +54,9 @@ def gate(candidate: pl.DataFrame, promoted: pl.DataFrame | None, tasks: pl.DataF
     old = task_means(promoted)
     difference = paired_difference([old], [new])
     forgotten = _forgotten(new, old, tasks, config)
-    return GateResult({"no_loss": difference.mean >= config.min_gain, "nothing_forgotten": not forgotten}, difference, forgotten)
+    return GateResult(
+        {"no_loss": difference.mean >= config.min_gain - _ROUNDING, "nothing_forgotten": not forgotten}, difference, forgotten
+    )
 
 
 def _forgotten(new: pl.DataFrame, old: pl.DataFrame, tasks: pl.DataFrame, config: GateConfig) -> dict[str, float]:

@@ -44,6 +44,7 @@ def run(spec: StageSpec) -> dict[str, Any]:
     import torch
 
     from train.on_cpu import keep_freed_memory
+    from train.tiny import save_policy
 
     keep_freed_memory()
     torch.set_num_threads(1)
@@ -56,8 +57,7 @@ def run(spec: StageSpec) -> dict[str, Any]:
     _write_lines(folder / "metrics.jsonl", metrics)
     draft = folder / ".model.new"
     shutil.rmtree(draft, ignore_errors=True)
-    model.save_pretrained(draft)
-    tokenizer.save_pretrained(draft)
+    save_policy(model, tokenizer, draft)
     shutil.rmtree(spec.model_out, ignore_errors=True)
     draft.rename(spec.model_out)
     result = {"weights_hash": weights_hash(spec.model_out), "metrics": _summary(metrics)}
@@ -168,7 +168,12 @@ def main(arguments: Sequence[str]) -> int:
         print("usage: python -P -m train.run SPEC.json", file=sys.stderr)
         return 2
     try:
-        run(StageSpec.model_validate_json(Path(arguments[0]).read_text()))
+        spec = StageSpec.model_validate_json(Path(arguments[0]).read_text())
+    except (OSError, ValueError) as error:
+        print(f"{arguments[0]} is no stage spec: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    try:
+        run(spec)
     except HeadraceError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, BadInput) else 1

@@ -3,8 +3,9 @@
 One idea: the chat template marks what the policy is to learn (`{% generation %}`: calls, answers, and the end of turn), so the rows are
 plain messages. Tool-call arguments stay JSON *strings*: nested Arrow structs would fill in the other tools' keys as null, after which
 the loss looks splendid and no task succeeds.
-A stage ends after `max_steps`, or at the loss plateau: when the mean loss of the last `plateau_window` steps is no better than that of
-the window before by `plateau_gain`. Steps are the budget, never seconds, so that a stage gives the same weights on any machine.
+A stage ends after `max_steps`, or at the loss plateau: when the mean loss of a window of `plateau_window` steps is less than
+`plateau_gain` nats a token below that of the window before. Steps are the budget, never seconds, so that a stage gives the same weights
+on any machine.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import SFTConfig, SFTTrainer
 
+from storage.errors import HeadraceError
 from storage.records import Message
 from train.on_cpu import CPU_ARGUMENTS, linear_schedule
 from train.spec import SFTSettings
@@ -36,7 +38,7 @@ class _Plateau(TrainerCallback):
         self.losses.append(float(logs["loss"]))
         if self._window and len(self.losses) >= 2 * self._window and len(self.losses) % self._window == 0:
             now, before = self.losses[-self._window :], self.losses[-2 * self._window : -self._window]
-            if sum(now) > (1 - self._gain) * sum(before):
+            if (sum(before) - sum(now)) / self._window < self._gain:
                 control.should_training_stop = True
 
 
@@ -65,6 +67,9 @@ def train_sft(
     """Trains `model` in place; returns one row of metrics a step (step, loss, learning_rate).
 
     scratch: a folder that TRL may write to.
+
+    Raises:
+        HeadraceError: the loss became infinite or no number.
     """
     arguments = SFTConfig(
         output_dir=str(scratch),
@@ -87,8 +92,8 @@ def train_sft(
     trainer = SFTTrainer(model=model, args=arguments, train_dataset=_rows(conversations), processing_class=tokenizer, callbacks=[plateau])
     trainer.remove_callback(PrinterCallback)
     trainer.train()
-    return [
-        {"step": row["step"], "loss": row["loss"], "learning_rate": row["learning_rate"]}
-        for row in trainer.state.log_history
-        if "loss" in row and math.isfinite(row["loss"])
-    ]
+    rows = [row for row in trainer.state.log_history if "loss" in row]
+    diverged = next((row["step"] for row in rows if not math.isfinite(row["loss"])), None)
+    if diverged is not None:
+        raise HeadraceError(f"the loss is not finite at step {diverged}; lower `learning_rate` (now {settings.learning_rate:g})")
+    return [{name: row[name] for name in ("step", "loss", "learning_rate")} for row in rows]

@@ -34,12 +34,14 @@ class SFTSettings(BaseModel):
     batch_size: int = Field(default=16, ge=1, description="Conversations a step.")
     learning_rate: float = Field(default=4e-3, gt=0, description="Peak rate; linear warm-up, then linear decay to `final_rate_share`.")
     warmup_steps: int = Field(default=20, ge=0, description="Steps of warm-up.")
-    final_rate_share: float = Field(default=0.05, ge=0, le=1, description="Learning rate after `max_steps`, as a share of the peak.")
+    final_rate_share: float = Field(default=0.05, ge=0, lt=1, description="Learning rate after `max_steps`, as a share of the peak.")
     weight_decay: float = Field(default=0.01, ge=0, description="AdamW's decoupled weight decay.")
     adam_beta2: float = Field(default=0.95, gt=0, lt=1, description="AdamW's second beta.")
     max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are clipped to this norm.")
     plateau_window: int = Field(default=0, ge=0, description="Steps in a window of the plateau rule; 0 switches the rule off.")
-    plateau_gain: float = Field(default=0.05, ge=0, lt=1, description="Relative fall of the mean loss below which a window is a plateau.")
+    plateau_gain: float = Field(
+        default=0.003, ge=0, description="Fall of the mean loss, in nats a token, below which a window is a plateau."
+    )
 
 
 class RLSettings(BaseModel):
@@ -52,7 +54,7 @@ class RLSettings(BaseModel):
     draws: int = Field(default=8, ge=2, description="Rollouts a task: the group whose mean is the baseline.")
     learning_rate: float = Field(default=6e-4, gt=0, description="Peak rate; linear warm-up, then linear decay to `final_rate_share`.")
     warmup_steps: int = Field(default=5, ge=0, description="Steps of warm-up.")
-    final_rate_share: float = Field(default=0.1, ge=0, le=1, description="Learning rate after `max_steps`, as a share of the peak.")
+    final_rate_share: float = Field(default=0.1, ge=0, lt=1, description="Learning rate after `max_steps`, as a share of the peak.")
     weight_decay: float = Field(default=0.0, ge=0, description="AdamW's decoupled weight decay.")
     adam_beta2: float = Field(default=0.99, gt=0, lt=1, description="AdamW's second beta.")
     max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are clipped to this norm.")
@@ -88,4 +90,7 @@ class StageSpec(BaseModel):
     def _own_hyperparameters(self) -> StageSpec:
         if getattr(self, self.algorithm) is None:
             raise ValueError(f"a stage with algorithm {self.algorithm} needs the section `{self.algorithm}`")
+        other = "rl" if self.algorithm == "sft" else "sft"
+        if getattr(self, other) is not None:
+            raise ValueError(f"a stage with algorithm {self.algorithm} has no use for the section `{other}`")
         return self

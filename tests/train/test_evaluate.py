@@ -38,6 +38,15 @@ def test_interval_covers_the_true_rate_about_as_often_as_it_says():
     assert covered >= 51
 
 
+def test_interval_covers_the_true_gain_when_seeds_share_their_tasks():
+    covered = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        of_tasks = rng.normal(0.05, 0.35, 150)
+        covered += (found := bootstrap([of_tasks + rng.normal(0, 0.15, 150) for _ in range(3)], seed=seed)).low <= 0.05 <= found.high
+    assert covered >= 88
+
+
 def test_seeds_that_disagree_widen_the_interval():
     tasks = np.tile([0.0, 1.0], 100)
     agreeing, disagreeing = bootstrap([tasks, tasks, tasks]), bootstrap([tasks * 0.5, tasks, tasks * 1.5])
@@ -58,8 +67,10 @@ def test_no_difference_is_found_where_there_is_none():
 
 
 def test_nothing_to_resample_is_an_error():
-    with pytest.raises(ValueError, match="nothing to resample"):
+    with pytest.raises(ValueError, match="at least one"):
         bootstrap([np.array([])])
+    with pytest.raises(ValueError, match="same tasks"):
+        bootstrap([np.zeros(3), np.zeros(4)])
 
 
 def test_pass_hat_counts_subsets():

@@ -1,6 +1,7 @@
 """Runs a training stage on this machine: the same entry as everywhere, `python -P -m train.run SPEC`, in a child process.
 
 The child gets a process group of its own and dies with its parent (the kernel sends it SIGKILL), so nothing is left after a `kill -9`.
+Two that want the same stage at once get one training: the second waits for the first and takes its result.
 One thread for BLAS and torch: equal specs then give equal weights on one machine.
 """
 
@@ -17,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from storage.errors import HeadraceError
+from storage.files import file_lock
 from train.spec import StageSpec
 
 _PR_SET_PDEATHSIG = 1
+_LONGEST_WAIT_S = 86_400.0
 _THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
 
@@ -30,19 +33,20 @@ def launch(spec: StageSpec, folder: Path) -> dict[str, Any]:
     folder: receives spec.json, the log, metrics.jsonl and result.json.
 
     Raises:
-        HeadraceError: the stage failed; the message has the end of its log.
+        HeadraceError: the stage failed; the message has the end of its log. Or another process has trained it for a day.
     """
     result = folder / "result.json"
-    if not result.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        spec_path = folder / "spec.json"
-        spec_path.write_text(spec.model_dump_json(indent=1))
-        log = folder / "log.txt"
-        returncode = _run([sys.executable, "-P", "-m", "train.run", str(spec_path)], log)
-        if returncode != 0:
-            with log.open(errors="replace") as lines:
-                tail = "".join(deque(lines, 15))
-            raise HeadraceError(f"stage {spec.name} ended with code {returncode}; the end of {log}:\n{tail}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with file_lock(folder.with_name(f".{folder.name}.lock"), wait_s=_LONGEST_WAIT_S):
+        if not result.exists():
+            spec_path = folder / "spec.json"
+            spec_path.write_text(spec.model_dump_json(indent=1))
+            log = folder / "log.txt"
+            returncode = _run([sys.executable, "-P", "-m", "train.run", str(spec_path)], log)
+            if returncode != 0:
+                with log.open(errors="replace") as lines:
+                    tail = "".join(deque(lines, 15))
+                raise HeadraceError(f"stage {spec.name} ended with code {returncode}; the end of {log}:\n{tail}")
     answer: dict[str, Any] = json.loads(result.read_text())
     return answer
 

@@ -1,0 +1,284 @@
+"""Rollouts: whose fault it was decides the outcome, a draw is the same draw whatever stands beside it, and no part is made twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from storage.records import FunctionCall, Message, Outcome, Task, ToolCall
+from storage.store import Store
+from synth import rollouts
+from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure
+from synth.rollouts import Conversing, rollout, rollout_parts, rollouts_frame
+from synth.worlds.retail.world import RetailWorld
+from tests.synth.retail_tasks import task_of
+
+ORDER, REFUSAL, CLOSE = task_of("order_status", 1), task_of("special_service", 1), task_of("close_order", 1)
+TASKS = (ORDER, REFUSAL, CLOSE)
+
+
+@dataclass
+class Scripted:
+    """Asks `speak` for every answer: (request, answers that the conversation has already) -> text, or the calls to make."""
+
+    speak: Callable[[ChatRequest, int], str | Sequence[tuple[str, str]]]
+    name: str = "scripted"
+    finish: str = ""
+    asked: list[ChatRequest] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
+
+    def chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
+        self.asked += requests
+        self.batches.append(len(requests))
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request: ChatRequest) -> ChatAnswer:
+        made = sum(message.role == "assistant" for message in request.messages)
+        said = self.speak(request, made)
+        if isinstance(said, str):
+            return ChatAnswer(Message(role="assistant", content=said), self.finish or "stop", (made, 7), (-0.5, -0.25), 10, 2, "v1")
+        calls = tuple(
+            ToolCall(id=f"call_{made}_{place}", function=FunctionCall(name=name, arguments=arguments))
+            for place, (name, arguments) in enumerate(said)
+        )
+        return ChatAnswer(Message(role="assistant", tool_calls=calls), self.finish or "tool_calls", (made,), (-1.0,), 10, 1, "v1")
+
+
+def task_asked(request: ChatRequest) -> Task:
+    return next(task for task in TASKS if task.messages == request.messages[: len(task.messages)])
+
+
+def expert(request: ChatRequest, made: int) -> str | list[tuple[str, str]]:
+    plan = task_asked(request).plan
+    if made >= len(plan.calls):
+        return plan.answer
+    return [(plan.calls[made].tool, json.dumps(plan.calls[made].arguments))]
+
+
+def endless(request: ChatRequest, made: int) -> list[tuple[str, str]]:
+    return [("list_orders", '{"user": "u01"}')]
+
+
+def broken(*_: object) -> None:
+    raise RuntimeError("the shop burned down")
+
+
+def only(speak: Callable, task: Task = ORDER, **options: object):
+    (record,) = rollout(Scripted(speak), [task], 1, **options)
+    return record
+
+
+# ---- outcomes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.intent)
+def test_an_expert_succeeds_with_a_world_of_its_own_each_time(task):
+    found = rollout(Scripted(expert), [task], 3)
+    assert [(record.outcome, record.reward) for record in found] == [(Outcome.SUCCESS, 1.0)] * 3
+    assert found[0].messages[: len(task.messages)] == task.messages
+    assert found[0].messages[-1].content == task.plan.answer
+
+
+@pytest.mark.parametrize(
+    "speak",
+    [
+        lambda *_: "",
+        lambda *_: "It is on its way.",
+        lambda request, made: [("no_such_tool", "{}")] if made == 0 else "Done.",
+        lambda request, made: [("get_order", "not json")] if made == 0 else "Done.",
+    ],
+    ids=["silence", "guess", "unknown tool", "malformed arguments"],
+)
+def test_what_a_policy_does_wrong_is_its_failure(speak):
+    record = only(speak)
+    assert (record.outcome, record.reward) == (Outcome.POLICY_FAILURE, 0.0)
+    assert not all(record.checks.values())
+
+
+def test_a_call_that_cannot_be_read_is_no_answer():
+    record = only(lambda *_: "<tool_call>\n{oops\n</tool_call>", REFUSAL)
+    assert (record.outcome, record.reward, record.checks) == (Outcome.POLICY_FAILURE, 0.0, {"well_formed": False})
+
+
+def test_endless_calls_end_in_time():
+    record = only(endless, max_turns=4)
+    assert (record.outcome, record.reward, record.checks) == (Outcome.POLICY_FAILURE, 0.0, {"ended_in_time": False})
+    assert len(record.turns) == 4
+
+
+def test_the_last_turn_may_still_answer():
+    turns = len(CLOSE.plan.calls) + 1
+    assert only(expert, CLOSE, max_turns=turns).outcome is Outcome.SUCCESS
+    assert only(expert, CLOSE, max_turns=turns - 1).checks == {"ended_in_time": False}
+
+
+def test_an_answer_that_was_cut_off_is_a_failure_even_if_it_is_right():
+    (record,) = rollout(Scripted(expert, finish="length"), [REFUSAL], 1)
+    assert (record.outcome, record.checks) == (Outcome.POLICY_FAILURE, {"ended_in_time": False})
+
+
+@pytest.mark.parametrize("method", ["call", "changes"])
+def test_a_world_that_breaks_is_our_fault_and_has_no_reward(monkeypatch, method):
+    monkeypatch.setattr(RetailWorld, method, broken)
+    spoilt, untouched = rollout(Scripted(expert), [CLOSE, REFUSAL], 1)
+    assert (spoilt.outcome, spoilt.reward) == (Outcome.INFRA_FAILURE, None)
+    assert untouched.outcome is Outcome.SUCCESS, "a conversation that made no call never met the world"
+
+
+def test_a_verifier_that_breaks_is_not_held_against_the_policy(monkeypatch):
+    monkeypatch.setattr(rollouts, "judge", broken)
+    record = only(expert)
+    assert (record.outcome, record.reward) == (Outcome.JUDGE_FAILURE, None)
+
+
+def test_an_engine_that_fails_spoils_only_what_was_not_over():
+    def failing(request: ChatRequest, made: int) -> str | list[tuple[str, str]]:
+        if made:
+            raise EngineFailure("server gone")
+        return expert(request, made)
+
+    over, cut_off = rollout(Scripted(failing), [REFUSAL, ORDER], 1)
+    assert (over.outcome, over.reward) == (Outcome.SUCCESS, 1.0)
+    assert (cut_off.outcome, cut_off.reward) == (Outcome.INFRA_FAILURE, None)
+
+
+def test_any_other_error_of_an_engine_is_a_bug_and_is_raised():
+    with pytest.raises(RuntimeError, match="burned down"):
+        only(broken)
+
+
+def test_an_engine_that_holds_whole_conversations_is_given_them():
+    """Given such an engine, when a conversation outgrows its window, then it ended not in time; when it fails, it is spoilt."""
+
+    @dataclass
+    class Holding(Scripted):
+        window: int = 99
+        fails: bool = False
+
+        def converse(self, requests, reply):
+            for index, request in enumerate(requests):
+                messages, more = list(request.messages), ()
+                while more is not None and len(messages) < self.window:
+                    if self.fails:
+                        raise EngineFailure("out of memory")
+                    answer = self._answer(ChatRequest((*messages, *more)))
+                    messages += [*more, answer.message]
+                    more = reply(index, answer)
+            return []
+
+    assert isinstance(Holding(expert), Conversing)
+    assert not isinstance(Scripted(expert), Conversing)
+    assert isinstance(Scripted(expert), Engine)
+    outcomes = {
+        name: [record.outcome for record in rollout(engine, [REFUSAL, CLOSE], 1)]
+        for name, engine in {"wide": Holding(expert), "narrow": Holding(expert, window=4), "gone": Holding(expert, fails=True)}.items()
+    }
+    assert outcomes == {
+        "wide": [Outcome.SUCCESS, Outcome.SUCCESS],
+        "narrow": [Outcome.SUCCESS, Outcome.POLICY_FAILURE],
+        "gone": [Outcome.INFRA_FAILURE, Outcome.INFRA_FAILURE],
+    }
+
+
+# ---- draws ---------------------------------------------------------------------------------------------------------------
+
+
+def test_draws_come_in_the_order_of_tasks_and_then_of_draws_with_ids_of_their_own():
+    found = rollout(Scripted(expert), TASKS, 3, policy_id="p", batch_tasks=2)
+    assert [(record.task_id, record.draw) for record in found] == [(task.id, draw) for task in TASKS for draw in range(3)]
+    assert len({record.id for record in found}) == 9
+    assert {(record.policy_id, record.teacher) for record in found} == {("p", "scripted")}
+
+
+def test_all_open_conversations_are_asked_in_one_batch():
+    engine = Scripted(expert)
+    rollout(engine, TASKS, 2)
+    turns = [len(task.plan.calls) + 1 for task in TASKS for _ in range(2)]
+    assert engine.batches == [sum(length > turn for length in turns) for turn in range(max(turns))]
+
+
+def test_a_draw_has_the_same_seed_whatever_is_drawn_beside_it():
+    def seeds(tasks: Sequence[Task], k: int, **options: int) -> dict[str, set[int]]:
+        engine = Scripted(lambda *_: "")
+        rollout(engine, tasks, k, **options)
+        return {task.id: {request.seed for request in engine.asked if task_asked(request) == task} for task in tasks}
+
+    many = seeds(TASKS, 4)
+    assert len(set().union(*many.values())) == 12
+    assert seeds([ORDER], 4)[ORDER.id] == many[ORDER.id] == seeds([ORDER], 2)[ORDER.id] | seeds([ORDER], 2, first_draw=2)[ORDER.id]
+    assert seeds([ORDER], 4, seed=1)[ORDER.id].isdisjoint(many[ORDER.id])
+
+
+def test_a_record_keeps_what_was_sampled_and_what_it_cost():
+    record = only(expert, CLOSE)
+    calls = len(CLOSE.plan.calls)
+    assert [turn.token_ids for turn in record.turns] == [*((made,) for made in range(calls)), (calls, 7)]
+    assert [turn.logprobs for turn in record.turns] == [(-1.0,)] * calls + [(-0.5, -0.25)]
+    assert (record.cost.prompt_tokens, record.cost.completion_tokens) == (10 * (calls + 1), calls + 2)
+
+
+def test_every_call_of_a_message_is_made_and_answered_in_order():
+    both = [("get_order", json.dumps({"order": order})) for order in ("o01", "o02")]
+    record = only(lambda request, made: both if made == 0 else "")
+    results = [message for message in record.messages if message.role == "tool"]
+    assert [message.tool_call_id for message in results] == ["call_0_0", "call_0_1"]
+    assert [json.loads(message.content)["order"] for message in results] == ["o01", "o02"]
+
+
+# ---- parts ---------------------------------------------------------------------------------------------------------------
+
+
+def test_finished_parts_are_found_again_and_none_is_made_twice(tmp_path):
+    """Given a store with two of three parts on disk, one of them committed, when all are asked for, then only the third is made."""
+    store, engine = Store(tmp_path / "store"), Scripted(expert)
+    options = {"purpose": "probe", "policy_id": "p", "part_tasks": 1}
+    first, second = rollout_parts(store, engine, TASKS[:2], 2, **options)
+    store.commit([first])
+    engine.asked.clear()
+
+    parts = rollout_parts(store, engine, TASKS, 2, **options)
+    assert parts[:2] == [first, second]
+    assert {task_asked(request).id for request in engine.asked} == {CLOSE.id}
+
+    engine.asked.clear()
+    assert rollout_parts(store, engine, TASKS, 2, **options) == parts
+    assert engine.asked == []
+    store.commit(parts)
+    rows = store.query("SELECT task_id, draw, outcome FROM rollouts ORDER BY ALL")
+    assert rows.rows() == sorted((task.id, draw, "success") for task in TASKS for draw in range(2))
+
+
+@pytest.mark.parametrize(
+    "change", [{"k": 3}, {"purpose": "eval_in"}, {"policy_id": "q"}, {"temperature": 0.5}, {"seed": 1}, {"max_turns": 5}, {"max_tokens": 9}]
+)
+def test_whatever_changes_the_rollouts_makes_other_parts(tmp_path, change):
+    store, engine = Store(tmp_path / "store"), Scripted(expert)
+    options = {"k": 1, "purpose": "probe", "policy_id": "p"}
+    (first,) = rollout_parts(store, engine, [REFUSAL], **options)
+    (other,) = rollout_parts(store, engine, [REFUSAL], **(options | change))
+    assert first.part_id != other.part_id
+
+
+def test_progress_counts_rollouts_to_the_end(tmp_path):
+    seen: list[tuple[str, int, int]] = []
+    rollout_parts(
+        Store(tmp_path / "store"),
+        Scripted(expert),
+        TASKS,
+        2,
+        purpose="probe",
+        policy_id="p",
+        part_tasks=2,
+        progress=lambda *step: seen.append(step),
+    )
+    assert seen == [("probe", 4, 6), ("probe", 6, 6)]
+
+
+def test_a_spoilt_rollout_is_stored_without_a_reward(monkeypatch):
+    monkeypatch.setattr(RetailWorld, "call", broken)
+    frame = rollouts_frame(rollout(Scripted(expert), [CLOSE, REFUSAL], 1), "probe")
+    assert frame["reward"].to_list() == [None, 1.0]
+    assert frame["outcome"].to_list() == ["infra_failure", "success"]

@@ -1,0 +1,268 @@
+"""A stage, through the entry that every backend calls: what it leaves behind, what it refuses, and that nothing outlives its parent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from storage.errors import BadInput, HeadraceError
+from storage.release import ReleasedItem, ReleaseItem, load_split, make_release
+from storage.rows import tasks_frame
+from storage.store import Store, part_id
+from synth.engines.hf import HFEngine
+from synth.rollouts import rollout
+from synth.simulate import expert_trajectory, trajectories_frame
+from synth.solver import is_evaluation_seed
+from tests.train.tiny_policies import SMALL, retail_tasks
+from train.backends.local import launch
+from train.run import FreshTasks, main, run, weights_hash
+from train.spec import RLSettings, SFTSettings, StageSpec
+
+TASKS = retail_tasks("order_status", "special_service", each=2)
+SFT = SFTSettings(max_steps=6, batch_size=4, learning_rate=1e-2, warmup_steps=0)
+RL = RLSettings(max_steps=2, tasks_a_step=2, draws=2, warmup_steps=0, max_tokens=8)
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory) -> tuple[Store, str]:
+    """A store with a release: experts' conversations to learn from (`seed`), and tasks without any (`rl`)."""
+    store = Store(tmp_path_factory.mktemp("stage") / "store")
+    experts = [expert_trajectory(task) for task in TASKS]
+    store.commit(
+        [
+            store.write("tasks", part_id("tasks", [], {}, 1), tasks_frame(TASKS)),
+            store.write("trajectories", part_id("trajectories", [], {}, 1), trajectories_frame(experts, TASKS)),
+        ]
+    )
+    splits = {
+        "seed": [ReleaseItem("trajectory", expert.id, expert.task_id) for expert in experts],
+        "rl": [ReleaseItem("task", task.id, task.id, weight=1.0 + place) for place, task in enumerate(TASKS)],
+    }
+    return store, make_release(store, "seed", splits, {})
+
+
+@pytest.fixture(scope="module")
+def make_spec(released) -> Callable[..., StageSpec]:
+    store, release = released
+
+    def make(folder: Path, **changes: Any) -> StageSpec:
+        fields: dict[str, Any] = {"name": "sft1", "algorithm": "sft", "store": store.root, "release_id": release, "split": "seed"}
+        return StageSpec(**(fields | {"model_out": folder / "model", "tiny": SMALL, "seed": 3, "sft": SFT} | changes))
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def stage(make_spec, tmp_path_factory) -> tuple[Path, StageSpec, dict[str, Any]]:
+    """A finished stage: its folder, its spec, and what it answered."""
+    folder = tmp_path_factory.mktemp("stages") / "stage-1"
+    spec = make_spec(folder)
+    return folder, spec, launch(spec, folder)
+
+
+@pytest.fixture
+def in_process() -> Iterator[None]:
+    """A stage makes torch deterministic and single-threaded for its own process; here it is ours."""
+    threads = torch.get_num_threads()
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.set_num_threads(threads)
+
+
+# ---- what a stage leaves -------------------------------------------------------------------------------------------------
+
+
+def test_a_stage_leaves_its_spec_a_row_a_step_a_model_and_a_result(stage):
+    folder, spec, result = stage
+    assert sorted(path.name for path in folder.iterdir()) == ["log.txt", "metrics.jsonl", "model", "result.json", "spec.json"]
+    assert StageSpec.model_validate_json((folder / "spec.json").read_text()) == spec
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(1, SFT.max_steps + 1))
+    assert rows[-1]["loss"] < rows[0]["loss"]
+    assert json.loads((folder / "result.json").read_text()) == result
+    assert result["metrics"] == {"steps": SFT.max_steps, "loss": rows[-1]["loss"], "learning_rate": rows[-1]["learning_rate"]}
+    assert result["weights_hash"] == weights_hash(folder / "model")
+
+
+def test_the_model_folder_is_a_policy_that_an_engine_takes(stage):
+    folder, _, _ = stage
+    engine = HFEngine(folder / "model")
+    assert engine.model.config.hidden_size == SMALL.width
+    assert len(rollout(engine, TASKS, 1, temperature=0.0)) == len(TASKS)
+
+
+def test_a_finished_stage_is_not_run_again(stage):
+    folder, spec, result = stage
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    assert launch(spec, folder) == result
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+@pytest.mark.usefixtures("in_process")
+def test_an_equal_spec_gives_equal_weights_in_another_process_and_another_seed_others(stage, make_spec, tmp_path):
+    _, _, result = stage
+    assert run(make_spec(tmp_path / "again"))["weights_hash"] == result["weights_hash"]
+    assert run(make_spec(tmp_path / "other", seed=4))["weights_hash"] != result["weights_hash"]
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_stage_that_was_killed_half_way_starts_over(stage, make_spec, tmp_path):
+    """Given the leavings of a killed stage, when it is run again, then they are gone and the result is as if it had never been killed."""
+    _, _, result = stage
+    folder = tmp_path / "killed"
+    for leavings in ("model", ".model.new"):
+        (folder / leavings).mkdir(parents=True)
+        (folder / leavings / "stray.safetensors").write_bytes(b"half a file")
+    assert run(make_spec(folder))["weights_hash"] == result["weights_hash"]
+    assert sorted(path.name for path in folder.iterdir()) == ["metrics.jsonl", "model", "result.json"]
+
+
+@pytest.mark.usefixtures("in_process")
+def test_rl_goes_on_from_the_policy_of_the_stage_before(stage, make_spec, tmp_path):
+    folder, _, before = stage
+    result = run(make_spec(tmp_path, name="rl", algorithm="rl", split="rl", model_in=folder / "model", sft=None, rl=RL))
+    assert result["metrics"]["steps"] == RL.max_steps
+    assert set(result["metrics"]) == {"steps", "reward", "idle_share", "loss", "entropy", "learning_rate"}
+    assert weights_hash(folder / "model") == before["weights_hash"], "the input policy is as it was"
+    assert result["weights_hash"] == weights_hash(tmp_path / "model")
+    tokens = (path / "model" / "tokenizer.json" for path in (folder, tmp_path))
+    assert next(tokens).read_text() == next(tokens).read_text()
+
+
+# ---- fresh tasks ---------------------------------------------------------------------------------------------------------
+
+
+def items_of(released: tuple[Store, str]) -> list[ReleasedItem]:
+    return load_split(*released, "rl")
+
+
+def test_fresh_tasks_are_a_function_of_seed_and_step_and_never_come_again(released, make_spec, tmp_path):
+    def drawn(seed: int) -> list[str]:
+        source = FreshTasks(items_of(released), make_spec(tmp_path, seed=seed), RLSettings(tasks_a_step=6))
+        return [task.id for step in range(5) for task in source(step)]
+
+    assert len(set(drawn(1))) == 30
+    assert drawn(1) == drawn(1)
+    assert drawn(1) != drawn(2)
+
+
+def test_every_step_draws_its_frames_anew(released, make_spec, tmp_path):
+    source = FreshTasks(items_of(released), make_spec(tmp_path), RLSettings(tasks_a_step=6))
+    assert len({tuple(task.frame_id for task in source(step)) for step in range(5)}) > 1
+
+
+def test_fresh_tasks_are_for_training_and_not_those_of_the_split(released, make_spec, tmp_path):
+    tasks = FreshTasks(items_of(released), make_spec(tmp_path), RLSettings(tasks_a_step=24))(0)
+    assert {task.use for task in tasks} == {"train"}
+    assert not any(is_evaluation_seed(task.world_seed) for task in tasks)
+    assert {task.id for task in tasks}.isdisjoint(task.id for task in TASKS)
+
+
+def test_heavier_items_are_drawn_more_often(released, make_spec, tmp_path):
+    items = items_of(released)[::2]
+    weighed = [
+        ReleasedItem(ReleaseItem("task", one.task.id, one.task.id, weight), one.task, None)
+        for one, weight in zip(items, (1, 9), strict=True)
+    ]
+    tasks = FreshTasks(weighed, make_spec(tmp_path), RLSettings(tasks_a_step=60))(0)
+    assert 42 <= sum(task.intent == weighed[1].task.intent for task in tasks) < 60
+
+
+def test_frames_that_give_no_siblings_are_an_error_that_says_how_many(released, make_spec, tmp_path):
+    with pytest.raises(HeadraceError, match="split seed: 200 draws gave only 200 of 201"):
+        FreshTasks(items_of(released), make_spec(tmp_path), RLSettings(tasks_a_step=201))(0)
+
+
+# ---- what is refused -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"release_id": "release-x"}, "has no release release-x; the latest are release-"),
+        ({"split": "sed"}, "has no split 'sed'; it has rl, seed"),
+        ({"model_in": Path("/none/such")}, "/none/such is no Hugging Face model folder"),
+    ],
+)
+def test_what_is_not_there_is_bad_input_told_in_one_line(make_spec, tmp_path, capsys, changes, words):
+    path = tmp_path / "spec.json"
+    path.write_text(make_spec(tmp_path, **changes).model_dump_json())
+    assert main([str(path)]) == 2
+    line = capsys.readouterr().err
+    assert words in line
+    assert line.count("\n") == 1
+    assert [found.name for found in tmp_path.iterdir()] == ["spec.json"]
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_split_without_conversations_cannot_be_learned_from(make_spec, tmp_path, capsys):
+    path = tmp_path / "spec.json"
+    path.write_text(make_spec(tmp_path, split="rl").model_dump_json())
+    assert main([str(path)]) == 1
+    assert "split rl of release" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["one.json", "two.json"]])
+def test_the_entry_takes_one_spec(arguments, capsys):
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith("usage: ")
+
+
+def test_a_stage_without_its_hyper_parameters_is_refused(make_spec, tmp_path):
+    with pytest.raises(ValueError, match="algorithm rl needs the section `rl`"):
+        make_spec(tmp_path, algorithm="rl")
+
+
+def test_a_folder_without_weights_has_no_hash(tmp_path):
+    with pytest.raises(BadInput, match="holds no"):
+        weights_hash(tmp_path)
+
+
+# ---- the child -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_stage_that_fails_is_an_error_with_the_end_of_its_log(make_spec, tmp_path):
+    spec = make_spec(tmp_path, split="sed")
+    with pytest.raises(HeadraceError, match=r"(?s)stage sft1 ended with code 2; the end of .*log\.txt:.*has no split 'sed'"):
+        launch(spec, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.txt", "spec.json"]
+
+
+def test_a_stage_dies_with_its_parent(make_spec, tmp_path, marked):
+    environment, alive = marked
+    (tmp_path / "given.json").write_text(make_spec(tmp_path, sft=SFT.model_copy(update={"max_steps": 100_000})).model_dump_json())
+    code = (
+        "import sys; from pathlib import Path; from train.backends.local import launch; from train.spec import StageSpec\n"
+        "launch(StageSpec.model_validate_json(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "given.json"), str(tmp_path)], env=environment)
+    try:
+        assert within(60, lambda: any("-m train.run" in line for line in alive()))
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    died = within(10, lambda: not alive())
+    for survivor in alive():
+        os.kill(int(survivor.split()[0]), signal.SIGKILL)
+    assert died
+
+
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
+    """Whether the condition comes true in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
