@@ -2,19 +2,24 @@
 
 One idea: one JSON line an entry, appended with a single write; what is appended survives a kill of this process at once, and a
 power cut after at most 100 ms (fsync at most that far apart). A torn last line, all that a kill can leave, is skipped on reading.
-Its user folds the entries into a part, commits that, and then discards the journal.
+Its user folds entries into a part, commits that, and then discards those entries; what others appended meanwhile stays.
+Writers shut each other out by a lock on the file itself; whoever finds that the file was replaced or removed opens it anew.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import threading
 import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from storage.files import disk_errors, sync_dir
+from storage.files import disk_errors, replace_atomically, sweep, sync_dir
 from storage.records import JSON
 
 SYNC_INTERVAL_S = 0.1
@@ -41,9 +46,10 @@ class Journal:
         """
         line = json.dumps({"key": key, "value": value}, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
         with self._mutex, disk_errors(f"appending to {self.path.name}", self.path.parent):
-            descriptor = self._open()
-            if os.write(descriptor, line) != len(line):
-                raise OSError(28, "No space left on device")
+            with self._locked() as descriptor:
+                _end_torn_line(descriptor)
+                if os.write(descriptor, line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if time.monotonic() - self._synced_at >= SYNC_INTERVAL_S:
                 self._sync()
             elif self._timer is None:
@@ -61,20 +67,26 @@ class Journal:
                         found.setdefault(entry[0], entry[1])
         return found
 
-    def discard(self) -> None:
-        """Removes the journal, after what it held was committed."""
-        self.close()
-        self.path.unlink(missing_ok=True)
+    def discard(self, keys: Collection[str]) -> None:
+        """Removes the entries of these keys, after what they held was committed; the file goes with the last entry.
+
+        Raises:
+            HeadraceError: the disk is full; all entries are intact.
+        """
+        if self.path.exists():
+            with self._mutex, disk_errors(f"discarding entries of {self.path.name}", self.path.parent):
+                with self._locked():
+                    left = [line for line in self.path.read_bytes().splitlines(True) if (entry := _parse(line)) and entry[0] not in keys]
+                    if left:
+                        replace_atomically(self.path, lambda temporary: temporary.write_bytes(b"".join(left)))
+                    else:
+                        self.path.unlink()
+                self._close()
+            sweep(self.path.parent)
 
     def close(self) -> None:
         with self._mutex:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-            if self._descriptor is not None:
-                os.fsync(self._descriptor)
-                os.close(self._descriptor)
-                self._descriptor = None
+            self._close()
 
     def __enter__(self) -> Journal:
         return self
@@ -82,15 +94,36 @@ class Journal:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        """A descriptor of the file that is at the path now, with every other writer shut out. Call with the mutex held."""
+        descriptor = self._open()
+        while True:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.fstat(descriptor).st_nlink:
+                break
+            self._close()
+            descriptor = self._open()
+        try:
+            yield descriptor
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+
     def _open(self) -> int:
         if self._descriptor is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             sync_dir(self.path.parent)
-        size = os.fstat(self._descriptor).st_size
-        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
-            os.write(self._descriptor, b"\n")
         return self._descriptor
+
+    def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._descriptor is not None:
+            os.fsync(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = None
 
     def _sync(self) -> None:
         if self._descriptor is not None:
@@ -101,6 +134,12 @@ class Journal:
         with self._mutex:
             self._timer = None
             self._sync()
+
+
+def _end_torn_line(descriptor: int) -> None:
+    size = os.fstat(descriptor).st_size
+    if size and os.pread(descriptor, 1, size - 1) != b"\n":
+        os.write(descriptor, b"\n")
 
 
 def _parse(line: bytes) -> tuple[str, JSON] | None:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -51,10 +53,52 @@ def test_nothing_is_on_disk_before_the_first_entry_or_after_it_is_discarded(tmp_
     assert not store.root.exists()
     journal.append("k", {"v": [1]})
     assert store.journal("answers").entries() == {"k": {"v": [1]}}
-    journal.discard()
+    journal.discard({"k"})
     assert not journal.path.exists()
     journal.append("again", 1)
     assert journal.entries() == {"again": 1}
+
+
+def test_what_others_append_is_not_discarded_with_what_was_folded(tmp_path):
+    path = tmp_path / "j.jsonl"
+    one, other = Journal(path), Journal(path)
+    one.append("a", 1)
+    other.append("b", 2)
+    folded = one.entries()
+    other.append("late", 3)
+    one.discard(folded)
+    assert one.entries() == {"late": 3}
+    other.append("later", 4)
+    assert one.entries() == other.entries() == {"late": 3, "later": 4}
+    one.discard({"late", "later"})
+    assert not path.exists()
+    other.append("last", 5)
+    assert one.entries() == {"last": 5}
+    assert [found.name for found in tmp_path.iterdir()] == ["j.jsonl"]
+
+
+APPENDER = """
+import sys
+from pathlib import Path
+from storage.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+for n in range(300):
+    journal.append(f"{sys.argv[2]}-{n}", "x" * 200)
+journal.close()
+"""
+
+
+def test_processes_that_append_while_another_folds_and_discards_lose_nothing(tmp_path):
+    path = tmp_path / "j.jsonl"
+    children = [subprocess.Popen([sys.executable, "-c", APPENDER, str(path), name]) for name in "ab"]
+    journal, folded = Journal(path), set[str]()
+    while any(child.poll() is None for child in children):
+        keys = journal.entries().keys()
+        assert not keys & folded, "what was discarded stays so"
+        journal.discard(keys)
+        folded |= keys
+    assert [child.wait() for child in children] == [0, 0]
+    assert folded | journal.entries().keys() == {f"{name}-{n}" for name in "ab" for n in range(300)}
 
 
 def test_threads_do_not_tear_each_others_lines(tmp_path):

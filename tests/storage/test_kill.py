@@ -30,7 +30,7 @@ for n in range({COMMITS}):
             {{"rollout_id": f"{{n}}-{{i}}", "messages": texts[str(i)]["text"]}} for i in range(40))))
     policy = write(store, "policies", {{"policy_id": f"p{{n}}", "weights_hash": "h"}}, n=n)
     store.commit([part, policy, *funnel_parts(store, f"run-{{n}}", n=n)])
-    journal.discard()
+    journal.discard({{str(i) for i in range(40)}})
 print("done", flush=True)
 """
 
