@@ -1,6 +1,7 @@
 """The dataset card of an export: what is in it, where it came from, how it was chosen, under which licences, with which hashes.
 
-Everything is read from the store, nothing is measured anew, and no time or path appears: equal releases give equal cards.
+Everything is read from the store, nothing is measured anew, and no time or path appears. Only what is behind the release and was committed
+before it is told, so a release has the same card whatever comes into its store later.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from storage.records import JSON
-from storage.release import ReleasedItem
+from storage.release import BEFORE_SQL, ReleasedItem
 from storage.store import Store
 
 UNSTATED = "not stated: find out before you publish"
@@ -38,9 +39,9 @@ def card(
         f"# {manifest['name']}\n\nTool-use data made by Headrace: release `{release_id}`, written for {format}. {_PROMISE}",
         "## Splits\n\n" + _split_table(splits),
         f"## Difficulty\n\n{_SCALE}\n\n" + _difficulty_table(splits),
-        _certainty(store, release_id),
+        _certainty(store, release_id, manifest),
         _funnel(store, release_id),
-        _diversity(store),
+        _diversity(store, release_id),
         "## How it was chosen\n\n" + _chosen(manifest),
         "## Licences\n\n" + _licences(store, release_id, licences),
         "## Hashes\n\n" + _hashes(release_id, manifest, files),
@@ -88,26 +89,27 @@ def _difficulty_table(splits: Mapping[str, Sequence[ReleasedItem]]) -> str:
     return _table(("split", *map(str, levels)), rows)
 
 
-def _certainty(store: Store, release_id: str) -> str:
+def _certainty(store: Store, release_id: str, manifest: Mapping[str, Any]) -> str:
     rows = store.query(
-        """SELECT i.split, t.policy_id, t.region, count(DISTINCT t.task_id) FROM release_items i JOIN tags t USING (task_id)
-           WHERE i.release_id = ? AND t.region IS NOT NULL GROUP BY ALL ORDER BY ALL""",
-        [release_id],
+        f"""SELECT i.split, t.policy_id, t.region, count(DISTINCT t.task_id) FROM release_items i JOIN tags t USING (task_id)
+            WHERE i.release_id = ? AND t.policy_id = ? AND t.region IS NOT NULL AND t.part_id IN {BEFORE_SQL} GROUP BY ALL ORDER BY ALL""",
+        [release_id, manifest.get("probed_policy"), release_id],
     ).rows()
     return (
-        "## Certainty\n\nTasks by what a probe of a policy made of them.\n\n" + _table(("split", "policy", "region", "tasks"), rows)
+        "## Certainty\n\nTasks by what a probe of the policy made of them.\n\n" + _table(("split", "policy", "region", "tasks"), rows)
         if rows
         else ""
     )
 
 
+_RUNS_SQL = f"""(SELECT run FROM frames WHERE status = 'admitted' AND part_id IN {BEFORE_SQL} AND query_id IN (
+    SELECT t.query_id FROM release_items i JOIN tasks t USING (task_id) WHERE i.release_id = ?))"""
+"""Funnel runs that admitted queries of a release, before it was made; parameters: its id, twice."""
+
+
 def _funnel(store: Store, release_id: str) -> str:
     rows = store.query(
-        """SELECT run, step, rows_in, kept, dropped, reasons FROM funnel WHERE run IN (
-             SELECT DISTINCT run FROM queries WHERE query_id IN (
-               SELECT t.query_id FROM release_items i JOIN tasks t USING (task_id) WHERE i.release_id = ?))
-           ORDER BY run, position""",
-        [release_id],
+        f"SELECT run, step, rows_in, kept, dropped, reasons FROM funnel WHERE run IN {_RUNS_SQL} ORDER BY run, position", [release_id] * 2
     ).rows()
     return (
         "## Funnel\n\nHow the raw queries were sifted.\n\n" + _table(("run", "step", "rows in", "kept", "dropped", "reasons"), rows)
@@ -116,13 +118,19 @@ def _funnel(store: Store, release_id: str) -> str:
     )
 
 
-def _diversity(store: Store) -> str:
+def _diversity(store: Store, release_id: str) -> str:
+    """A round's blueprints and figures are committed together: that is how the runs behind a release are told."""
     rows = store.query(
-        """SELECT run, metric, round(value, 4), n FROM diversity
-           QUALIFY round = max(round) OVER (PARTITION BY run) ORDER BY run, metric"""
+        f"""SELECT run, metric, round(value, 4), n FROM diversity WHERE part_id IN {BEFORE_SQL} AND run IN (
+              SELECT run FROM diversity JOIN parts USING (part_id) WHERE committed_at IN (
+                SELECT committed_at FROM blueprints JOIN parts USING (part_id) WHERE blueprint_id IN (
+                  SELECT t.blueprint_id FROM release_items i JOIN tasks t USING (task_id) WHERE i.release_id = ?)))
+            QUALIFY round = max(round) OVER (PARTITION BY run) ORDER BY run, metric""",
+        [release_id] * 2,
     ).rows()
     return (
-        "## Diversity\n\nOf all accepted trajectories in the store, last round.\n\n" + _table(("run", "metric", "value", "n"), rows)
+        "## Diversity\n\nOf all accepted trajectories of the runs that its blueprints came from, last round.\n\n"
+        + _table(("run", "metric", "value", "n"), rows)
         if rows
         else ""
     )
@@ -135,9 +143,9 @@ def _chosen(manifest: Mapping[str, Any]) -> str:
 
 def _licences(store: Store, release_id: str, licences: Mapping[str, str]) -> str:
     sources = store.query(
-        """SELECT q.source, count(DISTINCT t.task_id) FROM release_items i JOIN tasks t USING (task_id) JOIN queries q USING (query_id)
-           WHERE i.release_id = ? GROUP BY 1 ORDER BY 1""",
-        [release_id],
+        f"""SELECT q.source, count(DISTINCT t.task_id) FROM release_items i JOIN tasks t USING (task_id) JOIN queries q USING (query_id)
+            WHERE i.release_id = ? AND q.run IN {_RUNS_SQL} GROUP BY 1 ORDER BY 1""",
+        [release_id] * 3,
     ).rows()
     rows = [(source, tasks, licences.get(source, UNSTATED)) for source, tasks in sources]
     text = "Worlds, tools and scripted conversations come with Headrace (Apache-2.0)."

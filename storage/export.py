@@ -2,7 +2,8 @@
 
 One idea: a split becomes `<split>.conversations` (items to imitate) and `<split>.prompts` (tasks to draw rollouts on), each as JSONL and as
 Parquet; what differs between trainers is only which columns a row has. Tool-call arguments and tool signatures stay JSON *strings*,
-because nested Arrow structs would invent null arguments. The folder appears whole or not at all, and equal releases give equal bytes.
+because nested Arrow structs would invent null arguments. The folder appears whole or not at all, and a release gives the same bytes whenever
+it is exported: what is told of it comes from what was committed before it (`storage/release.py`).
 
     trl   messages, tools (JSON string)            | prompt, tools, task columns
     verl  messages, tools (JSON string)            | prompt, data_source, agent_name, reward_model, extra_info (docs of verl 0.9)
@@ -13,10 +14,13 @@ What it does not do: tokenise, or publish anywhere. The task's full record is in
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
+import re
 import secrets
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -28,12 +32,17 @@ from storage.card import card
 from storage.errors import BadInput, HeadraceError
 from storage.files import disk_errors, sync_dir, sync_file
 from storage.records import JSON, Message, canonical_json
-from storage.release import ReleasedItem, load_split, manifest_of
+from storage.release import RELEASED_AT_SQL, ReleasedItem, load_split, manifest_of
 from storage.store import Store
 
 Format = Literal["trl", "verl", "roll"]
 CHECKSUMS = "SHA256SUMS"
 _MANIFEST = "manifest.json"
+_MARK = "headrace_export"
+"""The key of a manifest that says that it is ours."""
+_DRAFT, _OLD = ".tmp-", ".tmp-old-"
+_DRAFT_LIFE_S = 86_400.0
+"""A draft that nothing was added to for so long is a killed export's."""
 
 _TEXT = pa.string()
 _CALL = pa.struct([("id", _TEXT), ("type", _TEXT), ("function", pa.struct([("name", _TEXT), ("arguments", _TEXT)]))])
@@ -96,16 +105,18 @@ def export(store: Store, release_id: str, out_dir: Path, format: Format = "trl",
     if format not in get_args(Format):
         raise BadInput(f"format {format!r} is not one of {', '.join(get_args(Format))}")
     manifest = manifest_of(store, release_id)
-    out_dir = Path(out_dir).absolute()
-    _refuse_foreign(out_dir)
-    tools = _signatures(store)
+    out_dir = Path(out_dir).resolve()
+    with disk_errors(f"looking at {out_dir.name}", out_dir):
+        _mend(out_dir)
+        _refuse_foreign(out_dir)
+    tools = _signatures(store, release_id)
     splits = {split: load_split(store, release_id, split) for split in manifest["splits"]}
-    draft = out_dir.parent / f".tmp-{secrets.token_hex(4)}-{out_dir.name}"
+    draft = out_dir.parent / f"{_DRAFT}{secrets.token_hex(4)}-{out_dir.name}"
     with disk_errors(f"exporting {release_id}", out_dir):
         draft.mkdir(parents=True)
         try:
             files = [name for split, items in splits.items() for name in _write_split(draft, split, items, format, tools)]
-            described = {"headrace_export": 1, "release": release_id, "format": format, **manifest}
+            described = {_MARK: 1, "release": release_id, "format": format, **manifest}
             (draft / _MANIFEST).write_text(json.dumps(described, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
             hashes = {name: _sha256(draft / name) for name in files}
             text = card(store, release_id, manifest, splits, format, files=hashes, licences=licences or {})
@@ -120,8 +131,25 @@ def export(store: Store, release_id: str, out_dir: Path, format: Format = "trl",
 
 
 def _refuse_foreign(out_dir: Path) -> None:
-    if out_dir.exists() and (not out_dir.is_dir() or (any(out_dir.iterdir()) and not (out_dir / _MANIFEST).exists())):
+    """Nothing but an export may be replaced: our manifest, checksums, and no file that these do not list. No folder, or an empty one, is free."""
+    if not out_dir.exists() or (out_dir.is_dir() and not any(out_dir.iterdir())):
+        return
+    listed = _files_of_export(out_dir)
+    if listed is None:
         raise BadInput(f"{out_dir} holds something that is not an export of Headrace; name another folder")
+    foreign = sorted(path.name for path in out_dir.iterdir() if path.name not in listed or not path.is_file())
+    if foreign:
+        raise BadInput(f"{out_dir} holds {foreign[0]}, which is not of the export there; move it away, or name another folder")
+
+
+def _files_of_export(folder: Path) -> set[str] | None:
+    """The names that an export in this folder has; None where it is none."""
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        lines = (folder / CHECKSUMS).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return None
+    return {CHECKSUMS, *(line.partition("  ")[2] for line in lines)} if isinstance(manifest, dict) and _MARK in manifest else None
 
 
 def _put_in_place(draft: Path, out_dir: Path) -> None:
@@ -129,13 +157,29 @@ def _put_in_place(draft: Path, out_dir: Path) -> None:
         sync_file(path)
     sync_dir(draft)
     if out_dir.exists():
-        old = draft.with_name(f"{draft.name}-old")
+        old = out_dir.with_name(draft.name.replace(_DRAFT, _OLD, 1))
         out_dir.rename(old)
         draft.rename(out_dir)
-        shutil.rmtree(old)
+        shutil.rmtree(old, ignore_errors=True)
     else:
         draft.rename(out_dir)
     sync_dir(out_dir.parent)
+
+
+def _mend(out_dir: Path) -> None:
+    """Puts back what an export that was killed while it replaced `out_dir` moved away, and removes what such an export left behind."""
+    for path in sorted(out_dir.parent.glob(f"{_DRAFT}*-{glob.escape(out_dir.name)}")):
+        if _leftover_name(_OLD, out_dir).fullmatch(path.name):
+            if out_dir.exists():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.rename(out_dir)
+        elif _leftover_name(_DRAFT, out_dir).fullmatch(path.name) and path.stat().st_mtime < time.time() - _DRAFT_LIFE_S:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _leftover_name(prefix: str, out_dir: Path) -> re.Pattern[str]:
+    return re.compile(f"{re.escape(prefix)}[0-9a-f]{{8}}-{re.escape(out_dir.name)}")
 
 
 def _sha256(path: Path) -> str:
@@ -146,9 +190,18 @@ def _sha256(path: Path) -> str:
 # ---- rows ------------------------------------------------------------------------------------------------------------------
 
 
-def _signatures(store: Store) -> dict[tuple[str, str], dict[str, JSON]]:
-    """(world, name) -> the tool in OpenAI form, as committed last, without our own `x-` marks."""
-    rows = store.query("SELECT world, name, description, parameters FROM tools JOIN parts USING (part_id) ORDER BY committed_at, part_id")
+def _signatures(store: Store, release_id: str) -> dict[tuple[str, str], dict[str, JSON]]:
+    """(world, name) -> the tool in OpenAI form, without our own `x-` marks.
+
+    As committed last before the release, or first after it where only then. No item names the version of a tool that it was made with, so
+    an item that is older than the latest version of a tool is shown with a newer signature than its own.
+    """
+    rows = store.query(
+        f"""SELECT world, name, description, parameters FROM tools JOIN (SELECT part_id, rowid - {RELEASED_AT_SQL} AS late FROM parts)
+              USING (part_id)
+            QUALIFY row_number() OVER (PARTITION BY world, name ORDER BY late > 0, abs(late), tool_id) = 1""",
+        [release_id],
+    )
     return {
         (world, name): {
             "type": "function",

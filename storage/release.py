@@ -26,6 +26,11 @@ VERSION = 1
 EVALUATION_SPLITS = "eval"
 """Splits whose name begins so hold held-out tasks, and only those; no other split may hold one."""
 
+RELEASED_AT_SQL = "(SELECT parts.rowid FROM releases JOIN parts USING (part_id) WHERE release_id = ?)"
+"""Which row of `parts` is a release's own; parameter: its id. Rows stand in the order of commits, whatever the clock said."""
+BEFORE_SQL = f"(SELECT part_id FROM parts WHERE rowid < {RELEASED_AT_SQL})"
+"""The parts that were committed before a release: what may be told of it without changing later. Parameter: its id."""
+
 Kind = Literal["task", "trajectory", "rollout"]
 
 

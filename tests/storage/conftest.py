@@ -245,7 +245,7 @@ def _synthesis(store: Store) -> list[Part]:
             *(
                 {"run": "run-synthesis", "round": n, "metric": metric, "value": 1.0 + n / 4, "sd": 0.05, "n": 50}
                 for n in range(3)
-                for metric in ("h_dom", "h_mode_1")
+                for metric in ("domain_entropy_bits", "mode_entropy_coarse_bits", "tool_coverage")
             ),
         ),
         write(store, "trajectories", *(trajectory_row(record, about) for record, about in zip(EXPERTS, TASKS, strict=False))),
@@ -357,7 +357,7 @@ def build_sample(root: Path) -> Sample:
             "sft2": [ReleaseItem("trajectory", EXPERTS[0].id, "task-1"), ReleaseItem("rollout", "rollout-0", "task-3")],
             "rl": [ReleaseItem("task", "task-3", "task-3", 0.5)],
         },
-        {"k": 8},
+        {"probed_policy": "policy-1"},
     )
     store.commit(_stage(store, 2, second, "sft2", "policy-1"))
     return Sample(store, first, second)

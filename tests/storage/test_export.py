@@ -1,6 +1,7 @@
 """Exports: rows that trainers read as they are, a card, checksums, and a folder that is whole or absent."""
 
 import json
+import os
 import shutil
 import subprocess
 
@@ -11,7 +12,7 @@ from storage.errors import BadInput, HeadraceError
 from storage.export import CHECKSUMS, export
 from storage.records import Task
 from storage.store import Store
-from tests.storage.conftest import EXPERTS, TASKS, build_sample
+from tests.storage.conftest import EXPERTS, TASKS, build_sample, funnel_parts, write
 
 FORMATS = ("trl", "verl", "roll")
 
@@ -87,7 +88,6 @@ def test_the_card_tells_counts_funnel_diversity_difficulty_licences_and_hashes(s
     for words in (
         "| sft2 | 2 | 1 rollout, 1 trajectory | 2 | 2 |",
         "| run-1 | near | 4 | 3 | 1 |",
-        "| run-synthesis | h_dom | 1.5 | 50 |",
         "| sft2 | 0 | 0 | 0 | 2 | 0 | 0 | 0 |",
         "| rl | policy-1 | certain | 1 |",
         "| log.txt | 2 | CC-BY-4.0 |",
@@ -95,8 +95,11 @@ def test_the_card_tells_counts_funnel_diversity_difficulty_licences_and_hashes(s
         "path: sft2.conversations.parquet",
     ):
         assert words in card, words
-    unlicensed = export(sample.store, sample.second_release, tmp_path / "bare")
-    assert "not stated" in (unlicensed / "README.md").read_text(encoding="utf-8")
+    assert "## Diversity" not in card, "no task of it came from a blueprint"
+    unlicensed = (export(sample.store, sample.first_release, tmp_path / "bare") / "README.md").read_text(encoding="utf-8")
+    assert "not stated" in unlicensed
+    assert "| run-synthesis | domain_entropy_bits | 1.5 | 50 |" in unlicensed
+    assert "## Certainty" not in unlicensed, "no probe decided it"
 
 
 def test_equal_releases_give_equal_bytes(sample, tmp_path):
@@ -105,17 +108,86 @@ def test_equal_releases_give_equal_bytes(sample, tmp_path):
     assert (one / CHECKSUMS).read_text() == (two / CHECKSUMS).read_text()
 
 
+def test_what_is_committed_later_does_not_change_an_old_release(build, tmp_path):
+    sample = build(tmp_path / "store")
+    releases = (sample.first_release, sample.second_release)
+    before = [(export(sample.store, release, tmp_path / "out") / CHECKSUMS).read_text() for release in releases]
+    tool = {"tool_id": "shop.buy", "name": "buy", "server": "shop", "domain": "retail", "world": "retail", "changes_state": True}
+    tag = {"task_id": "task-3", "purpose": "probe", "difficulty": 2, "successes": 1, "region": "uncertain"}
+    sample.store.commit(
+        [
+            *funnel_parts(sample.store, "run-2", n=7),
+            write(sample.store, "frames", {"run": "run-2", "query_id": "q-0", "frame_id": "frame-lamp", "status": "admitted"}, n=7),
+            write(sample.store, "tools", tool | {"description": "Buys one, at last", "parameters": "{}"}, n=7),
+            write(sample.store, "tags", tag | {"policy_id": "policy-2", "k": 8}, tag | {"policy_id": "policy-1", "k": 16}, n=7),
+            write(sample.store, "diversity", {"run": "other", "round": 0, "metric": "domain_entropy_bits", "value": 9.0, "n": 1}, n=7),
+            write(sample.store, "diversity", {"run": "run-synthesis", "round": 9, "metric": "tool_coverage", "value": 1.0, "n": 1}, n=8),
+        ]
+    )
+    assert [(export(sample.store, release, tmp_path / "out") / CHECKSUMS).read_text() for release in releases] == before
+
+
 def test_an_earlier_export_is_replaced_and_anything_else_is_left_alone(sample, tmp_path):
     out = export(sample.store, sample.first_release, tmp_path / "out")
     export(sample.store, sample.second_release, out)
     assert not (out / "seed.conversations.jsonl").exists()
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "thesis.txt").write_text("do not lose")
-    with pytest.raises(BadInput, match="not an export"):
-        export(sample.store, sample.first_release, mine)
-    assert [path.name for path in mine.iterdir()] == ["thesis.txt"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "out"], "no drafts are left behind"
+    (tmp_path / "empty").mkdir()
+    assert (export(sample.store, sample.second_release, tmp_path / "empty") / CHECKSUMS).exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "out"], "no drafts are left behind"
+
+
+def _with_a_thesis(out):
+    (out / "thesis.txt").write_text("do not lose")
+
+
+def _with_a_folder(out):
+    (out / "src").mkdir()
+    (out / "src" / "a.py").write_text("do not lose")
+
+
+def _with_another_manifest(out):
+    (out / "manifest.json").write_text("{}")
+
+
+def _without_checksums(out):
+    (out / CHECKSUMS).unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_with_a_thesis, "holds thesis.txt"),
+        (_with_a_folder, "holds src"),
+        (_with_another_manifest, "not an export"),
+        (_without_checksums, "not an export"),
+    ],
+)
+def test_a_folder_that_holds_anything_but_an_export_is_left_alone(sample, tmp_path, change, words):
+    out = export(sample.store, sample.first_release, tmp_path / "out")
+    change(out)
+    before = {path.relative_to(out): path.is_file() and path.read_bytes() for path in out.rglob("*")}
+    with pytest.raises(BadInput, match=words):
+        export(sample.store, sample.second_release, out)
+    assert {path.relative_to(out): path.is_file() and path.read_bytes() for path in out.rglob("*")} == before
+
+
+def test_an_export_that_was_killed_while_it_replaced_another_is_mended_by_the_next(sample, tmp_path, monkeypatch):
+    out = export(sample.store, sample.first_release, tmp_path / "out")
+    before = (out / CHECKSUMS).read_text()
+    (tmp_path / "out").rename(tmp_path / ".tmp-0123abcd-out")
+    os.utime(tmp_path / ".tmp-0123abcd-out", (0, 0))
+    export(sample.store, sample.first_release, out).rename(tmp_path / ".tmp-old-0123abcd-out")
+    with monkeypatch.context() as broken, pytest.raises(RuntimeError):
+        broken.setattr("storage.export.card", _fail)
+        export(sample.store, sample.second_release, out)
+    assert (out / CHECKSUMS).read_text() == before, "it is back, though the next export failed"
+    (tmp_path / ".tmp-old-0123abcd-out").mkdir()
+    export(sample.store, sample.second_release, out)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def _fail(*_, **__):
+    raise RuntimeError("killed")
 
 
 def test_bad_requests_write_nothing(sample, tmp_path):

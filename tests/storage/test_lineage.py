@@ -72,7 +72,7 @@ EXPECTED = {
     "cluster-shop": ["shop.search_products, shop.buy", "1 accepted, 1 rejected"],
     "shop.search_products": ["Finds products", "2 trajectories"],
     "run-1": ["6 in, 5 kept, 1 dropped"],
-    "run-synthesis": ["h_dom"],
+    "run-synthesis": ["domain_entropy_bits"],
     "evaluation-1": ["eval_in, sampled", "0.250"],
 }
 

@@ -27,7 +27,7 @@ def test_a_split_comes_back_as_the_records_it_was_made_of(sample):
 
 def test_the_manifest_says_what_decided_and_what_came_out(sample):
     manifest = manifest_of(sample.store, sample.second_release)
-    assert manifest["k"] == 8
+    assert manifest["probed_policy"] == "policy-1"
     assert manifest["splits"]["sft2"]["kinds"] == {"rollout": 1, "trajectory": 1}
     assert {split: described["tasks"] for split, described in manifest["splits"].items()} == {"sft2": 2, "rl": 1}
 
