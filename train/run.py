@@ -25,9 +25,10 @@ from storage.files import replace_atomically
 from storage.records import Frame, Task
 from storage.release import ReleasedItem, load_split
 from storage.store import Store
-from synth.solver import NotAdmitted, sibling
+from synth.solver import NotAdmitted
 from synth.worlds import WORLDS
 from train.spec import RLSettings, StageSpec
+from train.supply import fresh
 
 FIRST_FRESH_INDEX = 1_000_000
 """Siblings that RL draws are counted from here, beyond any that a release holds."""
@@ -147,7 +148,7 @@ class FreshTasks:
 
 def _sibling(parent: Task, index: int, spec: StageSpec) -> Task:
     frame = Frame(world=parent.world, intent=parent.intent, slots=parent.slots)
-    return sibling(frame, index=index, language=spec.language, division=parent.division, use="train", query_id=parent.query_id)
+    return fresh(frame, index, language=spec.language, use="train", origin=parent)
 
 
 def _summary(metrics: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -2,7 +2,8 @@
 
 One idea: a *source* is a frame with its origin and its division; tasks are drawn from sources in turn, so that queries give more than half
 of them and no single query more than its share. A sibling is a function of its frame, its index and its use, so any set of tasks can be
-drawn again, and sets of different uses never meet (the solver keeps their world seeds apart).
+drawn again, and sets of different uses never meet: the solver keeps their world seeds and individuals apart, and a task whose frame names
+no individual, which may read the same in every world, goes to one use by a hash of what it shows.
 
 What it does not do: keep anything; the cascade writes what it draws.
 """
@@ -16,14 +17,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from storage.errors import HeadraceError
-from storage.records import Division, Frame, Language, Task
+from storage.records import Division, Frame, Language, Task, content_id
 from storage.store import Store
 from synth.solver import NotAdmitted, sibling
+from synth.worlds import WORLDS
 
 Use = Literal["train", "eval_in", "eval_out"]
 FIRST_INDEX = 1_000
 """Siblings of lower index are for whoever admits a frame (the funnel, synthesis)."""
-_MISSES = 12
+_MISSES = 24
 _TURNS = (0, 1, 0, 1, 0)
 
 
@@ -79,6 +81,33 @@ def draw(found: Sequence[Source], count: int, *, use: Use, language: Language, f
     )
 
 
+def what_it_shows(task: Task) -> str:
+    """A hash of a task's opening, plan and answer: all that a policy could have learnt by heart. Equal in worlds of different seeds."""
+    return content_id("shown", [message.to_openai() for message in task.messages], task.plan.model_dump(mode="json"))
+
+
+def fresh(frame: Frame, index: int, *, language: Language, use: Use, origin: Source | Task) -> Task:
+    """Sibling `index` of a frame, of those that `use` may see; it has its origin's division, query and blueprint.
+
+    Raises:
+        NotAdmitted: no seed gave a task, or this one is kept for another use.
+    """
+    task = sibling(
+        frame,
+        index=index,
+        language=language,
+        division=origin.division,
+        use=use,
+        query_id=origin.query_id,
+        blueprint_id=origin.blueprint_id,
+    )
+    individuals = {slot.name for slot in WORLDS[frame.world].intents[frame.intent].slots if slot.is_entity}
+    is_set_aside = int(what_it_shows(task)[-8:], 16) % 4 == 3
+    if not individuals & set(frame.slots) and is_set_aside != (use != "train"):
+        raise NotAdmitted("set_aside", "what it shows is kept for another use")
+    return task
+
+
 def _siblings(found: Sequence[Source], use: Use, language: Language, first_index: int) -> Iterator[Task]:
     """Siblings of each source in turn, index by index; a source that misses several times running is dropped."""
     misses = [0] * len(found)
@@ -89,9 +118,9 @@ def _siblings(found: Sequence[Source], use: Use, language: Language, first_index
         for position in alive:
             source = found[position]
             try:
-                task = sibling(source.frame, index=index, language=language, division=source.division, use=use, query_id=source.query_id)
+                task = fresh(source.frame, index, language=language, use=use, origin=source)
             except NotAdmitted:
                 misses[position] += 1
                 continue
             misses[position] = 0
-            yield task if source.query_id else task.model_copy(update={"blueprint_id": source.blueprint_id})
+            yield task

@@ -12,7 +12,7 @@ from storage.store import Store, part_id
 from synth.division import DivisionConfig, division
 from synth.solver import NotAdmitted, sibling
 from synth.worlds.retail.world import RetailWorld
-from train.supply import draw, sources
+from train.supply import draw, sources, what_it_shows
 
 
 def origin(number: int, rng: random.Random) -> Task | None:
@@ -64,6 +64,8 @@ def test_no_use_and_no_division_sees_another_s_tasks(store):
     hashes = {name: {content(task) for task in tasks} for name, tasks in sets.items()}
     for first, second in itertools.combinations(hashes, 2):
         assert hashes[first].isdisjoint(hashes[second]), (first, second)
+    shown = {name: {what_it_shows(task) for task in tasks} for name, tasks in sets.items()}
+    assert (shown["seed"] | shown["probe"]).isdisjoint(shown["eval_in"] | shown["eval_out"])
     frames = {name: {task.frame_id for task in tasks} for name, tasks in sets.items()}
     assert frames["seed"].isdisjoint(frames["probe"])
     assert frames["eval_out"].isdisjoint(frames["seed"] | frames["probe"])

@@ -1,0 +1,110 @@
+"""The cascade on a small store: nothing leaks, nothing is done twice, nothing weaker is promoted."""
+
+import itertools
+import random
+
+import polars as pl
+import pytest
+
+from storage.errors import HeadraceError
+from storage.records import Task
+from storage.rows import tasks_frame
+from storage.store import Store, part_id
+from tests.train.test_supply import origin
+from train.cascade import CascadeConfig, evaluate, promoted_policy, run_cascade, tag
+from train.spec import RLSettings, SFTSettings
+from train.supply import what_it_shows
+
+CONFIG = CascadeConfig(
+    max_difficulty=2,
+    expert_budget=160,
+    probe_tasks=60,
+    eval_tasks=30,
+    eval_samples=2,
+    sft1=SFTSettings(max_steps=120),
+    sft2=SFTSettings(max_steps=5, learning_rate=1e-3),
+    rl=RLSettings(max_steps=2),
+)
+
+
+def never(*_):
+    raise AssertionError("a stage was trained again")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Store:
+    """A store with one cascade done."""
+    rng = random.Random(0)
+    tasks = {task.id: task for number in range(240) if (task := origin(number, rng))}
+    store = Store(tmp_path_factory.mktemp("cascade") / "store")
+    store.commit([store.write("tasks", part_id("tasks", ["origins"], {}, 1), tasks_frame(list(tasks.values())))])
+    result = run_cascade(store, CONFIG)
+    assert [policy.name for policy in result.policies] == ["sft1", "sft2", "rl"]
+    return store
+
+
+def used(store: Store) -> dict[str, list[Task]]:
+    """The tasks that were trained or probed on, and those of both evaluations."""
+    rows = store.query("SELECT DISTINCT r.purpose, t.spec FROM rollouts r JOIN tasks t USING (task_id)")
+    trained = store.query("SELECT DISTINCT 'train' AS purpose, t.spec FROM release_items i JOIN tasks t USING (task_id)")
+    found: dict[str, list[Task]] = {"train": [], "eval_in": [], "eval_out": []}
+    for purpose, spec in pl.concat([rows, trained]).iter_rows():
+        found["train" if purpose == "probe" else purpose.removesuffix("_greedy")].append(Task.model_validate_json(spec))
+    return found
+
+
+def test_no_held_out_task_shows_what_a_training_task_shows(store):
+    tasks = used(store)
+    assert all(tasks.values())
+    for first, second in itertools.combinations(tasks, 2):
+        assert not {task.id for task in tasks[first]} & {task.id for task in tasks[second]}
+    shown = {use: {what_it_shows(task) for task in found} for use, found in tasks.items()}
+    assert not shown["train"] & (shown["eval_in"] | shown["eval_out"])
+    assert not {task.frame_id for task in tasks["eval_out"]} & {task.frame_id for use in ("train", "eval_in") for task in tasks[use]}
+
+
+def test_every_stage_names_its_release_its_policies_and_its_code(store):
+    stages = store.query("SELECT * FROM stages ORDER BY name")
+    assert stages["name"].to_list() == ["rl", "sft1", "sft2"]
+    assert stages["backend"].unique().to_list() == ["local"]
+    assert stages["code_hash"].str.len_chars().to_list() == [16, 16, 16]
+    assert store.query("SELECT count(*) FROM stages JOIN releases USING (release_id) JOIN policies USING (stage_id)").item() == 3
+
+
+def test_a_second_call_trains_nothing_and_changes_nothing(store):
+    before = store.content_hash()
+    result = run_cascade(store, CONFIG, launch=never)
+    assert store.content_hash() == before
+    assert result.promoted == promoted_policy(store)
+
+
+def test_a_later_and_weaker_policy_is_not_promoted(store):
+    promoted = promoted_policy(store)
+    weak = CONFIG.model_copy(update={"sft1": SFTSettings(max_steps=30), "seed": 5})
+    with pytest.raises(HeadraceError, match="split sft2 would be empty"):
+        run_cascade(store, weak)
+    assert store.query("SELECT count(*) FROM promotions WHERE NOT passed").item() >= 1
+    assert promoted_policy(store) == promoted
+
+
+def test_more_samples_are_another_measurement(store):
+    policy = promoted_policy(store)
+    evaluate(store, CONFIG.model_copy(update={"eval_samples": 3}))
+    samples = "SELECT samples FROM evaluations WHERE policy_id = ? AND use = 'eval_in' AND decoding = 'sampled' AND facet = 'all'"
+    assert sorted(store.query(samples, [policy.id])["samples"]) == [60, 90]
+
+
+def test_another_k_is_another_tag_and_another_seed_is_none(store):
+    policy = tag(store, CONFIG.model_copy(update={"k": 4}))
+    tag(store, CONFIG.model_copy(update={"k": 4, "seed": 3}))
+    counts = store.query(
+        "SELECT k, count(*) AS tags FROM tags WHERE policy_id = ? AND purpose = 'probe' GROUP BY k ORDER BY k", [policy.id]
+    )
+    assert counts.rows()[0] == (4, 60)
+
+
+def test_tasks_in_another_language_are_tasks_of_their_own(store):
+    chinese = CONFIG.model_copy(update={"language": "zh", "eval_samples": 1})
+    evaluate(store, chinese)
+    rated = "SELECT count(DISTINCT task_id) FROM rollouts JOIN tasks USING (task_id) WHERE purpose = 'eval_in' AND language = 'zh'"
+    assert store.query(rated).item() == CONFIG.eval_tasks
