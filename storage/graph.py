@@ -4,7 +4,7 @@ One idea: every "made from" in the house is an edge (child, parent) that some ta
 query, answers both "what is behind this policy" and "what became of this tool".
 
     policy -> stage -> split of a release -> trajectory or rollout -> task -> query, frame, or blueprint -> cluster -> tools
-              stage -> the policy it started from;  rollout -> the policy that made it
+              stage -> the policy it started from;  rollout -> the policy that made it;  evaluation -> the policy that it measured
 
 A split is a node of its own, `<release id>/<split>`, because a stage reads one split and not its neighbours; a release stands for all
 of its splits. Towards uses, a policy leads only to those of its rollouts that a later stage may read, not to every probe and evaluation.
@@ -35,10 +35,26 @@ _IDS: dict[str, str] = {
 }
 """Kind of a node -> where its ids are; small tables first."""
 
-ORDER = ("tool", "cluster", "blueprint", "query", "frame", "task", "trajectory", "rollout", "split", "release", "stage", "policy")
+ORDER = (
+    "tool",
+    "cluster",
+    "blueprint",
+    "query",
+    "frame",
+    "task",
+    "trajectory",
+    "rollout",
+    "split",
+    "release",
+    "stage",
+    "policy",
+    "evaluation",
+    ,
+)
 """Kinds from the ground up."""
 
 _EDGES: tuple[tuple[str, str, str], ...] = (
+    ("evaluation", "policy", "SELECT DISTINCT evaluation_id, policy_id FROM evaluations"),
     ("policy", "stage", "SELECT policy_id, stage_id FROM policies"),
     ("stage", "policy", "SELECT stage_id, input_policy_id FROM stages"),
     ("stage", "split", "SELECT stage_id, release_id || '/' || split FROM stages"),
@@ -83,6 +99,19 @@ ORIGINS_SQL = _walk_sql("child", "parent", _ALL_ROLLOUTS)
 """Everything that a node was made from; parameters: kind and id, three times."""
 USES_SQL = _walk_sql("parent", "child", _RELEASED_ROLLOUTS)
 """Everything that was made from a node; parameters as above."""
+
+
+def chain_sql(last: str) -> str:
+    """Start of a query: `chain(policy_id, depth)`, the policy that the SELECT `last` gives (depth 0) and those that it was trained from."""
+    return f"""WITH RECURSIVE chain AS (
+        SELECT policy_id, 0 AS depth FROM ({last})
+        UNION ALL
+        SELECT s.input_policy_id, depth + 1 FROM chain JOIN policies p USING (policy_id) JOIN stages s USING (stage_id)
+        WHERE s.input_policy_id IS NOT NULL)"""
+
+
+LATEST_POLICY_SQL = "SELECT policy_id FROM policies JOIN parts USING (part_id) ORDER BY committed_at DESC, policy_id DESC LIMIT 1"
+"""The policy that was trained last, promoted or not."""
 
 
 def origins(store: Store, kind: str, node: str) -> pl.DataFrame:

@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from storage.errors import BadInput
 from storage.graph import ORDER, kind_of, origins, uses
 from storage.store import Store
 
@@ -58,9 +59,11 @@ def lineage(store: Store, node: str) -> Lineage:
     """Both directions for any id, in one SQL query each.
 
     Raises:
-        BadInput: nothing has this id; the message names the nearest ids.
+        BadInput: nothing has this id (the message names the nearest ids), or it is a run's: no table says which rows are of which run.
     """
     kind = kind_of(store, node)
+    if kind not in ORDER:
+        raise BadInput(f"{node} is a {kind}, and has no lineage; `headrace explain {node}` says what it did")
     return Lineage(node, kind, origins(store, kind, node), uses(store, kind, node))
 
 
@@ -77,7 +80,7 @@ def explain(store: Store, node: str) -> Explanation:
         facts += [("made from", line) for line in _by_kind(made_from, reverse=True)]
         facts += [("went into", line) for line in _by_kind(went_into.filter(pl.col("kind") != "policy"))]
         trained = went_into.filter(pl.col("kind") == "policy")["id"].to_list()
-        if kind not in ("policy", "stage"):
+        if kind not in ("policy", "stage", "evaluation"):
             facts.append(("trained on by", ", ".join(_policy_name(store, policy) for policy in trained) or "nobody yet"))
     return Explanation(node, kind, tuple((label, text) for label, text in facts if text))
 

@@ -96,19 +96,19 @@ def complexity_chart(trajectories: pl.DataFrame) -> go.Figure:
 def ladder_chart(ladder: pl.DataFrame) -> go.Figure:
     """Success rate of every policy with its 95 % interval, a line for each held-out set and decoding.
 
-    Columns: policy (label), use, decoding, rate, low, high (null without an interval); policies in the order in which they were trained.
+    Columns: policy_id, policy (label), use, decoding, rate, low, high (null without an interval); one row a policy, use and decoding,
+    policies in the order in which they were trained.
     """
     figure = go.Figure()
-    policies = ladder["policy"].unique(maintain_order=True).to_list()
+    labels = {policy: _plain(label) for policy, label in ladder.select("policy_id", "policy").iter_rows()}
+    places = {policy: place for place, policy in enumerate(labels)}
     uses = sorted(set(ladder["use"]))
     for use, decoding in sorted(ladder.select("use", "decoding").unique().rows(), key=lambda pair: (pair[0], pair[1] != "sampled")):
-        rows = {row["policy"]: row for row in ladder.filter(use=use, decoding=decoding).to_dicts()}
-        shown = [policy for policy in policies if policy in rows]
-        rates = [rows[policy]["rate"] for policy in shown]
+        rows = ladder.filter(use=use, decoding=decoding).to_dicts()
         colour = SERIES[uses.index(use) % len(SERIES)]
         figure.add_scatter(
-            x=[_plain(policy) for policy in shown],
-            y=rates,
+            x=[places[row["policy_id"]] for row in rows],
+            y=[row["rate"] for row in rows],
             name=_plain(f"{use}, {decoding}"),
             mode="lines+markers",
             line={"color": colour, "width": 2.5, "dash": "solid" if decoding == "sampled" else "dot"},
@@ -116,12 +116,12 @@ def ladder_chart(ladder: pl.DataFrame) -> go.Figure:
             error_y={
                 "type": "data",
                 "symmetric": False,
-                "array": [_distance(rows[policy]["high"], rate) for policy, rate in zip(shown, rates, strict=True)],
-                "arrayminus": [_distance(rate, rows[policy]["low"]) for policy, rate in zip(shown, rates, strict=True)],
+                "array": [_distance(row["high"], row["rate"]) for row in rows],
+                "arrayminus": [_distance(row["rate"], row["low"]) for row in rows],
                 "thickness": 1.4,
             },
         )
-    figure.update_xaxes(type="category", categoryorder="array", categoryarray=[_plain(policy) for policy in policies])
+    figure.update_xaxes(tickvals=list(places.values()), ticktext=list(labels.values()), range=[-0.5, len(places) - 0.5])
     figure.update_yaxes(range=[0, 1.02], title="success rate", tickformat=".0%")
     return _styled(figure, 380)
 

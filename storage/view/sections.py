@@ -5,6 +5,7 @@ Everything is plain values and charts; the page is `report.html.j2`. Where a tab
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import plotly.graph_objects as go
 import polars as pl
 
+from storage.graph import LATEST_POLICY_SQL, chain_sql
 from storage.records import is_error
 from storage.store import Store
 from storage.view import charts
@@ -151,18 +153,26 @@ def _heat_map(rows: pl.DataFrame) -> dict[str, Any]:
 
 
 def ladder(store: Store, chart: Chart) -> Section:
+    """The policies of the latest training, from its first stage on, each as it was measured and judged last."""
+    chain = chain_sql(LATEST_POLICY_SQL)
     rows = store.query(
-        """SELECT coalesce(s.name, e.policy_id) AS policy, e.policy_id, e.use, e.decoding, e.tasks, e.samples, e.rate, e.low, e.high,
-             e.pass_k
-           FROM evaluations e LEFT JOIN policies p USING (policy_id) LEFT JOIN stages s USING (stage_id)
-           LEFT JOIN parts ON parts.part_id = s.part_id
-           WHERE e.facet = 'all' ORDER BY parts.committed_at, policy, e.use, e.decoding DESC"""
+        f"""{chain}
+            SELECT coalesce(s.name, c.policy_id) AS policy, c.policy_id, e.use, e.decoding, e.tasks, e.samples, e.rate, e.low, e.high,
+              e.pass_k
+            FROM chain c JOIN evaluations e USING (policy_id) JOIN parts ON parts.part_id = e.part_id
+              JOIN policies p ON p.policy_id = c.policy_id LEFT JOIN stages s ON s.stage_id = p.stage_id
+            WHERE e.facet = 'all'
+            QUALIFY row_number() OVER (PARTITION BY e.policy_id, e.use, e.decoding ORDER BY parts.committed_at DESC, e.evaluation_id) = 1
+            ORDER BY c.depth DESC, e.use, e.decoding DESC"""
     )
     if rows.is_empty():
         return None
     gates = store.query(
-        """SELECT g.policy_id, coalesce(s.name, g.policy_id) AS policy, g.passed, g.checks FROM promotions g
-           LEFT JOIN policies p USING (policy_id) LEFT JOIN stages s USING (stage_id) ORDER BY g.position"""
+        f"""{chain}
+            SELECT g.policy_id, coalesce(s.name, g.policy_id) AS policy, g.passed, g.checks
+            FROM chain c JOIN promotions g USING (policy_id) JOIN parts ON parts.part_id = g.part_id
+              JOIN policies p ON p.policy_id = c.policy_id LEFT JOIN stages s ON s.stage_id = p.stage_id
+            QUALIFY row_number() OVER (PARTITION BY g.policy_id ORDER BY parts.committed_at DESC, g.position) = 1 ORDER BY c.depth DESC"""
     )
     return {
         "chart": chart(charts.ladder_chart(rows)),
@@ -173,22 +183,20 @@ def ladder(store: Store, chart: Chart) -> Section:
 
 def lineage(store: Store, chart: Chart) -> Section:
     """The policy promoted last (else the last one): every stage behind it, and one raw query's way into it."""
+    last = """SELECT p.policy_id FROM policies p JOIN parts ON parts.part_id = p.part_id
+        LEFT JOIN (SELECT policy_id, max(committed_at) AS promoted_at FROM promotions JOIN parts USING (part_id) WHERE passed GROUP BY 1) g
+          ON g.policy_id = p.policy_id
+        ORDER BY g.promoted_at DESC NULLS LAST, parts.committed_at DESC, p.policy_id DESC LIMIT 1"""
     stages = store.query(
-        """WITH RECURSIVE chain AS (
-             SELECT policy_id, 0 AS depth FROM (
-               SELECT p.policy_id FROM policies p LEFT JOIN promotions g ON g.policy_id = p.policy_id AND g.passed
-               JOIN parts ON parts.part_id = p.part_id ORDER BY g.position DESC NULLS LAST, parts.committed_at DESC LIMIT 1)
-             UNION ALL
-             SELECT s.input_policy_id, depth + 1 FROM chain JOIN policies p USING (policy_id) JOIN stages s USING (stage_id)
-             WHERE s.input_policy_id IS NOT NULL)
-           SELECT c.depth, c.policy_id, p.weights_hash, s.name, s.algorithm, s.release_id, s.split, s.input_policy_id,
-             count(i.item_id) AS items, count(DISTINCT i.task_id) AS tasks,
-             count(DISTINCT i.task_id) FILTER (t.query_id IS NOT NULL) AS query_tasks,
-             count(DISTINCT i.task_id) FILTER (t.query_id IS NULL AND t.blueprint_id IS NOT NULL) AS blueprint_tasks,
-             count(DISTINCT t.query_id) AS queries, count(DISTINCT t.blueprint_id) AS blueprints
-           FROM chain c JOIN policies p USING (policy_id) LEFT JOIN stages s USING (stage_id)
-           LEFT JOIN release_items i ON i.release_id = s.release_id AND i.split = s.split LEFT JOIN tasks t ON t.task_id = i.task_id
-           GROUP BY ALL ORDER BY c.depth"""
+        f"""{chain_sql(last)}
+            SELECT c.depth, c.policy_id, p.weights_hash, s.name, s.algorithm, s.release_id, s.split, s.input_policy_id,
+              count(i.item_id) AS items, count(DISTINCT i.task_id) AS tasks,
+              count(DISTINCT i.task_id) FILTER (t.query_id IS NOT NULL) AS query_tasks,
+              count(DISTINCT i.task_id) FILTER (t.query_id IS NULL AND t.blueprint_id IS NOT NULL) AS blueprint_tasks,
+              count(DISTINCT t.query_id) AS queries, count(DISTINCT t.blueprint_id) AS blueprints
+            FROM chain c JOIN policies p USING (policy_id) LEFT JOIN stages s USING (stage_id)
+            LEFT JOIN release_items i ON i.release_id = s.release_id AND i.split = s.split LEFT JOIN tasks t ON t.task_id = i.task_id
+            GROUP BY ALL ORDER BY c.depth"""
     ).to_dicts()
     if not stages:
         return None
@@ -256,11 +264,12 @@ def samples(store: Store) -> list[dict[str, Any]]:
 
 
 def chat(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What a reader sees: each message's text, and each call together with its result."""
-    results = {message.get("tool_call_id"): message.get("content") or "" for message in messages if message["role"] == "tool"}
+    """What a reader sees: each message's text, and each call with the result that follows it (ids of calls may be used again)."""
     shown = []
-    for message in messages:
+    for index, message in enumerate(messages):
         if message["role"] != "tool":
+            answers = itertools.takewhile(lambda later: later["role"] == "tool", messages[index + 1 :])
+            results = {answer.get("tool_call_id"): answer.get("content") or "" for answer in answers}
             calls = [_call(call, results.get(call["id"])) for call in message.get("tool_calls") or ()]
             shown.append({"role": message["role"], "content": (message.get("content") or "").strip(), "calls": calls})
     return shown

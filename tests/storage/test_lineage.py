@@ -45,6 +45,19 @@ def test_each_direction_is_one_query_that_plain_duckdb_runs(sample):
         assert connection.execute(sql, [kind, node] * 3).fetchall()
 
 
+def test_an_evaluation_is_made_from_the_policy_that_it_measured(sample):
+    behind = lineage(sample.store, "evaluation-2").origins
+    assert set(behind["id"]) == {"policy-2", *lineage(sample.store, "policy-2").origins["id"]}
+    assert ids(lineage(sample.store, "policy-1").uses, "evaluation") == {"evaluation-1", "evaluation-2"}
+    assert "made from\n  2 policies: policy-1, policy-2" in str(lineage(sample.store, "evaluation-2"))
+
+
+@pytest.mark.parametrize("run", ["run-1", "run-synthesis"])
+def test_a_run_has_no_lineage_and_says_who_answers(sample, run):
+    with pytest.raises(BadInput, match=f"{run} is a run, and has no lineage; `headrace explain {run}`"):
+        lineage(sample.store, run)
+
+
 def test_a_release_stands_for_its_splits(sample):
     found = lineage(sample.store, sample.second_release)
     assert ids(found.origins, "task") == {"task-1", "task-2", "task-3"}
@@ -73,7 +86,7 @@ EXPECTED = {
     "shop.search_products": ["Finds products", "2 trajectories"],
     "run-1": ["6 in, 5 kept, 1 dropped"],
     "run-synthesis": ["domain_entropy_bits"],
-    "evaluation-1": ["eval_in, sampled", "0.250"],
+    "evaluation-1": ["eval_in, sampled", "0.250", "made from", "1 policy: policy-1"],
 }
 
 

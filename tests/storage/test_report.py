@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from storage.store import Store
+from storage.view import sections
 from storage.view.report import write_report
 from storage.view.sections import chat
 from tests.storage.conftest import funnel_parts, write
@@ -61,6 +62,10 @@ class Page(HTMLParser):
             self.styles += data
         else:
             self.text += data
+
+
+def traces(charts: list[dict], name: str) -> list[dict]:
+    return [trace for chart in charts for trace in chart["data"] if trace.get("name") == name]
 
 
 def page(store: Store, path: Path) -> Page:
@@ -135,6 +140,47 @@ def test_every_section_is_there(sample, tmp_path):
     places = [value for _, name, value in shown.attributes if name == "data-chart"]
     assert places == [str(number) for number in range(len(charts))]
     assert {trace["type"] for chart in charts for trace in chart["data"]} == {"bar", "scatter", "histogram", "sankey"}
+    entropies = [(trace["x"], trace["y"]) for name in ("domain entropy", "mode entropy coarse") for trace in traces(charts, name)]
+    assert entropies == [([0, 1, 2], [1.0, 1.25, 1.5])] * 2
+    assert not traces(charts, "tool coverage"), "it is not in bits"
+
+
+def test_the_ladder_is_of_the_latest_training_alone_and_of_its_latest_measurement(build, tmp_path):
+    store = build(tmp_path / "store").store
+    (before,) = _ladder_traces(store)
+    assert before["x"] == [0, 1]
+    stage = {"name": "sft1", "algorithm": "sft", "release_id": "r", "split": "seed"}
+    evaluation = {"use": "eval_in", "decoding": "sampled", "facet": "all", "tasks": 1, "samples": 4, "pass_k": "{}"}
+    policies = {"policy-4": ("sft1", None, 0.5), "policy-3": ("sft2", "policy-4", 0.75)}
+    for n, (policy, (name, parent, rate)) in enumerate(policies.items(), 3):
+        store.commit(
+            [
+                write(
+                    store,
+                    "stages",
+                    stage | {"stage_id": f"again-{n}", "name": name, "input_policy_id": parent, "output_policy_id": policy},
+                    n=n,
+                ),
+                write(store, "policies", {"policy_id": policy, "stage_id": f"again-{n}"}, n=n),
+                write(store, "evaluations", evaluation | {"evaluation_id": f"first-{n}", "policy_id": policy, "rate": 0.1}, n=n),
+            ]
+        )
+        store.commit([write(store, "evaluations", evaluation | {"evaluation_id": f"e-{n}", "policy_id": policy, "rate": rate}, n=n + 10)])
+    store.commit([write(store, "promotions", {"policy_id": "policy-4", "position": 0, "passed": True, "checks": "{}"}, n=3)])
+    (after,) = _ladder_traces(store)
+    assert (after["x"], after["y"]) == ([0, 1], [0.5, 0.75])
+    found = sections.ladder(store, lambda _: {})
+    assert [row["policy_id"] for row in found["rows"]] == ["policy-4", "policy-3"]
+    assert [row["policy_id"] for row in found["gates"]] == ["policy-4"]
+    assert sections.lineage(store, lambda _: {})["policy"] == "policy-4", "promoted last, though at a lower position than policy-2"
+
+
+def _ladder_traces(store: Store) -> list[dict]:
+    figures: list = []
+    sections.ladder(store, lambda figure: figures.append(figure) or {})
+    (figure,) = figures
+    assert list(figure.layout.xaxis.ticktext) == ["sft1", "sft2"]
+    return [trace.to_plotly_json() for trace in figure.data]
 
 
 def test_it_is_one_whole_page(sample, tmp_path):
@@ -223,3 +269,12 @@ def test_a_chat_shows_each_call_with_its_own_result():
         ("f2", "n: 2", True),
     ]
     assert shown[1]["calls"][2]["result"] == "no result"
+
+
+def test_a_call_id_that_is_used_again_has_its_own_result_each_time():
+    call = {"id": "c0", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = []
+    for result in ("1", None, '{"error": "no"}'):
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages += [{"role": "tool", "tool_call_id": "c0", "content": result}] if result else []
+    assert [message["calls"][0]["result_summary"] for message in chat(messages)] == ["1", "no result", "error: no"]
