@@ -26,7 +26,10 @@ def check_funnel(connection: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> 
 
 
 def _refuse(run: str, what: str) -> None:
-    raise HeadraceError(f"the funnel of run {run} does not add up: {what}; nothing was committed")
+    raise HeadraceError(
+        f"the funnel of run {run} does not add up: {what}; nothing was committed. "
+        "This is a fault of Headrace, not of your files: report it, with the id of the run"
+    )
 
 
 def _check_steps(run: str, steps: Sequence[tuple[str, int, int, int, str | None]]) -> None:

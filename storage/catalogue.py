@@ -1,8 +1,10 @@
 """The catalogue: the DuckDB database that registers parts, holds the small tables, and shows the bulky ones as views.
 
 What is here happens inside the one connection of a commit (or a reader's): opening, migrating, inserting a part's rows, making views.
-Repeated rows: ids are made of content, so a row whose key is there already is the same row, and is not shown again; a row with
-a known key and *other* content is refused. Who may open what, and when, is `storage/store.py`'s business.
+Repeated rows: ids are made of content, so a row whose key is there already is the same row, and is not shown again. In a catalogue table
+a row with a known key and *other* content is refused. In a lake table it is not looked at: what is sampled again under the same id may
+differ in the last digit of a log-probability, and comparing would mean reading the messages of every part; the row committed first stands.
+Who may open what, and when, is `storage/store.py`'s business.
 """
 
 from __future__ import annotations
@@ -134,7 +136,10 @@ def insert_rows(connection: duckdb.DuckDBPyConnection, part: Part) -> None:
 
 
 def shadow_repeats(connection: duckdb.DuckDBPyConnection, table: str, parts: Sequence[Part]) -> None:
-    """Notes which rows of new lake parts repeat a key that a committed part holds, or one of these with a smaller id."""
+    """Notes which rows of new lake parts repeat a key that a committed part holds, or one of these with a smaller id.
+
+    Keys alone are compared: these rows are hidden even where they say something else.
+    """
     (key,) = TABLES[table].key
     paths = ", ".join(f"'{part.path}'" for part in parts)
     connection.execute(

@@ -2,8 +2,8 @@
 
 One idea: a split becomes `<split>.conversations` (items to imitate) and `<split>.prompts` (tasks to draw rollouts on), each as JSONL and as
 Parquet; what differs between trainers is only which columns a row has. Tool-call arguments and tool signatures stay JSON *strings*,
-because nested Arrow structs would invent null arguments. The folder appears whole or not at all, and a release gives the same bytes whenever
-it is exported: what is told of it comes from what was committed before it (`storage/release.py`).
+because nested Arrow structs would invent null arguments. The folder appears whole or not at all, and a release gives the same bytes
+whenever it is exported: what is told of it comes from what was committed before it (`storage/release.py`).
 
     trl   messages, tools (JSON string)            | prompt, tools, task columns
     verl  messages, tools (JSON string)            | prompt, data_source, agent_name, reward_model, extra_info (docs of verl 0.9)
@@ -131,7 +131,7 @@ def export(store: Store, release_id: str, out_dir: Path, format: Format = "trl",
 
 
 def _refuse_foreign(out_dir: Path) -> None:
-    """Nothing but an export may be replaced: our manifest, checksums, and no file that these do not list. No folder, or an empty one, is free."""
+    """Nothing but an export may be replaced: our manifest, checksums, and no file that these do not list."""
     if not out_dir.exists() or (out_dir.is_dir() and not any(out_dir.iterdir())):
         return
     listed = _files_of_export(out_dir)

@@ -90,7 +90,8 @@ class Store:
 
         Raises:
             HeadraceError: another process holds the store for too long; the disk is full; a part's file is gone; a funnel does not add up;
-                a row's key is there with other content. Nothing of this commit is kept then.
+                a row of a catalogue table has a key that is there with other content (in a lake table the row committed first stands).
+                Nothing of this commit is kept then.
         """
         if not parts or self._all_committed(parts):
             return

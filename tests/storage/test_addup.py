@@ -62,6 +62,7 @@ def test_what_does_not_add_up_is_refused_whole(store, table, change, words):
     with pytest.raises(HeadraceError, match=words) as refusal:
         store.commit(changed(store, table, change))
     assert RUN in str(refusal.value)
+    assert "a fault of Headrace, not of your files: report it" in str(refusal.value)
     assert all(store.query(f"FROM {name}").is_empty() for name in ("funnel", "queries", "verdicts"))
 
 
