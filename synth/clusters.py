@@ -15,9 +15,10 @@ import random
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from storage.records import Tool, canonical_json, content_id
 from synth.dependencies import THRESHOLD, Edge, chains, dependencies, texts
@@ -45,6 +46,12 @@ class ClusterConfig(BaseModel):
     )
     least_gain: float = Field(1.0, ge=0, description="Selection stops when the next cluster adds less coverage than this.")
     max_clusters: int | None = Field(None, ge=1, description="At most so many clusters; null for no limit.")
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        if self.min_tools > self.max_tools:
+            raise ValueError(f"min_tools {self.min_tools} is more than max_tools {self.max_tools}: no cluster could be both")
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from synth.wording import render
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import Intent
 
-VERSION = 1
+VERSION = 2
 _OPTIONAL_SHARE = 0.35
 _SEEDS = 24
 _TRIES = 40

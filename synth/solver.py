@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
@@ -118,11 +118,15 @@ def admit(
     query_id: str | None = None,
     blueprint_id: str | None = None,
     messages: Sequence[Message] | None = None,
+    parent_id: str | None = None,
 ) -> Task:
     """The task of a frame, worded as `text`, in the world of `seed`.
 
+    Its id covers everything that is stored of it, its origin too: two queries that ask for the same thing give two tasks.
+
     Args:
         messages: the opening, where it is not just the world's system prompt and `text`.
+        parent_id: the frame that this one is a sibling of: becomes the task's `frame_id`.
 
     Raises:
         NotAdmitted: the frame does not fit this seed, or one of the conditions above does not hold; it says which.
@@ -136,13 +140,15 @@ def admit(
         raise NotAdmitted(str(unsolvable.reason), unsolvable.detail) from unsolvable
     opening = tuple(messages) if messages is not None else _opening(world, text)
     rated = -1 if solution.success.refusal is not None else difficulty(frame, text).r
+    frame_id = parent_id or frame.id
+    made_from = [frame.world, world.version, seed, frame.intent, frame.slots, language, [message.to_openai() for message in opening]]
     task = Task(
-        id=content_id("task", frame.world, world.version, seed, frame.intent, frame.slots, [message.to_openai() for message in opening]),
+        id=content_id("task", *made_from, frame_id, query_id, blueprint_id, division, use),
         world=frame.world,
         world_seed=seed,
         intent=frame.intent,
         leaf=world.intents[frame.intent].leaf,
-        frame_id=frame.id,
+        frame_id=frame_id,
         slots=dict(frame.slots),
         language=language,
         messages=opening,
@@ -248,17 +254,16 @@ def sibling(
     division: Division,
     use: Use,
     query_id: str | None = None,
+    blueprint_id: str | None = None,
     families: Families | None = None,
     canonical: bool = True,
-    is_allowed: Callable[[Frame], bool] | None = None,
 ) -> Task:
-    """Sibling `index` of a frame: deterministic in (frame, index, language, use). Its `frame_id` is that of `frame`.
+    """Sibling `index` of a frame: the draw depends on (frame, index, language, use) alone. Its `frame_id` is that of `frame`.
 
     Args:
         use: `train` draws from training seeds and entities; the others from those that are set aside.
         families: wordings for `wording.render`; None for the world's own.
         canonical: short plain wordings only (what a tiny policy can learn); False for the whole variety.
-        is_allowed: refuses drawn frames, e.g. those of another division.
 
     Raises:
         NotAdmitted: no seed gave a task.
@@ -266,28 +271,34 @@ def sibling(
     rng = random.Random(content_id("sibling", frame.id, index, language, use))
     failure = NotAdmitted("no_entities_left", "all that were drawn are kept for another use")
     for seed in world_seeds(frame.id, index, use, SIBLING_SEEDS):
-        drawn = _draw(frame, make_world(frame.world, seed), use, rng, is_allowed)
+        drawn = _draw(frame, make_world(frame.world, seed), use, rng)
         if drawn is None:
             continue
         text = render(drawn, language, rng, families, canonical=canonical)
         try:
-            task = admit(drawn, text=text, language=language, seed=seed, division=division, use=use, query_id=query_id)
+            return admit(
+                drawn,
+                text=text,
+                language=language,
+                seed=seed,
+                division=division,
+                use=use,
+                query_id=query_id,
+                blueprint_id=blueprint_id,
+                parent_id=frame.id,
+            )
         except NotAdmitted as refused:
             failure = refused
-            continue
-        return task.model_copy(update={"frame_id": frame.id})
     raise failure
 
 
-def _draw(frame: Frame, world: World, use: Use, rng: random.Random, is_allowed: Callable[[Frame], bool] | None) -> Frame | None:
+def _draw(frame: Frame, world: World, use: Use, rng: random.Random) -> Frame | None:
     """The frame with individuals of this world that `use` may see, or None where a few tries found none."""
     entity_names = frozenset(slot.name for slot in world.intents[frame.intent].slots if slot.is_entity)
     has_entities = bool(entity_names & frozenset(frame.slots))
     for _ in range(DRAWS_PER_SEED):
         drawn = Frame(world=frame.world, intent=frame.intent, slots=world.draw_entities(frame.intent, frame.slots, rng))
-        if has_entities and is_evaluation_frame(drawn, entity_names) != (use != "train"):
-            continue
-        if is_allowed is None or is_allowed(drawn):
+        if not has_entities or is_evaluation_frame(drawn, entity_names) == (use != "train"):
             return drawn
     return None
 

@@ -42,9 +42,9 @@ from synth.proposals import Job, Made, blueprint_rows, propose, report
 from synth.roles import planner as planning
 from synth.roles.recipes import kitchen
 from synth.simulate import simulated_frame
-from synth.worlds import WORLDS
+from synth.worlds import WORLDS, WorldName
 
-VERSION = 1
+VERSION = 2
 CALIBRATION = -1
 """The round number under which calibration is stored."""
 _BATCH = 10
@@ -67,7 +67,7 @@ class SynthesisConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    worlds: tuple[str, ...] = Field(("city", "retail"), min_length=1, description="Worlds whose tools are clustered and used.")
+    worlds: tuple[WorldName, ...] = Field(("city", "retail"), min_length=1, description="Worlds whose tools are clustered and used.")
     seed: int = Field(0, description="Another number gives another set of trajectories.")
     accepted: int = Field(300, ge=1, description="Accepted trajectories to stop at.")
     max_proposals: int = Field(2000, ge=1, description="Budget: blueprints asked for at most.")
@@ -75,7 +75,7 @@ class SynthesisConfig(BaseModel):
     chinese_share: float = Field(0.3, ge=0, le=1, description="Share of conversations in Chinese; the rest are English.")
     subsample: int = Field(SUBSAMPLE, ge=10, description="Size of the subsamples on which mode entropy is measured.")
     drills: int = Field(160, ge=0, description="Single-goal blueprints of each drill world, in all divisions, beside the conversations.")
-    drill_worlds: tuple[str, ...] = Field(("retail",), description="Worlds that a small policy practises on.")
+    drill_worlds: tuple[WorldName, ...] = Field(("retail",), description="Worlds that a small policy practises on.")
     clusters: ClusterConfig = Field(default_factory=ClusterConfig, description="How tools are grouped.")
     evolution: EvolutionConfig = Field(default_factory=EvolutionConfig, description="How the controller steers.")
     divisions: DivisionConfig = Field(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 from synth.worlds.base import World
 
@@ -23,6 +27,9 @@ class _Worlds(Mapping[str, type[World]]):
             return RetailWorld
         raise KeyError(name)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
@@ -31,6 +38,18 @@ class _Worlds(Mapping[str, type[World]]):
 
 
 WORLDS: Mapping[str, type[World]] = _Worlds()
+
+
+def _known(name: str) -> str:
+    if name in WORLDS:
+        return name
+    nearest = difflib.get_close_matches(name.lower(), list(WORLDS), n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(WORLDS)}"
+    raise ValueError(f"no world is called {name!r}; {hint}")
+
+
+WorldName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(WORLDS)})]
+"""The name of a world, for configuration: pydantic refuses any other, and names the nearest."""
 
 
 def make_world(name: str, seed: int) -> World:

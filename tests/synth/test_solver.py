@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from storage.records import Call, Fact, Frame, Plan, RefusalReason, Success, Task
@@ -84,6 +86,19 @@ def test_a_frame_that_does_not_fit_the_seed_says_so_and_another_seed_is_tried() 
         admit(Frame(world="retail", intent="juggle"), text="", language="en", seed=1, division="seed")
 
 
+def test_whatever_is_stored_beside_the_frame_is_in_the_id() -> None:
+    frame = frame_of("close_order", 3)
+
+    def made(**origin: Any) -> Task:
+        given: dict[str, Any] = {"index": 0, "language": "en", "division": "seed", "use": "train"} | origin
+        return sibling(frame, **given)
+
+    twins = [made(), made(query_id="q1"), made(query_id="q2"), made(blueprint_id="b1"), made(division="probe"), made(language="zh")]
+    assert made(query_id="q1") == twins[1]
+    assert len({task.id for task in twins}) == len(twins)
+    assert {(task.query_id, task.blueprint_id) for task in twins} == {(None, None), ("q1", None), ("q2", None), (None, "b1")}
+
+
 def test_refusals_of_every_reason_are_admitted() -> None:
     assert {task.success.refusal for task in tasks(4)} == {None, *RefusalReason}
 
@@ -111,7 +126,3 @@ class TestSiblings:
                 drawn = Frame(world="retail", intent=intent, slots=task.slots)
                 assert is_evaluation_seed(task.world_seed) == (use != "train")
                 assert not entities or is_evaluation_frame(drawn, entities) == (use != "train")
-
-    def test_forbidden_frames_are_not_drawn(self) -> None:
-        with pytest.raises(NotAdmitted):
-            sibling(frame_of("close_order", 3), index=0, language="en", division="seed", use="train", is_allowed=lambda frame: False)

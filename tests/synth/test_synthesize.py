@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from storage.records import Frame, Task, derive_turns
 from storage.release import trajectory_of
@@ -230,3 +231,17 @@ def test_another_seed_gives_other_trajectories(small: tuple[Store, SynthesisResu
 
     ids = "SELECT trajectory_id FROM trajectories"
     assert not set(store.query(ids)["trajectory_id"]) & set(other.query(ids)["trajectory_id"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"worlds": ["retial"]}, "no world is called 'retial'; did you mean 'retail'"),
+        ({"worlds": ["nope"]}, "there are city, retail"),
+        ({"drill_worlds": ["City"]}, "did you mean 'city'"),
+        ({"clusters": {"min_tools": 9, "max_tools": 4}}, "min_tools 9 is more than max_tools 4"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_at_the_door(setting: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        SynthesisConfig.model_validate(setting)
