@@ -7,7 +7,8 @@ query, answers both "what is behind this policy" and "what became of this tool".
               stage -> the policy it started from;  rollout -> the policy that made it;  evaluation -> the policy that it measured
 
 A split is a node of its own, `<release id>/<split>`, because a stage reads one split and not its neighbours; a release stands for all
-of its splits. Towards uses, a policy leads only to those of its rollouts that a later stage may read, not to every probe and evaluation.
+of its splits. Towards uses, a policy leads only to those of its rollouts that a later stage may read, and to its
+evaluations, not to every rollout.
 """
 
 from __future__ import annotations
@@ -49,7 +50,6 @@ ORDER = (
     "stage",
     "policy",
     "evaluation",
-    ,
 )
 """Kinds from the ground up."""
 
