@@ -19,8 +19,6 @@ from synth.wording import load_grounding
 from synth.worlds import WORLDS
 from synth.worlds.base import Date, Quantity, SlotKind, Vocabulary
 
-VERSION = 1
-
 COLON = "\ue010"
 _S, _B = " *", r"(?-u:\b)"
 _N = r"[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?"

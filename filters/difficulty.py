@@ -14,7 +14,6 @@ import polars as pl
 from storage.records import parse_arguments
 from synth.difficulty import rate, tool_words
 
-VERSION = 1
 _SCORES = ("difficulty", "s_tool", "s_chain", "s_constraints")
 
 

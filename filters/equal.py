@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import polars as pl
 
-VERSION = 1
-
 
 def step(rows: pl.DataFrame) -> pl.DataFrame:
     """The joining step (columns row, frame_id; ascending by row): `equal_frame` as an earlier row, with that row."""

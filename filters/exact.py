@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import polars as pl
 
-VERSION = 1
-
 
 def step(rows: pl.DataFrame) -> pl.DataFrame:
     """The joining step (columns row, key; ascending by row): `exact_duplicate` of the first row with the key; adds `occurrences`

@@ -1,51 +1,31 @@
 """The funnel: raw queries in, a small set of executable tasks out, a verdict on every row.
 
-Order (design of STAgent's funnel, cheap steps first): ingest, normalise, exact, rules, near, taxonomy, ground, equal, quality, difficulty,
+Order (design of STAgent's funnel, cheap steps first): ingest, normalise, exact, rules, near, ground, equal, taxonomy, quality, difficulty,
 coverage, admission. What a step is stands in `step.py`. Batches stream through the disk; the joining steps hold the columns that they
 compare in memory (near duplicates: the normalised texts that are left, and 170 bytes a row).
-A run's id is a hash of the files' contents, the configuration and the steps' versions, so a killed run goes on where it was, a finished
-one is not done again, and either gives the same rows.
+A run's id is a hash of the files' contents and formats, the configuration and the code of this room and the one below, so a killed run
+goes on where it was, a finished one is not done again, and either gives the same rows.
 
 It decides nothing itself, and trains on nothing: what becomes of the tasks is another room's.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from filters import (
-    admit,
-    amounts,
-    coverage,
-    difficulty,
-    equal,
-    exact,
-    ground,
-    ingest,
-    intents,
-    lexicon,
-    near,
-    normalise,
-    parser,
-    personal,
-    quality,
-    rules,
-    symbols,
-    taxonomy,
-)
+from filters import admit, coverage, difficulty, equal, exact, ground, ingest, near, quality, rules, taxonomy
 from filters.batches import Batch, Steps, normalise_batch, pass_batch, query_ids, write_batch
+from filters.code_hash import code_hash
 from filters.coverage import CoverageConfig
 from filters.guards import world_terms
 from filters.ingest import IngestConfig, Source
@@ -55,35 +35,15 @@ from filters.quality import QualityConfig
 from filters.rules import RulesConfig
 from filters.step import Executor, Progress
 from filters.workspace import Workspace
-from storage.records import JSON, content_id
+from storage.records import content_id
 from storage.rows import tasks_frame
 from storage.schema import TABLES
 from storage.store import Part, Store, part_id
 from synth.division import DivisionConfig
 from synth.encoder import encode
-from synth.worlds import WORLDS
 
 VERSION = 1
-_STEPS = (
-    ingest,
-    normalise,
-    personal,
-    exact,
-    rules,
-    near,
-    taxonomy,
-    ground,
-    lexicon,
-    symbols,
-    intents,
-    parser,
-    amounts,
-    equal,
-    quality,
-    difficulty,
-    coverage,
-    admit,
-)
+"""Of the parts that a run writes: what is in them is decided by the run's id."""
 
 
 class FunnelConfig(BaseModel):
@@ -141,7 +101,8 @@ class _Run:
         self.coverage = config.coverage
         if config.keep_one_in is not None:
             self.coverage = config.coverage.model_copy(update={"keep": max(1, round(rows / config.keep_one_in))})
-        self.id = content_id("funnel", [file.content_hash for file in files], config.model_dump(mode="json"), VERSION, _versions())
+        read = [(file.content_hash, file.format) for file in files]
+        self.id = content_id("funnel", read, config.model_dump(mode="json"), code_hash("filters", "synth"))
         self.work = Workspace(store.lake / "_work" / self.id)
         self.batches = [
             Batch(
@@ -218,21 +179,27 @@ class _Run:
             rows = self._living("read", ["row", "norm"])
             return near.step(rows, self.config.near, world_terms(), executor=self.executor).drop("norm")
 
-        self.ledger.record("near", self.work.once("near", compared), time.perf_counter() - started)
+        report = self.work.once("near", compared)
+        dropped = report.filter(pl.col("duplicate_of").is_not_null())
+        self.askers = self.occurrences.astype(np.int64)
+        np.add.at(self.askers, dropped["duplicate_of"].to_numpy(), self.occurrences[dropped["row"].to_numpy()])
+        self.ledger.record("near", report, time.perf_counter() - started)
         self._tell("near duplicates", 1, 1)
 
     def ground(self) -> None:
-        """taxonomy and ground."""
-        steps: Steps = {"taxonomy": taxonomy.step, "ground": partial(ground.step, ungrounded=self.config.ungrounded)}
-        self._through("grounded", steps, ["row", "norm", "language"])
+        self._through("grounded", {"ground": partial(ground.step, ungrounded=self.config.ungrounded)}, ["row", "norm", "language"])
 
     def equal(self) -> None:
         started = time.perf_counter()
         self.ledger.record("equal", equal.step(self._living("grounded", ["row", "frame_id"])), time.perf_counter() - started)
 
     def rate(self) -> None:
-        """quality and difficulty."""
-        steps: Steps = {"quality": partial(quality.step, config=self.config.quality), "difficulty": difficulty.step}
+        """taxonomy, quality and difficulty."""
+        steps: Steps = {
+            "taxonomy": taxonomy.step,
+            "quality": partial(quality.step, config=self.config.quality),
+            "difficulty": difficulty.step,
+        }
         self._through("rated", steps, None, source="grounded")
 
     def cover(self) -> None:
@@ -244,9 +211,10 @@ class _Run:
         self.ledger.record("coverage", self.frames, time.perf_counter() - started)
 
     def _asked(self) -> pl.DataFrame:
-        """How many rows of the log ask in each combination (combination, asked), those that were dropped as duplicates included."""
+        """How many rows of the log ask in each combination (combination, asked), those that were dropped as duplicates (exact, near, equal)
+        included."""
         grounded = pl.concat([self.work.read(f"grounded-{batch.name}", ["row", "combination"]) for batch in self.batches]).drop_nulls()
-        asked = grounded.with_columns(asked=pl.Series(self.occurrences[grounded["row"].to_numpy()]).cast(pl.Int64))
+        asked = grounded.with_columns(asked=pl.Series(self.askers[grounded["row"].to_numpy()]))
         return asked.group_by("combination").agg(pl.col("asked").sum())
 
     def admit(self) -> None:
@@ -346,13 +314,3 @@ class _Run:
             self.store.write("frames", parts["frames"], frames),
             self.store.write("tasks", parts["tasks"], tasks_frame(self.tasks)),
         ]
-
-
-def _versions() -> dict[str, JSON]:
-    """What a run's content depends on besides files and configuration: the steps' versions, the worlds', and how texts are read."""
-    worlds = {
-        name: [world.version, hashlib.sha256((files("synth.worlds") / name / "grounding.yaml").read_bytes()).hexdigest()]
-        for name, world in WORLDS.items()
-    }
-    words = hashlib.sha256((files("filters") / "words.yaml").read_bytes()).hexdigest()
-    return {step.__name__: step.VERSION for step in _STEPS} | worlds | {"words": words}

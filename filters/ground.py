@@ -22,7 +22,6 @@ from filters.parser import Parse
 from filters.symbols import Symbols, read, token_value
 from synth.worlds import WORLDS
 
-VERSION = 1
 _MAX_PARSES = 1 << 18
 
 
@@ -53,16 +52,11 @@ def step(rows: pl.DataFrame, *, ungrounded: bool = False) -> pl.DataFrame:
         ungrounded: keep rows that no world can execute; why not stands in `ungrounded` either way.
     """
     symbols = read(rows)
-    parses, which = parsed(symbols)
+    signatures, which = symbols.signatures()
+    parses = [_PARSES.get(signature) for signature in signatures]
     frames = _frames(symbols, parses, which)
     out = rows.with_columns(frames).with_columns(residue=symbols.residue)
     return out.with_columns(reason=pl.lit(None, pl.String) if ungrounded else pl.col("ungrounded"))
-
-
-def parsed(symbols: Symbols) -> tuple[list[Parse | parser.Reason], I64]:
-    """The distinct parses' results by row signature, and each row's signature number."""
-    signatures, which = symbols.signatures()
-    return [_PARSES.get(signature) for signature in signatures], which
 
 
 @lru_cache(maxsize=65536)

@@ -17,11 +17,8 @@ from synth.wording import load_grounding
 from synth.worlds import WORLDS
 from synth.worlds.base import Quantity
 
-VERSION = 1
-
-_MIN_NEARNESS, _SECOND_MARGIN = 0.5, 2.0
-"""How much must speak for a leaf (cues and kinds of values, less half the kinds that are missing), and how far the second may lie
-behind the first."""
+_MIN_NEARNESS = 0.5
+"""How much must speak for a leaf: cues and kinds of values, less half the kinds that are missing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,19 +178,19 @@ def neutral_cues(rule: Rule) -> frozenset[Cue]:
     return rule.cues | role_cues()
 
 
-def nearest(symbols: Sequence[SymbolClass | None]) -> tuple[str, ...]:
-    """The leaves that a text may be about, the likeliest first, at most two; of complete requests or not."""
+def nearest(symbols: Sequence[SymbolClass | None]) -> str | None:
+    """The leaf that a text is likeliest about, its request complete or not; None where too little speaks for any."""
     cues = kinds = 0
     for symbol in symbols:
         if symbol is not None:
             mask = masks_of(symbol)
             cues |= mask.cues
             kinds |= mask.kinds
-    return _near_leaves(cues, kinds)
+    return _nearest_leaf(cues, kinds)
 
 
 @lru_cache(maxsize=1 << 16)
-def _near_leaves(cues: int, kinds: int) -> tuple[str, ...]:
+def _nearest_leaf(cues: int, kinds: int) -> str | None:
     scores: dict[str, float] = {}
     for rule, mask in _ruled():
         if not mask.telling & cues and not mask.kinds & kinds:
@@ -202,7 +199,5 @@ def _near_leaves(cues: int, kinds: int) -> tuple[str, ...]:
         for group in (mask.needed, *mask.wanted):
             score -= 2 * bool(group and not group & cues)
         scores[rule.leaf] = max(score, scores.get(rule.leaf, score))
-    if not scores:
-        return ()
-    ranked = sorted(scores.items(), key=lambda item: -item[1])[:2]
-    return tuple(leaf for leaf, score in ranked if score >= max(_MIN_NEARNESS, ranked[0][1] - _SECOND_MARGIN))
+    best = max(scores, key=scores.__getitem__, default=None)
+    return best if best is not None and scores[best] >= _MIN_NEARNESS else None

@@ -29,8 +29,6 @@ from synth.wording import load_grounding
 from synth.worlds import WORLDS
 from synth.worlds.base import Identifier, Vocabulary
 
-VERSION = 1
-
 LOCK, _MAKING = Lock(), Lock()
 FIRST = 0xF0000
 _MIN_UNSPACED = 3

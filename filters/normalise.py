@@ -13,8 +13,6 @@ import polars_hash as plh
 
 from filters.personal import MASK, masked
 
-VERSION = 1
-
 _UNSTABLE = r"[^\x00-\x7f\u4e00-\u9fff\u3001\u3002\u3008-\u3011\u2014\u2018\u2019\u201c\u201d]"
 """Everything but ASCII, common Chinese characters and punctuation: what NFKC could change, or has no width."""
 _NO_WIDTH = r"[\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]"

@@ -18,7 +18,6 @@ from typing import Literal
 from filters.intents import Rule, SlotRule, fitting, masks_of, neutral_cues
 from filters.lexicon import GAP, Cue, Kind, SymbolClass
 
-VERSION = 1
 MIN_SCORE = -1.0
 """What an explanation must score at least: below, the text mentions an intent's values but does not ask for it."""
 _TIE = 0.01

@@ -13,8 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from filters.normalise import LETTERS_A_HAN
 from filters.personal import MASK
 
-VERSION = 1
-
 _GREETINGS = (
     *(
         "(?:hi+|hello+|hey+)(?: there| again| all| everyone)?",

@@ -1,6 +1,6 @@
 """What a step of the funnel is, so that every file of this room has the same form.
 
-A step is a module with `VERSION: int` (bumped by hand when it gives other rows for the same input) and one function
+A step is a module with one function
 
     step(rows: pl.DataFrame, config) -> pl.DataFrame
 
@@ -21,7 +21,7 @@ Columns, and who adds them:
     ground      world, intent, slots (canonical JSON), combination, shape, frame_id; null in rows that no world can execute, which
                 have the reason why in `ungrounded` (String): with `ungrounded=True` they stay. residue: words that were not read;
                 unexplained: values that have no place in the frame
-    taxonomy    leaf, leaf_2 (String; dotted, null = other), constraints (String; labels with blanks between), and further labels
+    taxonomy    leaf (String; dotted, or `other`)
     quality     quality (Float64, 0..1)
     difficulty  difficulty (Int8, -1..5), s_tool, s_chain, s_constraints (Int8)
     coverage    stratum_rank (Int32; the order in which admission tries a stratum's rows, null = not on the shortlist)

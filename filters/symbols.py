@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from threading import local
 
 import numpy as np
 import polars as pl
@@ -19,8 +18,6 @@ from filters import amounts
 from filters.compiled import I64, Mask
 from filters.lexicon import AMOUNT_SYMBOL, FIRST, GAP, LOCK, SKIP, SYMBOLS, Kind, Lexicon, SymbolClass, lexicon, prepared, role_cues
 from storage.records import canonical_json
-
-VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +45,8 @@ class Symbols:
         return list(numbers), which
 
 
-_LAST = local()
-
-
 def read(rows: pl.DataFrame) -> Symbols:
-    """The symbols of normalised texts (columns norm, language; no nulls). A thread keeps those of its last rows: taxonomy and grounding
-    read the same ones in turn."""
-    key = (rows.height, rows["norm"].hash().sum(), rows["language"].hash().sum())
-    if getattr(_LAST, "key", None) != key:
-        _LAST.key, _LAST.symbols = key, _read(rows)
-    found: Symbols = _LAST.symbols
-    return found
-
-
-def _read(rows: pl.DataFrame) -> Symbols:
+    """The symbols of normalised texts (columns norm, language; no nulls)."""
     known, ready = lexicon(), prepared(rows.select("norm", "language"))
     norm = pl.col("norm")
     spaced = norm.str.replace_many(*known.spaced_early, leftmost=True)

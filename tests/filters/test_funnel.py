@@ -2,16 +2,20 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
+from filters import coverage
+from filters.code_hash import ROOT, code_hash
 from filters.coverage import CoverageConfig
 from filters.funnel import FunnelConfig, FunnelResult, curate
 from filters.ingest import IngestConfig
@@ -238,3 +242,68 @@ def test_several_files_are_one_run(tmp_path: Path) -> None:
     assert result.funnel["rows_in"][0] == 3
     assert rows.select("source", "row", "occurrences").rows() == [("one.txt", 0, 2), ("one.txt", 1, 1), ("two.csv", 0, None)]
     assert rows.row(2)[3:] == ("exact_duplicate", "one.txt")
+
+
+def test_the_same_bytes_read_in_another_way_are_another_run(tmp_path: Path) -> None:
+    line = json.dumps({"text": "close order o17 please"}) + "\n"
+    store, runs = Store(tmp_path / "store"), []
+    for name in ("q.txt", "q.jsonl", "q.csv", "q.tsv"):
+        path = tmp_path / name
+        path.write_text("text\n" + line if name.endswith("sv") else line)
+        runs.append(curate(store, [path], CONFIG).run)
+    assert len(set(runs)) == 4
+    texts = [store.query("SELECT text FROM queries WHERE run = ?", [run])["text"].to_list() for run in runs[:2]]
+    assert texts == [[line.strip()], ["close order o17 please"]]
+
+
+def test_a_run_depends_on_the_code_that_decides_its_rows(tmp_path: Path) -> None:
+    for room in ("filters", "synth"):
+        shutil.copytree(ROOT / room, tmp_path / room)
+    before = code_hash("filters", "synth", root=tmp_path)
+    assert before == code_hash("filters", "synth")
+    seen = {before}
+    for name in ("synth/solver.py", "synth/encoder.py", "filters/guards.py", "filters/words.yaml", "synth/worlds/retail/grounding.yaml"):
+        with (tmp_path / name).open("a") as file:
+            file.write("# another line\n")
+        code_hash.cache_clear()
+        seen.add(code_hash("filters", "synth", root=tmp_path))
+    assert len(seen) == 6
+
+
+def test_rarity_counts_everyone_who_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given one need in its own words, copied, with a slip and worded anew, and another need, then five rows asked for the first."""
+    text = "could you please find me a quiet coffee shop near Willow Park, thank you so much"
+    near, anew = text.replace("quiet", "quite"), "coffee shop near Willow Park, quiet please"
+    path = tmp_path / "log.txt"
+    path.write_text("\n".join([text, text.upper(), near, near + "!", anew, "close order o17 please"]) + "\n")
+    told: dict[str, int] = {}
+    step = coverage.step
+
+    def spying(rows: pl.DataFrame, *rest: Any) -> pl.DataFrame:
+        told.update(rows.select("intent", "asked").iter_rows())
+        return step(rows, *rest)
+
+    monkeypatch.setattr(coverage, "step", spying)
+    store = Store(tmp_path / "store")
+    result = curate(store, [path], CONFIG)
+    dropped = verdicts(store, result.run).filter(~pl.col("kept"))
+    assert dropped["step"].to_list() == ["exact", "near", "exact", "equal"]
+    assert sorted(told.values()) == [1, 5]
+
+
+def test_logs_that_overlap_share_a_store(log: tuple[Path, pl.DataFrame], tmp_path: Path) -> None:
+    """Given a log, and the same with one row more, when both are curated into one store, then each has tasks of its own queries, though
+    they are worded alike."""
+    texts = pl.read_parquet(log[0])["text"][:2000]
+    store, runs = Store(tmp_path / "store"), []
+    for name, part in (("one", texts[1:]), ("two", texts)):
+        part.to_frame("text").write_parquet(tmp_path / f"{name}.parquet")
+        runs.append(curate(store, [tmp_path / f"{name}.parquet"], CONFIG))
+    tasks = store.query(
+        "SELECT t.task_id, t.query_id, q.run, q.text, t.frame_id, t.world_seed FROM tasks t JOIN queries q USING (query_id)"
+    )
+    assert len(set(tasks["query_id"])) == tasks.height == sum(len(run.task_ids) for run in runs)
+    for run in runs:
+        assert set(tasks.filter(run=run.run)["task_id"]) == set(run.task_ids)
+        assert set(tasks.filter(run=run.run)["query_id"]) == set(verdicts(store, run.run).filter("kept")["query_id"])
+    assert tasks.select("text", "frame_id", "world_seed").is_duplicated().any()

@@ -49,6 +49,12 @@ def _canonical(frame: Frame) -> Frame:
     )
 
 
+def test_a_permuted_batch_gets_its_own_frames() -> None:
+    rows = rows_of(["close order o17", "find a coffee shop near Willow Park", "明天昆明天气怎么样"])
+    there, back = (ground.step(batch).sort("row") for batch in (rows, rows.reverse()))
+    assert there.equals(back)
+
+
 @pytest.fixture(scope="module")
 def worded() -> tuple[list[Frame], list[str], pl.DataFrame]:
     """Frames, their wordings in both languages with small talk around half of them, and what grounding made of these."""

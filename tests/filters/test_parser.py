@@ -101,5 +101,5 @@ def test_synonyms_name_values_that_exist() -> None:
 
 
 def test_incomplete_requests_are_near_something() -> None:
-    assert nearest(symbols("directions please"))[0] == "planning_and_decision.route_planning"  # type: ignore[arg-type]
-    assert nearest(symbols("zorgblat")) == ()  # type: ignore[arg-type]
+    assert nearest(symbols("directions please")) == "planning_and_decision.route_planning"  # type: ignore[arg-type]
+    assert nearest(symbols("zorgblat")) is None  # type: ignore[arg-type]

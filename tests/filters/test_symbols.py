@@ -59,7 +59,6 @@ def test_wording_around_the_symbols_does_not_make_other_signatures() -> None:
     assert len(found.signatures()[0]) == 1
 
 
-def test_a_thread_reads_its_last_batch_once() -> None:
+def test_rows_in_another_order_have_their_own_symbols() -> None:
     rows = rows_of("close order o17", "明天昆明天气怎么样")
-    assert read(rows) is read(rows.clone())
-    assert read(rows) is not read(rows.head(1))
+    assert [read(one).signatures()[0] for one in (rows, rows.reverse())] == [found := read(rows).signatures()[0], found[::-1]]
