@@ -2,9 +2,10 @@
 
 `inspect` reads every file once before anything is written, and refuses bad input at the door: missing, empty, damaged, not UTF-8,
 no such column. `batches` then yields the texts. A single row that cannot be decoded inside a good file is a null, which becomes the
-verdict `undecodable`: a line that is not a JSON object, a value that is not text, invalid UTF-8, a CSV row of another length. A file
-most of whose rows are like that is not what its name says, and is refused. Rows are numbered as they lie in the file, from 0, blank
-lines included, so that a verdict can be looked up in it.
+verdict `undecodable`: a line that is not a JSON object, a value that is missing or not text, invalid UTF-8, a CSV row of another length,
+or with a quote that is never closed: then only its first line is given up, and what follows is read afresh. A file most of whose rows are
+like that is not what its name says, and is refused. Rows are numbered as they lie in the file, from 0, blank lines included, so that a
+verdict can be looked up in it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from storage.errors import BadInput
 
-VERSION = 1
-FORMATS = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "csv", ".txt": "text", ".text": "text"}
+FORMATS = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".txt": "text", ".text": "text"}
+_DELIMITERS = {"csv": ",", "tsv": "\t"}
 _SAMPLED_LINES = 1000
 
 
@@ -89,7 +90,7 @@ def batches(source: Source, config: IngestConfig) -> Iterator[pl.Series]:
     if source.format == "parquet":
         yield from _of_size(_parquet(source.path, config), config.batch_rows)
         return
-    values = {"jsonl": _jsonl, "csv": _csv, "text": _text}[source.format](source.path, config)
+    values = {"jsonl": _jsonl, "csv": _csv, "tsv": _csv, "text": _text}[source.format](source.path, config)
     while batch := list(islice(values, config.batch_rows)):
         yield _series(batch)
 
@@ -131,14 +132,30 @@ def _check_rows(source: Source, config: IngestConfig, rows: int, undecodable: in
     if rows == 0:
         raise BadInput(f"{source.path}: no rows")
     if undecodable * 2 > rows:
+        empty = _empty(source, config)
+        if empty * 2 > undecodable:
+            raise BadInput(f"{source.path}: column '{config.column}' is empty in {empty} of {rows} rows; name another with --column")
+        beside = f", {empty} are empty" if empty else ""
         raise BadInput(
-            f"{source.path}: {undecodable} of {rows} rows cannot be decoded, the first is row {first_bad}; is it {source.format} in UTF-8? "
-            "(convert other encodings with `iconv -t UTF-8`)"
+            f"{source.path}: {undecodable - empty} of {rows} rows cannot be decoded{beside}, the first is row {first_bad}; is it "
+            f"{source.format} in UTF-8? (convert other encodings with `iconv -t UTF-8`)"
         )
     if config.strict and first_bad is not None:
         raise BadInput(
-            f"{source.path}: row {first_bad} cannot be decoded (and {undecodable - 1} more); mend the file, or leave out `strict`"
+            f"{source.path}: row {first_bad} is empty or cannot be decoded (and {undecodable - 1} more); mend the file, or leave out "
+            "`strict`"
         )
+
+
+def _empty(source: Source, config: IngestConfig) -> int:
+    """In how many rows of a file there is no value at all."""
+    if source.format == "parquet":
+        with pq.ParquetFile(source.path) as file:
+            return sum(batch.column(0).null_count for batch in file.iter_batches(config.batch_rows, columns=[config.column]))
+    if source.format == "jsonl":
+        with source.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as lines:
+            return sum(bool(fields := _object(line)) and fields.get(config.column) is None for line in lines)
+    return 0
 
 
 def _missing_column(path: Path, column: str, columns: Iterable[str]) -> BadInput:
@@ -231,25 +248,54 @@ def _keys(lines: Iterable[str]) -> list[str] | None:
 
 
 def _csv(path: Path, config: IngestConfig) -> Iterator[str | None]:
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        reader = csv.reader(file, delimiter=delimiter, strict=True)
-        try:
-            header = next(reader)
-        except (csv.Error, StopIteration) as error:
-            raise BadInput(f"{path}: the first line is not a CSV header ({error})") from error
+        records = _Records(file, _DELIMITERS[FORMATS[path.suffix.lower()]])
+        header = next(records, None)
+        if not header:
+            raise BadInput(f"{path}: the first line is not a CSV header")
         if config.column not in header:
             raise _missing_column(path, config.column, header)
         index = header.index(config.column)
-        while True:
-            try:
-                row = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                if "unexpected end of data" in str(error):
-                    raise BadInput(
-                        f"{path}: truncated, the file ends inside a quoted field that begins before line {reader.line_num}"
-                    ) from error
-                row = []
-            yield row[index] if len(row) == len(header) else None
+        for record in records:
+            if record is None and records.is_truncated:
+                raise BadInput(f"{path}: truncated, the file ends inside a quoted field; its row begins in line {records.line}")
+            yield record[index] if record is not None and len(record) == len(header) else None
+
+
+class _Records:
+    """The records of CSV lines, each a list of fields, or None for a line that cannot be read. A quote that is never closed runs on into
+    lines that are not its own: only the first line is given up, and reading goes on with the next.
+
+    After each record, `line` is the number of its first line, from 1, and `is_truncated` says whether the text ends within it.
+    """
+
+    def __init__(self, lines: Iterator[str], delimiter: str) -> None:
+        self._lines, self._delimiter = lines, delimiter
+        self._held: list[str] = []
+        self._again: list[str] = []
+        self._reader = self._fresh()
+        self.line, self.is_truncated = 1, False
+
+    def __iter__(self) -> Iterator[list[str] | None]:
+        return self
+
+    def __next__(self) -> list[str] | None:
+        self.line += len(self._held)
+        self._held.clear()
+        try:
+            return next(self._reader)
+        except csv.Error as error:
+            self.is_truncated = "unexpected end of data" in str(error) and not self._held[-1].endswith(("\n", "\r"))
+            self._again += reversed(self._held[1:])
+            del self._held[1:]
+            self._reader = self._fresh()
+            return None
+
+    def _fresh(self) -> Iterator[list[str]]:
+        return csv.reader(self._given(), delimiter=self._delimiter, strict=True)
+
+    def _given(self) -> Iterator[str]:
+        """The lines that are still to be read; those of the record that is being read are held."""
+        while (line := self._again.pop() if self._again else next(self._lines, None)) is not None:
+            self._held.append(line)
+            yield line

@@ -75,6 +75,15 @@ def test_csv_rows_of_another_length_and_invalid_bytes_are_null(tmp_path: Path) -
     assert read(path) == ["good", None, "two\nlines", None, None, "good", "good"]
 
 
+def test_a_quote_that_is_never_closed_costs_its_own_line_only(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    for closed in ('5,"good too"', "5,good too"):
+        path.write_text(f'id,query\n1,good\n2,"never closed\n3,good\n4,"two\nlines"\n{closed}\n6,"also\n7,good\n')
+        assert read(path) == ["good", None, "good", "two\nlines", "good too", None, "good"]
+    path.write_text('id,query\n1,good\n2,"never closed\n' + "3,good\n" * 40_000)
+    assert read(path) == ["good", None, *["good"] * 40_000]
+
+
 def test_invalid_bytes_in_a_parquet_column_are_null(tmp_path: Path) -> None:
     raw = pa.array([b"ok", b"\xff\xfe", None, b"fine", b"ok too"])
     pq.write_table(
@@ -146,6 +155,15 @@ def test_a_damaged_page_is_refused_before_anything_is_read(tmp_path: Path) -> No
 
 def test_a_column_that_is_no_text_is_refused(tmp_path: Path) -> None:
     refused(written(tmp_path, "parquet", TEXTS), "holds int64, not text", config=IngestConfig(column="id"))
+
+
+def test_a_column_that_is_mostly_empty_is_refused_as_such(tmp_path: Path) -> None:
+    pl.DataFrame({"query": ["a b", None, None], "text": ["c", "d", "e"]}).write_parquet(tmp_path / "log.parquet")
+    refused(tmp_path / "log.parquet", "column 'query' is empty in 2 of 3 rows", "--column")
+    (tmp_path / "log.jsonl").write_text('{"query": "a"}\n{"query": null}\n{"text": "b"}\n{"text": "c"}\n')
+    refused(tmp_path / "log.jsonl", "column 'query' is empty in 3 of 4 rows")
+    (tmp_path / "log.jsonl").write_text('{"query": "a"}\n{"query": null}\nbroken\nbroken\n')
+    refused(tmp_path / "log.jsonl", "2 of 4 rows cannot be decoded, 1 are empty")
 
 
 def test_the_same_content_twice_is_refused(tmp_path: Path) -> None:
