@@ -2,7 +2,7 @@
 
 One idea: a stratum's rows are tried in the order of the shortlist until its quota is full, so a row that is refused is back-filled from
 the same stratum; what a stratum cannot fill goes to the others. No refusal reason may hold more than half of the refusal tasks, or a
-policy with one fixed refusal would do well on them.
+policy with one fixed refusal would do well on them: where one reason is all there is, there are none.
 A frame of the held-out division becomes an evaluation task at once, in a world that is set aside for evaluation.
 
 What it does not do: solve or check (`synth/solver.py`), or draw siblings (`train/supply.py`).
@@ -11,10 +11,10 @@ What it does not do: solve or check (`synth/solver.py`), or draw siblings (`trai
 from __future__ import annotations
 
 import json
-import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import polars as pl
 
@@ -24,7 +24,6 @@ from storage.records import Frame, Task
 from synth.division import DivisionConfig, division
 from synth.solver import NotAdmitted, Use, admit_any, world_seeds
 
-VERSION = 1
 SEEDS = 48
 """World seeds that a row may try."""
 
@@ -66,7 +65,7 @@ class _Admitting:
     ) -> None:
         self.config, self.divisions, self.progress = config, divisions, progress
         self.result = Admission()
-        self.refusals: Counter[str] = Counter()
+        self.refusals: dict[str, list[int]] = defaultdict(list)
         learnable = pl.col("world").is_in(config.learnable_worlds) & pl.col("difficulty").is_between(1, config.learnable_difficulty)
         rows = shortlist.with_columns(query_id=pl.Series(query_ids, dtype=pl.String), is_learnable=learnable).sort("stratum_rank", "row")
         self.queues = {
@@ -74,11 +73,12 @@ class _Admitting:
             for (level, is_learnable), group in rows.group_by("difficulty", "is_learnable", maintain_order=True)
         }
         self.quotas = quotas({stratum: len(queue) for stratum, queue in self.queues.items()}, config)
-        self.refusal_cap = math.ceil(self.quotas.get((-1, False), 0) / 2)
+        self.refusal_cap = self.quotas.get((-1, False), 0) // 2
 
     def run(self) -> Admission:
         for stratum in sorted(self.quotas):
             self._fill(stratum, self.quotas[stratum])
+        self._trim_refusals()
         for stratum in sorted(self.queues):
             missing = min(self.config.keep, sum(self.quotas.values())) - len(self.result.tasks)
             if missing > 0 and stratum[0] > 0:
@@ -100,7 +100,15 @@ class _Admitting:
             if self.progress:
                 self.progress("admission", len(self.result.tasks), self.config.keep)
 
-    def _task(self, row: dict[str, object]) -> Task:
+    def _trim_refusals(self) -> None:
+        """Takes back the last tasks of a reason that has more than all others together."""
+        held = max(self.refusals.values(), key=len, default=[])
+        others = sum(map(len, self.refusals.values())) - len(held)
+        for row in held[others:]:
+            del self.result.tasks[row]
+            self.result.refused[row] = "reason_full"
+
+    def _task(self, row: dict[str, Any]) -> Task:
         frame = Frame(world=str(row["world"]), intent=str(row["intent"]), slots=json.loads(str(row["slots"])))
         side = division(frame.id, self.divisions)
         use: Use = "eval_out" if side == "held_out" else "train"
@@ -116,7 +124,8 @@ class _Admitting:
         if (task.difficulty == -1) != (row["difficulty"] == -1):
             raise NotAdmitted("other_difficulty", "it is to be refused here, though its frame is not, or the other way round")
         if task.success.refusal is not None:
-            if self.refusals[task.success.refusal] >= self.refusal_cap:
+            held = self.refusals[task.success.refusal]
+            if len(held) >= self.refusal_cap:
                 raise NotAdmitted("reason_full", "this refusal reason has its half of the refusal tasks")
-            self.refusals[task.success.refusal] += 1
+            held.append(row["row"])
         return task

@@ -2,10 +2,12 @@
 
 One idea: a *stratum* is a static difficulty (with the learnable worlds' rows apart, so that a small policy gets its share), with a quota
 of the target (P6). Inside a stratum rare combinations come first: rows are ranked in tiers by how many rows share their combination of
-intent, slot names and plan shape; damaged rows (`quality.is_odd`) last, because a slot that a typo has lost looks rare. Inside a tier
+intent, slot names and plan shape; damaged rows (`quality.is_odd`) count among the commonest, because a slot that a typo has lost looks
+rare. Inside a tier
 intents take turns by the square root of their size (P5), and an intent's rows come in k-center greedy order over sentence vectors, after
 the farthest few are set aside, because k-center loves outliers.
-Everything is deterministic; at most `max_encoded` rows are ever encoded.
+Everything is deterministic; at most `max_encoded` rows are encoded, the first of every stratum in proportion to its quota: where these
+are fewer than the shortlist, the rest of it follows unspread.
 
 What it does not do: execute anything (`admit.py`).
 """
@@ -22,7 +24,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from filters.quality import is_odd
 
-VERSION = 3
 Vectors = NDArray[np.float32]
 Encode = Callable[[Sequence[str]], Vectors]
 
@@ -102,10 +103,10 @@ def step(rows: pl.DataFrame, config: CoverageConfig, encode: Encode) -> pl.DataF
 def _ranked(group: pl.DataFrame, wanted: int, config: CoverageConfig, encode: Encode) -> pl.DataFrame:
     """row and stratum_rank of a stratum's shortlist."""
     size = math.ceil(wanted * config.shortlist)
-    budget = max(size, int(config.max_encoded * wanted / config.keep)) if config.max_encoded else size
-    candidates = _taking_turns(group.sort("tier", pl.col("quality").neg(), "row")).head(budget)
-    if config.max_encoded:
-        candidates = _spread(candidates, config.outliers, encode)
+    budget = config.max_encoded * wanted // config.keep
+    candidates = _taking_turns(group.sort("tier", pl.col("quality").neg(), "row")).head(max(size, budget))
+    if budget:
+        candidates = pl.concat([_spread(candidates[:budget], config.outliers, encode), candidates[budget:]])
     return _taking_turns(candidates).head(size).with_row_index("stratum_rank").select("row", pl.col("stratum_rank").cast(pl.Int32))
 
 

@@ -97,3 +97,25 @@ def test_learnable_share_may_be_nothing_or_everything(share):
     granted = quotas(everything, CoverageConfig(keep=100, learnable_share=share))
     easy = {learnable: sum(granted.get((level, learnable), 0) for level in (1, 2, 3)) for learnable in (True, False)}
     assert easy == ({True: 0, False: 55} if share == 0 else {True: 55, False: 0})
+
+
+@pytest.mark.parametrize("max_encoded", [0, 50, 119])
+def test_no_more_rows_are_encoded_than_may_be_and_the_shortlist_is_filled_all_the_same(max_encoded):
+    """Given a shortlist of 160 rows over two strata, and fewer that may be encoded, then all 160 are on it, rare ones first."""
+    rows = haystack()
+    rows = rows.with_columns(difficulty=pl.when(pl.col("row") % 2 == 0).then(2).otherwise(4).cast(pl.Int8))
+    encoded: list[str] = []
+
+    def counted(texts):
+        encoded.extend(texts)
+        return vectors_of(texts)
+
+    ranked = step(rows, CoverageConfig(keep=40, shortlist=4, max_encoded=max_encoded), counted)
+    assert len(set(encoded)) == len(encoded) <= max_encoded
+    assert len(encoded) >= max_encoded - 2
+    assert ranked["stratum_rank"].drop_nulls().len() == 160
+    for level in (2, 4):
+        listed = ranked.filter(pl.col("difficulty") == level).drop_nulls("stratum_rank").sort("stratum_rank")
+        assert listed["stratum_rank"].to_list() == list(range(listed.height))
+        is_rare = listed["combination"].str.starts_with("rare")
+        assert is_rare.to_list() == sorted(is_rare.to_list(), reverse=True)
