@@ -1,16 +1,15 @@
 """Certainty: what k rollouts of a policy say about a task (definition P7).
 
 One idea: only rated outcomes count (`success`, `policy_failure`); a rollout that we or the machine spoilt is no evidence against a
-policy. Success is the verifier's yes or no, from which come the rate, its Wilson interval and the region; mean and variance are those of
-the reward, from which comes the learnability potential. With k = 8 a label is noisy (standard error of the rate up to 0.18): the flip
-rate of regions between two draws is `flip_rate`.
+policy, but where too few are left of a task's rollouts it gets no tag, and is probed again. Success is the verifier's yes or no, from
+which come the rate, its Wilson interval and the region; mean and variance are those of the reward, from which comes the learnability
+potential. With k = 8 a label is noisy (standard error of the rate up to 0.18), which the interval shows.
 
 What it does not do: roll out (`synth/rollouts.py`) or decide where a task goes (`filters/route.py`).
 """
 
 from __future__ import annotations
 
-import math
 from enum import StrEnum
 
 import polars as pl
@@ -18,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from synth.intervals import wilson
 
-VERSION = 1
+VERSION = 2
 _RATED = ("success", "policy_failure")
 
 
@@ -39,6 +38,9 @@ class RegionConfig(BaseModel):
     uncertain_rate: float = Field(
         1e-9, ge=0, le=1, description="At or above this rate, below certain, a task is uncertain; below it, out of reach."
     )
+    min_rated: float = Field(
+        0.75, gt=0, le=1, description="Share of a task's rollouts that must be rated (6 of 8), or it gets no tag and is probed again."
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> RegionConfig:
@@ -58,13 +60,14 @@ def certainty(rollouts: pl.DataFrame, difficulty: pl.DataFrame, regions: RegionC
     """One row of table `tags` a task and policy.
 
     Args:
-        rollouts: columns task_id, policy_id, outcome, reward; several draws a task.
+        rollouts: columns task_id, policy_id, outcome, reward; all draws of a task, the spoilt ones too.
         difficulty: columns task_id, difficulty.
         purpose: what the rollouts were made for, e.g. `probe`.
 
-    Tasks without a single rated rollout get no row. Sorted by task and policy.
+    Tasks of which less than `regions.min_rated` of the draws are rated get no row. Sorted by task and policy.
     """
-    rated = rollouts.filter(pl.col("outcome").is_in(_RATED))
+    is_rated = pl.col("outcome").is_in(_RATED)
+    rated = rollouts.filter(is_rated, is_rated.mean().over("task_id", "policy_id") >= regions.min_rated)
     per_task = (
         rated.group_by("task_id", "policy_id")
         .agg(
@@ -93,9 +96,3 @@ def histogram(tags: pl.DataFrame) -> dict[int, int]:
     """Number of tasks by successes, for messages and reports."""
     counts = tags.group_by("successes").len().sort("successes")
     return {int(successes): int(count) for successes, count in counts.iter_rows()}
-
-
-def flip_rate(first: pl.DataFrame, second: pl.DataFrame) -> float:
-    """Share of the tasks in both tag tables whose region differs between two draws, 0..1; NaN where no task is in both."""
-    both = first.select("task_id", "region").join(second.select("task_id", other="region"), on="task_id")
-    return float((both["region"] != both["other"]).mean()) if both.height else math.nan  # type: ignore[arg-type]

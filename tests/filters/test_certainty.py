@@ -1,14 +1,12 @@
 """Certainty follows from rated rollouts alone, by the formulas of P7."""
 
-import math
-
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from filters.certainty import Region, RegionConfig, certainty, flip_rate, histogram
+from filters.certainty import Region, RegionConfig, certainty, histogram
 from synth.intervals import wilson
 
 
@@ -61,9 +59,18 @@ def test_regions_and_learnability_are_those_of_the_routing_table(successes, regi
 
 def test_what_is_not_the_policys_fault_never_enters_a_rate():
     spoilt = ["infra_failure", "user_failure", "tool_failure", "judge_failure", "unfinished"]
-    (row,) = certainty(rollouts("success", "policy_failure", *spoilt), DIFFICULTY, RegionConfig(), purpose="probe").to_dicts()
+    lenient = RegionConfig(min_rated=0.01)
+    (row,) = certainty(rollouts("success", "policy_failure", *spoilt), DIFFICULTY, lenient, purpose="probe").to_dicts()
     assert (row["k"], row["rate"]) == (2, 0.5)
-    assert certainty(rollouts(*spoilt), DIFFICULTY, RegionConfig(), purpose="probe").height == 0
+    assert certainty(rollouts(*spoilt), DIFFICULTY, lenient, purpose="probe").height == 0
+
+
+@pytest.mark.parametrize(("rated", "tags"), [(8, 1), (6, 1), (5, 0), (1, 0)])
+def test_a_task_of_which_too_little_was_seen_gets_no_tag(rated, tags):
+    """Given a task of whose eight rollouts the machine spoilt some, and one that was spared, then the first has a tag from six on."""
+    draws = rollouts(*["success"] * rated, *["infra_failure"] * (8 - rated))
+    both = pl.concat([draws, rollouts(*["success"] * 8, task="spared")])
+    assert certainty(both, DIFFICULTY, RegionConfig(), purpose="probe")["task_id"].to_list() == ["spared", "t"][: 1 + tags]
 
 
 def test_thresholds_that_do_not_rise_are_refused():
@@ -71,12 +78,7 @@ def test_thresholds_that_do_not_rise_are_refused():
         RegionConfig(certain_rate=0.9, mastered_rate=0.8)
 
 
-def test_flips_are_counted_over_common_tasks():
-    tags = [
-        certainty(pl.concat([rollouts(first, task="a"), rollouts("success", task="b")]), DIFFICULTY, RegionConfig(), purpose="probe")
-        for first in ("success", "policy_failure")
-    ]
-    assert flip_rate(*tags) == 0.5
-    assert math.isnan(flip_rate(tags[0], tags[1].clear()))
-    assert histogram(tags[1]) == {0: 1, 1: 1}
+def test_tasks_are_counted_by_successes():
+    draws = pl.concat([rollouts("policy_failure", task="a"), rollouts("success", task="b")])
+    assert histogram(certainty(draws, DIFFICULTY, RegionConfig(), purpose="probe")) == {0: 1, 1: 1}
     assert RegionConfig().region(0.0) is Region.OUT_OF_REACH
