@@ -1,8 +1,8 @@
 """Compiled kernels for near duplicates: MinHash signatures, bands, candidate pairs, true Jaccard.
 
-datasketch is the contract: a row of `signatures` equals, byte for byte, the `hashvalues` of
-`MinHash(num_perm=ROWS * BANDS, hashfunc=shingle_hash32, scheme="affine32")` fed with the row's shingles, so its `MinHash` and
-`MinHashLSH` read what is made here (`hashvalues=..., permutations=permutations(k), scheme="affine32"`).
+datasketch is the contract: what `sign` makes of a text equals, byte for byte, the `hashvalues` of
+`MinHash(num_perm=k, hashfunc=shingle_hash32, scheme="affine32")` fed with the text's shingles, where k is the bands times the rows a
+band. Signatures are not stored: a band's part of each is hashed to a key at once.
 A shingle is six successive bytes of the UTF-8 text (six Latin letters, or two Chinese characters); a shorter text is one shingle,
 an empty one has none. Kernels hold no Python lock (`nogil`), so threads share the work.
 Those that call each other stay in this one file: numba's cache on disk looks at no other for changes.
@@ -88,23 +88,15 @@ def _longest(offsets: I64) -> int:
 
 
 @compiled
-def _sign(data: U8, start: int, end: int, packed: U64, hashes: U32, a: U32, b: U32, out: U32) -> int:
-    """The signature of one text into `out`; returns how many shingles (repeats counted) lie in `packed`."""
+def sign(data: U8, start: int, end: int, packed: U64, hashes: U32, a: U32, b: U32, out: U32) -> int:
+    """The signature of the text `data[start:end]` into `out`, all ones for an empty text; returns how many shingles (repeats counted) lie
+    in `packed`. Scratch: packed [bytes of the longest text + 1], hashes [32 more than packed]; permutations a and b, like `out`."""
     count = _pack(data, start, end, packed)
     _mixed(packed, count, hashes)
     padded = (count + 31) // 32 * 32
     hashes[count:padded] = hashes[0]  # a repeated shingle changes no minimum, and whole vectors are fast
     _signature(hashes, padded, a, b, out)
     return count
-
-
-@compiled
-def fill_signatures(data: U8, offsets: I64, a: U32, b: U32, out: U32) -> None:
-    """Fills `out` [rows, permutations] with the signatures of the texts `data[offsets[i]:offsets[i + 1]]`; all ones for an empty text."""
-    packed = np.empty(_longest(offsets) + 1, np.uint64)
-    hashes = np.empty(packed.size + 32, np.uint32)
-    for row in range(offsets.size - 1):
-        _sign(data, offsets[row], offsets[row + 1], packed, hashes, a, b, out[row])
 
 
 @compiled
@@ -116,7 +108,7 @@ def fill_band_keys(data: U8, offsets: I64, a: U32, b: U32, keys: U64) -> None:
     hashes = np.empty(packed.size + 32, np.uint32)
     signature = np.empty(a.size, np.uint32)
     for row in range(offsets.size - 1):
-        _sign(data, offsets[row], offsets[row + 1], packed, hashes, a, b, signature)
+        sign(data, offsets[row], offsets[row + 1], packed, hashes, a, b, signature)
         for band in range(bands):
             key = np.uint64(band)
             for k in range(band * rows_a_band, (band + 1) * rows_a_band):

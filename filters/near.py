@@ -5,13 +5,13 @@ alone 60 % of the distinct needs of 700,000 templated queries were lost). 21 ban
 1 - (1 - s^6)^21: .93 at 0.7, .998 at 0.8; pairs just at the threshold are few, and some that no band proposes are met through the row
 that one of them duplicates. The first of its kind survives, so rows that come later never change what stays.
 
-A row also stays when its numbers or its meaningful terms differ from the other's (`protect`, see `guards.py`). On a million generated
-queries with 280,000 needs, .998 of the planted pairs at 0.7 or above were found, and of the needs 2 in 100,000 had no row left after the
-step; with the numbers alone protected these were 3 in 1,000, with nothing protected 15.
+A row also stays when its numbers or its meaningful terms differ from the other's (`protect`, see `guards.py`). How many planted pairs are
+found, and how many needs are left without a row, is measured on the sample's million queries by `benchmarks/spine.py` (`near_pair_recall`,
+`needs_lost_share`).
 What the definition cannot see: one typo in a short text (of one-edit English queries of 23 characters a quarter still reach 0.7).
 
-Signatures are datasketch's (`minhash.py`); the step is a map over batches (band keys), a join by band (candidates) and one pass
-in row order (verification).
+Signatures are datasketch's, to the byte (`minhash.py`), and only their bands are kept; the step is a map over batches (band keys), a join
+by band (candidates) and one pass in row order (verification).
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from filters.compiled import U32, U64, text_buffer
 from filters.guards import guards, joined
 from filters.step import Executor
 
-VERSION = 1
 _ROWS_A_BATCH = 50_000
 
 
@@ -45,15 +44,6 @@ class NearConfig(BaseModel):
     protect: tuple[Literal["digits", "terms"], ...] = Field(
         default=("digits", "terms"), description="What must agree besides: the numbers, the terms that the worlds declare for slot values."
     )
-
-
-def signatures(texts: pl.Series, config: NearConfig) -> U32:
-    """MinHash signatures [rows, bands * rows_a_band], byte-equal to datasketch's `affine32` over the same shingles."""
-    data, offsets = text_buffer(texts)
-    a, b = minhash.permutations(config.bands * config.rows_a_band, config.seed)
-    out = np.empty((len(texts), a.size), np.uint32)
-    minhash.fill_signatures(data, offsets, a, b, out)
-    return out
 
 
 def band_keys(texts: pl.Series, config: NearConfig) -> U64:

@@ -8,9 +8,10 @@
     length        1 from 12 letters to 240 (a Chinese character counts as three), falling to 0 at 0 and at 960
     cleanness     1 less 0.25 for each of: masked personal data, a run of one character, a run of punctuation
 
-`misspelt` words are unread and one slip of the pen (a letter lost, added, swapped with the next) away from a word that the parser knows.
-What one row cannot show, many can: `is_odd` finds rows with words that hardly any other row has. Typos lose slots, and a lost slot makes
-a combination look rare that is not; so `coverage.py` does not take rarity for a merit there.
+`misspelt` words are unread and one slip of the pen (a letter lost, added, swapped with the next) away from a word that the parser knows;
+a single Latin letter and a Latin word with anything but letters in it ("o1") count too.
+What one row cannot show, many can: `is_odd` finds rows with words that hardly any other executable row has. Typos lose slots, and a lost
+slot makes a combination look rare that is not; so `coverage.py` does not take rarity for a merit there.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from filters import lexicon
 from filters.normalise import LETTERS_A_HAN
 from filters.personal import MASK
 
-VERSION = 1
 ODD_SHARE = 0.002
 """A word is odd that fewer than this share of the rows of its language have."""
 
@@ -66,7 +66,7 @@ def _words(text: pl.Expr) -> pl.Expr:
 
 
 def misspelt(residue: pl.Series) -> pl.Series:
-    """How many unread words of each row are one slip away from a known word; Latin letters inside a Chinese word count too."""
+    """How many unread words of each row are misspelt (`is_misspelt`)."""
     words = (
         pl.DataFrame({"residue": residue})
         .with_row_index("at")
@@ -98,7 +98,8 @@ def _shorter(word: str) -> Iterable[str]:
 
 @lru_cache(maxsize=1 << 17)
 def is_misspelt(word: str) -> bool:
-    """Whether an unread word is one slip away from a known one."""
+    """Whether an unread word is one slip away from a known one, or is no whole word: one Latin letter, Latin letters mixed with digits or
+    marks, Latin letters or digits inside a Chinese word."""
     known, shortened = _known()
     if word.isascii():
         if not word.isalpha() or len(word) < 2:
@@ -111,7 +112,8 @@ def is_misspelt(word: str) -> bool:
 
 
 def is_odd(rows: pl.DataFrame) -> pl.Series:
-    """Whether a row has an unread word that hardly any other row has (columns residue, language; all rows of a run)."""
+    """Whether a row has an unread word that hardly any other of these rows has (columns residue, language; all executable rows
+    of a run that are left)."""
     words = (
         rows.select("language", "residue")
         .with_row_index("at")

@@ -90,6 +90,10 @@ def masked(text: str) -> tuple[str, str]:
         ("13812345678", "<phone>"),
         ("138 1234 5678", "<phone>"),
         ("010-12345678", "<phone>"),
+        ("021 5555 1234", "<phone>"),
+        ("0571 8765 4321", "<phone>"),
+        ("(010) 12345678", "<phone>"),
+        ("010-1234-5678", "<phone>"),
         ("+44 20 7946 0958", "<phone>"),
         ("+8613812345678", "<phone>"),
         ("0044 20 7946 0958", "<phone>"),
@@ -126,6 +130,8 @@ def test_full_width_digits_hide_nothing() -> None:
         "31.2304, 121.4737",
         "an inductance of 0.0000001 henries",
         "account 00125648, reference 0001067983",
+        "orders 5551234567 and 95558888",
+        "open from 0800 to 1200, or 0800-1200",
     ],
 )
 def test_ordinary_numbers_are_left_alone(text: str) -> None:
