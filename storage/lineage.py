@@ -140,7 +140,7 @@ def _difficulty(row: dict[str, Any]) -> str:
 
 
 def _explain_query(store: Store, node: str) -> Facts:
-    query = _row(store, "SELECT * FROM queries WHERE query_id = ? LIMIT 1", node) or {}
+    query = _row(store, "SELECT * FROM queries WHERE query_id = ? ORDER BY run LIMIT 1", node) or {}
     facts = [
         ("text", query["text"] or "(not decodable)"),
         (
@@ -160,7 +160,7 @@ def _verdict(store: Store, verdict: dict[str, Any]) -> str:
         return f"kept (last step: {verdict['step']})" + (f", {verdict['reason']}" if verdict["reason"] else "")
     text = f"dropped at {verdict['step']}: {verdict['reason']}"
     if verdict["duplicate_of"]:
-        other = _row(store, "SELECT text FROM queries WHERE query_id = ? LIMIT 1", verdict["duplicate_of"])
+        other = _row(store, "SELECT text FROM queries WHERE query_id = ? ORDER BY run LIMIT 1", verdict["duplicate_of"])
         fate = _row(store, "SELECT kept, step FROM verdicts WHERE query_id = ? AND run = ?", verdict["duplicate_of"], verdict["run"])
         similarity = f", similarity {verdict['similarity']:.3f}" if verdict["similarity"] is not None else ""
         text += f"\nrepeats {verdict['duplicate_of']}{similarity}"
@@ -209,11 +209,11 @@ def _explain_task(store: Store, node: str) -> Facts:
         ("world", f"{task['world']}, seed {task['world_seed']}, intent {task['intent']} ({task['leaf']}), in {task['language']}"),
     ]
     if task["query_id"]:
-        query = _row(store, "SELECT text, source, row FROM queries WHERE query_id = ? LIMIT 1", task["query_id"])
+        query = _row(store, "SELECT text, source, row FROM queries WHERE query_id = ? ORDER BY run LIMIT 1", task["query_id"])
         facts.append(("from query", task["query_id"] + (f", row {query['row']} of {query['source']}\n“{query['text']}”" if query else "")))
     if task["blueprint_id"]:
         facts.append(("from blueprint", task["blueprint_id"]))
-    frame = _row(store, "SELECT * FROM frames WHERE frame_id = ? AND difficulty IS NOT NULL LIMIT 1", task["frame_id"])
+    frame = _row(store, "SELECT * FROM frames WHERE frame_id = ? AND difficulty IS NOT NULL ORDER BY run, query_id LIMIT 1", task["frame_id"])
     facts.append(("difficulty", _difficulty(frame) if frame and frame["difficulty"] == task["difficulty"] else f"{task['difficulty']}"))
     facts.append(("division", f"{task['division']}, by hash of its frame {task['frame_id']}; used for {task['use']}"))
     facts += [
