@@ -213,7 +213,8 @@ def _explain_task(store: Store, node: str) -> Facts:
         facts.append(("from query", task["query_id"] + (f", row {query['row']} of {query['source']}\n“{query['text']}”" if query else "")))
     if task["blueprint_id"]:
         facts.append(("from blueprint", task["blueprint_id"]))
-    frame = _row(store, "SELECT * FROM frames WHERE frame_id = ? AND difficulty IS NOT NULL ORDER BY run, query_id LIMIT 1", task["frame_id"])
+    rated = "SELECT * FROM frames WHERE frame_id = ? AND difficulty IS NOT NULL ORDER BY run, query_id LIMIT 1"
+    frame = _row(store, rated, task["frame_id"])
     facts.append(("difficulty", _difficulty(frame) if frame and frame["difficulty"] == task["difficulty"] else f"{task['difficulty']}"))
     facts.append(("division", f"{task['division']}, by hash of its frame {task['frame_id']}; used for {task['use']}"))
     facts += [
