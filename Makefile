@@ -57,7 +57,7 @@ up: .venv/.ready-run  ## start the Prefect server, work pool and worker, and dep
 	$(BIN)/headrace up
 
 down:  ## stop what `make up` started
-	@test -x $(BIN)/headrace && $(BIN)/headrace down || echo "nothing to stop"
+	@if test -x $(BIN)/headrace; then $(BIN)/headrace down; else echo "nothing to stop"; fi
 
 clean:  ## remove caches and build output (runs/ and .venv stay)
 	rm -rf dist .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -12,8 +12,8 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows import events
-from flows.always_on import end_with_keeper
 from flows.artifacts import leave_table
+from flows.at_work import at_work
 from flows.config import Config
 from flows.progress import report
 from flows.tables import certainty, ladder
@@ -29,13 +29,13 @@ def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
 
     config: as in a configuration file; `train` says with which budgets.
     """
-    end_with_keeper()
-    result = cascade.run_cascade(Store(config.store), config.train, launch=launch, progress=report)
-    leave_table(certainty(Store(config.store)))
-    leave_table(ladder(Store(config.store)))
-    if result.promoted in result.policies:
-        events.tell(events.POLICY_PROMOTED, config, policy=result.promoted.id)
-    return {"promoted": result.promoted.id if result.promoted else None, "last": result.policies[-1].id, "passed": result.passed}
+    with at_work("train", config.store):
+        result = cascade.run_cascade(Store(config.store), config.train, launch=launch, progress=report)
+        leave_table(certainty(Store(config.store)))
+        leave_table(ladder(Store(config.store)))
+        if result.promoted in result.policies:
+            events.tell(events.POLICY_PROMOTED, config, policy=result.promoted.id)
+        return {"promoted": result.promoted.id if result.promoted else None, "last": result.policies[-1].id, "passed": result.passed}
 
 
 def launch(spec: StageSpec, folder: Path) -> dict[str, Any]:

@@ -1,33 +1,28 @@
 """The `headrace` command.
 
 One idea: a command checks its input, then calls one flow or one library function, then says what came of it; nothing is computed here.
-Exit codes: 0 done, 1 failed, 2 the input cannot be used (then nothing was written), 130 interrupted. Failures are one line on stderr;
-`--debug` shows the traceback.
+`checks.py` has what is checked, `terminal.py` the exit codes and how failures are told.
 Heavy libraries are imported inside the commands, so that `headrace --help` answers at once.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import sys
-import traceback
-from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
-from storage.errors import BadInput, HeadraceError
+from flows import checks
+from flows.terminal import out, told
 
 if TYPE_CHECKING:
+    from flows.call import Run
     from flows.config import Config
-    from flows.session import Run
-    from storage.store import Store
 
 app = typer.Typer(
     name="headrace",
@@ -44,8 +39,6 @@ trains a policy on it: seed SFT, second SFT, RL. A killed command continues wher
 Begin with `headrace run --config configs/sample.yaml` (all steps on sample data), or `headrace curate FILES --column NAME` (your own
 queries). `headrace doctor` checks the installation.""",
 )
-out = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-err = Console(stderr=True, highlight=False)
 
 ConfigFile = Annotated[
     Path | None,
@@ -76,36 +69,6 @@ def main() -> None:
         raise
 
 
-@contextlib.contextmanager
-def told(debug: bool) -> Iterator[None]:
-    """Turns failures into one line and an exit code."""
-    if debug:
-        os.environ["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "INFO"
-    try:
-        yield
-    except (typer.Exit, typer.Abort):
-        raise
-    except KeyboardInterrupt:
-        _fail("interrupted; the same command continues where it was", 130, debug)
-    except BadInput as error:
-        _fail(str(error), 2, debug)
-    except HeadraceError as error:
-        _fail(str(error), 1, debug)
-    except Exception as error:
-        from storage.files import is_disk_full
-
-        if is_disk_full(error):
-            _fail("no space left on the disk; what was committed is intact. Free space, then run the same command again", 1, debug)
-        _fail(f"unexpected {type(error).__name__}: {error} (with --debug: the traceback)", 1, debug)
-
-
-def _fail(message: str, code: int, debug: bool) -> None:
-    if debug:
-        traceback.print_exc()
-    err.print(f"[bold red]headrace:[/bold red] {escape(' '.join(message.split()))}", soft_wrap=True)
-    raise typer.Exit(code)
-
-
 # ---- the whole, and its steps ------------------------------------------------------------------------------------------
 
 
@@ -114,7 +77,7 @@ def run(
     config: ConfigFile = None,
     store: StoreFolder = None,
     families: Families = None,
-    ui: Annotated[bool, typer.Option("--ui", help="Keep Prefect's server open at the end, to look at the run; Ctrl-C stops it.")] = False,
+    ui: Annotated[bool, typer.Option("--ui", help="Keep our Prefect server open at the end, to look at the run; Ctrl-C stops it.")] = False,
     dry_run: DryRun = False,
     debug: Debug = False,
 ) -> None:
@@ -130,7 +93,7 @@ def run(
       headrace run --config configs/sample.yaml --store runs/second/store --ui
     """
     with told(debug):
-        settings = _settings(config, store, families)
+        settings = checks.settings(config, store, families)
         _do("pipeline:pipeline", settings, dry_run, ("synthesize", "haystack", "curate", "train", "tag", "report"), keep_ui=ui)
 
 
@@ -143,7 +106,7 @@ def synthesize(config: ConfigFile = None, store: StoreFolder = None, dry_run: Dr
     Example: headrace synthesize --config configs/sample.yaml --dry-run
     """
     with told(debug):
-        _do("synthesize:synthesize", _settings(config, store), dry_run, ("synthesize",), ("diversity",))
+        _do("synthesize:synthesize", checks.settings(config, store), dry_run, ("synthesize",), ("diversity",))
 
 
 @app.command(rich_help_panel="Pipeline")
@@ -180,10 +143,11 @@ def curate(
     with told(debug):
         from flows.config import for_curation
 
-        settings = for_curation(_settings(config, store, families), column=column, ungrounded=ungrounded, strict=strict)
-        sources = _checked_sources(files or [], settings)
-        steps = ("curate",) if sources else ("haystack", "curate")
-        _do("curate:curate", settings, dry_run, steps, ("funnel", "difficulty"), files=sources)
+        settings = for_curation(checks.settings(config, store, families), column=column, ungrounded=ungrounded, strict=strict)
+        rows = checks.query_rows(files, settings) if files else None
+        steps = ("curate",) if files else ("haystack", "curate")
+        sources = [path.absolute() for path in files or []]
+        _do("curate:curate", settings, dry_run, steps, ("funnel", "difficulty"), rows=rows, files=sources)
 
 
 @app.command(rich_help_panel="Pipeline")
@@ -193,16 +157,10 @@ def tag(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRun = 
     Example: headrace tag --store runs/sample/store
     """
     with told(debug):
-        _do(
-            "tag:tag",
-            _settings(config, store),
-            dry_run,
-            ("tag",),
-            (
-                "difficulty",
-                "certainty",
-            ),
-        )
+        settings = checks.settings(config, store)
+        if not dry_run:
+            checks.has_tasks(settings)
+        _do("tag:tag", settings, dry_run, ("tag",), ("difficulty", "certainty"))
 
 
 @app.command(rich_help_panel="Pipeline")
@@ -212,16 +170,10 @@ def train(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRun 
     Example: headrace train --config configs/sample.yaml
     """
     with told(debug):
-        _do(
-            "cascade:train",
-            _settings(config, store),
-            dry_run,
-            ("train",),
-            (
-                "certainty",
-                "ladder",
-            ),
-        )
+        settings = checks.settings(config, store)
+        if not dry_run:
+            checks.has_tasks(settings)
+        _do("cascade:train", settings, dry_run, ("train",), ("certainty", "ladder"))
 
 
 @app.command(rich_help_panel="Pipeline")
@@ -239,7 +191,10 @@ def evaluate(
     Example: headrace evaluate --store runs/sample/store
     """
     with told(debug):
-        _do("evaluate:evaluate", _settings(config, store), dry_run, ("evaluate",), ("ladder",), policy_id=policy)
+        settings = checks.settings(config, store)
+        if not dry_run:
+            checks.has_policy(settings, policy)
+        _do("evaluate:evaluate", settings, dry_run, ("evaluate",), ("ladder",), policy_id=policy)
 
 
 # ---- looking at a store, taking things out -----------------------------------------------------------------------------
@@ -256,23 +211,32 @@ def export(
     release: Annotated[str, typer.Argument(metavar="RELEASE", help="Release id, or a name (seed, second, rl): the latest of that name.")],
     trainer: Annotated[Trainer, typer.Option("--format", help="The trainer that will read it.")] = Trainer.trl,
     folder: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Default: exports/RELEASE-FORMAT.")] = None,
+    licence: Annotated[
+        list[str] | None,
+        typer.Option("--licence", metavar="FILE=LICENCE", help="Licence of a file of raw queries, for the card; may be repeated."),
+    ] = None,
     config: ConfigFile = None,
     store: ReadStore = None,
     debug: Debug = False,
 ) -> None:
     """Write a release for a trainer: OpenAI messages as JSONL and Parquet, a file a split, with a dataset card and checksums.
 
-    Example: headrace export second --format verl --out second/ --store runs/sample/store
+    Examples:
+
+      headrace export second --format verl --out second/ --store runs/sample/store
+
+      headrace export rl --licence questions.parquet=CC-BY-4.0 --licence log.jsonl=proprietary
     """
     with told(debug):
         from storage import export as storage_export
 
-        opened = _open(config, store)
+        opened = checks.readable(config, store)
+        licences = checks.licences(licence or [], opened)
         named = opened.query(
             "SELECT release_id FROM releases JOIN parts USING (part_id) WHERE name = ? ORDER BY committed_at DESC LIMIT 1", [release]
         )
         target = folder or Path("exports") / f"{release}-{trainer.value}"
-        written = storage_export.export(opened, named.item() if named.height else release, target, trainer.value)
+        written = storage_export.export(opened, named.item() if named.height else release, target, trainer.value, licences=licences)
         out.print(f"wrote {written}", soft_wrap=True)
 
 
@@ -290,7 +254,7 @@ def lineage(
     with told(debug):
         from storage import lineage as storage_lineage
 
-        out.print(str(storage_lineage.lineage(_open(config, store), id)), markup=False, soft_wrap=True)
+        out.print(str(storage_lineage.lineage(checks.readable(config, store), id)), markup=False, soft_wrap=True)
 
 
 @app.command(rich_help_panel="Store")
@@ -307,19 +271,22 @@ def explain(
     with told(debug):
         from storage import lineage as storage_lineage
 
-        out.print(str(storage_lineage.explain(_open(config, store), id)), markup=False, soft_wrap=True)
+        out.print(str(storage_lineage.explain(checks.readable(config, store), id)), markup=False, soft_wrap=True)
 
 
 # ---- running things ----------------------------------------------------------------------------------------------------
 
 
 @app.command(rich_help_panel="Operations")
-def doctor(debug: Debug = False) -> None:
-    """Check the installation: packages, versions, extras, disk, sandbox, server. Exit code 1 where something is broken."""
-    with told(debug):
-        from flows.doctor import findings
+def doctor(config: ConfigFile = None, debug: Debug = False) -> None:
+    """Check the installation: packages, versions, extras, disk, sandbox, server; with --config, that file and its store too.
 
-        found = findings()
+    Exit code 1 where something is broken, 2 where the configuration or its store cannot be used.
+    """
+    with told(debug):
+        from flows.doctor import findings, store_findings
+
+        found = findings() + (store_findings(checks.settings(config)) if config else [])
         marks = {"ok": "[green]ok    [/green]", "note": "[yellow]note  [/yellow]", "broken": "[bold red]broken[/bold red]"}
         for finding in found:
             out.print(f"{marks[finding.state]} {finding.what}: {escape(finding.detail)}", soft_wrap=True)
@@ -352,43 +319,6 @@ def down(debug: Debug = False) -> None:
 # ---- shared ------------------------------------------------------------------------------------------------------------
 
 
-def _settings(config: Path | None, store: Path | None, families: Path | None = None) -> Config:
-    from flows.config import read
-    from storage.store import Store
-
-    settings = read(config, store=store, families=families)
-    Store(settings.store)  # refuses a store that this version cannot use
-    return settings
-
-
-def _open(config: Path | None, store: Path | None) -> Store:
-    from storage.store import Store
-
-    if store is None and config is not None:
-        from flows.config import read
-
-        store = read(config).store
-    if store is None:
-        found = sorted(Path("runs").glob("*/store/catalog.read.duckdb"), key=lambda path: path.stat().st_mtime)
-        if not found:
-            raise BadInput("no store under runs/; name one with --store")
-        store = found[-1].parent
-    opened = Store(store)
-    if not opened.exists():
-        raise BadInput(f"{opened.root} is not a store yet: nothing was committed there")
-    return opened
-
-
-def _checked_sources(files: list[Path], settings: Config) -> list[Path]:
-    """The files, made absolute, each read once: bad input is refused before a server is started or anything is written."""
-    if not files:
-        return []
-    from filters.ingest import inspect
-
-    inspect(files, settings.curate.ingest)
-    return [path.absolute() for path in files]
-
-
 def _do(
     flow: str,
     settings: Config,
@@ -396,17 +326,21 @@ def _do(
     steps: tuple[str, ...],
     keys: tuple[str, ...] = (),
     *,
+    rows: int | None = None,
     keep_ui: bool = False,
     **parameters: Any,
 ) -> None:
-    """Run a flow and show the tables of these keys (all where none is named); or only show the plan of these steps."""
+    """Run a flow and show the tables of these keys (all where none is named); or only show the plan of these steps.
+
+    rows: of the queries, for the plan; None: as many as are generated.
+    """
     if dry_run:
         from flows.plan import plan
         from flows.tables import draw
 
-        draw(plan(settings, steps), out)
+        draw(plan(settings, steps, rows), out)
         return
-    from flows.session import run_flow
+    from flows.call import run_flow
 
     run_flow(flow, settings, out, show=lambda run: _show(settings, run, keys), keep_ui=keep_ui, **parameters)
 

@@ -10,8 +10,8 @@ from prefect.cache_policies import NO_CACHE
 
 from filters import funnel
 from flows import events
-from flows.always_on import end_with_keeper
 from flows.artifacts import leave_table
+from flows.at_work import at_work
 from flows.config import Config
 from flows.progress import report
 from flows.tables import difficulty
@@ -26,13 +26,13 @@ def curate(config: Config = Config(), files: list[Path] | None = None) -> dict[s
 
     config: as in a configuration file; `curate` says what is kept. files: Parquet, JSONL, CSV, TSV or text files.
     """
-    end_with_keeper()
-    sources = files or [make_haystack(config)]
-    kept = sift(config, sources)
-    leave_table(funnel_table(Store(config.store)))
-    leave_table(difficulty(Store(config.store)))
-    events.tell(events.TASKS_CURATED, config, run=kept["run"], tasks=kept["tasks"])
-    return kept
+    with at_work("curate", config.store):
+        sources = files or [make_haystack(config)]
+        kept = sift(config, sources)
+        leave_table(funnel_table(Store(config.store)))
+        leave_table(difficulty(Store(config.store)))
+        events.tell(events.TASKS_CURATED, config, run=kept["run"], tasks=kept["tasks"])
+        return kept
 
 
 @task(cache_policy=NO_CACHE)

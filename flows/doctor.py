@@ -16,9 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from flows.server import is_healthy, named_server
+
+if TYPE_CHECKING:
+    from flows.config import Config
 
 ROOMS = ("flows", "train", "filters", "synth", "storage")
 LEAST_FREE_GIB = 3.0
@@ -39,6 +42,22 @@ class Finding:
 def findings() -> list[Finding]:
     """All checks, in the order in which a person would ask."""
     return [*_python(), *_rooms(), *_requirements(), *_disk(), *_threads(), *_sandboxes(), *_server()]
+
+
+def store_findings(config: Config) -> list[Finding]:
+    """Of a configuration that could be read, and of its store: that every part it counts on is there."""
+    from storage.store import Store
+
+    store = Store(config.store)
+    found = [Finding("ok", "configuration", "every key is known and every value in range")]
+    if not store.exists():
+        return [*found, Finding("note", "store", f"{config.store} is not there yet; the first flow makes it")]
+    paths = store.query("SELECT DISTINCT path FROM parts ORDER BY path")["path"]
+    gone = [path for path in paths if not (store.root / path).is_file()]
+    if gone:
+        advice = "restore it from a copy, or begin a new store"
+        return [*found, Finding("broken", "store", f"{config.store} lacks {len(gone)} of {len(paths)} parts, first {gone[0]} ({advice})")]
+    return [*found, Finding("ok", "store", f"{config.store}: {len(paths):,} parts, content hash {store.content_hash()[:16]}")]
 
 
 def _python() -> Iterator[Finding]:

@@ -7,8 +7,8 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows.always_on import end_with_keeper
 from flows.artifacts import leave_report, leave_table
+from flows.at_work import at_work
 from flows.config import Config
 from flows.progress import report
 from flows.tables import ladder
@@ -22,12 +22,12 @@ def evaluate(config: Config = Config(), policy_id: str | None = None) -> dict[st
 
     config: as in a configuration file; `train` says on how many tasks.
     """
-    end_with_keeper()
-    measured = measure(config, policy_id)
-    write_view(config)
-    leave_table(ladder(Store(config.store)))
-    leave_report(config.report)
-    return measured
+    with at_work("evaluate", config.store):
+        measured = measure(config, policy_id)
+        write_view(config)
+        leave_table(ladder(Store(config.store)))
+        leave_report(config.report)
+        return measured
 
 
 @task(cache_policy=NO_CACHE)

@@ -24,13 +24,19 @@ def tell(event: str, config: Config, **what: Any) -> bool:
 
     what: small JSON values for the payload, beside the configuration.
     """
-    from prefect.context import FlowRunContext
     from prefect.events import emit_event
 
-    context = FlowRunContext.get()
-    run = context.flow_run if context else None
-    if run is None or run.deployment_id is None or run.parent_task_run_id is not None:
+    if not is_root_of_a_deployment():
         return False
     resource = {"prefect.resource.id": RESOURCE, "prefect.resource.name": str(config.store)}
     emit_event(event, resource=resource, payload={"config": config.model_dump(mode="json"), **what})
     return True
+
+
+def is_root_of_a_deployment() -> bool:
+    """Whether this is the outermost flow of a run that a deployment started."""
+    from prefect.context import FlowRunContext
+
+    context = FlowRunContext.get()
+    run = context.flow_run if context else None
+    return run is not None and run.deployment_id is not None and run.parent_task_run_id is None

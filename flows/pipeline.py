@@ -6,7 +6,7 @@ from typing import Any
 
 from prefect import flow
 
-from flows.always_on import end_with_keeper
+from flows.at_work import at_work
 from flows.cascade import train
 from flows.config import Config
 from flows.curate import curate
@@ -21,10 +21,10 @@ def pipeline(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen
 
     config: as in a configuration file.
     """
-    end_with_keeper()
-    made = synthesize(config)
-    kept = curate(config)
-    trained = train(config)
-    tagged = tag(config)
-    measured = evaluate(config, trained["promoted"] or trained["last"])
-    return {"synthesize": made, "curate": kept, "train": trained, "tag": tagged, "evaluate": measured}
+    with at_work("pipeline", config.store):
+        made = synthesize(config)
+        kept = curate(config)
+        trained = train(config)
+        tagged = tag(config)
+        measured = evaluate(config, trained["promoted"] or trained["last"])
+        return {"synthesize": made, "curate": kept, "train": trained, "tag": tagged, "evaluate": measured}

@@ -23,9 +23,10 @@ Line = tuple[str, str, float]
 """Step, counts, CPU seconds."""
 
 
-def plan(config: Config, steps: Sequence[str]) -> Table:
-    """One line a step and, of several, their sum."""
-    lines = [line for step in steps for line in _LINES[step](config)]
+def plan(config: Config, steps: Sequence[str], query_rows: int | None = None) -> Table:
+    """One line a step and, of several, their sum. query_rows: rows of the files to be curated; None: the generated haystack is."""
+    rows = config.haystack.rows if query_rows is None else query_rows
+    lines = [line for step in steps for line in (_curate(config, rows) if step == "curate" else _LINES[step](config))]
     if len(lines) > 1:
         lines.append(("all", f"store {config.store}", sum(seconds for *_, seconds in lines)))
     rows = [{"step": name, "what": what, "about": _duration(seconds), "cost": "0 USD"} for name, what, seconds in lines]
@@ -46,9 +47,11 @@ def _haystack(config: Config) -> list[Line]:
     return [("haystack", f"{config.haystack.rows:,} generated queries", CPU_S_PER_MILLION_GENERATED * config.haystack.rows / 1e6)]
 
 
-def _curate(config: Config) -> list[Line]:
-    seconds = CPU_S_PER_MILLION_SIFTED * config.haystack.rows / 1e6 + CPU_S_PER_ADMITTED * config.curate.coverage.keep
-    return [("curate", f"{config.curate.coverage.keep:,} tasks kept; a verdict on every row", seconds)]
+def _curate(config: Config, rows: int) -> list[Line]:
+    one_in = config.curate.keep_one_in
+    wanted = min(rows, config.curate.coverage.keep if one_in is None else max(1, round(rows / one_in)))
+    what = f"{rows:,} rows, a verdict on each; {f'up to {wanted:,} tasks' if wanted > 1 else 'one task'} kept"
+    return [("curate", what, CPU_S_PER_MILLION_SIFTED * rows / 1e6 + CPU_S_PER_ADMITTED * wanted)]
 
 
 def _tag(config: Config) -> list[Line]:
@@ -92,7 +95,6 @@ def _report(config: Config) -> list[Line]:
 _LINES: dict[str, Callable[[Config], list[Line]]] = {
     "synthesize": _synthesize,
     "haystack": _haystack,
-    "curate": _curate,
     "tag": _tag,
     "train": _train,
     "evaluate": _evaluate,

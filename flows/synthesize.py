@@ -8,8 +8,8 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows import events
-from flows.always_on import end_with_keeper
 from flows.artifacts import leave_table
+from flows.at_work import at_work
 from flows.config import Config
 from flows.progress import report
 from flows.tables import diversity
@@ -23,11 +23,11 @@ def synthesize(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (froz
 
     config: as in a configuration file; `synthesize` says what is made, `store` where it goes.
     """
-    end_with_keeper()
-    made = make_trajectories(config)
-    leave_table(diversity(Store(config.store)))
-    events.tell(events.TRAJECTORIES_COMMITTED, config, run=made["run"], accepted=made["accepted"])
-    return made
+    with at_work("synthesize", config.store):
+        made = make_trajectories(config)
+        leave_table(diversity(Store(config.store)))
+        events.tell(events.TRAJECTORIES_COMMITTED, config, run=made["run"], accepted=made["accepted"])
+        return made
 
 
 @task(cache_policy=NO_CACHE)

@@ -11,8 +11,8 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows import events
-from flows.always_on import end_with_keeper
 from flows.artifacts import leave_table
+from flows.at_work import at_work
 from flows.config import Config
 from flows.progress import report
 from flows.tables import certainty, difficulty
@@ -25,12 +25,12 @@ def tag(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
 
     config: as in a configuration file; `train` says on how many tasks and with how many rollouts certainty is measured.
     """
-    end_with_keeper()
-    tagged = tag_tasks(config)
-    leave_table(difficulty(Store(config.store)))
-    leave_table(certainty(Store(config.store)))
-    events.tell(events.TASKS_TAGGED, config, **tagged)
-    return tagged
+    with at_work("tag", config.store):
+        tagged = tag_tasks(config)
+        leave_table(difficulty(Store(config.store)))
+        leave_table(certainty(Store(config.store)))
+        events.tell(events.TASKS_TAGGED, config, **tagged)
+        return tagged
 
 
 @task(cache_policy=NO_CACHE)

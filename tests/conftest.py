@@ -49,7 +49,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         os.environ.update(client_environment(folder, url))
         from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
-        from flows.session import send_what_is_left
+        from flows.call import send_what_is_left
 
         try:
             # Prefect reads the environment when it is imported, which a test module may have done before.

@@ -42,6 +42,10 @@ def test_it_shows_tables_store_report_and_a_query_that_works(undisturbed: Finish
     assert store.query("SELECT count(*) FROM queries").item() == 20_000
     assert store.query("SELECT count(*) FROM verdicts WHERE kept").item() == 60
     assert store.query("SELECT count(DISTINCT name) FROM stages").item() == 3
+    licensed = ("export", "second", "--licence", "queries.parquet=Apache-2.0", "--out", "out", "--store", str(undisturbed.store))
+    headrace(*licensed, folder=undisturbed.folder, environment=dict(os.environ))
+    card = (undisturbed.folder / "out" / "README.md").read_text()
+    assert re.search(r"^\| queries\.parquet \| \d+ \| Apache-2\.0 \|$", card, re.MULTILINE), card
 
 
 def test_a_second_call_finds_everything_there(undisturbed: Finished) -> None:
@@ -75,7 +79,7 @@ def test_killed_anywhere_it_resumes_to_the_same_store(undisturbed: Finished, tmp
 
     def second_call_is_refused() -> None:
         refused = headrace("run", "--config", str(CI), folder=tmp_path, environment=environment, code=1)
-        assert "another `headrace` runs pipeline on" in refused and "Traceback" not in refused
+        assert "is being worked on by pipeline (process" in refused and "Traceback" not in refused
 
     # when it is interrupted in synthesis, killed in the funnel, and killed inside a training stage
     assert disturbed(signal.SIGINT, lambda: some("lake/blueprints/*.parquet")) == 130

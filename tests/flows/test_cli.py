@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.config import Config, read, sample
+from storage.schema import TABLES
+from storage.store import Store, part_id
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,7 +76,7 @@ def test_wrong_columns_truncated_parquet_and_strictness(here: Path) -> None:
     assert written(here) == ["cut.parquet", "q.jsonl", "q.parquet"]
 
 
-@pytest.mark.parametrize("command", ["run", "synthesize", "curate", "tag", "train", "evaluate"])
+@pytest.mark.parametrize("command", ["run", "synthesize", "curate", "tag", "train", "evaluate", "doctor"])
 def test_a_typo_in_a_configuration_names_line_and_nearest_key(here: Path, command: str) -> None:
     Path("c.yaml").write_text("store: s/store\ncurate:\n  coverage:\n    kepe: 3\n")
     assert "c.yaml:4: unknown key `curate.coverage.kepe`; did you mean `keep`?" in refused(command, "--config", "c.yaml")
@@ -95,6 +97,9 @@ def test_a_store_of_a_newer_version_is_refused(here: Path) -> None:
     before = written(here)
     assert "newer" in refused("run", "--store", "s")
     assert "newer" in refused("explain", "q-1", "--store", "s")
+    Path("c.yaml").write_text("store: s\n")
+    before.insert(0, "c.yaml")
+    assert "newer" in refused("doctor", "--config", "c.yaml")
     assert written(here) == before
 
 
@@ -109,9 +114,48 @@ def test_other_things_that_are_not_there(here: Path) -> None:
     assert written(here) == ["file"]
 
 
+def test_what_a_store_must_hold_already(here: Path) -> None:
+    """Nothing is started and nothing written, not even the lock of a store that a typing error names."""
+    for command in ("tag", "train", "evaluate"):
+        assert "typo/store is not a store yet" in refused(command, "--store", "typo/store")
+    assert written(here) == []
+    a_store(here / "s")
+    before = written(here)
+    assert "has no promoted policy yet" in refused("evaluate", "--store", "s")
+    assert "has no policy policy-1; it has none" in refused("evaluate", "--policy", "policy-1", "--store", "s")
+    assert "no raw queries came from log.csv; they came from nowhere yet" in refused("export", "rl", "--licence", "log.csv=MIT", "-s", "s")
+    assert "write FILE=LICENCE" in refused("export", "rl", "--licence", "MIT", "--store", "s")
+    assert "has no release" in refused("export", "rl", "--store", "s")
+    assert "holds no tasks yet" in refused("tag", "--store", "s")
+    assert "holds no tasks yet" in refused("train", "--store", "s")
+    assert written(here) == before
+
+
+def a_store(folder: Path) -> None:
+    """A store with one row in it, a figure of diversity."""
+    columns = TABLES["diversity"].columns
+    row = {"run": "r-1", "round": 1, "metric": "tool_entropy", "value": 1.0, "n": 1}
+    store = Store(folder)
+    rows = pl.DataFrame({name: [row.get(name)] for name in columns}, schema=columns)
+    store.commit([store.write("diversity", part_id("diversity", ["r-1"], {}, 1), rows)])
+
+
+def test_doctor_looks_at_a_store(here: Path) -> None:
+    Path("c.yaml").write_text("store: s\n")
+    result = CliRunner().invoke(app, ["doctor", "--config", "c.yaml"])
+    assert result.exit_code == 0 and "note   store: s is not there yet" in result.output, result.output
+    a_store(here / "s")
+    result = CliRunner().invoke(app, ["doctor", "--config", "c.yaml"])
+    assert result.exit_code == 0 and "ok     store: s: 1 parts" in result.output, result.output
+    next(here.glob("s/lake/diversity/*.parquet")).unlink()
+    result = CliRunner().invoke(app, ["doctor", "--config", "c.yaml"])
+    assert result.exit_code == 1 and "broken store: s lacks 1 of 1 parts" in result.output, result.output
+
+
 def test_a_named_server_that_does_not_answer_is_bad_input(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
-    assert "no Prefect server answers there" in refused("tag", "--store", "runs/x/store")
+    assert "no Prefect server answers there" in refused("synthesize", "--store", "runs/x/store")
+    assert written(here) == []
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 1 and "broken Prefect" in result.output
 
@@ -121,6 +165,16 @@ def test_a_plan_does_nothing(here: Path) -> None:
         result = CliRunner().invoke(app, [command, "--dry-run"])
         assert result.exit_code == 0 and "nothing was done" in result.output and "0 USD" in result.output, result.output
     assert written(here) == []
+
+
+def test_the_plan_of_a_file_counts_its_rows(here: Path) -> None:
+    Path("q.txt").write_text("where is my order\nbook a table\n")
+    Path("c.yaml").write_text("curate: {keep_one_in: 2}\n")
+    few = CliRunner().invoke(app, ["curate", "q.txt", "--dry-run"]).output
+    assert "2 rows, a verdict on each; up to 2 tasks kept" in few and " 0 s" in few, few
+    assert "one task kept" in CliRunner().invoke(app, ["curate", "q.txt", "--config", "c.yaml", "--dry-run"]).output
+    generated = CliRunner().invoke(app, ["curate", "--config", "c.yaml", "--dry-run"]).output
+    assert "1,000,000 rows, a verdict on each; up to 500,000 tasks kept" in generated
 
 
 def test_the_sample_explains_every_key_and_is_the_default(here: Path) -> None:

@@ -1,8 +1,8 @@
 """One call of a flow by the `headrace` command: a server to record it, its dead predecessor, its outcome.
 
 One idea: the store's own files say what a killed run left (parts that are there are not made again); Prefect is only told about it.
-While a flow works on a store it holds `STORE/.headrace/FLOW.lock` and notes its run's id beside it, so the next call knows that a
-run whose note is there and whose lock is free is dead, and marks it CRASHED before it starts.
+While a flow works on a store it holds the store's lock (`at_work.py`) and notes its run's id beside it, so the next call knows that a
+run whose note is there while the lock was free is dead, and marks it CRASHED before it starts.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from flows.locks import Busy, lock
+from flows.at_work import holding, notes_of
 from flows.progress import on_console
 from flows.server import client_environment, home, is_healthy, named_server, own_server
-from storage.errors import BadInput, HeadraceError
+from storage.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,14 +41,9 @@ class Run:
 
 @contextlib.contextmanager
 def server(console: Console) -> Iterator[str]:
-    """The API URL of the server to use: the one that PREFECT_API_URL names, else the project's own; the environment is set for it.
-
-    Raises BadInput where the named one does not answer.
-    """
+    """The API URL of the server to use: the one that PREFECT_API_URL names, else the project's own; the environment is set for it."""
     folder = home()
     if url := named_server():
-        if not is_healthy(url, timeout_s=10.0):
-            raise BadInput(f"PREFECT_API_URL is {url}, but no Prefect server answers there; start it, or unset the variable")
         own_home = os.environ.get("PREFECT_HOME", str(folder))
         os.environ.update({**client_environment(folder, url), "PREFECT_HOME": own_home})
         yield url
@@ -83,37 +78,41 @@ def run_flow(name: str, config: Config, console: Console, *, show: Callable[[Run
     """Run the flow `flows.NAME` on `config` in this process, showing progress, and wait for it.
 
     name: `module:function`. show: called with what came of it. keep_ui: keep the server open afterwards, until Ctrl-C.
-    Raises what the flow raised; HeadraceError where another process runs the same flow on the same store.
+    Raises what the flow raised; BadInput where PREFECT_API_URL names a server that does not answer, before anything is written;
+    HeadraceError where another process works on the store.
     """
+    named = named_server()
+    if named and not is_healthy(named, timeout_s=10.0):
+        raise BadInput(f"PREFECT_API_URL is {named}, but no Prefect server answers there; start it, or unset the variable")
     module, function = name.split(":")
-    notes = config.store / ".headrace"
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(lock(notes / f"{module}.lock", wait=False))
-        except Busy:
-            raise HeadraceError(f"another `headrace` runs {module} on {config.store}; wait for it, or give another --store") from None
-        url = stack.enter_context(server(console))
-        os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-        flow = getattr(importlib.import_module(f"flows.{module}"), function)
-        note = notes / f"{module}.json"
-        _mark_crashed(note)
+    with contextlib.ExitStack() as served:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(holding(function, config.store))
+            url = served.enter_context(server(console))
+            os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+            flow = getattr(importlib.import_module(f"flows.{module}"), function)
+            note = notes_of(config.store) / "run.json"
+            _mark_crashed(note)
 
-        def began(_flow: Any, run: Any, _state: Any) -> None:
-            note.write_text(json.dumps({"flow_run_id": str(run.id)}))
+            def began(_flow: Any, run: Any, _state: Any) -> None:
+                note.write_text(json.dumps({"flow_run_id": str(run.id)}))
 
-        try:
-            with on_console(console):
-                value = flow.with_options(on_running=[*flow.on_running_hooks, began])(config, **parameters)
-        finally:
-            link = f"{url.removesuffix('/api')}/runs/flow-run/{json.loads(note.read_text())['flow_run_id']}" if note.exists() else ""
-            note.unlink(missing_ok=True)
-        show(Run(value, link))
+            try:
+                with on_console(console):
+                    value = flow.with_options(on_running=[*flow.on_running_hooks, began])(config, **parameters)
+            finally:
+                link = f"{url.removesuffix('/api')}/runs/flow-run/{json.loads(note.read_text())['flow_run_id']}" if note.exists() else ""
+                note.unlink(missing_ok=True)
+            show(Run(value, link))
         if keep_ui:
-            _stay_open(console, link)
+            _stay_open(console, link, own=named is None)
 
 
-def _stay_open(console: Console, link: str) -> None:
+def _stay_open(console: Console, link: str, *, own: bool) -> None:
     send_what_is_left()
+    if not own:
+        console.print(f"\nPrefect's UI, on the server that PREFECT_API_URL names: [bold]{link}[/bold]", soft_wrap=True)
+        return
     console.print(f"\nPrefect's UI is open at [bold]{link}[/bold]; press Ctrl-C to stop its server.", soft_wrap=True)
     with contextlib.suppress(KeyboardInterrupt):
         while True:

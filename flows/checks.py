@@ -1,0 +1,88 @@
+"""What a command needs to find, checked at the door: before a server is started, a lock taken or anything written.
+
+Every function raises BadInput, in one line that says what to do. Heavy libraries are imported inside them (see `cli.py`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from storage.errors import BadInput
+
+if TYPE_CHECKING:
+    from flows.config import Config
+    from storage.store import Store
+
+
+def settings(config: Path | None, store: Path | None = None, families: Path | None = None) -> Config:
+    """The configuration in a file, with what the command line says instead, for a store that this version can use."""
+    from flows.config import read
+    from storage.store import Store
+
+    found = read(config, store=store, families=families)
+    Store(found.store)
+    return found
+
+
+def readable(config: Path | None, store: Path | None) -> Store:
+    """The store that is named, or the configuration's, or the newest under runs/, which must hold something."""
+    if store is None and config is not None:
+        from flows.config import read
+
+        store = read(config).store
+    if store is None:
+        found = sorted(Path("runs").glob("*/store/catalog.read.duckdb"), key=lambda path: path.stat().st_mtime)
+        if not found:
+            raise BadInput("no store under runs/; name one with --store")
+        store = found[-1].parent
+    return _existing(store)
+
+
+def has_tasks(config: Config) -> None:
+    """The configuration's store holds tasks."""
+    store = _existing(config.store)
+    if not store.query("SELECT 1 FROM tasks LIMIT 1").height:
+        raise BadInput(f"{store.root} holds no tasks yet: curate or synthesize first")
+
+
+def has_policy(config: Config, policy_id: str | None) -> None:
+    """The configuration's store holds that policy, or, where none is named, one that was promoted."""
+    store = _existing(config.store)
+    if policy_id is None:
+        if not store.query("SELECT 1 FROM promotions WHERE passed LIMIT 1").height:
+            raise BadInput(f"{store.root} has no promoted policy yet: train one first, or name one with --policy")
+        return
+    known = store.query("SELECT policy_id FROM policies ORDER BY policy_id")["policy_id"].to_list()
+    if policy_id not in known:
+        raise BadInput(f"{store.root} has no policy {policy_id}; it has {', '.join(known) or 'none'}")
+
+
+def query_rows(files: list[Path], config: Config) -> int:
+    """How many rows these query files hold, each read once."""
+    from filters.ingest import inspect
+
+    return sum(source.rows for source in inspect(files, config.curate.ingest))
+
+
+def licences(given: list[str], store: Store) -> dict[str, str]:
+    """`FILE=LICENCE` texts as a mapping from sources of raw queries, which the store must know."""
+    known = store.query("SELECT DISTINCT source FROM queries ORDER BY source")["source"].to_list()
+    found: dict[str, str] = {}
+    for text in given:
+        source, is_pair, licence = text.partition("=")
+        if not is_pair or not licence.strip():
+            raise BadInput(f"--licence {text}: write FILE=LICENCE, e.g. questions.parquet=CC-BY-4.0")
+        if source not in known:
+            raise BadInput(f"--licence {text}: no raw queries came from {source}; they came from {', '.join(known) or 'nowhere yet'}")
+        found[source] = licence.strip()
+    return found
+
+
+def _existing(store: Path) -> Store:
+    from storage.store import Store
+
+    opened = Store(store)
+    if not opened.exists():
+        raise BadInput(f"{opened.root} is not a store yet: nothing was committed there")
+    return opened

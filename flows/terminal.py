@@ -1,0 +1,51 @@
+"""How the `headrace` command speaks: results on stdout, failures as one line on stderr and an exit code.
+
+0 done, 1 failed, 2 the input cannot be used (then nothing was written), 130 interrupted. `--debug` shows the traceback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from storage.errors import BadInput, HeadraceError
+
+out = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+err = Console(stderr=True, highlight=False)
+
+
+@contextlib.contextmanager
+def told(debug: bool) -> Iterator[None]:
+    """Turns failures into one line and an exit code."""
+    if debug:
+        os.environ["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "INFO"
+    try:
+        yield
+    except (typer.Exit, typer.Abort):
+        raise
+    except KeyboardInterrupt:
+        _fail("interrupted; the same command continues where it was", 130, debug)
+    except BadInput as error:
+        _fail(str(error), 2, debug)
+    except HeadraceError as error:
+        _fail(str(error), 1, debug)
+    except Exception as error:
+        from storage.files import is_disk_full
+
+        if is_disk_full(error):
+            _fail("no space left on the disk; what was committed is intact. Free space, then run the same command again", 1, debug)
+        _fail(f"unexpected {type(error).__name__}: {error} (with --debug: the traceback)", 1, debug)
+
+
+def _fail(message: str, code: int, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    err.print(f"[bold red]headrace:[/bold red] {escape(' '.join(message.split()))}", soft_wrap=True)
+    raise typer.Exit(code)
