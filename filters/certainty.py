@@ -1,9 +1,9 @@
 """Certainty: what k rollouts of a policy say about a task (definition P7).
 
 One idea: only rated outcomes count (`success`, `policy_failure`); a rollout that we or the machine spoilt is no evidence against a
-policy, but where too few are left of a task's rollouts it gets no tag, and is probed again. Success is the verifier's yes or no, from
-which come the rate, its Wilson interval and the region; mean and variance are those of the reward, from which comes the learnability
-potential. With k = 8 a label is noisy (standard error of the rate up to 0.18), which the interval shows.
+policy, but where too few are left of a task's rollouts it gets no tag until the next policy is probed. Success is the verifier's yes or
+no, from which come the rate, its Wilson interval and the region; mean and variance are those of the reward, from which comes the
+learnability potential. With k = 8 a label is noisy (standard error of the rate up to 0.18), which the interval shows.
 
 What it does not do: roll out (`synth/rollouts.py`) or decide where a task goes (`filters/route.py`).
 """
@@ -39,7 +39,7 @@ class RegionConfig(BaseModel):
         1e-9, ge=0, le=1, description="At or above this rate, below certain, a task is uncertain; below it, out of reach."
     )
     min_rated: float = Field(
-        0.75, gt=0, le=1, description="Share of a task's rollouts that must be rated (6 of 8), or it gets no tag and is probed again."
+        0.75, gt=0, le=1, description="Share of a task's rollouts that must be rated (6 of 8), or it gets no tag until the next probe."
     )
 
     @model_validator(mode="after")
