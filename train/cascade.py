@@ -12,12 +12,12 @@ What it does not do: train (`train/run.py`, in a child process that `launch` sta
 
 from __future__ import annotations
 
-import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from filters.certainty import VERSION as CERTAINTY_VERSION
 from filters.certainty import certainty, histogram
+from filters.code_hash import code_hash
 from filters.route import VERSION as ROUTE_VERSION
 from filters.route import RouteConfig, route
 from storage.errors import BadInput
@@ -174,16 +175,6 @@ def _known_policy(store: Store, policy_id: str) -> Policy:
     return Policy(policy_id, name or policy_id, store.root / path)
 
 
-@cache
-def code_hash() -> str:
-    """A hash of the sources that a stage's result depends on: this room's, and the one below that makes and judges tasks."""
-    root = Path(__file__).parent.parent
-    digest = hashlib.sha256()
-    for path in sorted([*root.glob("train/**/*.py"), *root.glob("synth/**/*.py")]):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
 class _Cascade:
     """One run: the store, the configuration, and how stages are launched."""
 
@@ -241,8 +232,9 @@ class _Cascade:
         tasks = self.tasks(["probe"], self.config.probe_tasks, "train")
         rollouts = self._rollouts(policy, tasks, self.config.k, "probe", temperature=1.0)
         columns = ", ".join(TABLES["tags"].columns)
-        stored = f"SELECT {columns} FROM tags WHERE policy_id = ? AND purpose = 'probe' AND k = ? AND list_contains(?, task_id)"
-        arguments = [policy.id, self.config.k, [task.id for task in tasks]]
+        stored = f"SELECT {columns} FROM tags WHERE policy_id = ? AND purpose = 'probe' AND k BETWEEN ? AND ? AND list_contains(?, task_id)"
+        fewest = math.ceil(self.config.route.regions.min_rated * self.config.k)
+        arguments = [policy.id, fewest, self.config.k, [task.id for task in tasks]]
         difficulty = pl.DataFrame({"task_id": [task.id for task in tasks], "difficulty": [task.difficulty for task in tasks]})
         measured = certainty(rollouts, difficulty, self.config.route.regions, purpose="probe")
         fresh = measured.join(self.store.query(stored, arguments).select("task_id"), on="task_id", how="anti")
@@ -296,7 +288,7 @@ class _Cascade:
             "input_policy_id": parent.id if parent else None,
             "output_policy_id": policy.id,
             "spec": spec.model_dump_json(),
-            "code_hash": code_hash(),
+            "code_hash": code_hash("filters", "synth", "train"),
             "metrics": json.dumps(result["metrics"]),
             "seconds": time.monotonic() - started,
         }
