@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from filters.quality import is_odd
+from synth.worlds import WorldName
 
 Vectors = NDArray[np.float32]
 Encode = Callable[[Sequence[str]], Vectors]
@@ -40,7 +41,7 @@ class CoverageConfig(BaseModel):
 
     keep: int = Field(100, ge=1, description="Tasks wanted in the end.")
     shortlist: float = Field(8.0, ge=1, le=10, description="Rows on the shortlist for every task wanted: what admission may draw on.")
-    learnable_worlds: tuple[str, ...] = Field(("retail",), description="Worlds whose easy tasks the policy in training can learn.")
+    learnable_worlds: tuple[WorldName, ...] = Field(("retail",), description="Worlds whose easy tasks the policy in training can learn.")
     learnable_difficulty: int = Field(3, ge=0, le=5, description="Up to this difficulty a row of these worlds counts as learnable.")
     learnable_share: float = Field(
         0.45, ge=0, le=1, description="Share of the target that is reserved for learnable rows, if there are so many."
