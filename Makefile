@@ -45,7 +45,7 @@ dev: .venv/.ready-dev  ## set up everything that tests and benchmarks need in .v
 	@echo "ready: source .venv/bin/activate"
 
 bench: .venv/.ready-dev  ## make bench NAME: run benchmarks/NAME.py, write benchmarks/results/NAME.json
-	@test -n "$(filter-out bench,$(MAKECMDGOALS))" || (echo "which one? $(patsubst benchmarks/%.py,make bench %,$(filter-out benchmarks/harness.py,$(wildcard benchmarks/*.py)))"; exit 2)
+	@test -n "$(filter-out bench,$(MAKECMDGOALS))" || (echo "which one? $(patsubst benchmarks/%.py,make bench %,$(filter-out benchmarks/harness.py benchmarks/world_calls.py,$(wildcard benchmarks/*.py)))"; exit 2)
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.$(filter-out bench,$(MAKECMDGOALS))
 
 ifeq (bench,$(firstword $(MAKECMDGOALS)))

@@ -1,13 +1,15 @@
 """What every benchmark shares: sections that are measured once, a budget of time, and the result file.
 
 A benchmark is a list of sections, each a function that returns some of the figures. A section's figures are kept under `.cache/bench/`
-with the commit they were measured at, so that a call that ran out of its time (75 minutes) goes on where it stopped; the result file
-is written once every key is there. Figures are numbers only; units are in their names.
+with the code they were measured at, so that a call that ran out of its time (75 minutes) goes on where it stopped; the result file
+is written once every key is there. A section is given the call's deadline, and asks it before each long piece of work, so a call ends
+cleanly. Figures are numbers only; units are in their names.
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import os
 import platform
@@ -19,6 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -26,25 +29,55 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGET_S = 75 * 60
 PACKAGES = ("polars", "duckdb", "datasketch", "numba", "prefect", "torch", "transformers", "trl")
 
+MEASURED = ("flows", "train", "filters", "synth", "storage", "benchmarks", "configs", "constraints.txt", ":!benchmarks/results")
+"""What figures depend on, as git's path specifications."""
+
 Figures = dict[str, float]
+
+
+class OutOfTime(Exception):
+    """What is left to measure is for another call."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """`ends`: on the monotonic clock."""
+
+    ends: float
+
+    def allows(self, minutes: float) -> None:
+        """Raises OutOfTime unless that many minutes are left."""
+        if time.monotonic() + minutes * 60 > self.ends:
+            raise OutOfTime
 
 
 @dataclass(frozen=True)
 class Section:
-    """`keys` are the figures that `measure` returns, all of them."""
+    """`keys` are the figures that `measure` returns, all of them; `minutes`: how long it takes at most, on two quiet cores.
+
+    A section that takes longer as a whole gives the minutes of one piece, keeps each piece that is done, and asks the deadline itself.
+    """
 
     name: str
     keys: tuple[str, ...]
-    measure: Callable[[], Mapping[str, float]]
+    measure: Callable[[Deadline], Mapping[str, float]]
+    minutes: float
 
 
-def commit() -> str:
-    """The commit measured, marked where the tree differs from it."""
-    head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    dirty = subprocess.run(
-        ["git", "status", "--porcelain", "-uno", "--", ":!benchmarks/results"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    return f"{head}+changes" if dirty.strip() else head
+@cache
+def code_mark() -> str:
+    """The commit measured; where the tree differs from it, with a hash of the difference."""
+    head = _git("rev-parse", "--short=12", "HEAD").decode().strip()
+    changes = hashlib.sha256(_git("diff", "HEAD", "--binary", "--", *MEASURED))
+    untracked = _git("ls-files", "--others", "--exclude-standard", "-z", "--", *MEASURED).split(b"\0")
+    for name in filter(None, sorted(untracked)):
+        changes.update(name + b"\0" + (ROOT / name.decode()).read_bytes())
+    is_clean = changes.digest() == hashlib.sha256().digest()
+    return head if is_clean else f"{head}+changes-{changes.hexdigest()[:8]}"
+
+
+def _git(*arguments: str) -> bytes:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=True).stdout
 
 
 def machine() -> str:
@@ -56,12 +89,12 @@ def machine() -> str:
 
 
 def run_sections(name: str, sections: Sequence[Section]) -> int:
-    """Measures what is not measured yet at this commit, and writes `benchmarks/results/NAME.json` when all is there.
+    """Measures what is not measured yet of this code, and writes `benchmarks/results/NAME.json` when all is there.
 
     Returns 0 when the result file was written, 3 when the time ran out before (call again).
     """
-    started = time.monotonic()
-    at = commit()
+    deadline = Deadline(time.monotonic() + BUDGET_S)
+    at = code_mark()
     partial_path = ROOT / ".cache" / "bench" / f"{name}.json"
     partial = json.loads(partial_path.read_text()) if partial_path.exists() else {}
     if partial.get("commit") != at:
@@ -71,12 +104,14 @@ def run_sections(name: str, sections: Sequence[Section]) -> int:
         if all(key in figures for key in section.keys):
             print(f"[{position}/{len(sections)}] {section.name}: measured before", flush=True)
             continue
-        if time.monotonic() - started > BUDGET_S:
+        print(f"[{position}/{len(sections)}] {section.name} ...", flush=True)
+        try:
+            deadline.allows(section.minutes)
+            measured = dict(section.measure(deadline))
+        except OutOfTime:
             left = [later.name for later in sections if not all(key in figures for key in later.keys)]
             print(f"out of time; left: {', '.join(left)}. Run the same command again to go on.")
             return 3
-        print(f"[{position}/{len(sections)}] {section.name} ...", flush=True)
-        measured = dict(section.measure())
         if set(measured) != set(section.keys):
             raise ValueError(f"section {section.name} returned {sorted(measured)}, its keys are {sorted(section.keys)}")
         figures.update({key: float(value) for key, value in measured.items()})
@@ -106,8 +141,13 @@ class TreeUsage:
     returncode: int
 
 
-def run_tree(command: Sequence[str], *, cwd: Path = ROOT, log: Path | None = None) -> TreeUsage:
-    """Runs a command and measures its whole process tree, orphans included (they are adopted and waited for)."""
+def run_tree(
+    command: Sequence[str], *, cwd: Path = ROOT, log: Path | None = None, environment: Mapping[str, str] | None = None
+) -> TreeUsage:
+    """Runs a command and measures its whole process tree, orphans included (they are adopted and waited for).
+
+    environment: the command's, in place of this process's own.
+    """
     import psutil
 
     set_child_subreaper = 36
@@ -131,7 +171,9 @@ def run_tree(command: Sequence[str], *, cwd: Path = ROOT, log: Path | None = Non
     sampler = threading.Thread(target=sample, daemon=True)
     sampler.start()
     output = log.open("wb") if log else subprocess.DEVNULL
-    returncode = subprocess.run(command, cwd=cwd, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False).returncode
+    returncode = subprocess.run(
+        command, cwd=cwd, env=environment, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False
+    ).returncode
     wall_s = time.monotonic() - started
     while True:
         try:

@@ -3,11 +3,14 @@
 run        `headrace run --config configs/sample.yaml` in a fresh folder, whole process tree
 funnel     what that run's funnel did with what was planted in its haystack
 unseen     the same haystack in wordings that the parser's author has not seen (benchmarks/families_unseen.yaml)
-worlds     calls a second and reset time, one core
+worlds     calls a second and reset time, one core, arguments hardly ever repeated; the same bytes in another process
 mutations  broken expert trajectories, run again and judged as a policy's
 lineage    how much of the training stems from raw queries
 cascade    CPU of one more cascade on the run's tasks, another seed, nothing there yet
 ladder     three seeds of the cascade and of a longer seed SFT, on 300 eval_in tasks
+
+What is kept between calls lies under `.cache/bench/spine/`, in a folder named after the code; folders of other code are removed. A cascade
+that was cut off begins anew on a fresh copy of the run's store; of one that is done the rollouts' outcomes and its CPU time are kept.
 """
 
 from __future__ import annotations
@@ -16,42 +19,55 @@ import json
 import os
 import random
 import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 
-from benchmarks.harness import ROOT, Figures, Section, fail, run_sections, run_tree
+from benchmarks import world_calls
+from benchmarks.harness import ROOT, Deadline, Figures, Section, code_mark, fail, run_sections, run_tree
+from synth.worlds import make_world
+from synth.worlds.base import World
 
-WORK = ROOT / ".cache" / "bench" / "spine"
+KEPT = ROOT / ".cache" / "bench" / "spine"
+WORK = KEPT / code_mark()
 SAMPLE = ROOT / "configs" / "sample.yaml"
 UNSEEN = ROOT / "benchmarks" / "families_unseen.yaml"
 SEEDS = (1, 2, 3)
 EVAL_TASKS = 300
+SEED_MINUTES = 10
+"""A cascade of the ladder with its control takes at most so long."""
 PAIRS = 20_000
-CALLS_A_TOOL = 2_000
 PER_KIND = 1_000
+RESETS = range(1001, 1051)
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+LADDER = ("sft1", "sft2", "rl", "longer")
 HEADRACE = [str(Path(sys.executable).parent / "headrace")]
 
 
 def main() -> int:
-    WORK.mkdir(parents=True, exist_ok=True)
     if sys.argv[1:2] == ["--cascade"]:
         _cascade(Path(sys.argv[2]), seed=int(sys.argv[3]), eval_tasks=int(sys.argv[4]) or None)
         return 0
+    WORK.mkdir(parents=True, exist_ok=True)
+    for other in KEPT.iterdir():
+        if other != WORK:
+            shutil.rmtree(other) if other.is_dir() else other.unlink()
     return run_sections(
         "spine",
         [
-            Section("run", ("run_cpu_s", "run_wall_s", "run_peak_gib"), measure_run),
+            Section("run", ("run_cpu_s", "run_wall_s", "run_peak_gib"), measure_run, minutes=15),
             Section(
                 "funnel",
                 ("funnel_1m_s", "needle_hit_share", "exact_removed_share", "near_pair_recall", "needs_lost_share"),
                 measure_funnel,
+                minutes=2,
             ),
-            Section("unseen wordings", ("needle_hit_share_unseen",), measure_unseen),
-            Section("worlds", ("city_calls_per_s", "city_reset_ms", "retail_calls_per_s"), measure_worlds),
+            Section("unseen wordings", ("needle_hit_share_unseen",), measure_unseen, minutes=5),
+            Section("worlds", ("city_calls_per_s", "city_reset_ms", "retail_calls_per_s"), measure_worlds, minutes=2),
             Section(
                 "mutations",
                 (
@@ -59,15 +75,17 @@ def main() -> int:
                     "altered_refused", "swaps_refused",
                 ),
                 measure_mutations,
+                minutes=8,
             ),
-            Section("lineage", ("tasks_from_queries_share", "query_survivors_in_training"), measure_lineage),
-            Section("cascade", ("cascade_cpu_min",), measure_cascade),
+            Section("lineage", ("tasks_from_queries_share", "query_survivors_in_training"), measure_lineage, minutes=1),
+            Section("cascade", ("cascade_cpu_min",), measure_cascade, minutes=SEED_MINUTES),
             Section(
                 "ladder",
                 (
                     "sft1_rate", "sft2_rate", "rl_rate", "sft2_minus_sft1_lo95", "sft2_minus_longer_sft1_lo95", "rl_minus_sft2_lo95",
                 ),
                 measure_ladder,
+                minutes=0,
             ),
         ],
     )  # fmt: skip
@@ -76,17 +94,20 @@ def main() -> int:
 # ---- the run and its funnel ---------------------------------------------------------------------------------------------------
 
 
-def measure_run() -> Figures:
+def measure_run(_: Deadline) -> Figures:
+    """As `make run` calls it: without the thread settings of `make bench`."""
     shutil.rmtree(WORK / "run", ignore_errors=True)
     (WORK / "run").mkdir()
     log = WORK / "run" / "log.txt"
-    usage = run_tree([*HEADRACE, "run", "--config", str(SAMPLE), "--store", str(_store_path())], cwd=WORK / "run", log=log)
+    command = [*HEADRACE, "run", "--config", str(SAMPLE), "--store", str(_store_path())]
+    environment = {name: value for name, value in os.environ.items() if name not in THREADS}
+    usage = run_tree(command, cwd=WORK / "run", log=log, environment=environment)
     if usage.returncode:
         fail(f"the sample run ended with code {usage.returncode}; its output is in {log}")
     return {"run_cpu_s": usage.cpu_s, "run_wall_s": usage.wall_s, "run_peak_gib": usage.peak_gib}
 
 
-def measure_funnel() -> Figures:
+def measure_funnel(_: Deadline) -> Figures:
     store = _store()
     run = store.query("SELECT run FROM funnel GROUP BY run").item()
     seconds = store.query("SELECT sum(seconds) FROM funnel").item()
@@ -95,7 +116,7 @@ def measure_funnel() -> Figures:
     return {"funnel_1m_s": seconds, "needle_hit_share": _hits(verdicts, plants)} | _duplicates(verdicts, plants)
 
 
-def measure_unseen() -> Figures:
+def measure_unseen(_: Deadline) -> Figures:
     from filters.funnel import curate
     from flows.config import read
     from storage.store import Store
@@ -164,64 +185,58 @@ def _jaccard(first: str, second: str) -> float:
 # ---- worlds and verifier ------------------------------------------------------------------------------------------------------
 
 
-def measure_worlds() -> Figures:
-    from synth.worlds import make_world
+def measure_worlds(_: Deadline) -> Figures:
+    return {"city_calls_per_s": _calls_per_s("city"), "city_reset_ms": _city_reset_ms(), "retail_calls_per_s": _calls_per_s("retail")}
 
-    figures: Figures = {}
-    for name in ("city", "retail"):
-        world = make_world(name, 5)
-        calls = _calls(name)
-        start = world.snapshot()
-        begun = time.process_time()
-        for tool, arguments in calls:
-            world.call(tool, arguments)
-            world.restore(start) if name == "retail" else None
-        figures[f"{name}_calls_per_s"] = len(calls) / (time.process_time() - begun)
-    city = make_world("city", 0)
+
+def _calls_per_s(name: str) -> float:
+    """On one core, state put back after every call; tables that all seeds share are loaded before, no call was made before.
+
+    Another process drew the calls and hashed its answers; ours must be the same.
+    """
+    file = WORK / f"calls-{name}.json"
+    command = [sys.executable, "-m", "benchmarks.world_calls", name, str(file)]
+    theirs = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "1"}, capture_output=True, text=True, check=True).stdout
+    calls: list[world_calls.Call] = [tuple(call) for call in json.loads(file.read_text(encoding="utf-8"))]
+    repeated = world_calls.repeated_share(calls)
+    if repeated >= 0.1:
+        fail(f"{name}: {repeated:.0%} of the calls are repeated; a measurement allows less than 10 %")
+    _call_each_tool(make_world(name, 0), calls)
+    worlds, starts = world_calls.opened(name)
     begun = time.process_time()
-    for seed in range(1, 51):
+    observations = [world_calls.run(worlds, starts, call) for call in calls]
+    seconds = time.process_time() - begun
+    if world_calls.hash_of(observations) != theirs.strip():
+        fail(f"{name}: the same seeds and calls gave other bytes in another process")
+    print(f"    {name}: {len(calls):,} calls in {len(worlds)} worlds, {repeated:.1%} repeated; the same bytes in another process")
+    return len(calls) / seconds
+
+
+def _city_reset_ms() -> float:
+    """`reset` alone. What it leaves to the first use of a tool is printed: the first call of each tool in a seed, above a second one."""
+    calls: list[world_calls.Call] = [tuple(call) for call in json.loads((WORK / "calls-city.json").read_text(encoding="utf-8"))]
+    city = make_world("city", 0)
+    _call_each_tool(city, calls)
+    reset_s = deferred_s = 0.0
+    for seed in RESETS:
+        begun = time.process_time()
         city.reset(seed)
-    figures["city_reset_ms"] = (time.process_time() - begun) / 50 * 1000
-    return figures
+        ready = time.process_time()
+        _call_each_tool(city, calls)
+        first = time.process_time()
+        _call_each_tool(city, calls)
+        reset_s += ready - begun
+        deferred_s += (first - ready) - (time.process_time() - first)
+    print(f"    reset {reset_s / len(RESETS) * 1000:.2f} ms; left to the first use of the tools {deferred_s / len(RESETS) * 1000:.2f} ms")
+    return reset_s / len(RESETS) * 1000
 
 
-def _calls(name: str) -> list[tuple[str, str]]:
-    """A shuffled uniform mix of the world's tools, arguments recombined from expert plans: valid in seed 5, at most 10 % repeated."""
-    from synth.mutations import draw_tasks
-    from synth.worlds import make_world
-
-    rng = random.Random(0)
-    world = make_world(name, 5)
-    pools: dict[str, dict[str, list[object]]] = {tool.name: {} for tool in world.tools}
-    examples: dict[str, list[dict[str, object]]] = {tool.name: [] for tool in world.tools}
-    for task in draw_tasks(name, 1200, rng):
-        for call in task.plan.calls:
-            examples[call.tool].append(dict(call.arguments))
-            for argument, value in call.arguments.items():
-                pools[call.tool].setdefault(argument, []).append(value)
-    out: list[tuple[str, str]] = []
-    start = world.snapshot()
-    for tool, found in examples.items():
-        mine: set[str] = set()
-        for _ in range(40 * CALLS_A_TOOL):
-            if len(mine) == CALLS_A_TOOL or not found:
-                break
-            arguments = {name: rng.choice(pools[tool][name]) for name in rng.choice(found)}
-            text = json.dumps(arguments, ensure_ascii=False)
-            if text not in mine and not world.call(tool, text).is_error:
-                mine.add(text)
-            world.restore(start)
-        out += [(tool, rng.choice(sorted(mine)) if number >= len(mine) else text) for number, text in enumerate(_padded(sorted(mine)))]
-    rng.shuffle(out)
-    return out
+def _call_each_tool(world: World, calls: Sequence[world_calls.Call]) -> None:
+    for tool, arguments in {tool: arguments for _, tool, arguments in calls}.items():
+        world.call(tool, arguments)
 
 
-def _padded(texts: Sequence[str]) -> list[str]:
-    """CALLS_A_TOOL texts, in turn where there are fewer."""
-    return [texts[number % len(texts)] for number in range(CALLS_A_TOOL)] if texts else []
-
-
-def measure_mutations() -> Figures:
+def measure_mutations(_: Deadline) -> Figures:
     from synth.mutations import audit, draw_tasks
 
     rng = random.Random(0)
@@ -235,7 +250,7 @@ def measure_mutations() -> Figures:
 # ---- training -----------------------------------------------------------------------------------------------------------------
 
 
-def measure_lineage() -> Figures:
+def measure_lineage(_: Deadline) -> Figures:
     trained = _store().query(
         "SELECT DISTINCT i.task_id, t.query_id FROM stages s JOIN release_items i USING (release_id, split) "
         "JOIN tasks t ON t.task_id = i.task_id"
@@ -247,20 +262,22 @@ def measure_lineage() -> Figures:
     }
 
 
-def measure_cascade() -> Figures:
+def measure_cascade(_: Deadline) -> Figures:
     """A cascade on the run's store with a seed of its own: everything from the seed release to the gate."""
-    usage = _run_cascade(seed=99, eval_tasks=0)
-    return {"cascade_cpu_min": usage.cpu_s / 60}
+    return {"cascade_cpu_min": _run_cascade(seed=99, eval_tasks=0) / 60}
 
 
-def measure_ladder() -> Figures:
+def measure_ladder(deadline: Deadline) -> Figures:
     from train.evaluate import bootstrap, paired_difference, task_means
 
-    means: dict[str, list[pl.DataFrame]] = {"sft1": [], "sft2": [], "rl": [], "longer": []}
+    means: dict[str, list[pl.DataFrame]] = {name: [] for name in LADDER}
     for seed in SEEDS:
+        if not _outcomes(seed).exists():
+            deadline.allows(SEED_MINUTES)
         _run_cascade(seed=seed, eval_tasks=EVAL_TASKS)
-        for name, rollouts in _ladder_rollouts(seed).items():
-            means[name].append(task_means(rollouts))
+        rollouts = pl.read_parquet(_outcomes(seed))
+        for name in LADDER:
+            means[name].append(task_means(rollouts.filter(policy=name).drop("policy")))
             print(f"    seed {seed}: {name} {means[name][-1]['rate'].mean():.3f}", flush=True)
     rates = {f"{name}_rate": bootstrap([table["rate"].to_numpy() for table in means[name]]).mean for name in ("sft1", "sft2", "rl")}
     differences = {
@@ -275,17 +292,34 @@ def measure_ladder() -> Figures:
     return rates
 
 
-def _run_cascade(*, seed: int, eval_tasks: int):
+def _run_cascade(*, seed: int, eval_tasks: int) -> float:
+    """CPU seconds of a cascade with this seed on a copy of the run's store: as kept, or measured now, from the beginning.
+
+    The outcomes of its rollouts are kept too, where `eval_tasks` is not 0; the copy is not.
+    """
+    kept, outcomes = WORK / f"cascade-{seed}.json", _outcomes(seed)
+    if kept.exists():
+        return float(json.loads(kept.read_text())["cpu_s"])
     if not _store_path().exists():
         fail("the section `run` left no store; remove .cache/bench and measure again")
     target = WORK / f"cascade-{seed}"
-    if not target.exists():
-        shutil.copytree(_store_path(), target)
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(_store_path(), target)
     log = WORK / f"cascade-{seed}.log"
+    log.unlink(missing_ok=True)
     usage = run_tree([sys.executable, "-m", "benchmarks.spine", "--cascade", str(target), str(seed), str(eval_tasks)], log=log)
     if usage.returncode:
         fail(f"the cascade with seed {seed} failed; its output is in {log}")
-    return usage
+    if eval_tasks:
+        (target / outcomes.name).rename(outcomes)
+    kept.write_text(json.dumps({"cpu_s": usage.cpu_s}))
+    shutil.rmtree(target)
+    return usage.cpu_s
+
+
+def _outcomes(seed: int) -> Path:
+    """policy (a name of LADDER), task_id, outcome: the rollouts of the eval_in tasks by every policy of a seed."""
+    return WORK / f"outcomes-{seed}.parquet"
 
 
 def _cascade(path: Path, *, seed: int, eval_tasks: int | None) -> None:
@@ -304,7 +338,7 @@ def _cascade(path: Path, *, seed: int, eval_tasks: int | None) -> None:
 
 
 def _longer_sft1(store: object, config: object, policies: Sequence[str]) -> None:
-    """Trains the control and keeps its rollouts beside the policies' in `ladder.json`'s folder."""
+    """Trains the control, and leaves the outcomes of its rollouts and the policies' in the store's folder."""
     from storage.records import Task
     from synth.engines.hf import HFEngine
     from synth.rollouts import rollout, rollouts_frame
@@ -327,15 +361,11 @@ def _longer_sft1(store: object, config: object, policies: Sequence[str]) -> None
     specs = query("SELECT task_id, spec FROM tasks WHERE list_contains(?, task_id) ORDER BY task_id", [rows["task_id"].to_list()])
     tasks = [Task.model_validate_json(spec) for spec in specs["spec"]]
     control = rollouts_frame(rollout(HFEngine(folder / "model"), tasks, config.eval_samples, seed=config.seed), "eval_in")  # type: ignore[attr-defined]
-    control.select("task_id", "outcome").write_parquet(root / "ladder-longer.parquet")
+    outcomes = [control.select(pl.lit("longer").alias("policy"), "task_id", "outcome")]
     for policy, name in names.iter_rows():
         found = query("SELECT task_id, outcome FROM rollouts WHERE policy_id = ? AND purpose = 'eval_in'", [policy])
-        found.write_parquet(root / f"ladder-{name}.parquet")
-
-
-def _ladder_rollouts(seed: int) -> Mapping[str, pl.DataFrame]:
-    root = WORK / f"cascade-{seed}"
-    return {name: pl.read_parquet(root / f"ladder-{name}.parquet") for name in ("sft1", "sft2", "rl", "longer")}
+        outcomes.append(found.select(pl.lit(name).alias("policy"), "task_id", "outcome"))
+    pl.concat(outcomes).write_parquet(root / _outcomes(config.seed).name)  # type: ignore[attr-defined]
 
 
 # ---- places -------------------------------------------------------------------------------------------------------------------

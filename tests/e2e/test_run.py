@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from flows.config import read
 from storage.store import Store
+from synth.synthesize import synthesize
 from tests.e2e.conftest import CI, HEADRACE, LIMIT_S, Finished, content_hash, headrace
 
 pytestmark = [pytest.mark.e2e, pytest.mark.server]
@@ -46,14 +48,6 @@ def test_it_shows_tables_store_report_and_a_query_that_works(undisturbed: Finish
     headrace(*licensed, folder=undisturbed.folder, environment=dict(os.environ))
     card = (undisturbed.folder / "out" / "README.md").read_text()
     assert re.search(r"^\| queries\.parquet \| \d+ \| Apache-2\.0 \|$", card, re.MULTILINE), card
-
-
-def test_a_second_call_finds_everything_there(undisturbed: Finished) -> None:
-    began = time.monotonic()
-    again = headrace("run", "--config", str(CI), folder=undisturbed.folder, environment=dict(os.environ))
-    assert content_hash(again) == content_hash(undisturbed.output)
-    assert "stage sft1" not in again
-    print(f"second call: {time.monotonic() - began:.0f} s")
 
 
 def test_killed_anywhere_it_resumes_to_the_same_store(undisturbed: Finished, tmp_path: Path, marked: Marked) -> None:
@@ -116,7 +110,7 @@ def test_a_full_disk_is_exit_code_1_and_loses_nothing(prefect_server: str, tmp_p
             "".join(f"find me a cheap red jacket in size {n} below {n + 20} euros please\n" for n in range(5000))
         )
         arguments = ("--config", str(config), "--store", str(disk / "store"))
-        headrace("synthesize", *arguments, folder=tmp_path, environment=dict(os.environ))
+        synthesize(Store(disk / "store"), read(config).synthesize)
         before = Store(disk / "store").content_hash()
         with (disk / "filler").open("wb") as filler:
             filler.write(b"\0" * (os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize - 150_000))

@@ -1,0 +1,82 @@
+"""What a benchmark's measurements may be mixed with: only those of the same code; and how a call ends whose time is up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks import harness
+from benchmarks.harness import Deadline, Section, code_mark, run_sections
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one commit, as the one that is measured."""
+    (tmp_path / "synth").mkdir()
+    (tmp_path / "synth" / "a.py").write_text("a = 1\n")
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for command in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "a")):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    monkeypatch.setattr(harness, "ROOT", tmp_path)
+    return tmp_path
+
+
+def mark() -> str:
+    code_mark.cache_clear()
+    return code_mark()
+
+
+@pytest.fixture(autouse=True)
+def fresh_mark() -> None:
+    code_mark.cache_clear()
+
+
+def test_every_change_of_the_code_has_a_mark_of_its_own(repository: Path) -> None:
+    clean = mark()
+    assert "+" not in clean
+    (repository / "README.md").write_text("words\n")
+    (repository / "benchmarks" / "results" / "spine.json").write_text("{}")
+    assert mark() == clean
+    (repository / "synth" / "a.py").write_text("a = 2\n")
+    changed = mark()
+    (repository / "synth" / "b.py").write_text("b = 1\n")
+    added = mark()
+    (repository / "synth" / "b.py").write_text("b = 2\n")
+    assert len({clean, changed, added, mark()}) == 4
+    assert all(each.startswith(f"{clean}+changes-") for each in (changed, added))
+
+
+def test_a_call_without_time_stops_between_pieces_and_the_next_one_goes_on(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done: list[str] = []
+
+    def first(_: Deadline) -> dict[str, float]:
+        done.append("first")
+        return {"a_s": 1.0}
+
+    def second(deadline: Deadline) -> dict[str, float]:
+        deadline.allows(1)
+        done.append("second")
+        return {"b_s": 2.0}
+
+    sections = [Section("one", ("a_s",), first, minutes=0), Section("two", ("b_s",), second, minutes=0)]
+    result = repository / "benchmarks" / "results" / "x.json"
+    monkeypatch.setattr(harness, "BUDGET_S", 30)
+    assert run_sections("x", sections) == 3
+    assert "out of time; left: two" in capsys.readouterr().out
+    assert done == ["first"] and not result.exists()
+    monkeypatch.setattr(harness, "BUDGET_S", 300)
+    monkeypatch.setattr(harness, "PACKAGES", ())
+    assert run_sections("x", sections) == 0
+    assert done == ["first", "second"]
+    assert json.loads(result.read_text())["figures"] == {"a_s": 1.0, "b_s": 2.0}
+    # and other code is measured from the beginning
+    (repository / "synth" / "a.py").write_text("a = 2\n")
+    code_mark.cache_clear()
+    assert run_sections("x", sections) == 0
+    assert done == ["first", "second"] * 2
