@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from storage.errors import BadInput
-from storage.records import FunctionCall, Message, Tool, ToolCall
+from storage.records import JSON, FunctionCall, Message, Tool, ToolCall
 
 from .base import ChatAnswer, ChatRequest, EngineFailure, FinishReason
 from .qwen3 import Qwen3Decoder
@@ -31,6 +31,8 @@ Reply = Callable[[int, ChatAnswer], Sequence[Message] | None]
 
 _CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 _STAND_IN = "x"
+_DEEPEST = 64
+"""Arguments that are nested deeper are not well-formed: whoever walks through them would run out of stack."""
 
 
 class _Decoder(Protocol):
@@ -115,17 +117,29 @@ def parse_hermes(text: str, *, first_call: int = 0) -> Message:
     for position, found in enumerate(_CALL.findall(text)):
         try:
             value = json.loads(found)
-            name, arguments = value["name"], value["arguments"]
-        except (ValueError, KeyError, TypeError):
+            name, arguments = value["name"], json.dumps(value["arguments"], ensure_ascii=False)
+            is_sound = isinstance(name, str) and isinstance(value["arguments"], dict) and _depth(value["arguments"]) <= _DEEPEST
+            f"{name}{arguments}".encode()
+        except (ValueError, KeyError, TypeError, RecursionError):
+            is_sound = False
+        if not is_sound:
             return Message(role="assistant", content=text)
-        if not isinstance(name, str) or not isinstance(arguments, dict):
-            return Message(role="assistant", content=text)
-        function = FunctionCall(name=name, arguments=json.dumps(arguments, ensure_ascii=False))
+        function = FunctionCall(name=name, arguments=arguments)
         calls.append(ToolCall(id=f"call_{first_call + position}", function=function))
     rest = _CALL.sub("", text).strip()
     if not calls or "<tool_call>" in rest:
         return Message(role="assistant", content=text.strip())
     return Message(role="assistant", content=rest or None, tool_calls=tuple(calls))
+
+
+def _depth(value: JSON) -> int:
+    """How deep arrays and objects are nested."""
+    depth, layer = 0, [value]
+    while layer := [
+        item for outer in layer if isinstance(outer, (dict, list)) for item in (outer.values() if isinstance(outer, dict) else outer)
+    ]:
+        depth += 1
+    return depth
 
 
 def _noise(seed: int, length: int) -> np.ndarray:

@@ -1,10 +1,13 @@
 """map_compute_routes: by car, bicycle, foot, transit and the rest, with departure or arrival, traffic and preferences.
 
+Timetables and traffic are those of the departure; for an arrival it is the latest departure found to be in time, and never before now.
+
 Every route has an identifier that its course, mode and ends determine: the same way has the same identifier, whichever call found it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -28,6 +31,7 @@ TRAFFIC: tuple[tuple[float, str, str], ...] = (
 )
 """Up to this ratio of the duration to that without jams: English, Chinese."""
 _ROADS_SHOWN = 4
+_NOON = 12.0
 
 
 def compute_routes(city: City, given: dict[str, Any]) -> dict[str, Any]:
@@ -47,26 +51,39 @@ def compute_routes(city: City, given: dict[str, Any]) -> dict[str, Any]:
         raise BadArgument("preference applies to the modes driving, motorcycle and truck only")
     leaves = None if given["departure_time"] is None else moment_of("departure_time", given["departure_time"])
     arrives = None if given["arrival_time"] is None else moment_of("arrival_time", given["arrival_time"])
-    at = leaves or arrives or NOW
     routes = []
     for mode in modes:
-        if mode == "transit":
-            route = _by_transit(city, stops, at)
-        else:
-            route = _by_road(city, stops, mode, preference or "", at.hour if given["traffic_aware"] and mode in MOTOR_MODES else -1)
-        if "duration_min" in route:
-            _set_times(route, leaves, arrives)
+        has_traffic = given["traffic_aware"] and mode in MOTOR_MODES
+
+        def route_at(at: datetime | None, mode: str = mode, has_traffic: bool = has_traffic) -> dict[str, Any]:
+            """The route that leaves at that time; at None the quickest of the whole day."""
+            if mode == "transit":
+                return _by_transit(city, stops, at)
+            return _by_road(city, stops, mode, preference or "", at.hour if at is not None and has_traffic else -1)
+
+        route = _arriving(route_at, arrives) if arrives is not None else _timed(route_at(leaves or NOW), leaves or NOW)
         course = route.pop("course")
         identifier = crc32(course + "|".join((mode, *texts)).encode()) % 100_000_000
         routes.append({"mode": mode, "route_id": f"rt-{identifier:08d}", **route})
     return {"routes": routes}
 
 
-def _set_times(route: dict[str, Any], leaves: datetime | None, arrives: datetime | None) -> None:
-    taken = timedelta(minutes=route["duration_min"])
-    start = arrives - taken if arrives is not None else leaves or NOW
-    route["departure"] = start.isoformat(timespec="minutes")
-    route["arrival"] = (start + taken).isoformat(timespec="minutes")
+def _arriving(route_at: Callable[[datetime | None], dict[str, Any]], arrives: datetime) -> dict[str, Any]:
+    """The route of the latest departure that is in time: it is put off by what the way takes at that hour until that suffices."""
+    leaves, route = arrives, route_at(None)
+    while "duration_min" in route and leaves + timedelta(minutes=route["duration_min"]) > arrives:
+        leaves = arrives - timedelta(minutes=route["duration_min"])
+        route = route_at(leaves)
+    if "duration_min" in route and leaves < NOW:
+        return {"course": b"", "unavailable": f"it would have to leave at {leaves:%H:%M}, which has passed"}
+    return _timed(route, leaves)
+
+
+def _timed(route: dict[str, Any], leaves: datetime) -> dict[str, Any]:
+    if "duration_min" not in route:
+        return route
+    arrives = leaves + timedelta(minutes=route["duration_min"])
+    return route | {"departure": leaves.isoformat(timespec="minutes"), "arrival": arrives.isoformat(timespec="minutes")}
 
 
 def _minutes(seconds: float) -> int:
@@ -94,9 +111,10 @@ def _by_road(city: City, stops: list[Point], mode: str, preference: str, hour: i
     return route
 
 
-def _by_transit(city: City, stops: list[Point], at: datetime) -> dict[str, Any]:
-    connection = city.transit.connect(stops[0], stops[1], at.hour + at.minute / 60)
+def _by_transit(city: City, stops: list[Point], at: datetime | None) -> dict[str, Any]:
+    connection = city.transit.connect(stops[0], stops[1], _NOON if at is None else at.hour + at.minute / 60)
     if connection is None:
+        assert at is not None, "every line runs at noon"
         return {"course": b"", "unavailable": f"no line runs at {at:%H:%M}"}
     legs = []
     for leg in connection.legs:

@@ -40,7 +40,16 @@ def _number(low: float, high: float | None) -> Check:
 
 
 def _string(value: Any) -> str | None:
-    return None if type(value) is str and value.strip() else "must be a non-empty string"
+    return None if type(value) is str and value.strip() and (value.isascii() or _is_unicode(value)) else "must be a non-empty string"
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it can be written at all: half a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _one_of(choices: list[str]) -> Check:

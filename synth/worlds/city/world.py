@@ -45,12 +45,13 @@ _NAMED_KINDS = ("place", "district", "city", "line")
 
 
 def _error(message: str) -> Observation:
+    message = message.encode(errors="replace").decode()
     return Observation(orjson.dumps({"error": message}).decode(), is_error=True)
 
 
 class CityWorld(World):
     name = "city"
-    version = 1
+    version = 2
     tools: ClassVar[tuple[Tool, ...]] = TOOLS
     intents: ClassVar[Mapping[str, Intent]] = INTENTS
     kinds: ClassVar[Mapping[str, SlotKind]] = KINDS

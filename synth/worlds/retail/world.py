@@ -120,7 +120,7 @@ class RetailWorld(World):
         if isinstance(arguments, str):
             try:
                 arguments = json.loads(arguments)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return _error("arguments are not JSON")
         if not isinstance(arguments, Mapping):
             return _error("arguments are not an object")

@@ -11,8 +11,8 @@ import pytest
 
 from storage.records import Frame, RefusalReason, leaves
 from synth.difficulty import difficulty
-from synth.solver import NotAdmitted, admit
-from synth.verify import refusal_reasons
+from synth.solver import NotAdmitted, admit, execute
+from synth.verify import judge, refusal_reasons
 from synth.worlds.base import Intent, Solution, Unsolvable
 from synth.worlds.city.intents import INTENTS
 from synth.worlds.city.taxonomy import CLASSES, GROUPS, LEAVES
@@ -169,3 +169,17 @@ def test_entities_are_drawn_anew_and_the_rest_is_kept() -> None:
             except Unsolvable:
                 pass
     assert good >= 30
+
+
+def test_traffic_is_not_told_by_who_did_not_look_at_it() -> None:
+    for seed in range(30):
+        world = CityWorld(seed)
+        slots = world.draw_slots("traffic_status", frozenset({"origin", "destination"}), random.Random(seed))
+        said = " ".join(map(str, slots.values()))
+        task = admit(Frame(world="city", intent="traffic_status", slots=slots), text=said, language="en", seed=seed, division="seed")
+        blind = [
+            call.model_copy(update={"arguments": {name: value for name, value in call.arguments.items() if name != "traffic_aware"}})
+            for call in task.plan.calls
+        ]
+        done = execute(world, task.messages, blind, task.plan.answer)
+        assert not judge(task, done.messages, done.changes).success

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 import random
+from datetime import datetime, timedelta
 from math import hypot, inf
 from typing import Any
 
@@ -17,6 +18,7 @@ from synth.worlds.city.city import city_of
 from synth.worlds.city.geometry import HEIGHT_M, WIDTH_M, from_text, to_text
 from synth.worlds.city.roads import NODES, PATH, Roads, grid
 from synth.worlds.city.transit import SERVICE_H, Transit, network
+from synth.worlds.city.vocabulary import NOW, TODAY
 from synth.worlds.city.world import CityWorld
 
 ROADS = Roads(4)
@@ -169,6 +171,38 @@ def test_arrival_is_departure_plus_duration_either_way_round() -> None:
     assert there["departure"] == "2026-05-14T18:00"
     back = route(arrival_time=there["arrival"])
     assert (back["departure"], back["arrival"]) == (there["departure"], there["arrival"])
+
+
+@pytest.mark.parametrize("mode", ["driving", "transit", "walking"])
+def test_who_leaves_when_told_is_in_time_and_finds_that_timetable_and_traffic(mode: str) -> None:
+    for minutes in range(0, 24 * 60, 10):
+        arrival = f"2026-05-14T{minutes // 60:02d}:{minutes % 60:02d}"
+        back = route(arrival_time=arrival, modes=[mode], traffic_aware=True)
+        if "unavailable" in back:
+            assert mode == "transit" and "no line runs" in back["unavailable"]
+            continue
+        there = (
+            route(departure_time=back["departure"], modes=[mode], traffic_aware=True) if back["departure"] >= TODAY.isoformat() else back
+        )
+        assert there == back
+        assert back["arrival"] <= arrival
+        assert back["arrival"] > (datetime.fromisoformat(arrival) - timedelta(minutes=10)).isoformat()
+
+
+def test_transit_serves_an_arrival_by_the_hours_of_its_departure() -> None:
+    taken = route(modes=["transit"])["duration_min"]
+    first, last = SERVICE_H["metro"]
+    assert taken > 15
+    early = datetime(2026, 5, 14) + timedelta(hours=first)
+    assert "no line runs" in route(modes=["transit"], arrival_time=f"{early + timedelta(minutes=15):%Y-%m-%dT%H:%M}")["unavailable"]
+    late = datetime(2026, 5, 14) + timedelta(hours=last, minutes=15)
+    assert route(modes=["transit"], arrival_time=f"{late:%Y-%m-%dT%H:%M}")["legs"]
+
+
+def test_a_departure_that_has_passed_is_no_answer() -> None:
+    taken = timedelta(minutes=route()["duration_min"])
+    assert "has passed" in route(arrival_time=f"{NOW + taken - timedelta(minutes=1):%Y-%m-%dT%H:%M}")["unavailable"]
+    assert route(arrival_time=f"{NOW + taken:%Y-%m-%dT%H:%M}")["departure"] == f"{NOW:%Y-%m-%dT%H:%M}"
 
 
 def test_the_same_course_has_the_same_identifier_and_another_has_not() -> None:

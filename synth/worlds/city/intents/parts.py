@@ -186,7 +186,7 @@ def compute(script: Script, stops: Sequence[Row], mode: str | Sequence[str] = "d
     routes: list[Row] = result["routes"]
     for route in routes:
         if "unavailable" in route:
-            raise misfit("no line runs then")
+            raise misfit(route["unavailable"])
         script.evidence("id", route["route_id"])
     return routes
 

@@ -229,6 +229,7 @@ class TrafficStatus(CityIntent):
     def report(self, script: Script, slots: Slots) -> None:
         stops = _stops(script, slots, "origin", "destination")
         route = compute(script, stops, traffic_aware=True, departure_time=moment(slots), preference=slots.get("preference"))[0]
+        script.evidence("word", route["traffic"], route["traffic_zh"])
         script.fact("word", route["traffic" if script.language == "en" else "traffic_zh"], route["traffic"], route["traffic_zh"])
         script.say(f"Traffic is {route['traffic']}.", f"路况{route['traffic_zh']}。")
         tell_route(script, route)

@@ -1,0 +1,78 @@
+"""What the interface promises of every world, whatever a policy calls."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from storage.records import Tool
+from synth.worlds import WORLDS, make_world
+
+EVERY = {name: make_world(name, 4) for name in WORLDS}
+SURROGATE = "\ud800"
+
+_anything = st.text(st.characters(), max_size=12)
+_json = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | _anything
+    | st.sampled_from([10**400, -(10**400), SURROGATE, "2026-05-13T23:59"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_anything, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+_GOOD: list[Any] = [
+    "30.25,120.2",
+    ["30.25,120.2", "30.3,120.14"],
+    "Kunming",
+    "Guiyang",
+    "2026-05-14",
+    "2026-05-14T05:10",
+    "u01",
+    "o17",
+    3,
+    True,
+]
+
+
+@st.composite
+def calls(draw: st.DrawFn, tool: Tool) -> Any:
+    """Arguments of a tool, most of them wrong: what it needs, and its own and other parameters with any value; or no object at all."""
+    properties = tool.parameters["properties"]
+    good = st.sampled_from([*_GOOD, *(value for schema in properties.values() for value in schema.get("enum", ()))])
+    needed = draw(st.fixed_dictionaries(dict.fromkeys(tool.parameters["required"], good)))
+    more = draw(st.dictionaries(st.sampled_from(sorted(properties)) | _anything, good | _json, max_size=4))
+    arguments = draw(st.just(needed | more) | st.just(more) | _json)
+    return arguments if isinstance(arguments, dict) and draw(st.booleans()) else draw(st.just(json.dumps(arguments)) | _anything)
+
+
+def check(world: str, tool: str, arguments: Any) -> bool:
+    """Calls, and checks that what comes back can be stored and read. Whether it is an error."""
+    observation = EVERY[world].call(tool, arguments)
+    value = json.loads(observation.content.encode())
+    assert (isinstance(value, dict) and "error" in value) == observation.is_error
+    return observation.is_error
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_no_call_raises(world: str, data: st.DataObject) -> None:
+    tool = data.draw(st.sampled_from(EVERY[world].tools))
+    check(world, tool.name, data.draw(calls(tool)))
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_what_nobody_could_read_is_refused(world: str) -> None:
+    for tool in EVERY[world].tools:
+        everywhere: dict[str, Any] = dict.fromkeys(tool.parameters["properties"], SURROGATE)
+        for arguments in ("[" * 200_000, '{"a":' * 200_000, f'"{SURROGATE}"', {SURROGATE: 1}, everywhere, "[" * 500 + "]" * 500, "NaN", ""):
+            assert check(world, tool.name, arguments), arguments
+    assert check(world, SURROGATE, {})
