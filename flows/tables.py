@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from storage.graph import LATEST_POLICY_SQL, chain_sql
 from storage.store import Store
 
 if TYPE_CHECKING:
@@ -95,30 +96,35 @@ def difficulty(store: Store) -> Table:
 
 
 def certainty(store: Store) -> Table:
-    """Probed tasks by difficulty and region, one row a policy and difficulty."""
+    """Probed tasks by difficulty and region, one row a difficulty and policy of the latest training."""
     rows = store.query(
-        """SELECT coalesce(s.name, t.policy_id) AS policy, t.difficulty, count(*) AS tasks,
+        f"""{chain_sql(LATEST_POLICY_SQL)}
+           SELECT coalesce(s.name, c.policy_id) AS policy, t.difficulty, count(*) AS tasks,
              count(*) FILTER (region = 'mastered') AS mastered, count(*) FILTER (region = 'certain') AS certain,
              count(*) FILTER (region = 'uncertain') AS uncertain, count(*) FILTER (region = 'out_of_reach') AS "out of reach",
              printf('%.2f', avg(rate)) AS "mean rate"
-           FROM tags t LEFT JOIN policies p USING (policy_id) LEFT JOIN stages s USING (stage_id)
-             LEFT JOIN parts ON parts.part_id = s.part_id
+           FROM chain c JOIN tags t USING (policy_id) JOIN policies p ON p.policy_id = c.policy_id
+             LEFT JOIN stages s ON s.stage_id = p.stage_id
            WHERE t.region IS NOT NULL
-           GROUP BY ALL ORDER BY min(parts.committed_at), policy, t.difficulty"""
+           GROUP BY c.depth, c.policy_id, s.name, t.difficulty ORDER BY c.depth DESC, t.difficulty"""
     )
     return Table("certainty", "Certainty: probed tasks by region", rows.to_dicts())
 
 
 def ladder(store: Store) -> Table:
-    """Every policy on the held-out tasks, with 95 % intervals."""
+    """Every policy of the latest training on the held-out tasks, as measured and judged last, with 95 % intervals."""
     rows = store.query(
-        """SELECT coalesce(s.name, e.policy_id) AS policy, e.use AS "held out", e.decoding, e.tasks,
+        f"""{chain_sql(LATEST_POLICY_SQL)}
+           SELECT coalesce(s.name, c.policy_id) AS policy, e.use AS "held out", e.decoding, e.tasks,
              printf('%.3f', e.rate) AS success, printf('%.3f to %.3f', e.low, e.high) AS "95 %", e.pass_k,
              CASE WHEN g.passed THEN 'yes' WHEN g.passed IS NULL THEN '' ELSE 'no' END AS promoted
-           FROM evaluations e LEFT JOIN policies p USING (policy_id) LEFT JOIN stages s USING (stage_id)
-             LEFT JOIN (SELECT policy_id, bool_or(passed) AS passed FROM promotions GROUP BY policy_id) g ON g.policy_id = e.policy_id
-             LEFT JOIN parts ON parts.part_id = s.part_id
-           WHERE e.facet = 'all' ORDER BY e.use, e.decoding DESC, parts.committed_at, policy"""
+           FROM chain c JOIN evaluations e USING (policy_id) JOIN parts ON parts.part_id = e.part_id
+             JOIN policies p ON p.policy_id = c.policy_id LEFT JOIN stages s ON s.stage_id = p.stage_id
+             LEFT JOIN (SELECT policy_id, arg_max(passed, committed_at) AS passed FROM promotions JOIN parts USING (part_id) GROUP BY 1) g
+               ON g.policy_id = c.policy_id
+           WHERE e.facet = 'all'
+           QUALIFY row_number() OVER (PARTITION BY e.policy_id, e.use, e.decoding ORDER BY parts.committed_at DESC, e.evaluation_id) = 1
+           ORDER BY e.use, e.decoding DESC, c.depth DESC"""
     )
     shown = []
     for row in rows.to_dicts():
