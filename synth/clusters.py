@@ -11,7 +11,6 @@ Left out of the full definition: bridges between servers that share no world, by
 from __future__ import annotations
 
 import heapq
-import random
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +20,10 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from storage.records import Tool, canonical_json, content_id
-from synth.dependencies import THRESHOLD, Edge, chains, dependencies, texts
+from synth.dependencies import THRESHOLD, Edge, chains, dependencies, texts, without_preamble
 from synth.encoder import encode
 
-VERSION = 1
+VERSION = 2
 
 
 class ClusterConfig(BaseModel):
@@ -32,7 +31,7 @@ class ClusterConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    edge_threshold: float = Field(THRESHOLD, ge=0, le=1, description="Least score of a dependency edge; .20 to .25 was measured best.")
+    edge_threshold: float = Field(THRESHOLD, ge=0, le=1, description="Least score of a dependency edge: higher is surer, and finds fewer.")
     growth_floor: float = Field(
         0.35, ge=0, le=1, description="A cluster of enough tools stops growing when the best neighbour's mean affinity is below this."
     )
@@ -70,22 +69,12 @@ class Cluster:
         return frozenset(tool.rsplit(".", 1)[-1] for tool in self.tool_ids)
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """Shares of all tools and of all edges that are in some cluster; sizes and longest chains, each with its count of clusters."""
-
-    tools: float
-    edges: float
-    sizes: Mapping[int, int]
-    chain_lengths: Mapping[int, int]
-
-
 class _Graph:
     """Affinities w_ij = 0.4 cos + 0.4 dep + 0.2 [same server] (P1) and who neighbours whom."""
 
     def __init__(self, tools: Sequence[Tool], edges: Sequence[Edge]) -> None:
         self.tools = {tool.id: tool for tool in tools}
-        vectors = encode([texts(tool)[0] for tool in tools])
+        vectors = encode([texts(tool)[0] for tool in without_preamble(tools)])
         self._position = {tool.id: index for index, tool in enumerate(tools)}
         self._cosine = vectors @ vectors.T
         self._dependency: dict[frozenset[str], float] = {}
@@ -215,34 +204,6 @@ def _cluster(members: tuple[str, ...], tools: Mapping[str, Tool], edges: tuple[E
     worlds = {tools[member].world for member in members}
     world = worlds.pop() if len(worlds) == 1 else None
     return Cluster(content_id("cluster", members, [(edge.source, edge.target) for edge in edges]), domain, world, members, edges, rank)
-
-
-def random_clusters(tools: Sequence[Tool], sizes: Sequence[int], rng: random.Random) -> list[tuple[str, ...]]:
-    """Sets of as many tools drawn at random: what clusters are compared with."""
-    return [tuple(sorted(tool.id for tool in rng.sample(list(tools), size))) for size in sizes]
-
-
-def coverage(clusters: Sequence[Cluster], tools: Sequence[Tool], edges: Sequence[Edge]) -> Coverage:
-    held = {tool for cluster in clusters for tool in cluster.tool_ids}
-    pairs = {(edge.source, edge.target) for cluster in clusters for edge in cluster.edges}
-    return Coverage(
-        tools=len(held) / len(tools) if tools else 0.0,
-        edges=len(pairs) / len(edges) if edges else 0.0,
-        sizes=dict(sorted(Counter(len(cluster.tool_ids) for cluster in clusters).items())),
-        chain_lengths=dict(sorted(Counter(longest_chain(cluster.edges) for cluster in clusters).items())),
-    )
-
-
-def longest_chain(edges: Sequence[Edge]) -> int:
-    """Edges on the longest path without a repeated tool."""
-    after: dict[str, list[str]] = {}
-    for edge in edges:
-        after.setdefault(edge.source, []).append(edge.target)
-
-    def walk(tool: str, seen: frozenset[str]) -> int:
-        return max((1 + walk(other, seen | {other}) for other in after.get(tool, ()) if other not in seen), default=0)
-
-    return max((walk(tool, frozenset((tool,))) for tool in after), default=0)
 
 
 # ---- rows of the store ----------------------------------------------------------------------------------------------

@@ -1,12 +1,13 @@
 """Which tool feeds which: dependency edges inferred from a catalogue's names, parameters and descriptions.
 
 One idea: a tool *produces* weighted entities (`list_orders`: order) and *consumes* others (parameter `order_id`: order); an edge is a
-match of the two, plus a little text similarity. Similarity alone finds siblings, not feeders (measured: average precision .13 to .25
-for cosines, .30 to .62 for entities). Echoes do not count: a tool that takes an order and shows it again is no source of orders.
+match of the two, plus a little text similarity. Similarity alone finds siblings, not feeders (a test holds it against the entities).
+Echoes do not count: a tool that takes an order and shows it again is no source of orders.
 Where a tool declares an output schema, its fields are matched with parameters by name, type and meaning as well.
 
-This is the definition in its simplest form: a dozen word lists instead of dozens, and no bridges by universal values. It infers; it
-does not run anything (worlds know better, but a user's own catalogue cannot be run).
+It infers, and does not run anything (worlds know better, but a user's own catalogue cannot be run); it knows a dozen short word lists and
+no universal values. Half of what it says is right: of 145 tools of BFCL's multi-turn documents, whose 206 feeds were typed by hand, it
+finds .36 with a precision of .52 from names, parameters and descriptions, .58 with .46 where the tools declare their outputs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import permutations, takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from storage.records import JSON, Tool
 from synth.encoder import encode
 
 THRESHOLD = 0.22
-"""An edge has at least this score; measured on BFCL: .20 gives precision .69 and recall .50, .25 gives .75 and .43."""
+"""An edge has at least this score. On BFCL, without outputs: .20 gives precision .51 and recall .37, .25 .53 and .35, .30 .66 and .28."""
 MAX_PRODUCERS = 6
 """Kept per consumer, the best ones."""
 
@@ -44,6 +45,7 @@ _VERBS: Mapping[str, float] = {
 """What a tool's verb says of its object: how surely the result holds new ones of it."""
 _NO_VERB = 0.4
 _PREPOSITIONS = _listed("along by for from in of on to with without at near")
+_STOP_WORDS = _PREPOSITIONS | _listed("a an the all and or as is it be this that")
 _ATTRIBUTES = _listed("id ids name names detail details info information list status current now central rank ranking day days")
 _GENERIC = _listed(
     "query limit text date type sort sorting preference mode radius days quantity count reason filter page size max min price rating "
@@ -132,9 +134,9 @@ def _verb_and_object(name: str) -> tuple[str | None, list[str]]:
 
 
 def _consumed(tool: Tool) -> dict[str, float]:
-    required = set(tool.parameters.get("required", ()))
+    required = set(tool.parameters.get("required") or ())
     found: dict[str, float] = {}
-    for name, schema in tool.parameters.get("properties", {}).items():
+    for name, schema in _properties(tool.parameters).items():
         tokens = words(name)
         if not tokens:
             continue
@@ -158,7 +160,7 @@ def _produced(tool: Tool, consumed: Mapping[str, float], parameters: frozenset[s
     own = set(found)
     first_sentence = re.split(r"[.!?。](?:\s|$)", tool.description, maxsplit=1)[0]
     for word in words(first_sentence):
-        if word in parameters and not tool.changes_state:
+        if word in parameters and word not in _STOP_WORDS and not tool.changes_state:
             found[word] = max(found.get(word, 0.0), _DESCRIPTION_WEIGHT)
     lists = weight >= 0.9
     return {
@@ -185,13 +187,36 @@ def _with_synonyms(found: Mapping[str, float]) -> dict[str, float]:
     return out
 
 
+_PREAMBLE_TOOLS = 4
+
+
+def without_preamble(tools: Sequence[Tool]) -> list[Tool]:
+    """The tools, less what the descriptions of all tools of a server open with: that speaks of the server, not of the tool."""
+    descriptions: dict[str, list[str]] = defaultdict(list)
+    for tool in tools:
+        descriptions[tool.server].append(tool.description)
+    shared = {server: _opening(texts) if len(texts) >= _PREAMBLE_TOOLS else "" for server, texts in descriptions.items()}
+    return [
+        tool.model_copy(update={"description": tool.description.removeprefix(shared[tool.server]).lstrip()})
+        if shared[tool.server]
+        else tool
+        for tool in tools
+    ]
+
+
+def _opening(texts: Sequence[str]) -> str:
+    """The words with which all texts open: what the first and the last of them in sorted order share, all do."""
+    pairs = zip(min(texts).split(" "), max(texts).split(" "), strict=False)
+    return " ".join(left for left, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
 # ---- edges ----------------------------------------------------------------------------------------------------------
 
 
 def texts(tool: Tool) -> tuple[str, str]:
     """What a tool says of itself, and what its parameters say."""
-    properties = tool.parameters.get("properties", {})
-    parameters = ", ".join(f"{' '.join(words(name))} {schema.get('description', '')}".strip() for name, schema in properties.items())
+    properties = _properties(tool.parameters).items()
+    parameters = ", ".join(f"{' '.join(words(name))} {schema.get('description') or ''}".strip() for name, schema in properties)
     return f"{' '.join(words(tool.name))}: {tool.description}", parameters or "nothing"
 
 
@@ -210,6 +235,7 @@ def dependencies(tools: Sequence[Tool], *, threshold: float = THRESHOLD) -> list
 
     Of two opposite edges the weaker one goes; of a consumer's producers the best six stay.
     """
+    tools = without_preamble(tools)
     found, own, taken = profiles(tools), *_vectors(tools)
     rarity, cosine, by_schema = _rarity(found, tools), own @ taken.T, _by_schema(tools)
     best: dict[tuple[int, int], tuple[float, str]] = {}
@@ -240,13 +266,13 @@ def _vectors(tools: Sequence[Tool]) -> tuple[NDArray[np.float32], NDArray[np.flo
 
 def _by_schema(tools: Sequence[Tool]) -> dict[tuple[int, int], tuple[float, str]]:
     """Where tools declare what they return: the best match of an output field with a parameter of its type, by name and meaning."""
-    fields = [(i, name, kind) for i, tool in enumerate(tools) for name, kind in _fields(tool.output or {})]
+    fields = [(i, name, kind) for i, tool in enumerate(tools) for name, kind in _fields(tool.output)]
     if not fields:
         return {}
     taken = [
         (j, name, schema.get("type"))
         for j, tool in enumerate(tools)
-        for name, schema in tool.parameters.get("properties", {}).items()
+        for name, schema in _properties(tool.parameters).items()
         if not set(words(name)) <= _GENERIC
     ]
     vectors = encode([" ".join(words(name)) for _, name, _ in (*fields, *taken)])
@@ -255,21 +281,31 @@ def _by_schema(tools: Sequence[Tool]) -> dict[tuple[int, int], tuple[float, str]
     for row, (i, field, kind) in enumerate(fields):
         for column, (j, parameter, wanted) in enumerate(taken):
             left, right = set(words(field)), set(words(parameter))
-            if i == j or kind != wanted or not left & right or field in tools[i].parameters.get("properties", {}):
+            if i == j or kind != wanted or not left & right or field in _properties(tools[i].parameters):
                 continue
             score = 0.5 * len(left & right) / len(left | right) + 0.5 * max(0.0, float(cosine[row, column]))
             best[i, j] = max(best.get((i, j), (0.0, "")), (score, parameter))
     return best
 
 
-def _fields(schema: Mapping[str, JSON]) -> list[tuple[str, JSON]]:
+def _fields(schema: JSON) -> list[tuple[str, JSON]]:
     """Name and type of every scalar field of an output schema, however deep."""
-    if schema.get("type") == "array":
-        return _fields(schema.get("items", {}))
-    out: list[tuple[str, JSON]] = []
-    for name, item in schema.get("properties", {}).items():
-        out += _fields(item) if item.get("type") in ("object", "array") else [(name, item.get("type"))]
+    if isinstance(schema, list):
+        return [field for one in schema for field in _fields(one)]
+    if not isinstance(schema, Mapping):
+        return []
+    out = _fields(schema.get("items"))
+    for name, item in _properties(schema).items():
+        inner = _fields(item)
+        is_scalar = item.get("type") not in ("object", "array") and not inner
+        out += [(name, item.get("type"))] if is_scalar else inner
     return out
+
+
+def _properties(schema: Mapping[str, JSON]) -> dict[str, Mapping[str, JSON]]:
+    """The properties of an object schema by name. One that is no mapping (`true`: anything goes) says nothing."""
+    found = schema.get("properties")
+    return {name: item if isinstance(item, Mapping) else {} for name, item in found.items()} if isinstance(found, Mapping) else {}
 
 
 def chains(edges: Sequence[Edge]) -> list[tuple[str, str, str]]:

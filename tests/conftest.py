@@ -28,6 +28,15 @@ def processes(mark: str) -> list[str]:
     return found
 
 
+@pytest.fixture(scope="session")
+def test_data() -> Path:
+    """The folder of optional test data: HEADRACE_TEST_DATA, by default ../shared/data beside the checkout."""
+    folder = Path(os.environ.get("HEADRACE_TEST_DATA") or Path(__file__).parents[2] / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"no optional test data at {folder}: name their folder in HEADRACE_TEST_DATA")
+    return folder
+
+
 @pytest.fixture
 def marked() -> tuple[dict[str, str], Callable[[], list[str]]]:
     """An environment that marks every process started with it, and a look at which of them live."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from storage.records import Message, Tool, ToolCall
+from storage.records import Message, Tool
 
 
 class User(Protocol):
@@ -29,11 +29,6 @@ class Assistant(Protocol):
         """The next assistant message: calls, or a text that hands the turn back to the user."""
 
 
-class ToolBox(Protocol):
-    def run(self, call: ToolCall) -> Message:
-        """The observation of one call."""
-
-
 @dataclass(frozen=True, slots=True)
 class Grades:
     """1 (poor) to 5 (faultless) each: reasoning and planning; fidelity of information; presentation."""
@@ -45,8 +40,3 @@ class Grades:
     @property
     def least(self) -> int:
         return min(self.planning, self.fidelity, self.presentation)
-
-
-class Judge(Protocol):
-    def grade(self, dialogue: Sequence[Message]) -> Grades:
-        """Grades of a finished conversation."""

@@ -6,7 +6,7 @@ one metre). Conversions are linear, which over 16 km is off by less than a tenth
 
 from __future__ import annotations
 
-from math import cos, hypot, radians
+from math import cos, radians
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +52,3 @@ def from_text(text: str) -> tuple[float, float]:
         low, high = to_text(-MARGIN_M, -MARGIN_M), to_text(WIDTH_M + MARGIN_M, HEIGHT_M + MARGIN_M)
         raise ValueError(f"lies outside the city ({low} to {high})")
     return x, y
-
-
-def straight_m(a: tuple[float, float], b: tuple[float, float]) -> float:
-    return hypot(a[0] - b[0], a[1] - b[1])
