@@ -292,7 +292,7 @@ def parse_arguments(text: str) -> dict[str, JSON] | None:
     """The JSON object in `text`, or None where it is not one."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
@@ -338,7 +338,7 @@ class _Result:
     def of(cls, call_id: str, result: str, arguments: Mapping[str, JSON]) -> _Result:
         try:
             values = [value for _, value in leaves(json.loads(result))] + _data_keys(json.loads(result))
-        except ValueError:
+        except (ValueError, RecursionError):
             values = [result]
         given = [value for _, value in leaves(arguments)]
         return cls(call_id, tuple(value for value in values if not any(_same(value, known) for known in given)))
@@ -369,7 +369,7 @@ def _is_empty(result: str) -> bool:
     """Whether a result found nothing: no value at all, or only empty lists beside zeros (`{"count": 0, "places": []}`)."""
     try:
         value = json.loads(result) if result.strip() else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     if not isinstance(value, Mapping):
         return value in (None, "", [])

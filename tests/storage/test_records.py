@@ -26,6 +26,7 @@ from storage.records import (
     Trajectory,
     canonical_json,
     content_id,
+    parse_arguments,
 )
 
 text = st.text(max_size=12)
@@ -151,3 +152,7 @@ def test_unknown_fields_and_changes_are_refused():
         Message(role="user", content="x", colour="red")
     with pytest.raises(ValidationError):
         Message(role="user", content="x").content = "y"
+
+
+def test_arguments_nested_beyond_all_reason_are_no_arguments():
+    assert parse_arguments('{"a": ' + "[" * 200_000) is None
