@@ -41,6 +41,8 @@ EVAL_TASKS = 300
 SEED_MINUTES = 10
 """A cascade of the ladder with its control takes at most so long."""
 PAIRS = 20_000
+MUTATED_TASKS = {"city": 500, "retail": 3_500}
+"""So many that every kind of mutation is found PER_KIND times: few plans change the state, or have calls whose order matters."""
 PER_KIND = 1_000
 RESETS = range(1001, 1051)
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -240,10 +242,12 @@ def measure_mutations(_: Deadline) -> Figures:
     from synth.mutations import audit, draw_tasks
 
     rng = random.Random(0)
-    tasks = [task for world in ("city", "retail") for task in draw_tasks(world, 400, rng)]
+    tasks = [task for world, count in MUTATED_TASKS.items() for task in draw_tasks(world, count, rng)]
     found = audit(tasks, rng, PER_KIND, progress=lambda *_: None)
     for kind, tally in found.kinds.items():
         print(f"    {kind}: {tally.refused} of {tally.tried} refused")
+        if tally.tried < PER_KIND:
+            fail(f"only {tally.tried} mutations of kind {kind} were found; draw more tasks")
     return found.figures()
 
 

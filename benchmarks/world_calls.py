@@ -25,7 +25,7 @@ Call = tuple[int, str, str]
 """Seed of the world, tool, arguments as JSON text."""
 
 PER_TOOL = 2_000
-WORLD_SEEDS: Mapping[str, range] = {"city": range(1, 21), "retail": range(1, 101)}
+WORLD_SEEDS: Mapping[str, range] = {"city": range(1, 6), "retail": range(1, 101)}
 _TRIES = 100 * PER_TOOL
 _OPTIONAL = 0.3
 
