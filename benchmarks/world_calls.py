@@ -2,8 +2,8 @@
 
 One idea: arguments are drawn anew from what each tool's schema allows, over the whole range of identifiers, any two points of the city, any
 place's name, composed search words, and many seeds; a call that the world refuses is drawn again. So no cache of answers or readings
-helps, as none would in use. `python -m benchmarks.world_calls WORLD FILE` draws them in a process of its own, leaves them in FILE and
-prints the hash of what the world answered, for another process to compare with.
+helps, as none would in use. `python -m benchmarks.world_calls WORLD FILE` makes the calls of FILE (draws them first where there is no such
+file) and prints the hash of what the world answered, for another process to compare with, and the CPU seconds that it took.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import json
 import random
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -158,8 +159,29 @@ def _web_words(rng: random.Random) -> str:
     return f"{_label(rng.choice(('topic', 'interest', 'line', 'venue')), rng)} {_label(rng.choice(('place', 'district', 'city')), rng)}"
 
 
+# ---- one measurement, in a process of its own -------------------------------------------------------------------------------
+
+
+def call_each_tool(world: World, calls: Sequence[Call]) -> None:
+    for tool, arguments in {tool: arguments for _, tool, arguments in calls}.items():
+        world.call(tool, arguments)
+
+
+def measured(name: str, calls: Sequence[Call]) -> tuple[str, float]:
+    """Hash of the answers, and the CPU seconds they took: tables that all seeds share are loaded before, no call was made before."""
+    call_each_tool(make_world(name, 0), calls)
+    worlds, starts = opened(name)
+    begun = time.process_time()
+    observations = [run(worlds, starts, call) for call in calls]
+    return hash_of(observations), time.process_time() - begun
+
+
+def read_calls(file: Path) -> list[Call]:
+    return [tuple(call) for call in json.loads(file.read_text(encoding="utf-8"))]
+
+
 if __name__ == "__main__":
-    drawn = draw_calls(sys.argv[1])
-    Path(sys.argv[2]).write_text(json.dumps(drawn, ensure_ascii=False), encoding="utf-8")
-    opened_worlds, beginnings = opened(sys.argv[1])
-    print(hash_of([run(opened_worlds, beginnings, each) for each in drawn]))
+    world_name, calls_file = sys.argv[1], Path(sys.argv[2])
+    if not calls_file.exists():
+        calls_file.write_text(json.dumps(draw_calls(world_name), ensure_ascii=False), encoding="utf-8")
+    print(*measured(world_name, read_calls(calls_file)))

@@ -11,11 +11,12 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _MASK = (1 << 64) - 1
+_START = 0x9E3779B97F4A7C15
 
 
-def bits(*keys: int) -> int:
-    """64 well mixed bits."""
-    state = 0x9E3779B97F4A7C15
+def bits(*keys: int, start: int = _START) -> int:
+    """64 well mixed bits. `bits(a, b, c)` is `bits(c, start=bits(a, b))`: what many draws have in common is mixed once."""
+    state = start
     for key in keys:
         state = (state + (key & _MASK) * 0xBF58476D1CE4E5B9 + 0x9E3779B97F4A7C15) & _MASK
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -31,14 +32,14 @@ def mix(key: int) -> int:
     return state ^ (state >> 29)
 
 
-def unit(*keys: int) -> float:
+def unit(*keys: int, start: int = _START) -> float:
     """In [0, 1)."""
-    return (bits(*keys) >> 11) / (1 << 53)
+    return (bits(*keys, start=start) >> 11) / (1 << 53)
 
 
-def integer(low: int, high: int, *keys: int) -> int:
+def integer(low: int, high: int, *keys: int, start: int = _START) -> int:
     """In low .. high, both included."""
-    return low + bits(*keys) % (high - low + 1)
+    return low + bits(*keys, start=start) % (high - low + 1)
 
 
 def pick(choices: Sequence[T], *keys: int) -> T:

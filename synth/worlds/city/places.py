@@ -136,8 +136,7 @@ class Places:
         place = catalogue()[index]
         category = CATEGORIES[place.category]
         district = DISTRICTS[DISTRICT_KEYS[int(self.district[index])]]
-        node, _ = self._roads.nearest((float(self.x[index]), float(self.y[index])))
-        road_en, road_zh = road_names(node // 36)
+        road_en, road_zh = road_names(int(self.crossings[0][index]) // 36)
         number, features = int(self._numbers[index]), int(self.features[index])
         rank, among = self.rank(index)
         row: dict[str, Any] = {

@@ -42,11 +42,11 @@ class Service:
 def services(seed: int, kind: Kind, origin: Region, destination: Region) -> tuple[Service, ...]:
     """The pair's timetable, by departure; empty where there is none."""
     km = origin.km_to(destination)
-    pair = (seed, 11 if kind == "train" else 12, int(origin.adcode), int(destination.adcode))
     if not (origin.is_served and destination.is_served) or (km > _MAX_RAIL_KM if kind == "train" else km < _MIN_AIR_KM):
         return ()
-    count = integer(3, 7, *pair)
-    made = [(_train if kind == "train" else _flight)(km, bits(*pair, order)) for order in range(count)]
+    pair = bits(seed, 11 if kind == "train" else 12, int(origin.adcode), int(destination.adcode))
+    make = _train if kind == "train" else _flight
+    made = [make(km, bits(order, start=pair)) for order in range(integer(3, 7, start=pair))]
     unique = {service.number: service for service in made}
     return tuple(sorted(unique.values(), key=lambda service: (service.departure, service.number)))
 
@@ -61,18 +61,20 @@ def _clock(minutes: int) -> str:
 
 
 def _train(km: float, code: int) -> Service:
+    own = bits(code)
     letter, speed, rate = _TRAIN_CLASSES[2 if code % 10 >= 8 else 1 if code % 10 >= 5 else 0]
     rail_km = km * 1.22
-    minutes = int(rail_km / speed * 60 * (0.95 + unit(code, 1) * 0.25)) + 12
-    yuan = max(12, round(rail_km * rate * (0.9 + unit(code, 2) * 0.2)))
-    return _service(f"{letter}{1000 + code % 8999}", "China Railway", 360 + integer(0, 170, code, 3) * 5, minutes, yuan, code)
+    minutes = int(rail_km / speed * 60 * (0.95 + unit(1, start=own) * 0.25)) + 12
+    yuan = max(12, round(rail_km * rate * (0.9 + unit(2, start=own) * 0.2)))
+    return _service(f"{letter}{1000 + code % 8999}", "China Railway", 360 + integer(0, 170, 3, start=own) * 5, minutes, yuan, code)
 
 
 def _flight(km: float, code: int) -> Service:
+    own = bits(code)
     carrier, name = _CARRIERS[code % 4]
-    minutes = int(km / 780 * 60 * (0.97 + unit(code, 1) * 0.1)) + 45
-    yuan = round(260 + km * (0.38 + unit(code, 2) * 0.32))
-    return _service(f"{carrier}{1000 + code % 8999}", name, 380 + integer(0, 186, code, 3) * 5, minutes, yuan, code)
+    minutes = int(km / 780 * 60 * (0.97 + unit(1, start=own) * 0.1)) + 45
+    yuan = round(260 + km * (0.38 + unit(2, start=own) * 0.32))
+    return _service(f"{carrier}{1000 + code % 8999}", name, 380 + integer(0, 186, 3, start=own) * 5, minutes, yuan, code)
 
 
 def departures(found: tuple[Service, ...], kind: Kind, first: date, days: int) -> list[dict[str, Any]]:
