@@ -270,13 +270,16 @@ def _inherit_roles(found: dict[str, _Meaning]) -> None:
 
 
 def prepared(rows: pl.DataFrame) -> pl.DataFrame:
-    """Normalised texts (columns norm, language) made ready for matching: masks as blanks, punctuation as STOP, COLON between digits; in
-    other than Chinese text, two blanks between words, and number words as digits."""
+    """Normalised texts (columns norm, language) made ready for matching: masks as blanks, and so the private characters that somebody has
+    written, which are symbols here; punctuation as STOP, COLON between digits; in other than Chinese text, two blanks between words, and
+    number words as digits."""
     norm, is_spaced = pl.col("norm"), pl.col("language") != "zh"
     words = [f" {word.replace(' ', '  ')} " for word in (*_AMOUNT_WORDS, *_NUMBER_WORDS)]
     digits = [f" {value.replace(' ', '  ')} " for value in (*_AMOUNT_WORDS.values(), *_NUMBER_WORDS.values())]
+    has_symbol = norm.str.contains(SYMBOLS)
     has_mask, has_colon = norm.str.contains("<", literal=True), norm.str.contains(":", literal=True)
     steps = (
+        pl.coalesce(pl.when(has_symbol).then(norm).str.replace_all(SYMBOLS, " "), norm),
         pl.coalesce(pl.when(has_mask).then(norm).str.replace_all(MASK, " "), norm),
         pl.coalesce(pl.when(has_colon).then(norm).str.replace_all("([0-9]):([0-9]{2})", f"${{1}}{COLON}${{2}}"), norm),
         norm.str.replace_all(_PUNCTUATION, f" {_STOP} "),

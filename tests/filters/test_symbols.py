@@ -52,6 +52,14 @@ def test_what_is_unread_is_residue_and_parts_a_value_from_its_cue() -> None:
     assert apart.codes.tolist().count(GAP) == 1
 
 
+@pytest.mark.parametrize("private", ["\ue000", "\ue001", "\ue010", "\ue011", "\U000f0005"])
+def test_a_private_character_in_a_text_is_a_blank_and_no_symbol(private: str) -> None:
+    for text in ("cancel order o17 {} please", "hotel within {} 2 km of Willow Park at 14{}30", "明天昆明{}天气"):
+        strange, plain = read(rows_of(text.replace("{}", private))), read(rows_of(text.replace("{}", " ")))
+        assert strange.codes.tolist() == plain.codes.tolist() and strange.tokens.tolist() == plain.tokens.tolist()
+        assert (strange.residue[0], strange.stretches) == (plain.residue[0], plain.stretches)
+
+
 def test_wording_around_the_symbols_does_not_make_other_signatures() -> None:
     # given the same request in other dress
     found = read(rows_of("please close order o17", "Could you just close my order o42, thank you so much"))
