@@ -8,7 +8,8 @@ One idea: the route is a function of the region alone, in one table:
     out of reach  held, probed again after the next stage
 
 The second SFT reads the seed split's expert traces again, plus those own traces. RL draws its tasks by `weight`: a floor that is uniform
-over all probed tasks, the rest on uncertain ones by their learnability potential. That routing helps is a hypothesis, so the floor is
+over all probed tasks, the rest on uncertain ones by their learnability potential; no query gets more than a twentieth of the draws, as
+long as there are queries enough for that. That routing helps is a hypothesis, so the floor is
 configuration and every release keeps its thresholds and its histogram.
 
 What it does not do: measure (`filters/certainty.py`), or freeze the release (`storage/release.py`).
@@ -17,8 +18,9 @@ What it does not do: measure (`filters/certainty.py`), or freeze the release (`s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,7 +28,9 @@ from filters.certainty import Region, RegionConfig, histogram
 from storage.errors import HeadraceError
 from storage.release import ReleaseItem
 
-VERSION = 1
+VERSION = 2
+QUERY_SHARE = 0.05
+"""At most so much of RL's draws goes to siblings of one query (the uniform floor included), however learnable they are."""
 
 
 class RouteConfig(BaseModel):
@@ -42,7 +46,11 @@ class RouteConfig(BaseModel):
 
 
 def route(
-    seed_traces: Sequence[ReleaseItem], tags: pl.DataFrame, rollouts: pl.DataFrame, config: RouteConfig
+    seed_traces: Sequence[ReleaseItem],
+    tags: pl.DataFrame,
+    rollouts: pl.DataFrame,
+    queries: Mapping[str, str],
+    config: RouteConfig,
 ) -> dict[str, list[ReleaseItem]]:
     """The splits `sft2`, `rl` and `hold` of a release.
 
@@ -50,6 +58,7 @@ def route(
         seed_traces: the items of the seed split, in order.
         tags: rows of `filters.certainty.certainty` for one policy.
         rollouts: columns rollout_id, task_id, draw, outcome, messages; the rollouts that the tags were measured on.
+        queries: the query id of each task that stems from a query.
 
     Raises:
         HeadraceError: no task for the second SFT or for RL; the message names thresholds and the histogram.
@@ -61,7 +70,7 @@ def route(
     _refuse_empty("rl", tags.filter(pl.col("region") == Region.UNCERTAIN), tags, config)
     return {
         "sft2": [*seed_traces, *_own_traces(own["task_id"], rollouts)],
-        "rl": _rl_items(tags, config.rl_uniform),
+        "rl": _rl_items(tags, queries, config.rl_uniform),
         "hold": [_task_item(task) for task in tags.filter(pl.col("region") == Region.OUT_OF_REACH)["task_id"].sort()],
     }
 
@@ -102,8 +111,30 @@ def _own_traces(task_ids: pl.Series, rollouts: pl.DataFrame) -> list[ReleaseItem
     ]
 
 
-def _rl_items(tags: pl.DataFrame, uniform: float) -> list[ReleaseItem]:
+def _rl_items(tags: pl.DataFrame, queries: Mapping[str, str], uniform: float) -> list[ReleaseItem]:
     ordered = tags.sort("task_id")
     potential = pl.when(pl.col("region") == Region.UNCERTAIN).then("learnability").otherwise(0.0)
-    weights = ordered.select(weight=uniform / ordered.height + (1 - uniform) * potential / potential.sum())["weight"]
+    weighed = ordered.select(
+        "task_id",
+        query=pl.col("task_id").replace_strict(queries, default=None, return_dtype=pl.String),
+        weight=uniform / ordered.height + (1 - uniform) * potential / potential.sum(),
+    )
+    weights = _capped(weighed)
     return [_task_item(task, round(weight, 12)) for task, weight in zip(ordered["task_id"], weights, strict=True) if weight > 0]
+
+
+def _capped(weighed: pl.DataFrame) -> pl.Series:
+    """The weights (columns query, weight; they add up to one) with no query above QUERY_SHARE: what it gives up goes to the other queries
+    in proportion, so that queries keep their share altogether. Unchanged where they are too few to take it."""
+    is_counted = pl.col("query").is_not_null() & (pl.col("weight") > 0)
+    by_query = weighed.filter(is_counted).group_by("query", maintain_order=True).agg(share=pl.col("weight").sum())
+    shares = capped = by_query["share"].to_numpy()
+    if shares.sum() > QUERY_SHARE * shares.size:
+        return weighed["weight"]
+    is_full = np.zeros(shares.size, bool)
+    while (is_above := capped > QUERY_SHARE * (1 + 1e-9)).any():
+        is_full |= is_above
+        left = shares.sum() - QUERY_SHARE * is_full.sum()
+        capped = np.where(is_full, QUERY_SHARE, shares * left / shares[~is_full].sum())
+    factors = dict(zip(by_query["query"], capped / shares, strict=True))
+    return weighed.select(pl.col("weight") * pl.col("query").replace_strict(factors, default=1.0, return_dtype=pl.Float64)).to_series()

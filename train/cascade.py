@@ -219,7 +219,8 @@ class _Cascade:
     def routed_release(self, name: str, policy: Policy, experts: list[ReleaseItem]) -> str:
         """Probes the policy, tags the probe tasks, and freezes the splits that the tags call for."""
         tags, rollouts = self.probe(policy)
-        splits = route(experts, tags, rollouts, self.config.route)
+        queries = dict(self.store.query("SELECT DISTINCT task_id, query_id FROM tasks WHERE query_id IS NOT NULL").iter_rows())
+        splits = route(experts, tags, rollouts, queries, self.config.route)
         manifest = {
             "probed_policy": policy.id,
             "histogram": {str(successes): tasks for successes, tasks in histogram(tags).items()},
