@@ -1,5 +1,5 @@
 """What TRL's trainers must be told to be fast and quiet on one CPU core: fp32 (bf16 is emulated, four times slower), no recomputation of
-activations, nothing reported, saved or drawn by themselves."""
+activations, nothing reported, saved or drawn by themselves; a loss that is no number is logged as such."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ CPU_ARGUMENTS: dict[str, Any] = {
     "report_to": [],
     "save_strategy": "no",
     "disable_tqdm": True,
+    "logging_nan_inf_filter": False,
     "log_level": "error",
     "dataloader_num_workers": 0,
     "dataloader_pin_memory": False,

@@ -23,6 +23,7 @@ from transformers import PrinterCallback
 from storage.records import Task
 from synth.engines.hf import HFEngine
 from synth.rollouts import Episode, play
+from train.divergence import StopDiverged
 from train.on_cpu import CPU_ARGUMENTS, linear_schedule
 from train.spec import RLSettings
 
@@ -95,6 +96,9 @@ def train_rl(
     learning rate).
 
     source: gives `settings.tasks_a_step` tasks a step. scratch: a folder that TRL may write to.
+
+    Raises:
+        HeadraceError: weights are infinite or no number, before or after any step.
     """
     size = settings.tasks_a_step * settings.draws
     arguments = GRPOConfig(
@@ -126,6 +130,7 @@ def train_rl(
         processing_class=tokenizer,
         reward_funcs=outcome,
         rollout_func=_Rollouts(engine, source, settings, seed),
+        callbacks=[StopDiverged()],
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train()

@@ -10,7 +10,6 @@ on any machine.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import SFTConfig, SFTTrainer
 
-from storage.errors import HeadraceError
 from storage.records import Message
+from train.divergence import StopDiverged
 from train.on_cpu import CPU_ARGUMENTS, linear_schedule
 from train.spec import SFTSettings
 
@@ -69,7 +68,7 @@ def train_sft(
     scratch: a folder that TRL may write to.
 
     Raises:
-        HeadraceError: the loss became infinite or no number.
+        HeadraceError: weights are infinite or no number, before or after any step.
     """
     arguments = SFTConfig(
         output_dir=str(scratch),
@@ -89,11 +88,14 @@ def train_sft(
         **CPU_ARGUMENTS,
     )
     plateau = _Plateau(settings.plateau_window, settings.plateau_gain)
-    trainer = SFTTrainer(model=model, args=arguments, train_dataset=_rows(conversations), processing_class=tokenizer, callbacks=[plateau])
+    trainer = SFTTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=_rows(conversations),
+        processing_class=tokenizer,
+        callbacks=[StopDiverged(), plateau],
+    )
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     rows = [row for row in trainer.state.log_history if "loss" in row]
-    diverged = next((row["step"] for row in rows if not math.isfinite(row["loss"])), None)
-    if diverged is not None:
-        raise HeadraceError(f"the loss is not finite at step {diverged}; lower `learning_rate` (now {settings.learning_rate:g})")
     return [{name: row[name] for name in ("step", "loss", "learning_rate")} for row in rows]

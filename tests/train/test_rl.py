@@ -12,6 +12,7 @@ import torch
 from trl import GRPOTrainer
 
 import train.rl
+from storage.errors import HeadraceError
 from storage.records import Task
 from storage.release import ReleasedItem, ReleaseItem
 from tests.train.tiny_policies import copy_of, digest, expert_conversations, retail_tasks, small_policy
@@ -217,3 +218,21 @@ def test_what_succeeded_becomes_likelier_than_what_failed(step, policy):
     weighted = (gain * seen["advantages"]).sum().item()
     assert weighted > 0
     assert gain[seen["advantages"] > 0].mean() > gain[seen["advantages"] < 0].mean()
+
+
+def test_weights_that_are_no_numbers_end_the_training(policy, tmp_path):
+    """Given a policy that is spoilt before the first step, or by one, then the stage fails in words."""
+    spoilt = copy_of(policy[0])
+    with torch.no_grad():
+        next(spoilt.parameters())[0, 0] = torch.nan
+    with pytest.raises(HeadraceError, match="input policy"):
+        train_rl(spoilt, policy[1], Source(tmp_path, 1), SETTINGS, seed=1, scratch=tmp_path)
+
+    class Spoiling(IdleRowsDropped):
+        def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+            return super()._compute_loss(model, inputs) * torch.nan
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train.rl, "IdleRowsDropped", Spoiling)
+        with pytest.raises(HeadraceError, match="diverged.* after step 1"):
+            trained(policy, tmp_path, seed=1)

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from trl import SFTTrainer
 
 import train.sft
+from storage.errors import HeadraceError
 from storage.records import FunctionCall, Message, Outcome, ToolCall
 from synth.engines.hf import HFEngine
 from synth.rollouts import Episode, play, rollout
@@ -113,3 +115,16 @@ def test_without_a_plateau_or_without_the_rule_every_step_is_made(tmp_path):
     idle = learning.model_copy(update={"learning_rate": 1e-9, "plateau_window": 0})
     assert len(trained(tmp_path, learning)[1]) == 9
     assert len(trained(tmp_path, idle)[1]) == 9
+
+
+def test_a_training_that_diverges_says_so_instead_of_leaving_a_policy_of_no_numbers(tmp_path):
+    with pytest.raises(HeadraceError, match=r"diverged.* after step [12]; lower `learning_rate` \(now 1e\+30\)"):
+        trained(tmp_path, SHORT.model_copy(update={"learning_rate": 1e30}))
+
+
+def test_a_policy_of_no_numbers_is_not_trained_on(tmp_path):
+    model, tokenizer = small_policy(CONVERSATIONS)
+    with torch.no_grad():
+        next(model.parameters())[0, 0] = torch.nan
+    with pytest.raises(HeadraceError, match="input policy"):
+        train_sft(model, tokenizer, CONVERSATIONS, SHORT, seed=0, scratch=tmp_path)

@@ -1,0 +1,33 @@
+"""A training that diverged ends at once, in words.
+
+One idea: look at the weights, not at the loss. Whatever goes wrong (a loss, a gradient or a learning rate beyond all bounds, an input
+policy that was spoilt before) ends in weights that are no numbers, and all that is sampled, trained or evaluated after that is waste.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from storage.errors import HeadraceError
+
+
+class StopDiverged(TrainerCallback):
+    """Raises HeadraceError when a weight is infinite or no number, before the first step or after any."""
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any) -> None:
+        if not _is_finite(model):
+            raise HeadraceError("the input policy has weights that are infinite or no number; train the stage before this one again")
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any) -> None:
+        if not _is_finite(model):
+            raise HeadraceError(
+                f"training diverged: weights are infinite or no number after step {state.global_step}; "
+                f"lower `learning_rate` (now {args.learning_rate:g})"
+            )
+
+
+def _is_finite(model: torch.nn.Module) -> bool:
+    return all(bool(torch.isfinite(weights).all()) for weights in model.parameters())
