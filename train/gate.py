@@ -61,8 +61,8 @@ def gate(candidate: pl.DataFrame, promoted: pl.DataFrame | None, tasks: pl.DataF
 
 def _forgotten(new: pl.DataFrame, old: pl.DataFrame, tasks: pl.DataFrame, config: GateConfig) -> dict[str, float]:
     by_intent = (
-        old.join(new.select("task_id", new="rate"), on="task_id")
-        .join(tasks.select("task_id", "intent"), on="task_id")
+        old.join(new.select("task_id", new="rate"), on="task_id", maintain_order="left")
+        .join(tasks.select("task_id", "intent"), on="task_id", maintain_order="left")
         .group_by("intent")
         .agg(fall=pl.col("rate").mean() - pl.col("new").mean(), tasks=pl.len())
         .filter((pl.col("tasks") >= config.min_intent_tasks) & (pl.col("fall") > config.max_forgotten))

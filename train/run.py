@@ -4,7 +4,7 @@ One idea: read the spec, read the release split, train, and put everything in pl
 then `result.json`. A stage that is killed leaves nothing that counts, and starts again from its input policy.
 One torch thread and fixed seeds: an equal spec gives equal weights on one machine (`weights_hash` says so).
 
-`metrics.jsonl` beside the model folder has a row a step, written as training goes on at its end; `result.json` has the summary that the
+`metrics.jsonl` beside the model folder has a row a step, written when training has ended; `result.json` has the summary that the
 cascade stores.
 """
 
@@ -40,7 +40,7 @@ def run(spec: StageSpec) -> dict[str, Any]:
 
     Raises:
         BadInput: the release, the split or the input policy is not there.
-        HeadraceError: the split has nothing that this algorithm trains on.
+        HeadraceError: the split has nothing that this algorithm trains on, or the training diverged.
     """
     import torch
 
