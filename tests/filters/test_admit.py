@@ -11,6 +11,7 @@ from filters.coverage import CoverageConfig
 from storage.records import RefusalReason
 from synth.division import DivisionConfig
 from synth.haystack import values_of
+from synth.solver import is_evaluation_seed
 
 KEEP = 30
 ORDERS = values_of("retail", "order")
@@ -60,3 +61,12 @@ def test_no_refusal_reason_holds_more_than_half(available: dict[RefusalReason, i
     assert not set(result.tasks) & set(result.refused)
     full = Counter(rows["intent"][row] for row, reason in result.refused.items() if reason == "reason_full")
     assert set(full) <= {REFUSED[reason][0][0] for reason in available}
+
+
+def test_a_held_out_frame_becomes_an_evaluation_task_at_once() -> None:
+    """Given frames of every division, then a task is for evaluation, in a world set aside for it, if and only if its frame is held out."""
+    rows = shortlist({INFORMATION: 8, WISH: 8})
+    tasks = admit(rows, [f"q-{row}" for row in rows["row"]], CoverageConfig(keep=KEEP), DivisionConfig()).tasks.values()
+    assert {task.division for task in tasks} == {"seed", "probe", "held_out"}
+    for task in tasks:
+        assert (task.use == "eval_out") == (task.division == "held_out") == is_evaluation_seed(task.world_seed)

@@ -55,11 +55,49 @@ def test_shortlist_is_bounded_and_all_else_has_its_reason():
     assert ranked.filter(pl.col("stratum_rank").is_not_null())["reason"].null_count() == 30
 
 
-def test_the_order_of_rows_of_one_tier_does_not_follow_their_order_in_the_file():
-    ranked = step(haystack(), CoverageConfig(keep=20), vectors_of).filter(pl.col("stratum_rank").is_not_null()).sort("stratum_rank")
-    assert ranked["row"].to_list() != sorted(ranked["row"].to_list())
-    again = step(haystack(), CoverageConfig(keep=20), vectors_of)
-    assert again.filter(pl.col("stratum_rank").is_not_null()).sort("stratum_rank")["row"].to_list() == ranked["row"].to_list()
+def listed(rows: pl.DataFrame, config: CoverageConfig, encode=vectors_of) -> pl.DataFrame:
+    """The shortlist in its order."""
+    return step(rows, config, encode).drop_nulls("stratum_rank").sort("stratum_rank")
+
+
+def test_rows_of_one_tier_and_intent_come_as_k_center_takes_them():
+    """Given one common combination whose texts are of six kinds, 90 % of them of the first, then the first six rows are one of each kind,
+    and the same each time."""
+    rows = haystack(common=600, rare=1).filter(pl.col("combination") == "common")
+    kinds = [max(0, index % 50 - 44) for index in range(rows.height)]
+    points = np.eye(8)[kinds] + np.random.default_rng(1).normal(0, 0.01, (rows.height, 8))
+    vectors = dict(zip(rows["norm"], (points / np.linalg.norm(points, axis=1, keepdims=True)).astype(np.float32), strict=True))
+
+    def encode(texts):
+        return np.stack([vectors[text] for text in texts])
+
+    kind_of = dict(zip(rows["row"], kinds, strict=True))
+    config = CoverageConfig(keep=20, outliers=0)
+    spread, as_read = listed(rows, config, encode)["row"], listed(rows, config.model_copy(update={"max_encoded": 0}))["row"]
+    assert {kind_of[row] for row in spread[:6]} == set(range(6))
+    assert {kind_of[row] for row in as_read[:6]} == {0} and as_read.to_list() == sorted(as_read)
+    assert listed(rows, config, encode)["row"].to_list() == spread.to_list()
+
+
+def test_intents_of_one_tier_take_turns_by_the_square_root_of_their_size():
+    """Given 900 rows of one intent and 100 of another, all of one combination's rarity, then the shortlist has three of the one for one of
+    the other, from its beginning."""
+    rows = haystack(common=1000, rare=1).filter(pl.col("combination") == "common").head(1000)
+    rows = rows.with_columns(intent=pl.when(pl.int_range(pl.len()) % 10 == 0).then(pl.lit("swap")).otherwise(pl.lit("buy")))
+    intents = listed(rows, CoverageConfig(keep=20, shortlist=4))["intent"]
+    assert [(intents[:size] == "swap").sum() / size for size in (20, 40, 80)] == pytest.approx([0.25] * 3, abs=0.05)
+
+
+def test_a_row_with_an_odd_word_has_no_merit_of_rarity():
+    """Given rare rows, half of them with a word that no other row has, then the sound ones come first, the odd ones among the common."""
+    rows = haystack(common=1000, rare=40)
+    is_rare = pl.col("combination").str.starts_with("rare")
+    is_spoilt = is_rare & (pl.col("row") % 4 == 0)
+    rows = rows.with_columns(residue=pl.when(is_spoilt).then(pl.format("xq{}", "row")).otherwise(pl.lit("")))
+    spoilt, sound = rows.filter(is_spoilt), rows.filter(is_rare & ~is_spoilt)
+    assert min(spoilt.height, sound.height) >= 10
+    first = listed(rows, CoverageConfig(keep=20, shortlist=4)).head(sound.height)
+    assert set(first["row"]) == set(sound["row"])
 
 
 @given(st.dictionaries(st.tuples(st.sampled_from(sorted(QUOTAS)), st.booleans()), st.integers(0, 200)), st.integers(1, 150))
