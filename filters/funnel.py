@@ -2,7 +2,7 @@
 
 Order (design of STAgent's funnel, cheap steps first): ingest, normalise, exact, rules, near, ground, equal, taxonomy, quality, difficulty,
 coverage, admission. What a step is stands in `step.py`. Batches stream through the disk; the joining steps hold the columns that they
-compare in memory (near duplicates: the normalised texts that are left, and 170 bytes a row).
+compare in memory (near duplicates: the normalised texts that are left, and some 350 bytes a row).
 A run's id is a hash of the files' contents and formats, the configuration and the code of this room and the one below, so a killed run
 goes on where it was, a finished one is not done again, and either gives the same rows.
 

@@ -61,15 +61,17 @@ def candidates(keys: U64, digits: U32, kinds: U32) -> U64:
     if keys.size < 2:
         return np.empty(0, np.uint64)
     row_bits = int(keys.size - 1).bit_length()
-    mixed = keys ^ (digits * np.uint64(0x9E3779B97F4A7C15))
-    ordered = (mixed >> np.uint64(row_bits) << np.uint64(row_bits)) | np.arange(keys.size, dtype=np.uint64)
+    ordered = keys ^ (digits * np.uint64(0x9E3779B97F4A7C15))
+    ordered >>= np.uint64(row_bits)
+    ordered <<= np.uint64(row_bits)
+    ordered |= np.arange(keys.size, dtype=np.uint64)
     ordered.sort()
     pairs = np.empty(keys.size, np.uint64)
     count = minhash.bucket_pairs(ordered, row_bits, kinds, pairs)
     if count > pairs.size:
         pairs = np.empty(count, np.uint64)
         minhash.bucket_pairs(ordered, row_bits, kinds, pairs)
-    return pairs[:count]
+    return pairs[:count].copy()  # a view would keep all of it, in every band
 
 
 def step(rows: pl.DataFrame, config: NearConfig, terms: Sequence[str] = (), *, executor: Executor | None = None) -> pl.DataFrame:
@@ -80,7 +82,10 @@ def step(rows: pl.DataFrame, config: NearConfig, terms: Sequence[str] = (), *, e
     with ThreadPoolExecutor(1) as alone:
         run = executor or alone
         batches = [texts.slice(start, _ROWS_A_BATCH) for start in range(0, size, _ROWS_A_BATCH)] or [texts]
-        keys = np.concatenate(list(run.map(partial(band_keys, config=config), batches)), axis=1)
+        keys, filled = np.empty((config.bands, size), np.uint64), 0
+        for piece in run.map(partial(band_keys, config=config), batches):
+            keys[:, filled : filled + piece.shape[1]] = piece
+            filled += piece.shape[1]
         protected = tuple(terms) if "terms" in config.protect else ()
         guarded = joined(list(run.map(partial(guards, terms=protected, digits="digits" in config.protect), batches)))
         propose = partial(candidates, digits=guarded.digits, kinds=guarded.kinds())

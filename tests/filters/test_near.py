@@ -1,6 +1,7 @@
 """Near duplicates: removed only for a true Jaccard with a kept row, numbers and terms respected, little missed, no need lost."""
 
 import random
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import polars as pl
@@ -86,6 +87,19 @@ def test_a_term_spoilt_by_a_typo_is_no_other_need() -> None:
     slips = [text.replace("green", "geen"), text.replace("lamp", "lmap")]
     assert dropped([text, *slips]) == dict.fromkeys(slips, text)
     assert dropped([*slips, text]) == {text: slips[0]}  # but two spoilt terms may have been any
+
+
+def test_memory_is_bounded_by_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given rows of which few are alike, then the arrays of the step take what the keys do (8 bytes a band) and at most half as much again."""
+    monkeypatch.setattr(near, "_ROWS_A_BATCH", 2_000)
+    generator = random.Random(0)
+    rows = rows_of([f"{generator.getrandbits(80):x} please" for _ in range(40_000)])
+    near.step(rows.head(100), NearConfig(), TERMS)
+    tracemalloc.start()
+    near.step(rows, NearConfig(), TERMS)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 1.5 * 21 * 8 * rows.height
 
 
 def test_few_and_empty_rows() -> None:
