@@ -36,7 +36,7 @@ class IngestConfig(BaseModel):
 
     column: str = Field(default="text", description="The column (Parquet, CSV) or key (JSONL) that holds the query; text files have none.")
     strict: bool = Field(default=False, description="Refuse a file with a row that cannot be decoded, instead of dropping the row.")
-    batch_rows: int = Field(default=125_000, ge=1_000, description="Rows that are in memory at once, a thread.")
+    batch_rows: int = Field(default=125_000, ge=1_000, description="Rows of a batch; two batches a core are in memory at once.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,18 +221,20 @@ def _jsonl(path: Path, config: IngestConfig) -> Iterator[str | None]:
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as file:
         for line in file:
             fields = _object(line)
-            if not fields and line.strip() and not line.endswith("\n"):
+            if fields is None and line.strip() and not line.endswith("\n"):
                 raise BadInput(f"{path}: truncated, the last line ends inside a JSON object; write the file again, or remove that line")
-            value = fields.get(config.column)
+            value = fields.get(config.column) if fields else None
             yield value if isinstance(value, str) else None
 
 
-def _object(line: str) -> dict[str, object]:
-    """The JSON object on a line; an empty one where there is none."""
+def _object(line: str) -> dict[str, object] | None:
+    """The JSON object on a line; an empty one where it holds something else, None where it is no JSON."""
     try:
         value = json.loads(line)
-    except (ValueError, RecursionError):
+    except RecursionError:
         return {}
+    except ValueError:
+        return None
     return value if isinstance(value, dict) else {}
 
 
@@ -241,7 +243,7 @@ def _keys(lines: Iterable[str]) -> list[str] | None:
     keys: dict[str, None] = {}
     found = False
     for line in lines:
-        value = _object(line)
+        value = _object(line) or {}
         found = found or bool(value)
         keys.update(dict.fromkeys(value))
     return list(keys) if found else None

@@ -145,6 +145,15 @@ def test_truncated_files_are_refused(tmp_path: Path) -> None:
     refused(tmp_path / "log.csv", "truncated")
 
 
+@pytest.mark.parametrize("last", ["{}", "[1]", "null", '{"query": 5}', "[" * 100_000])
+def test_a_last_line_of_json_that_is_no_query_costs_its_own_row_only(tmp_path: Path, last: str) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"query": "one"}\n{"query": "two"}\n' + last)
+    assert read(path) == ["one", "two", None]
+    path.write_text('{"query": "one"}\n{"query": "two"}\n' + '{"query": "thr')
+    refused(path, "truncated")
+
+
 def test_a_damaged_page_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     path = written(tmp_path, "parquet", [f"query number {index * 7919} of many" for index in range(20_000)])
     content = bytearray(path.read_bytes())
