@@ -176,7 +176,7 @@ class _Run:
         self._tell("near duplicates", 0, 1)
 
         def compared() -> pl.DataFrame:
-            rows = self._living("read", ["row", "norm"])
+            rows = self._living("rules", ["row", "norm"])
             return near.step(rows, self.config.near, world_terms(), executor=self.executor).drop("norm")
 
         report = self.work.once("near", compared)
@@ -187,7 +187,7 @@ class _Run:
         self._tell("near duplicates", 1, 1)
 
     def ground(self) -> None:
-        self._through("grounded", {"ground": partial(ground.step, ungrounded=self.config.ungrounded)}, ["row", "norm", "language"])
+        self._through("grounded", {"ground": partial(ground.step, ungrounded=self.config.ungrounded)}, None, source="rules")
 
     def equal(self) -> None:
         started = time.perf_counter()

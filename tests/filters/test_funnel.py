@@ -114,6 +114,18 @@ def test_a_second_run_does_nothing(
     assert not list((store.lake / "_work").iterdir())
 
 
+def test_every_frame_that_is_written_is_read(
+    undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, seen, write, read = set(), set(), Workspace.write, Workspace.read
+    monkeypatch.setattr(Workspace, "write", lambda self, name, frame: (written.add(name), write(self, name, frame)))
+    monkeypatch.setattr(Workspace, "read", lambda self, name, columns=None: (seen.add(name), read(self, name, columns))[1])
+    store = Store(tmp_path / "store")
+    curate(store, [log[0]], CONFIG)
+    assert len(written) > 20 and written == seen
+    assert store.content_hash() == undisturbed[0].content_hash()
+
+
 def test_threads_and_progress_change_nothing(
     undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame], tmp_path: Path
 ) -> None:

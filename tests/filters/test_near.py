@@ -90,7 +90,7 @@ def test_a_term_spoilt_by_a_typo_is_no_other_need() -> None:
 
 
 def test_memory_is_bounded_by_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given rows of which few are alike, then the arrays of the step take what the keys do (8 bytes a band) and at most half as much again."""
+    """Given rows of which few are alike, then the step's arrays take what the keys do (8 bytes a band) and half as much at most."""
     monkeypatch.setattr(near, "_ROWS_A_BATCH", 2_000)
     generator = random.Random(0)
     rows = rows_of([f"{generator.getrandbits(80):x} please" for _ in range(40_000)])
