@@ -61,12 +61,11 @@ def _check_verdicts(connection: duckdb.DuckDBPyConnection, run: str, steps: Sequ
     if doubled:
         _refuse(run, f"{doubled} verdicts are on a query that has another one")
     astray = one(
-        "SELECT count(*) FROM (SELECT query_id FROM queries WHERE run = ?) read "
-        "ANTI JOIN (SELECT query_id FROM verdicts WHERE run = ?) told USING (query_id)"
+        "SELECT count(*) FROM (SELECT query_id FROM verdicts WHERE run = ?) told "
+        "ANTI JOIN (SELECT query_id FROM queries WHERE run = ?) read USING (query_id)"
     )
-
     if astray:
-        _refuse(run, f"{astray} queries have no verdict")
+        _refuse(run, f"{astray} verdicts are on queries that are not stored; as many that are have none, or are stored twice")
     kept = one("SELECT count(*) FROM verdicts WHERE run = ? AND kept")
     if kept != last_kept:
         _refuse(run, f"the last step kept {last_kept} rows, but {kept} verdicts say kept")

@@ -141,13 +141,17 @@ def _chosen(manifest: Mapping[str, Any]) -> str:
     return f"```json\n{json.dumps(decided, indent=1, ensure_ascii=False, sort_keys=True)}\n```" if decided else "Nothing was recorded."
 
 
-def _licences(store: Store, release_id: str, licences: Mapping[str, str]) -> str:
-    sources = store.query(
+def sources_of(store: Store, release_id: str) -> list[tuple[str, int]]:
+    """The sources of the raw queries behind a release, each with how many of its tasks came from there."""
+    return store.query(
         f"""SELECT q.source, count(DISTINCT t.task_id) FROM release_items i JOIN tasks t USING (task_id) JOIN queries q USING (query_id)
             WHERE i.release_id = ? AND q.run IN {_RUNS_SQL} GROUP BY 1 ORDER BY 1""",
         [release_id] * 3,
     ).rows()
-    rows = [(source, tasks, licences.get(source, UNSTATED)) for source, tasks in sources]
+
+
+def _licences(store: Store, release_id: str, licences: Mapping[str, str]) -> str:
+    rows = [(source, tasks, licences.get(source, UNSTATED)) for source, tasks in sources_of(store, release_id)]
     text = "Worlds, tools and scripted conversations come with Headrace (Apache-2.0)."
     return text + (" Raw queries came from:\n\n" + _table(("source", "tasks", "licence"), rows) if rows else "")
 

@@ -99,7 +99,7 @@ def export(store: Store, release_id: str, out_dir: Path, format: Format = "trl",
         licences: licence of each source of raw queries, by the name in column `source`; shown in the card.
 
     Raises:
-        BadInput: no such release, an unknown format, or `out_dir` holds something else.
+        BadInput: no such release, an unknown format, `out_dir` holds something else, or cannot be made.
         HeadraceError: the disk is full, or a tool's signature is not in the store.
     """
     if format not in get_args(Format):
@@ -113,7 +113,10 @@ def export(store: Store, release_id: str, out_dir: Path, format: Format = "trl",
     splits = {split: load_split(store, release_id, split) for split in manifest["splits"]}
     draft = out_dir.parent / f"{_DRAFT}{secrets.token_hex(4)}-{out_dir.name}"
     with disk_errors(f"exporting {release_id}", out_dir):
-        draft.mkdir(parents=True)
+        try:
+            draft.mkdir(parents=True)
+        except (FileNotFoundError, FileExistsError, NotADirectoryError) as error:
+            raise BadInput(f"{out_dir} cannot be made: {error.strerror}: {error.filename}; name another folder") from None
         try:
             files = [name for split, items in splits.items() for name in _write_split(draft, split, items, format, tools)]
             described = {_MARK: 1, "release": release_id, "format": format, **manifest}

@@ -163,9 +163,15 @@ def find_written(root: Path, part: str) -> Part | None:
     """The part of this id that lies complete on disk, committed or not; of several, the first by content hash."""
     table = table_of(part)
     for path in sorted((root / "lake" / table).glob(f"{part}-*.parquet")):
-        try:
-            rows = int(pl.scan_parquet(path, glob=False).select(pl.len()).collect().item())
-        except (OSError, pl.exceptions.PolarsError):
-            continue
-        return Part(part, table, path.relative_to(root), rows, path.stem.rpartition("-")[2])
+        rows = rows_on_disk(path)
+        if rows is not None:
+            return Part(part, table, path.relative_to(root), rows, path.stem.rpartition("-")[2])
     return None
+
+
+def rows_on_disk(path: Path) -> int | None:
+    """How many rows a part's file says that it has, by its footer alone; None where it is not there, or torn."""
+    try:
+        return int(pl.scan_parquet(path, glob=False).select(pl.len()).collect().item())
+    except (OSError, pl.exceptions.PolarsError):
+        return None

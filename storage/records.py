@@ -288,13 +288,26 @@ def is_error(result: str) -> bool:
     return result.lstrip().startswith('{"error"')
 
 
+MAX_NESTING = 64
+"""Arguments nested deeper are none: whoever walks through them would run out of stack."""
+
+
 def parse_arguments(text: str) -> dict[str, JSON] | None:
-    """The JSON object in `text`, or None where it is not one."""
+    """The JSON object in `text`, or None where it is not one, or has more than 64 levels."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return value if isinstance(value, dict) and not _is_too_deep(text, value) else None
+
+
+def _is_too_deep(text: str, value: JSON) -> bool:
+    if text.count("{") + text.count("[") <= MAX_NESTING:
+        return False
+    level = [value]
+    for _ in range(MAX_NESTING):
+        level = [item for each in level for item in (each.values() if isinstance(each, dict) else each) if isinstance(item, dict | list)]
+    return bool(level)
 
 
 def leaves(value: JSON, path: str = "") -> list[tuple[str, JSON]]:

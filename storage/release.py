@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,8 +66,9 @@ def make_release(store: Store, name: str, splits: Mapping[str, Sequence[ReleaseI
             Counts and hashes of the splits are added to what is stored of it.
 
     Raises:
-        HeadraceError: no splits, an empty one, an item or task that is not committed, a weight that is not positive,
-            or a held-out task where it would be trained on.
+        HeadraceError: no splits, an empty one, a split's name that cannot name a file, an item twice in a split, an item or task that is
+            not committed, a task under another's id, a weight that is not positive and finite, or a held-out task where it would be
+            trained on.
     """
     _check(store, name, splits)
     rows = pl.DataFrame(
@@ -195,11 +198,24 @@ def _check(store: Store, name: str, splits: Mapping[str, Sequence[ReleaseItem]])
     if empty:
         raise HeadraceError(f"split {empty[0]} of release {name} is empty; move the thresholds, or give it more tasks")
     for split, items in splits.items():
-        bad = next((item for item in items if not item.weight > 0), None)
-        if bad:
-            raise HeadraceError(f"{bad.item_id} in split {split} of release {name} has weight {bad.weight}; weights are positive")
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", split):
+            raise HeadraceError(f"split {split!r} of release {name} cannot name a file; use letters, digits, - and _")
+        _check_items(name, split, items)
         _check_tasks(store, name, split, items)
         _check_conversations(store, name, split, items)
+
+
+def _check_items(name: str, split: str, items: Sequence[ReleaseItem]) -> None:
+    """What can be said of a split without asking the store."""
+    bad = next((item for item in items if not (item.weight > 0 and math.isfinite(item.weight))), None)
+    if bad:
+        raise HeadraceError(f"{bad.item_id} in split {split} of release {name} has weight {bad.weight}; weights are positive and finite")
+    foreign = next((item for item in items if item.kind == "task" and item.item_id != item.task_id), None)
+    if foreign:
+        raise HeadraceError(f"task {foreign.task_id} in split {split} of release {name} stands there as {foreign.item_id}")
+    doubled = next((item for item, count in Counter((item.kind, item.item_id) for item in items).items() if count > 1), None)
+    if doubled:
+        raise HeadraceError(f"{' '.join(doubled)} stands in split {split} of release {name} more than once; give it a weight instead")
 
 
 def _check_tasks(store: Store, name: str, split: str, items: Sequence[ReleaseItem]) -> None:

@@ -34,13 +34,16 @@ from storage.schema import TABLES, schema_version
 __all__ = ["Journal", "Part", "Store", "part_id"]
 
 LOCK_WAIT_S = 120.0
+_UNFIT = ",?\\"
+"""What DuckDB does not take literally in a path: it lists paths, and is a wildcard or an escape."""
 
 
 class Store:
     """A store in folder `root`; nothing is on disk until the first write. Cheap to make, safe to share between threads, and picklable.
 
     Raises:
-        BadInput: `root` is no folder, is not a store, or was written by a newer Headrace.
+        BadInput: `root` cannot be a store's folder (no folder, out of reach, a path that DuckDB cannot take), holds something else, or was
+            written by a newer Headrace.
     """
 
     def __init__(self, root: Path | str, *, lock_wait_s: float = LOCK_WAIT_S) -> None:
@@ -52,10 +55,7 @@ class Store:
         self._stale_flag = self.root / "catalog.stale"
         self._mutex = threading.Lock()
         self._reader: tuple[tuple[int, int, int], duckdb.DuckDBPyConnection] | None = None
-        if self.root.exists() and not self.root.is_dir():
-            raise BadInput(f"{self.root} is a file, not a store; name a folder")
-        if "," in str(self.root):
-            raise BadInput(f"the path of a store may not contain a comma (DuckDB reads it as two paths): {self.root}")
+        _refuse_unfit(Path(root))
         with self._mutex:
             self._current_reader()
 
@@ -91,9 +91,13 @@ class Store:
         Raises:
             HeadraceError: another process holds the store for too long; the disk is full; a part's file is gone; a funnel does not add up;
                 a row of a catalogue table has a key that is there with other content (in a lake table the row committed first stands).
-                Nothing of this commit is kept then.
+                Nothing of this commit is kept then, unless the disk filled up while the read copy was made: all of it is then, and is
+                seen as soon as there is room for that copy.
         """
-        if not parts or self._all_committed(parts):
+        if not parts:
+            return
+        if self._all_committed(parts):
+            self._drop_losers(parts)
             return
         with self._writing("committing", self._lock_wait_s) as connection:
             fresh = catalogue.uncommitted(connection, parts)
@@ -262,6 +266,24 @@ class Store:
         else:
             catalogue.migrate(connection, 0)
         return connection
+
+
+def _refuse_unfit(root: Path) -> None:
+    """Raises BadInput where no store can lie in `root`, or what lies there is none."""
+    odd = next((char for char in _UNFIT if char in str(root.absolute())), None)
+    if odd:
+        raise BadInput(f"the path of a store may not contain {odd} (DuckDB does not read it as it is written): {root.absolute()}")
+    try:
+        names = sorted(path.name for path in root.iterdir())
+    except FileNotFoundError:
+        names = []
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{root} cannot be a store: {getattr(error, 'strerror', None) or error}; name another folder") from None
+    is_store = any(name in ("lake", "models", ".headrace") or name.startswith("catalog.") for name in names)
+    if names and not is_store:
+        raise BadInput(f"{root.absolute()} holds {names[0]}, which is not of a store; name a folder of the store's own")
+    if root == Path() and not is_store:
+        raise BadInput("a store wants a folder of its own, not the one that you are in; name one")
 
 
 def _reopen(root: str, lock_wait_s: float) -> Store:

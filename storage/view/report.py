@@ -33,7 +33,8 @@ def write_report(store: Store, path: Path | None = None) -> Path:
     target = Path(path) if path is not None else store.root.parent / "report.html"
     html = _html(store)
     with disk_errors("writing the report", target):
-        replace_atomically(target, lambda draft: draft.write_text(html, encoding="utf-8"))
+        # half a surrogate pair, as a policy may write it, is no text in any encoding
+        replace_atomically(target, lambda draft: draft.write_text(html, encoding="utf-8", errors="replace"))
     return target
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import plotly.graph_objects as go
@@ -288,12 +289,10 @@ def _call(call: Mapping[str, Any], result: str | None) -> dict[str, Any]:
 
 
 def _one_line(text: str) -> str:
-    try:
+    with suppress(ValueError, RecursionError):
         value = json.loads(text)
-    except ValueError:
-        value = text
-    if isinstance(value, dict):
-        text = ", ".join(f"{key}: {_short(item)}" for key, item in value.items())
+        if isinstance(value, dict):
+            text = ", ".join(f"{key}: {_short(item)}" for key, item in value.items())
     return text if len(text) <= _SUMMARY_LENGTH else text[: _SUMMARY_LENGTH - 1] + "…"
 
 
@@ -306,5 +305,5 @@ def _short(value: Any) -> str:
 def _pretty(text: str) -> str:
     try:
         return json.dumps(json.loads(text), ensure_ascii=False, indent=2)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

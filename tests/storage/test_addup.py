@@ -51,7 +51,7 @@ def at(row: int, **values):
         ("funnel", at(2, reasons=json.dumps({"near duplicate": 2})), "its reasons"),
         ("funnel", lambda frame: frame[1:], "read 5 rows, but 6 queries are stored"),
         ("verdicts", lambda frame: frame[1:], "6 rows were read, but 5 verdicts"),
-        ("verdicts", at(0, query_id="q-unknown"), "1 queries have no verdict"),
+        ("verdicts", at(0, query_id="q-unknown"), "1 verdicts are on queries that are not stored"),
         ("verdicts", at(5, kept=True), "last step kept 2 rows, but 3 verdicts say kept"),
         ("verdicts", at(1, step="rules"), "step exact dropped 1 rows, but the verdicts"),
         ("verdicts", at(1, step=None), "step exact dropped 1 rows, but the verdicts"),
@@ -83,6 +83,14 @@ def test_two_verdicts_on_one_row_and_none_on_another_are_refused(store):
     ]
     with pytest.raises(HeadraceError, match="another one"):
         store.commit([good[0], *halves, good[2]])
+
+
+def test_a_query_stored_twice_beside_one_that_is_not_stored_is_refused(store):
+    good = funnel_parts(store)
+    queries = pl.read_parquet(store.root / good[0].path)
+    halves = [store.write("queries", part_id("queries", [str(n)], {}, 1), frame) for n, frame in enumerate([queries[:5], queries[1:2]])]
+    with pytest.raises(HeadraceError, match="1 verdicts are on queries that are not stored"):
+        store.commit([*halves, *good[1:]])
 
 
 def test_runs_are_counted_apart(store):

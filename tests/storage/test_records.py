@@ -156,3 +156,7 @@ def test_unknown_fields_and_changes_are_refused():
 
 def test_arguments_nested_beyond_all_reason_are_no_arguments():
     assert parse_arguments('{"a": ' + "[" * 200_000) is None
+    assert parse_arguments('{"a": ' + "[" * 64 + "]" * 64 + "}") is None
+    assert parse_arguments('{"a": ' + "[" * 63 + "]" * 63 + "}") is not None
+    many = {str(n): [{}] for n in range(100)}
+    assert parse_arguments(json.dumps(many)) == many

@@ -253,6 +253,18 @@ def test_the_default_place_is_beside_the_store_and_the_file_is_replaced(tmp_path
     assert [path.name for path in first.parent.iterdir() if path.is_file()] == ["report.html"]
 
 
+@pytest.mark.parametrize(
+    "arguments", ['{"q": "\\ud83d"}', '{"q": ' + "[" * 5000 + "]" * 5000 + "}", '{"q": ' + "[" * 900 + "]" * 900 + "}"]
+)
+def test_no_call_however_odd_takes_the_report_down(tmp_path, arguments):
+    store = Store(tmp_path / "store")
+    call = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": arguments}}
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    row = {"trajectory_id": "t", "accepted": True, "complexity": 1.0, "messages": json.dumps(messages)}
+    store.commit([write(store, "trajectories", row)])
+    assert "search" in write_report(store).read_text(encoding="utf-8")
+
+
 def test_a_chat_shows_each_call_with_its_own_result():
     calls = [{"id": f"c{n}", "type": "function", "function": {"name": f"f{n}", "arguments": f'{{"n": {n}}}'}} for n in range(3)]
     messages = [

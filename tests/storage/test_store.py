@@ -60,6 +60,7 @@ def test_a_second_commit_of_a_part_id_is_a_no_op(store):
     stamp, digest = store.root.joinpath("catalog.read.duckdb").stat().st_mtime_ns, store.content_hash()
     other = store.write("policies", first.part_id, rows("policies", policy("p", weights_hash="other")))
     store.commit([other])
+    assert not (store.root / other.path).exists()
     store.commit([first, first])
     assert store.query("SELECT weights_hash FROM policies").rows() == [("h",)]
     assert store.content_hash() == digest
@@ -316,12 +317,38 @@ def test_another_programs_database_is_refused(tmp_path):
         Store(tmp_path)
 
 
-@pytest.mark.parametrize("make", [lambda path: path.write_text("x"), lambda path: None])
-def test_paths_that_cannot_be_stores_are_refused(tmp_path, make):
-    path = tmp_path / "a,b"
-    make(path)
-    with pytest.raises(BadInput):
-        Store(path)
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("a,b", "may not contain ,"),
+        ("what?/store", r"may not contain \?"),
+        ("a\\b", "may not contain"),
+        ("file", "file cannot be a store: Not a directory; name another folder"),
+        ("file/store", "file/store cannot be a store: Not a directory"),
+        ("a" * 300, "cannot be a store: File name too long"),
+        ("a\0b", "cannot be a store"),
+        (".", "holds file, which is not of a store"),
+    ],
+)
+def test_paths_that_cannot_be_stores_are_refused(tmp_path, name, words):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(BadInput, match=words):
+        Store(tmp_path / name)
+
+
+def test_the_folder_that_one_is_in_is_no_store_unless_it_is_one_already(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match="a folder of its own"):
+        Store("")
+    store = Store(tmp_path)
+    store.commit([write(store, "policies", policy("p"))])
+    assert Store("").exists()
+
+
+@pytest.mark.parametrize("first", ["lake", "models", ".headrace", "catalog.lock"])
+def test_what_a_run_leaves_before_its_first_commit_is_a_store(tmp_path, first):
+    (tmp_path / first).touch()
+    Store(tmp_path)
 
 
 def test_old_temporary_files_are_swept_and_young_ones_are_not(store):
