@@ -16,10 +16,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from flows.locks import Busy, die_with, is_held, lock
 from flows.server import STOP_TIMEOUT_S, client_environment, home, is_healthy, named_server, own_server, wait_until_gone
 from storage.errors import BadInput, HeadraceError
+from storage.files import replace_atomically
 
 POOL = "headrace"
 DEFAULT_PORT = 4200
@@ -28,11 +30,10 @@ KEEPER_LOCK = "HEADRACE_KEEPER_LOCK"
 """Environment variable that names the lock which a flow run started by our worker must not outlive."""
 
 
-def up(say: Callable[[str], None], *, deploy: bool = True) -> str:
+def up(say: Callable[[str], None]) -> str:
     """Start whatever is not running yet, deploy every flow of `prefect.yaml`; returns the server's API URL. Safe to call again.
 
-    deploy: False leaves the pool and the deployments as they are.
-    Raises BadInput where there is no prefect.yaml here, HeadraceError where something does not start.
+    Raises BadInput where there is no prefect.yaml here, or `.prefect` is no folder; HeadraceError where something does not start.
     """
     if not Path("prefect.yaml").exists():
         raise BadInput("no prefect.yaml here: call `headrace up` in the folder of the project, where that file names the deployments")
@@ -41,11 +42,10 @@ def up(say: Callable[[str], None], *, deploy: bool = True) -> str:
         _start_keeper(folder)
     say("starting the Prefect server and the worker")
     url = _wait_for(folder)
-    if deploy:
-        say("deploying the flows of prefect.yaml")
-        environment = {**os.environ, **client_environment(folder, url), "PWD": str(Path.cwd())}
-        _prefect(environment, "work-pool", "create", POOL, "--type", "process", "--overwrite")
-        _prefect(environment, "--no-prompt", "deploy", "--all")
+    say("deploying the flows of prefect.yaml")
+    environment = {**os.environ, **client_environment(folder, url), "PWD": str(Path.cwd())}
+    _prefect(environment, "work-pool", "create", POOL, "--type", "process", "--overwrite")
+    _prefect(environment, "--no-prompt", "deploy", "--all")
     return url
 
 
@@ -56,14 +56,17 @@ def down(say: Callable[[str], None]) -> None:
     if not is_held(keeper):
         say("nothing is running")
         return
-    pid = int(json.loads((folder / "keeper.json").read_text())["pid"])
+    told: int | None = None
     end = time.monotonic() + STOP_TIMEOUT_S
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-        while is_held(keeper) and time.monotonic() < end:
-            time.sleep(0.1)
-        if is_held(keeper):
-            os.kill(pid, signal.SIGKILL)
+    while is_held(keeper) and time.monotonic() < end:
+        if told is None:
+            with contextlib.suppress(OSError, ValueError, KeyError):  # in its first and last moments a keeper has no file
+                told = int(json.loads((folder / "keeper.json").read_text())["pid"])
+                os.kill(told, signal.SIGTERM)
+        time.sleep(0.1)
+    if told is not None and is_held(keeper):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(told, signal.SIGKILL)
     wait_until_gone(folder)
     say("stopped the worker and its runs; the server stops with them unless a run of your own still uses it")
 
@@ -106,6 +109,7 @@ def keep() -> None:
     """Be the keeper: hold a server, run one worker, until SIGTERM or until the worker ends."""
     folder = home()
     with contextlib.suppress(Busy), lock(folder / "keeper.lock", wait=False), contextlib.ExitStack() as stack:
+        _note(folder, pid=os.getpid())
         url = named_server() or stack.enter_context(own_server(folder, port=DEFAULT_PORT))
         # A worker that inherits an ignored SIGINT, as children of a shell's `&` do, would never stop in good order.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -116,9 +120,14 @@ def keep() -> None:
             start_new_session=True,
         )
         signal.signal(signal.SIGTERM, lambda *_: worker.send_signal(signal.SIGINT))
-        (folder / "keeper.json").write_text(json.dumps({"pid": os.getpid(), "url": url, "worker": worker.pid}))
+        _note(folder, pid=os.getpid(), url=url, worker=worker.pid)
         worker.wait()
         (folder / "keeper.json").unlink(missing_ok=True)
+
+
+def _note(folder: Path, **what: Any) -> None:
+    """Leave word for `up` and `down`: `pid` from the first moment, `url` once the server is there."""
+    replace_atomically(folder / "keeper.json", lambda draft: draft.write_text(json.dumps(what)))
 
 
 def work() -> None:

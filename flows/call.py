@@ -13,7 +13,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -31,18 +30,12 @@ if TYPE_CHECKING:
 CRASHED_MESSAGE = "the process was killed; a later call of the same command took over"
 
 
-@dataclass(frozen=True)
-class Run:
-    """A finished run of a flow. `link` is its page in the Prefect UI, which answers while the server lives."""
-
-    value: Any
-    link: str
-
-
 @contextlib.contextmanager
-def server(console: Console) -> Iterator[str]:
-    """The API URL of the server to use: the one that PREFECT_API_URL names, else the project's own; the environment is set for it."""
-    folder = home()
+def server(console: Console, folder: Path) -> Iterator[str]:
+    """The API URL of the server to use: the one that PREFECT_API_URL names, else the project's own in `folder`.
+
+    The environment is set for it.
+    """
     if url := named_server():
         own_home = os.environ.get("PREFECT_HOME", str(folder))
         os.environ.update({**client_environment(folder, url), "PREFECT_HOME": own_home})
@@ -74,21 +67,22 @@ def _without(names: tuple[str, ...]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def run_flow(name: str, config: Config, console: Console, *, show: Callable[[Run], None], keep_ui: bool = False, **parameters: Any) -> None:
+def run_flow(name: str, config: Config, console: Console, *, show: Callable[[str], None], keep_ui: bool = False, **parameters: Any) -> None:
     """Run the flow `flows.NAME` on `config` in this process, showing progress, and wait for it.
 
-    name: `module:function`. show: called with what came of it. keep_ui: keep the server open afterwards, until Ctrl-C.
-    Raises what the flow raised; BadInput where PREFECT_API_URL names a server that does not answer, before anything is written;
-    HeadraceError where another process works on the store.
+    name: `module:function`. show: called once it is done, with the link of the run's page on the server that PREFECT_API_URL names, or
+    "" where none is named: our own ends with this call. keep_ui: keep that one open afterwards, until Ctrl-C.
+    Raises what the flow raised; BadInput where PREFECT_API_URL names a server that does not answer, or `.prefect` is no folder, before
+    anything is written; HeadraceError where another process works on the store.
     """
-    named = named_server()
+    folder, named = home(), named_server()
     if named and not is_healthy(named, timeout_s=10.0):
         raise BadInput(f"PREFECT_API_URL is {named}, but no Prefect server answers there; start it, or unset the variable")
     module, function = name.split(":")
     with contextlib.ExitStack() as served:
         with contextlib.ExitStack() as stack:
             stack.enter_context(holding(function, config.store))
-            url = served.enter_context(server(console))
+            url = served.enter_context(server(console, folder))
             os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
             flow = getattr(importlib.import_module(f"flows.{module}"), function)
             note = notes_of(config.store) / "run.json"
@@ -99,11 +93,11 @@ def run_flow(name: str, config: Config, console: Console, *, show: Callable[[Run
 
             try:
                 with on_console(console):
-                    value = flow.with_options(on_running=[*flow.on_running_hooks, began])(config, **parameters)
+                    flow.with_options(on_running=[*flow.on_running_hooks, began])(config, **parameters)
             finally:
                 link = f"{url.removesuffix('/api')}/runs/flow-run/{json.loads(note.read_text())['flow_run_id']}" if note.exists() else ""
                 note.unlink(missing_ok=True)
-            show(Run(value, link))
+            show(link if named else "")
         if keep_ui:
             _stay_open(console, link, own=named is None)
 

@@ -65,16 +65,22 @@ def query_rows(files: list[Path], config: Config) -> int:
     return sum(source.rows for source in inspect(files, config.curate.ingest))
 
 
-def licences(given: list[str], store: Store) -> dict[str, str]:
-    """`FILE=LICENCE` texts as a mapping from sources of raw queries, which the store must know."""
-    known = store.query("SELECT DISTINCT source FROM queries ORDER BY source")["source"].to_list()
+def licences(given: list[str], store: Store, release_id: str) -> dict[str, str]:
+    """`FILE=LICENCE` texts as a mapping from sources of raw queries, which the release must have tasks of."""
+    from storage.card import sources_of
+    from storage.release import manifest_of
+
+    manifest_of(store, release_id)
+    known = [source for source, _ in sources_of(store, release_id)]
     found: dict[str, str] = {}
     for text in given:
         source, is_pair, licence = text.partition("=")
         if not is_pair or not licence.strip():
             raise BadInput(f"--licence {text}: write FILE=LICENCE, e.g. questions.parquet=CC-BY-4.0")
         if source not in known:
-            raise BadInput(f"--licence {text}: no raw queries came from {source}; they came from {', '.join(known) or 'nowhere yet'}")
+            raise BadInput(
+                f"--licence {text}: no task of {release_id} came from {source}; they came from {', '.join(known) or 'no queries'}"
+            )
         found[source] = licence.strip()
     return found
 

@@ -21,7 +21,6 @@ from flows import checks
 from flows.terminal import out, told
 
 if TYPE_CHECKING:
-    from flows.call import Run
     from flows.config import Config
 
 app = typer.Typer(
@@ -136,7 +135,7 @@ def curate(
 
     Examples:
 
-      headrace curate questions.parquet --column prompt
+      headrace curate questions.parquet --column prompt --store runs/mine/store
 
       headrace curate log-1.jsonl log-2.jsonl --column text --ungrounded --store runs/mine/store
     """
@@ -231,13 +230,14 @@ def export(
         from storage import export as storage_export
 
         opened = checks.readable(config, store)
-        licences = checks.licences(licence or [], opened)
         named = opened.query(
             "SELECT release_id FROM releases JOIN parts USING (part_id) WHERE name = ? ORDER BY committed_at DESC LIMIT 1", [release]
         )
+        release_id = named.item() if named.height else release
+        licences = checks.licences(licence or [], opened, release_id)
         target = folder or Path("exports") / f"{release}-{trainer.value}"
-        written = storage_export.export(opened, named.item() if named.height else release, target, trainer.value, licences=licences)
-        out.print(f"wrote {written}", soft_wrap=True)
+        written = storage_export.export(opened, release_id, target, trainer.value, licences=licences)
+        out.print(f"wrote {written}", markup=False, soft_wrap=True)
 
 
 @app.command(rich_help_panel="Store")
@@ -342,27 +342,30 @@ def _do(
         return
     from flows.call import run_flow
 
-    run_flow(flow, settings, out, show=lambda run: _show(settings, run, keys), keep_ui=keep_ui, **parameters)
+    run_flow(flow, settings, out, show=lambda link: _show(settings, link, keys), keep_ui=keep_ui, **parameters)
 
 
-def _show(settings: Config, done: Run, keys: tuple[str, ...]) -> None:
+def _show(settings: Config, link: str, keys: tuple[str, ...]) -> None:
     """The tables of the store, where everything lies, and how to ask it."""
     from flows.tables import TAGS_SQL, draw, tables
     from storage.store import Store
+
+    def say(line: str, style: str = "") -> None:
+        out.print(line, style=style, markup=False, soft_wrap=True)
 
     store = Store(settings.store)
     for table in tables(store):
         if not keys or table.key in keys:
             draw(table, out)
     out.print()
-    out.print(f"store        {settings.store}  (content hash {store.content_hash()[:16]})", soft_wrap=True)
+    say(f"store        {settings.store}  (content hash {store.content_hash()[:16]})")
     if settings.report.exists():
-        out.print(f"report       {settings.report}", soft_wrap=True)
+        say(f"report       {settings.report}")
     if not keys or "certainty" in keys:
         query = f"import duckdb; print(duckdb.connect('catalog.read.duckdb', read_only=True).sql('{' '.join(TAGS_SQL.split())}'))"
-        out.print(f'the tags     cd {shlex.quote(str(settings.store))} && {shlex.quote(sys.executable)} -c "{query}"', soft_wrap=True)
-    if done.link:
-        out.print(f"Prefect run  {done.link}", style="dim", soft_wrap=True)
+        say(f'the tags     cd {shlex.quote(str(settings.store))} && {shlex.quote(sys.executable)} -c "{query}"')
+    if link:
+        say(f"Prefect run  {link}", style="dim")
 
 
 if __name__ == "__main__":

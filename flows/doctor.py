@@ -45,19 +45,21 @@ def findings() -> list[Finding]:
 
 
 def store_findings(config: Config) -> list[Finding]:
-    """Of a configuration that could be read, and of its store: that every part it counts on is there."""
+    """Of a configuration that could be read, and of its store: that every part it counts on is there, whole to its last row."""
+    from storage.parts import rows_on_disk
     from storage.store import Store
 
     store = Store(config.store)
     found = [Finding("ok", "configuration", "every key is known and every value in range")]
     if not store.exists():
         return [*found, Finding("note", "store", f"{config.store} is not there yet; the first flow makes it")]
-    paths = store.query("SELECT DISTINCT path FROM parts ORDER BY path")["path"]
-    gone = [path for path in paths if not (store.root / path).is_file()]
-    if gone:
-        advice = "restore it from a copy, or begin a new store"
-        return [*found, Finding("broken", "store", f"{config.store} lacks {len(gone)} of {len(paths)} parts, first {gone[0]} ({advice})")]
-    return [*found, Finding("ok", "store", f"{config.store}: {len(paths):,} parts, content hash {store.content_hash()[:16]}")]
+    parts = store.query("SELECT path, rows FROM parts ORDER BY path").rows()
+    bad = [path for path, rows in parts if rows_on_disk(store.root / path) != rows]
+    if bad:
+        advice = "restore them from a copy, or begin a new store"
+        what = f"of {len(parts)} parts of {config.store} {len(bad)} are gone or damaged, first {bad[0]} ({advice})"
+        return [*found, Finding("broken", "store", what)]
+    return [*found, Finding("ok", "store", f"{config.store}: {len(parts):,} parts, content hash {store.content_hash()[:16]}")]
 
 
 def _python() -> Iterator[Finding]:

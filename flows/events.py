@@ -19,18 +19,17 @@ POLICY_PROMOTED = "headrace.policy.promoted"
 RESOURCE = "headrace.store"
 
 
-def tell(event: str, config: Config, **what: Any) -> bool:
-    """Emit `event` if this run is the root run of a deployment; returns whether it was emitted.
+def tell(event: str, config: Config, **what: Any) -> None:
+    """Emit `event` if this run is the root run of a deployment.
 
     what: small JSON values for the payload, beside the configuration.
     """
     from prefect.events import emit_event
 
     if not is_root_of_a_deployment():
-        return False
+        return
     resource = {"prefect.resource.id": RESOURCE, "prefect.resource.name": str(config.store)}
     emit_event(event, resource=resource, payload={"config": config.model_dump(mode="json"), **what})
-    return True
 
 
 def is_root_of_a_deployment() -> bool:

@@ -23,12 +23,12 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 from flows.locks import Busy, is_held, lock, when_released
-from storage.errors import HeadraceError
+from storage.errors import BadInput, HeadraceError
 
 START_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 20.0
@@ -53,13 +53,16 @@ BATCHED = {
 
 
 def home() -> Path:
-    """The folder of the project's own server: `.prefect` where Headrace is called."""
-    return Path.cwd() / ".prefect"
+    """The folder of the project's own server: `.prefect` where Headrace is called. Raises BadInput where a file is in its place."""
+    folder = Path.cwd() / ".prefect"
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder} is a file, where the folder of the project's own Prefect server belongs; move it away")
+    return folder
 
 
 def named_server() -> str | None:
     """The API URL of the server that the user has named, if any."""
-    return os.environ.get("PREFECT_API_URL") or None
+    return os.environ.get("PREFECT_API_URL", "").rstrip("/") or None
 
 
 def client_environment(folder: Path, url: str) -> dict[str, str]:
@@ -87,21 +90,20 @@ def running_url(folder: Path) -> str | None:
 
 
 @contextlib.contextmanager
-def own_server(folder: Path, *, port: int = 0, waiting: Callable[[float], None] | None = None) -> Iterator[str]:
+def own_server(folder: Path, *, port: int = 0) -> Iterator[str]:
     """Use the project's own server, starting it where it is not there; yields its API URL.
 
     port: the one to listen on if it is free and the server must be started; 0 takes any.
-    waiting: called a few times a second with the seconds waited so far.
     Raises HeadraceError with the end of the server's log where it does not come up within four minutes.
     """
     try:
         with lock(folder / "clients.lock", shared=True):
-            yield _started(folder, port, waiting or (lambda _: None))
+            yield _started(folder, port)
     finally:
         wait_until_gone(folder)
 
 
-def _started(folder: Path, port: int, waiting: Callable[[float], None]) -> str:
+def _started(folder: Path, port: int) -> str:
     begun = time.monotonic()
     process: subprocess.Popen[bytes] | None = None
     while (waited := time.monotonic() - begun) < START_TIMEOUT_S:
@@ -112,7 +114,6 @@ def _started(folder: Path, port: int, waiting: Callable[[float], None]) -> str:
             break
         if (process is None or process.poll() is not None) and not is_held(folder / "server.lock"):
             process = _spawn(folder, port)
-        waiting(waited)
         time.sleep(0.1)
     log = folder / "server.log"
     tail = log.read_text(errors="replace").strip().splitlines()[-1:] if log.exists() else []

@@ -73,7 +73,7 @@ def diversity(store: Store) -> Table:
     shown = [
         {
             "figure": row["metric"],
-            "value": f"{row['value']:.3f}",
+            "value": "" if row["value"] is None else f"{row['value']:.3f}",
             "sd": "" if row["sd"] is None else f"{row['sd']:.3f}",
             "over": f"{row['n']:,}",
         }
@@ -136,13 +136,14 @@ def ladder(store: Store) -> Table:
 def draw(table: Table, console: Console) -> None:
     """Print the table; numbers to the right."""
     from rich.table import Table as Drawn
+    from rich.text import Text
 
     drawn = Drawn(header_style="dim", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in table.rows[0]:
         drawn.add_column(name, justify="right" if _is_number([row[name] for row in table.rows]) else "left", overflow="fold")
     for row in table.rows:
-        drawn.add_row(*("" if value is None else str(value) for value in row.values()))
-    console.print(f"\n[bold]{table.title}[/bold]")
+        drawn.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
+    console.print(Text(f"\n{table.title}", style="bold"))
     console.print(drawn)
 
 

@@ -17,8 +17,8 @@ from rich.markup import escape
 
 from storage.errors import BadInput, HeadraceError
 
-out = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-err = Console(stderr=True, highlight=False)
+out = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 120)
+err = Console(stderr=True, highlight=False, emoji=False)
 
 
 @contextlib.contextmanager

@@ -38,9 +38,12 @@ def load(path: Path, model: type[Model]) -> Model:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        doubled = next(_doubled_keys(node), None)
+    except RecursionError:
+        raise BadInput(f"{path}: nested too deeply, or a part of itself") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that no calendar has
         raise BadInput(f"{path}{_line_of(error)}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
-    for doubled in _doubled_keys(node):
+    if doubled is not None:
         raise BadInput(f"{path}:{doubled.start_mark.line + 1}: the key `{doubled.value}` is given twice; keep one")
     if values is not None and not isinstance(values, dict):
         raise BadInput(f"{path}:1: a configuration is a mapping of keys to values, this is a {type(values).__name__}")
@@ -50,7 +53,7 @@ def load(path: Path, model: type[Model]) -> Model:
         raise BadInput("; ".join(_complaint(path, node, model, each) for each in error.errors()[:3])) from None
 
 
-def _line_of(error: yaml.YAMLError) -> str:
+def _line_of(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     return f":{mark.line + 1}" if mark else ""
 

@@ -16,8 +16,10 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.config import Config, read, sample
+from flows.server import named_server
 from storage.schema import TABLES
 from storage.store import Store, part_id
+from tests.storage.conftest import build_sample
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,22 +92,22 @@ def test_one_division_of_frames_or_none(here: Path) -> None:
 
 
 def test_a_store_of_a_newer_version_is_refused(here: Path) -> None:
-    (here / "s").mkdir()
+    a_store(here / "s")
     for name in ("catalog.duckdb", "catalog.read.duckdb"):
         with duckdb.connect(here / "s" / name) as connection:
-            connection.execute("CREATE TABLE schema_version (version INTEGER); INSERT INTO schema_version VALUES (999)")
-    before = written(here)
-    assert "newer" in refused("run", "--store", "s")
-    assert "newer" in refused("explain", "q-1", "--store", "s")
+            connection.execute("INSERT INTO migrations VALUES (999, 'x')")
     Path("c.yaml").write_text("store: s\n")
-    before.insert(0, "c.yaml")
-    assert "newer" in refused("doctor", "--config", "c.yaml")
+    before = written(here)
+    assert "schema version 999" in refused("run", "--store", "s")
+    assert "schema version 999" in refused("explain", "q-1", "--store", "s")
+    assert "schema version 999" in refused("doctor", "--config", "c.yaml")
     assert written(here) == before
 
 
 def test_other_things_that_are_not_there(here: Path) -> None:
     Path("file").write_text("")
-    assert "is a file, not a store" in refused("run", "--store", "file")
+    assert "file cannot be a store: Not a directory" in refused("run", "--store", "file")
+    assert "holds file, which is not of a store" in refused("run", "--store", "")
     assert "no store under runs/" in refused("lineage", "policy-1")
     assert "is not a store yet" in refused("explain", "policy-1", "--store", "nowhere")
     assert "is not a store yet" in refused("export", "seed", "--store", "nowhere")
@@ -123,12 +125,39 @@ def test_what_a_store_must_hold_already(here: Path) -> None:
     before = written(here)
     assert "has no promoted policy yet" in refused("evaluate", "--store", "s")
     assert "has no policy policy-1; it has none" in refused("evaluate", "--policy", "policy-1", "--store", "s")
-    assert "no raw queries came from log.csv; they came from nowhere yet" in refused("export", "rl", "--licence", "log.csv=MIT", "-s", "s")
-    assert "write FILE=LICENCE" in refused("export", "rl", "--licence", "MIT", "--store", "s")
     assert "has no release" in refused("export", "rl", "--store", "s")
     assert "holds no tasks yet" in refused("tag", "--store", "s")
     assert "holds no tasks yet" in refused("train", "--store", "s")
     assert written(here) == before
+
+
+def test_licences_are_of_files_that_the_release_has_tasks_of(here: Path) -> None:
+    sample = build_sample(here / "s")
+    assert "write FILE=LICENCE" in refused("export", "second", "--licence", "MIT", "--store", "s")
+    line = refused("export", "second", "--licence", "log.csv=MIT", "--store", "s")
+    assert f"no task of {sample.second_release} came from log.csv; they came from log.txt" in line, line
+
+
+def test_paths_are_shown_as_they_are(here: Path) -> None:
+    build_sample(here / "s")
+    for folder in ("o/[new]x", "o[/new]x", "o/:cat:"):
+        result = CliRunner().invoke(app, ["export", "second", "--store", "s", "--out", folder])
+        assert result.exit_code == 0 and result.stdout == f"wrote {here / folder}\n", result.output
+        assert (here / folder / "README.md").exists()
+
+
+def test_folders_that_cannot_be_made_are_bad_input(here: Path) -> None:
+    build_sample(here / "s")
+    Path("file").write_text("")
+    for folder in ("file/x", "file/x/y", "/proc/x/y"):
+        assert "cannot be made" in refused("export", "second", "--store", "s", "--out", folder)
+    Path(".prefect").write_text("")
+    before = written(here)
+    assert ".prefect is a file" in refused("synthesize", "--store", "t")
+    Path("prefect.yaml").write_text("")
+    before.append("prefect.yaml")
+    assert ".prefect is a file" in refused("up")
+    assert written(here) == sorted(before)
 
 
 def a_store(folder: Path) -> None:
@@ -147,13 +176,17 @@ def test_doctor_looks_at_a_store(here: Path) -> None:
     a_store(here / "s")
     result = CliRunner().invoke(app, ["doctor", "--config", "c.yaml"])
     assert result.exit_code == 0 and "ok     store: s: 1 parts" in result.output, result.output
-    next(here.glob("s/lake/diversity/*.parquet")).unlink()
-    result = CliRunner().invoke(app, ["doctor", "--config", "c.yaml"])
-    assert result.exit_code == 1 and "broken store: s lacks 1 of 1 parts" in result.output, result.output
+    part = next(here.glob("s/lake/diversity/*.parquet"))
+    whole = part.read_bytes()
+    for damage in (lambda: part.write_bytes(whole[:-9]), lambda: pl.read_parquet(whole)[:0].write_parquet(part), part.unlink):
+        damage()
+        result = CliRunner().invoke(app, ["doctor", "--config", "c.yaml"])
+        assert result.exit_code == 1 and "broken store: of 1 parts of s 1 are gone or damaged" in result.output, result.output
 
 
 def test_a_named_server_that_does_not_answer_is_bad_input(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api/")
+    assert named_server() == "http://127.0.0.1:9/api"
     assert "no Prefect server answers there" in refused("synthesize", "--store", "runs/x/store")
     assert written(here) == []
     result = CliRunner().invoke(app, ["doctor"])

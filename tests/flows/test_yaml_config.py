@@ -72,6 +72,10 @@ def test_absent_keys_keep_their_defaults(tmp_path: Path) -> None:
         ("name: a\nname: b\n", "c.yaml:2: the key `name` is given twice"),
         ("name: [a\n", "c.yaml:2: not valid YAML"),
         ("- a\n", "c.yaml:1: a configuration is a mapping"),
+        ("name: 2026-13-45\n", "c.yaml: not valid YAML: month must be in 1..12"),
+        ("? [a, b]\n: c\n", "c.yaml:1: not valid YAML: found unhashable key"),
+        ("name: &x [*x]\n", "c.yaml: nested too deeply, or a part of itself"),
+        ("name: " + "[" * 3000, "c.yaml: nested too deeply, or a part of itself"),
     ],
 )
 def test_every_complaint_names_line_and_key(tmp_path: Path, text: str, says: str) -> None:

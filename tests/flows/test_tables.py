@@ -1,0 +1,47 @@
+"""The tables that a run shows: one query each, drawn as they are, whatever stands in them."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from rich.console import Console
+
+from flows import tables
+from storage.schema import TABLES
+from storage.store import Store, part_id
+from tests.storage.conftest import build_sample
+
+
+def drawn(table: tables.Table) -> str:
+    screen = io.StringIO()
+    tables.draw(table, Console(file=screen, width=200, highlight=False, emoji=False))
+    return screen.getvalue()
+
+
+def test_a_whole_store_fills_all_five(tmp_path: Path) -> None:
+    found = {table.key: table for table in tables.tables(build_sample(tmp_path / "store").store)}
+    assert list(found) == ["funnel", "diversity", "difficulty", "certainty", "ladder"]
+    assert found["funnel"].title == "Funnel: 1 in 3 kept"
+    assert found["certainty"].rows[0]["policy"] == "sft1" and found["certainty"].rows[0]["certain"] == 1
+    assert [row["policy"] for row in found["ladder"].rows] == ["sft1", "sft2"]
+    for table in found.values():
+        shown = drawn(table)
+        assert table.title in shown and all(str(name) in shown for name in table.rows[0])
+    assert tables.tables(Store(tmp_path / "none")) == []
+
+
+def test_a_figure_that_could_not_be_measured_is_left_blank(tmp_path: Path) -> None:
+    columns = TABLES["diversity"].columns
+    row: dict[str, Any] = {"run": "r-1", "round": 1, "metric": "tool_entropy", "n": 0}
+    store = Store(tmp_path / "store")
+    rows = pl.DataFrame({name: [row.get(name)] for name in columns}, schema=columns)
+    store.commit([store.write("diversity", part_id("diversity", ["r-1"], {}, 1), rows)])
+    assert tables.diversity(store).rows == [{"figure": "tool_entropy", "value": "", "sd": "", "over": "0"}]
+
+
+def test_text_that_looks_like_markup_is_shown_as_it_is() -> None:
+    shown = drawn(tables.Table("k", "Plan of [new]x", [{"what": "runs/o[/new]x/:cat:", "rows": 3, "none": None}]))
+    assert "Plan of [new]x" in shown and "runs/o[/new]x/:cat:" in shown and "None" not in shown
