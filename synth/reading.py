@@ -2,8 +2,8 @@
 
 One idea: text is normalised once (`normalise`), and then searched with plain scans and four regular expressions that are compiled
 once; nothing is compiled per value, because a judge reads tens of thousands of answers.
-Both languages: full-width digits, `1.5公里`, `9点半`, `1小时20分钟`, `3月2日` are read as their English forms are. Numbers written out in
-words are not read.
+Both languages: full-width digits, `1.5公里`, `9点半`, `1小时20分钟`, `2026年3月2日` are read as their English forms are. Numbers written
+out in words are not read, and a day without a year (`3月2日`, `May 17`) is no date, only the numbers in it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DURATION = re.compile(r"(?<![a-z0-9.])(\d+) ?(?:hours?|hrs?|h|小时)(?: and|,)
 _ID = re.compile(r"(?<![a-z0-9])[a-z]{1,4}-?\d[a-z0-9]*(?![a-z0-9])")
 _LIST_MARK = re.compile(r"^\s*\d{1,2}[.)、]\s", re.MULTILINE)
 _WORD = re.compile(r"[a-z0-9]+")
-_UNSPACED = re.compile(r"[\u3400-\u9fff]+")
+_UNSPACED = re.compile(r"[\u3400-\u9fff](?:[\u3400-\u9fff0-9]*[\u3400-\u9fff])?")
 
 _SCALES: Mapping[str, tuple[float, ...]] = {
     **dict.fromkeys(("km", "kms", "kilometre", "kilometres", "kilometer", "kilometers", "公里", "千米"), (1000.0,)),

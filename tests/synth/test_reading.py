@@ -89,3 +89,16 @@ def test_the_longest_name_is_found() -> None:
     assert list(index.find("near willow park.")) == [("willow park", "垂柳公园")]
     assert list(index.find("在垂柳公园")) == [("willow park", "垂柳公园")]
     assert list(index.find("willow parkway")) == []
+
+
+def test_a_day_without_a_year_is_no_date() -> None:
+    assert not read("on may 17").dates
+    assert not read("5月17日").dates
+    assert read("2026年5月17日").dates == {"2026-05-17"}
+
+
+def test_a_name_with_a_digit_is_found_in_unspaced_text() -> None:
+    lines = {f"地铁{number}号线": (f"Metro Line {number}", f"地铁{number}号线") for number in (3, 5)}
+    index = NameIndex({**lines, "11路公交": ("Bus 11", "11路公交")})
+    assert set(index.find("乘坐地铁3号线，再换乘11路公交到2号口")) == {("metro line 3", "地铁3号线"), ("bus 11", "11路公交")}
+    assert not list(index.find("共3站，票价5元"))

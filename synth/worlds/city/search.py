@@ -82,7 +82,7 @@ def _order(places: Places, found: Indices, key: Column) -> Indices:
 def _answer(total: int, order: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     if not rows:
         return _NOTHING
-    return {"total": total, "sort_by": order, "listing": "complete" if len(rows) == total else "partial", "places": rows}
+    return {"total": total, "sort_by": order, "listing": f"complete list of {total}" if len(rows) == total else "partial", "places": rows}
 
 
 def search_places(city: City, given: Given) -> dict[str, Any]:

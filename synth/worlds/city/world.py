@@ -51,7 +51,7 @@ def _error(message: str) -> Observation:
 
 class CityWorld(World):
     name = "city"
-    version = 2
+    version = 3
     tools: ClassVar[tuple[Tool, ...]] = TOOLS
     intents: ClassVar[Mapping[str, Intent]] = INTENTS
     kinds: ClassVar[Mapping[str, SlotKind]] = KINDS

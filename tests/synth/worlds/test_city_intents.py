@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
 import pytest
 
-from storage.records import Frame, RefusalReason, leaves
+from storage.records import JSON, Call, Frame, Language, RefusalReason, Task, leaves
 from synth.difficulty import difficulty
 from synth.solver import NotAdmitted, admit, execute
 from synth.verify import judge, refusal_reasons
+from synth.wording import render
 from synth.worlds.base import Intent, Solution, Unsolvable
+from synth.worlds.city.corpus import WEEKDAYS
 from synth.worlds.city.intents import INTENTS
+from synth.worlds.city.routing import TRAFFIC
 from synth.worlds.city.taxonomy import CLASSES, GROUPS, LEAVES
 from synth.worlds.city.tools import TOOLS
+from synth.worlds.city.transit import STATUSES
 from synth.worlds.city.vocabulary import KINDS
+from synth.worlds.city.weather import CONDITIONS
 from synth.worlds.city.world import CityWorld
 
 SEEDS, DRAWS = (21, 22, 23), 8
@@ -183,3 +189,113 @@ def test_traffic_is_not_told_by_who_did_not_look_at_it() -> None:
         ]
         done = execute(world, task.messages, blind, task.plan.answer)
         assert not judge(task, done.messages, done.changes).success
+
+
+# ---- answers that say too much, and other ways to say it right ----------------------------------------------------------------
+
+
+def drawn_task(name: str, language: Language, *optional: str, fits: Callable[[Task], bool] = lambda _: True, **slots: JSON) -> Task:
+    """The first admitted task of an intent with these optional slots that fits."""
+    names = frozenset(slot.name for slot in INTENTS[name].slots if slot.is_required or slot.name in optional)
+    rng = random.Random(name)
+    for seed in range(200):
+        frame = Frame(world="city", intent=name, slots={**CityWorld(seed).draw_slots(name, names, rng), **slots})
+        try:
+            task = admit(frame, text=render(frame, language, rng), language=language, seed=seed, division="seed")
+        except NotAdmitted:
+            continue
+        if fits(task):
+            return task
+    raise AssertionError(f"no task of {name}")
+
+
+def passes(task: Task, answer: str, calls: Sequence[Call] | None = None) -> bool:
+    done = execute(CityWorld(task.world_seed), task.messages, task.plan.calls if calls is None else calls, answer)
+    return judge(task, done.messages, done.changes).success
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("weather_in_city", [name[:2] for name in CONDITIONS]),
+        ("weather_now", [name[:2] for name in CONDITIONS]),
+        ("traffic_status", [name[1:] for name in TRAFFIC]),
+        ("line_status", STATUSES),
+        ("opening_rule", WEEKDAYS),
+    ],
+)
+def test_naming_all_words_is_no_answer(name: str, words: Sequence[Sequence[str]], language: Language) -> None:
+    task = drawn_task(name, language)
+    said = [word[0 if language == "en" else 1] for word in words]
+    assert passes(task, task.plan.answer)
+    assert not passes(task, f"{task.plan.answer} {', '.join(said)}.")
+
+
+def test_a_milder_word_is_not_taken_for_the_stronger_one_that_holds_it() -> None:
+    congested = drawn_task("traffic_status", "zh", fits=lambda task: "路况拥堵" in task.plan.answer)
+    assert not passes(congested, congested.plan.answer.replace("拥堵", "严重拥堵"))
+    enough = drawn_task("budget_travel", "zh", fits=lambda task: "足够" in task.plan.answer)
+    assert passes(enough, enough.plan.answer)
+    assert not passes(enough, enough.plan.answer.replace("足够", "不足够"))
+
+
+@pytest.mark.parametrize("name", ["flight_price", "train_schedule", "round_trip_cost", "train_or_flight", "budget_travel"])
+def test_listing_every_pick_is_no_answer(name: str) -> None:
+    """Given results that call departures the earliest, latest, cheapest and fastest, when the answer lists them all, then it chose none."""
+
+    def others(task: Task) -> list[str]:
+        told = execute(CityWorld(task.world_seed), task.messages, task.plan.calls, task.plan.answer).messages
+        bests = [json.loads(message.content or "")["best_with_seats"] for message in told if message.role == "tool"]
+        numbers = {row["number"] for best in bests for row in best.values()}
+        return sorted(numbers - {fact.value for fact in task.success.facts})
+
+    task = drawn_task(name, "en", fits=lambda task: bool(others(task)))
+    assert passes(task, task.plan.answer)
+    assert not passes(task, f"{task.plan.answer} Or take {', '.join(others(task))}.")
+
+
+def test_the_days_of_a_day_out_may_be_named_beside_the_closing_day() -> None:
+    task = drawn_task("day_trip", "en", "venue", date=2, fits=lambda task: "Closed on Monday" in task.plan.answer)
+    assert passes(task, f"Friday it is, today being Wednesday. {task.plan.answer}")
+    assert not passes(task, f"{task.plan.answer} Or on Tuesday.")
+
+
+@pytest.mark.parametrize(("language", "written"), [("en", "Mondays"), ("zh", "星期一")])
+def test_a_closing_day_may_be_written_otherwise(language: Language, written: str) -> None:
+    task = drawn_task("opening_rule", language, fits=lambda task: "Monday" in task.plan.answer or "周一" in task.plan.answer)
+    plain = "Monday" if language == "en" else "周一"
+    assert passes(task, task.plan.answer.replace(plain, written))
+    assert not passes(task, f"{task.plan.answer} {'Tuesdays' if language == 'en' else '星期二'}")
+
+
+@pytest.mark.parametrize(("language", "month"), [("en", "May {}"), ("en", "{} May"), ("zh", "5月{}日"), ("zh", "5月{}号")])
+def test_a_departure_date_may_be_told_without_its_year(language: Language, month: str) -> None:
+    task = drawn_task("train_schedule", language, "days")
+    (day,) = {fact.value for fact in task.success.facts if fact.kind == "date"}
+    written = month.format(int(day[-2:]))
+    assert passes(task, task.plan.answer.replace(day, written))
+    assert not passes(task, task.plan.answer.replace(day, month.format(int(day[-2:]) + 1)))
+
+
+@pytest.mark.parametrize("name", ["poi_search_near", "explore_around", "long_trip"])
+def test_an_order_that_was_asked_for_must_be_asked_of_the_search(name: str) -> None:
+    """Given a search whose list is cut short, when it is made in another order, then looking the place up is no evidence of the order."""
+
+    def otherwise(task: Task) -> list[Call]:
+        return [
+            call.model_copy(update={"arguments": {**call.arguments, "sort_by": "rating:d" if asked != "rating:d" else "weight"}})
+            if (asked := call.arguments.get("sort_by"))
+            else call
+            for call in task.plan.calls
+        ]
+
+    def is_cut_short(task: Task) -> bool:
+        results = execute(CityWorld(task.world_seed), task.messages, otherwise(task), task.plan.answer).messages
+        found = [json.loads(message.content or "") for message in results if message.role == "tool"]
+        return bool(lists := [result for result in found if "listing" in result]) and lists[-1]["listing"] == "partial"
+
+    task = drawn_task(name, "en", "sort", fits=is_cut_short)
+    assert passes(task, task.plan.answer)
+    done = execute(CityWorld(task.world_seed), task.messages, otherwise(task), task.plan.answer)
+    assert not judge(task, done.messages, done.changes).checks["evidence"]

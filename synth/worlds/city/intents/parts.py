@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, timedelta
 from typing import Any
 
 from storage.records import JSON
+from synth.surfaces import surfaces
 from synth.worlds.base import Unsolvable
 from synth.worlds.city.intents.base import FORECAST, ROUTES, SEARCH
 from synth.worlds.city.script import Script
 from synth.worlds.city.vocabulary import CATEGORIES, KINDS, MOTOR_MODES, TODAY, label
+from synth.worlds.city.weather import CONDITIONS
 
 Slots = Mapping[str, JSON]
 Row = dict[str, Any]
@@ -39,6 +41,13 @@ def moment(slots: Slots, clock: str = "depart") -> str | None:
 def named(script: Script, row: Row) -> str:
     """A row's name in the answer's language."""
     return str(row["name"] if script.language == "en" else row["name_zh"])
+
+
+def tell_one_of(script: Script, names: Sequence[str], others: Iterable[Sequence[str]]) -> None:
+    """The answer must state a word, and none of the other words that it might have been; those that the word itself holds (拥堵 in
+    严重拥堵) cannot be told from it. Each word: English, Chinese, further spellings."""
+    rivals = [other for word in others for other in word if not any(other in name for name in names)]
+    script.fact("word", names[0 if script.language == "en" else 1], *names, rivals=rivals)
 
 
 def both(row: Row) -> tuple[str, str]:
@@ -113,7 +122,7 @@ def best_near(script: Script, slots: Slots, center: Row, category: str) -> Row:
     if row["place_id"] == center["place_id"]:
         raise misfit("the place found is the place itself")
     script.fact("name", named(script, row), *both(row))
-    script.evidence("word", order, "complete")
+    script.evidence("word", order, f"complete list of {result['total']}")
     return row
 
 
@@ -133,7 +142,7 @@ def tell_found(script: Script, slots: Slots, result: Row, key: str | None = None
         ties = [other for other in rows if key is None or _value(other, key) == _value(row, key)]
         script.fact("name", named(script, row), *(name for other in [row, *ties] for name in both(other)))
     if order is not None:
-        script.evidence("word", order, "complete")
+        script.evidence("word", order, f"complete list of {result['total']}")
     first = told[0]
     if key is not None:
         script.fact("number", _value(first, key))
@@ -209,13 +218,13 @@ def tell_route(script: Script, route: Row, *, with_arrival: bool = False) -> Non
 # ---- weather -----------------------------------------------------------------------------------------------------------------
 
 
-def forecast(script: Script, location: str, date: int, days: int | None = None) -> list[Row]:
+def forecast(script: Script, location: str, day: int, days: int | None = None) -> list[Row]:
     """Forecast days, whose bulletins must have been seen.
 
     Raises:
         Unsolvable: fewer days are forecast than asked for.
     """
-    result = script.call(FORECAST, {"location": location, "date": iso(date), "days": days})
+    result = script.call(FORECAST, {"location": location, "date": iso(day), "days": days})
     rows: list[Row] = result["days"]
     if len(rows) < (days or 1):
         raise misfit("the forecast ends before")
@@ -226,8 +235,9 @@ def forecast(script: Script, location: str, date: int, days: int | None = None) 
 
 def tell_weather(script: Script, days: Sequence[Row]) -> None:
     """Tells condition and temperatures of each day."""
+    told = {(day["condition"], day["condition_zh"]) for day in days}
     for day in days:
-        script.fact("word", day["condition" if script.language == "en" else "condition_zh"], day["condition"], day["condition_zh"])
+        tell_one_of(script, (day["condition"], day["condition_zh"]), [names[:2] for names in CONDITIONS if names[:2] not in told])
         script.fact("number", day["high_c"])
         script.say(
             f"{day['date']}: {day['condition']}, {day['low_c']} to {day['high_c']} degrees.",
@@ -238,32 +248,40 @@ def tell_weather(script: Script, days: Sequence[Row]) -> None:
 # ---- departures --------------------------------------------------------------------------------------------------------------
 
 
-def departures(script: Script, tool: str, origin: str, destination: str, date: int, days: int | None = None) -> Row:
+def departures(script: Script, tool: str, origin: str, destination: str, day: int, days: int | None = None) -> Row:
     """What the timetable calls its best departures (earliest, latest, cheapest, fastest).
 
     Raises:
         Unsolvable: none, or all sold out.
     """
     distinct(origin, destination)
-    if date + (days or 0) > 15:
+    if day + (days or 0) > 15:
         raise misfit("the timetable ends before")
     names = [label("city", city, script.language) for city in (origin, destination)]
-    result = script.call(tool, {"origin": names[0], "destination": names[1], "date": iso(date), "days": days})
+    result = script.call(tool, {"origin": names[0], "destination": names[1], "date": iso(day), "days": days})
     best: Row = result.get("best_with_seats", {})
     if not best:
         raise misfit("no seats")
     return best
 
 
-def tell_departure(script: Script, chosen: Row, *, with_date: bool = False) -> None:
-    """Tells number, departure and price."""
-    script.fact("id", chosen["number"])
+def tell_departure(script: Script, best: Row, pick: str, *, rivals: Sequence[str] = (), with_date: bool = False) -> None:
+    """Tells number, departure and price of the one that was asked for; the other bests, and `rivals`, must not be told as well."""
+    chosen = best[pick]
+    others = dict.fromkeys(number for number in (*(row["number"] for row in best.values()), *rivals) if number != chosen["number"])
+    script.fact("id", chosen["number"], rivals=tuple(others))
     script.fact("price", chosen["price"])
     script.fact("time", chosen["departure"])
     if with_date:
-        script.fact("date", chosen["date"])
+        script.fact("date", chosen["date"], *_spoken(chosen["date"]))
     script.say(
         f"{chosen['number']} leaves on {chosen['date']} at {chosen['departure']}, takes {chosen['duration_min']} minutes "
         f"and costs {chosen['price']} yuan.",
         f"{chosen['number']}次{chosen['date']} {chosen['departure']}出发，用时{chosen['duration_min']}分钟，票价{chosen['price']}元。",
     )
+
+
+def _spoken(day: str) -> list[str]:
+    """An ISO date as people write it: May 17, 5月17日, tomorrow."""
+    days = (date.fromisoformat(day) - TODAY).days
+    return [text.removeprefix("on ") for text in (*surfaces(KINDS["date"], days, "en"), *surfaces(KINDS["date"], days, "zh"))]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from synth.worlds.base import Shape
 from synth.worlds.city.intents.base import ROUTES, CityIntent, Given, Steps, optional, required
-from synth.worlds.city.intents.parts import Row, Slots, compute, distinct, locate, misfit, mode_of, moment, tell_route
+from synth.worlds.city.intents.parts import Row, Slots, compute, distinct, locate, misfit, mode_of, moment, tell_one_of, tell_route
+from synth.worlds.city.routing import TRAFFIC
 from synth.worlds.city.script import Script
 from synth.worlds.city.vocabulary import MODES
 
@@ -229,7 +230,8 @@ class TrafficStatus(CityIntent):
     def report(self, script: Script, slots: Slots) -> None:
         stops = _stops(script, slots, "origin", "destination")
         route = compute(script, stops, traffic_aware=True, departure_time=moment(slots), preference=slots.get("preference"))[0]
-        script.evidence("word", route["traffic"], route["traffic_zh"])
-        script.fact("word", route["traffic" if script.language == "en" else "traffic_zh"], route["traffic"], route["traffic_zh"])
+        script.evidence("word", route["traffic"])
+        names = (route["traffic"], route["traffic_zh"])
+        tell_one_of(script, names, [(en, zh) for _, en, zh in TRAFFIC if en != names[0]])
         script.say(f"Traffic is {route['traffic']}.", f"路况{route['traffic_zh']}。")
         tell_route(script, route)

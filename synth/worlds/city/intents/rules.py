@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from synth.worlds.base import Shape
 from synth.worlds.city.intents.base import WEB, CityIntent, Given, required
-from synth.worlds.city.intents.parts import Slots
+from synth.worlds.city.intents.parts import Slots, tell_one_of
 from synth.worlds.city.intents.web import look_up, tell_opening, tell_policy
 from synth.worlds.city.script import Script
+from synth.worlds.city.transit import STATUSES
 from synth.worlds.city.vocabulary import label
 
 
@@ -73,7 +74,7 @@ class LineStatus(_WebIntent):
         words = label("line", slots["line"], script.language)
         fields = look_up(script, "line", slots["line"], f"service status {words}" if script.language == "en" else f"运行状态 {words}")
         en, zh = fields["status"]
-        script.fact("word", en if script.language == "en" else zh, en, zh)
+        tell_one_of(script, (en, zh), [names for names in STATUSES if names != (en, zh)])
         script.fact("number", fields["delay"])
         script.fact("number", fields["headway"])
         script.say(

@@ -234,5 +234,5 @@ def _central(script: Script, slots: Slots, homes: list[Row]) -> Row:
     query, origins = wanted(script, slots, slots["category"]), [home["coords"] for home in homes]
     result = script.call(CENTRAL, {"query": query, "origins": origins, "radius": slots.get("radius"), **arguments})
     if criterion is not None:
-        script.evidence("word", criterion, "complete")
+        script.evidence("word", criterion, f"complete list of {result.get('total')}")
     return result

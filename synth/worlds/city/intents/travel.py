@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from synth.worlds.base import Shape
+from synth.worlds.city import weather
 from synth.worlds.city.admin import resolve
 from synth.worlds.city.intents.base import CONDITIONS, FLIGHTS, FORECAST, SEARCH, TRAINS, WEB, CityIntent, Given, Steps, optional, required
 from synth.worlds.city.intents.parts import (
@@ -14,6 +15,7 @@ from synth.worlds.city.intents.parts import (
     locate,
     misfit,
     tell_departure,
+    tell_one_of,
     tell_weather,
 )
 from synth.worlds.city.intents.web import look_up, tell_policy
@@ -46,7 +48,7 @@ class TrainSchedule(CityIntent):
 
     def report(self, script: Script, slots: Slots) -> None:
         best = departures(script, TRAINS, slots["city_from"], slots["city_to"], slots["date"], slots.get("days"))
-        tell_departure(script, best[slots.get("pick", "earliest")], with_date="days" in slots)
+        tell_departure(script, best, slots.get("pick", "earliest"), with_date="days" in slots)
 
 
 class FlightPrice(CityIntent):
@@ -63,7 +65,7 @@ class FlightPrice(CityIntent):
 
     def report(self, script: Script, slots: Slots) -> None:
         best = departures(script, FLIGHTS, slots["city_from"], slots["city_to"], slots["date"], slots.get("days"))
-        tell_departure(script, best[slots.get("pick", "cheapest")], with_date="days" in slots)
+        tell_departure(script, best, slots.get("pick", "cheapest"), with_date="days" in slots)
 
 
 class RoundTripCost(CityIntent):
@@ -82,8 +84,8 @@ class RoundTripCost(CityIntent):
         if slots["return_date"] <= slots["date"]:
             raise misfit("back before it begins")
         pick = slots.get("pick", "cheapest")
-        tell_departure(script, departures(script, TRAINS, slots["city_from"], slots["city_to"], slots["date"])[pick])
-        tell_departure(script, departures(script, TRAINS, slots["city_to"], slots["city_from"], slots["return_date"])[pick])
+        tell_departure(script, departures(script, TRAINS, slots["city_from"], slots["city_to"], slots["date"]), pick)
+        tell_departure(script, departures(script, TRAINS, slots["city_to"], slots["city_from"], slots["return_date"]), pick)
 
 
 class TrainOrFlight(CityIntent):
@@ -100,15 +102,14 @@ class TrainOrFlight(CityIntent):
 
     def report(self, script: Script, slots: Slots) -> None:
         pick = slots["pick"]
-        found = [departures(script, tool, slots["city_from"], slots["city_to"], slots["date"])[pick] for tool in (TRAINS, FLIGHTS)]
+        found = [departures(script, tool, slots["city_from"], slots["city_to"], slots["date"]) for tool in (TRAINS, FLIGHTS)]
         field = "price" if pick == "cheapest" else "duration_min"
-        found.sort(key=lambda departure: int(departure[field]))
-        if found[0][field] == found[1][field]:
+        found.sort(key=lambda best: int(best[pick][field]))
+        if found[0][pick][field] == found[1][pick][field]:
             raise misfit("they are equal")
-        for departure in found:
-            script.evidence("id", departure["number"])
-        script.fact("id", found[0]["number"], rivals=[found[1]["number"]])
-        tell_departure(script, found[0])
+        for best in found:
+            script.evidence("id", best[pick]["number"])
+        tell_departure(script, found[0], pick, rivals=[found[1][pick]["number"]])
 
 
 class BudgetTravel(CityIntent):
@@ -124,11 +125,13 @@ class BudgetTravel(CityIntent):
         return _calls(TRAINS)
 
     def report(self, script: Script, slots: Slots) -> None:
-        best = departures(script, TRAINS, slots["city_from"], slots["city_to"], slots["date"], slots.get("days"))["cheapest"]
-        value, rival = (("yes", "足够"), ("no", "不够"))[:: 1 if best["price"] <= slots["price"] else -1]
-        script.fact("word", value[0] if script.language == "en" else value[1], *value, rivals=rival)
+        best = departures(script, TRAINS, slots["city_from"], slots["city_to"], slots["date"], slots.get("days"))
+        is_enough = best["cheapest"]["price"] <= slots["price"]
+        yes, no = [("yes", "足够")], [("no", "不够"), ("not enough", "不足够")]
+        (value, *_), others = (yes, no) if is_enough else (no, yes)
+        tell_one_of(script, value, others)
         script.say(f"{value[0].capitalize()}.", f"{value[1]}。")
-        tell_departure(script, best, with_date="days" in slots)
+        tell_departure(script, best, "cheapest", with_date="days" in slots)
 
 
 class CompareDestinations(CityIntent):
@@ -159,10 +162,10 @@ class CompareDestinations(CityIntent):
         script.say(f"{names[best][0]} is the warmest.", f"{names[best][1]}最暖和。")
         tell_weather(script, [days[best]])
         if "city_from" in slots:
-            trains = [departures(script, TRAINS, slots["city_from"], city, slots["date"])["cheapest"] for city in cities]
+            trains = [departures(script, TRAINS, slots["city_from"], city, slots["date"]) for city in cities]
             for train in trains:
-                script.evidence("id", train["number"])
-            tell_departure(script, trains[best])
+                script.evidence("id", train["cheapest"]["number"])
+            tell_departure(script, trains[best], "cheapest")
 
 
 class DestinationIdeas(CityIntent):
@@ -213,14 +216,14 @@ class DestinationFor(CityIntent):
     def report(self, script: Script, slots: Slots) -> None:
         city, home = _recommended(script, slots["interest"]), slots["city_from"]
         pick = slots.get("pick", "cheapest")
-        there = departures(script, FLIGHTS, home, city, slots["date"])[pick]
-        if "price_max" in slots and there["price"] > slots["price_max"]:
+        there = departures(script, FLIGHTS, home, city, slots["date"])
+        if "price_max" in slots and there[pick]["price"] > slots["price_max"]:
             raise misfit("too dear")
-        tell_departure(script, there)
+        tell_departure(script, there, pick)
         if "return_date" in slots:
             if slots["return_date"] <= slots["date"]:
                 raise misfit("back before it begins")
-            tell_departure(script, departures(script, FLIGHTS, city, home, slots["return_date"])[pick])
+            tell_departure(script, departures(script, FLIGHTS, city, home, slots["return_date"]), pick)
         if "forecast_days" in slots:
             tell_weather(script, forecast(script, label("city", city, script.language), slots["date"], slots["forecast_days"]))
         if "topic" in slots:
@@ -245,7 +248,8 @@ class WeatherNow(CityIntent):
         start = locate(script, slots["place"])
         now: Row = script.call(CONDITIONS, {"location": start["coords"]})
         script.evidence("id", now["station"])
-        script.fact("word", now["condition" if script.language == "en" else "condition_zh"], now["condition"], now["condition_zh"])
+        names = (now["condition"], now["condition_zh"])
+        tell_one_of(script, names, [other[:2] for other in weather.CONDITIONS if other[:2] != names])
         script.fact("number", now["temperature_c"])
         script.say(f"It is {now['condition']}, {now['temperature_c']} degrees.", f"现在{now['condition_zh']}，{now['temperature_c']}度。")
 

@@ -165,7 +165,7 @@ class DayTrip(CityIntent):
         _tell_way(script, slots, stops)
         tell_weather(script, forecast(script, stops[0]["coords"], slots["date"]))
         if "venue" in slots:
-            tell_opening(script, slots["venue"])
+            tell_opening(script, slots["venue"], slots["date"])
 
 
 class LongTrip(CityIntent):
@@ -212,7 +212,7 @@ class LongTrip(CityIntent):
             raise misfit("back before it begins, or a hotel near the hotel")
         pick, home = slots.get("pick", "cheapest"), slots["city"]
         for origin, destination, day in ((home, "lanchuan", "date"), ("lanchuan", home, "return_date")):
-            tell_departure(script, departures(script, TRAINS, origin, destination, slots[day])[pick])
+            tell_departure(script, departures(script, TRAINS, origin, destination, slots[day]), pick)
         tell_weather(script, forecast(script, CITY_EN if script.language == "en" else CITY_ZH, slots["date"]))
         hotel = self._hotel(script, slots)
         near = {name: slots[name] for name in ("radius", "sort", "min_rating") if name in slots}
@@ -235,9 +235,10 @@ class LongTrip(CityIntent):
         if "hotel_price_max" in slots:
             wishes["price_max"] = slots["hotel_price_max"]
         query, region = label("category", "hotel", script.language), label("district", slots["district"], script.language)
-        hotel = rows_of(script.call(SEARCH, {"query": query, "region": region, **filters(wishes, "hotel")}))[0]
+        result = script.call(SEARCH, {"query": query, "region": region, **filters(wishes, "hotel")})
+        hotel = rows_of(result)[0]
         script.fact("name", named(script, hotel), *both(hotel))
-        script.evidence("word", wishes["sort"], "complete")
+        script.evidence("word", wishes["sort"], f"complete list of {result['total']}")
         script.say(f"Stay at {hotel['name']}, rated {hotel['rating']}.", f"入住{hotel['name_zh']}，评分{hotel['rating']}。")
         return hotel
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from synth.worlds.city import corpus
 from synth.worlds.city.intents.base import WEB
-from synth.worlds.city.intents.parts import misfit
+from synth.worlds.city.intents.parts import misfit, tell_one_of
 from synth.worlds.city.policies import POLICIES
 from synth.worlds.city.script import Script
-from synth.worlds.city.vocabulary import label
+from synth.worlds.city.vocabulary import TODAY, label
 
 
 def look_up(script: Script, kind: str, key: str, query: str) -> dict[str, Any]:
@@ -38,11 +39,22 @@ def tell_policy(script: Script, topic: str) -> None:
     script.say(en, zh)
 
 
-def tell_opening(script: Script, venue: str) -> None:
-    """Looks the opening rules of a kind of venue up and tells closing day and last admission."""
+def tell_opening(script: Script, venue: str, date: int | None = None) -> None:
+    """Looks the opening rules of a kind of venue up and tells closing day and last admission.
+
+    date: of the day out that they are asked for. Its weekday, and today's, may then be spoken of beside the closing day.
+    """
     words = label("venue", venue, script.language)
     fields = look_up(script, "opening", venue, f"opening rules {words}" if script.language == "en" else f"开放规定 {words}")
-    en, zh = fields["day"]
-    script.fact("word", en if script.language == "en" else zh, en, zh)
+    closed = fields["day"]
+    spoken_of = () if date is None else [(TODAY + timedelta(days=days)).weekday() for days in (0, date)]
+    others = [day for place, day in enumerate(corpus.WEEKDAYS) if day != closed and place not in spoken_of]
+    tell_one_of(script, _spellings(closed), map(_spellings, others))
     script.fact("time", fields["last"])
-    script.say(f"Closed on {en}, last admission at {fields['last']}.", f"{zh}闭馆，最晚{fields['last']}入场。")
+    script.say(f"Closed on {closed[0]}, last admission at {fields['last']}.", f"{closed[1]}闭馆，最晚{fields['last']}入场。")
+
+
+def _spellings(day: corpus.Texts) -> tuple[str, ...]:
+    """Monday, 周一, Mondays, 星期一."""
+    en, zh = day
+    return en, zh, f"{en}s", zh.replace("周", "星期")
