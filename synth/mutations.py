@@ -1,8 +1,8 @@
 """Audit of the verifier: break expert trajectories in known ways, run them again for real, and count how many are refused.
 
 One idea: a mutated trajectory is executed in the task's start state and judged as a policy's would be, by outcome and grounding alone, with
-the expert's original answer. A mutation counts only where it makes a difference, so that what is accepted is a miss of the verifier
-or a case in which another way really leads to the goal (two rows seen from the wrong end).
+the expert's original answer (except `noop` and `pasted`). A mutation counts only where it makes a difference, so that what is accepted is a
+miss of the verifier or a case in which another way really leads to the goal (two rows seen from the wrong end).
 
 | kind | what is done | counts when |
 |---|---|---|
@@ -12,6 +12,10 @@ or a case in which another way really leads to the goal (two rows seen from the 
 | duplicated | a call is made again right away | the state changes a second time |
 | hallucinated | a call of an unknown tool, or a grounded argument that nobody has said | always |
 | noop | no call, no text | always |
+| pasted | the answer is everything observed: as it came, or only the values in it | facts are asked for |
+
+`pasted` asks what an answer is worth that says everything: a fact without rivals cannot tell it from a good one. As it came it is refused
+for its form; the values alone only where they hold a rival. So its figure says how much of the answers is checked, and nothing is demanded.
 
 Use it on your own worlds: `audit(tasks, rng, per_kind=1000)`.
 """
@@ -24,7 +28,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from storage.records import JSON, Call, Frame, Language, Task, canonical_json
+from storage.records import JSON, Call, Frame, Language, Task, canonical_json, leaves
 from synth.reading import has_word, normalise
 from synth.solver import Executed, NotAdmitted, admit, execute
 from synth.verify import judge
@@ -32,7 +36,7 @@ from synth.wording import render
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import Intent, World
 
-KINDS = ("dropped", "altered", "swapped", "duplicated", "hallucinated", "noop")
+KINDS = ("dropped", "altered", "swapped", "duplicated", "hallucinated", "noop", "pasted")
 _TRIES_A_VISIT = 4
 _EXAMPLES = 20
 _DRAW_TRIES = 200
@@ -115,7 +119,7 @@ def _draw_task(world: str, intent: Intent, language: Language, rng: random.Rando
 
 def audit(tasks: Sequence[Task], rng: random.Random, per_kind: int, *, progress: Callable[[str, int, int], None] | None = None) -> Audit:
     """Mutates the plans of the tasks, round after round in random order, until every kind has `per_kind` different mutations that count
-    (`noop`: one a task), or is exhausted: a whole round found no new one."""
+    (`noop`: one a task; `pasted`: two a task), or is exhausted: a whole round found no new one."""
     tallies = {kind: Tally() for kind in KINDS}
     accepted, seen, values = 0, set[tuple[str, str, str]](), _values(tasks)
     open_kinds, is_first = list(_MAKERS), True
@@ -126,11 +130,13 @@ def audit(tasks: Sequence[Task], rng: random.Random, per_kind: int, *, progress:
             if is_first:
                 accepted += judge(task, subject.expert.messages, subject.expert.changes).success
                 _count(tallies["noop"], subject, (), "")
+                for answer in _pasted(subject) if tallies["pasted"].tried < per_kind else ():
+                    _count(tallies["pasted"], subject, task.plan.calls, answer)
             for kind in open_kinds:
                 if tallies[kind].tried < per_kind:
                     _visit(kind, tallies[kind], subject, rng, seen)
             if progress is not None and number % 100 == 0:
-                progress("mutations", sum(tally.tried for tally in tallies.values()), per_kind * len(_MAKERS) + len(tasks))
+                progress("mutations", sum(tally.tried for tally in tallies.values()), per_kind * (len(_MAKERS) + 1) + len(tasks))
         open_kinds = [kind for kind in open_kinds if before[kind] < tallies[kind].tried < per_kind]
         is_first = False
     return Audit(tallies, len(tasks), accepted)
@@ -175,6 +181,15 @@ def _count(tally: Tally, subject: _Subject, calls: Calls, answer: str) -> None:
         tally.refused += 1
     elif len(tally.accepted) < _EXAMPLES:
         tally.accepted.append((subject.task.id, json.dumps([call.model_dump() for call in calls], ensure_ascii=False)))
+
+
+def _pasted(subject: _Subject) -> list[str]:
+    """Everything that the expert observed, as an answer: as it came, and only the values in it."""
+    observed = [message.content or "" for message in subject.expert.messages if message.role == "tool"]
+    if not observed or not subject.task.success.facts:
+        return []
+    values = (str(value) for content in observed for _, value in leaves(json.loads(content)))
+    return ["\n".join(observed), "; ".join(values)]
 
 
 # ---- when a mutation counts -----------------------------------------------------------------------------------------------------

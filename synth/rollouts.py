@@ -24,7 +24,7 @@ from synth.verify import judge
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import World
 
-VERSION = 1
+VERSION = 2
 Progress = Callable[[str, int, int], None]
 """(label, done, total)"""
 MAX_TURNS = 8

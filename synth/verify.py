@@ -2,14 +2,16 @@
 
 One idea: a policy is judged by *outcome*, whatever way it went, never by comparison with the expert's plan. All of these must hold:
 
-- it ends with a text of its own; no call names a tool that was not on offer or carries text that is not a JSON object;
+- it ends with a text of its own, in its own words: observations passed on as JSON are no answer;
+- no call names a tool that was not on offer or carries text that is not a JSON object;
 - every argument that its tool marks `x-grounded` was in the conversation before the call: in what the user said, in an earlier result,
   or as a canonical form of what the user said (`World.slot_forms`: tomorrow's date, 1500 for 1.5 km); a point in time may be put together
   from a day and a time of day that the user said; a schema default needs no source;
 - what had to be looked at was shown before the first call that changed the state, and the end state differs from the start in exactly
   the ways that the task asks for;
-- the answer states the facts that were asked for (names and identifiers only if somebody brought them up), none of their rivals, and no
-  number, price, time, date, identifier or known name that neither an observation nor the conversation supports (the grounding veto);
+- the answer states the facts that were asked for (names and identifiers only if somebody brought them up), none of their rivals (unless
+  another fact or a number of the request has that value), and no number, price, time, date, identifier or known name that neither an
+  observation nor the conversation supports (the grounding veto); units are not compared: 22 m and 22 minutes are the same 22;
 - a refusal task wants the refusal, for the right reason and no other (`REFUSAL_PHRASES`).
 
 `judge` trusts the recorded observations (the caller ran the world itself); `verify` replays every call in a fresh world first;
@@ -24,6 +26,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -94,6 +97,8 @@ REFUSAL_PHRASES: Mapping[RefusalReason, tuple[str, ...]] = MappingProxyType(
 """How a refusal names its reason: it contains at least one phrase of that reason, and none of another."""
 
 _POINT_IN_TIME = re.compile(r"\d{4}-\d\d-\d\dt\d\d:\d\d(?::\d\d)?")
+_DATA = re.compile(r'\{\s*"[^"]*"\s*:')
+"""A JSON object begins."""
 _NO_DEFAULT = object()
 _NO_RESULT = '{"error"'
 
@@ -203,9 +208,11 @@ def judge(task: Task, messages: Sequence[Message], changes: Mapping[str, JSON]) 
     answer = normalise(last.content or "").strip() if last.role == "assistant" and not last.tool_calls else ""
     system = [normalise(message.content or "") for message in messages if message.role == "system"]
     said, success = read(answer), task.success
-    asked = frozenset(fact.value for fact in success.facts)
+    bounds = (str(value) for value in task.slots.values() if isinstance(value, (int, float)))
+    asked = frozenset(fact.value for fact in success.facts).union(bounds)
     checks = {
         "ended_with_text": bool(answer),
+        "own_words": _DATA.search(answer) is None,
         "known_tools": walk.known_tools,
         "well_formed": walk.well_formed,
         "grounded_arguments": walk.grounded_arguments,
@@ -243,9 +250,8 @@ def refusal_reasons(answer: str) -> set[RefusalReason]:
 
 def _walk(task: Task, messages: Sequence[Message], rules: _Rules, heard: _Heard) -> _Walk:
     walk, offered = _Walk(), set(task.tools)
-    results = {message.tool_call_id: message.content or "" for message in messages if message.role == "tool"}
     has_changed = False
-    for message in messages:
+    for place, message in enumerate(messages):
         if message.role == "user":
             heard.requests.append(normalise(message.content or ""))
             heard.texts.append(heard.requests[-1])
@@ -254,7 +260,8 @@ def _walk(task: Task, messages: Sequence[Message], rules: _Rules, heard: _Heard)
             heard.texts.append(text)
             if not has_changed:
                 walk.shown_in_time.append(text)
-        elif message.role == "assistant":
+        elif message.role == "assistant" and message.tool_calls:
+            results = _results_after(messages, place)
             for call in message.tool_calls:
                 name, arguments = call.function.name, parse_arguments(call.function.arguments)
                 walk.known_tools &= name in offered
@@ -263,6 +270,16 @@ def _walk(task: Task, messages: Sequence[Message], rules: _Rules, heard: _Heard)
                     walk.grounded_arguments &= _are_grounded(arguments, rules.grounded.get(name, {}), heard)
                 has_changed |= name in rules.changing and not is_error(results.get(call.id, _NO_RESULT))
     return walk
+
+
+def _results_after(messages: Sequence[Message], place: int) -> dict[str | None, str]:
+    """What the calls of the message at `place` were answered, by call id: ids need only be unique within one message."""
+    results: dict[str | None, str] = {}
+    for message in islice(messages, place + 1, None):
+        if message.role != "tool":
+            break
+        results.setdefault(message.tool_call_id, message.content or "")
+    return results
 
 
 def _are_grounded(arguments: Mapping[str, JSON], grounded: Mapping[str, Any], heard: _Heard) -> bool:
@@ -294,7 +311,8 @@ def _is_shown(fact: Fact, texts: Sequence[str]) -> bool:
 
 
 def _is_told(fact: Fact, answer: str, said: Reading, asked: frozenset[str]) -> bool:
-    """Whether the answer states the fact, and none of its rivals (unless another fact asks for that value)."""
+    """Whether the answer states the fact, and none of its rivals but those that are `asked` for (other facts' values, the request's
+    numbers)."""
     if any(_states(answer, said, rival) for rival in fact.rivals if rival not in asked):
         return False
     if fact.kind in ("number", "price"):
@@ -370,9 +388,9 @@ def _covers_plan(task: Task, messages: Sequence[Message]) -> bool:
         absent = defaults.get(name, {})
         return f"{name} {canonical_json({key: value for key, value in arguments.items() if absent.get(key, _NO_DEFAULT) != value})}"
 
-    results = {message.tool_call_id: message.content or "" for message in messages if message.role == "tool"}
     made: list[str] = []
-    for message in messages:
+    for place, message in enumerate(messages):
+        results = _results_after(messages, place) if message.tool_calls else {}
         for call in message.tool_calls:
             arguments = parse_arguments(call.function.arguments)
             if arguments is not None and not is_error(results.get(call.id, _NO_RESULT)):

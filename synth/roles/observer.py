@@ -1,9 +1,9 @@
 """The observer: everything about a simulated conversation that code can check, by name (acceptance of definition P2).
 
-Each goal is judged by `verify.judge`, the one judge there is: on what had been said and shown up to its answer, on its own calls, and
-on the state of the world at that moment. Beside it: calls keep to their tools' signatures and fail only where a fault was planned, the
-plan is covered with at most two calls more, no forbidden tool is called, a withheld fact is not used before it was revealed, and
-what the user dropped has changed nothing.
+Each goal is judged by `verify.judge`, the one judge there is: on what had been said and shown up to its answer, on its own calls and
+those that nobody planned, and on the state of the world at that moment. Beside it: calls keep to their tools' signatures and fail only
+where a fault was planned, the plan is covered with at most two calls more, no forbidden tool is called, a withheld fact is not used
+before it was revealed, and what the user dropped has changed nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from storage.records import (
     Success,
     Task,
     Tool,
+    ToolCall,
     Turn,
     canonical_json,
     content_id,
@@ -27,7 +28,9 @@ from storage.records import (
     parse_arguments,
 )
 from synth.blueprints import MAX_EXTRA_CALLS, Blueprint, Goal, schema_problems
+from synth.reading import has_word, normalise
 from synth.verify import judge
+from synth.worlds import make_world
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +91,32 @@ def _key(tool: str, arguments: Mapping[str, JSON] | None) -> str:
 
 
 def _waits(blueprint: Blueprint, turns: Sequence[Turn]) -> bool:
-    """Whether no call carries a withheld value before the turn that reveals it."""
+    """Whether no call carries a withheld value, in any of its forms, before the turn that reveals it."""
     open_until = {fact: turn.t for turn in blueprint.turns for fact in turn.reveals}
     for turn in blueprint.turns:
         for fact in turn.withholds:
-            goal, slot = fact.split(".", 1)
-            value = blueprint.goals[int(goal)].slots[slot]
             early = [call for done in turns[turn.t : open_until.get(fact, len(turns))] for step in done.steps for call in step.calls]
-            if any(value == given for call in early for _, given in leaves(call.arguments or {})):
+            given = [normalise(str(value)) for call in early for _, value in leaves(call.arguments or {})]
+            if given and any(_carries(text, form) for form in _forms(blueprint, fact) for text in given):
                 return False
     return True
+
+
+def _forms(blueprint: Blueprint, fact: str) -> set[str]:
+    """How a call may carry what a fact (`goal.slot`) says, and nothing else that the user says in this conversation."""
+    world = make_world(blueprint.world, blueprint.world_seed)
+    index, slot = fact.split(".", 1)
+    goal = blueprint.goals[int(index)]
+    forms = set(world.slot_forms(goal.intent, goal.slots))
+    for number, other in enumerate(blueprint.goals):
+        rest = {name: value for name, value in other.slots.items() if name != slot} if number == int(index) else other.slots
+        forms -= world.slot_forms(other.intent, rest)
+    return {normalise(form) for form in forms}
+
+
+def _carries(given: str, form: str) -> bool:
+    """Whether an argument carries a form: a number as it is (30 is not in 2026-05-30), anything else word for word."""
+    return given == form or (not form.replace(".", "").isdigit() and has_word(given, form))
 
 
 def _last_state(blueprint: Blueprint) -> dict[str, JSON]:
@@ -148,24 +167,36 @@ def goal_task(blueprint: Blueprint, goal: Goal, *, facts: tuple[Fact, ...], chan
 
 
 def _heard_by(blueprint: Blueprint, together: Sequence[int], index: int, at: int, seen: Seen) -> list[Message]:
-    """The conversation as far as it bears on one goal: what users and tools had said by the goal's answer, and the goal's own calls."""
+    """The conversation as far as it bears on one goal: what users and tools had said by the goal's answer, the goal's own calls, and
+    those that nobody planned, made since the last answer."""
     own = {_key(node.tool, node.values()) for node in blueprint.nodes if node.goal == index}
+    planned = {_key(node.tool, node.values()) for node in blueprint.nodes}
     opened_at = _opening_turn(blueprint, together, at)
+    last_answer = max((turn.t for turn in blueprint.turns if turn.t < at and _is_judged(blueprint, turn.settles)), default=-1)
     out: list[Message] = []
     turn = -1
+
+    def counts(call: ToolCall) -> bool:
+        key = _key(call.function.name, parse_arguments(call.function.arguments))
+        return turn >= opened_at if key in own else key not in planned and turn > last_answer
+
     for message in seen.messages:
         turn += message.role == "user"
         if turn > at:
             break
         if message.role != "assistant":
             out.append(message)
-        elif turn >= opened_at and message.tool_calls:
-            kept = tuple(call for call in message.tool_calls if _key(call.function.name, parse_arguments(call.function.arguments)) in own)
+        elif message.tool_calls:
+            kept = tuple(call for call in message.tool_calls if counts(call))
             if kept:
                 out.append(message.model_copy(update={"tool_calls": kept}))
         elif turn == at:
             out.append(message)
     return out
+
+
+def _is_judged(blueprint: Blueprint, goals: Sequence[int]) -> bool:
+    return any(not blueprint.goals[goal].is_abandoned for goal in goals)
 
 
 def _opening_turn(blueprint: Blueprint, together: Sequence[int], at: int) -> int:

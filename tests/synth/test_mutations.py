@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from storage.records import Success
 from synth.mutations import KINDS, audit, draw_tasks
 from tests.synth.retail_tasks import tasks
@@ -45,6 +43,13 @@ def test_a_weak_criterion_is_found_out() -> None:
     assert figures["dropped_refused"] < 0.9
 
 
-@pytest.mark.parametrize("count", [0])
-def test_no_tasks_no_figures(count: int) -> None:
-    assert audit(tasks(8)[:count], random.Random(1), per_kind=5).figures()["mutations_tried"] == 0
+def test_no_tasks_no_figures() -> None:
+    assert audit([], random.Random(1), per_kind=5).figures()["mutations_tried"] == 0
+
+
+def test_a_paste_of_all_that_was_observed_is_tried_and_never_passes_as_it_came() -> None:
+    """Given tasks that ask for facts, when the observations are the answer, then their form is refused, and the values by some rivals."""
+    asking = [task for task in tasks(8) if task.success.facts and task.plan.calls]
+    pasted = audit(asking, random.Random(1), per_kind=1000).kinds["pasted"]
+    assert pasted.tried == 2 * len(asking)
+    assert pasted.refused > len(asking)

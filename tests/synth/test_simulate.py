@@ -1,5 +1,6 @@
 """Blueprints, scripted roles and simulated conversations in both worlds; and that what goes wrong is noticed."""
 
+import json
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from synth.clusters import Cluster, cluster_tools
 from synth.diversity import coarse_mode
 from synth.evolve import Band, Cell
 from synth.roles.assistant import ScriptedAssistant
+from synth.roles.observer import _carries, _waits
 from synth.roles.phrases import slots_of
 from synth.roles.planner import PlanFailed, Planner
 from synth.roles.recipes import OPERATORS, evolved, kitchen, native
@@ -237,6 +239,48 @@ def test_more_than_two_extra_calls_are_refused(made: list[tuple[Blueprint, Simul
         return message.model_copy(update={"tool_calls": (*message.tool_calls, *extra)})
 
     assert spoil(blueprint, repeat).reason == "covers_plan"
+
+
+def test_an_extra_call_with_an_invented_identifier_is_noticed(made: list[tuple[Blueprint, Simulated]]) -> None:
+    def fits(blueprint: Blueprint) -> bool:
+        return blueprint.world == "retail" and "get_order" in blueprint.tools
+
+    for blueprint in [b for b, s in made if s.accepted and fits(b)][:5]:
+        said = blueprint.model_dump_json()
+        unheard = next(order for order in (f"o{number:02d}" for number in range(100)) if order not in said)
+        look = FunctionCall(name="get_order", arguments=json.dumps({"order": unheard}))
+
+        def add(message: Message, number: int, look: FunctionCall = look) -> Message:
+            extra = (ToolCall(id="x", function=look),) if number == 0 else ()
+            return message.model_copy(update={"tool_calls": (*message.tool_calls, *extra)})
+
+        found = spoil(blueprint, add)
+        assert [name for name, holds in found.trajectory.checks.items() if not holds and name.endswith("grounded_arguments")], found.reason
+
+
+@pytest.mark.parametrize("kind", ["date", "place", "clock", "category", "city"])
+def test_a_withheld_value_in_any_of_its_forms_is_noticed_in_a_call(made: list[tuple[Blueprint, Simulated]], kind: str) -> None:
+    """Given a conversation with one goal, when a value that its calls carry was withheld and never revealed, then the check fails."""
+    seen = 0
+    for blueprint, simulated in made:
+        if blueprint.world != "city" or len(blueprint.goals) > 1 or not simulated.accepted:
+            continue
+        turns = derive_turns(simulated.trajectory.messages)
+        assert _waits(blueprint, turns)
+        (goal,) = blueprint.goals
+        for slot in (name for name, slot in slots_of("city", goal.intent).items() if slot.kind == kind and name in goal.slots):
+            silent = blueprint.turns[0].model_copy(update={"withholds": (f"0.{slot}",)})
+            plan = blueprint.model_copy(
+                update={"turns": (silent, *(turn.model_copy(update={"reveals": ()}) for turn in blueprint.turns[1:]))}
+            )
+            assert _waits(plan, turns) == (not blueprint.nodes), (goal.intent, slot, goal.slots)
+            seen += 1
+    assert seen
+
+
+def test_a_number_is_not_taken_for_part_of_a_date() -> None:
+    assert _carries("30", "30") and _carries("2026-05-30t14:30", "2026-05-30t14:30") and _carries("willow park cafe", "willow park")
+    assert not _carries("2026-05-30", "30") and not _carries("104.30,30.12", "30")
 
 
 def test_a_user_who_leaves_early_is_the_users_fault(made: list[tuple[Blueprint, Simulated]]) -> None:

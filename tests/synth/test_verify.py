@@ -161,6 +161,24 @@ def test_a_price_is_told_by_value() -> None:
     assert failed(attempt(task, task.plan.calls, f"{price} or {other} dollars")) == {"facts"}
 
 
+def test_a_bound_of_the_request_may_be_said_again() -> None:
+    """Given a request with a price limit that another product costs, when the answer repeats the limit, then it is no rival."""
+    task = task_of("price_question", 0)
+    rival = next(iter(task.success.facts[0].rivals))
+    answer = f"The {task.slots['pick']} one under {rival} dollars: {task.success.facts[0].value} dollars."
+    assert failed(attempt(task, task.plan.calls, answer)) == {"facts"}
+    bounded = task.model_copy(update={"slots": {**task.slots, "max_price": int(rival)}})
+    assert attempt(bounded, task.plan.calls, answer).success
+
+
+def test_observations_passed_on_are_no_answer() -> None:
+    for task in tasks(1):
+        observed = [message.content or "" for message in expert_messages(task) if message.role == "tool"]
+        if any("{" in text for text in observed):
+            assert "own_words" in failed(attempt(task, task.plan.calls, "Here it is:\n" + "\n".join(observed)))
+            assert "own_words" in failed(attempt(task, task.plan.calls, json.dumps([json.loads(text) for text in observed], indent=1)))
+
+
 def test_a_question_about_the_shop_is_answered_from_the_system_prompt() -> None:
     task = task_of("shop_information", 0)
     assert attempt(task, (), task.plan.answer).success
@@ -176,6 +194,48 @@ def test_malformed_arguments_and_a_missing_end_fail() -> None:
         Message(role="tool", content='{"error":"x"}', tool_call_id="a"),
     ]
     assert failed(judge(task, messages, {})) == {"ended_with_text", "well_formed", "end_state"}
+
+
+def with_call_ids(messages: Sequence[Message], ids: Sequence[str]) -> list[Message]:
+    """The conversation with its calls, one a message, named anew."""
+    named = list(messages)
+    places = [place for place, message in enumerate(messages) if message.tool_calls]
+    for place, name in zip(places, ids, strict=True):
+        call = messages[place].tool_calls[0].model_copy(update={"id": name})
+        named[place] = messages[place].model_copy(update={"tool_calls": (call,)})
+        named[place + 1] = messages[place + 1].model_copy(update={"tool_call_id": name})
+    return named
+
+
+class TestReusedCallIds:
+    """Ids that come again name the call of their own message."""
+
+    def shipped(self) -> tuple[Task, Call]:
+        for task in tasks(12):
+            if task.intent == "close_order" and task.plan.calls[-1].tool == "escalate":
+                return task, Call(tool="cancel_order", arguments={"order": task.slots["order"]})
+        raise AssertionError("no order is shipped")
+
+    def test_an_act_is_not_taken_for_the_error_that_comes_later(self) -> None:
+        task, fails = self.shipped()
+        look, act = task.plan.calls
+        blind = execute(make_world(task.world, task.world_seed), task.messages, (act, look, fails), task.plan.answer)
+        for ids in ("abc", "aba"):
+            assert failed(verify(task, with_call_ids(blind.messages, ids))) == {"evidence"}
+
+    def test_an_error_is_not_taken_for_the_act_that_comes_later(self) -> None:
+        task, fails = self.shipped()
+        look, act = task.plan.calls
+        right = execute(make_world(task.world, task.world_seed), task.messages, (fails, look, act), task.plan.answer)
+        for ids in ("abc", "aba"):
+            assert verify_teacher(task, with_call_ids(right.messages, ids)).success
+
+    def test_a_call_that_failed_covers_no_plan(self) -> None:
+        task, fails = self.shipped()
+        planned = task.model_copy(update={"plan": task.plan.model_copy(update={"calls": (fails, *task.plan.calls)})})
+        done = execute(make_world(task.world, task.world_seed), task.messages, (fails, *task.plan.calls), task.plan.answer)
+        for ids in ("abc", "aba"):
+            assert failed(verify_teacher(planned, with_call_ids(done.messages, ids))) == {"plan_covered"}
 
 
 class TestReplay:
