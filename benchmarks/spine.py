@@ -1,9 +1,10 @@
 """The spine: the sample run's cost, the funnel's and the verifier's quality, the worlds' speed, the ladder over three seeds.
 
 run        `headrace run --config configs/sample.yaml` in a fresh folder, whole process tree
-funnel     what that run's funnel did with what was planted in its haystack
+funnel     that run's queries, curated again in a store of their own: wall time, and what became of what was planted among them
 unseen     the same haystack in wordings that the parser's author has not seen (benchmarks/families_unseen.yaml)
-worlds     calls a second and reset time, one core, arguments hardly ever repeated; the same bytes in another process
+worlds     calls a second, reset time and what reset leaves to the first use, one core, arguments hardly ever repeated; the same bytes in
+           another process
 mutations  broken expert trajectories, run again and judged as a policy's
 lineage    how much of the training stems from raw queries
 cascade    CPU of one more cascade on the run's tasks, another seed, nothing there yet
@@ -66,15 +67,17 @@ def main() -> int:
                 "funnel",
                 ("funnel_1m_s", "needle_hit_share", "exact_removed_share", "near_pair_recall", "needs_lost_share"),
                 measure_funnel,
-                minutes=2,
+                minutes=3,
             ),
             Section("unseen wordings", ("needle_hit_share_unseen",), measure_unseen, minutes=5),
-            Section("worlds", ("city_calls_per_s", "city_reset_ms", "retail_calls_per_s"), measure_worlds, minutes=2),
+            Section(
+                "worlds", ("city_calls_per_s", "city_reset_ms", "city_first_use_ms", "retail_calls_per_s"), measure_worlds, minutes=2
+            ),
             Section(
                 "mutations",
                 (
                     "mutations_tried", "expert_accepted", "noop_refused", "hallucinated_refused", "duplicated_refused", "dropped_refused",
-                    "altered_refused", "swaps_refused",
+                    "altered_refused", "swaps_refused", "pasted_refused",
                 ),
                 measure_mutations,
                 minutes=8,
@@ -110,26 +113,34 @@ def measure_run(_: Deadline) -> Figures:
 
 
 def measure_funnel(_: Deadline) -> Figures:
-    store = _store()
-    run = store.query("SELECT run FROM funnel GROUP BY run").item()
-    seconds = store.query("SELECT sum(seconds) FROM funnel").item()
-    verdicts = _verdicts(store, run)
+    """`funnel_1m_s` is wall time around the whole of `curate`: with counting the rows, writing the parts and the commit."""
+    verdicts, wall_s = _curated("funnel", _one("queries.parquet"))
     plants = pl.read_parquet(_one("plants.parquet"))
-    return {"funnel_1m_s": seconds, "needle_hit_share": _hits(verdicts, plants)} | _duplicates(verdicts, plants)
+    return {"funnel_1m_s": wall_s, "needle_hit_share": _hits(verdicts, plants)} | _duplicates(verdicts, plants)
 
 
 def measure_unseen(_: Deadline) -> Figures:
+    from flows.config import read
+    from synth.haystack import generate
+
+    queries, plants = generate(WORK / "haystack_unseen", read(SAMPLE).haystack, UNSEEN)
+    verdicts, _wall_s = _curated("unseen", queries)
+    return {"needle_hit_share_unseen": _hits(verdicts, pl.read_parquet(plants))}
+
+
+def _curated(name: str, queries: Path) -> tuple[pl.DataFrame, float]:
+    """The verdicts on a file's rows, curated as the sample's into a new store of this name, and the seconds that it took."""
     from filters.funnel import curate
     from flows.config import read
     from storage.store import Store
-    from synth.haystack import generate
 
-    config = read(SAMPLE)
-    shutil.rmtree(WORK / "unseen", ignore_errors=True)
-    queries, plants = generate(WORK / "unseen", config.haystack, UNSEEN)
-    store = Store(WORK / "unseen" / "store")
-    result = curate(store, [queries], config.curate)
-    return {"needle_hit_share_unseen": _hits(_verdicts(store, result.run), pl.read_parquet(plants))}
+    config = read(SAMPLE).curate
+    shutil.rmtree(WORK / name, ignore_errors=True)
+    store = Store(WORK / name)
+    begun = time.perf_counter()
+    result = curate(store, [queries], config)
+    wall_s = time.perf_counter() - begun
+    return _verdicts(store, result.run), wall_s
 
 
 def _verdicts(store: object, run: str) -> pl.DataFrame:
@@ -141,9 +152,9 @@ def _verdicts(store: object, run: str) -> pl.DataFrame:
 
 
 def _hits(verdicts: pl.DataFrame, plants: pl.DataFrame) -> float:
-    """Share of the kept rows that are needles."""
-    kept = verdicts.filter("kept").join(plants.select("row", "kind"), on="row")
-    return float((kept["kind"] == "needle").mean())
+    from synth.haystack import needle_hits
+
+    return needle_hits(plants, verdicts.filter("kept")["row"].to_list())
 
 
 def _duplicates(verdicts: pl.DataFrame, plants: pl.DataFrame) -> Figures:
@@ -153,6 +164,7 @@ def _duplicates(verdicts: pl.DataFrame, plants: pl.DataFrame) -> Figures:
     near_pair_recall: of sampled near pairs that reach the near step (each as the survivor of its exact group) with a true Jaccard >= 0.7,
         those of which at most one is left. needs_lost_share: of frames with a row before the near step, those with none after it.
     """
+    from filters.minhash import jaccard
     from filters.normalise import normalised
 
     order = verdicts.select("step").unique(maintain_order=False)["step"].to_list()
@@ -171,24 +183,18 @@ def _duplicates(verdicts: pl.DataFrame, plants: pl.DataFrame) -> Figures:
         .sample(fraction=1.0, shuffle=True, seed=0)
         .head(PAIRS)
     )
-    alike = near.filter(pl.Series([_jaccard(a, b) >= 0.7 for a, b in near.select("norm", "twin_norm").iter_rows()], dtype=pl.Boolean))
+    alike = near.filter(pl.Series([jaccard(a, b) >= 0.7 for a, b in near.select("norm", "twin_norm").iter_rows()], dtype=pl.Boolean))
     found = alike.select((pl.col("own") == "near") | (pl.col("other") == "near")).to_series().mean()
     before = table.filter(pl.col("frame").is_not_null() & ~pl.col("step").is_in([*early, "exact", "rules"]))
     lost = 1 - before.filter(pl.col("step") != "near")["frame"].n_unique() / before["frame"].n_unique()
     return {"exact_removed_share": float(removed), "near_pair_recall": float(found), "needs_lost_share": float(lost)}
 
 
-def _jaccard(first: str, second: str) -> float:
-    """Of the sets of byte 6-grams."""
-    one, two = ({text[place : place + 6] for place in range(max(1, len(text) - 5))} for text in (first.encode(), second.encode()))
-    return len(one & two) / len(one | two)
-
-
 # ---- worlds and verifier ------------------------------------------------------------------------------------------------------
 
 
 def measure_worlds(_: Deadline) -> Figures:
-    return {"city_calls_per_s": _calls_per_s("city"), "city_reset_ms": _city_reset_ms(), "retail_calls_per_s": _calls_per_s("retail")}
+    return {"city_calls_per_s": _calls_per_s("city")} | _city_reset() | {"retail_calls_per_s": _calls_per_s("retail")}
 
 
 def _calls_per_s(name: str) -> float:
@@ -213,8 +219,9 @@ def _calls_per_s(name: str) -> float:
     return len(calls) / min(seconds)
 
 
-def _city_reset_ms() -> float:
-    """`reset` alone. What it leaves to the first use of a tool is printed: the first call of each tool in a seed, above a second one."""
+def _city_reset() -> Figures:
+    """Means over RESETS. city_reset_ms: `reset` alone. city_first_use_ms: what it leaves to the first use of the tools, which is how much
+    longer a first call of each tool takes in a seed, all together, than a second one."""
     calls = world_calls.read_calls(WORK / "calls-city.json")
     city = make_world("city", 0)
     world_calls.call_each_tool(city, calls)
@@ -228,8 +235,7 @@ def _city_reset_ms() -> float:
         world_calls.call_each_tool(city, calls)
         reset_s += ready - begun
         deferred_s += (first - ready) - (time.process_time() - first)
-    print(f"    reset {reset_s / len(RESETS) * 1000:.2f} ms; left to the first use of the tools {deferred_s / len(RESETS) * 1000:.2f} ms")
-    return reset_s / len(RESETS) * 1000
+    return {"city_reset_ms": reset_s / len(RESETS) * 1000, "city_first_use_ms": deferred_s / len(RESETS) * 1000}
 
 
 def measure_mutations(_: Deadline) -> Figures:

@@ -1,9 +1,11 @@
-"""What a benchmark's measurements may be mixed with: only those of the same code; and how a call ends whose time is up."""
+"""What a benchmark's measurements may be mixed with: only those of the same code; how a call ends whose time is up; what a process tree
+costs."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,3 +82,19 @@ def test_a_call_without_time_stops_between_pieces_and_the_next_one_goes_on(
     code_mark.cache_clear()
     assert run_sections("x", sections) == 0
     assert done == ["first", "second"] * 2
+
+
+def test_a_process_tree_is_measured_with_its_orphans() -> None:
+    """Given a command that ends with code 3 and leaves a child, which holds 200 MiB and works for half a second of CPU, then the child is
+    waited for and counted. (In a process of its own, which adopts the child.)"""
+    child = "import time; held = bytearray(200 << 20)\nwhile time.process_time() < 0.5: pass\ntime.sleep(0.5)"
+    command = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]); sys.exit(3)"
+    measure = (
+        "import dataclasses, json, sys; from benchmarks.harness import run_tree\n"
+        f"print(json.dumps(dataclasses.asdict(run_tree([sys.executable, '-c', {command!r}]))))"
+    )
+    done = subprocess.run([sys.executable, "-c", measure], cwd=harness.ROOT, capture_output=True, text=True, check=True)
+    usage = json.loads(done.stdout)
+    assert usage["returncode"] == 3
+    assert 0.5 < usage["cpu_s"] < 5
+    assert 0.19 < usage["peak_gib"] < 1

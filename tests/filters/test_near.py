@@ -10,15 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filters import exact, near, normalise
-from filters.minhash import shingles
+from filters.minhash import jaccard
 from filters.near import NearConfig
 
 TERMS = ("red", "blue", "green", "mug", "lamp", "old bridge", "north gate", "harbour", "红色", "蓝色", "台灯", "老桥", "北门")
-
-
-def jaccard(a: str, b: str) -> float:
-    one, other = shingles(a.encode()), shingles(b.encode())
-    return len(one & other) / len(one | other) if one | other else 0.0
 
 
 def rows_of(texts: list[str]) -> pl.DataFrame:
