@@ -154,7 +154,7 @@ def _empty(source: Source, config: IngestConfig) -> int:
             return sum(batch.column(0).null_count for batch in file.iter_batches(config.batch_rows, columns=[config.column]))
     if source.format == "jsonl":
         with source.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as lines:
-            return sum(bool(fields := _object(line)) and fields.get(config.column) is None for line in lines)
+            return sum(bool((fields := _object(line)) and fields.get(config.column) is None) for line in lines)
     return 0
 
 
