@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from storage.files import replace_atomically
 from storage.records import JSON, Frame, Language, canonical_json
@@ -61,6 +61,23 @@ class HaystackConfig(BaseModel):
     common_combinations: int = Field(300, ge=20, description="Combinations of intent and slot names that ordinary rows are made of.")
     personal_share: float = Field(0.03, ge=0, le=1, description="Share of ordinary rows that carry a phone number or an e-mail address.")
 
+    @model_validator(mode="after")
+    def _has_room(self) -> HaystackConfig:
+        """Needles and first mentions share what is left of the rows; a tenth of that at least is first mentions."""
+        needles = sum(needles_wanted(self.keep, level, world) for level in NEEDLE_SHARES for world in WORLDS)
+        least = math.ceil(needles / (0.9 * (1 - sum(SHARES.values()))))
+        if self.rows < least:
+            raise ValueError(
+                f"keep: {self.keep} plants {needles} needles, which need a log of at least {least} rows; there are {self.rows}"
+            )
+        return self
+
+
+def needles_wanted(keep: int, level: int, world: str) -> int:
+    """How many needles of a difficulty a world gives: three for each task that is wanted."""
+    here = (_EASY_SHARE if world == _EASY_WORLD else 1 - _EASY_SHARE) if level in _EASY else 0.5
+    return math.ceil(3 * keep * NEEDLE_SHARES[level] * here)
+
 
 @dataclass(frozen=True, slots=True)
 class Combination:
@@ -93,7 +110,8 @@ def generate(out: Path, config: HaystackConfig, families: Path | None = None) ->
     queries, plants, note = out / "queries.parquet", out / "plants.parquet", out / "haystack.json"
     words = {world: load_families(world, families) for world in WORLDS}
     wording = families.read_text(encoding="utf-8") if families else ""
-    told = canonical_json({"config": config.model_dump(), "version": VERSION, "wording": wording})
+    versions = {world: WORLDS[world].version for world in WORLDS}
+    told = canonical_json({"config": config.model_dump(), "version": VERSION, "worlds": versions, "wording": wording})
     if note.is_file() and note.read_text(encoding="utf-8") == told and queries.is_file() and plants.is_file():
         return queries, plants
     note.unlink(missing_ok=True)
@@ -153,7 +171,7 @@ class _Log:
             for level, found in sorted(by_level.items()):
                 rng.shuffle(found)
                 found.sort(key=lambda one: len(one.slots))
-                wanted = 2 * math.ceil(self._needles_wanted(level, world) / ROWS_A_NEEDLE_COMBINATION)
+                wanted = 2 * math.ceil(needles_wanted(self.config.keep, level, world) / ROWS_A_NEEDLE_COMBINATION)
                 cut = max(1, len(found) - max(wanted, len(found) // 2)) if len(found) > wanted else max(1, len(found) // 2)
                 common += found[:cut]
                 rare += found[cut:]
@@ -169,11 +187,6 @@ class _Log:
             seen[one.world, one.intent] += 1
         return [one for *_, one in sorted(turns, key=lambda turn: turn[:2])][: self.config.common_combinations]
 
-    def _needles_wanted(self, level: int, world: str) -> int:
-        share = NEEDLE_SHARES[level]
-        here = (_EASY_SHARE if world == _EASY_WORLD else 1 - _EASY_SHARE) if level in _EASY else 0.5
-        return math.ceil(3 * self.config.keep * share * here)
-
     # ---- needles -----------------------------------------------------------------------------------------------------------
 
     def _needles(self) -> pl.DataFrame:
@@ -182,7 +195,7 @@ class _Log:
         What one world has no combination for, the others give.
         """
         rng = random.Random(f"needles/{self.config.seed}")
-        wanted = Counter({(level, world): self._needles_wanted(level, world) for level in NEEDLE_SHARES for world in WORLDS})
+        wanted = Counter({(level, world): needles_wanted(self.config.keep, level, world) for level in NEEDLE_SHARES for world in WORLDS})
         rows: dict[str, dict[str, Any]] = {}
         of: Counter[Combination] = Counter()
         for turn in range(2 * ROWS_A_NEEDLE_COMBINATION):
@@ -254,9 +267,11 @@ class _Log:
                 break
             portion = np.where(is_open, weights, 0)
             counts = np.minimum(room, counts + np.ceil(left * portion / portion.sum()).astype(np.int64))
-        surplus = counts.sum() - total
-        if surplus > 0:
-            counts[int(np.argmax(counts))] -= surplus
+        surplus = max(0, counts.sum() - total)
+        for place in np.argsort(-counts, kind="stable"):
+            taken = min(surplus, counts[place])
+            counts[place] -= taken
+            surplus -= taken
         return [int(count) for count in counts]
 
     def _values(self, one: Combination) -> list[Sequence[JSON]]:

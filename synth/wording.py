@@ -26,6 +26,7 @@ from storage.errors import BadInput
 from storage.records import JSON, Frame, Language
 from synth.surfaces import Synonyms, surfaces
 from synth.worlds import WORLDS
+from synth.worlds.base import Intent
 
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
 REST = "*"
@@ -89,9 +90,9 @@ class Families:
     closers: Phrases = field(default_factory=dict)
 
     def templates(self, intent: str, language: Language, *, canonical: bool = False) -> tuple[str, ...]:
-        """The templates of an intent; canonical ones, where an intent has none, are its first ordinary one."""
+        """The templates of an intent; canonical ones, where it has none in this language, are its first ordinary one."""
         ordinary = self.intents[intent][language]
-        return self.canonical[intent][language] if canonical and intent in self.canonical else ordinary[:1] if canonical else ordinary
+        return self.canonical.get(intent, {}).get(language, ordinary[:1]) if canonical else ordinary
 
     def phrases(self, slot: str, language: Language) -> tuple[str, ...]:
         """In which words a slot follows that a template does not hold: its segments, else the bare value."""
@@ -197,7 +198,10 @@ def _as_families(world: str, raw: Mapping[str, Any], where: str = "families.yaml
         return {language: tuple(texts) for language, texts in value.items()}
 
     def by_key(section: str) -> dict[str, Phrases]:
-        return {key: phrases(value, f"{section}.{key}") for key, value in (raw.get(section) or {}).items()}
+        found = raw.get(section) or {}
+        if not isinstance(found, Mapping):
+            raise BadInput(f"{where}: {world}.{section}: expected names, and under each of them texts")
+        return {key: phrases(value, f"{section}.{key}") for key, value in found.items()}
 
     return Families(
         world=world,
@@ -210,18 +214,30 @@ def _as_families(world: str, raw: Mapping[str, Any], where: str = "families.yaml
 
 
 def _checked(families: Families, where: str) -> Families:
-    """The families, if every intent is worded in both languages and every template names only slots that its intent has."""
+    """The families, if every intent is worded in both languages, every template names only slots that its intent has, and every segment
+    only its own."""
     intents = WORLDS[families.world].intents
-    for name in families.intents:
-        if name not in intents:
-            raise BadInput(f"{where}: {families.world}.intents.{name}: no such intent")
+    for section, worded in (("intents", families.intents), ("canonical", families.canonical)):
+        if unknown := sorted(set(worded) - set(intents)):
+            raise BadInput(f"{where}: {families.world}.{section}.{unknown[0]}: no such intent")
+    for slot, phrases in families.segments.items():
+        _check_segments(slot, phrases, f"{where}: {families.world}.segments.{slot}", intents)
     for name in intents:
         for language in LANGUAGES:
             if not families.intents.get(name, {}).get(language):
                 raise BadInput(f"{where}: {families.world}.intents.{name}: no templates in {language!r}")
-            for template in families.intents[name][language] + families.canonical.get(name, {}).get(language, ()):
-                _check_template(template, families, name, f"{where}: {families.world}.intents.{name}: {template!r}")
+            for section, worded in (("intents", families.intents), ("canonical", families.canonical)):
+                for template in worded.get(name, {}).get(language, ()):
+                    _check_template(template, families, name, f"{where}: {families.world}.{section}.{name}: {template!r}")
     return families
+
+
+def _check_segments(slot: str, phrases: Phrases, where: str, intents: Mapping[str, Intent]) -> None:
+    if not any(slot == known.name for intent in intents.values() for known in intent.slots):
+        raise BadInput(f"{where}: no intent has such a slot")
+    for text in (text for texts in phrases.values() for text in texts):
+        if set(_FIELD.findall(text)) - {slot} or set("{}[]") & set(_FIELD.sub("", text)):
+            raise BadInput(f"{where}: {text!r}: only {{{slot}}} can be put in")
 
 
 def _check_template(template: str, families: Families, intent: str, where: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from storage.errors import BadInput
 from synth.haystack import ROWS_A_NEEDLE_COMBINATION, HaystackConfig, generate
 from synth.noise import CLOSE, OPEN, near_variants, plain
+from synth.worlds import WORLDS
 
 CONFIG = HaystackConfig(rows=20_000, keep=60, seed=3)
 
@@ -73,6 +74,31 @@ def test_another_seed_gives_another_log(log, tmp_path):
     queries, _ = generate(tmp_path, CONFIG.model_copy(update={"seed": 4}))
     common = set(pl.read_parquet(queries)["text"]) & set(log[0]["text"])
     assert len(common) < 0.3 * CONFIG.rows
+
+
+@pytest.mark.parametrize(("rows", "keep"), [(1000, 1), (1000, 10), (1000, 70), (3000, 240)])
+def test_small_logs_have_their_rows_too(tmp_path, rows, keep):
+    """Given fewer first mentions than combinations, or hardly any room beside the needles, then the log is as long as was asked."""
+    queries, plants = generate(tmp_path, HaystackConfig(rows=rows, keep=keep))
+    assert pl.read_parquet(queries).height == rows
+    assert pl.read_parquet(plants).filter(kind="needle").height >= 2.7 * keep
+
+
+def test_needles_that_outgrow_the_rows_are_refused_with_the_number_that_would_do():
+    with pytest.raises(ValueError, match="a log of at least 1203 rows; there are 1000"):
+        HaystackConfig(rows=1000, keep=100)
+    assert HaystackConfig(rows=1203, keep=100).keep == 100
+
+
+def test_a_world_of_another_version_makes_another_log(tmp_path, monkeypatch):
+    config = HaystackConfig(rows=1000, keep=1)
+    queries, _ = generate(tmp_path, config)
+    queries.write_bytes(b"kept")
+    generate(tmp_path, config)
+    assert queries.read_bytes() == b"kept"
+    monkeypatch.setattr(WORLDS["city"], "version", WORLDS["city"].version + 1)
+    generate(tmp_path, config)
+    assert queries.read_bytes() != b"kept"
 
 
 def test_typos_keep_out_of_marked_values():

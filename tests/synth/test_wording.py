@@ -91,6 +91,13 @@ def test_articles_and_doubled_particles_are_put_right() -> None:
         ('retail: {intents: {close_order: {en: ["close {ordr}"], zh: ["关{order}"]}}}', "'ordr'"),
         ('retail: {intents: {close_order: {en: ["close it"], zh: ["关{order}"]}}}', "leaves out the slot 'order'"),
         ('retail: {intents: {close_order: {en: ["close [{order}"], zh: ["关{order}"]}}}', "brackets do not match"),
+        ("retail: {intents: [a]}", "retail.intents: expected names"),
+        ("retail: {segments: a}", "retail.segments: expected names"),
+        ("retail: {canonical: {fly: {en: [x], zh: [y]}}}", "canonical.fly: no such intent"),
+        ('retail: {canonical: {close_order: {en: ["close {ordr}"]}}}', "canonical.close_order: 'close {ordr}' names the slot 'ordr'"),
+        ("retail: {segments: {color: {en: [in red]}}}", "segments.color: no intent has such a slot"),
+        ('retail: {segments: {colour: {en: ["in {color}"]}}}', "segments.colour: 'in {color}': only {colour} can be put in"),
+        ('retail: {segments: {colour: {en: ["in {colour"]}}}', "only {colour} can be put in"),
         ("- a\n- b", "keys and values"),
         ("retail: {intents: {close_order: [", "not readable as YAML"),
     ],
@@ -102,6 +109,16 @@ def test_a_bad_file_of_wordings_is_refused(tmp_path: Path, content: str, complai
         for world in WORLDS:
             load_families(world, file)
     assert complaint in str(refused.value)
+
+
+def test_canonical_wordings_in_one_language_leave_the_other_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "families.yaml"
+    file.write_text('retail: {canonical: {close_order: {en: ["shut {order}"]}}}', encoding="utf-8")
+    families, shut = load_families("retail", file), Frame(world="retail", intent="close_order", slots={"order": "o17"})
+    assert render(shut, "en", random.Random(0), families, canonical=True) == "shut o17"
+    assert render(shut, "zh", random.Random(0), families, canonical=True) == load_families("retail").intents["close_order"]["zh"][0].format(
+        order="o17"
+    )
 
 
 def test_a_missing_file_of_wordings_is_refused(tmp_path: Path) -> None:
