@@ -47,6 +47,18 @@ def test_interval_covers_the_true_gain_when_seeds_share_their_tasks():
     assert covered >= 88
 
 
+@pytest.mark.parametrize(("spread", "least", "most"), [(0.03, 0.88, 0.98), (0.1, 0.74, 0.92)])
+def test_three_seeds_cover_a_gain_that_hardly_differs_by_seed_and_too_seldom_one_that_does(spread, least, most):
+    """Given an effect with this standard deviation between seeds, then the share of intervals that hold the true gain is between these."""
+    covered = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        of_tasks = rng.normal(0.1, 0.35, 150)
+        found = bootstrap([of_tasks + of_seed + rng.normal(0, 0.15, 150) for of_seed in rng.normal(0, spread, 3)], seed=seed)
+        covered += found.low <= 0.1 <= found.high
+    assert least <= covered / 100 <= most
+
+
 def test_seeds_that_disagree_widen_the_interval():
     tasks = np.tile([0.0, 1.0], 100)
     agreeing, disagreeing = bootstrap([tasks, tasks, tasks]), bootstrap([tasks * 0.5, tasks, tasks * 1.5])
@@ -89,6 +101,18 @@ def test_evaluation_rows_hold_all_and_every_facet():
     ]
     assert rows["tasks"].to_list() == [200, 100, 100, 200, 200]
     assert json.loads(rows["pass_k"][0])["1"] == pytest.approx(rows["rate"][0], abs=1e-5)
+
+
+def test_tasks_that_all_fail_or_all_succeed_have_an_interval_of_so_many_trials():
+    """Given 25 tasks that always fail and 25 that always succeed, then their intervals are Wilson's for 25 trials, and that of all of
+    them is a bootstrap's; the number of samples a task changes nothing."""
+    rates = {f"t{index}": float(index >= 100) for index in (*range(25), *range(100, 125))}
+    for samples in (1, 4):
+        rows = evaluation_rows(rollouts(rates, samples), TASKS, evaluation_id="e", policy_id="p", use="eval_in", decoding="sampled")
+        bounds = {value: (low, rate, high) for value, low, rate, high in rows.select("facet_value", "low", "rate", "high").iter_rows()}
+        assert bounds["buy"] == pytest.approx((0.0, 0.0, 0.1332), abs=1e-4)
+        assert bounds["close"] == pytest.approx((0.8668, 1.0, 1.0), abs=1e-4)
+        assert 0.3 < bounds["all"][0] < bounds["all"][1] == 0.5 < bounds["all"][2] < 0.7
 
 
 def test_the_gate_lets_the_better_in_and_keeps_the_forgetful_out():
