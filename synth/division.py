@@ -1,5 +1,6 @@
 """Which side of the house a frame belongs to: `seed` is trained on, `probe` measures certainty, `held_out` only evaluates.
 
+Frames that differ in an individual alone may fall on both sides, so `train/supply.py` leaves out the held-out ones of them.
 By hash of the frame's id alone, so that synthesis, funnel and evaluation agree without speaking to each other, and no frame is in two.
 """
 

@@ -13,8 +13,8 @@ What it does not do: train (`train/run.py`, in a child process that `launch` sta
 from __future__ import annotations
 
 import json
-import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -39,6 +39,7 @@ from synth.rollouts import rollout_parts
 from synth.simulate import expert_trajectory, trajectories_frame
 from synth.worlds import WorldName
 from train.backends import local
+from train.evaluate import VERSION as EVALUATION_VERSION
 from train.evaluate import evaluation_rows
 from train.gate import GateConfig, gate
 from train.on_cpu import keep_freed_memory
@@ -194,10 +195,13 @@ class _Cascade:
 
     # ---- tasks and releases --------------------------------------------------------------------------------------------
 
-    def tasks(self, divisions: Sequence[Division], count: int, use: Use) -> list[Task]:
-        """`count` tasks, written to the store (uncommitted work is found again by the part's id)."""
+    def tasks(self, divisions: Sequence[Division], count: int, use: Use, *, fewest: int | None = None) -> list[Task]:
+        """`count` tasks, written to the store (uncommitted work is found again by the part's id); as many as there are, from `fewest` on,
+        where that is given."""
         found = [source for division in divisions for source in self.sources[division]]
-        drawn = draw(found, count, use=use, language=self.config.language)
+        drawn = draw(found, count, use=use, language=self.config.language, fewest=fewest)
+        if not drawn:
+            return []
         self._commit("tasks", part_id("tasks", [task.id for task in drawn], {}, VERSION), lambda: tasks_frame(drawn))
         return drawn
 
@@ -230,20 +234,21 @@ class _Cascade:
         return make_release(self.store, name, {split: items for split, items in splits.items() if items}, manifest)
 
     def probe(self, policy: Policy) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Certainty of the probe tasks for a policy, and the rollouts that it was measured on. A task is tagged once a policy and k."""
+        """Certainty of the probe tasks for a policy, and the rollouts that it was measured on, both as measured for this configuration.
+
+        In the store a task is tagged once a policy and k (the rollouts rated): what was measured first stays, with its region by the
+        thresholds of then. A release says the thresholds that it was routed by.
+        """
         tasks = self.tasks(["probe"], self.config.probe_tasks, "train")
         rollouts = self._rollouts(policy, tasks, self.config.k, "probe", temperature=1.0)
-        columns = ", ".join(TABLES["tags"].columns)
-        stored = f"SELECT {columns} FROM tags WHERE policy_id = ? AND purpose = 'probe' AND k BETWEEN ? AND ? AND list_contains(?, task_id)"
-        fewest = math.ceil(self.config.route.regions.min_rated * self.config.k)
-        arguments = [policy.id, fewest, self.config.k, [task.id for task in tasks]]
         difficulty = pl.DataFrame({"task_id": [task.id for task in tasks], "difficulty": [task.difficulty for task in tasks]})
         measured = certainty(rollouts, difficulty, self.config.route.regions, purpose="probe")
-        fresh = measured.join(self.store.query(stored, arguments).select("task_id"), on="task_id", how="anti")
+        tagged = self.store.query("SELECT task_id, k FROM tags WHERE policy_id = ? AND purpose = 'probe'", [policy.id])
+        fresh = measured.join(tagged, on=["task_id", "k"], how="anti").sort("task_id")
         if fresh.height:
             parameters = {"k": self.config.k, "seed": self.config.seed, "regions": self.config.route.regions.model_dump()}
             self._commit("tags", part_id("tags", [policy.id, *fresh["task_id"]], parameters, CERTAINTY_VERSION), lambda: fresh)
-        return self.store.query(f"{stored} ORDER BY task_id", arguments), rollouts
+        return measured, rollouts
 
     # ---- stages ------------------------------------------------------------------------------------------------------------
 
@@ -331,10 +336,21 @@ class _Cascade:
         return bool(found["passed"][0]) if found.height else None
 
     def evaluate(self, policy: Policy) -> tuple[list[Task], pl.DataFrame]:
-        """Measures a policy on both kinds of held-out tasks; the tasks of `eval_in` and the sampled rollouts of them."""
+        """Measures a policy on both kinds of held-out tasks; the tasks of `eval_in` and the sampled rollouts of them.
+
+        Held-out frames that are new to training may be few in a small store: `eval_out` is then smaller, or, with a warning, left out.
+        """
         tasks = self.tasks(["seed", "probe"], self.config.eval_tasks, "eval_in")
         sampled = self._evaluate(policy, tasks, "eval_in")
-        self._evaluate(policy, self.tasks(["held_out"], self.config.eval_tasks, "eval_out"), "eval_out")
+        unseen = self.tasks(["held_out"], self.config.eval_tasks, "eval_out", fewest=0)
+        if unseen:
+            self._evaluate(policy, unseen, "eval_out")
+        else:
+            warnings.warn(
+                f"{policy.name} is not measured on eval_out: every held-out frame in {self.store.root} asks for what a seed or probe frame "
+                "asks for too, individuals aside; curate more queries or synthesise more blueprints",
+                stacklevel=2,
+            )
         return tasks, sampled
 
     def _evaluate(self, policy: Policy, tasks: Sequence[Task], use: Use) -> pl.DataFrame:
@@ -343,8 +359,8 @@ class _Cascade:
         greedy = self._rollouts(policy, tasks, 1, f"{use}_greedy", temperature=0.0)
         for decoding, rollouts in (("sampled", sampled), ("greedy", greedy)):
             made = (self.config.seed, self.config.eval_samples if decoding == "sampled" else 1)
-            evaluation_id = content_id("evaluation", policy.id, use, decoding, made, [task.id for task in tasks])
-            part = part_id("evaluations", [evaluation_id], {}, VERSION)
+            evaluation_id = content_id("evaluation", policy.id, use, decoding, made, [task.id for task in tasks], EVALUATION_VERSION)
+            part = part_id("evaluations", [evaluation_id], {}, EVALUATION_VERSION)
             rows = evaluation_rows(rollouts, _facets(tasks), evaluation_id=evaluation_id, policy_id=policy.id, use=use, decoding=decoding)
             self._commit("evaluations", part, lambda rows=rows: rows)
         return sampled

@@ -6,14 +6,17 @@ import random
 import polars as pl
 import pytest
 
+import train.cascade
+from filters.certainty import RegionConfig
+from filters.route import RouteConfig
 from storage.errors import HeadraceError
-from storage.records import Task
+from storage.records import Frame, Task
 from storage.rows import tasks_frame
 from storage.store import Store, part_id
 from tests.train.test_supply import origin
 from train.cascade import CascadeConfig, evaluate, promoted_policy, run_cascade, tag
-from train.spec import RLSettings, SFTSettings
-from train.supply import what_it_shows
+from train.spec import RLSettings, SFTSettings, StageSpec
+from train.supply import need, sources, what_it_shows
 
 CONFIG = CascadeConfig(
     max_difficulty=2,
@@ -29,6 +32,17 @@ CONFIG = CascadeConfig(
 
 def never(*_):
     raise AssertionError("a stage was trained again")
+
+
+class Launched(Exception):
+    """A stage would have been trained by this spec."""
+
+    def __init__(self, spec: StageSpec) -> None:
+        self.spec = spec
+
+
+def only_told(spec, _):
+    raise Launched(spec)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +75,8 @@ def test_no_held_out_task_shows_what_a_training_task_shows(store):
     shown = {use: {what_it_shows(task) for task in found} for use, found in tasks.items()}
     assert not shown["train"] & (shown["eval_in"] | shown["eval_out"])
     assert not {task.frame_id for task in tasks["eval_out"]} & {task.frame_id for use in ("train", "eval_in") for task in tasks[use]}
+    needs = {use: {need(Frame(world=task.world, intent=task.intent, slots=task.slots)) for task in found} for use, found in tasks.items()}
+    assert not needs["eval_out"] & needs["train"]
 
 
 def test_every_stage_names_its_release_its_policies_and_its_code(store):
@@ -97,10 +113,38 @@ def test_more_samples_are_another_measurement(store):
 def test_another_k_is_another_tag_and_another_seed_is_none(store):
     policy = tag(store, CONFIG.model_copy(update={"k": 4}))
     tag(store, CONFIG.model_copy(update={"k": 4, "seed": 3}))
+    tag(store, CONFIG.model_copy(update={"k": 5}))
     counts = store.query(
         "SELECT k, count(*) AS tags FROM tags WHERE policy_id = ? AND purpose = 'probe' GROUP BY k ORDER BY k", [policy.id]
     )
-    assert counts.rows()[0] == (4, 60)
+    assert counts.rows()[:2] == [(4, 60), (5, 60)]
+
+
+def test_changed_thresholds_change_the_routes_and_no_tag(store):
+    """Given a store with a cascade, when the thresholds move, then the next release is routed by what was measured and by the new ones."""
+    before = store.query("SELECT * FROM tags ORDER BY ALL")
+    first = store.query("SELECT input_policy_id FROM stages WHERE name = 'sft2'").item()
+    routes = {}
+    for certain in (0.75, 0.3):
+        moved = RouteConfig(regions=RegionConfig(certain_rate=certain), rl_uniform=0.0)
+        with pytest.raises(Launched) as launched:
+            run_cascade(store, CONFIG.model_copy(update={"route": moved, "sft2": SFTSettings(max_steps=4)}), launch=only_told)
+        items = store.query("SELECT split, task_id FROM release_items WHERE release_id = ?", [launched.value.spec.release_id])
+        routes[certain] = {task for split, task in items.iter_rows() if split == "rl"}
+        rates = store.query("SELECT task_id, rate FROM tags WHERE policy_id = ? AND purpose = 'probe' AND k = 8", [first])
+        assert routes[certain] == {task for task, rate in rates.iter_rows() if 0 < rate < certain}
+    assert routes[0.3] < routes[0.75]
+    assert store.query("SELECT * FROM tags ORDER BY ALL").equals(before)
+
+
+def test_a_store_without_unseen_frames_is_evaluated_without_them(store, monkeypatch):
+    count = """SELECT count(DISTINCT evaluation_id) FILTER (use = 'eval_in'), count(DISTINCT evaluation_id) FILTER (use = 'eval_out')
+               FROM evaluations"""
+    seen, ((before, unseen),) = sources(store, worlds=["retail"], max_difficulty=2), store.query(count).rows()
+    monkeypatch.setattr(train.cascade, "sources", lambda *_, **__: [source for source in seen if source.division != "held_out"])
+    with pytest.warns(UserWarning, match="is not measured on eval_out: every held-out frame"):
+        evaluate(store, CONFIG.model_copy(update={"seed": 8, "eval_samples": 1}))
+    assert store.query(count).rows() == [(before + 2, unseen)]
 
 
 def test_tasks_in_another_language_are_tasks_of_their_own(store):

@@ -1,10 +1,12 @@
 """The cascade's tasks come from queries and blueprints, three to two, many of each, and no use sees another's."""
 
 import itertools
+import json
 import random
 
 import pytest
 
+import train.supply
 from storage.errors import HeadraceError
 from storage.records import Frame, Task, canonical_json
 from storage.rows import tasks_frame
@@ -12,7 +14,7 @@ from storage.store import Store, part_id
 from synth.division import DivisionConfig, division
 from synth.solver import NotAdmitted, sibling
 from synth.worlds.retail.world import RetailWorld
-from train.supply import draw, sources, what_it_shows
+from train.supply import draw, need, sources, what_it_shows
 
 
 def origin(number: int, rng: random.Random) -> Task | None:
@@ -79,9 +81,38 @@ def test_what_is_drawn_does_not_depend_on_siblings_that_were_stored_since(store,
     assert sources(store, worlds=["retail"], max_difficulty=3) == before
 
 
+def test_a_held_out_frame_asks_for_something_new_individuals_aside(store):
+    """Given stored frames of which some differ in an individual alone, then such a one is no held-out source if another is trained on."""
+    stored = [
+        (division, Frame(world="retail", intent=intent, slots=json.loads(slots)))
+        for division, intent, slots in store.query("SELECT division, intent, json_extract(spec, '$.slots')::VARCHAR FROM tasks").iter_rows()
+    ]
+    trained = {need(frame) for division, frame in stored if division != "held_out"}
+    held_out = {frame.id for division, frame in stored if division == "held_out" and need(frame) not in trained}
+    assert 0 < len(held_out) < len({frame.id for division, frame in stored if division == "held_out"})
+    assert {source.frame.id for source in sources(store, worlds=["retail"], max_difficulty=5) if source.division == "held_out"} == held_out
+    easy = sources(store, worlds=["retail"], max_difficulty=1)
+    assert {need(source.frame) for source in easy if source.division == "held_out"}.isdisjoint(trained), "by whatever is stored"
+
+
+def test_a_need_is_what_siblings_share(store):
+    for source in found(store, "seed")[:20]:
+        tasks = draw([source], 2, use="train", language="en")
+        assert {need(Frame(world=task.world, intent=task.intent, slots=task.slots)) for task in tasks} == {need(source.frame)}
+
+
 def test_asking_for_more_than_there_is_says_so(store):
     with pytest.raises(HeadraceError, match="no frame to draw train tasks from"):
         draw([], 10, use="train", language="en")
+    assert draw([], 10, use="eval_out", language="en", fewest=0) == []
+
+
+def test_as_many_as_there_are_will_do_where_that_is_said(store, monkeypatch):
+    few = found(store, "held_out")[:1]
+    monkeypatch.setattr(train.supply, "_MISSES", 0)
+    with pytest.raises(HeadraceError, match="only 0 of 9"):
+        draw(few, 9, use="eval_out", language="en", fewest=1)
+    assert draw(few, 9, use="eval_out", language="en", fewest=0) == []
 
 
 def test_difficulty_and_world_bound_the_sources(store):
