@@ -180,6 +180,7 @@ def _duplicates(verdicts: pl.DataFrame, plants: pl.DataFrame) -> Figures:
         .join(survivor.rename({"step": "own"}), on="norm")
         .join(survivor.rename({"norm": "twin_norm", "step": "other"}), on="twin_norm")
         .filter((pl.col("own") != "rules") & (pl.col("other") != "rules") & (pl.col("norm") != pl.col("twin_norm")))
+        .sort("row")
         .sample(fraction=1.0, shuffle=True, seed=0)
         .head(PAIRS)
     )
