@@ -239,19 +239,28 @@ class HFEngine:
     # ---- chatting ------------------------------------------------------------------------------------------------------
 
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
-        """One answer a request. Raises EngineFailure where a prompt leaves no room for an answer."""
+        """One answer a request.
+
+        Raises:
+            EngineFailure: a prompt leaves no room for an answer.
+        """
         answers: dict[int, ChatAnswer] = {}
 
         def reply(index: int, answer: ChatAnswer) -> None:
             answers[index] = answer
 
+        for request in requests:
+            length = len(self.prompt_ids(request.messages, request.tools))
+            if length >= self.max_length:
+                raise EngineFailure(f"{self.name}: a prompt of {length} tokens does not fit the model's window of {self.max_length}")
         self.converse(requests, reply)
         return [answers[index] for index in range(len(requests))]
 
     def converse(self, requests: Sequence[ChatRequest], reply: Reply) -> list[Trace]:
         """Whole conversations: after every answer, `reply` says how each goes on. One trace a request, in their order.
 
-        `max_tokens` bounds each answer; a conversation that outgrows the model's window ends without another answer.
+        `max_tokens` bounds each answer; a conversation that outgrows the model's window ends without another answer, one whose prompt
+        does so already without any: its trace is empty, and the others of its batch go on.
         """
         traces: list[Trace] = []
         for start in range(0, len(requests), self._batch_rows):
@@ -262,25 +271,27 @@ class HFEngine:
 
     def _row(self, request: ChatRequest) -> _Row:
         prompt = self.prompt_ids(request.messages, request.tools)
-        if len(prompt) >= self.max_length:
-            raise EngineFailure(f"{self.name}: a prompt of {len(prompt)} tokens does not fit the model's window of {self.max_length}")
         calls = sum(len(message.tool_calls) for message in request.messages)
-        return _Row(request, list(prompt), _noise(request.seed, self.max_length), len(prompt), len(prompt), calls)
+        row = _Row(request, list(prompt), _noise(request.seed, self.max_length), len(prompt), len(prompt), calls)
+        row.is_over = len(prompt) >= self.max_length
+        return row
 
     def _run(self, requests: Sequence[ChatRequest], offset: int, reply: Reply) -> list[Trace]:
-        rows = [self._row(request) for request in requests]
-        hidden = self._decoder.start([row.known for row in rows], self.max_length)
+        all_rows = [self._row(request) for request in requests]
+        places = [place for place, row in enumerate(all_rows) if not row.is_over]
+        rows = [all_rows[place] for place in places]
         active = list(range(len(rows)))
+        hidden = self._decoder.start([row.known for row in rows], self.max_length) if rows else torch.empty(0)
         while active:
             fed = [len(rows[index].known) for index in active]
             self._sample([rows[index] for index in active], hidden)
             for index in active:
-                self._advance(rows[index], offset + index, reply)
+                self._advance(rows[index], offset + places[index], reply)
             going_on = [(index, start) for index, start in zip(active, fed, strict=True) if not rows[index].is_over]
             active = [index for index, _ in going_on]
             if active:
                 hidden = self._decoder.feed(active, [rows[index].known[start:] for index, start in going_on])
-        return [Trace(row.known[: row.prompt_length], row.known[row.prompt_length :], row.mask, row.logprobs) for row in rows]
+        return [Trace(row.known[: row.prompt_length], row.known[row.prompt_length :], row.mask, row.logprobs) for row in all_rows]
 
     def _sample(self, rows: list[_Row], hidden: torch.Tensor) -> None:
         """Draws the next token of every row, by the inverse distribution function of its own noise."""

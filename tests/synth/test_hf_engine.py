@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from storage.errors import BadInput
-from storage.records import Message
+from storage.records import Message, Outcome
 from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure
 from synth.engines.hf import HFEngine, Trace, parse_hermes
-from synth.rollouts import Conversing
+from synth.rollouts import Conversing, rollout
 from tests.train.tiny_policies import expert_conversations, retail_tasks
 from train import tiny
 
@@ -248,6 +248,27 @@ def test_a_conversation_that_outgrows_the_window_ends(engine):
     (filling,) = engine.chat([ChatRequest(words(engine, WINDOW - 3), max_tokens=8)])
     assert (filling.finish_reason, filling.completion_tokens) == ("length", 3)
     assert len(traces[0].ids) == sum(traces[0].mask) == 8
+
+
+@pytest.mark.parametrize("path", ["engine", "plain"])
+def test_a_prompt_that_leaves_no_room_costs_no_other_conversation(request, path):
+    """Given a batch with prompts that outgrow the window, then they get no answer, and the others those that they get by themselves."""
+    engine, fine = request.getfixturevalue(path), requests_of(temperature=1.0)
+    alone, _ = converse(engine, fine, 2)
+    long = ChatRequest(words(engine, WINDOW + 5))
+    traces, talk = converse(engine, [long, long, *fine, long], 2)
+    assert [trace.ids for trace in traces] == [[], [], *(trace.ids for trace in alone), []]
+    assert sorted(talk.answers) == list(range(2, len(fine) + 2))
+    assert [len(trace.prompt_ids) for trace in (traces[0], traces[-1])] == [WINDOW + 5] * 2
+    assert converse(engine, [long], 2)[0][0].ids == []
+
+
+def test_an_overlong_task_is_the_policy_s_failure_and_its_batch_is_judged(engine):
+    task = retail_tasks("order_status")[0]
+    overlong = task.model_copy(update={"id": "overlong", "messages": words(engine, WINDOW)})
+    long, short = rollout(engine, [overlong, task], 1, max_tokens=4)
+    assert (long.outcome, long.reward, long.checks, long.turns) == (Outcome.POLICY_FAILURE, 0.0, {"ended_in_time": False}, ())
+    assert short.turns
 
 
 def test_a_folder_without_a_model_is_bad_input(tmp_path):
