@@ -100,7 +100,7 @@ def evaluation_rows(
 ) -> pl.DataFrame:
     """Rows of table `evaluations`: over all tasks, then by each value of the facets intent, language and difficulty.
 
-    Intervals: bootstrap over the tasks; where all of them always fail, or always succeed, Wilson's for so many tasks.
+    Intervals: bootstrap over the tasks; where all of them have one rate (always fail, always succeed), Wilson's for so many tasks.
 
     Args:
         rollouts: columns task_id, outcome.
@@ -141,9 +141,9 @@ def evaluation_rows(
 
 
 def _interval(rates: NDArray[np.float64]) -> Estimate:
-    """Of one seed's task means; the task is the unit, so where all agree on 0 or on 1 there are as many trials as tasks."""
-    if len(rates) and rates.min() == rates.max() and rates[0] in (0.0, 1.0):
-        rate = float(rates[0])
-        low, high = wilson(int(rates.sum()), len(rates))
-        return Estimate(rate, min(low, rate), max(high, rate))
-    return bootstrap([rates])
+    """Of one seed's task means. Where all are equal there is nothing to resample: Wilson's, the tasks being the trials."""
+    if len(rates) == 0 or rates.min() < rates.max():
+        return bootstrap([rates])
+    rate = float(rates[0])
+    low, high = wilson(round(rates.sum()), len(rates))
+    return Estimate(rate, min(low, rate), max(high, rate))

@@ -112,7 +112,13 @@ def test_tasks_that_all_fail_or_all_succeed_have_an_interval_of_so_many_trials()
         bounds = {value: (low, rate, high) for value, low, rate, high in rows.select("facet_value", "low", "rate", "high").iter_rows()}
         assert bounds["buy"] == pytest.approx((0.0, 0.0, 0.1332), abs=1e-4)
         assert bounds["close"] == pytest.approx((0.8668, 1.0, 1.0), abs=1e-4)
+        assert bounds["2"] == bounds["all"]
         assert 0.3 < bounds["all"][0] < bounds["all"][1] == 0.5 < bounds["all"][2] < 0.7
+
+
+def test_one_task_says_little():
+    rows = evaluation_rows(rollouts({"t0": 0.25}), TASKS, evaluation_id="e", policy_id="p", use="eval_in", decoding="sampled")
+    assert [rows.row(0, named=True)[name] for name in ("low", "rate", "high")] == pytest.approx([0.0, 0.25, 0.793], abs=1e-3)
 
 
 def test_the_gate_lets_the_better_in_and_keeps_the_forgetful_out():

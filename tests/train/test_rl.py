@@ -234,5 +234,5 @@ def test_weights_that_are_no_numbers_end_the_training(policy, tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train.rl, "IdleRowsDropped", Spoiling)
-        with pytest.raises(HeadraceError, match="diverged.* after step 1"):
+        with pytest.raises(HeadraceError, match=r"diverged.* after step 1"):
             trained(policy, tmp_path, seed=1)
