@@ -19,10 +19,17 @@ class ScriptedEngine:
     """Follows the expert plans of `tasks`, in a share `skill` of conversations (0..1); greedy requests (temperature 0) always follow.
 
     `name` is also the policy version of its answers.
+
+    Raises:
+        ValueError: two tasks open alike and have different plans.
     """
 
     def __init__(self, tasks: Sequence[Task], *, skill: float = 1.0, name: str = "scripted") -> None:
-        self._by_opening = {_opening_key(task.messages): task for task in tasks}
+        self._by_opening: dict[str, Task] = {}
+        for task in tasks:
+            known = self._by_opening.setdefault(_opening_key(task.messages), task)
+            if known.plan != task.plan:
+                raise ValueError(f"tasks {known.id} and {task.id} open with the same words and have different plans")
         self._lengths = sorted({len(task.messages) for task in tasks}, reverse=True)
         self._skill = skill
         self._name = name

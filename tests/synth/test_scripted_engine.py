@@ -41,3 +41,10 @@ def test_skill_is_the_share_of_successes_and_draws_repeat(task: Task) -> None:
 def test_an_unknown_conversation_is_the_engines_failure(task: Task) -> None:
     with pytest.raises(EngineFailure, match="knows no task"):
         ScriptedEngine([task]).chat([ChatRequest((Message(role="user", content="hello"),))])
+
+
+def test_tasks_that_open_alike_but_go_on_differently_are_refused(task: Task) -> None:
+    ScriptedEngine([task, task.model_copy(update={"id": "same"})])
+    other = task.model_copy(update={"id": "other", "plan": task.plan.model_copy(update={"answer": "No."})})
+    with pytest.raises(ValueError, match=f"tasks {task.id} and other open with the same words"):
+        ScriptedEngine([task, other])

@@ -1,7 +1,7 @@
 """The fixed names of the city: districts, landmarks (the gazetteer) and the names of ordinary places, in English and Chinese.
 
 One idea: *names* are the same in every seed, so that a query that names "Willow Park" can be executed in any of them; *where* a place
-lies and what it is like is drawn by `geography.py` and `places.py` from the seed. The names come from a small grammar
+lies and what it is like is drawn by `places.py` from the seed. The names come from a small grammar
 (stem + kind) walked in a fixed order: no random numbers are involved.
 This module knows nothing of coordinates, ratings or tools.
 """

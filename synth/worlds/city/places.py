@@ -26,7 +26,6 @@ _HUBS = 30
 _PRESENT_SHARE = 0.88
 _FEATURE_SHARE = 0.42
 
-_CATEGORY_LIST = tuple(CATEGORIES)
 _TYPICAL = np.array([category.typical_yuan for category in CATEGORIES.values()], np.float64)
 _OPENS = np.array([category.opens[0] for category in CATEGORIES.values()], np.float64)
 _CLOSES = np.array([category.opens[1] for category in CATEGORIES.values()], np.float64)

@@ -1,7 +1,8 @@
 """The layer in front of every tool: arguments are checked against the tool's schema before anything else happens.
 
-Missing, unknown, wrongly typed or out-of-range arguments give a `BadArgument` that names the parameter and what is allowed; defaults are
-filled in. Only the part of JSON Schema that our tools use is understood (type, enum, minimum, maximum, minItems, maxItems, items).
+Missing, wrongly typed or out-of-range arguments give a `BadArgument` that names the parameter and what is allowed; defaults are filled
+in. The name of an unknown one is not repeated: what a policy made up must not come back as an observation. Only the part of JSON Schema
+that our tools use is understood (type, enum, minimum, maximum, minItems, maxItems, items).
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class Signature:
         for name, value in arguments.items():
             check = self._checks.get(name)
             if check is None:
-                raise BadArgument(f"{name} is not a parameter; parameters are {self._names}")
+                raise BadArgument(f"there is no such parameter; parameters are {self._names}")
             problem = check(value)
             if problem is not None:
                 raise BadArgument(f"{name} {problem}")

@@ -253,8 +253,6 @@ def _vocabulary(names: Mapping[str, tuple[Any, ...]]) -> Vocabulary:
     return Vocabulary({key: {"en": name[0], "zh": name[1]} for key, name in names.items()})
 
 
-PRICED = {key: category for key, category in CATEGORIES.items() if category.price is not None and category.share >= 50}
-
 KINDS: dict[str, SlotKind] = {
     "place": Vocabulary({key: {"en": name.en, "zh": name.zh} for key, name in gazetteer().items()}),
     "district": _vocabulary(DISTRICTS),

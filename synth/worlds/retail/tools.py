@@ -110,7 +110,7 @@ def _number_error(name: str, value: JSON, schema: Mapping[str, Any]) -> str | No
 
 
 def argument_error(tool: str, arguments: Mapping[str, JSON]) -> str | None:
-    """What is wrong with the arguments of a known tool, or None."""
+    """What is wrong with the arguments of a known tool, or None. Never repeats what the caller made up: observations are evidence."""
     choices, numbers = _CHOICES[tool], _NUMBERS[tool]
     for name in _REQUIRED[tool]:
         if name not in arguments:
@@ -125,7 +125,7 @@ def argument_error(tool: str, arguments: Mapping[str, JSON]) -> str | None:
             if error is not None:
                 return error
         else:
-            return f"unknown argument {name}"
+            return "unknown argument"
     if tool == "escalate" and ("order" in arguments) == ("user" in arguments):
         return "give an order or a user"
     return None

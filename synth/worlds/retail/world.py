@@ -37,7 +37,7 @@ class _Snapshot:
 
 class RetailWorld(World):
     name: ClassVar[str] = "retail"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     tools: ClassVar[tuple[Tool, ...]] = TOOLS
     intents: ClassVar[Mapping[str, Intent]] = INTENTS
     system_prompt: ClassVar[str] = SYSTEM_PROMPT

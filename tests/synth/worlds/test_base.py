@@ -76,3 +76,15 @@ def test_what_nobody_could_read_is_refused(world: str) -> None:
         for arguments in ("[" * 200_000, '{"a":' * 200_000, f'"{SURROGATE}"', {SURROGATE: 1}, everywhere, "[" * 500 + "]" * 500, "NaN", ""):
             assert check(world, tool.name, arguments), arguments
     assert check(world, SURROGATE, {})
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_an_error_does_not_repeat_the_name_of_an_unknown_argument(name: str) -> None:
+    """What a policy made up is no observation: it could pass for evidence, or ground a later argument."""
+    world = make_world(name, 0)
+    for tool in WORLDS[name].tools:
+        given = {key: schema.get("enum", ["o17"])[0] for key, schema in tool.parameters["properties"].items()}
+        for arguments in ({"o17 pending": 1}, {**given, "o17 pending": 1}):
+            observed = world.call(tool.name, arguments)
+            assert observed.is_error
+            assert "pending" not in observed.content
