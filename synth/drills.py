@@ -17,7 +17,7 @@ from storage.records import Frame, Task, canonical_json, content_id
 from storage.schema import TABLES
 from synth.clusters import Cluster
 from synth.division import DivisionConfig, division
-from synth.solver import NotAdmitted, Use, admit_any, world_seeds
+from synth.solver import NotAdmitted, Use, admit_any, training_seed, world_seeds
 from synth.wording import render
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import Intent
@@ -60,7 +60,7 @@ def _draw(
 ) -> Drill | None:
     for _ in range(_TRIES):
         names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < _OPTIONAL_SHARE)
-        slots = make_world(world, 4 * rng.randrange(2**20)).draw_slots(intent.name, names, rng)
+        slots = make_world(world, training_seed(rng.randrange(2**20))).draw_slots(intent.name, names, rng)
         frame = Frame(world=world, intent=intent.name, slots=slots)
         if frame.id in known:
             continue

@@ -33,6 +33,7 @@ from storage.files import replace_atomically
 from storage.records import JSON, Frame, Language, canonical_json
 from synth.difficulty import difficulty, rate
 from synth.noise import CLOSE, OPEN, exact_variants, junk, near_variants, plain, with_personal_data
+from synth.solver import training_seed
 from synth.surfaces import surfaces
 from synth.wording import _FIELD, Families, joiner, load_families, load_grounding, pieces_for, render, slot_kinds
 from synth.worlds import WORLDS, make_world
@@ -362,7 +363,7 @@ class _Log:
 @lru_cache(maxsize=64)
 def _world(name: str, turn: int) -> Any:
     """Some world of that kind in which training happens."""
-    return make_world(name, 4 * (turn + 11))
+    return make_world(name, training_seed(turn + 11))
 
 
 @lru_cache(maxsize=256)

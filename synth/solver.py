@@ -4,8 +4,10 @@ Admission, for every task: the goal is not true already; the expert plan, really
 empty text, and, where there are calls, with the expert's answer and no call); the plan is minimal (every single call is dropped in turn,
 and the rest executed again: all must fail). A refusal task's plan is its answer, after what has to be looked at first, if anything.
 
-Siblings: a frame's other tasks, with slots that name individuals drawn anew in a world of another seed. What is evaluated is set aside by
-hash: world seeds that are 3 modulo 4, and a quarter of the entity combinations; training and probing never see either.
+Siblings: a frame's other tasks, with slots that name individuals drawn anew in a world of another seed. What is evaluated is set aside:
+world seeds that are 3 modulo 4, and by hash a quarter of the combinations of individuals. `sibling` with `use="train"` draws neither,
+with any other use only these. `admit` takes the seed and the individuals that it is given: drills, which it makes, keep to the seeds of
+their use but not to its individuals.
 
 It does not word requests (`wording.py`) or rate them (`difficulty.py`).
 """
@@ -239,11 +241,20 @@ def is_evaluation_frame(frame: Frame, entity_names: frozenset[str]) -> bool:
     return bool(entities) and int(content_id("entities", frame.intent, entities)[-8:], 16) % 4 == 3
 
 
+def training_seed(number: int) -> int:
+    """One of the world seeds that are not set aside, another for every number."""
+    return 4 * number
+
+
+def draw_seed(rng: random.Random, use: Use) -> int:
+    """A world seed of the right kind for `use`."""
+    return 4 * rng.randrange(2**28) + rng.choice((0, 1, 2) if use == "train" else (3,))
+
+
 def world_seeds(frame_id: str, index: int, use: Use, count: int) -> list[int]:
     """The world seeds that sibling `index` of a frame tries, in order: fixed, and of the right kind for `use`."""
     rng = random.Random(content_id("siblings", frame_id, index, use))
-    residues = (3,) if use != "train" else (0, 1, 2)
-    return [4 * rng.randrange(2**28) + rng.choice(residues) for _ in range(count)]
+    return [draw_seed(rng, use) for _ in range(count)]
 
 
 def sibling(

@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from storage.errors import HeadraceError
 from storage.records import Tool, content_id
@@ -50,6 +50,7 @@ CALIBRATION = -1
 _BATCH = 10
 _COMMIT_ROUNDS = 5
 _CLUSTERS_TRIED = 3
+_SMALL_WORLDS = ("retail",)
 
 Progress = Callable[[str, int, int], None]
 """(label, done, total)"""
@@ -75,13 +76,27 @@ class SynthesisConfig(BaseModel):
     chinese_share: float = Field(0.3, ge=0, le=1, description="Share of conversations in Chinese; the rest are English.")
     subsample: int = Field(SUBSAMPLE, ge=10, description="Size of the subsamples on which mode entropy is measured.")
     drills: int = Field(160, ge=0, description="Single-goal blueprints of each drill world, in all divisions, beside the conversations.")
-    drill_worlds: tuple[WorldName, ...] = Field(("retail",), description="Worlds that a small policy practises on.")
+    drill_worlds: tuple[WorldName, ...] = Field(_SMALL_WORLDS, description="Worlds that a small policy practises on.")
     clusters: ClusterConfig = Field(default_factory=ClusterConfig, description="How tools are grouped.")
     evolution: EvolutionConfig = Field(default_factory=EvolutionConfig, description="How the controller steers.")
     divisions: DivisionConfig = Field(
         default_factory=DivisionConfig,
         description="How frames are divided; the funnel must be given the same, or evaluation tasks may leak.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _small_ones_of_the_worlds(cls, given: Any) -> Any:
+        """Where only `worlds` are named, drills are of the small ones among them."""
+        if not isinstance(given, Mapping) or "drill_worlds" in given or not isinstance(given.get("worlds"), (list, tuple)):
+            return given
+        return {**given, "drill_worlds": tuple(world for world in _SMALL_WORLDS if world in given["worlds"])}
+
+    @model_validator(mode="after")
+    def _drills_where_it_works(self) -> SynthesisConfig:
+        if others := sorted(set(self.drill_worlds) - set(self.worlds)):
+            raise ValueError(f"drill_worlds: {others[0]!r} is not among worlds ({', '.join(self.worlds)}): add it there, or drill another")
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from synth.roles.phrases import (
 from synth.roles.recipes import Kitchen, domain_of, evolved, kitchen, native
 from synth.roles.schedule import GoalPlan, GoalRecipe, Recipe, Schedule, Source, changing_tools, schedule
 from synth.roles.sketch import merged_sources, sketch
-from synth.solver import is_evaluation_frame, solve
+from synth.solver import draw_seed, is_evaluation_frame, solve
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import Solution, Unsolvable, World
 
@@ -183,7 +183,7 @@ class _Draft:
         self.recipe, self.cluster, self.pots, self.language = recipe, cluster, pots, language
         self.is_allowed, self.rng = is_allowed, rng
         self.changing = changing_tools(recipe.world)
-        self.seed = 4 * rng.randrange(2**28) + rng.choice((0, 1, 2))
+        self.seed = draw_seed(rng, "train")
         self.world: World = make_world(recipe.world, self.seed)
         self.persona = rng.choice(sorted(PERSONAS))
         self.dialogue: list[Message] = [Message(role="system", content=self.world.system_prompt)] if self.world.system_prompt else []

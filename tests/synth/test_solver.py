@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ from synth.solver import (
     admit,
     admit_any,
     check_admission,
+    draw_seed,
     expert_messages,
     is_evaluation_frame,
     is_evaluation_seed,
     sibling,
+    training_seed,
     world_seeds,
 )
 from synth.worlds.retail.world import RetailWorld
@@ -126,3 +129,10 @@ class TestSiblings:
                 drawn = Frame(world="retail", intent=intent, slots=task.slots)
                 assert is_evaluation_seed(task.world_seed) == (use != "train")
                 assert not entities or is_evaluation_frame(drawn, entities) == (use != "train")
+
+
+def test_seeds_are_drawn_for_their_use() -> None:
+    rng = random.Random(2)
+    assert not any(is_evaluation_seed(draw_seed(rng, "train")) for _ in range(50))
+    assert all(is_evaluation_seed(draw_seed(rng, use)) for use in ("eval_in", "eval_out") for _ in range(25))
+    assert not any(is_evaluation_seed(training_seed(number)) for number in range(50))

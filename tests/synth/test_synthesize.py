@@ -239,9 +239,17 @@ def test_another_seed_gives_other_trajectories(small: tuple[Store, SynthesisResu
         ({"worlds": ["retial"]}, "no world is called 'retial'; did you mean 'retail'"),
         ({"worlds": ["nope"]}, "there are city, retail"),
         ({"drill_worlds": ["City"]}, "did you mean 'city'"),
+        ({"worlds": ["retail"], "drill_worlds": ["city"]}, r"drill_worlds: 'city' is not among worlds \(retail\)"),
         ({"clusters": {"min_tools": 9, "max_tools": 4}}, "min_tools 9 is more than max_tools 4"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_at_the_door(setting: dict[str, object], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         SynthesisConfig.model_validate(setting)
+
+
+def test_without_a_word_about_drills_they_are_of_the_small_worlds_in_use() -> None:
+    assert SynthesisConfig().drill_worlds == SynthesisConfig(worlds=("retail",)).drill_worlds == ("retail",)
+    city = SynthesisConfig(worlds=("city",))
+    assert city.drill_worlds == ()
+    assert SynthesisConfig.model_validate(city.model_dump(mode="json")) == city
