@@ -3,9 +3,8 @@
 One idea: a *stratum* is a static difficulty (with the learnable worlds' rows apart, so that a small policy gets its share), with a quota
 of the target (P6). Inside a stratum rare combinations come first: rows are ranked in tiers by how many rows share their combination of
 intent, slot names and plan shape; damaged rows (`quality.is_odd`) count among the commonest, because a slot that a typo has lost looks
-rare. Inside a tier
-intents take turns by the square root of their size (P5), and an intent's rows come in k-center greedy order over sentence vectors, after
-the farthest few are set aside, because k-center loves outliers.
+rare. Inside a tier intents take turns by the square root of their size (P5), and an intent's rows come in k-center greedy order over
+sentence vectors, after the farthest few are set aside, because k-center loves outliers.
 Everything is deterministic; at most `max_encoded` rows are encoded, the first of every stratum in proportion to its quota: where these
 are fewer than the shortlist, the rest of it follows unspread.
 
@@ -105,15 +104,16 @@ def _ranked(group: pl.DataFrame, wanted: int, config: CoverageConfig, encode: En
     """row and stratum_rank of a stratum's shortlist."""
     size = math.ceil(wanted * config.shortlist)
     budget = config.max_encoded * wanted // config.keep
-    candidates = _taking_turns(group.sort("tier", pl.col("quality").neg(), "row")).head(max(size, budget))
+    counted = group.with_columns(peers=pl.len().over("tier", "world", "intent"))
+    candidates = _taking_turns(counted.sort("tier", pl.col("quality").neg(), "row")).head(max(size, budget))
     if budget:
         candidates = pl.concat([_spread(candidates[:budget], config.outliers, encode), candidates[budget:]])
     return _taking_turns(candidates).head(size).with_row_index("stratum_rank").select("row", pl.col("stratum_rank").cast(pl.Int32))
 
 
 def _taking_turns(ordered: pl.DataFrame) -> pl.DataFrame:
-    """Keeps the tiers' order; inside a tier, intents take turns by the square root of their size, each in its given order."""
-    turn = pl.int_range(pl.len()).over("tier", "world", "intent") / pl.len().over("tier", "world", "intent").sqrt()
+    """Keeps the tiers' order; inside a tier, intents take turns by the square root of their size (`peers`), each in its given order."""
+    turn = pl.int_range(pl.len()).over("tier", "world", "intent") / pl.col("peers").sqrt()
     return ordered.with_columns(turn=turn, place=pl.int_range(pl.len())).sort("tier", "turn", "place").drop("turn", "place")
 
 

@@ -79,12 +79,13 @@ def test_rows_of_one_tier_and_intent_come_as_k_center_takes_them():
     assert listed(rows, config, encode)["row"].to_list() == spread.to_list()
 
 
-def test_intents_of_one_tier_take_turns_by_the_square_root_of_their_size():
+@pytest.mark.parametrize("max_encoded", [0, 3000])
+def test_intents_of_one_tier_take_turns_by_the_square_root_of_their_size(max_encoded):
     """Given 900 rows of one intent and 100 of another, all of one combination's rarity, then the shortlist has three of the one for one of
-    the other, from its beginning."""
+    the other, from its beginning, whether only the shortlist is ordered or all rows are encoded."""
     rows = haystack(common=1000, rare=1).filter(pl.col("combination") == "common").head(1000)
     rows = rows.with_columns(intent=pl.when(pl.int_range(pl.len()) % 10 == 0).then(pl.lit("swap")).otherwise(pl.lit("buy")))
-    intents = listed(rows, CoverageConfig(keep=20, shortlist=4))["intent"]
+    intents = listed(rows, CoverageConfig(keep=20, shortlist=4, max_encoded=max_encoded))["intent"]
     assert [(intents[:size] == "swap").sum() / size for size in (20, 40, 80)] == pytest.approx([0.25] * 3, abs=0.05)
 
 
