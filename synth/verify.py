@@ -26,7 +26,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -275,10 +274,10 @@ def _walk(task: Task, messages: Sequence[Message], rules: _Rules, heard: _Heard)
 def _results_after(messages: Sequence[Message], place: int) -> dict[str | None, str]:
     """What the calls of the message at `place` were answered, by call id: ids need only be unique within one message."""
     results: dict[str | None, str] = {}
-    for message in islice(messages, place + 1, None):
-        if message.role != "tool":
-            break
-        results.setdefault(message.tool_call_id, message.content or "")
+    place += 1
+    while place < len(messages) and messages[place].role == "tool":
+        results.setdefault(messages[place].tool_call_id, messages[place].content or "")
+        place += 1
     return results
 
 
