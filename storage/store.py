@@ -35,7 +35,7 @@ __all__ = ["Journal", "Part", "Store", "part_id"]
 
 LOCK_WAIT_S = 120.0
 _UNFIT = ",?\\"
-"""What DuckDB does not take literally in a path: it lists paths, and is a wildcard or an escape."""
+"""What DuckDB does not take literally in a path: where one path ends, where a URL's query begins, what parts folders elsewhere."""
 
 
 class Store:

@@ -39,7 +39,7 @@ def test_it_shows_tables_store_report_and_a_query_that_works(undisturbed: Finish
     line = re.search(r"^the tags +(.*)$", undisturbed.output, re.MULTILINE)
     assert line
     shown = subprocess.run(line.group(1), shell=True, cwd=undisturbed.folder, capture_output=True, text=True, check=True).stdout
-    assert "mean_rate" in shown and "rows" in shown
+    assert "mean_rate" in shown and "uncertain" in shown
     store = Store(undisturbed.store)
     assert store.query("SELECT count(*) FROM queries").item() == 20_000
     assert store.query("SELECT count(*) FROM verdicts WHERE kept").item() == 60

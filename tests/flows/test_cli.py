@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from flows.cli import app
+from flows.cli import _show, app
 from flows.config import Config, read, sample
 from flows.server import named_server
 from storage.schema import TABLES
@@ -144,6 +144,16 @@ def test_paths_are_shown_as_they_are(here: Path) -> None:
         result = CliRunner().invoke(app, ["export", "second", "--store", "s", "--out", folder])
         assert result.exit_code == 0 and result.stdout == f"wrote {here / folder}\n", result.output
         assert (here / folder / "README.md").exists()
+
+
+def test_a_link_is_shown_where_there_is_one_and_the_store_as_it_is_called(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = Config(store=Path("o[/new]x") / "s")
+    build_sample(settings.store)
+    _show(settings, "", ())
+    shown = capsys.readouterr().out
+    assert f"store        {settings.store}  (content hash" in shown and "Prefect run" not in shown
+    _show(settings, "http://127.0.0.1:9/runs/flow-run/1", ())
+    assert "Prefect run  http://127.0.0.1:9/runs/flow-run/1" in capsys.readouterr().out
 
 
 def test_folders_that_cannot_be_made_are_bad_input(here: Path) -> None:
