@@ -96,7 +96,8 @@ def _certainty(store: Store, release_id: str, manifest: Mapping[str, Any]) -> st
         [release_id, manifest.get("probed_policy"), release_id],
     ).rows()
     return (
-        "## Certainty\n\nTasks by what a probe of the policy made of them.\n\n" + _table(("split", "policy", "region", "tasks"), rows)
+        "## Certainty\n\nTasks by what a probe of the policy made of them, by the thresholds of their first tagging; once for each k.\n\n"
+        + _table(("split", "policy", "region", "tasks"), rows)
         if rows
         else ""
     )
