@@ -123,7 +123,6 @@ def test_another_k_is_another_tag_and_another_seed_is_none(store):
 def test_changed_thresholds_change_the_routes_and_no_tag(store):
     """Given a store with a cascade, when the thresholds move, then the next release is routed by what was measured and by the new ones."""
     before = store.query("SELECT * FROM tags ORDER BY ALL")
-    first = store.query("SELECT input_policy_id FROM stages WHERE name = 'sft2'").item()
     routes = {}
     for certain in (0.75, 0.3):
         moved = RouteConfig(regions=RegionConfig(certain_rate=certain), rl_uniform=0.0)
@@ -131,7 +130,9 @@ def test_changed_thresholds_change_the_routes_and_no_tag(store):
             run_cascade(store, CONFIG.model_copy(update={"route": moved, "sft2": SFTSettings(max_steps=4)}), launch=only_told)
         items = store.query("SELECT split, task_id FROM release_items WHERE release_id = ?", [launched.value.spec.release_id])
         routes[certain] = {task for split, task in items.iter_rows() if split == "rl"}
-        rates = store.query("SELECT task_id, rate FROM tags WHERE policy_id = ? AND purpose = 'probe' AND k = 8", [first])
+        assert launched.value.spec.name == "sft2" and launched.value.spec.model_in is not None
+        probed = store.query("SELECT policy_id FROM policies WHERE stage_id = ?", [launched.value.spec.model_in.parent.name]).item()
+        rates = store.query("SELECT task_id, rate FROM tags WHERE policy_id = ? AND purpose = 'probe' AND k = 8", [probed])
         assert routes[certain] == {task for task, rate in rates.iter_rows() if 0 < rate < certain}
     assert routes[0.3] < routes[0.75]
     assert store.query("SELECT * FROM tags ORDER BY ALL").equals(before)
