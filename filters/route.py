@@ -9,8 +9,8 @@ One idea: the route is a function of the region alone, in one table:
 
 The second SFT reads the seed split's expert traces again, plus those own traces. RL draws its tasks by `weight`: a floor that is uniform
 over all probed tasks, the rest on uncertain ones by their learnability potential; no query gets more than a twentieth of the draws, as
-long as there are queries enough for that. That routing helps is a hypothesis, so the floor is
-configuration and every release keeps its thresholds and its histogram.
+long as there are queries enough for that. That routing helps is a hypothesis, so the floor is configuration and every release keeps its
+thresholds and its histogram.
 
 What it does not do: measure (`filters/certainty.py`), or freeze the release (`storage/release.py`).
 """
