@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from storage.records import JSON
 from synth.wording import load_grounding
-from synth.worlds import WORLDS
+from synth.worlds import GROUNDED, WORLDS
 from synth.worlds.base import Date, Quantity, SlotKind, Vocabulary
 
 COLON = "\ue010"
@@ -73,12 +73,12 @@ def _either(words: Iterable[str]) -> str:
 _NOUNS: Mapping[str, frozenset[tuple[str, str]]] = {
     noun.lower(): frozenset(
         (world, kind)
-        for world in WORLDS
+        for world in GROUNDED
         for kind, phrases in load_grounding(world).units.items()
         for nouns in phrases.values()
         if noun in nouns
     )
-    for world in WORLDS
+    for world in GROUNDED
     for phrases in load_grounding(world).units.values()
     for nouns in phrases.values()
     for noun in nouns
@@ -212,7 +212,7 @@ def values(raw: str) -> tuple[tuple[str, str, JSON], ...]:
     said = reading(raw)
     return tuple(
         (world, name, found)
-        for world in WORLDS
+        for world in GROUNDED
         for name, kind in WORLDS[world].kinds.items()
         if (found := _as_kind(world, name, kind, said)) is not None
     )

@@ -22,7 +22,7 @@ from filters.compiled import I64, U8, U32, compiled, text_buffer
 from filters.normalise import normalised
 from synth.surfaces import surfaces
 from synth.wording import load_grounding
-from synth.worlds import WORLDS
+from synth.worlds import GROUNDED, WORLDS
 from synth.worlds.base import Date, Vocabulary
 
 NUMBER_WORDS = (
@@ -35,9 +35,9 @@ NUMBER_WORDS = (
 def world_terms() -> tuple[str, ...]:
     """The terms of all worlds (some 1,700), normalised: every name of every slot value in both languages, days, and number words."""
     spelt = set(NUMBER_WORDS)
-    for name, world in WORLDS.items():
-        grounding = load_grounding(name)
-        for kind, declared in world.kinds.items():
+    for world in GROUNDED:
+        grounding = load_grounding(world)
+        for kind, declared in WORLDS[world].kinds.items():
             synonyms = grounding.synonyms.get(kind, {})
             if isinstance(declared, Vocabulary):
                 spelt |= {name for names in declared.names.values() for name in names.values()}

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from filters.lexicon import Cue, Kind, SymbolClass, role_cues
 from synth.wording import load_grounding
-from synth.worlds import WORLDS
+from synth.worlds import GROUNDED, WORLDS
 from synth.worlds.base import Quantity
 
 _MIN_NEARNESS = 0.5
@@ -60,7 +60,7 @@ class Rule:
 @lru_cache(maxsize=1)
 def rules() -> tuple[Rule, ...]:
     """One rule an intent, of all worlds."""
-    return tuple(_rule(world, name) for world in WORLDS for name in WORLDS[world].intents)
+    return tuple(_rule(world, name) for world in GROUNDED for name in WORLDS[world].intents)
 
 
 def _rule(world: str, name: str) -> Rule:

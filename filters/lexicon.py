@@ -26,7 +26,7 @@ from filters.personal import MASK
 from storage.records import JSON, canonical_json
 from synth.surfaces import surfaces
 from synth.wording import load_grounding
-from synth.worlds import WORLDS
+from synth.worlds import GROUNDED, WORLDS
 from synth.worlds.base import Identifier, Vocabulary
 
 LOCK, _MAKING = Lock(), Lock()
@@ -128,7 +128,7 @@ class _Meaning:
 @lru_cache(maxsize=1)
 def fillers() -> frozenset[str]:
     raw = yaml.load((files("filters") / "words.yaml").read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
-    worded = {word for world in WORLDS for words in load_grounding(world).fillers.values() for word in words}
+    worded = {word for world in GROUNDED for words in load_grounding(world).fillers.values() for word in words}
     return frozenset(word.lower() for words in raw.values() for word in words) | worded
 
 
@@ -204,7 +204,7 @@ def _phrases() -> dict[str, _Meaning]:
         plain = phrase.lower().strip()
         return found.setdefault(plain.removesuffix("的") or plain, _Meaning({}, set(), set()))
 
-    for world in WORLDS:
+    for world in GROUNDED:
         grounding = load_grounding(world)
         used = {slot.kind for intent in WORLDS[world].intents.values() for slot in intent.slots}
         for cue, by_language in grounding.cues.items():
@@ -254,7 +254,7 @@ def role_cues() -> frozenset[Cue]:
     """Cues that tell slots apart; beside a value they say nothing about the intent."""
     return frozenset(
         (world, cue)
-        for world in WORLDS
+        for world in GROUNDED
         for roles in load_grounding(world).roles.values()
         for side in ("before", "after")
         for cue in roles.get(side, ())

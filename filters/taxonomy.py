@@ -16,14 +16,14 @@ import polars as pl
 from filters import lexicon, parser
 from filters.intents import nearest
 from filters.symbols import read
-from synth.worlds import WORLDS
+from synth.worlds import GROUNDED, WORLDS
 
 OTHER = "other"
 
 
 def step(rows: pl.DataFrame) -> pl.DataFrame:
     """The batch step (columns norm, language, world, intent): adds leaf (dotted, or `other`)."""
-    leaves = [(world, name, intent.leaf) for world in WORLDS for name, intent in WORLDS[world].intents.items()]
+    leaves = [(world, name, intent.leaf) for world in GROUNDED for name, intent in WORLDS[world].intents.items()]
     table = pl.DataFrame(leaves, schema={"world": pl.String, "intent": pl.String, "leaf": pl.String}, orient="row")
     labelled = rows.join(table, on=["world", "intent"], how="left", maintain_order="left")
     strange = labelled["leaf"].is_null().arg_true()

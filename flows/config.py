@@ -15,7 +15,7 @@ from flows import yaml_config
 from synth.haystack import HaystackConfig
 from synth.synthesize import SynthesisConfig
 from synth.wording import load_families
-from synth.worlds import WORLDS
+from synth.worlds import GROUNDED
 from train.cascade import CascadeConfig
 
 
@@ -57,7 +57,7 @@ def read(file: Path | None, *, store: Path | None = None, families: Path | None 
     config = yaml_config.load(file, Config) if file is not None else Config()
     config = config.model_copy(update={"store": store or config.store, "families": families or config.families})
     if config.families is not None:
-        for world in WORLDS:
+        for world in GROUNDED:
             load_families(world, config.families)
     return config
 

@@ -36,7 +36,7 @@ from synth.noise import CLOSE, OPEN, exact_variants, junk, near_variants, plain,
 from synth.solver import training_seed
 from synth.surfaces import surfaces
 from synth.wording import _FIELD, Families, joiner, load_families, load_grounding, pieces_for, render, slot_kinds
-from synth.worlds import WORLDS, make_world
+from synth.worlds import GROUNDED, WORLDS, make_world
 from synth.worlds.base import Identifier, Quantity, SlotKind, Vocabulary
 
 VERSION = 2
@@ -65,7 +65,7 @@ class HaystackConfig(BaseModel):
     @model_validator(mode="after")
     def _has_room(self) -> HaystackConfig:
         """Needles and first mentions share what is left of the rows; a tenth of that at least is first mentions."""
-        needles = sum(needles_wanted(self.keep, level, world) for level in NEEDLE_SHARES for world in WORLDS)
+        needles = sum(needles_wanted(self.keep, level, world) for level in NEEDLE_SHARES for world in GROUNDED)
         least = math.ceil(needles / (0.9 * (1 - sum(SHARES.values()))))
         if self.rows < least:
             raise ValueError(
@@ -109,9 +109,9 @@ def generate(out: Path, config: HaystackConfig, families: Path | None = None) ->
         HeadraceError: the disk is full.
     """
     queries, plants, note = out / "queries.parquet", out / "plants.parquet", out / "haystack.json"
-    words = {world: load_families(world, families) for world in WORLDS}
+    words = {world: load_families(world, families) for world in GROUNDED}
     wording = families.read_text(encoding="utf-8") if families else ""
-    versions = {world: WORLDS[world].version for world in WORLDS}
+    versions = {world: WORLDS[world].version for world in GROUNDED}
     told = canonical_json({"config": config.model_dump(), "version": VERSION, "worlds": versions, "wording": wording})
     if note.is_file() and note.read_text(encoding="utf-8") == told and queries.is_file() and plants.is_file():
         return queries, plants
@@ -165,7 +165,7 @@ class _Log:
         rng = random.Random(f"haystack/{self.config.seed}")
         common: list[Combination] = []
         rare: list[Combination] = []
-        for world in WORLDS:
+        for world in GROUNDED:
             by_level: dict[int, list[Combination]] = defaultdict(list)
             for combination in combinations_of(world):
                 by_level[combination.difficulty].append(combination)
@@ -196,14 +196,14 @@ class _Log:
         What one world has no combination for, the others give.
         """
         rng = random.Random(f"needles/{self.config.seed}")
-        wanted = Counter({(level, world): needles_wanted(self.config.keep, level, world) for level in NEEDLE_SHARES for world in WORLDS})
+        wanted = Counter({(level, world): needles_wanted(self.config.keep, level, world) for level in NEEDLE_SHARES for world in GROUNDED})
         rows: dict[str, dict[str, Any]] = {}
         of: Counter[Combination] = Counter()
         for turn in range(2 * ROWS_A_NEEDLE_COMBINATION):
             if turn == ROWS_A_NEEDLE_COMBINATION:
                 missing = [(level, world, left) for (level, world), left in wanted.items() if left > 0]
                 for level, world, left in missing:
-                    wanted.update({(level, other): left for other in WORLDS if other != world})
+                    wanted.update({(level, other): left for other in GROUNDED if other != world})
             for one in self.rare:
                 levels = {one.difficulty, min(5, one.difficulty + 1)} if one.difficulty > 0 else {one.difficulty}
                 if of[one] == ROWS_A_NEEDLE_COMBINATION or not any(wanted[level, one.world] > 0 for level in levels):
@@ -339,7 +339,7 @@ class _Log:
         """The texts, a third of them opened and a third closed with small talk."""
         texts = rows["text"].to_numpy().astype(object)
         is_zh = rows["text"].str.contains(r"[\p{Han}]").to_numpy()
-        for world in WORLDS:
+        for world in GROUNDED:
             for language in ("en", "zh"):
                 here = (rows["world"] == world).to_numpy() & (is_zh == (language == "zh"))
                 for phrases, is_opener in ((self.families[world].openers, True), (self.families[world].closers, False)):

@@ -1,8 +1,8 @@
 """How frames are put into words: templates by intent and language, spellings of values, small talk around a request.
 
-One idea: a template is data (`families.yaml` beside each world), text with {slot} fields and optional [parts] that appear only if
-all slots inside are given; whatever the frame states beyond its template follows in a slot's own words (`segments`). So a few
-templates an intent word every combination of its slots, and another file of templates changes how everybody talks.
+One idea: a template is data (`families.yaml` beside each world, or brought along by it), text with {slot} fields and optional [parts]
+that appear only if all slots inside are given; whatever the frame states beyond its template follows in a slot's own words
+(`segments`). So a few templates an intent word every combination of its slots, and another file of templates changes how everybody talks.
 
 `render` words one frame; `haystack.py` words hundreds of thousands from the same parsed templates, over columns. Nothing here reads
 text back: that is `filters/ground.py`, which knows cue words (`grounding.yaml`), not templates.
@@ -33,7 +33,10 @@ REST = "*"
 _PART = re.compile(r"\[([^\[\]]*)\]|\{(\w+|\*)\}|([^\[\]{}]+)")
 _FIELD = re.compile(r"\{(\w+)\}")
 _ARTICLE = re.compile(r"\b([Aa]) (?=[aeioAEIO][a-z])")
-_KEYS = frozenset({"openers", "closers", "segments", "intents", "canonical"})
+_KEYS = frozenset({"openers", "closers", "segments", "intents", "canonical", "kinds"})
+_STYLES = frozenset({"vague", "that", "nouns", "ask"})
+_CACHED = 4096
+"""Worlds whose wording is kept in memory."""
 
 Phrases = Mapping[Language, tuple[str, ...]]
 
@@ -79,7 +82,7 @@ class Families:
     """The wordings of one world.
 
     intents: templates by intent and language; canonical: the short ones; segments: phrases by slot name and language;
-    openers, closers: small talk by language.
+    openers, closers: small talk by language; kinds: by slot kind and style (`vague`, `that`, `nouns`, `ask`), how roles leave a value open.
     """
 
     world: str
@@ -88,6 +91,7 @@ class Families:
     segments: Mapping[str, Phrases] = field(default_factory=dict)
     openers: Phrases = field(default_factory=dict)
     closers: Phrases = field(default_factory=dict)
+    kinds: Mapping[str, Mapping[str, Phrases]] = field(default_factory=dict)
 
     def templates(self, intent: str, language: Language, *, canonical: bool = False) -> tuple[str, ...]:
         """The templates of an intent; canonical ones, where it has none in this language, are its first ordinary one."""
@@ -112,10 +116,11 @@ class Grounding:
     fillers: Phrases
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=_CACHED)
 def load_grounding(world: str) -> Grounding:
-    """The `grounding.yaml` beside a world."""
-    raw = _yaml(_beside(world, "grounding.yaml"))
+    """The `grounding.yaml` beside a world; of a world that brings its wording along, the synonyms in it."""
+    own = WORLDS[world].wording
+    raw = _yaml(_beside(world, "grounding.yaml")) if own is None else {"synonyms": own.get("synonyms", {})}
     return Grounding(
         synonyms=MappingProxyType(raw.get("synonyms", {})),
         readings=raw.get("readings", {}),
@@ -140,9 +145,12 @@ def load_families(world: str, path: Path | None = None) -> Families:
     return _default_families(world) if path is None else _families_of(world, path.resolve())
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=_CACHED)
 def _default_families(world: str) -> Families:
-    return _checked(_as_families(world, _yaml(_beside(world, "families.yaml"))), "families.yaml")
+    own = WORLDS[world].wording
+    if own is None:
+        return _checked(_as_families(world, _yaml(_beside(world, "families.yaml"))), "families.yaml")
+    return _checked(_as_families(world, {key: value for key, value in own.items() if key != "synonyms"}), f"the wording of {world}")
 
 
 @lru_cache(maxsize=8)
@@ -150,9 +158,8 @@ def _families_of(world: str, path: Path) -> Families:
     if not path.is_file():
         raise BadInput(f"{path}: no such file; --families takes a YAML file of wordings")
     raw = _yaml(path)
-    unknown = sorted(set(raw) - set(WORLDS))
-    if unknown:
-        raise BadInput(f"{path}: {unknown[0]!r} is no world; the top keys are {', '.join(WORLDS)}")
+    if unknown := sorted(name for name in raw if name not in WORLDS):
+        raise BadInput(f"{path}: {unknown[0]!r} is no world; the top keys are {', '.join(WORLDS.names())}")
     own, other = _default_families(world), _as_families(world, raw.get(world) or {}, str(path))
     return _checked(
         Families(
@@ -162,6 +169,7 @@ def _families_of(world: str, path: Path) -> Families:
             segments={**own.segments, **other.segments},
             openers={**own.openers, **other.openers},
             closers={**own.closers, **other.closers},
+            kinds={**own.kinds, **other.kinds},
         ),
         str(path),
     )
@@ -197,19 +205,28 @@ def _as_families(world: str, raw: Mapping[str, Any], where: str = "families.yaml
             raise BadInput(f"{where}: {world}.{key}: expected non-empty lists of texts under en and zh")
         return {language: tuple(texts) for language, texts in value.items()}
 
-    def by_key(section: str) -> dict[str, Phrases]:
-        found = raw.get(section) or {}
+    def by_key(found: Any, section: str) -> dict[str, Phrases]:
         if not isinstance(found, Mapping):
             raise BadInput(f"{where}: {world}.{section}: expected names, and under each of them texts")
         return {key: phrases(value, f"{section}.{key}") for key, value in found.items()}
 
+    def by_kind() -> dict[str, dict[str, Phrases]]:
+        found = raw.get("kinds") or {}
+        if not isinstance(found, Mapping):
+            raise BadInput(f"{where}: {world}.kinds: expected slot kinds, and under each of them {', '.join(sorted(_STYLES))}")
+        for kind, styles in found.items():
+            if isinstance(styles, Mapping) and (unknown := sorted(set(styles) - _STYLES)):
+                raise BadInput(f"{where}: {world}.kinds.{kind}: expected {', '.join(sorted(_STYLES))}, not {unknown[0]!r}")
+        return {kind: by_key(styles, f"kinds.{kind}") for kind, styles in found.items()}
+
     return Families(
         world=world,
-        intents=by_key("intents"),
-        canonical=by_key("canonical"),
-        segments=by_key("segments"),
+        intents=by_key(raw.get("intents") or {}, "intents"),
+        canonical=by_key(raw.get("canonical") or {}, "canonical"),
+        segments=by_key(raw.get("segments") or {}, "segments"),
         openers=phrases(raw["openers"], "openers") if "openers" in raw else {},
         closers=phrases(raw["closers"], "closers") if "closers" in raw else {},
+        kinds=by_kind(),
     )
 
 
@@ -220,6 +237,11 @@ def _checked(families: Families, where: str) -> Families:
     for section, worded in (("intents", families.intents), ("canonical", families.canonical)):
         if unknown := sorted(set(worded) - set(intents)):
             raise BadInput(f"{where}: {families.world}.{section}.{unknown[0]}: no such intent")
+    for kind, styles in families.kinds.items():
+        if kind not in WORLDS[families.world].kinds:
+            raise BadInput(f"{where}: {families.world}.kinds.{kind}: the world has no such slot kind")
+        if one_sided := sorted(style for style, phrases in styles.items() if set(phrases) != set(LANGUAGES)):
+            raise BadInput(f"{where}: {families.world}.kinds.{kind}.{one_sided[0]}: expected texts in en and in zh")
     for slot, phrases in families.segments.items():
         _check_segments(slot, phrases, f"{where}: {families.world}.segments.{slot}", intents)
     for name in intents:
@@ -262,7 +284,7 @@ def spellings(world: str, intent: str, slot: str, value: JSON, language: Languag
     return surfaces(WORLDS[world].kinds[kind], value, language, load_grounding(world).synonyms.get(kind))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=65536)
 def slot_kinds(world: str, intent: str) -> Mapping[str, str]:
     """Slot name -> name of its kind."""
     return {slot.name: slot.kind for slot in WORLDS[world].intents[intent].slots}

@@ -41,19 +41,19 @@ def fault(rng: random.Random) -> str:
     return str(rng.choice(_phrases()["faults"]))
 
 
-def can_withhold(slot: Slot) -> bool:
+def can_withhold(world: str, slot: Slot) -> bool:
     """Whether a request can leave this slot out, and an assistant can ask for it."""
-    kind = _phrases()["kinds"].get(slot.kind)
+    kind = load_families(world).kinds.get(slot.kind)
     return kind is not None and "ask" in kind and (not slot.is_required or "vague" in kind)
 
 
-def can_point_at(slot: Slot) -> bool:
+def can_point_at(world: str, slot: Slot) -> bool:
     """Whether one can refer to a value of this slot as just mentioned."""
-    return "that" in _phrases()["kinds"].get(slot.kind, {})
+    return "that" in load_families(world).kinds.get(slot.kind, {})
 
 
-def question(slot: Slot, language: Language, rng: random.Random) -> str:
-    return str(rng.choice(_phrases()["kinds"][slot.kind]["ask"][language]))
+def question(world: str, slot: Slot, language: Language, rng: random.Random) -> str:
+    return rng.choice(load_families(world).kinds[slot.kind]["ask"][language])
 
 
 def request(frame: Frame, language: Language, rng: random.Random, persona: str) -> str:
@@ -81,8 +81,9 @@ def request_without(frame: Frame, slot: Slot, language: Language, rng: random.Ra
         return request(reduced, language, rng, persona)
     text = request(frame, language, rng, persona)
     names = spellings(frame.world, frame.intent, slot.name, frame.slots[slot.name], language)
-    stand_in = str(rng.choice(_phrases()["kinds"][slot.kind][style][language]))
-    replaced = _replace(text, names, _phrases()["kinds"][slot.kind].get("nouns", {}).get(language, ()), stand_in, language)
+    styles = load_families(frame.world).kinds[slot.kind]
+    stand_in = rng.choice(styles[style][language])
+    replaced = _replace(text, names, styles.get("nouns", {}).get(language, ()), stand_in, language)
     return None if replaced is None or any(name.casefold() in replaced.casefold() for name in names) else replaced
 
 
@@ -102,7 +103,7 @@ def reveal(frame: Frame, slot: Slot, language: Language, rng: random.Random) -> 
     if slot.is_required:
         return phrase("reveal", language, rng, value=value)
     said = rng.choice(load_families(frame.world).phrases(slot.name, language))
-    return str(said).replace(f"{{{slot.name}}}", value)
+    return said.replace(f"{{{slot.name}}}", value)
 
 
 def mentioned(text: str, world: str, intent: str, slot: str, language: Language) -> list[Any]:
@@ -111,7 +112,7 @@ def mentioned(text: str, world: str, intent: str, slot: str, language: Language)
     return [value for name, value in _plain_names(world, intent, slot, language) if name in plain and _is_word(name, plain)]
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=65536)
 def _plain_names(world: str, intent: str, slot: str, language: Language) -> tuple[tuple[str, Any], ...]:
     """The plainest spelling of each value, with the value."""
     kind = WORLDS[world].kinds[slots_of(world, intent)[slot].kind]

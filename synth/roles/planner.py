@@ -248,7 +248,7 @@ class _Draft:
     def _point_at(self, goal: GoalRecipe, slots: dict[str, JSON], previous: _Solved) -> tuple[str, ...]:
         """Puts something that the previous answer named into one of the slots, and says into which."""
         for name, slot in sorted(slots_of(self.recipe.world, goal.intent).items()):
-            if name not in slots or not slot.is_entity or not can_point_at(slot):
+            if name not in slots or not slot.is_entity or not can_point_at(self.recipe.world, slot):
                 continue
             named = mentioned(previous.solution.plan.answer, self.recipe.world, goal.intent, name, self.language)
             named = [value for value in named if value not in previous.frame.slots.values()]
@@ -359,7 +359,7 @@ class _Draft:
     def _reply(self, turn: TurnPlan, kind: str, lead: int, solved: Sequence[_Solved]) -> str:
         goal = self.recipe.goals[lead]
         if turn.is_question and goal.withheld is not None and kind == "open":
-            return question(slots_of(self.recipe.world, goal.intent)[goal.withheld], self.language, self.rng)
+            return question(self.recipe.world, slots_of(self.recipe.world, goal.intent)[goal.withheld], self.language, self.rng)
         if turn.is_question:
             return phrase("confirm", self.language, self.rng)
         answers = [solved[index].solution.plan.answer for index in (turn.settles or (lead,))]

@@ -108,7 +108,7 @@ def _has_calls(recipe: Recipe, goal: GoalRecipe) -> bool:
     return bool(_planned(recipe.world, goal.intent, goal.slots))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=65536)
 def _calls(world: str, intent: str) -> bool:
     """Whether an intent is done by calls at all."""
     return bool(_planned(world, intent, _required(world, intent)))
@@ -141,7 +141,8 @@ def _deepen(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | No
     fitting = [
         name
         for name in kitchen.intents
-        if _calls(recipe.world, name) and any(slot.is_entity and can_point_at(slot) for slot in slots_of(recipe.world, name).values())
+        if _calls(recipe.world, name)
+        and any(slot.is_entity and can_point_at(recipe.world, slot) for slot in slots_of(recipe.world, name).values())
     ]
     if not fitting:
         return None
@@ -154,7 +155,7 @@ def _withhold(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | 
 
     def open_slots(goal: GoalRecipe) -> list[str]:
         slots = slots_of(recipe.world, goal.intent)
-        return [name for name in sorted(goal.slots) if can_withhold(slots[name])]
+        return [name for name in sorted(goal.slots) if can_withhold(recipe.world, slots[name])]
 
     def fits(index: int, goal: GoalRecipe) -> bool:
         leads = index + 1 == len(recipe.goals) or not recipe.goals[index + 1].is_joint
@@ -224,7 +225,7 @@ def _goal_shift(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe 
     return replace(recipe, goals=(dropped, *recipe.goals), operators=(*recipe.operators, "goal_shift"))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=65536)
 def _required(world: str, intent: str) -> frozenset[str]:
     return frozenset(slot.name for slot in WORLDS[world].intents[intent].slots if slot.is_required)
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
 from synth.worlds.base import World
 
+GROUNDED: tuple[str, ...] = ("city", "retail")
+"""Worlds that raw queries are grounded in: how people word their jobs can be read back (`grounding.yaml` beside each)."""
 
-class _Worlds(Mapping[str, type[World]]):
-    """World classes by name, in a fixed order."""
 
-    _names = ("city", "retail")
+class Worlds:
+    """World classes by name: `WORLDS["retail"]`, `"retail" in WORLDS`."""
+
+    def __init__(self) -> None:
+        self._registered: dict[str, type[World]] = {}
 
     def __getitem__(self, name: str) -> type[World]:
+        """Raises KeyError: there is no world of that name."""
         if name == "city":
             from synth.worlds.city.world import CityWorld
 
@@ -25,30 +29,38 @@ class _Worlds(Mapping[str, type[World]]):
             from synth.worlds.retail.world import RetailWorld
 
             return RetailWorld
-        raise KeyError(name)
+        return self._registered[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._names
+        return name in GROUNDED or name in self._registered
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+    def names(self) -> tuple[str, ...]:
+        """Every world that has a name of its own, the hand-written first."""
+        return (*GROUNDED, *self._registered)
 
-    def __len__(self) -> int:
-        return len(self._names)
+    def register(self, world: type[World]) -> None:
+        """Makes a world known in this process; one of the same name is replaced.
+
+        Raises:
+            ValueError: the name is that of a world that Headrace ships.
+        """
+        if world.name in GROUNDED:
+            raise ValueError(f"a world of its own is called {world.name!r} already; give yours another name")
+        self._registered[world.name] = world
 
 
-WORLDS: Mapping[str, type[World]] = _Worlds()
+WORLDS = Worlds()
 
 
 def _known(name: str) -> str:
     if name in WORLDS:
         return name
-    nearest = difflib.get_close_matches(name.lower(), list(WORLDS), n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(WORLDS)}"
+    nearest = difflib.get_close_matches(name.lower(), WORLDS.names(), n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(WORLDS.names())}"
     raise ValueError(f"no world is called {name!r}; {hint}")
 
 
-WorldName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(WORLDS)})]
+WorldName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"examples": list(GROUNDED)})]
 """The name of a world, for configuration: pydantic refuses any other, and names the nearest."""
 
 

@@ -5,8 +5,8 @@ bad call is an error *observation* (a JSON object with the key `error`), never a
 A world also declares its intents: name, slots, plan shape, taxonomy leaf, and how to solve one. Haystack, taxonomy, grounding,
 blueprints and tasks all read them here; nothing else knows what a world is about.
 
-Wording (how people ask) is not code: it lies in `families.yaml` beside each world, by intent and language; what helps to read it
-back (cue words, synonyms of slot values) in `grounding.yaml` beside it.
+Wording (how people ask) is not code: it lies in `families.yaml` beside each hand-written world, by intent and language; what helps to
+read it back (cue words, synonyms of slot values) in `grounding.yaml` beside it. A world that is compiled brings its wording along.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from storage.records import JSON, Language, Plan, RefusalReason, Success, Tool
 
@@ -174,6 +174,9 @@ class World(ABC):
     """What every conversation of this world opens with; empty for none."""
     has_seeded_names: ClassVar[bool] = False
     """Whether `known_names` differ from seed to seed."""
+    wording: ClassVar[Mapping[str, Any] | None] = None
+    """How requests are worded, in the form of a `families.yaml`, with `synonyms` of slot values as in a `grounding.yaml`; None where
+    these files lie beside the world."""
     tool_words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Per tool, the words (both languages, lower case) with which people name what it does outright: what makes a query explicit (P6)."""
 

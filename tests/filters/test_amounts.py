@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from filters.amounts import AMOUNT, COLON, canonical_number, chinese_value, day_offset, is_bare, reading, values
 from synth.surfaces import chinese_number, surfaces
-from synth.worlds import WORLDS
+from synth.worlds import GROUNDED, WORLDS
 from synth.worlds.base import Date, Quantity
 
 WEDNESDAY = date(2026, 5, 13)
@@ -73,7 +73,7 @@ def test_chinese_numerals_are_read_as_they_are_written(value: int) -> None:
     assert chinese_value(chinese_number(value)) == value
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", GROUNDED)
 def test_every_spelling_of_an_amount_is_read_back(world: str) -> None:
     # given every usual value of every kind that is a number or a day
     missed = []

@@ -11,7 +11,7 @@ from filters import ground, normalise
 from storage.records import Frame
 from synth.haystack import values_of
 from synth.wording import LANGUAGES, load_families, render
-from synth.worlds import WORLDS
+from synth.worlds import GROUNDED, WORLDS
 
 
 def rows_of(texts: list[str]) -> pl.DataFrame:
@@ -27,7 +27,7 @@ def read(text: str) -> dict[str, object]:
 def frames(count: int, seed: int) -> Iterator[Frame]:
     """`count` frames of every intent, each with a third of its optional slots; two slots of one kind differ."""
     rng = random.Random(seed)
-    for world in WORLDS:
+    for world in GROUNDED:
         for name, intent in WORLDS[world].intents.items():
             for _ in range(count):
                 slots: dict[str, object] = {}
