@@ -6,7 +6,7 @@ Every function raises BadInput, in one line that says what to do. Heavy librarie
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from storage.errors import BadInput
 
@@ -63,6 +63,36 @@ def query_rows(files: list[Path], config: Config) -> int:
     from filters.ingest import inspect
 
     return sum(source.rows for source in inspect(files, config.curate.ingest))
+
+
+def synthesis(config: Config, worlds: list[str], accepted: int | None) -> Config:
+    """The configuration with other worlds to synthesise in and another number to stop at, where these are given."""
+    from pydantic import ValidationError
+
+    from synth.synthesize import SynthesisConfig
+
+    said: dict[str, Any] = {}
+    if worlds:
+        said |= {"worlds": tuple(worlds), "drill_worlds": tuple(name for name in config.synthesize.drill_worlds if name in worlds)}
+    if accepted is not None:
+        said |= {"accepted": accepted, "max_proposals": max(config.synthesize.max_proposals, 5 * accepted)}
+    try:
+        own = SynthesisConfig.model_validate(config.synthesize.model_dump() | said)
+    except ValidationError as error:
+        raise BadInput("; ".join(f"--world: {each['msg'].removeprefix('Value error, ')}" for each in error.errors())) from None
+    return config.model_copy(update={"synthesize": own})
+
+
+def release(store: Store, named: str | None) -> str:
+    """The id of a release: as it is named, the latest of that name, or one made now of all that was synthesised."""
+    if named is None:
+        from filters.collect import collect
+
+        return collect(store)
+    found = store.query(
+        "SELECT release_id FROM releases JOIN parts USING (part_id) WHERE name = ? ORDER BY committed_at DESC LIMIT 1", [named]
+    )
+    return str(found.item()) if found.height else named
 
 
 def licences(given: list[str], store: Store, release_id: str) -> dict[str, str]:

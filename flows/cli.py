@@ -97,15 +97,33 @@ def run(
 
 
 @app.command(rich_help_panel="Pipeline")
-def synthesize(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRun = False, debug: Debug = False) -> None:
+def synthesize(
+    config: ConfigFile = None,
+    store: StoreFolder = None,
+    worlds: Annotated[
+        list[str] | None,
+        typer.Option("--world", "-w", metavar="NAME|FILE", help="World to use instead of the configuration's; may be repeated."),
+    ] = None,
+    accepted: Annotated[
+        int | None, typer.Option("--n", metavar="N", min=1, help="Accepted trajectories to stop at, instead of the configuration's.")
+    ] = None,
+    dry_run: DryRun = False,
+    debug: Debug = False,
+) -> None:
     """Make blueprints over the worlds' tools and simulate them to verified trajectories.
 
-    The scripted teacher costs nothing; what a language model would cost is in the plan (--dry-run).
+    The scripted teacher costs nothing; what a language model would cost is in the plan (--dry-run). `headrace export` writes what came
+    of it for a trainer.
 
-    Example: headrace synthesize --config configs/sample.yaml --dry-run
+    Examples:
+
+      headrace synthesize --config configs/sample.yaml --dry-run
+
+      headrace synthesize --world my_shop.yaml --n 200 --store runs/mine/store
     """
     with told(debug):
-        _do("synthesize:synthesize", checks.settings(config, store), dry_run, ("synthesize",), ("diversity",))
+        settings = checks.synthesis(checks.settings(config, store), worlds or [], accepted)
+        _do("synthesize:synthesize", settings, dry_run, ("synthesize",), ("diversity",))
 
 
 @app.command(rich_help_panel="Pipeline")
@@ -207,7 +225,13 @@ class Trainer(StrEnum):
 
 @app.command(rich_help_panel="Store")
 def export(
-    release: Annotated[str, typer.Argument(metavar="RELEASE", help="Release id, or a name (seed, second, rl): the latest of that name.")],
+    release: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RELEASE]",
+            help="Release id, or a name (seed, second, rl): the latest of that name. Without one, all that was synthesised.",
+        ),
+    ] = None,
     trainer: Annotated[Trainer, typer.Option("--format", help="The trainer that will read it.")] = Trainer.trl,
     folder: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Default: exports/RELEASE-FORMAT.")] = None,
     licence: Annotated[
@@ -220,7 +244,11 @@ def export(
 ) -> None:
     """Write a release for a trainer: OpenAI messages as JSONL and Parquet, a file a split, with a dataset card and checksums.
 
+    Without RELEASE, one is made of every conversation that was synthesised (near duplicates once) and of their tasks.
+
     Examples:
+
+      headrace export --store runs/mine/store --out training_set/
 
       headrace export second --format verl --out second/ --store runs/sample/store
 
@@ -230,12 +258,9 @@ def export(
         from storage import export as storage_export
 
         opened = checks.readable(config, store)
-        named = opened.query(
-            "SELECT release_id FROM releases JOIN parts USING (part_id) WHERE name = ? ORDER BY committed_at DESC LIMIT 1", [release]
-        )
-        release_id = named.item() if named.height else release
+        release_id = checks.release(opened, release)
         licences = checks.licences(licence or [], opened, release_id)
-        target = folder or Path("exports") / f"{release}-{trainer.value}"
+        target = folder or Path("exports") / f"{release or release_id}-{trainer.value}"
         written = storage_export.export(opened, release_id, target, trainer.value, licences=licences)
         out.print(f"wrote {written}", markup=False, soft_wrap=True)
 

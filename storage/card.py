@@ -17,7 +17,8 @@ from storage.store import Store
 
 UNSTATED = "not stated: find out before you publish"
 _PROMISE = (
-    "Every conversation was executed in a real, seeded world; every task comes with a plan that passes, and doing nothing fails it.\n\n"
+    "Every conversation was executed in a real, seeded world; every task comes with a plan that passes, and doing nothing fails it. "
+    "A conversation with several goals is about no single task.\n\n"
     "Tool-call `arguments` and the column `tools` are JSON strings."
 )
 _SCALE = "Static difficulty of the tasks: -1 refusal, 0 no tool, 1 to 5 rising with tool load, chain depth and constraints."
@@ -56,7 +57,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[JSON]]) -> str:
 
 
 def _head(splits: Mapping[str, Sequence[ReleasedItem]], files: Mapping[str, str]) -> str:
-    languages = sorted({item.task.language for items in splits.values() for item in items})
+    languages = sorted({item.setting.language for items in splits.values() for item in items})
     configs = []
     for kind in ("conversations", "prompts"):
         names = [name for name in files if name.endswith(f".{kind}.parquet")]
@@ -71,10 +72,11 @@ def _split_table(splits: Mapping[str, Sequence[ReleasedItem]]) -> str:
     rows = []
     for split, items in splits.items():
         kinds = Counter(item.item.kind for item in items)
-        tasks = {item.task.id: item.task for item in items}
+        tasks = {item.task.id: item.task for item in items if item.task}
         from_queries = sum(task.query_id is not None for task in tasks.values())
-        worlds = ", ".join(f"{world} {n}" for world, n in sorted(Counter(task.world for task in tasks.values()).items()))
-        languages = ", ".join(f"{language} {n}" for language, n in sorted(Counter(task.language for task in tasks.values()).items()))
+        settings = {item.item.task_id or item.item.item_id: item.setting for item in items}.values()
+        worlds = ", ".join(f"{world} {n}" for world, n in sorted(Counter(setting.world for setting in settings).items()))
+        languages = ", ".join(f"{language} {n}" for language, n in sorted(Counter(setting.language for setting in settings).items()))
         shown = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
         rows.append((split, len(items), shown, len(tasks), from_queries, worlds, languages))
     return _table(("split", "items", "kinds", "tasks", "tasks from raw queries", "worlds", "languages"), rows)
@@ -84,7 +86,7 @@ def _difficulty_table(splits: Mapping[str, Sequence[ReleasedItem]]) -> str:
     levels = range(-1, 6)
     rows = []
     for split, items in splits.items():
-        counts = Counter({item.task.id: item.task.difficulty for item in items}.values())
+        counts = Counter({item.task.id: item.task.difficulty for item in items if item.task}.values())
         rows.append((split, *(counts[level] for level in levels)))
     return _table(("split", *map(str, levels)), rows)
 
@@ -125,7 +127,8 @@ def _diversity(store: Store, release_id: str) -> str:
         f"""SELECT run, metric, round(value, 4), n FROM diversity WHERE part_id IN {BEFORE_SQL} AND run IN (
               SELECT run FROM diversity JOIN parts USING (part_id) WHERE committed_at IN (
                 SELECT committed_at FROM blueprints JOIN parts USING (part_id) WHERE blueprint_id IN (
-                  SELECT t.blueprint_id FROM release_items i JOIN tasks t USING (task_id) WHERE i.release_id = ?)))
+                  SELECT coalesce(t.blueprint_id, c.blueprint_id) FROM release_items i LEFT JOIN tasks t USING (task_id)
+                    LEFT JOIN trajectories c ON c.trajectory_id = i.item_id WHERE i.release_id = ?)))
             QUALIFY round = max(round) OVER (PARTITION BY run) ORDER BY run, metric""",
         [release_id] * 2,
     ).rows()

@@ -237,12 +237,13 @@ def _write_split(
 
 
 def _tools_text(item: ReleasedItem, tools: Mapping[tuple[str, str], dict[str, JSON]]) -> str:
-    missing = next((name for name in item.task.tools if (item.task.world, name) not in tools), None)
+    setting = item.setting
+    missing = next((name for name in setting.tools if (setting.world, name) not in tools), None)
     if missing:
         raise HeadraceError(
-            f"tool {missing} of world {item.task.world} is not in the store's table of tools; run `headrace synthesize` first"
+            f"tool {missing} of world {setting.world} is not in the store's table of tools; run `headrace synthesize` first"
         )
-    return json.dumps([tools[item.task.world, name] for name in item.task.tools], ensure_ascii=False)
+    return json.dumps([tools[setting.world, name] for name in setting.tools], ensure_ascii=False)
 
 
 def _openai(messages: Sequence[Message]) -> list[dict[str, JSON]]:
@@ -252,19 +253,20 @@ def _openai(messages: Sequence[Message]) -> list[dict[str, JSON]]:
 def _row(item: ReleasedItem, index: int, split: str, format: Format, tools: str) -> dict[str, Any]:
     task = item.task
     about = {
-        "task_id": task.id,
-        "world": task.world,
-        "intent": task.intent,
-        "language": task.language,
-        "difficulty": task.difficulty,
+        "task_id": task.id if task else None,
+        "world": item.setting.world,
+        "intent": task.intent if task else None,
+        "language": item.setting.language,
+        "difficulty": task.difficulty if task else None,
         "weight": item.item.weight,
     }
     if item.conversation is not None:
         messages: JSON = _openai(item.conversation.messages)
         made = {"id": item.item.item_id, "kind": item.item.kind, "teacher": item.conversation.teacher, "reward": item.conversation.reward}
         if format == "roll":
-            return {"messages": json.dumps(messages, ensure_ascii=False), "tools": tools, "tag": task.world, **made, **about}
+            return {"messages": json.dumps(messages, ensure_ascii=False), "tools": tools, "tag": item.setting.world, **made, **about}
         return {"messages": messages, "tools": tools, **made, **about}
+    assert task is not None
     opening, spec = _openai(task.messages), canonical_json(task.model_dump(mode="json"))
     if format == "roll":
         text = json.dumps(opening, ensure_ascii=False)

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import polars as pl
 
 from storage.errors import BadInput, HeadraceError
-from storage.records import JSON, Cost, Rollout, Task, Trajectory, canonical_json, content_id
+from storage.records import JSON, Cost, Language, Rollout, Task, Trajectory, canonical_json, content_id
 from storage.store import Store, part_id
 
 VERSION = 1
@@ -38,23 +38,34 @@ Kind = Literal["task", "trajectory", "rollout"]
 
 @dataclass(frozen=True)
 class ReleaseItem:
-    """One item of a split: a task to draw rollouts on, or a conversation about one (`item_id` is its id; for kind `task`, the task's own).
+    """One item of a split: a task to draw rollouts on, or a conversation (`item_id` is its id; for kind `task`, the task's own).
 
+    task_id: None for a trajectory that is not about one task: a conversation with several goals.
     weight: relative, > 0: how often RL draws it; 1 for SFT.
     """
 
     kind: Kind
     item_id: str
-    task_id: str
+    task_id: str | None
     weight: float = 1.0
 
 
 @dataclass(frozen=True)
+class Setting:
+    """Where an item takes place: its world, its language, and the names of the tools on offer in the order in which they are shown."""
+
+    world: str
+    language: Language
+    tools: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ReleasedItem:
-    """An item with the records it names; `conversation` is None for kind `task`."""
+    """An item with the records it names; `conversation` is None for kind `task`, `task` for a conversation with several goals."""
 
     item: ReleaseItem
-    task: Task
+    setting: Setting
+    task: Task | None
     conversation: Trajectory | Rollout | None
 
 
@@ -129,22 +140,24 @@ def load_split(store: Store, release_id: str, split: str) -> list[ReleasedItem]:
     if split not in manifest["splits"]:
         raise BadInput(f"release {release_id} has no split {split!r}; it has {', '.join(manifest['splits'])}")
     rows = store.query(
-        """SELECT i.kind, i.item_id, i.task_id, i.weight, t.spec FROM release_items i JOIN tasks t USING (task_id)
+        """SELECT i.kind, i.item_id, i.task_id, i.weight, t.spec FROM release_items i LEFT JOIN tasks t USING (task_id)
            WHERE i.release_id = ? AND i.split = ? ORDER BY i.position""",
         [release_id, split],
     )
-    conversations = _conversations(store, release_id, split)
-    return [
-        ReleasedItem(ReleaseItem(kind, item, task, weight), Task.model_validate_json(spec), conversations[item] if kind != "task" else None)
-        for kind, item, task, weight, spec in rows.iter_rows()
-    ]
+    conversations, settings = _conversations(store, release_id, split), _settings(store, release_id, split)
+    items = []
+    for kind, item, task_id, weight, spec in rows.iter_rows():
+        task = None if spec is None else Task.model_validate_json(spec)
+        setting = settings[item] if task is None else Setting(task.world, task.language, task.tools)
+        items.append(ReleasedItem(ReleaseItem(kind, item, task_id, weight), setting, task, conversations[item] if kind != "task" else None))
+    return items
 
 
 def trajectory_of(row: Mapping[str, Any]) -> Trajectory:
     """The record in a row of table `trajectories`."""
     return Trajectory(
         id=row["trajectory_id"],
-        task_id=row["task_id"],
+        task_id=row["task_id"] or "",
         messages=json.loads(row["messages"]),
         outcome=row["outcome"],
         reward=row["reward"],
@@ -177,6 +190,17 @@ def _conversations(store: Store, release_id: str, split: str) -> dict[str, Traje
     return found | {row["rollout_id"]: rollout_of(row) for row in rollouts.iter_rows(named=True)}
 
 
+def _settings(store: Store, release_id: str, split: str) -> dict[str, Setting]:
+    """Of the conversations with several goals, by their id: as their blueprints have it."""
+    rows = store.query(
+        """SELECT i.item_id, c.world, c.language, json_extract(b.spec, '$.tools')::VARCHAR FROM release_items i
+           JOIN trajectories c ON c.trajectory_id = i.item_id JOIN blueprints b USING (blueprint_id)
+           WHERE i.release_id = ? AND i.split = ? AND i.task_id IS NULL""",
+        [release_id, split],
+    )
+    return {item: Setting(world, language, tuple(json.loads(tools))) for item, world, language, tools in rows.iter_rows()}
+
+
 def _hash(items: Sequence[ReleaseItem]) -> str:
     return hashlib.sha256(
         canonical_json([[item.kind, item.item_id, item.task_id, float(item.weight)] for item in items]).encode()
@@ -186,7 +210,7 @@ def _hash(items: Sequence[ReleaseItem]) -> str:
 def _describe(items: Sequence[ReleaseItem]) -> dict[str, JSON]:
     return {
         "items": len(items),
-        "tasks": len({item.task_id for item in items}),
+        "tasks": len({item.task_id for item in items if item.task_id is not None}),
         "kinds": dict(sorted(Counter(item.kind for item in items).items())),
     }
 
@@ -213,13 +237,18 @@ def _check_items(name: str, split: str, items: Sequence[ReleaseItem]) -> None:
     foreign = next((item for item in items if item.kind == "task" and item.item_id != item.task_id), None)
     if foreign:
         raise HeadraceError(f"task {foreign.task_id} in split {split} of release {name} stands there as {foreign.item_id}")
+    free = next((item for item in items if item.task_id is None), None)
+    if free and (free.kind != "trajectory" or split.startswith(EVALUATION_SPLITS)):
+        raise HeadraceError(
+            f"{free.kind} {free.item_id} in split {split} of release {name} is about no task; only trajectories to train on may be"
+        )
     doubled = next((item for item, count in Counter((item.kind, item.item_id) for item in items).items() if count > 1), None)
     if doubled:
         raise HeadraceError(f"{' '.join(doubled)} stands in split {split} of release {name} more than once; give it a weight instead")
 
 
 def _check_tasks(store: Store, name: str, split: str, items: Sequence[ReleaseItem]) -> None:
-    task_ids = sorted({item.task_id for item in items})
+    task_ids = sorted({item.task_id for item in items if item.task_id is not None})
     known = dict(store.query("SELECT task_id, use FROM tasks WHERE task_id IN (SELECT unnest(?))", [task_ids]).iter_rows())
     missing = next((task for task in task_ids if task not in known), None)
     if missing:
@@ -233,7 +262,7 @@ def _check_tasks(store: Store, name: str, split: str, items: Sequence[ReleaseIte
 
 def _check_conversations(store: Store, name: str, split: str, items: Sequence[ReleaseItem]) -> None:
     for kind, table, key in (("trajectory", "trajectories", "trajectory_id"), ("rollout", "rollouts", "rollout_id")):
-        wanted = sorted({(item.item_id, item.task_id) for item in items if item.kind == kind})
+        wanted = sorted({(item.item_id, item.task_id) for item in items if item.kind == kind}, key=str)
         if wanted:
             known = set(
                 store.query(
@@ -243,5 +272,6 @@ def _check_conversations(store: Store, name: str, split: str, items: Sequence[Re
             missing = next((pair for pair in wanted if pair not in known), None)
             if missing:
                 raise HeadraceError(
-                    f"{kind} {missing[0]} of task {missing[1]} in split {split} of release {name} is not in the store; commit it first"
+                    f"{kind} {missing[0]} of task {missing[1] or '(none)'} in split {split} of release {name} is not in the store; "
+                    "commit it first"
                 )

@@ -118,7 +118,8 @@ class FreshTasks:
     """Fresh siblings of a split's tasks, drawn by the items' weights: a function of (seed, step), each task in it new."""
 
     def __init__(self, items: Sequence[ReleasedItem], spec: StageSpec, settings: RLSettings) -> None:
-        self._tasks, self._weights = [item.task for item in items], [item.item.weight for item in items]
+        chosen = [(item.task, item.item.weight) for item in items if item.task is not None]
+        self._tasks, self._weights = [task for task, _ in chosen], [weight for _, weight in chosen]
         self._spec, self._size = spec, settings.tasks_a_step
         self._last: tuple[int, list[Task]] = (-1, [])
 

@@ -112,6 +112,7 @@ def test_other_things_that_are_not_there(here: Path) -> None:
     assert "is not a store yet" in refused("explain", "policy-1", "--store", "nowhere")
     assert "is not a store yet" in refused("export", "seed", "--store", "nowhere")
     assert "no such file" in refused("run", "--families", "other.yaml")
+    assert "no world is called 'retial'; did you mean 'retail'?" in refused("synthesize", "--world", "retial", "--store", "s")
     assert "no prefect.yaml here" in refused("up")
     assert written(here) == ["file"]
 
@@ -126,6 +127,7 @@ def test_what_a_store_must_hold_already(here: Path) -> None:
     assert "has no promoted policy yet" in refused("evaluate", "--store", "s")
     assert "has no policy policy-1; it has none" in refused("evaluate", "--policy", "policy-1", "--store", "s")
     assert "has no release" in refused("export", "rl", "--store", "s")
+    assert "no synthesised conversation; run `headrace synthesize` first" in refused("export", "--store", "s")
     assert "holds no tasks yet" in refused("tag", "--store", "s")
     assert "holds no tasks yet" in refused("train", "--store", "s")
     assert written(here) == before

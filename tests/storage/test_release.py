@@ -63,6 +63,9 @@ def test_the_same_selection_is_the_same_release_and_any_change_another(own):
         ({"a/b": [ReleaseItem("task", "task-1", "task-1")]}, "split 'a/b' of release r cannot name a file"),
         ({"rl": [ReleaseItem("task", "task-4", "task-4")]}, "task-4 .use eval_in. is held out"),
         ({"eval_in": [ReleaseItem("task", "task-1", "task-1")]}, "trained on elsewhere"),
+        ({"rl": [ReleaseItem("rollout", "rollout-0", None)]}, "rollout rollout-0 in split rl .* is about no task"),
+        ({"eval_in": [ReleaseItem("trajectory", EXPERTS[0].id, None)]}, "in split eval_in .* is about no task"),
+        ({"sft": [ReleaseItem("trajectory", EXPERTS[0].id, None)]}, r"of task \(none\) in split sft .* is not in the store"),
     ],
 )
 def test_what_cannot_be_released_is_refused(own, splits, words):

@@ -1,0 +1,79 @@
+"""Everything that was synthesised as one release: what is in it, and what is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from filters.collect import NAME, collect
+from storage.errors import BadInput
+from storage.export import export
+from storage.release import load_split, manifest_of
+from storage.schema import TABLES
+from storage.store import Store, part_id
+from synth.evolve import EvolutionConfig
+from synth.synthesize import SynthesisConfig, synthesize
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    made = Store(tmp_path_factory.mktemp("collect"))
+    evolution = EvolutionConfig(proposals_per_round=12)
+    synthesize(made, SynthesisConfig(worlds=("retail",), accepted=24, calibration=24, subsample=24, drills=12, evolution=evolution))
+    return made
+
+
+def test_accepted_conversations_and_tasks_each_have_their_split(store: Store) -> None:
+    release = collect(store)
+
+    accepted = store.query("SELECT trajectory_id FROM trajectories WHERE accepted")["trajectory_id"].to_list()
+    sft, rl = load_split(store, release, "sft"), load_split(store, release, "rl")
+    assert manifest_of(store, release)["name"] == NAME
+    assert sorted(item.item.item_id for item in sft) == sorted(accepted)
+    assert all(item.task is not None and item.task.use == "train" for item in rl)
+    assert any(item.task is None for item in sft), "no conversation with several goals"
+    assert collect(store) == release
+
+
+def test_a_conversation_with_several_goals_is_exported_with_the_tools_on_offer(store: Store, tmp_path: Path) -> None:
+    folder = export(store, collect(store), tmp_path / "out")
+
+    rows = pl.read_parquet(folder / "sft.conversations.parquet")
+    several = rows.filter(pl.col("task_id").is_null())
+    assert several.height > 0
+    assert several["world"].unique().to_list() == ["retail"]
+    assert several["tools"].str.json_path_match("$[0].function.name").is_not_null().all()
+    assert "## Diversity" in (folder / "README.md").read_text()
+
+
+def test_a_conversation_that_says_the_same_again_is_left_out(store: Store, tmp_path: Path) -> None:
+    again = Store(tmp_path / "again")
+    parts = []
+    for table in ("tools", "blueprints", "trajectories", "tasks"):
+        columns = list(TABLES[table].columns)
+        rows = store.query(f"SELECT {', '.join(columns)} FROM {table}")
+        if table in ("blueprints", "trajectories"):
+            twin = rows.filter(pl.col("blueprint_id").is_in(_accepted_without_task(store)))[:1]
+            twin = twin.with_columns(pl.lit("blueprint-twin").alias("blueprint_id"))
+            if table == "trajectories":
+                twin = twin.with_columns(pl.lit("trajectory-twin").alias("trajectory_id"))
+            rows = pl.concat([rows, twin])
+        parts.append(again.write(table, part_id(table, [], {}, 1), rows))
+    again.commit(parts)
+
+    sft = {item.item.item_id for item in load_split(again, collect(again), "sft")}
+    before = {item.item.item_id for item in load_split(store, collect(store), "sft")}
+    assert len(sft) == len(before)
+    assert manifest_of(again, collect(again))["near_duplicates"] == 1
+
+
+def _accepted_without_task(store: Store) -> list[str]:
+    found = store.query("SELECT blueprint_id FROM trajectories WHERE accepted AND task_id IS NULL ORDER BY blueprint_id LIMIT 1")
+    return found["blueprint_id"].to_list()
+
+
+def test_a_store_without_conversations_is_told_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="run `headrace synthesize` first"):
+        collect(Store(tmp_path / "empty"))
