@@ -68,6 +68,7 @@ TABLES: dict[str, TableSchema] = {
         "tool_id:t server:t name:t description:t domain:t world:t parameters:t output:t changes_state:f",
         "tool_id description parameters",
     ),
+    "worlds": _table("world:t domain:t spec:t", "world"),
     "clusters": _table("cluster_id:t domain:t world:t tool_ids:l edges:t rank:s", "cluster_id"),
     "blueprints": _table(
         "blueprint_id:t cluster_id:t world:t world_seed:w domain:t mode_family:t complexity_band:t round:s status:t reason:t spec:t",
