@@ -29,14 +29,24 @@ class Worlds:
             from synth.worlds.retail.world import RetailWorld
 
             return RetailWorld
-        return self._registered[name]
+        if name in self._registered:
+            return self._registered[name]
+        from synth.worlds.spec.shelf import named
+
+        return named(name)
 
     def __contains__(self, name: object) -> bool:
-        return name in GROUNDED or name in self._registered
+        if name in GROUNDED or name in self._registered:
+            return True
+        from synth.worlds.spec.shelf import is_known
+
+        return isinstance(name, str) and is_known(name)
 
     def names(self) -> tuple[str, ...]:
-        """Every world that has a name of its own, the hand-written first."""
-        return (*GROUNDED, *self._registered)
+        """Every world that has a name of its own, the hand-written first; generated ones (`gen-17`) are known without being listed."""
+        from synth.worlds.spec.shelf import shipped
+
+        return (*GROUNDED, *shipped(), *(name for name in self._registered if name not in shipped()))
 
     def register(self, world: type[World]) -> None:
         """Makes a world known in this process; one of the same name is replaced.
@@ -44,7 +54,9 @@ class Worlds:
         Raises:
             ValueError: the name is that of a world that Headrace ships.
         """
-        if world.name in GROUNDED:
+        from synth.worlds.spec.shelf import is_known
+
+        if world.name in GROUNDED or is_known(world.name):
             raise ValueError(f"a world of its own is called {world.name!r} already; give yours another name")
         self._registered[world.name] = world
 

@@ -1,0 +1,1 @@
+"""Worlds compiled from a YAML description of a business: what it holds, what can be done to it, and what it forbids (`docs/worlds.md`)."""

@@ -1,0 +1,75 @@
+"""From a spec to a world class.
+
+One idea: everything that a domain is (tools, intents, wording, what is shown and how) is worked out once and lies in a class; the same
+values compile to the same class, kept in a small cache. The name of a world says what it is: a shipped or generated spec goes by its own
+name, any other by its domain and content (`bakery@1a2b3c4d`), so that one name means one world for ever.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from storage.records import Tool
+from synth.worlds.spec.domain import Domain, resolve
+from synth.worlds.spec.load import parse_file, parse_text
+from synth.worlds.spec.tools import Callee, callees
+from synth.worlds.spec.world import SpecWorld
+
+VERSION = 1
+"""Bumped when the same spec gives other worlds."""
+CACHED = 4096
+
+_compiled: OrderedDict[tuple[str | None, str], type[SpecWorld]] = OrderedDict()
+
+
+def compile_spec(raw: Any, *, name: str | None = None, where: str = "") -> type[SpecWorld]:
+    """The world of a spec's values.
+
+    Args:
+        raw: what the YAML file says, as plain values.
+        name: of the world; None for its domain and content.
+        where: the file, for messages.
+
+    Raises:
+        SpecError: everything that is wrong with it.
+    """
+    domain = resolve(raw, where)
+    key = (name, domain.digest)
+    found = _compiled.get(key)
+    if found is None:
+        found = _compiled[key] = _class(domain, name or f"{domain.name}@{domain.digest[:8]}")
+        if len(_compiled) > CACHED:
+            _compiled.popitem(last=False)
+    else:
+        _compiled.move_to_end(key)
+    return found
+
+
+def compile_text(text: str, *, name: str | None = None, where: str = "") -> type[SpecWorld]:
+    """`compile_spec` of YAML text."""
+    return compile_spec(parse_text(text, where), name=name, where=where)
+
+
+def compile_file(path: Path, *, name: str | None = None) -> type[SpecWorld]:
+    """`compile_spec` of a YAML file."""
+    return compile_spec(parse_file(path), name=name, where=str(path))
+
+
+def _class(domain: Domain, name: str) -> type[SpecWorld]:
+    made: dict[str, Callee] = callees(domain)
+    tools: tuple[Tool, ...] = tuple(each.tool.model_copy(update={"world": name}) for each in made.values())
+    return type(
+        "SpecWorld_" + domain.name,
+        (SpecWorld,),
+        {
+            "name": name,
+            "version": 1000 * VERSION + int(domain.digest[:4], 16) % 1000,
+            "domain": domain,
+            "callees": made,
+            "tools": tools,
+            "intents": {},
+            "kinds": {},
+        },
+    )

@@ -1,0 +1,421 @@
+"""The expressions of a spec: a small, typed subset of Python, compiled to closures.
+
+One idea: the text is parsed by `ast` and only what is listed here is given a meaning; nothing of it is ever evaluated by Python itself,
+so a stranger's spec cannot do anything but compute. Types are checked when it is compiled (a date is not a number, `loan.status` is one
+of its values), so that no expression fails at run time: division by zero gives 0.
+Compiling also tells which fields of which rows an expression looks at: what has to be seen before one can judge by it (evidence).
+
+There are: names (parameters, fields, `today`), attributes along references (`loan.member.status`), numbers, text in quotes or the bare
+value of a choice, `+ - * / // %`, comparisons, `in (a, b)`, `and or not`, `x if c else y`, and the functions
+days_until, days_since, min, max, round, abs, count(entity, field=value, ...).
+Values at run time: dates are whole days from the domain's today, references are ids, all else is plain.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Protocol
+
+from synth.worlds.spec.schema import FUNCTIONS, nearest
+
+MAX_DEPTH = 24
+
+
+class ExpressionError(Exception):
+    """What is wrong with an expression, for the person who wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """kind: whole, real, date, time, flag, choice, name, ref, or word (text whose meaning the other side decides).
+    entity: of a ref. values: of a choice or name, else None."""
+
+    kind: str
+    entity: str = ""
+    values: frozenset[str] | None = None
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind in ("whole", "real")
+
+    def __str__(self) -> str:
+        plain = {
+            "whole": "a whole number",
+            "real": "a number",
+            "flag": "yes or no",
+            "time": "a time of day",
+            "name": "a name",
+            "word": "text",
+        }
+        if self.kind == "ref":
+            return f"a {self.entity}"
+        if self.kind == "choice":
+            return "a choice"
+        return plain.get(self.kind, f"a {self.kind}")
+
+
+WHOLE, REAL, FLAG, DATE, TIME, WORD = (Type(kind) for kind in ("whole", "real", "flag", "date", "time", "word"))
+
+Function = Callable[[Any, Any], Any]
+"""(state, what names stand for) -> value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A field of a row that is looked at. path: how the row is reached: a root name, then fields that refer to rows."""
+
+    path: tuple[str, ...]
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A number of rows that is looked at: those of an entity with these values."""
+
+    entity: str
+    filters: tuple[tuple[str, Function], ...]
+    reads: tuple[Read, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """type and run: what it gives. reads, counts: what must be seen to know its value. names: roots that it mentions."""
+
+    text: str
+    type: Type
+    run: Function
+    reads: tuple[Read, ...]
+    counts: tuple[Count, ...]
+    names: frozenset[str]
+
+
+class Scope(Protocol):
+    """What names mean where an expression stands."""
+
+    today: date
+
+    def root(self, name: str) -> tuple[Type, Function] | None:
+        """Type and getter of a plain name."""
+
+    def roots(self) -> list[str]:
+        """All plain names, for hints."""
+
+    def attribute(self, entity: str, name: str) -> tuple[Type, Callable[[Any, str], Any]] | None:
+        """Type of a field, and how to get it from (state, id of a row)."""
+
+    def attributes(self, entity: str) -> list[str]:
+        """All fields of an entity, for hints; raises KeyError for an unknown entity."""
+
+    def counter(self, entity: str, fields: tuple[str, ...]) -> Callable[[Any, tuple[Any, ...]], int]:
+        """How many rows of an entity have these values in these fields."""
+
+    def is_broken(self, name: str) -> bool:
+        """Whether that entity or field could not be read, and was complained of already."""
+
+
+class Silent(Exception):
+    """An expression that cannot be judged, for what it uses was complained of already."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    type: Type
+    run: Function
+    path: tuple[str, ...] | None = None
+    """Of a row: how it is reached."""
+
+
+def compile_expression(text: str, scope: Scope, expect: Type | None = None) -> Compiled:
+    """Compiles `text`.
+
+    Args:
+        expect: the type that it must have; None for any.
+
+    Raises:
+        ExpressionError: what is wrong, and the nearest name where one is unknown.
+        Silent: it uses something that was complained of already.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ExpressionError(f"not an expression: {text[:80]!r}") from None
+    work = _Compiler(scope)
+    piece = work.fitted(tree.body, expect) if expect is not None else work.piece(tree.body)
+    if piece.type.kind == "word":
+        raise ExpressionError(f"{text!r} is only text; compare it with a field, or assign it to one")
+    return Compiled(text, piece.type, piece.run, tuple(dict.fromkeys(work.reads)), tuple(work.counts), frozenset(work.names))
+
+
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: lambda left, right: left / right if right else 0.0,
+    ast.FloorDiv: lambda left, right: left // right if right else 0,
+    ast.Mod: lambda left, right: left % right if right else 0,
+}
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+def _binary(act: Callable[[Any, Any], Any], left: Function, right: Function) -> Function:
+    return lambda state, names: act(left(state, names), right(state, names))
+
+
+def _constant(value: Any) -> Function:
+    return lambda state, names: value
+
+
+class _Compiler:
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.reads: list[Read] = []
+        self.counts: list[Count] = []
+        self.names: set[str] = set()
+        self.depth = 0
+
+    def piece(self, node: ast.expr) -> _Piece:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise ExpressionError("nested too deeply; split it")
+        try:
+            handler = getattr(self, f"_{type(node).__name__.lower()}", None)
+            if handler is None:
+                raise ExpressionError(f"{ast.unparse(node)[:60]!r} is not part of the language (docs/worlds.md lists what is)")
+            found: _Piece = handler(node)
+            return found
+        finally:
+            self.depth -= 1
+
+    def fitted(self, node: ast.expr, expect: Type) -> _Piece:
+        """A piece of the expected type; words become values of a choice, whole numbers pass as numbers."""
+        word = self._word(node)
+        if word is not None and expect.kind in ("choice", "name", "time", "date"):
+            return _Piece(expect, _constant(self._literal(word, expect)))
+        piece = self._ifexp(node, expect) if isinstance(node, ast.IfExp) else self.piece(node)
+        if not _fits(piece.type, expect):
+            hint = "; use round(...)" if (piece.type.kind, expect.kind) == ("real", "whole") else ""
+            raise ExpressionError(f"{ast.unparse(node)[:60]!r} is {piece.type}, expected {expect}{hint}")
+        return piece
+
+    def _word(self, node: ast.expr) -> str | None:
+        """The text of a quoted word, or of a bare name that stands for nothing else."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return node.value
+        if isinstance(node, ast.Name) and node.id != "today" and self.scope.root(node.id) is None and not self.scope.is_broken(node.id):
+            return node.id
+        return None
+
+    def _literal(self, word: str, expect: Type) -> Any:
+        if expect.kind == "date":
+            try:
+                return (date.fromisoformat(word) - self.scope.today).days
+            except ValueError:
+                raise ExpressionError(f"{word!r} is no date; write it as '2026-05-13'") from None
+        if expect.kind == "time":
+            if len(word) != 5 or word[2] != ":" or not (word[:2] + word[3:]).isdigit():
+                raise ExpressionError(f"{word!r} is no time of day; write it as '09:30'")
+            return word
+        if expect.values is not None and word not in expect.values:
+            raise ExpressionError(f"no value {word!r}; {nearest(word, [*expect.values, *self.scope.roots()])}")
+        return word
+
+    # ---- leaves ---------------------------------------------------------------------------------------------------------------
+
+    def _constant(self, node: ast.Constant) -> _Piece:
+        value = node.value
+        if isinstance(value, bool):
+            return _Piece(FLAG, _constant(value))
+        if isinstance(value, int) and abs(value) <= 10**9:
+            return _Piece(WHOLE, _constant(value))
+        if isinstance(value, float) and abs(value) <= 10**9:
+            return _Piece(REAL, _constant(value))
+        if isinstance(value, str):
+            return _Piece(WORD, _constant(value))
+        raise ExpressionError(f"{str(value)[:40]!r} is no value of the language")
+
+    def _name(self, node: ast.Name) -> _Piece:
+        name = node.id
+        if name == "today":
+            return _Piece(DATE, _constant(0))
+        if name in ("true", "false"):
+            return _Piece(FLAG, _constant(name == "true"))
+        found = self.scope.root(name)
+        if found is None:
+            if self.scope.is_broken(name):
+                raise Silent
+            raise ExpressionError(f"unknown name {name!r}; {nearest(name, [*self.scope.roots(), 'today'])}")
+        self.names.add(name)
+        return _Piece(found[0], found[1], (name,))
+
+    def _attribute(self, node: ast.Attribute) -> _Piece:
+        row = self.piece(node.value)
+        if row.type.kind != "ref":
+            raise ExpressionError(f"{ast.unparse(node.value)[:60]!r} is {row.type}, which has no fields")
+        found = self.scope.attribute(row.type.entity, node.attr)
+        if found is None:
+            if self.scope.is_broken(f"{row.type.entity}.{node.attr}") or self.scope.is_broken(row.type.entity):
+                raise Silent
+            raise ExpressionError(
+                f"no field {node.attr!r} of {row.type.entity}; {nearest(node.attr, self.scope.attributes(row.type.entity))}"
+            )
+        kind, get = found
+        path = row.path or ("?",)
+        self.reads.append(Read(path, node.attr))
+        inner = row.run
+        return _Piece(kind, lambda state, names: get(state, inner(state, names)), (*path, node.attr))
+
+    # ---- operators ------------------------------------------------------------------------------------------------------------
+
+    def _binop(self, node: ast.BinOp) -> _Piece:
+        act = _ARITHMETIC.get(type(node.op))
+        if act is None:
+            raise ExpressionError(f"{ast.unparse(node)[:60]!r}: there are + - * / // %")
+        left, right = self.piece(node.left), self.piece(node.right)
+        kinds = (left.type.kind, right.type.kind)
+        if kinds == ("date", "date") and isinstance(node.op, ast.Sub):
+            return _Piece(WHOLE, _binary(act, left.run, right.run))
+        if kinds == ("date", "whole") and isinstance(node.op, (ast.Add, ast.Sub)):
+            return _Piece(DATE, _binary(act, left.run, right.run))
+        if not (left.type.is_number and right.type.is_number):
+            raise ExpressionError(f"{ast.unparse(node)[:60]!r}: {left.type} and {right.type} do not go together")
+        is_whole = kinds == ("whole", "whole") and not isinstance(node.op, ast.Div)
+        return _Piece(WHOLE if is_whole else REAL, _binary(act, left.run, right.run))
+
+    def _unaryop(self, node: ast.UnaryOp) -> _Piece:
+        if isinstance(node.op, ast.Not):
+            inner = self.fitted(node.operand, FLAG).run
+            return _Piece(FLAG, lambda state, names: not inner(state, names))
+        piece = self.piece(node.operand)
+        if not isinstance(node.op, ast.USub) or not piece.type.is_number:
+            raise ExpressionError(f"{ast.unparse(node)[:60]!r} is not part of the language")
+        value = piece.run
+        return _Piece(piece.type, lambda state, names: -value(state, names))
+
+    def _boolop(self, node: ast.BoolOp) -> _Piece:
+        parts = [self.fitted(each, FLAG).run for each in node.values]
+        if isinstance(node.op, ast.And):
+            return _Piece(FLAG, lambda state, names: all(part(state, names) for part in parts))
+        return _Piece(FLAG, lambda state, names: any(part(state, names) for part in parts))
+
+    def _compare(self, node: ast.Compare) -> _Piece:
+        terms = [node.left, *node.comparators]
+        tests = [self._comparison(left, op, right) for left, op, right in zip(terms, node.ops, terms[1:], strict=False)]
+        if len(tests) == 1:
+            return _Piece(FLAG, tests[0])
+        return _Piece(FLAG, lambda state, names: all(test(state, names) for test in tests))
+
+    def _comparison(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Function:
+        if isinstance(op, (ast.In, ast.NotIn)):
+            return self._membership(left, right, is_in=isinstance(op, ast.In))
+        act = _COMPARISONS.get(type(op))
+        if act is None:
+            raise ExpressionError("compare with == != < <= > >= in")
+        if self._word(left) is not None and self._word(right) is None:
+            second = self.piece(right)
+            first = self.fitted(left, second.type)
+        else:
+            first = self.piece(left)
+            second = self.fitted(right, first.type) if self._word(right) is not None else self.piece(right)
+        if not (_fits(second.type, first.type) or _fits(first.type, second.type)):
+            raise ExpressionError(f"{ast.unparse(left)[:40]!r} is {first.type}, {ast.unparse(right)[:40]!r} is {second.type}: never equal")
+        if not isinstance(op, (ast.Eq, ast.NotEq)) and first.type.kind not in ("whole", "real", "date", "time"):
+            raise ExpressionError(f"{ast.unparse(left)[:40]!r} is {first.type}, which has no order; compare with == or !=")
+        return _binary(act, first.run, second.run)
+
+    def _membership(self, left: ast.expr, right: ast.expr, *, is_in: bool) -> Function:
+        if not isinstance(right, (ast.Tuple, ast.List, ast.Set)) or not right.elts:
+            raise ExpressionError("after `in` stands a list of values: status in (open, late)")
+        first = self.piece(left)
+        options = [self.fitted(each, first.type).run for each in right.elts]
+        value = first.run
+        if is_in:
+            return lambda state, names: value(state, names) in [option(state, names) for option in options]
+        return lambda state, names: value(state, names) not in [option(state, names) for option in options]
+
+    def _ifexp(self, node: ast.IfExp, expect: Type | None = None) -> _Piece:
+        test = self.fitted(node.test, FLAG).run
+        if expect is not None:
+            first, second = self.fitted(node.body, expect), self.fitted(node.orelse, expect)
+        else:
+            first, second = self.piece(node.body), self.piece(node.orelse)
+        if not (_fits(second.type, first.type) or _fits(first.type, second.type)):
+            raise ExpressionError(f"{ast.unparse(node)[:60]!r}: {first.type} or {second.type}; both must be of one type")
+        then, other = first.run, second.run
+        kind = REAL if "real" in (first.type.kind, second.type.kind) else first.type
+        return _Piece(kind, lambda state, names: then(state, names) if test(state, names) else other(state, names))
+
+    # ---- functions ------------------------------------------------------------------------------------------------------------
+
+    def _call(self, node: ast.Call) -> _Piece:
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name not in FUNCTIONS:
+            raise ExpressionError(f"no function {ast.unparse(node.func)[:40]!r}; {nearest(name, FUNCTIONS)}")
+        if name == "count":
+            return self._counted(node)
+        if node.keywords or any(isinstance(each, ast.Starred) for each in node.args):
+            raise ExpressionError(f"{name} takes plain values")
+        if name in ("days_until", "days_since"):
+            if len(node.args) != 1:
+                raise ExpressionError(f"{name} takes one date")
+            day = self.fitted(node.args[0], DATE).run
+            return _Piece(WHOLE, day if name == "days_until" else lambda state, names: -day(state, names))
+        pieces = [self.piece(each) for each in node.args]
+        if name in ("round", "abs"):
+            if len(pieces) != 1 or not pieces[0].type.is_number:
+                raise ExpressionError(f"{name} takes one number")
+            value, act = pieces[0].run, round if name == "round" else abs
+            return _Piece(WHOLE if name == "round" else pieces[0].type, lambda state, names: act(value(state, names)))
+        return self._extreme(name, node, pieces)
+
+    def _extreme(self, name: str, node: ast.Call, pieces: list[_Piece]) -> _Piece:
+        kinds = {piece.type.kind for piece in pieces}
+        if len(pieces) < 2 or not (kinds <= {"whole", "real"} or kinds == {"date"}):
+            raise ExpressionError(f"{ast.unparse(node)[:60]!r}: {name} takes two or more numbers, or dates")
+        act, values = min if name == "min" else max, [piece.run for piece in pieces]
+        kind = pieces[0].type if len(kinds) == 1 else REAL
+        return _Piece(kind, lambda state, names: act(value(state, names) for value in values))
+
+    def _counted(self, node: ast.Call) -> _Piece:
+        if len(node.args) != 1 or not isinstance(node.args[0], ast.Name) or any(each.arg is None for each in node.keywords):
+            raise ExpressionError("count takes an entity and fields: count(loan, member=member, status=active)")
+        entity = node.args[0].id
+        try:
+            known = self.scope.attributes(entity)
+        except KeyError:
+            if self.scope.is_broken(entity):
+                raise Silent from None
+            raise ExpressionError(f"count: no entity {entity!r}") from None
+        before, filters = len(self.reads), []
+        for keyword in node.keywords:
+            name = str(keyword.arg)
+            found = self.scope.attribute(entity, name)
+            if found is None:
+                raise ExpressionError(f"count: no field {name!r} of {entity}; {nearest(name, known)}")
+            filters.append((name, self.fitted(keyword.value, found[0]).run))
+        self.counts.append(Count(entity, tuple(filters), tuple(self.reads[before:])))
+        counter = self.scope.counter(entity, tuple(name for name, _ in filters))
+        values = [value for _, value in filters]
+        return _Piece(WHOLE, lambda state, names: counter(state, tuple(value(state, names) for value in values)))
+
+
+def _fits(given: Type, expect: Type) -> bool:
+    if given.kind == "whole" and expect.kind == "real":
+        return True
+    if given.kind != expect.kind:
+        return False
+    if given.kind == "ref":
+        return given.entity == expect.entity
+    if given.kind in ("choice", "name") and given.values is not None and expect.values is not None:
+        return given.values <= expect.values
+    return True

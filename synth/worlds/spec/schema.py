@@ -1,0 +1,660 @@
+"""The form of a domain spec: entities with typed fields, actions with conditions and effects, business rules, all in two languages.
+
+One idea: every part is a pydantic model of its own and is read apart from the others, so that one reading reports *all* that is wrong
+with a file, each problem with its path and what to do; a part that cannot be read does not hide what is wrong with the next one.
+Here is what a file may say; whether its parts fit together (references, expressions) is `domain.py`'s business.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from storage.errors import BadInput
+
+MAX_ENTITIES, MAX_FIELDS, MAX_ACTIONS, MAX_ROWS, MAX_VALUES = 16, 24, 40, 999, 40
+MIN_ENTITIES, MIN_ROWS, MIN_TOOLS, MIN_RULES = 4, 200, 8, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong, where (`actions.refund.rules.window.if`), and what to do about it."""
+
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text}" if self.path else self.text
+
+
+class SpecError(BadInput):
+    """A domain spec that cannot be compiled, with everything that is wrong with it."""
+
+    def __init__(self, problems: Iterable[Problem], where: str = "") -> None:
+        self.problems = tuple(problems)
+        self.where = where
+        super().__init__((f"{where}: " if where else "") + "; ".join(map(str, self.problems)))
+
+
+def nearest(word: str, known: Iterable[str], *, lead: str = "there are") -> str:
+    """` did you mean 'x'?`, else what there is: the end of a complaint about an unknown word."""
+    words = sorted(set(known))
+    near = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.6)
+    return f"did you mean {near[0]!r}?" if near else f"{lead} {', '.join(words[:20])}" if words else "there are none"
+
+
+# ---- small values ---------------------------------------------------------------------------------------------------------------
+
+_KEY = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+_TAKEN = frozenset(
+    [
+        "and",
+        "or",
+        "not",
+        "if",
+        "else",
+        "in",
+        "is",
+        "true",
+        "false",
+        "none",
+        "today",
+        "lambda",
+        "for",
+        "self",
+        "id",
+        "total",
+        "rows",
+        "error",
+    ]
+)
+FUNCTIONS = frozenset({"days_until", "days_since", "min", "max", "round", "abs", "count"})
+
+
+def _key(text: str) -> str:
+    if not _KEY.fullmatch(text):
+        raise ValueError("a name is lower case, letters, digits and single underscores, e.g. due_date")
+    if text in _TAKEN | FUNCTIONS:
+        raise ValueError(f"{text!r} means something in expressions; take another name")
+    return text
+
+
+Key = Annotated[str, AfterValidator(_key), Field(max_length=40)]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Words(Strict):
+    """A phrase in both languages; a file may write it as `english / 中文`."""
+
+    en: str = Field(min_length=1, max_length=300)
+    zh: str = Field(min_length=1, max_length=300)
+
+    def __getitem__(self, language: str) -> str:
+        return self.zh if language == "zh" else self.en
+
+    def names(self) -> dict[Any, str]:
+        return {"en": self.en, "zh": self.zh}
+
+
+def _in_two_languages(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    english, slash, chinese = value.rpartition(" / ")
+    if not slash:
+        raise ValueError("write it in both languages, as: english / 中文")
+    return {"en": english.strip(), "zh": chinese.strip()}
+
+
+Phrase = Annotated[Words, BeforeValidator(_in_two_languages)]
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (int, float)) else value
+
+
+Expression = Annotated[str, BeforeValidator(_as_text), Field(max_length=300)]
+"""Text that `expressions.py` compiles."""
+
+_CLOCK = re.compile(r"([01]\d|2[0-3]):(00|30)")
+
+
+def _clock(text: Any) -> Any:
+    if not isinstance(text, str) or not _CLOCK.fullmatch(text):
+        raise ValueError("a time of day on the full or half hour, as 09:30")
+    return text
+
+
+Clock = Annotated[str, BeforeValidator(_clock)]
+
+Unit = Literal[
+    "count", "days", "nights", "weeks", "months", "years", "hours", "minutes", "people", "items", "pages", "points", "stars", "percent",
+    "kg", "m", "km", "gb",
+]  # fmt: skip
+Currency = Literal["dollars", "yuan", "euros", "pounds"]
+NameList = Literal["person", "city", "company", "street"]
+
+
+# ---- typed values -----------------------------------------------------------------------------------------------------------------
+
+
+class _Ref(Strict):
+    to: Key
+
+
+class _Choice(Strict):
+    values: dict[Key, Phrase] = Field(default_factory=dict, max_length=MAX_VALUES)
+
+
+class _Whole(Strict):
+    min: int
+    max: int
+    step: int = Field(default=1, ge=1)
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> _Whole:
+        _check_range(self.min, self.max, self.step)
+        return self
+
+
+class _Integer(_Whole):
+    unit: Unit = "count"
+
+
+class _Number(Strict):
+    """Numbers with at most one decimal."""
+
+    min: float
+    max: float
+    step: float = Field(default=0.5, ge=0.1)
+    unit: Unit = "count"
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> _Number:
+        _check_range(self.min, self.max, self.step)
+        return self
+
+
+def _check_range(low: float, high: float, step: float) -> None:
+    if not low < high:
+        raise ValueError("min must be below max")
+    if abs(low) > 1_000_000 or abs(high) > 1_000_000:
+        raise ValueError("keep it within a million")
+    if (high - low) / step > 100_000:
+        raise ValueError("too many steps between min and max; take a larger step")
+
+
+class _Date(Strict):
+    first: int = Field(alias="from", ge=-3650, le=3650)
+    last: int = Field(alias="to", ge=-3650, le=3650)
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> _Date:
+        if self.first >= self.last:
+            raise ValueError("`from` must be below `to` (days from today; past days are negative)")
+        return self
+
+
+class _Time(Strict):
+    first: Clock = Field(default="08:00", alias="from")
+    last: Clock = Field(default="18:00", alias="to")
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> _Time:
+        if self.first >= self.last:
+            raise ValueError("`from` must be before `to`")
+        return self
+
+
+class _Said(Strict):
+    """What fields and parameters share. label: what it is called. phrase: how a request mentions a value, with _ in its place
+    (`under _ / _以内`)."""
+
+    label: Phrase | None = None
+    phrase: Phrase | None = None
+
+    @model_validator(mode="after")
+    def _has_a_place(self) -> _Said:
+        if self.phrase is not None and not (self.phrase.en.count("_") == 1 == self.phrase.zh.count("_")):
+            raise ValueError("phrase: put _ where the value stands, once in each language, e.g. for _ / _的")
+        return self
+
+
+class _Held(_Said):
+    """What all fields of a row share.
+
+    detail: shown by the `get` tool alone, not in lists. filter: how `search` filters by it. starts: its value in a fresh world, worked
+    out from the other fields (its own name is the value that was drawn). derived: always worked out, never stored.
+    """
+
+    detail: bool = False
+    filter: Literal["equal", "max", "min", "none"] | None = None
+    starts: Expression | None = None
+    derived: Expression | None = None
+
+
+class _Ranked(Strict):
+    """low, high: the superlatives (`cheapest / 最便宜的`) that make it a search order and a question for the best."""
+
+    low: Phrase | None = None
+    high: Phrase | None = None
+
+
+class RefField(_Ref, _Held):
+    """A row of another entity. owned: these rows belong to that one, which then has a list of them."""
+
+    type: Literal["ref"]
+    owned: bool = False
+
+
+class ChoiceField(_Choice, _Held):
+    type: Literal["choice"]
+    weights: dict[Key, float] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_values(self) -> ChoiceField:
+        if len(self.values) < 2:
+            raise ValueError("values: give at least two, each as key: english / 中文")
+        if unknown := sorted(set(self.weights) - set(self.values)):
+            raise ValueError(f"weights: {unknown[0]!r} is no value; {nearest(unknown[0], self.values)}")
+        is_negative = any(weight < 0 for weight in self.weights.values())
+        if is_negative or (self.weights and not any(self.weights.get(key, 1) for key in self.values)):
+            raise ValueError("weights: none below 0, and one at least above")
+        return self
+
+
+class IntegerField(_Integer, _Held, _Ranked):
+    type: Literal["integer"]
+
+
+class NumberField(_Number, _Held, _Ranked):
+    type: Literal["number"]
+
+
+class MoneyField(_Whole, _Held, _Ranked):
+    """Whole units of the domain's currency."""
+
+    type: Literal["money"]
+
+
+class DateField(_Date, _Held, _Ranked):
+    type: Literal["date"]
+
+
+class TimeField(_Time, _Held, _Ranked):
+    type: Literal["time"]
+
+
+class FlagField(_Held):
+    """Yes or no. want: how a request asks for it: `with breakfast / 含早餐的`."""
+
+    type: Literal["flag"]
+    share: float = Field(default=0.5, ge=0, le=1)
+    want: Phrase | None = None
+
+
+class NameField(_Held):
+    """A proper name, from a list of ours or of the file's own; rows have different names as long as there are enough."""
+
+    type: Literal["name"]
+    list: NameList | None = None
+    values: tuple[Phrase, ...] = Field(default=(), max_length=200)
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> NameField:
+        if (self.list is None) == (not self.values):
+            raise ValueError("give either `list` (person, city, company, street) or `values`")
+        if len({words.en for words in self.values}) < len(self.values) or len({words.zh for words in self.values}) < len(self.values):
+            raise ValueError("values: two names are the same")
+        return self
+
+
+FieldSpec = RefField | ChoiceField | IntegerField | NumberField | MoneyField | DateField | TimeField | FlagField | NameField
+FIELD_TYPES: Mapping[str, type[Strict]] = {
+    "ref": RefField, "choice": ChoiceField, "integer": IntegerField, "number": NumberField, "money": MoneyField, "date": DateField,
+    "time": TimeField, "flag": FlagField, "name": NameField,
+}  # fmt: skip
+
+
+class _Given(_Said):
+    """What all parameters share. default: makes it optional."""
+
+    default: Any = None
+
+
+class RefParam(_Ref, _Given):
+    type: Literal["ref"]
+
+
+class ChoiceParam(_Choice, _Given):
+    """like: `entity.field`, whose values it takes."""
+
+    type: Literal["choice"]
+    like: str | None = None
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> ChoiceParam:
+        if (self.like is None) == (not self.values):
+            raise ValueError("give either `values` or `like: entity.field`")
+        return self
+
+
+class IntegerParam(_Integer, _Given):
+    type: Literal["integer"]
+
+
+class NumberParam(_Number, _Given):
+    type: Literal["number"]
+
+
+class MoneyParam(_Whole, _Given):
+    type: Literal["money"]
+
+
+class DateParam(_Date, _Given):
+    type: Literal["date"]
+
+    @model_validator(mode="after")
+    def _is_ahead(self) -> DateParam:
+        if self.first < 0:
+            raise ValueError("from: a request can only name days from today on (0 or more)")
+        return self
+
+
+class TimeParam(_Time, _Given):
+    type: Literal["time"]
+
+
+class FlagParam(_Given):
+    type: Literal["flag"]
+
+
+ParamSpec = RefParam | ChoiceParam | IntegerParam | NumberParam | MoneyParam | DateParam | TimeParam | FlagParam
+PARAM_TYPES: Mapping[str, type[Strict]] = {
+    "ref": RefParam, "choice": ChoiceParam, "integer": IntegerParam, "number": NumberParam, "money": MoneyParam, "date": DateParam,
+    "time": TimeParam, "flag": FlagParam,
+}  # fmt: skip
+
+
+# ---- the parts of a spec ----------------------------------------------------------------------------------------------------------
+
+
+def _id_pattern(text: str) -> str:
+    if not re.fullmatch(r"[a-z]{1,3}#{2,4}", text):
+        raise ValueError("one to three letters and two to four #, e.g. a### for a000, a001, ...")
+    return text
+
+
+class EntitySpec(Strict):
+    """A kind of thing that the business keeps rows of.
+
+    id: `m###` gives m000, m001, ... rows: how many a fresh world holds. person: somebody who speaks of themselves ("I am m012").
+    tools: which reading tools it gets. called: the field by which an owner's rows are told apart ("my savings account").
+    group: the server its tools belong to. fields are read one by one.
+    """
+
+    noun: Phrase
+    plural: str | None = Field(default=None, max_length=60)
+    id: Annotated[str, AfterValidator(_id_pattern)]
+    rows: int = Field(ge=2, le=MAX_ROWS)
+    person: bool = False
+    tools: tuple[Literal["get", "search"], ...] = ("get", "search")
+    called: Key | None = None
+    group: Key | None = None
+    fields: dict[str, Any] = Field(min_length=1, max_length=MAX_FIELDS)
+
+    @model_validator(mode="after")
+    def _ids_suffice(self) -> EntitySpec:
+        if self.rows > 10 ** self.id.count("#"):
+            raise ValueError(f"rows: {self.rows} rows need a longer id than {self.id}")
+        return self
+
+
+class Need(Strict):
+    """A condition without which an action fails; `else` is what its tool then says."""
+
+    condition: Expression = Field(alias="if")
+    message: str | None = Field(default=None, alias="else", max_length=120)
+
+
+class Rule(Strict):
+    """A business rule: what the domain forbids although it could be done. words: as the rule book has it, a full sentence; the system
+    prompt says it. ask, answer: a question that it answers ("how often a loan can be renewed": 2)."""
+
+    condition: Expression = Field(alias="if")
+    words: Phrase
+    ask: Phrase | None = None
+    answer: str | None = Field(default=None, max_length=40)
+
+    @model_validator(mode="after")
+    def _asks_with_answer(self) -> Rule:
+        _check_answer(self.ask, self.answer, self.words)
+        return self
+
+
+class Info(Strict):
+    """Something that the domain tells anybody who asks."""
+
+    ask: Phrase
+    answer: str = Field(max_length=40)
+    words: Phrase
+
+    @model_validator(mode="after")
+    def _says_the_answer(self) -> Info:
+        _check_answer(self.ask, self.answer, self.words)
+        return self
+
+
+def _check_answer(ask: Words | None, answer: str | None, words: Words) -> None:
+    if (ask is None) != (answer is None):
+        raise ValueError("give `ask` and `answer` together")
+    if answer is not None and not re.search(rf"(?<![\w.]){re.escape(answer.lower())}(?![\w])", words.en.lower()):
+        raise ValueError(f"answer: the English words must contain it as it stands: {answer!r}")
+
+
+class Move(Strict):
+    """An amount that leaves one field and arrives at another; refused where there is not enough."""
+
+    amount: Expression
+    source: str = Field(alias="from")
+    target: str = Field(alias="to")
+
+
+class ActionSpec(Strict):
+    """Something that changes the state: a tool of its own.
+
+    verb: infinitive, e.g. `renew / 续借`; done: participle (`renewed / 已续借`). on: the entity whose row it acts on; its id is the first
+    parameter. takes: other parameters. needs, rules: what must hold. sets: new values of fields. moves: money from here to there.
+    creates: a new row an entity, every stored field given. says: whole requests, with {parameter} fields, used beside our own wordings.
+    """
+
+    verb: Phrase
+    done: Phrase | None = None
+    description: str | None = Field(default=None, max_length=200)
+    group: Key | None = None
+    on: Key | None = None
+    takes: dict[str, Any] = Field(default_factory=dict, max_length=8)
+    needs: tuple[Any, ...] = Field(default=(), max_length=8)
+    rules: dict[str, Any] = Field(default_factory=dict, max_length=8)
+    sets: dict[str, Expression] = Field(default_factory=dict, max_length=12)
+    moves: tuple[Any, ...] = Field(default=(), max_length=4)
+    creates: dict[Key, dict[Key, Expression]] = Field(default_factory=dict, max_length=3)
+    says: tuple[Phrase, ...] = Field(default=(), max_length=12)
+
+
+class SpecHead(Strict):
+    """The top of a file; its entities, actions and info are read one by one."""
+
+    domain: Key
+    about: Phrase
+    today: date = date(2026, 5, 13)
+    currency: Currency = "dollars"
+    entities: dict[str, Any] = Field(max_length=MAX_ENTITIES)
+    actions: dict[str, Any] = Field(max_length=MAX_ACTIONS)
+    info: tuple[Any, ...] = Field(default=(), max_length=20)
+    unsupported: tuple[Phrase, ...] = Field(default=(), max_length=20)
+    impossible: tuple[Phrase, ...] = Field(default=(), max_length=20)
+
+
+# ---- reading ----------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action with its parts read."""
+
+    spec: ActionSpec
+    takes: Mapping[str, ParamSpec]
+    needs: tuple[Need, ...]
+    rules: Mapping[str, Rule]
+    moves: tuple[Move, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A spec whose parts could all be read. fields: by entity and name."""
+
+    head: SpecHead
+    entities: Mapping[str, EntitySpec]
+    fields: Mapping[str, Mapping[str, FieldSpec]]
+    actions: Mapping[str, Action]
+    info: tuple[Info, ...]
+
+
+class Reader:
+    """Reads the parts of a file one by one, and keeps what was wrong with each."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def add(self, path: str, text: str) -> None:
+        self.problems.append(Problem(path, text))
+
+    def part(self, model: type[Any], raw: Any, path: str) -> Any | None:
+        """`raw` as a model, or None after a complaint."""
+        if not isinstance(raw, Mapping):
+            self.add(path, f"expected keys and values ({', '.join(_keys(model))})")
+            return None
+        try:
+            return model.model_validate(raw)
+        except ValidationError as error:
+            for each in error.errors(include_url=False):
+                self._complain(model, each, path)
+            return None
+
+    def key(self, name: Any, path: str) -> bool:
+        try:
+            _key(str(name))
+        except ValueError as error:
+            self.add(f"{path}.{name}", str(error))
+            return False
+        return True
+
+    def _complain(self, model: type[Any], error: Any, path: str) -> None:
+        place = [str(part) for part in error["loc"] if part != "[key]"]
+        where = ".".join(filter(None, [path, *place]))
+        message = str(error["msg"]).removeprefix("Value error, ")
+        if error["type"] == "extra_forbidden":
+            known = _keys(model) if len(place) == 1 else ("en", "zh")
+            self.add(where, f"unknown key; {nearest(place[-1], known)}")
+        elif error["type"] == "missing":
+            self.add(where, f"is missing{_HINTS.get(place[-1], '')}")
+        else:
+            self.add(where, message[:1].lower() + message[1:])
+
+
+_HINTS = {
+    "noun": "; what one of them is called, as: english / 中文",
+    "verb": "; what the action is called, as: english / 中文",
+    "words": "; the rule as a sentence, as: english / 中文",
+    "id": "; e.g. a### for a000, a001, ...",
+    "rows": "; how many of them a fresh world holds",
+    "to": "; the name of an entity for type ref, else the last value",
+    "if": "; the condition that must hold, e.g. loan.renewals < 2",
+    "about": "; what the business is, as: english / 中文",
+}
+
+
+def _keys(model: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(info.alias or name for name, info in model.model_fields.items())
+
+
+def read_spec(raw: Any) -> tuple[Spec | None, list[Problem]]:
+    """The spec that a file's values say, or None, and all that is wrong with its parts."""
+    reader = Reader()
+    head: SpecHead | None = reader.part(SpecHead, raw, "")
+    source = raw if isinstance(raw, Mapping) else {}
+    entities: dict[str, EntitySpec] = {}
+    fields: dict[str, dict[str, FieldSpec]] = {}
+    for name, part in _items(source.get("entities")):
+        entity = reader.part(EntitySpec, part, f"entities.{name}") if reader.key(name, "entities") else None
+        found = _read_fields(reader, part, f"entities.{name}.fields")
+        if entity is not None:
+            entities[name], fields[name] = entity, found
+    actions = {}
+    for name, part in _items(source.get("actions")):
+        action = _read_action(reader, part, f"actions.{name}") if reader.key(name, "actions") else None
+        if action is not None:
+            actions[name] = action
+    listed = source.get("info")
+    info = [reader.part(Info, part, f"info[{at}]") for at, part in enumerate(listed if isinstance(listed, (list, tuple)) else ())]
+    if head is None or reader.problems:
+        return None, reader.problems
+    return Spec(head, entities, fields, actions, tuple(each for each in info if each is not None)), []
+
+
+def _items(part: Any) -> Iterable[tuple[str, Any]]:
+    return [(str(name), value) for name, value in part.items()] if isinstance(part, Mapping) else ()
+
+
+def _read_fields(reader: Reader, part: Any, path: str) -> dict[str, FieldSpec]:
+    found = {}
+    for name, raw in _items(part.get("fields") if isinstance(part, Mapping) else None):
+        if reader.key(name, path):
+            read = _typed(reader, FIELD_TYPES, raw, f"{path}.{name}")
+            if read is not None:
+                found[name] = read
+    return found
+
+
+def _typed(reader: Reader, types: Mapping[str, type[Strict]], raw: Any, path: str) -> Any | None:
+    if not isinstance(raw, Mapping) or "type" not in raw:
+        reader.add(path, f"say its type: {', '.join(types)}")
+        return None
+    model = types.get(str(raw["type"]))
+    if model is None:
+        reader.add(f"{path}.type", f"no type {raw['type']!r}; {nearest(str(raw['type']), types)}")
+        return None
+    return reader.part(model, raw, path)
+
+
+def _read_action(reader: Reader, source: Any, path: str) -> Action | None:
+    spec = reader.part(ActionSpec, source, path)
+    if spec is None:
+        return None
+    before = len(reader.problems)
+    takes = {}
+    for name, part in _items(spec.takes):
+        given = {"type": "ref", "to": part} if isinstance(part, str) else part
+        if reader.key(name, f"{path}.takes"):
+            takes[name] = _typed(reader, PARAM_TYPES, given, f"{path}.takes.{name}")
+    needs = []
+    for at, part in enumerate(spec.needs):
+        raw = {"if": part} if isinstance(part, (str, bool)) else part
+        needs.append(reader.part(Need, raw, f"{path}.needs[{at}]"))
+    known = [(name, part) for name, part in _items(spec.rules) if reader.key(name, f"{path}.rules")]
+    rules = {name: reader.part(Rule, part, f"{path}.rules.{name}") for name, part in known}
+    moves = [reader.part(Move, part, f"{path}.moves[{at}]") for at, part in enumerate(spec.moves)]
+    if len(reader.problems) > before:
+        return None
+    return Action(spec, takes, tuple(needs), rules, tuple(moves))  # type: ignore[arg-type]

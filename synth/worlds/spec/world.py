@@ -1,0 +1,75 @@
+"""A compiled domain as a world: dispatch of calls, snapshots, changes.
+
+One idea: a class per domain, made by `compile.py`, holds everything that is the same in every seed; an instance is a seed's shared rows and
+an overlay (`state.py`), so that making, forking and resetting a world cost next to nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from typing import ClassVar
+
+from storage.records import JSON
+from synth.worlds.base import Date, Observation, World
+from synth.worlds.spec.domain import Domain
+from synth.worlds.spec.state import State, open_base
+from synth.worlds.spec.tools import Callee, failed
+
+
+class SpecWorld(World):
+    domain: ClassVar[Domain]
+    callees: ClassVar[Mapping[str, Callee]]
+    person_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Proper names of the domain, each spelling with all of them."""
+    unsolvable: ClassVar[Mapping[str, str]] = {}
+    """Intents that the spec would have, but whose tasks could not be solved, and why."""
+
+    def reset(self, seed: int) -> None:
+        self.seed = seed
+        self.now = State(open_base(self.domain, seed))
+
+    def call(self, tool: str, arguments: str | Mapping[str, JSON]) -> Observation:
+        callee = self.callees.get(tool)
+        if callee is None:
+            return failed("no such tool")
+        if isinstance(arguments, str):
+            try:
+                arguments = json.loads(arguments)
+            except (ValueError, RecursionError):
+                return failed("arguments are not JSON")
+        if not isinstance(arguments, Mapping):
+            return failed("arguments are not an object")
+        return callee.call(self.now, arguments)
+
+    def state(self) -> dict[str, JSON]:
+        return self.now.whole()
+
+    def snapshot(self) -> object:
+        return self.now.snapshot()
+
+    def restore(self, snapshot: object) -> None:
+        if not (isinstance(snapshot, tuple) and len(snapshot) == 3):
+            raise TypeError("not a snapshot of such a world")
+        if snapshot[0] != self.seed:
+            self.reset(snapshot[0])
+        self.now.restore(snapshot)
+
+    def changes(self) -> dict[str, JSON]:
+        return self.now.changes()
+
+    def known_names(self) -> Mapping[str, tuple[str, ...]]:
+        """Proper names only; kinds and statuses are ordinary words of an answer, and facts guard them."""
+        return self.person_names
+
+    def slot_forms(self, intent: str, slots: Mapping[str, JSON]) -> frozenset[str]:
+        """Also the day as a call carries it."""
+        forms = set(super().slot_forms(intent, slots))
+        for slot in self.intents[intent].slots:
+            if slot.name in slots and isinstance(self.kinds[slot.kind], Date):
+                forms.add(self.domain.iso(slots[slot.name]))
+        return frozenset(forms)
+
+    def draw_slots(self, intent: str, slot_names: frozenset[str], rng: random.Random) -> dict[str, JSON]:
+        raise NotImplementedError
