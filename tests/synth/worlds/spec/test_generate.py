@@ -1,0 +1,93 @@
+"""Generated domains: valid whatever the seed, the same in every process, unlike one another, and called as real services call things."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synth.worlds import WORLDS, make_world
+from synth.worlds.spec.compile import compile_spec
+from synth.worlds.spec.generate import generate
+from synth.worlds.spec.generate.parts import archetypes, themes
+
+SEEDS = range(40)
+
+
+def _hash(seeds: range) -> str:
+    return hashlib.sha256(json.dumps([generate(seed) for seed in seeds], ensure_ascii=False).encode()).hexdigest()
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 999_999_999))
+def test_every_seed_gives_a_spec_that_compiles(seed: int) -> None:
+    """Valid by construction: four entities, 200 rows, eight tools and two business rules at least, as the compiler insists."""
+    world = compile_spec(generate(seed))
+    assert 8 <= len(world.tools) <= 60
+    assert all(tool.domain == world.domain.name for tool in world.tools)
+
+
+def test_a_seed_gives_the_same_spec_in_another_process() -> None:
+    command = "from tests.synth.worlds.spec.test_generate import _hash; print(_hash(range(12)))"
+    environment = {"PYTHONHASHSEED": "7", "PATH": ""}
+    other = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True, env=environment)
+    assert other.stdout.strip() == _hash(range(12))
+
+
+def test_domains_are_unlike_in_theme_size_and_name() -> None:
+    specs = [generate(seed) for seed in SEEDS]
+    assert len({spec["about"] for spec in specs}) >= 25
+    assert len({len(spec["entities"]) for spec in specs}) >= 3
+    assert len({spec["domain"] for spec in specs}) >= 36
+    assert {spec["currency"] for spec in specs} == {"dollars", "yuan", "euros", "pounds"}
+
+
+def test_no_two_things_of_a_domain_have_one_name() -> None:
+    for seed in SEEDS:
+        world = compile_spec(generate(seed))
+        assert len({tool.name for tool in world.tools}) == len(world.tools)
+
+
+def test_every_archetype_field_action_and_rule_is_used_somewhere() -> None:
+    """Given some hundreds of domains, no archetype lies idle: a part that can never be written out is a slip of the pen."""
+    used: Counter[str] = Counter()
+    words: set[str] = set()
+    for seed in range(400):
+        spec = generate(seed)
+        used.update(f"{verb['verb']}" for verb in spec["actions"].values())
+        words.update(rule for act in spec["actions"].values() for rule in act["rules"])
+    idle = [
+        (archetype.role, action.symbol)
+        for archetype in archetypes().values()
+        for action in archetype.actions.values()
+        if not any(used[f"{verb.en} / {verb.zh}"] for verb in action.verbs)
+    ]
+    assert not idle
+    assert {rule for archetype in archetypes().values() for action in archetype.actions.values() for rule in action.raw["rules"]} == words
+
+
+def test_themes_name_their_roles_apart() -> None:
+    """Two roles of a theme must not share a noun in either language, nor two kinds of a role a name."""
+    known = archetypes()
+    assert len(themes()) >= 60
+    for theme in themes():
+        nouns = list(theme.nouns.values())
+        assert set(theme.nouns) <= set(known), theme.key
+        for names in ([noun.en for noun in nouns], [noun.zh for noun in nouns], [noun.key for noun in nouns]):
+            assert len(set(names)) == len(names), theme.key
+        for noun in nouns:
+            assert len({kind.key for kind in noun.kinds}) == len({kind.zh for kind in noun.kinds}) == len(noun.kinds), (theme.key, noun.en)
+
+
+def test_a_generated_world_is_found_by_name() -> None:
+    world = make_world("gen-5", 3)
+    assert world.name == "gen-5"
+    assert WORLDS["gen-5"] is type(world)
+    with pytest.raises(KeyError):
+        WORLDS["gen-05"]
