@@ -1,4 +1,4 @@
-"""One flow at a time on a store: what every flow does before it works.
+"""One flow at a time on a store, with the worlds of its own known: what every flow does before it works.
 
 One idea: one lock a store, `STORE/.headrace/flow.lock`, held by the process that works, so that hand calls and deployments exclude each
 other and a killed process leaves nothing to clear away. Flows inside a flow share their process's hold. A run of a deployment waits for
@@ -17,6 +17,8 @@ from flows import events
 from flows.always_on import end_with_keeper
 from flows.locks import Busy, lock
 from storage.errors import HeadraceError
+from storage.store import Store
+from synth.worlds.stored import register_stored
 
 _mutex = threading.Lock()
 _users: dict[Path, int] = {}
@@ -29,6 +31,7 @@ def at_work(flow: str, store: Path) -> Iterator[None]:
     """Around the whole body of a flow. Raises HeadraceError: see `holding`."""
     end_with_keeper()
     with holding(flow, store, wait=events.is_root_of_a_deployment()):
+        register_stored(Store(store))
         yield
 
 

@@ -42,7 +42,8 @@ from synth.proposals import Job, Made, blueprint_rows, propose, report
 from synth.roles import planner as planning
 from synth.roles.recipes import kitchen
 from synth.simulate import simulated_frame
-from synth.worlds import WORLDS, WorldName
+from synth.worlds import WORLDS, WorldName, WorldRange, names_in
+from synth.worlds.stored import worlds_frame
 
 VERSION = 2
 CALIBRATION = -1
@@ -68,7 +69,11 @@ class SynthesisConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    worlds: tuple[WorldName, ...] = Field(("city", "retail"), min_length=1, description="Worlds whose tools are clustered and used.")
+    worlds: tuple[WorldRange, ...] = Field(
+        ("city", "retail"),
+        min_length=1,
+        description="Worlds whose tools are clustered and used: names, domain specs' files, ranges of generated domains (gen-1..100).",
+    )
     seed: int = Field(0, description="Another number gives another set of trajectories.")
     accepted: int = Field(300, ge=1, description="Accepted trajectories to stop at.")
     max_proposals: int = Field(2000, ge=1, description="Budget: blueprints asked for at most.")
@@ -94,9 +99,14 @@ class SynthesisConfig(BaseModel):
 
     @model_validator(mode="after")
     def _drills_where_it_works(self) -> SynthesisConfig:
-        if others := sorted(set(self.drill_worlds) - set(self.worlds)):
+        if others := sorted(set(self.drill_worlds) - set(self.world_names)):
             raise ValueError(f"drill_worlds: {others[0]!r} is not among worlds ({', '.join(self.worlds)}): add it there, or drill another")
         return self
+
+    @property
+    def world_names(self) -> tuple[str, ...]:
+        """The worlds, ranges spelt out."""
+        return names_in(self.worlds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +163,13 @@ class _State:
 class _Run:
     def __init__(self, store: Store, config: SynthesisConfig, progress: Progress, executor: Executor | None) -> None:
         self.store, self.config, self.progress, self.executor = store, config, progress, executor
-        self.tools: tuple[Tool, ...] = tuple(tool for name in config.worlds for tool in WORLDS[name].tools)
+        self.tools: tuple[Tool, ...] = tuple(tool for name in config.world_names for tool in WORLDS[name].tools)
         self.versions = {
             "synthesize": VERSION,
             "clusters": clustering.VERSION,
             "planner": planning.VERSION,
             "simulate": simulation.VERSION,
-            "worlds": {name: WORLDS[name].version for name in config.worlds},
+            "worlds": {name: WORLDS[name].version for name in config.world_names},
             "tools": content_id("tools", [tool.model_dump(mode="json") for tool in self.tools]),
         }
         self.run = content_id("synthesis", config.model_dump(mode="json"), self.versions)
@@ -201,11 +211,19 @@ class _Run:
     # ---- tools and clusters ---------------------------------------------------------------------------------------------
 
     def _clusters(self) -> list[Cluster]:
+        self._keep_worlds()
         tools, groups = self._id("tools", [], {}), self._id("clusters", [], {"clusters": self.config.clusters.model_dump(mode="json")})
         found = cluster_tools(self.tools, self.config.clusters)
         self._keep(self.store.find(tools) or self.store.write("tools", tools, tools_frame(self.tools)))
         self._keep(self.store.find(groups) or self.store.write("clusters", groups, clusters_frame(found)))
         return [cluster for cluster in found if cluster.world is not None]
+
+    def _keep_worlds(self) -> None:
+        """The specs of worlds of the user's own."""
+        own = worlds_frame(self.config.world_names)
+        for name, spec in own.select("world", "spec").iter_rows():
+            part = part_id("worlds", [name], {"spec": spec}, VERSION)
+            self._keep(self.store.find(part) or self.store.write("worlds", part, own.filter(pl.col("world") == name)))
 
     def _drill(self) -> None:
         """Drills of every drill world: their blueprints and tasks."""

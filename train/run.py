@@ -27,6 +27,7 @@ from storage.release import ReleasedItem, load_split
 from storage.store import Store
 from synth.solver import NotAdmitted
 from synth.worlds import WORLDS
+from synth.worlds.stored import register_stored
 from train.spec import RLSettings, StageSpec
 from train.supply import fresh
 
@@ -50,7 +51,9 @@ def run(spec: StageSpec) -> dict[str, Any]:
     keep_freed_memory()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    items = load_split(Store(spec.store), spec.release_id, spec.split)
+    store = Store(spec.store)
+    register_stored(store)
+    items = load_split(store, spec.release_id, spec.split)
     model, tokenizer = _policy(spec, items)
     with tempfile.TemporaryDirectory(prefix="headrace-stage-") as scratch:
         metrics = _train(spec, model, tokenizer, items, Path(scratch))

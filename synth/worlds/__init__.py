@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from storage.errors import BadInput
 from synth.worlds.base import World
 
 GROUNDED: tuple[str, ...] = ("city", "retail")
@@ -67,13 +71,55 @@ WORLDS = Worlds()
 def _known(name: str) -> str:
     if name in WORLDS:
         return name
+    if name.endswith((".yaml", ".yml")):
+        return _of_file(Path(name))
     nearest = difflib.get_close_matches(name.lower(), WORLDS.names(), n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(WORLDS.names())}"
     raise ValueError(f"no world is called {name!r}; {hint}")
 
 
+def _of_file(path: Path) -> str:
+    """The name of the world that a spec file gives, registered."""
+    from synth.worlds.spec.compile import compile_file
+
+    try:
+        world = compile_file(path)
+    except BadInput as error:
+        raise ValueError(str(error)) from None
+    WORLDS.register(world)
+    return world.name
+
+
 WorldName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"examples": list(GROUNDED)})]
-"""The name of a world, for configuration: pydantic refuses any other, and names the nearest."""
+"""A world, for configuration: its name, or a domain spec's file, for which the name of its world stands then. pydantic refuses any other,
+and names the nearest."""
+
+
+MOST_GENERATED = 5_000
+"""Generated worlds of one range."""
+_RANGE = re.compile(r"gen-(0|[1-9]\d{0,8})\.\.(0|[1-9]\d{0,8})")
+
+
+def _known_or_range(name: str) -> str:
+    match = _RANGE.fullmatch(name)
+    if match is None:
+        return _known(name)
+    if not 0 <= int(match[2]) - int(match[1]) < MOST_GENERATED:
+        raise ValueError(f"{name!r} is no range of 1 to {MOST_GENERATED:,} generated worlds; write it as gen-1..100")
+    return name
+
+
+WorldRange = Annotated[str, AfterValidator(_known_or_range), Field(json_schema_extra={"examples": [*GROUNDED, "gen-1..100"]})]
+"""A `WorldName`, or a range of generated worlds: `gen-1..100`, both ends included."""
+
+
+def names_in(ranges: Iterable[str]) -> tuple[str, ...]:
+    """The names of all worlds of some `WorldRange`s, each once, in order."""
+    names: list[str] = []
+    for each in ranges:
+        match = _RANGE.fullmatch(each)
+        names += [each] if match is None else [f"gen-{number}" for number in range(int(match[1]), int(match[2]) + 1)]
+    return tuple(dict.fromkeys(names))
 
 
 def make_world(name: str, seed: int) -> World:

@@ -39,7 +39,7 @@ def compile_spec(raw: Any, *, name: str | None = None, where: str = "") -> type[
     key = (name, domain.digest)
     found = _compiled.get(key)
     if found is None:
-        found = _compiled[key] = _class(domain, name or f"{domain.name}@{domain.digest[:8]}")
+        found = _compiled[key] = _class(domain, raw, name or f"{domain.name}@{domain.digest[:8]}")
         if len(_compiled) > CACHED:
             _compiled.popitem(last=False)
     else:
@@ -57,7 +57,7 @@ def compile_file(path: Path, *, name: str | None = None) -> type[SpecWorld]:
     return compile_spec(parse_file(path), name=name, where=str(path))
 
 
-def _class(domain: Domain, name: str) -> type[SpecWorld]:
+def _class(domain: Domain, raw: Any, name: str) -> type[SpecWorld]:
     made: dict[str, Callee] = callees(domain)
     tools: tuple[Tool, ...] = tuple(each.tool.model_copy(update={"world": name}) for each in made.values())
     return type(
@@ -67,6 +67,7 @@ def _class(domain: Domain, name: str) -> type[SpecWorld]:
             "name": name,
             "version": 1000 * VERSION + int(domain.digest[:4], 16) % 1000,
             "domain": domain,
+            "source": raw,
             "callees": made,
             "tools": tools,
             "intents": {},

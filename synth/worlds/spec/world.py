@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from storage.records import JSON
 from synth.worlds.base import Date, Observation, World
@@ -20,6 +20,8 @@ from synth.worlds.spec.tools import Callee, failed
 
 class SpecWorld(World):
     domain: ClassVar[Domain]
+    source: ClassVar[Any]
+    """The spec's values that it was compiled from."""
     callees: ClassVar[Mapping[str, Callee]]
     person_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Proper names of the domain, each spelling with all of them."""
