@@ -1,29 +1,31 @@
 """Business clusters: 3 to 12 tools that real services would use together, with the dependency graph among them (definition P1).
 
-Candidates grow from each tool along dependency neighbours, of its server or of its whole world (growing by similarity first and testing
-connectedness after was measured: half the candidates fall apart), and bridges span each edge between two servers; near copies are
-dropped; a greedy weighted maximum coverage of tools, edges, chains and domain labels selects. Every cluster is weakly connected and has
-an edge.
+Candidates grow along dependency neighbours, of a server or of its whole world (growing by similarity first and testing connectedness after
+was measured: half the candidates fall apart): from each tool, and from the strongest chain through each, since most tools have one producer
+and many consumers, and what grows from one is a star. Each edge between two servers (`synth/bridges.py`) gives one more. Near copies are
+dropped; a greedy weighted maximum coverage of tools, edges, chains and domain labels selects. Every cluster is weakly connected and has an
+edge, and no tool name twice.
 
-Left out of the full definition: bridges between servers that share no world, by universal values (url, coordinates).
+A cluster whose tools are of no world, or not all of one, has `world` None: it can be simulated, not executed.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from storage.records import Tool, canonical_json, content_id
-from synth.dependencies import THRESHOLD, Edge, chains, dependencies, texts, without_preamble
-from synth.encoder import encode
+from synth.bridges import bridges
+from synth.dependencies import THRESHOLD, Described, Edge, chains, edges_of
 
-VERSION = 2
+VERSION = 3
 
 
 class ClusterConfig(BaseModel):
@@ -33,7 +35,10 @@ class ClusterConfig(BaseModel):
 
     edge_threshold: float = Field(THRESHOLD, ge=0, le=1, description="Least score of a dependency edge: higher is surer, and finds fewer.")
     growth_floor: float = Field(
-        0.35, ge=0, le=1, description="A cluster of enough tools stops growing when the best neighbour's mean affinity is below this."
+        0.35,
+        ge=0,
+        le=1,
+        description="A cluster of enough tools, of no world, stops growing when the best neighbour's mean affinity is below this.",
     )
     bridge_neighbours: int = Field(
         3, ge=0, description="For each edge between two servers, a candidate of both ends with so many best neighbours of each."
@@ -53,6 +58,14 @@ class ClusterConfig(BaseModel):
         return self
 
 
+SHALLOW, SHALLOW_BRIDGE = 0.25, 0.5
+"""What the gain of a cluster without a chain counts for, inside a server and between two: depth comes from selection (growth that looks for
+it was measured to find little), and a bridge is mostly between servers of few tools."""
+
+Progress = Callable[[str, int, int], None]
+"""Told what is done, how much of it, of how much."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """id: of its tools and edges. domain: the label most of its tools carry. rank: position in the selection, 0 first."""
@@ -66,64 +79,88 @@ class Cluster:
 
     @property
     def tool_names(self) -> frozenset[str]:
-        return frozenset(tool.rsplit(".", 1)[-1] for tool in self.tool_ids)
+        """What follows the server's key in the ids; keys hold no dot."""
+        return frozenset(tool.partition(".")[2] for tool in self.tool_ids)
 
 
 class _Graph:
-    """Affinities w_ij = 0.4 cos + 0.4 dep + 0.2 [same server] (P1) and who neighbours whom."""
+    """Affinities w_ij = 0.4 cos + 0.4 dep + 0.2 [same server] (P1) and who neighbours whom. Tools are their positions."""
 
-    def __init__(self, tools: Sequence[Tool], edges: Sequence[Edge]) -> None:
-        self.tools = {tool.id: tool for tool in tools}
-        vectors = encode([texts(tool)[0] for tool in without_preamble(tools)])
-        self._position = {tool.id: index for index, tool in enumerate(tools)}
-        self._cosine = vectors @ vectors.T
-        self._dependency: dict[frozenset[str], float] = {}
-        self.neighbours: dict[str, set[str]] = {tool.id: set() for tool in tools}
+    def __init__(self, described: Described, edges: Sequence[Edge]) -> None:
+        self.tools = described.tools
+        self._vectors = described.own
+        self.position = {tool.id: index for index, tool in enumerate(self.tools)}
+        self.names = [tool.name.lower() for tool in self.tools]
+        self.neighbours: list[dict[int, float]] = [{} for _ in self.tools]
+        self.after: list[list[tuple[int, Edge]]] = [[] for _ in self.tools]
         for edge in edges:
-            pair = frozenset((edge.source, edge.target))
-            self._dependency[pair] = max(self._dependency.get(pair, 0.0), edge.score)
-            self.neighbours[edge.source].add(edge.target)
-            self.neighbours[edge.target].add(edge.source)
+            i, j = self.position[edge.source], self.position[edge.target]
+            self.after[i].append((j, edge))
+            strength = max(min(1.0, edge.score), self.neighbours[i].get(j, 0.0))
+            self.neighbours[i][j] = self.neighbours[j][i] = strength
 
-    def affinity(self, left: str, right: str) -> float:
-        cosine = max(0.0, float(self._cosine[self._position[left], self._position[right]]))
-        dependency = min(1.0, self._dependency.get(frozenset((left, right)), 0.0))
-        return 0.4 * cosine + 0.4 * dependency + 0.2 * (self.tools[left].server == self.tools[right].server)
+    def grow(self, seed: Sequence[int], limit: int, *, floor: float = 0.0, least: int = 1, server: str | None = None) -> list[int]:
+        """From the seed along neighbours (of that server), always the one with the greatest mean affinity, up to `limit` tools.
 
-    def grow(self, start: str, config: ClusterConfig, *, own_server: bool) -> tuple[str, ...]:
-        """From one tool along neighbours (of its server), always the one with the greatest mean affinity; no tool name twice."""
-        grown = [start]
-        while len(grown) < config.max_tools:
-            ranked = self._ranked(grown, self.tools[start].server if own_server else None)
-            if not ranked or (ranked[0][0] < config.growth_floor and len(grown) >= config.min_tools):
+        No tool name comes twice. Once there are `least` tools, a mean affinity below `floor` ends it.
+        """
+        grown: list[int] = []
+        used: set[str] = set()
+        ties: dict[int, float] = {}
+        total = np.zeros(self._vectors.shape[1], dtype=np.float32)
+        servers: Counter[str] = Counter()
+        for start in seed:
+            self._join(start, grown, used, ties, total, servers, server)
+        while len(grown) < limit:
+            near = sorted(tool for tool in ties if tool not in grown and self.names[tool] not in used)
+            if not near:
                 break
-            grown.append(ranked[0][1])
-        return tuple(sorted(grown))
+            affinity = 0.4 * (self._vectors[near] @ total) + 0.4 * np.array([ties[tool] for tool in near])
+            affinity += 0.2 * np.array([servers[self.tools[tool].server] for tool in near])
+            best = int(np.argmax(affinity))
+            if affinity[best] / len(grown) < floor and len(grown) >= least:
+                break
+            self._join(near[best], grown, used, ties, total, servers, server)
+        return grown
 
-    def bridge(self, edge: Edge, config: ClusterConfig) -> tuple[str, ...]:
-        """Both ends of an edge, and the best neighbours of each in its own server."""
-        spanned = [edge.source, edge.target]
-        for end in (edge.source, edge.target):
-            own = [end]
-            for _ in range(config.bridge_neighbours):
-                ranked = [tool for _, tool in self._ranked(own, self.tools[end].server) if tool not in spanned]
-                if not ranked or len(spanned) >= config.max_tools:
-                    break
-                own.append(ranked[0])
-                spanned.append(ranked[0])
-        return tuple(sorted(spanned))
+    def _join(
+        self,
+        tool: int,
+        grown: list[int],
+        used: set[str],
+        ties: dict[int, float],
+        total: np.ndarray[tuple[int], np.dtype[np.float32]],
+        servers: Counter[str],
+        server: str | None,
+    ) -> None:
+        grown.append(tool)
+        used.add(self.names[tool])
+        total += self._vectors[tool]
+        servers[self.tools[tool].server] += 1
+        for other, strength in self.neighbours[tool].items():
+            if server in (None, self.tools[other].server):
+                ties[other] = ties.get(other, 0.0) + strength
 
-    def _ranked(self, grown: Sequence[str], server: str | None) -> list[tuple[float, str]]:
-        """Neighbours (of that server, if one is named) with their mean affinity to the tools so far, the nearest first."""
-        names = {self.tools[tool].name for tool in grown}
-        near = {other for tool in grown for other in self.neighbours[tool]} - set(grown)
-        near = {other for other in near if server in (None, self.tools[other].server) and self.tools[other].name not in names}
-        ranked = [(sum(self.affinity(other, tool) for tool in grown) / len(grown), other) for other in near]
-        return sorted(ranked, key=lambda item: (-item[0], item[1]))
+    def chain_through(self, middle: int) -> tuple[int, int, int] | None:
+        """The strongest chain of three tools through this one, names all different."""
+        before = [
+            (strength, other) for other, strength in self.neighbours[middle].items() if any(j == middle for j, _ in self.after[other])
+        ]
+        after = [(edge.score, other) for other, edge in self.after[middle]]
+        found = [
+            (left + right, -a, -c)
+            for left, a in before
+            for right, c in after
+            if a != c and len({self.names[a], self.names[middle], self.names[c]}) == 3
+        ]
+        if not found:
+            return None
+        _, a, c = max(found)
+        return -a, middle, -c
 
-
-def _inside(edges: Iterable[Edge], tools: frozenset[str]) -> tuple[Edge, ...]:
-    return tuple(edge for edge in edges if edge.source in tools and edge.target in tools)
+    def inside(self, members: Iterable[int]) -> tuple[Edge, ...]:
+        own = set(members)
+        return tuple(edge for tool in sorted(own) for other, edge in self.after[tool] if other in own)
 
 
 def is_connected(tools: Iterable[str], edges: Iterable[Edge]) -> bool:
@@ -131,79 +168,154 @@ def is_connected(tools: Iterable[str], edges: Iterable[Edge]) -> bool:
     members = set(tools)
     if not members:
         return False
-    links = [(edge.source, edge.target) for edge in edges]
+    near: dict[str, set[str]] = defaultdict(set)
+    for edge in edges:
+        near[edge.source].add(edge.target)
+        near[edge.target].add(edge.source)
     reached, frontier = set[str](), {min(members)}
     while frontier:
         reached |= frontier
-        frontier = {b if a in frontier else a for a, b in links if (a in frontier) != (b in frontier)} - reached
+        frontier = {other for tool in frontier for other in near[tool]} - reached
     return reached >= members
 
 
-def cluster_tools(tools: Sequence[Tool], config: ClusterConfig | None = None) -> list[Cluster]:
+# ---- building -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    members: tuple[int, ...]
+    edges: tuple[Edge, ...]
+    weight: float
+
+
+def cluster_tools(tools: Sequence[Tool], config: ClusterConfig | None = None, *, progress: Progress | None = None) -> list[Cluster]:
     """Business clusters of a catalogue, best first; deterministic. Empty where nothing depends on anything."""
-    config = config or ClusterConfig()
-    edges = dependencies(tools, threshold=config.edge_threshold)
-    graph = _Graph(tools, edges)
-    across = [edge for edge in edges if graph.tools[edge.source].server != graph.tools[edge.target].server]
-    grown = {graph.grow(tool.id, config, own_server=own_server) for tool in tools for own_server in (True, False)}
-    grown |= {graph.bridge(edge, config) for edge in across}
-    candidates = [
-        members
-        for members in sorted(grown)
-        if len(members) >= config.min_tools and is_connected(members, _inside(edges, frozenset(members)))
-    ]
-    return _select(_without_copies(candidates, edges, config), tools, edges, config)
+    config, report = config or ClusterConfig(), progress or (lambda step, done, total: None)
+    if not tools:
+        return []
+    report("reading tools", 0, 4)
+    described = Described.of(tools)
+    report("finding edges", 1, 4)
+    edges = edges_of(described, threshold=config.edge_threshold)
+    graph = _Graph(described, sorted([*edges, *bridges(described)], key=lambda edge: (edge.source, edge.target)))
+    report("growing clusters", 2, 4)
+    candidates = _candidates(graph, config)
+    report("selecting clusters", 3, 4)
+    chosen = _select(_without_copies(candidates, config), graph, config)
+    report("selecting clusters", 4, 4)
+    return [_cluster(candidate, graph, rank) for rank, candidate in enumerate(chosen)]
 
 
-def _without_copies(candidates: Sequence[tuple[str, ...]], edges: Sequence[Edge], config: ClusterConfig) -> list[tuple[str, ...]]:
-    weight = {members: sum(edge.score for edge in _inside(edges, frozenset(members))) for members in candidates}
-    kept: list[tuple[str, ...]] = []
-    for members in sorted(candidates, key=lambda members: (-weight[members], members)):
-        own = set(members)
-        if all(len(own & set(other)) / len(own | set(other)) < config.copy_similarity for other in kept):
-            kept.append(members)
+def _candidates(graph: _Graph, config: ClusterConfig) -> list[_Candidate]:
+    grown: set[tuple[int, ...]] = set()
+
+    def grow(seed: Sequence[int], server: str | None) -> None:
+        floor = config.growth_floor if graph.tools[seed[0]].world is None else 0.0
+        members = graph.grow(seed, config.max_tools, floor=floor, least=config.min_tools, server=server)
+        grown.add(tuple(sorted(members)))
+
+    for start, tool in enumerate(graph.tools):
+        if not graph.neighbours[start]:
+            continue
+        seeds = [(start,), chain] if (chain := graph.chain_through(start)) else [(start,)]
+        for seed in seeds:
+            if tool.world is not None:
+                grow(seed, None)
+            if all(graph.tools[member].server == tool.server for member in seed):
+                grow(seed, tool.server)
+        for other, _ in graph.after[start]:
+            if graph.tools[other].server != tool.server:
+                grown.add(_span(graph, start, other, config))
+    found = []
+    for members in sorted(grown):
+        if len(members) >= config.min_tools:
+            edges = graph.inside(members)
+            if is_connected((graph.tools[member].id for member in members), edges):
+                found.append(_Candidate(members, edges, sum(edge.score for edge in edges)))
+    return found
+
+
+def _span(graph: _Graph, source: int, target: int, config: ClusterConfig) -> tuple[int, ...]:
+    """Both ends of an edge between servers, and the best neighbours of each in its own; no name twice."""
+    room = min(config.bridge_neighbours + 1, config.max_tools // 2)
+    left = graph.grow([source], room, server=graph.tools[source].server)
+    right = graph.grow([target], room, server=graph.tools[target].server)
+    names = {graph.names[tool] for tool in left}
+    members = {*left, *(tool for tool in right if tool == target or graph.names[tool] not in names)}
+    return tuple(sorted(members)) if graph.names[target] not in names else ()
+
+
+def _without_copies(candidates: Sequence[_Candidate], config: ClusterConfig) -> list[_Candidate]:
+    kept: list[_Candidate] = []
+    holders: dict[int, list[int]] = defaultdict(list)
+    for candidate in sorted(candidates, key=lambda one: (-one.weight, one.members)):
+        shared = Counter(other for member in candidate.members for other in holders[member])
+        size = len(candidate.members)
+        if all(n / (size + len(kept[other].members) - n) < config.copy_similarity for other, n in shared.items()):
+            for member in candidate.members:
+                holders[member].append(len(kept))
+            kept.append(candidate)
     return kept
 
 
-def _select(candidates: Sequence[tuple[str, ...]], tools: Sequence[Tool], edges: Sequence[Edge], config: ClusterConfig) -> list[Cluster]:
-    """Lazy greedy coverage: gain over (1 + 0.05 size); tools weigh 1, edges 0.5, domain labels 2, chains 0.5."""
-    by_id = {tool.id: tool for tool in tools}
-    covers = [_covers(members, by_id, _inside(edges, frozenset(members))) for members in candidates]
+def _select(candidates: Sequence[_Candidate], graph: _Graph, config: ClusterConfig) -> list[_Candidate]:
+    """Lazy greedy coverage: gain over (1 + 0.05 size); tools weigh 1, edges 0.5 (between servers 1), domain labels 2, chains 0.5.
+
+    What the gain of a candidate without a chain counts for is said by `_depth`.
+    """
+    covers = [_covers(candidate, graph) for candidate in candidates]
+    depth = [_depth(candidate, graph) for candidate in candidates]
     covered: set[Hashable] = set()
 
     def gain(index: int) -> float:
-        return sum(weight for item, weight in covers[index].items() if item not in covered)
+        fresh = sum(weight for item, weight in covers[index].items() if item not in covered)
+        return fresh * depth[index]
 
-    queue = [(-gain(index) / (1 + 0.05 * len(candidates[index])), index) for index in range(len(candidates))]
+    def score(index: int) -> float:
+        return -gain(index) / (1 + 0.05 * len(candidates[index].members))
+
+    queue = [(score(index), index) for index in range(len(candidates))]
     heapq.heapify(queue)
-    chosen: list[Cluster] = []
+    chosen: list[_Candidate] = []
     while queue and len(chosen) < (config.max_clusters or len(candidates)):
         _, index = heapq.heappop(queue)
-        score = -gain(index) / (1 + 0.05 * len(candidates[index]))
-        if queue and (score, index) > queue[0]:
-            heapq.heappush(queue, (score, index))
+        again = score(index)
+        if queue and (again, index) > queue[0]:
+            heapq.heappush(queue, (again, index))
             continue
         if gain(index) < config.least_gain:
             break
         covered |= covers[index].keys()
-        chosen.append(_cluster(candidates[index], by_id, _inside(edges, frozenset(candidates[index])), len(chosen)))
+        chosen.append(candidates[index])
     return chosen
 
 
-def _covers(members: tuple[str, ...], tools: Mapping[str, Tool], edges: Sequence[Edge]) -> dict[Hashable, float]:
-    items: dict[Hashable, float] = dict.fromkeys(members, 1.0)
-    items.update(((edge.source, edge.target), 0.5) for edge in edges)
-    items.update((("domain", tools[member].domain), 2.0) for member in members)
-    items.update((chain, 0.5) for chain in chains(edges))
+def _depth(candidate: _Candidate, graph: _Graph) -> float:
+    """What a candidate's gain counts for. Tools that can be executed are worth having in any shape."""
+    if chains(candidate.edges) or all(graph.tools[member].world is not None for member in candidate.members):
+        return 1.0
+    return SHALLOW if len({graph.tools[member].server for member in candidate.members}) == 1 else SHALLOW_BRIDGE
+
+
+def _covers(candidate: _Candidate, graph: _Graph) -> dict[Hashable, float]:
+    items: dict[Hashable, float] = dict.fromkeys(candidate.members, 1.0)
+    server = {tool.id: tool.server for tool in (graph.tools[member] for member in candidate.members)}
+    items.update(((edge.source, edge.target), 0.5 if server[edge.source] == server[edge.target] else 1.0) for edge in candidate.edges)
+    items.update((("domain", graph.tools[member].domain), 2.0) for member in candidate.members)
+    items.update((chain, 0.5) for chain in chains(candidate.edges))
     return items
 
 
-def _cluster(members: tuple[str, ...], tools: Mapping[str, Tool], edges: tuple[Edge, ...], rank: int) -> Cluster:
-    labels = Counter(tools[member].domain for member in members)
+def _cluster(candidate: _Candidate, graph: _Graph, rank: int) -> Cluster:
+    tools = sorted((graph.tools[member] for member in candidate.members), key=lambda tool: tool.id)
+    labels = Counter(tool.domain for tool in tools)
     domain = min(labels, key=lambda label: (-labels[label], label))
-    worlds = {tools[member].world for member in members}
+    worlds = {tool.world for tool in tools}
     world = worlds.pop() if len(worlds) == 1 else None
-    return Cluster(content_id("cluster", members, [(edge.source, edge.target) for edge in edges]), domain, world, members, edges, rank)
+    ids = tuple(tool.id for tool in tools)
+    edges = tuple(sorted(candidate.edges, key=lambda edge: (edge.source, edge.target)))
+    return Cluster(content_id("cluster", ids, [(edge.source, edge.target) for edge in edges]), domain, world, ids, edges, rank)
 
 
 # ---- rows of the store ----------------------------------------------------------------------------------------------

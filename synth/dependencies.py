@@ -1,68 +1,41 @@
 """Which tool feeds which: dependency edges inferred from a catalogue's names, parameters and descriptions.
 
-One idea: a tool *produces* weighted entities (`list_orders`: order) and *consumes* others (parameter `order_id`: order); an edge is a
-match of the two, plus a little text similarity. Similarity alone finds siblings, not feeders (a test holds it against the entities).
-Echoes do not count: a tool that takes an order and shows it again is no source of orders.
-Where a tool declares an output schema, its fields are matched with parameters by name, type and meaning as well.
+One idea: an edge is a match of an entity that one tool produces and another consumes (`synth/entities.py`), weighed by how rare the entity
+is among servers, plus a little text similarity. Similarity alone finds siblings, not feeders (the benchmark measures both). Where a tool
+declares an output schema, its fields are matched with parameters by name, type and meaning as well, and the better score counts.
+Work is done entity by entity inside a server (or world), so it grows with the tools, not with their pairs.
 
-It infers, and does not run anything (worlds know better, but a user's own catalogue cannot be run); it knows a dozen short word lists and
-no universal values. Half of what it says is right: of 145 tools of BFCL's multi-turn documents, whose 206 feeds were typed by hand, it
-finds .36 with a precision of .52 from names, parameters and descriptions, .58 with .46 where the tools declare their outputs.
+It infers, and does not run anything; feeds through state alone (create a file, then read it) are none. Figures: `benchmarks/clusters.py`.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations, takewhile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from storage.records import JSON, Tool
-from synth.encoder import encode
+from synth.entities import Profile, profiles, properties
+from synth.tool_text import Vectors, own_text, parameter_text, vectors, without_preamble
+from synth.tool_words import entity_keys, vocabulary, words
 
 THRESHOLD = 0.22
-"""An edge has at least this score. On BFCL, without outputs: .20 gives precision .51 and recall .37, .25 .53 and .35, .30 .66 and .28."""
+"""An edge has at least this score."""
 MAX_PRODUCERS = 6
 """Kept per consumer, the best ones."""
+_SIMILARITY = 0.1
+_PRODUCERS_TRIED = 256
+"""Of an entity in a server, the surest ones: a bound for catalogues that name no servers."""
+_DAMPED_TOOLS, _DAMPED_WEIGHT, _DAMPED_SHARE = 4, 0.3, 0.1
+_PAIRS = 100_000
+"""Cosines taken at once."""
 
-
-def _listed(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_VERBS: Mapping[str, float] = {
-    **dict.fromkeys(("list", "search", "find", "query", "lookup", "browse"), 1.0),
-    **dict.fromkeys(("create", "add", "open", "buy", "book", "make", "place", "register", "insert", "upload"), 0.9),
-    **dict.fromkeys(("get", "read", "show", "fetch", "check", "compute", "calculate", "view", "describe", "retrieve"), 0.6),
-    **dict.fromkeys(("update", "set", "edit", "cancel", "return", "exchange", "escalate", "move", "send", "pay", "close", "modify"), 0.15),
-    **dict.fromkeys(("delete", "remove", "clear"), 0.0),
-}
-"""What a tool's verb says of its object: how surely the result holds new ones of it."""
-_NO_VERB = 0.4
-_PREPOSITIONS = _listed("along by for from in of on to with without at near")
-_STOP_WORDS = _PREPOSITIONS | _listed("a an the all and or as is it be this that")
-_ATTRIBUTES = _listed("id ids name names detail details info information list status current now central rank ranking day days")
-_GENERIC = _listed(
-    "query limit text date type sort sorting preference mode radius days quantity count reason filter page size max min price rating "
-    "category colour color format language unit stock time departure arrival traffic in"
-)
-"""Parameter words that say how, not what: they hardly tie two tools together."""
-_SYNONYMS = (
-    _listed("place location origin destination center centre address coordinate intermediate stop poi"),
-    _listed("city region area district"),
-    _listed("user customer account member"),
-    _listed("product item article goods"),
-    _listed("file document path"),
-    _listed("message email mail"),
-)
-_SYNONYM_WEIGHT = 0.5
-_ECHO_WEIGHT = 0.2
-_DESCRIPTION_WEIGHT = 0.5
+Numbers = NDArray[np.int64]
+Reals = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,158 +49,73 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
-    """Entities of one tool with weights in [0, 1]."""
+class Feeds:
+    """Candidate edges as columns: positions of both tools, score, and the entity's number in `entities`. No pair twice."""
 
-    produces: Mapping[str, float]
-    consumes: Mapping[str, float]
+    sources: Numbers
+    targets: Numbers
+    scores: Reals
+    names: Numbers
+    entities: tuple[str, ...]
 
-
-# ---- words ----------------------------------------------------------------------------------------------------------
-
-
-def words(text: str) -> list[str]:
-    """Lower-case singular words of a name or sentence: split at anything but letters and digits, and at camelCase."""
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
-    return [_singular(word) for word in re.findall(r"[^\W_]+", spaced.lower())]
+    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Feeds:
+        return Feeds(self.sources[rows], self.targets[rows], self.scores[rows], self.names[rows], self.entities)
 
 
-def _singular(word: str) -> str:
-    if len(word) < 4 or word.endswith(("ss", "us", "is")):
-        return word
-    if word.endswith("ies"):
-        return word[:-3] + "y"
-    if word.endswith(("ches", "shes", "sses", "xes")):
-        return word[:-2]
-    return word.removesuffix("s")
+@dataclass(frozen=True, slots=True)
+class Described:
+    """Tools read once, for all who need it: profiles, and unit vectors of what they and their parameters say."""
+
+    tools: tuple[Tool, ...]
+    profiles: tuple[Profile, ...]
+    own: Vectors
+    taken: Vectors
+
+    @classmethod
+    def of(cls, tools: Sequence[Tool]) -> Described:
+        told = without_preamble(tools)
+        own, taken = vectors([own_text(tool) for tool in told], [parameter_text(tool) for tool in told])
+        return cls(tuple(told), tuple(profiles(told)), own, taken)
 
 
-def entity_keys(phrase: Sequence[str]) -> dict[str, float]:
-    """What a noun phrase names: its head (weight 1, .8 in a compound) and its last two words joined (weight 1)."""
-    kept = list(phrase)
-    while kept and kept[-1] in _ATTRIBUTES:
-        kept.pop()
-    while kept and kept[0] in _ATTRIBUTES:
-        kept.pop(0)
-    if not kept:
-        return {}
-    if len(kept) == 1:
-        return {kept[0]: 1.0}
-    return {kept[-1]: 0.8, "_".join(kept[-2:]): 1.0}
+def group_of(tool: Tool) -> str:
+    """Tools may feed each other inside their world or, outside worlds, inside their server."""
+    return f"world {tool.world}" if tool.world else tool.server
 
 
-def _verb_and_object(name: str) -> tuple[str | None, list[str]]:
-    """The verb of a tool's name, and the words it acts on: those after it up to a preposition, else those before it."""
-    tokens = words(name)
-    at = next((index for index, token in enumerate(tokens) if token in _VERBS), None)
-    if at is None:
-        return None, tokens
-    after: list[str] = []
-    for token in tokens[at + 1 :]:
-        if token in _PREPOSITIONS:
-            break
-        after.append(token)
-    return tokens[at], after or tokens[:at]
-
-
-# ---- profiles -------------------------------------------------------------------------------------------------------
-
-
-def _consumed(tool: Tool) -> dict[str, float]:
-    required = set(tool.parameters.get("required") or ())
-    found: dict[str, float] = {}
-    for name, schema in _properties(tool.parameters).items():
-        tokens = words(name)
-        if not tokens:
-            continue
-        if tokens[-1] in ("id", "uuid", "token") and len(tokens) > 1:
-            keys, weight = entity_keys(tokens[:-1]), 1.0
-        elif tokens == ["id"]:
-            keys, weight = entity_keys(_verb_and_object(tool.name)[1]), 0.9
-        elif all(token in _GENERIC for token in tokens):
-            keys, weight = entity_keys(tokens), 0.1
-        else:
-            keys, weight = entity_keys(tokens), 1.0 if schema.get("x-grounded") else 0.5
-        for key, share in keys.items():
-            found[key] = max(found.get(key, 0.0), share * weight * (1.0 if name in required else 0.6))
-    return found
-
-
-def _produced(tool: Tool, consumed: Mapping[str, float], parameters: frozenset[str]) -> dict[str, float]:
-    verb, named = _verb_and_object(tool.name)
-    weight = _NO_VERB if verb is None else _VERBS[verb]
-    found = {key: share * weight for key, share in entity_keys(named).items()}
-    own = set(found)
-    first_sentence = re.split(r"[.!?。](?:\s|$)", tool.description, maxsplit=1)[0]
-    for word in words(first_sentence):
-        if word in parameters and word not in _STOP_WORDS and not tool.changes_state:
-            found[word] = max(found.get(word, 0.0), _DESCRIPTION_WEIGHT)
-    lists = weight >= 0.9
-    return {
-        key: value * (_ECHO_WEIGHT if consumed.get(key, 0.0) >= 0.25 and not (lists and key in own) else 1.0)
-        for key, value in found.items()
-        if value > 0
-    }
-
-
-def profiles(tools: Sequence[Tool]) -> list[Profile]:
-    """What each tool produces and consumes, from the whole catalogue's vocabulary."""
-    consumed = [_consumed(tool) for tool in tools]
-    parameters = frozenset(key for found in consumed for key, weight in found.items() if weight >= 0.25)
-    return [Profile(_with_synonyms(_produced(tool, taken, parameters)), taken) for tool, taken in zip(tools, consumed, strict=True)]
-
-
-def _with_synonyms(found: Mapping[str, float]) -> dict[str, float]:
-    out = dict(found)
-    for group in _SYNONYMS:
-        weight = max((found.get(word, 0.0) for word in group), default=0.0) * _SYNONYM_WEIGHT
-        for word in group:
-            if weight > out.get(word, 0.0):
-                out[word] = weight
-    return out
-
-
-_PREAMBLE_TOOLS = 4
-
-
-def without_preamble(tools: Sequence[Tool]) -> list[Tool]:
-    """The tools, less what the descriptions of all tools of a server open with: that speaks of the server, not of the tool."""
-    descriptions: dict[str, list[str]] = defaultdict(list)
-    for tool in tools:
-        descriptions[tool.server].append(tool.description)
-    shared = {server: _opening(texts) if len(texts) >= _PREAMBLE_TOOLS else "" for server, texts in descriptions.items()}
-    return [
-        tool.model_copy(update={"description": tool.description.removeprefix(shared[tool.server]).lstrip()})
-        if shared[tool.server]
-        else tool
-        for tool in tools
-    ]
-
-
-def _opening(texts: Sequence[str]) -> str:
-    """The words with which all texts open: what the first and the last of them in sorted order share, all do."""
-    pairs = zip(min(texts).split(" "), max(texts).split(" "), strict=False)
-    return " ".join(left for left, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-# ---- edges ----------------------------------------------------------------------------------------------------------
-
-
-def texts(tool: Tool) -> tuple[str, str]:
-    """What a tool says of itself, and what its parameters say."""
-    properties = _properties(tool.parameters).items()
-    parameters = ", ".join(f"{' '.join(words(name))} {schema.get('description') or ''}".strip() for name, schema in properties)
-    return f"{' '.join(words(tool.name))}: {tool.description}", parameters or "nothing"
-
-
-def _rarity(found: Sequence[Profile], tools: Sequence[Tool]) -> dict[str, float]:
+def rarity(described: Described) -> dict[str, float]:
     """idf of each entity over servers, scaled to at most 1."""
     holders: dict[str, set[str]] = defaultdict(set)
-    for profile, tool in zip(found, tools, strict=True):
+    for profile, tool in zip(described.profiles, described.tools, strict=True):
         for key in {*profile.produces, *profile.consumes}:
             holders[key].add(tool.server)
-    servers = len({tool.server for tool in tools})
+    servers = len({tool.server for tool in described.tools})
     return {key: math.log((servers + 1) / (len(names) + 0.5)) / math.log(servers + 1) for key, names in holders.items()}
+
+
+def feeds(described: Described, *, least: float = 0.0) -> Feeds:
+    """All pairs of tools that an entity or an output schema links, inside servers and worlds, with a score above `least`.
+
+    score(i -> j) = max over entities of production x consumption x (.5 + .5 rarity) x damping + .1 x cosine of i's text and j's parameters.
+    """
+    groups: dict[str, list[int]] = defaultdict(list)
+    for position, tool in enumerate(described.tools):
+        groups[group_of(tool)].append(position)
+    rare = rarity(described)
+    numbers: dict[str, int] = {}
+    rows: list[tuple[int, int, float, int, bool]] = []
+    for members in groups.values():
+        rows += [(i, j, at, numbers.setdefault(key, len(numbers)), False) for i, j, at, key in _linked(members, described, rare, least)]
+        rows += [(i, j, at, numbers.setdefault(key, len(numbers)), True) for i, j, at, key in _by_schema(members, described)]
+    columns = tuple(zip(*rows, strict=True)) or ((), (), (), (), ())
+    sources, targets, names = (np.array(columns[place], dtype=np.int64) for place in (0, 1, 3))
+    scores, declared = np.array(columns[2], dtype=np.float64), np.array(columns[4], dtype=np.bool_)
+    scores += _SIMILARITY * ~declared * _cosines(described, sources, targets)
+    order = np.lexsort((names, -scores, targets, sources))
+    first = np.ones(len(order), dtype=np.bool_)
+    first[1:] = (np.diff(sources[order]) != 0) | (np.diff(targets[order]) != 0)
+    kept = order[first]
+    return Feeds(sources, targets, scores, names, tuple(numbers)).take(kept[scores[kept] >= least])
 
 
 def dependencies(tools: Sequence[Tool], *, threshold: float = THRESHOLD) -> list[Edge]:
@@ -235,77 +123,163 @@ def dependencies(tools: Sequence[Tool], *, threshold: float = THRESHOLD) -> list
 
     Of two opposite edges the weaker one goes; of a consumer's producers the best six stay.
     """
-    tools = without_preamble(tools)
-    found, own, taken = profiles(tools), *_vectors(tools)
-    rarity, cosine, by_schema = _rarity(found, tools), own @ taken.T, _by_schema(tools)
-    best: dict[tuple[int, int], tuple[float, str]] = {}
-    for i, j in permutations(range(len(tools)), 2):
-        if (tools[i].world or tools[i].server) != (tools[j].world or tools[j].server):
-            continue
-        linked = [
-            (weight * found[j].consumes[key] * (0.5 + 0.5 * rarity[key]), key)
-            for key, weight in found[i].produces.items()
-            if key in found[j].consumes
-        ]
-        by_name = max(linked, default=(0.0, ""))
-        score = by_name[0] + 0.1 * max(0.0, float(cosine[i, j])) if linked else 0.0
-        best[i, j] = max((score, by_name[1]), by_schema.get((i, j), (0.0, "")))
-    kept = {pair: edge for pair, edge in best.items() if edge[0] >= threshold and edge[0] >= best.get(pair[::-1], (0.0, ""))[0]}
-    out = []
-    for target in range(len(tools)):
-        feeding = sorted(((pair, edge) for pair, edge in kept.items() if pair[1] == target), key=lambda item: (-item[1][0], item[0]))
-        out += [Edge(tools[i].id, tools[target].id, round(score, 4), entity) for (i, _), (score, entity) in feeding[:MAX_PRODUCERS]]
-    return sorted(out, key=lambda edge: (edge.source, edge.target))
+    return edges_of(Described.of(tools), threshold=threshold)
 
 
-def _vectors(tools: Sequence[Tool]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    said = [texts(tool) for tool in tools]
-    vectors = encode([text for text, _ in said] + [parameters for _, parameters in said])
-    return vectors[: len(tools)], vectors[len(tools) :]
-
-
-def _by_schema(tools: Sequence[Tool]) -> dict[tuple[int, int], tuple[float, str]]:
-    """Where tools declare what they return: the best match of an output field with a parameter of its type, by name and meaning."""
-    fields = [(i, name, kind) for i, tool in enumerate(tools) for name, kind in _fields(tool.output)]
-    if not fields:
-        return {}
-    taken = [
-        (j, name, schema.get("type"))
-        for j, tool in enumerate(tools)
-        for name, schema in _properties(tool.parameters).items()
-        if not set(words(name)) <= _GENERIC
+def edges_of(described: Described, *, threshold: float = THRESHOLD) -> list[Edge]:
+    """`dependencies` of tools that were read before."""
+    found = feeds(described, least=max(threshold, 1e-9))
+    there, back = (a * len(described.tools) + b for a, b in ((found.sources, found.targets), (found.targets, found.sources)))
+    order = np.argsort(there)
+    at = np.minimum(np.searchsorted(there, back, sorter=order), max(0, len(there) - 1))
+    reverse = np.where(there[order[at]] == back, found.scores[order[at]], 0.0) if len(there) else np.zeros(0)
+    found = found.take(found.scores >= reverse)
+    found = found.take(np.lexsort((found.sources, -found.scores, found.targets)))
+    new = np.r_[True, found.targets[1:] != found.targets[:-1]] if len(found.targets) else np.zeros(0, dtype=np.bool_)
+    starts = np.flatnonzero(new)
+    found = found.take(np.arange(len(found.targets)) - starts[np.cumsum(new) - 1] < MAX_PRODUCERS)
+    ids = [tool.id for tool in described.tools]
+    edges = [
+        Edge(ids[i], ids[j], round(score, 4), found.entities[name])
+        for i, j, score, name in zip(
+            *(column.tolist() for column in (found.sources, found.targets, found.scores, found.names)), strict=True
+        )
     ]
-    vectors = encode([" ".join(words(name)) for _, name, _ in (*fields, *taken)])
-    cosine = vectors[: len(fields)] @ vectors[len(fields) :].T
+    return sorted(edges, key=lambda edge: (edge.source, edge.target))
+
+
+def _cosines(described: Described, sources: Numbers, targets: Numbers) -> Reals:
+    out = np.zeros(len(sources))
+    for start in range(0, len(sources), _PAIRS):
+        part = slice(start, start + _PAIRS)
+        out[part] = np.einsum("ij,ij->i", described.own[sources[part]], described.taken[targets[part]])
+    return np.maximum(out, 0.0)
+
+
+def _linked(members: Sequence[int], described: Described, rare: Mapping[str, float], least: float) -> Iterator[tuple[int, int, float, str]]:
+    """Pairs of one server that an entity links, with their score before similarity, if that could make it reach `least`."""
+    producers: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    consumers: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for position in members:
+        for key, weight in described.profiles[position].produces.items():
+            producers[key].append((-weight, position))
+        for key, weight in described.profiles[position].consumes.items():
+            consumers[key].append((-weight, position))
+    floor = max(least - _SIMILARITY, 0.0)
+    for key in sorted(producers.keys() & consumers.keys()):
+        giving, taking = sorted(producers[key])[:_PRODUCERS_TRIED], sorted(consumers[key])
+        factor = (0.5 + 0.5 * rare[key]) * _damping(giving, taking, len(members))
+        for taken, j in taking:
+            if giving[0][0] * taken * factor < floor:
+                break
+            for given, i in giving:
+                score = given * taken * factor
+                if score < floor:
+                    break
+                if i != j:
+                    yield i, j, score, key
+
+
+def _damping(giving: Sequence[tuple[float, int]], taking: Sequence[tuple[float, int]], tools: int) -> float:
+    """What nearly all tools of a server give and take ties none of them together."""
+    if tools < _DAMPED_TOOLS:
+        return 1.0
+    given, taken = (sum(-weight > _DAMPED_WEIGHT for weight, _ in side) for side in (giving, taking))
+    share = given / tools * taken / tools
+    return 1.0 if share == 0 else min(1.0, math.sqrt(_DAMPED_SHARE / share))
+
+
+# ---- declared outputs -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A field of an output or a parameter: its words with those of what holds it, and its JSON type."""
+
+    tool: int
+    name: str
+    words: tuple[str, ...]
+    kind: JSON
+
+    @property
+    def about(self) -> frozenset[str]:
+        return frozenset(word for word in self.words if entity_keys([word]) and word not in vocabulary().generic)
+
+
+def _by_schema(members: Sequence[int], described: Described) -> Iterator[tuple[int, int, float, str]]:
+    """Output fields that fit a parameter: .5 x overlap of their words + .5 x cosine of the words, rare ones counting more (P1)."""
+    fields = [field for i in members for field in _outputs(i, described.tools[i])]
+    if not fields:
+        return
+    wanted = [field for j in members for field in _inputs(j, described.tools[j])]
+    by_word: dict[str, list[_Field]] = defaultdict(list)
+    for parameter in wanted:
+        for word in sorted(parameter.about):
+            by_word[word].append(parameter)
+    common = Counter(word for field in (*fields, *wanted) for word in set(field.words))
+    weight = {word: 1 + math.log((1 + len(fields) + len(wanted)) / (1 + count)) for word, count in common.items()}
     best: dict[tuple[int, int], tuple[float, str]] = {}
-    for row, (i, field, kind) in enumerate(fields):
-        for column, (j, parameter, wanted) in enumerate(taken):
-            left, right = set(words(field)), set(words(parameter))
-            if i == j or kind != wanted or not left & right or field in _properties(tools[i].parameters):
-                continue
-            score = 0.5 * len(left & right) / len(left | right) + 0.5 * max(0.0, float(cosine[row, column]))
-            best[i, j] = max(best.get((i, j), (0.0, "")), (score, parameter))
-    return best
+    for field in fields:
+        for parameter in {id(one): one for word in sorted(field.about) for one in by_word.get(word, ())}.values():
+            if field.tool != parameter.tool and _fits(field, parameter):
+                left, right = set(field.words), set(parameter.words)
+                norm = math.sqrt(sum(weight[w] ** 2 for w in left) * sum(weight[w] ** 2 for w in right))
+                score = 0.5 * len(left & right) / len(left | right) + 0.5 * sum(weight[w] ** 2 for w in sorted(left & right)) / norm
+                pair = (field.tool, parameter.tool)
+                best[pair] = max(best.get(pair, (0.0, "")), (score, parameter.name))
+    for (i, j), (score, name) in best.items():
+        yield i, j, score, name
 
 
-def _fields(schema: JSON) -> list[tuple[str, JSON]]:
-    """Name and type of every scalar field of an output schema, however deep."""
+def _fits(field: _Field, parameter: _Field) -> bool:
+    """Of one type, and not two attributes of one thing (its name for its id)."""
+    if field.kind is not None and parameter.kind is not None and field.kind != parameter.kind:
+        return False
+    ends = {field.words[-1], parameter.words[-1]} & (vocabulary().attributes | vocabulary().references)
+    return field.words[-1] == parameter.words[-1] or not ends
+
+
+def _outputs(position: int, tool: Tool) -> list[_Field]:
+    """Scalar fields of a declared output that the tool does not itself take, an `id` named after what holds it."""
+    own = {words(name) for name in properties(tool.parameters)}
+    found = [_Field(position, name, named, kind) for name, named, kind in _scalars(tool.output, ())]
+    return [field for field in found if field.words not in own and words(field.name) not in own]
+
+
+def _inputs(position: int, tool: Tool) -> list[_Field]:
+    return [
+        _Field(position, name, words(name), _kind(schema))
+        for name, schema in properties(tool.parameters).items()
+        if words(name) and not set(words(name)) <= vocabulary().generic
+    ]
+
+
+def _kind(schema: Mapping[str, JSON]) -> JSON:
+    """The type of a scalar, or of what an array holds; whole numbers are numbers. None where it is not said."""
+    kind, items = schema.get("type"), schema.get("items")
+    if kind == "array" and isinstance(items, Mapping):
+        return _kind(items)
+    return {"integer": "number", "float": "number"}.get(kind, kind) if isinstance(kind, str) else None
+
+
+def _scalars(schema: JSON, holder: tuple[str, ...]) -> list[tuple[str, tuple[str, ...], JSON]]:
+    """Name, words and type of every scalar field of an output schema, however deep."""
     if isinstance(schema, list):
-        return [field for one in schema for field in _fields(one)]
+        return [field for one in schema for field in _scalars(one, holder)]
     if not isinstance(schema, Mapping):
         return []
-    out = _fields(schema.get("items"))
-    for name, item in _properties(schema).items():
-        inner = _fields(item)
-        is_scalar = item.get("type") not in ("object", "array") and not inner
-        out += [(name, item.get("type"))] if is_scalar else inner
+    out = _scalars(schema.get("items"), holder)
+    for name, item in properties(schema).items():
+        named = words(name)
+        if not named:
+            continue
+        inner = _scalars(item, named)
+        is_scalar = not inner and item.get("type") not in ("object", "array")
+        full = (*holder, *named) if all(word in vocabulary().attributes for word in named) else named
+        out += [(name, full, _kind(item))] if is_scalar else inner
+        if not inner and item.get("type") == "array" and isinstance(item.get("items"), Mapping) and _kind(item) not in (None, "object"):
+            out.append((name, full, _kind(item)))
     return out
-
-
-def _properties(schema: Mapping[str, JSON]) -> dict[str, Mapping[str, JSON]]:
-    """The properties of an object schema by name. One that is no mapping (`true`: anything goes) says nothing."""
-    found = schema.get("properties")
-    return {name: item if isinstance(item, Mapping) else {} for name, item in found.items()} if isinstance(found, Mapping) else {}
 
 
 def chains(edges: Sequence[Edge]) -> list[tuple[str, str, str]]:

@@ -16,7 +16,8 @@ from synth.clusters import (
     is_connected,
     tools_frame,
 )
-from synth.dependencies import Edge, chains, dependencies, entity_keys, words
+from synth.dependencies import Edge, chains, dependencies
+from synth.tool_words import entity_keys, words
 from synth.worlds import GROUNDED, WORLDS
 
 TOOLS: tuple[Tool, ...] = tuple(tool for world in GROUNDED for tool in WORLDS[world].tools)
@@ -56,7 +57,7 @@ def clusters() -> list[Cluster]:
     ],
 )
 def test_words(text: str, expected: list[str]) -> None:
-    assert words(text) == expected
+    assert list(words(text)) == expected
 
 
 def test_entities_of_a_phrase_are_its_head_and_its_last_two_words() -> None:
