@@ -1,0 +1,120 @@
+"""The eight shipped domains: each large enough, each action possible, each business rule in somebody's way."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from synth.worlds import WORLDS
+from synth.worlds.spec import schema
+from synth.worlds.spec.domain import Act, Domain, Param
+from synth.worlds.spec.shelf import shipped
+from synth.worlds.spec.state import clock_steps
+from synth.worlds.spec.world import SpecWorld
+
+NAMES = ("banking", "clinic", "helpdesk", "hotel", "library", "logistics", "school", "telecom")
+DRAWS, SEEDS = 4000, 4
+
+
+def world_of(name: str) -> type[SpecWorld]:
+    world = WORLDS[name]
+    assert issubclass(world, SpecWorld)
+    return world
+
+
+def drawn(domain: Domain, param: Param, rng: random.Random) -> Any:
+    """Any value of a parameter, as actions have it inside."""
+    spec = param.spec
+    if isinstance(spec, schema.RefParam):
+        return rng.choice(domain.entities[spec.to].ids)
+    if isinstance(spec, schema.ChoiceParam):
+        return rng.choice(list(param.words))
+    if isinstance(spec, schema.DateParam):
+        return rng.randint(spec.first, spec.last)
+    if isinstance(spec, schema.TimeParam):
+        return rng.choice(clock_steps(spec.first, spec.last))
+    if isinstance(spec, schema.FlagParam):
+        return rng.random() < 0.5
+    return rng.randrange(int(spec.min), int(spec.max) + 1, int(spec.step))
+
+
+def said(domain: Domain, param: Param, value: Any) -> Any:
+    """The value as a call carries it."""
+    return domain.iso(value) if isinstance(param.spec, schema.DateParam) else value
+
+
+def outcomes(world: type[SpecWorld], act: Act) -> dict[frozenset[int], tuple[int, dict[str, Any]]]:
+    """Which conditions fail together, with a seed and arguments of a case each."""
+    found: dict[frozenset[int], tuple[int, dict[str, Any]]] = {}
+    for seed in range(SEEDS):
+        rng, here = random.Random(f"{act.name}/{seed}"), world(seed)
+        for _ in range(DRAWS):
+            values = {name: drawn(world.domain, param, rng) for name, param in act.params.items()}
+            failing = frozenset(at for at, each in enumerate(act.conditions) if not each.test.run(here.now, values))
+            if failing not in found:
+                found[failing] = seed, {name: said(world.domain, act.params[name], value) for name, value in values.items()}
+    return found
+
+
+def test_eight_unlike_businesses_are_shipped() -> None:
+    assert tuple(shipped()) == NAMES
+    assert len({world_of(name).domain.spec.head.currency for name in NAMES}) >= 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_domain_is_of_the_size_of_a_real_service(name: str) -> None:
+    domain, world = world_of(name).domain, world_of(name)
+    assert 4 <= len(domain.entities) <= 7
+    assert 8 <= len(world.tools) <= 20
+    assert sum(entity.spec.rows for entity in domain.entities.values()) >= 200
+    rules = [rule for act in domain.acts.values() for rule in act.spec.rules]
+    assert len(set(rules)) == len(rules) >= 8
+    kinds = {field.spec.type for entity in domain.entities.values() for field in entity.fields.values()}
+    assert {"ref", "choice", "money", "date"} <= kinds
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_action_can_be_done_and_every_rule_can_be_all_that_is_in_the_way(name: str) -> None:
+    """Given a domain, when its actions are tried on all sorts of rows, then each is possible somewhere, and for each business rule there is
+    a case that this rule alone forbids: the tool refuses it, says why, and nothing changes."""
+    world = world_of(name)
+    for act in world.domain.acts.values():
+        cases = outcomes(world, act)
+        assert frozenset() in cases, f"{act.name} is never possible"
+        seed, arguments = cases[frozenset()]
+        free = world(seed)
+        possible = free.call(act.name, arguments)
+        assert possible.is_error is not bool(free.changes())
+        for at, condition in enumerate(act.conditions):
+            if condition.rule is None:
+                continue
+            assert frozenset({at}) in cases, f"{act.name}: {condition.name} is never alone in the way"
+            seed, arguments = cases[frozenset({at})]
+            here = world(seed)
+            refused = here.call(act.name, arguments)
+            assert refused.is_error
+            assert json.loads(refused.content) == {"error": condition.message}
+            assert here.changes() == {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_said_is_said_in_both_languages(name: str) -> None:
+    """No Chinese in what is English, and no English in what is Chinese, but for abbreviations such as VPN, 4G and GB."""
+
+    def words(value: Any) -> list[tuple[str, str]]:
+        if isinstance(value, dict):
+            return [pair for each in value.values() for pair in words(each)]
+        if isinstance(value, (list, tuple)):
+            return [pair for each in value for pair in words(each)]
+        if isinstance(value, str) and " / " in value:
+            return [tuple(part.strip() for part in value.rsplit(" / ", 1))]  # type: ignore[list-item]
+        return []
+
+    said = words(world_of(name).source)
+    assert len(said) > 60
+    for english, chinese in said:
+        assert english.isascii(), english
+        assert chinese == english or any("一" <= letter <= "鿿" for letter in chinese) or chinese.strip("_") == "", chinese
