@@ -23,7 +23,7 @@ help:  ## this list
 run: .venv/.ready-run  ## set up, then the whole pipeline on sample data (about 10 minutes on 2 cores)
 	$(BIN)/headrace run --config configs/sample.yaml
 
-test: .venv/.ready-test lint  ## set up, then every check and test
+test: dev lint  ## set up, then every check and test
 	$(ONE_THREAD) $(BIN)/python -m pytest
 	$(MAKE) --no-print-directory wheel
 
@@ -41,10 +41,10 @@ wheel: .venv/.ready-test  ## build the wheel, install it into a clean environmen
 	cd .cache && wheel-venv/bin/headrace doctor
 	@rm -rf .cache/wheel-venv
 
-dev: .venv/.ready-dev  ## set up everything that tests and benchmarks need in .venv
+dev: .venv/.ready-dev .venv/.ready-system  ## set up everything that tests and benchmarks need in .venv
 	@echo "ready: source .venv/bin/activate"
 
-bench: .venv/.ready-dev  ## make bench NAME: run benchmarks/NAME.py, write benchmarks/results/NAME.json
+bench: dev  ## make bench NAME: run benchmarks/NAME.py, write benchmarks/results/NAME.json
 	@test -n "$(filter-out bench,$(MAKECMDGOALS))" || (echo "which one? $(patsubst benchmarks/%.py,make bench %,$(filter-out benchmarks/harness.py benchmarks/world_calls.py,$(wildcard benchmarks/*.py)))"; exit 2)
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.$(filter-out bench,$(MAKECMDGOALS))
 
@@ -82,13 +82,24 @@ endef
 	$(call install,what a run needs,-e '.[train]')
 
 .venv/.ready-test: .venv/.venv-ready pyproject.toml constraints.txt
-	$(call install,what tests need,-e '.[train$(comma)test]')
+	$(call install,what tests need,-e '.[train$(comma)test$(comma)sandbox]')
 	@$(BIN)/python -m pip install --quiet --no-deps $(BFCL)
 	@touch .venv/.ready-run $@
 
 .venv/.ready-dev: .venv/.venv-ready pyproject.toml constraints.txt
-	$(call install,what tests and benchmarks need,-e '.[train$(comma)test$(comma)bench]')
+	$(call install,what tests and benchmarks need,-e '.[train$(comma)test$(comma)sandbox$(comma)bench]')
 	@$(BIN)/python -m pip install --quiet --no-deps $(BFCL)
 	@touch .venv/.ready-run .venv/.ready-test $@
+
+# What the sandbox runs on. Installed where that is plain to do (root on Debian or Ubuntu); else the tests that need it are left out.
+SYSTEM := docker.io bubblewrap debootstrap
+
+.venv/.ready-system: .venv/.venv-ready
+	@if command -v dockerd > /dev/null && command -v bwrap > /dev/null && command -v debootstrap > /dev/null; then touch $@; \
+	elif test "$$(id -u)" = 0 && command -v apt-get > /dev/null; then \
+	  echo "Installing $(SYSTEM) (a minute the first time)"; mkdir -p .cache; \
+	  (apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(SYSTEM)) > .cache/system-packages.log 2>&1 \
+	    && touch $@ || echo "could not (.cache/system-packages.log); the sandbox's tests will say what they leave out"; \
+	else echo "For all tests of the sandbox: sudo apt-get install -y --no-install-recommends $(SYSTEM)"; fi
 
 comma := ,

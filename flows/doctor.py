@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -143,16 +142,15 @@ def _threads() -> Iterator[Finding]:
 
 
 def _sandboxes() -> Iterator[Finding]:
-    found = []
-    if shutil.which("docker") and _answers("docker", "info"):
-        found.append("docker")
-    if shutil.which("bwrap"):
-        found.append("bubblewrap")
-    yield Finding(
-        "ok" if found else "note",
-        "code sandbox",
-        ", ".join(found) or "neither Docker nor bubblewrap: the code tool is not offered (apt-get install -y bubblewrap)",
-    )
+    from synth.sandbox import available
+
+    lacking = available()
+    works = [name for name, missing in lacking.items() if not missing]
+    others = "; ".join(f"{name} no: {missing}" for name, missing in lacking.items() if missing)
+    if works:
+        yield Finding("ok", "code sandbox", f"{works[0]} runs what the code tool is given{f' ({others})' if others else ''}")
+    else:
+        yield Finding("note", "code sandbox", f"none, so the code tool is not offered: {others}")
 
 
 def _server() -> Iterator[Finding]:
@@ -163,10 +161,3 @@ def _server() -> Iterator[Finding]:
         yield Finding("ok", "Prefect", f"the server at {url} answers")
     else:
         yield Finding("broken", "Prefect", f"PREFECT_API_URL is {url}, but no server answers there; start it, or unset the variable")
-
-
-def _answers(*command: str) -> bool:
-    try:
-        return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False

@@ -1,0 +1,152 @@
+"""What a sandbox is to its callers: limits that go in, a result that comes out, and whose failure a failure is.
+
+One idea: what the program did (a traceback, a crash, running out of its limits) is a `Result`; what we failed to do (the engine does not
+answer, the box died) is a `SandboxError`. A policy is judged by the first and never by the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from storage.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from synth.sandbox.wire import Wire
+
+WORK_DIR = "/tmp"
+"""The one folder of a box that can be written, and every program's working directory."""
+PROGRAM_CHARS = 100_000
+"""Longest Python program or argument list that a run takes."""
+
+Protection = Literal[
+    "network",
+    "mounts",
+    "read_only",
+    "user",
+    "capabilities",
+    "new_privileges",
+    "seccomp",
+    "pids",
+    "memory",
+    "processes",
+    "cpu",
+    "wall",
+    "open_files",
+    "disk",
+    "inodes",
+    "output",
+    "core",
+    "sweep",
+    "guest",
+    "descriptors",
+    "environment",
+    "text",
+]
+"""What stands between a program and harm, one name a mechanism."""
+
+
+class SandboxError(HeadraceError):
+    """The sandbox itself failed: no engine, no image, a box that died or stopped answering. Says nothing about the program in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a program may use up. The first five hold for a box, all its programs together; the others for each run.
+
+    There is no limit to lift for network (none), capabilities (none), new privileges (none), the user (nobody) and the root (read-only).
+    """
+
+    memory_bytes: int = 512 * 2**20
+    """With `disk_bytes`: what is written to the work folder is memory. Without a control group of our own it holds per process."""
+    processes: int = 64
+    """Processes and threads alive at a time, one or two of which are ours."""
+    cpus: float = 1.0
+    disk_bytes: int = 64 * 2**20
+    inodes: int = 4_096
+    """Files and folders in the work folder."""
+    cpu_s: int = 10
+    """CPU seconds of each process of a run."""
+    wall_s: float = 10.0
+    open_files: int = 256
+    output_bytes: int = 64 * 2**10
+    """Of stdout and of stderr each; what comes after is read and thrown away."""
+
+    def __post_init__(self) -> None:
+        wrong = [name for name in (each.name for each in fields(self)) if getattr(self, name) <= 0]
+        if wrong:
+            raise ValueError(f"limits of a sandbox are above 0: {', '.join(wrong)}")
+        if self.memory_bytes < 2**25 or self.processes < 8:
+            raise ValueError("a sandbox needs at least 32 MiB of memory and 8 processes to run Python at all")
+
+    @property
+    def of_box(self) -> tuple[float, ...]:
+        """What a box is started with: two limits with the same can share one."""
+        return (self.memory_bytes, self.processes, self.cpus, self.disk_bytes, self.inodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a program.
+
+    exit_code: the program's; minus the signal's number where one ended it.
+    stdout, stderr: safe to show (see `text.py`), cut at the limit.
+    timed_out: its wall time or CPU time ran out.
+    files: contents of the files that were asked for; missing: those that are not there, or are no plain files within the limits.
+    """
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+    timed_out: bool = False
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0 and not self.timed_out
+
+
+class Box(Protocol):
+    """A started container or namespace with its guest (`guest.py`); what a provider makes."""
+
+    name: str
+    wire: Wire
+
+    def close(self) -> None:
+        """Ends every process in it and removes all that is left of it; may be called again."""
+        ...
+
+
+class Provider(Protocol):
+    """A way to start boxes. `without` takes single protections away: the escape suite shows with it what each is good for, and
+    nothing else may ask for it."""
+
+    name: str
+    limits_whole_box: bool
+    """Whether memory and CPU are limited for all processes of a box together, not for each."""
+
+    def open(self, limits: Limits, *, without: frozenset[Protection] = frozenset()) -> Box:
+        """Starts a box and waits until its guest is ready.
+
+        Raises:
+            SandboxError: it could not be started.
+        """
+        ...
+
+    def showing(self, folder: Path) -> Provider:
+        """The same provider, whose boxes without the protection `mounts` see this folder of the host: for the escape suite."""
+        ...
+
+    def missing(self) -> str:
+        """What it needs and this machine has not, and how to get it; empty where it works."""
+        ...
+
+    def reap(self) -> int:
+        """Removes what owners that died have left behind; returns how many boxes that was."""
+        ...

@@ -1,0 +1,392 @@
+"""What runs inside a box, as its process 1: it starts programs, holds them to their limits, and ends all that they leave running.
+
+It stands alone (standard library, Python 3.9 or newer) because its source is handed to whatever Python the box has:
+`python3 -I -S -c SOURCE CONFIGURATION`. It speaks to the host over its stdin and stdout (`wire.py` has the framing), one answer a
+request, and ends, all processes of the box with it, when its stdin closes: so nothing outlives a host that was killed.
+
+It is not what contains a program: namespaces, limits of the kernel and the filter of system calls are, and they are in place before
+anything is asked of it. The host believes nothing of what it says beyond a program's output.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import resource
+import select
+import signal
+import stat
+import struct
+import sys
+import time
+
+TYPE_CHECKING = False  # typing and pathlib would take a third of the start
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    JSON = Any
+
+WORK_DIR = "/tmp"
+WIRE_IN, WIRE_OUT = 10, 11
+CHUNK = 65_536
+PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 22, 24, 38, 47
+MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": WORK_DIR,
+    "TMPDIR": WORK_DIR,
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "OMP_NUM_THREADS": "1",
+}
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+# ---- getting ready ----------------------------------------------------------------------------------------------------
+
+
+def check(returned: int, what: str) -> None:
+    if returned != 0:
+        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+
+
+def secure(config: dict[str, JSON]) -> None:
+    """From here on this process and all it starts have no privileges, and the refused system calls fail."""
+    without = config["without"]
+    os.umask(0o077)
+    if config["mount"]:
+        flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
+        check(libc.mount(b"tmpfs", WORK_DIR.encode(), b"tmpfs", flags, config["mount"].encode()), "mount the work folder")
+    if "capabilities" not in without:
+        drop_capabilities()
+    if "new_privileges" not in without:
+        check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs")
+    if "guest" not in without:
+        check(libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "become undumpable")
+    if config["filter"]:
+        install(bytes.fromhex(config["filter"]))
+
+
+def drop_capabilities() -> None:
+    libc.prctl(PR_CAP_AMBIENT, 4, 0, 0, 0)
+    for capability in range(64):
+        if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+            break
+    header = struct.pack("=Ii", 0x20080522, 0)
+    check(libc.capset(header, bytes(24)), "drop capabilities")
+
+
+def install(program: bytes) -> None:
+    lines = ctypes.create_string_buffer(program, len(program))
+    fprog = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(lines))
+    check(libc.prctl(PR_SET_SECCOMP, 2, ctypes.c_char_p(fprog), 0, 0), "install the filter of system calls")
+
+
+def move_wire(is_inheritable: bool) -> None:
+    """The wire leaves 0 and 1, where a program would find it."""
+    os.dup2(0, WIRE_IN, is_inheritable)
+    os.dup2(1, WIRE_OUT, is_inheritable)
+    null = os.open("/dev/null", os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    if null > 2:
+        os.close(null)
+
+
+# ---- the wire ---------------------------------------------------------------------------------------------------------
+
+
+def read_exactly(count: int) -> bytes:
+    parts = []
+    while count:
+        part = os.read(WIRE_IN, min(count, 1 << 20))
+        if not part:
+            os._exit(0)
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def receive() -> tuple[dict[str, JSON], bytes]:
+    header_size, body_size = struct.unpack(">II", read_exactly(8))
+    return json.loads(read_exactly(header_size)), read_exactly(body_size)
+
+
+def send(header: dict[str, JSON], body: bytes = b"") -> None:
+    text = json.dumps(header).encode()
+    data = memoryview(struct.pack(">II", len(text), len(body)) + text + body)
+    while data:
+        data = data[os.write(WIRE_OUT, data) :]
+
+
+# ---- programs ---------------------------------------------------------------------------------------------------------
+
+
+class Stream:
+    """What a program wrote to one pipe: the first `limit` bytes of it; the rest is read and thrown away."""
+
+    def __init__(self, fd: int, limit: int) -> None:
+        self.fd, self.limit = fd, limit
+        self.data = bytearray()
+        self.is_cut, self.is_open = False, True
+
+    def read(self) -> bool:
+        data = os.read(self.fd, CHUNK)
+        room = self.limit - len(self.data)
+        self.data += data[:room]
+        self.is_cut = self.is_cut or len(data) > room
+        self.is_open = bool(data)
+        return self.is_open
+
+
+class Guest:
+    def __init__(self, config: dict[str, JSON]) -> None:
+        self.config = config
+        self.without = config["without"]
+        self.is_init = os.getpid() == 1
+        self.wake, wake_w = os.pipe()
+        for fd in (self.wake, wake_w):
+            os.set_blocking(fd, False)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a handler of its own, process 1 is deaf to what is inside
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
+        self.taught: dict[str, JSON] = {}
+
+    def teach(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:
+        exec(compile(body, "<taught>", "exec"), self.taught)
+        return {}, b""
+
+    def run(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:
+        """Runs `argv`, or in a fork of this interpreter the function `run` that was taught, on `body`; to its end or a limit."""
+        limit = request["output_bytes"] * (2 if "output" in self.without else 1)
+        pipes = [os.pipe() for _ in range(3)]
+        streams = [Stream(read, limit) for read, _ in pipes]
+        ends = time.monotonic() + request["wall_s"] * (3 if "wall" in self.without else 1)
+        pid = os.fork()
+        if pid == 0:
+            self.become(request, body, [write for _, write in pipes])
+        for _, write in pipes:
+            os.close(write)
+        status, usage, is_late = self.follow(pid, streams, ends)
+        is_swept = self.sweep(pid)
+        for _ in range(64):
+            if not self.collect(streams, 0):
+                break
+        for stream in streams:
+            os.close(stream.fd)
+        code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        is_spent = code in (-signal.SIGKILL, -signal.SIGXCPU) and usage.ru_utime + usage.ru_stime > request["cpu_s"] - 0.2
+        answer = {
+            "exit_code": code,
+            "timed_out": is_late or is_spent,
+            "sizes": [len(stream.data) for stream in streams],
+            "cut": [stream.is_cut for stream in streams],
+            "swept": is_swept,
+        }
+        return answer, b"".join(stream.data for stream in streams)
+
+    def follow(self, pid: int, streams: list[Stream], ends: float) -> tuple[int, resource.struct_rusage, bool]:
+        """Reads what comes until the program ends; ends it when its time is up."""
+        is_late = False
+        while True:
+            ended, status, usage = os.wait4(pid, os.WNOHANG)
+            if ended:
+                return status, usage, is_late
+            left_s = ends - time.monotonic()
+            if left_s <= 0:
+                is_late = True
+                self.kill(pid)
+            self.collect(streams, 0.01 if is_late else min(left_s, 1.0))
+
+    def collect(self, streams: list[Stream], timeout_s: float) -> bool:
+        """One look at the streams, of at most `timeout_s`; True if anything was read."""
+        poll = select.poll()
+        by_fd = {stream.fd: stream for stream in streams if stream.is_open}
+        for fd in (*by_fd, self.wake):
+            poll.register(fd, select.POLLIN)
+        poll.register(WIRE_IN, 0)
+        is_any = False
+        for fd, _ in poll.poll(math.ceil(timeout_s * 1000)):
+            if fd == WIRE_IN:
+                os._exit(0)
+            elif fd == self.wake:
+                os.read(self.wake, CHUNK)
+            else:
+                is_any = by_fd[fd].read() or is_any
+        return is_any
+
+    def kill(self, pid: int) -> None:
+        """Everything in the box but this process; what does not see a whole box ends the program's process group."""
+        try:
+            if self.is_init:
+                os.kill(-1, signal.SIGKILL)
+            else:
+                os.killpg(pid, signal.SIGKILL)
+        except OSError:
+            return
+
+    def sweep(self, pid: int) -> bool:
+        """Ends what the program left running; True when nothing is (process 1 inherits every orphan, so its last child is the last)."""
+        if "sweep" in self.without:
+            return True
+        ends = time.monotonic() + 5.0
+        while time.monotonic() < ends:
+            self.kill(pid)
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                return True
+            time.sleep(0.001)
+        return False
+
+    def become(self, request: dict[str, JSON], body: bytes, writes: list[int]) -> NoReturn:
+        """In the child: the program, with its limits. Does not return."""
+        try:
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(number, signal.SIG_DFL)
+            for position, write in enumerate(writes, 1):
+                os.dup2(write, position)
+            is_fork = "argv" not in request
+            if "descriptors" not in self.without:
+                os.closerange(3 + is_fork, 1024)
+            libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+            self.limit(request)
+            os.chdir(WORK_DIR)
+            if is_fork:
+                os._exit(self.taught["run"](body.decode(), 3))
+            environment = {**ENVIRONMENT, **self.config["environment"]}
+            argv = [sys.executable if each is None else each for each in request["argv"]]
+            os.execvpe(argv[0], argv, environment)
+        except BaseException as error:
+            os.write(2, f"cannot run: {error}\n".encode())
+        finally:
+            os._exit(127)
+
+    def limit(self, request: dict[str, JSON]) -> None:
+        def at(name: int, value: int) -> None:
+            resource.setrlimit(name, (value, value))
+
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+        # 1 and not 0: then the kernel starts no crash handler either, which it does whatever the limit is, but for 1.
+        at(resource.RLIMIT_CORE, 2**20 if "core" in self.without else 1)
+        if "cpu" not in self.without:
+            at(resource.RLIMIT_CPU, request["cpu_s"])
+        at(resource.RLIMIT_NOFILE, request["open_files"] * (2 if "open_files" in self.without else 1))
+        if self.config["address_bytes"]:
+            at(resource.RLIMIT_AS, self.config["address_bytes"])
+        if self.config["processes"]:
+            at(resource.RLIMIT_NPROC, self.config["processes"])
+
+    # ---- files --------------------------------------------------------------------------------------------------------
+
+    def put(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:
+        path = inside(request["path"])
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        fd = os.open(inside(request["path"]), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        with open(fd, "wb") as file:
+            file.write(body)
+        return {}, b""
+
+    def get(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:
+        fd = os.open(inside(request["path"]), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(fd, "rb") as file:
+            about = os.fstat(fd)
+            if not stat.S_ISREG(about.st_mode):
+                raise OSError("not a plain file")
+            if about.st_size > request["size_bytes"]:
+                raise OSError(f"has {about.st_size} bytes, the most is {request['size_bytes']}")
+            return {}, file.read(request["size_bytes"])
+
+    def pack(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:
+        """Plain files and folders of the work folder: entries [path, size, or -1 for a folder], and the contents in that order."""
+        entries: list[list[JSON]] = []
+        contents: list[bytes] = []
+        left = request["size_bytes"]
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            for name in sorted(os.listdir(os.path.join(WORK_DIR, folder))):
+                path = os.path.join(folder, name)
+                about = os.lstat(os.path.join(WORK_DIR, path))
+                if stat.S_ISDIR(about.st_mode):
+                    entries.append([path, -1])
+                    folders.append(path)
+                elif stat.S_ISREG(about.st_mode):
+                    left -= about.st_size
+                    if left < 0:
+                        raise OSError(f"the files have more than {request['size_bytes']} bytes together")
+                    with open(os.path.join(WORK_DIR, path), "rb") as file:
+                        contents.append(file.read())
+                    entries.append([path, len(contents[-1])])
+        return {"entries": entries}, b"".join(contents)
+
+    def unpack(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:
+        begin = 0
+        for path, size in request["entries"]:
+            if size < 0:
+                os.makedirs(os.path.join(WORK_DIR, path), exist_ok=True)
+            else:
+                self.put({"path": path}, body[begin : begin + size])
+                begin += size
+        return {}, b""
+
+    def wipe(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:
+        """Empties the work folder, however deep: what lies in a folder moves to the top, until there are no folders."""
+        count = 0
+        while True:
+            names = os.listdir(WORK_DIR)
+            if not names:
+                return {}, b""
+            for name in names:
+                path = os.path.join(WORK_DIR, name)
+                if not is_folder(path):
+                    os.unlink(path)
+                    continue
+                os.chmod(path, 0o700)
+                for child in os.listdir(path):
+                    inner, count = os.path.join(path, child), count + 1
+                    if is_folder(inner):
+                        os.chmod(inner, 0o700)
+                        os.rename(inner, os.path.join(WORK_DIR, f".{os.urandom(8).hex()}-{count}"))
+                    else:
+                        os.unlink(inner)
+                os.rmdir(path)
+
+
+def is_folder(path: str) -> bool:
+    return stat.S_ISDIR(os.lstat(path).st_mode)
+
+
+def inside(path: str) -> str:
+    """The path with every link in its folders followed, refused if that leads out of the work folder."""
+    whole = os.path.join(WORK_DIR, path)
+    folder = os.path.realpath(os.path.dirname(whole))
+    if os.path.basename(whole) in ("", ".", "..") or os.path.commonpath([folder, WORK_DIR]) != WORK_DIR:
+        raise OSError(f"{path!r} is not a path of a file in the work folder")
+    return os.path.join(folder, os.path.basename(whole))
+
+
+def main() -> NoReturn:
+    config = json.loads(sys.argv[1])
+    move_wire("descriptors" in config["without"])
+    secure(config)
+    os.chdir(WORK_DIR)
+    guest = Guest(config)
+    send({"ready": True, "is_init": guest.is_init})
+    while True:
+        request, body = receive()
+        try:
+            send(*getattr(guest, request["op"])(request, body))
+        except (OSError, SyntaxError) as error:
+            send({"error": str(error)})
+
+
+main()

@@ -1,0 +1,173 @@
+"""The sandbox as its users meet it: one-off runs and sessions in boxes that are started ahead.
+
+One idea: starting a box costs far more than emptying one, and a box whose processes are all ended and whose one writable folder is empty
+is as good as new. So boxes wait, ready, until somebody needs one, and go back when he is done; a box that failed in any way is
+thrown away, so is one after 1,000 users, and those that nobody needed for a minute are closed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from synth.sandbox.base import Box, Limits, Protection, Provider, Result, SandboxError
+from synth.sandbox.session import Session, State
+
+USERS_A_BOX = 1_000
+
+
+class Sandbox:
+    """Safe for several threads at once; `close` it, or use it in a `with`. Nothing is left behind when its process is killed.
+
+    ahead: boxes to start in the background at once, and again when one is taken. idle_s: how long a box waits that nobody needs.
+    clock: monotonic seconds. without: for the escape suite alone.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        limits: Limits | None = None,
+        *,
+        ahead: int = 0,
+        idle_s: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+        without: frozenset[Protection] = frozenset(),
+    ) -> None:
+        self.provider, self.limits = provider, limits or Limits()
+        self._ahead, self._idle_s, self._clock, self._without = ahead, idle_s, clock, without
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[float, Box]] = []
+        self._coming: list[Future[Box]] = []
+        self._taken: set[Box] = set()
+        self._users: dict[str, int] = {}
+        self._timer: threading.Timer | None = None
+        self._is_open = True
+        self._workers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="sandbox")
+        self._at_exit = weakref.WeakMethod(self.close)
+        atexit.register(_close, self._at_exit)
+        provider.reap()
+        self._start_ahead()
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(
+        self,
+        program: str | Sequence[str],
+        *,
+        files: Mapping[str, bytes] | None = None,
+        limits: Limits | None = None,
+        wanted: Sequence[str] = (),
+    ) -> Result:
+        """One run in a box of its own; arguments and errors as `Session.run` has them. Of `limits`, those of a box too: others than
+        the sandbox's cost the start of a box."""
+        with self.start(limits=limits) as session:
+            return session.run(program, files=files, wanted=wanted)
+
+    def start(self, state: State | None = None, *, limits: Limits | None = None) -> Session:
+        """A session, its work folder as `state` has it, or empty.
+
+        Raises:
+            SandboxError: no box could be started.
+        """
+        limits = limits or self.limits
+        if limits.of_box == self.limits.of_box:
+            box, on_close = self._take(), self._give_back
+        else:
+            box, on_close = self.provider.open(limits, without=self._without), self._end
+            with self._lock:
+                self._taken.add(box)
+        session = Session(box, limits, on_close, without=self._without)
+        if state is not None:
+            session.restore(state)
+        return session
+
+    def start_soon(self, state: State | None = None, *, limits: Limits | None = None) -> Future[Session]:
+        """`start` in the background."""
+        return self._workers.submit(self.start, state, limits=limits)
+
+    def expire(self) -> int:
+        """Closes the boxes that have waited too long; returns how many. Happens by itself."""
+        with self._lock:
+            now = self._clock()
+            old = [box for since, box in self._waiting if now - since >= self._idle_s]
+            self._waiting = [(since, box) for since, box in self._waiting if now - since < self._idle_s]
+            self._wind()
+        for box in old:
+            box.close()
+        return len(old)
+
+    def close(self) -> None:
+        """Closes every box, those of open sessions too; may be called again."""
+        with self._lock:
+            self._is_open = False
+            if self._timer is not None:
+                self._timer.cancel()
+        self._workers.shutdown(wait=True, cancel_futures=True)
+        with self._lock:
+            coming = [future.result() for future in self._coming if not future.cancelled() and future.exception() is None]
+            boxes = [*(box for _, box in self._waiting), *coming, *self._taken]
+            self._waiting, self._coming, self._taken = [], [], set()
+        for box in boxes:
+            box.close()
+        atexit.unregister(self._at_exit)
+
+    def _take(self) -> Box:
+        with self._lock:
+            if not self._is_open:
+                raise SandboxError("the sandbox is closed")
+            box = self._waiting.pop()[1] if self._waiting else None
+            future = self._coming.pop(0) if box is None and self._coming else None
+        self._start_ahead()
+        if box is None:
+            box = future.result() if future is not None else self.provider.open(self.limits, without=self._without)
+        with self._lock:
+            self._taken.add(box)
+            self._users[box.name] = self._users.get(box.name, 0) + 1
+        return box
+
+    def _start_ahead(self) -> None:
+        with self._lock:
+            missing = self._ahead - len(self._waiting) - len(self._coming)
+            if self._is_open:
+                self._coming += [self._workers.submit(self.provider.open, self.limits, without=self._without) for _ in range(missing)]
+
+    def _give_back(self, box: Box, is_clean: bool) -> None:
+        with self._lock:
+            is_fit = is_clean and self._is_open and self._users[box.name] < USERS_A_BOX
+            if is_fit:
+                self._taken.discard(box)
+                self._waiting.append((self._clock(), box))
+                self._wind()
+        if not is_fit:
+            self._end(box, is_clean)
+
+    def _end(self, box: Box, is_clean: bool) -> None:
+        box.close()
+        with self._lock:
+            self._taken.discard(box)
+            self._users.pop(box.name, None)
+
+    def _wind(self) -> None:
+        """Sets the timer for the box that has waited longest; the lock is held."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._waiting and self._is_open:
+            left_s = self._waiting[0][0] + self._idle_s - self._clock()
+            self._timer = threading.Timer(max(left_s, 0.01), self.expire)
+            self._timer.daemon = True
+            self._timer.start()
+
+
+def _close(close: weakref.WeakMethod[Callable[[], None]]) -> None:
+    method = close()
+    if method is not None:
+        method()

@@ -1,0 +1,260 @@
+"""Where the programs of the escape suite are let loose, and what is looked at afterwards.
+
+Beside the sandbox under attack the arena holds what an escape would harm: listeners, a folder with a secret and a victim, a process of
+the host (the canary) under the user that programs run as, and a neighbour's session with a file. Everything is the arena's own; no
+public address is contacted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from synth.sandbox.base import Limits, Protection, Provider, Result, SandboxError
+from synth.sandbox.sandbox import Sandbox
+from synth.sandbox.seccomp import AUDIT_ARCH, CLONE, CLONE3, REFUSED
+from synth.sandbox.start import NOBODY
+from tests.synth.sandbox.escape_programs import PRELUDE, Escape
+
+LIMITS = Limits(
+    memory_bytes=64 * 2**20,
+    processes=40,
+    disk_bytes=8 * 2**20,
+    inodes=400,
+    cpu_s=1,
+    wall_s=6.0,
+    open_files=40,
+    output_bytes=20_000,
+)
+SECRET, VICTIM = "a secret of the host", "as it was"
+PIDS = "import os; print(*sorted(int(n) for n in os.listdir('/proc') if n.isdigit() and int(n) not in (1, os.getpid())))"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What became of one program. harmed: it did what it was out to do. damage: what the arena found broken or left over besides."""
+
+    harmed: bool
+    damage: tuple[str, ...]
+    result: Result | None
+    said: str
+
+
+class Arena:
+    """make: the provider, given the folder that boxes without the protection `mounts` see."""
+
+    def __init__(self, make: Callable[[Path], Provider]) -> None:
+        # Not under /tmp, which in a box is the work folder.
+        self.folder = Path(tempfile.mkdtemp(prefix="headrace-arena-", dir="/var/tmp"))
+        self.folder.chmod(0o755)
+        self.shown = self.folder / "shown"
+        self.shown.mkdir()
+        self.shown.chmod(0o777)
+        self._tell_environment()
+        self.provider = make(self.shown)
+        self.machine = os.uname().machine
+        self.heard: list[str] = []
+        self.limits_whole_box = self.provider.limits_whole_box
+        self._sockets = self._listen()
+        self._canary: subprocess.Popen[bytes] | None = None
+        self.sandbox = Sandbox(self.provider, LIMITS)
+        self._controls: dict[Protection, Sandbox] = {}
+        self.neighbour = self.sandbox.start()
+        self.neighbour.put("mine.txt", b"untouched")
+        self._reset()
+
+    def __enter__(self) -> Arena:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.neighbour.close()
+        for sandbox in (self.sandbox, *self._controls.values()):
+            sandbox.close()
+        for each in self._sockets:
+            each.close()
+        if self._canary is not None:
+            self._canary.kill()
+            self._canary.wait()
+        os.environ.pop("HEADRACE_CANARY", None)
+        shutil.rmtree(self.folder)
+
+    def attack(self, escape: Escape) -> Seen:
+        """Lets the program loose in a protected sandbox."""
+        return self._let_loose(escape, self.sandbox)
+
+    def control(self, escape: Escape) -> Seen:
+        """Lets it loose in a sandbox where the one protection is missing that the escape is held by."""
+        if escape.off not in self._controls:
+            self._controls[escape.off] = Sandbox(self.provider, LIMITS, without=frozenset({escape.off}))
+        return self._let_loose(escape, self._controls[escape.off])
+
+    def _let_loose(self, escape: Escape, sandbox: Sandbox) -> Seen:
+        self._reset()
+        result, session, why = None, None, ""
+        try:
+            session = sandbox.start()
+            guest = int(session.run("import os; print(os.getppid())").stdout)
+            waiting = self._call_port() if escape.judge == "reached" else None
+            result = session.run(PRELUDE + self._filled(escape.program, guest), limits=replace(LIMITS, **escape.limits))
+            if waiting is not None:
+                waiting.join()
+            left = session.run(PIDS).stdout.strip()
+        except SandboxError as error:
+            why, left = str(error), ""
+        harmed = self._harmed(escape, result, why, left)
+        damage = self._damage(left)
+        if session is not None:
+            if left and sandbox is not self.sandbox:  # a control's: its box goes with all that is in it
+                sandbox.close()
+                self._controls.pop(escape.off)
+            else:
+                session.close()
+        said = why or (f"{result.exit_code} {result.stdout[:300]} {result.stderr[-300:]}" if result is not None else "")
+        return Seen(harmed, damage, result, said)
+
+    def _harmed(self, escape: Escape, result: Result | None, why: str, left: str) -> bool:
+        if escape.judge == "box died":
+            return bool(why)
+        if result is None:
+            return False
+        match escape.judge:
+            case "printed":
+                return "ESCAPED" in result.stdout
+            case "received" | "reached":
+                time.sleep(0.05)
+                return bool(self.heard)
+            case "left":
+                return bool(left)
+            case "too much output":
+                return max(len(result.stdout), len(result.stderr)) > LIMITS.output_bytes
+            case "unsafe text":
+                unsafe = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]|\u0301{50}")
+                return bool(unsafe.search(result.stdout))
+            case _:
+                return escape.judge in self._canary_trouble()
+        raise ValueError(escape.judge)
+
+    def _damage(self, left: str) -> tuple[str, ...]:
+        """What is not as it should be, on the host and next door."""
+        found = [*self._canary_trouble(), *(["host's listeners heard something"] if self.heard else [])]
+        victim = self.shown / "victim"
+        if (
+            not victim.exists()
+            or victim.read_text() != VICTIM
+            or {each.name for each in self.shown.iterdir()} != {"secret", "socket", "victim"}
+        ):
+            found.append("host's files changed")
+        if left:
+            found.append(f"processes {left} left running")
+        try:
+            if self.neighbour.get("mine.txt") != b"untouched" or self.neighbour.run(PIDS).stdout.strip():
+                found.append("neighbour was touched")
+        except SandboxError as error:
+            found.append(f"neighbour: {error}")
+        return tuple(found)
+
+    def _canary_trouble(self) -> list[str]:
+        """What happened to the process of the host."""
+        assert self._canary is not None
+        try:
+            status = Path(f"/proc/{self._canary.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return ["canary died"]
+        if self._canary.poll() is not None:
+            return ["canary died"]
+        slowed = ["canary slowed"] if os.getpriority(os.PRIO_PROCESS, self._canary.pid) else []
+        limited = ["canary limited"] if re.search("Max open files +3 ", Path(f"/proc/{self._canary.pid}/limits").read_text()) else []
+        return [*(["canary stopped"] if status[0] == "T" else []), *slowed, *limited]
+
+    def _reset(self) -> None:
+        """Everything as it was before any program ran."""
+        if self._canary is None or self._canary_trouble():
+            if self._canary is not None:
+                self._canary.kill()
+                self._canary.wait()
+            as_nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+            self._canary = subprocess.Popen(["sleep", "3600"], **as_nobody)
+        for name, text in (("secret", SECRET), ("victim", VICTIM)):
+            path = self.shown / name
+            path.write_text(text)
+            path.chmod(0o666)
+        (self.shown / "hard").unlink(missing_ok=True)
+        self.heard.clear()
+
+    def _tell_environment(self) -> None:
+        os.environ["HEADRACE_CANARY"] = "a secret of the host's environment"
+
+    def _listen(self) -> list[socket.socket]:
+        """Listeners of every kind; whatever reaches one is heard."""
+        self.abstract = f"headrace-{secrets.token_hex(8)}"
+        tcp = [socket.create_server(("127.0.0.1", 0)), socket.create_server(("::1", 0), family=socket.AF_INET6)]
+        udp = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM), socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)]
+        udp[0].bind(("127.0.0.1", 0))
+        udp[1].bind(("::1", 0))
+        unix = [socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)]
+        unix[0].bind(f"\0{self.abstract}")
+        unix[1].bind(str(self.shown / "socket"))
+        (self.shown / "socket").chmod(0o777)
+        for each in unix:
+            each.listen()
+        ports = [each.getsockname()[1] for each in (*tcp, *udp)]
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            free_port = free.getsockname()[1]
+        self.words = dict(zip(("TCP4", "TCP6", "UDP4", "UDP6"), map(str, ports), strict=True)) | {"FREE": str(free_port)}
+        for each in (*tcp, *unix):
+            threading.Thread(target=self._hear, args=(each, True), daemon=True).start()
+        for each in udp:
+            threading.Thread(target=self._hear, args=(each, False), daemon=True).start()
+        return [*tcp, *udp, *unix]
+
+    def _hear(self, listener: socket.socket, is_stream: bool) -> None:
+        while True:
+            try:
+                if is_stream:
+                    listener.accept()[0].close()
+                else:
+                    listener.recv(100)
+            except OSError:
+                return
+            self.heard.append("somebody")
+
+    def _call_port(self) -> threading.Thread:
+        """Tries for a while to reach the port on which the program may listen."""
+
+        def call() -> None:
+            ends = time.monotonic() + 1
+            while time.monotonic() < ends and not self.heard:
+                with socket.socket() as caller:
+                    if caller.connect_ex(("127.0.0.1", int(self.words["FREE"]))) == 0:
+                        self.heard.append("somebody")
+                time.sleep(0.02)
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        return thread
+
+    def _filled(self, program: str, guest: int) -> str:
+        assert self._canary is not None
+        column = list(AUDIT_ARCH).index(self.machine)
+        words = self.words | {
+            "ABSTRACT": self.abstract,
+            "SHOWN": str(self.shown),
+            "CANARY": str(self._canary.pid),
+            "GUEST": str(guest),
+            "MEMORY": str(LIMITS.memory_bytes),
+            "NETNS": str(Path("/proc/self/ns/net").readlink()),
+            "CLONE": str(CLONE[column]),
+            "CLONE3": str(CLONE3[column]),
+        }
+        program = re.sub("«NR ([a-z0-9_]+)»", lambda found: str(REFUSED[found[1]][column]), program)
+        return re.sub("«([A-Z0-9]+)»", lambda found: words[found[1]], program)

@@ -1,0 +1,177 @@
+"""The sandbox's parts that need no box: the filter of system calls, safe text, control groups, owners, the wire."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synth.sandbox import cgroup, seccomp
+from synth.sandbox.base import Limits, SandboxError
+from synth.sandbox.owner import is_orphan, mark, new_name
+from synth.sandbox.text import MARKS, safe_text
+from synth.sandbox.wire import Wire
+
+ALLOW, KILL, REFUSED = 0x7FFF0000, 0x80000000, 0x00050000 | errno.EPERM
+MACHINES = tuple(seccomp.AUDIT_ARCH)
+
+
+def verdict(program: bytes, arch: int, number: int, argument: int = 0) -> int:
+    """What the kernel would say: the filter run on one system call."""
+    data = struct.pack("<IIQQ", number, arch, 0, argument)
+    lines = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program), 8)]
+    at, value = 0, 0
+    while True:
+        code, if_true, if_false, operand = lines[at]
+        match code:
+            case 0x20:
+                value = struct.unpack_from("<I", data, operand)[0]
+            case 0x06:
+                return int(operand)
+            case _:
+                holds = {0x15: value == operand, 0x35: value >= operand, 0x45: bool(value & operand)}[code]
+                at += if_true if holds else if_false
+        at += 1
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@given(number=st.integers(0, 500))
+def test_the_filter_refuses_its_list_and_nothing_else(machine: str, number: int) -> None:
+    column = MACHINES.index(machine)
+    listed = {numbers[column] for numbers in seccomp.REFUSED.values()}
+
+    found = verdict(seccomp.program(machine), seccomp.AUDIT_ARCH[machine], number, 1)
+
+    if number in listed:
+        assert found == REFUSED
+    elif number == seccomp.CLONE3[column]:
+        assert found == 0x00050000 | errno.ENOSYS
+    else:
+        assert found == ALLOW
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@given(family=st.integers(0, 60))
+def test_sockets_are_for_families_that_the_network_namespace_holds(machine: str, family: int) -> None:
+    for call in (seccomp.SOCKET, seccomp.SOCKETPAIR):
+        found = verdict(seccomp.program(machine), seccomp.AUDIT_ARCH[machine], call[MACHINES.index(machine)], family)
+
+        assert found == (ALLOW if family in (1, 2, 10) else 0x00050000 | errno.EAFNOSUPPORT)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@given(flag=st.sampled_from([0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000]), others=st.integers(0, 0x1FFFF))
+def test_no_clone_makes_a_namespace_and_every_other_may(machine: str, flag: int, others: int) -> None:
+    program, arch, clone = seccomp.program(machine), seccomp.AUDIT_ARCH[machine], seccomp.CLONE[MACHINES.index(machine)]
+
+    assert verdict(program, arch, clone, flag | others) == REFUSED
+    assert verdict(program, arch, clone, others) == ALLOW
+
+
+def test_calls_of_other_architectures_kill() -> None:
+    program = seccomp.program("x86_64")
+
+    assert verdict(program, 0x40000003, 20) == KILL
+    assert verdict(program, seccomp.AUDIT_ARCH["x86_64"], 0x40000000 | 39) == KILL
+    with pytest.raises(ValueError, match="riscv64"):
+        seccomp.program("riscv64")
+
+
+@given(st.binary(max_size=400) | st.text(max_size=200).map(lambda text: text.encode("utf-8", errors="surrogatepass")))
+def test_text_is_safe_and_no_longer_than_its_bytes(data: bytes) -> None:
+    text = safe_text(data)
+
+    assert len(text) <= len(data)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]", text)
+    assert not re.search(f"[\u0300-\u036f]{{{MARKS + 1}}}", text)
+    assert safe_text(text.encode()) == text
+    json.dumps(text, ensure_ascii=False).encode()
+
+
+def test_ordinary_text_stays_as_it_is() -> None:
+    text = "Grüße, 北京，今天 21°C\n\tnaïve é 👩‍💻 \u0e01\u0e4d"
+
+    assert safe_text(text.encode()) == text
+
+
+def test_control_groups_of_version_1_are_made_under_our_own(tmp_path: Path) -> None:
+    for controller in cgroup.CONTROLLERS:
+        (tmp_path / controller / "ours").mkdir(parents=True)
+        (tmp_path / controller / "ours" / "cgroup.procs").touch()
+
+    homes = cgroup.homes(tmp_path, "4:memory:/ours\n3:pids:/ours\n2:cpu,cpuacct:/ours\n")
+
+    assert homes == tuple(tmp_path / controller / "ours" for controller in cgroup.CONTROLLERS)
+
+
+def test_a_control_group_of_version_2_stands_beside_our_own_where_the_controllers_are_given(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("cpu memory pids\n")
+    parent = tmp_path / "user.slice"
+    (parent / "ours").mkdir(parents=True)
+    (parent / "cgroup.procs").touch()
+    own = "0::/user.slice/ours\n"
+
+    (parent / "cgroup.subtree_control").write_text("memory pids\n")
+    without_cpu = cgroup.homes(tmp_path, own)
+    (parent / "cgroup.subtree_control").write_text("cpu memory pids\n")
+
+    assert without_cpu == ()
+    assert cgroup.homes(tmp_path, own) == (parent,)
+    for name in ("memory.max", "pids.max", "cpu.max"):
+        (parent / name).touch()
+    made = cgroup.make("headrace-1-2-3", memory_bytes=1000, processes=7, cpus=0.5, inside=(parent,))
+    assert {name: (made.folders[0] / name).read_text() for name in ("memory.max", "pids.max", "cpu.max")} == {
+        "memory.max": "1000",
+        "pids.max": "7",
+        "cpu.max": "50000 100000",
+    }
+
+
+def test_a_box_is_an_orphan_only_when_its_owner_is_gone() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        theirs = f"headrace-{mark(other.pid)}-0"
+        while_alive = is_orphan(theirs)
+        other.kill()
+        other.wait()
+
+        assert not while_alive
+        assert is_orphan(theirs)
+    assert not is_orphan(new_name())
+    assert is_orphan(f"headrace-{os.getpid()}-1-0"), "another process had this number"
+    assert not is_orphan("somebody-elses-1-2")
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (struct.pack(">II", 2**31, 0), "tampered"),
+        (struct.pack(">II", 2, 2**31), "tampered"),
+        (struct.pack(">II", 2, 0) + b"no", "tampered"),
+        (struct.pack(">II", 2, 0) + b"[]", "tampered"),
+        (b"\x00\x00", "ended"),
+    ],
+)
+def test_nothing_that_a_guest_says_is_believed_by_its_length(sent: bytes, why: str) -> None:
+    read, write = os.pipe()
+    os.write(write, sent)
+    os.close(write)
+
+    with pytest.raises(SandboxError, match=why):
+        Wire(read, read).receive(100, time.monotonic() + 5)
+    os.close(read)
+
+
+@pytest.mark.parametrize("wrong", [{"wall_s": 0.0}, {"memory_bytes": 1000}, {"processes": 2}, {"open_files": -1}])
+def test_limits_that_nothing_could_run_in_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="sandbox"):
+        Limits(**wrong)

@@ -1,0 +1,314 @@
+"""Runs, sessions and their files, the pool of boxes, and what is left behind: nothing. Each on both providers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from storage.errors import BadInput
+from synth.sandbox import Docker, Limits, Sandbox, SandboxError
+from synth.sandbox.base import Provider
+from synth.sandbox.containers import IMAGE, LABEL
+
+LIMITS = Limits(memory_bytes=128 * 2**20, processes=32, disk_bytes=4 * 2**20, inodes=600, cpu_s=5, wall_s=10.0, output_bytes=2_000)
+EXECUTIONS = 200
+NAMES = st.text(st.characters(min_codepoint=33, exclude_characters="/", exclude_categories=("Cs",)), min_size=1, max_size=20).filter(
+    lambda name: name not in (".", "..")
+)
+
+
+@pytest.fixture(scope="module")
+def sandbox(provider: Provider) -> Iterator[Sandbox]:
+    with Sandbox(provider, LIMITS, idle_s=3600) as made:
+        yield made
+
+
+def test_a_program_gives_its_output_exit_code_and_files(sandbox: Sandbox) -> None:
+    program = """
+import sys
+text = open('in/a.txt').read()
+open('b.txt', 'w').write(text.upper())
+print(text)
+print('!', file=sys.stderr)
+sys.exit(3)
+"""
+
+    result = sandbox.run(program, files={"in/a.txt": b"hello"}, wanted=["b.txt", "c.txt"])
+
+    assert (result.exit_code, result.stdout, result.stderr) == (3, "hello\n", "!\n")
+    assert result.files == {"b.txt": b"HELLO"}
+    assert result.missing == ("c.txt",)
+    assert not result.ok
+
+
+def test_a_command_runs_like_a_program(sandbox: Sandbox) -> None:
+    assert sandbox.run(["sh", "-c", "echo $((6 * 7)); pwd"]).stdout == "42\n/tmp\n"
+
+
+def test_what_a_program_does_wrong_is_a_result_and_no_failure_of_ours(sandbox: Sandbox) -> None:
+    raised, killed, absent = sandbox.run("1 / 0"), sandbox.run("import os; os.kill(os.getpid(), 9)"), sandbox.run(["no-such-command"])
+
+    assert raised.exit_code == 1
+    assert "ZeroDivisionError" in raised.stderr
+    assert killed.exit_code == -signal.SIGKILL
+    assert not killed.timed_out
+    assert absent.exit_code == 127
+
+
+def test_time_that_runs_out_is_said(sandbox: Sandbox) -> None:
+    late = sandbox.run("import time; print('begun', flush=True); time.sleep(60)", limits=replace(LIMITS, wall_s=0.5))
+    spent = sandbox.run("while True: pass", limits=replace(LIMITS, cpu_s=1))
+
+    assert late.timed_out
+    assert late.stdout == "begun\n"
+    assert spent.timed_out
+
+
+def test_output_beyond_the_limit_is_cut_and_the_program_goes_on(sandbox: Sandbox) -> None:
+    result = sandbox.run("print('x' * 5000); open('done', 'w').close()", wanted=["done"])
+
+    assert result.stdout == "x" * LIMITS.output_bytes
+    assert result.stdout_truncated
+    assert not result.stderr_truncated
+    assert "done" in result.files
+
+
+def test_hash_order_is_the_same_in_every_run(sandbox: Sandbox) -> None:
+    program = "print({f'word{n}' for n in range(50)})"
+
+    assert sandbox.run(program).stdout == sandbox.run(program).stdout
+
+
+def test_a_session_keeps_files_and_ends_processes(sandbox: Sandbox) -> None:
+    with sandbox.start() as session:
+        session.run("import subprocess; subprocess.Popen(['sleep', '100']); open('kept', 'w').write('1')")
+
+        seen = session.run("import os; print(os.listdir('.'), [n for n in os.listdir('/proc') if n.isdigit() and n != str(os.getpid())])")
+
+    assert seen.stdout == "['kept'] ['1']\n"
+
+
+def test_a_session_can_start_again_from_a_committed_state(sandbox: Sandbox) -> None:
+    with sandbox.start() as first:
+        first.run("import os; os.makedirs('a/b/c'); open('a/b/x', 'wb').write(bytes(range(256)))")
+        state = first.commit()
+        first.run("open('a/b/x', 'w').write('changed')")
+        with sandbox.start(state) as second, sandbox.start(state) as third:
+            second.run("open('a/b/x', 'ab').write(b'more')")
+
+            assert second.get("a/b/x") == bytes(range(256)) + b"more"
+            assert third.get("a/b/x") == bytes(range(256))
+            assert third.commit() == state
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(NAMES, st.binary(max_size=2_000), max_size=6))
+def test_files_come_back_as_they_went_in(sandbox: Sandbox, files: dict[str, bytes]) -> None:
+    with sandbox.start() as session:
+        for name, data in files.items():
+            session.put(f"d/{name}", data)
+        with sandbox.start(session.commit()) as other:
+            assert {name: other.get(f"d/{name}") for name in files} == files
+
+
+@pytest.mark.parametrize("path", ["../out", "/etc/passwd", "a/../../out", "", ".", "link/x"])
+def test_no_path_leads_out_of_the_work_folder(sandbox: Sandbox, path: str) -> None:
+    with sandbox.start() as session:
+        session.run("import os; os.symlink('/usr', 'link')")
+
+        with pytest.raises(BadInput, match="took no file"):
+            session.put(path, b"x")
+        with pytest.raises(BadInput, match="has no plain file"):
+            session.get(path)
+
+
+@pytest.mark.parametrize("make", ["os.symlink('/usr/bin/env', 'f')", "os.mkfifo('f')", "os.mkdir('f')", "open('f', 'w').truncate(2**33)"])
+def test_only_plain_files_within_the_limits_come_out(sandbox: Sandbox, make: str) -> None:
+    result = sandbox.run(f"import os; {make}", wanted=["f"])
+
+    assert result.missing == ("f",)
+
+
+def test_a_full_disk_refuses_files_and_the_session_goes_on(sandbox: Sandbox) -> None:
+    with sandbox.start() as session:
+        with pytest.raises(BadInput, match="No space left"):
+            session.put("big", bytes(LIMITS.disk_bytes + 2**20))
+
+        session.wipe()
+        assert session.run("print(1)").ok
+
+
+def test_a_box_is_as_new_for_its_next_user(sandbox: Sandbox) -> None:
+    mess = """
+import os
+os.makedirs('/'.join(['d'] * 200)); os.mkdir('closed'); open('closed/f', 'w'); os.chmod('closed', 0); os.symlink('/', 'l'); os.mkfifo('p')
+for n in range(300): open(f'f{n}', 'w').close()
+"""
+    assert sandbox.run(mess).ok
+
+    assert sandbox.run("import os; print(os.listdir('.'))").stdout == "[]\n"
+
+
+def test_other_limits_of_the_box_cost_a_box_and_hold(sandbox: Sandbox) -> None:
+    program = "kept = bytearray(b'x') * (200 * 2**20); print(len(kept))"
+
+    assert not sandbox.run(program).ok
+    assert sandbox.run(program, limits=replace(LIMITS, memory_bytes=300 * 2**20)).ok
+
+
+@pytest.mark.parametrize("program", ["", [], "x" * 200_000, "print('\0')"])
+def test_a_program_that_cannot_be_started_is_refused(sandbox: Sandbox, program: str | list[str]) -> None:
+    if program == "":
+        assert sandbox.run(program).ok
+        return
+    with pytest.raises(BadInput, match="program for the sandbox"):
+        sandbox.run(program)
+
+
+def test_a_box_that_dies_is_our_failure_and_the_next_one_works(sandbox: Sandbox) -> None:
+    session = sandbox.start()
+    session._box.close()
+
+    with pytest.raises(SandboxError):
+        session.run("print(1)")
+    with pytest.raises(SandboxError, match="closed"):
+        session.run("print(1)")
+    assert sandbox.run("print(2)").stdout == "2\n"
+
+
+def test_many_threads_share_a_sandbox(sandbox: Sandbox) -> None:
+    with ThreadPoolExecutor(6) as threads:
+        results = list(threads.map(lambda n: sandbox.run(f"print({n})").stdout, range(18)))
+
+    assert results == [f"{n}\n" for n in range(18)]
+
+
+def test_boxes_start_ahead_and_those_not_needed_end(provider: Provider) -> None:
+    now = [0.0]
+    with Sandbox(provider, LIMITS, ahead=1, idle_s=600, clock=lambda: now[0]) as sandbox:
+        soon = sandbox.start_soon()
+        session = soon.result()
+        first = session.run("print(1)").stdout
+        session.close()
+        now[0] = 599.0
+        kept = sandbox.expire()
+        now[0] = 600.0
+        ended = sandbox.expire()
+
+        assert (first, kept, ended) == ("1\n", 0, 1)
+        assert sandbox.run("print(2)").stdout == "2\n"
+
+
+def test_200_executions_leave_nothing_behind(provider: Provider) -> None:
+    before = _everything(provider)
+    with Sandbox(provider, LIMITS) as sandbox:
+        for n in range(EXECUTIONS):
+            assert sandbox.run(f"open('f', 'w').write('x'); print({n})").stdout == f"{n}\n"
+        for _ in range(3):
+            assert sandbox.run("print(1)", limits=replace(LIMITS, inodes=100)).ok
+
+    assert _everything(provider) == before
+
+
+def test_an_owner_that_is_killed_takes_its_boxes_with_it(provider: Provider) -> None:
+    before = _everything(provider)
+    make = f"Docker({provider._url!r})" if isinstance(provider, Docker) else "Bubblewrap()"
+    program = f"""
+import sys, threading
+from synth.sandbox import Bubblewrap, Docker, Sandbox
+sandbox = Sandbox({make})
+session = sandbox.start()
+threading.Timer(.3, lambda: print('running', flush=True)).start()
+session.run("import time, os\\nos.fork() or os.setsid()\\ntime.sleep(100)")
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"running\n"
+        owner.kill()
+    ends = time.monotonic() + 30
+    while isinstance(provider, Docker) and _everything(provider) != before and time.monotonic() < ends:
+        time.sleep(0.1)
+    while _everything(provider)["processes"] != before["processes"] and time.monotonic() < ends:
+        time.sleep(0.1)
+    provider.reap()
+
+    assert _everything(provider) == before
+
+
+def test_what_a_dead_owner_left_is_reaped_at_the_next_start(provider: Provider) -> None:
+    orphan = "headrace-999999999-1-0"
+    if isinstance(provider, Docker):
+        client = provider.client()
+        made = client.create_container(IMAGE, ["sleep", "100"], name=orphan, labels={LABEL: orphan})
+        client.start(made["Id"])
+    elif not provider.limits_whole_box:
+        pytest.skip("bubblewrap without a control group leaves nothing that could be found")
+    else:
+        for home in provider._homes:  # type: ignore[attr-defined]
+            (home / orphan).mkdir()
+
+    with Sandbox(provider, LIMITS):
+        assert provider.reap() == 0
+
+
+def test_bubblewrap_needs_no_root(own_bubblewrap: Provider) -> None:
+    if os.geteuid():
+        pytest.skip("all other tests show it, as nobody is root here")
+    program = """
+import os
+from synth.sandbox import Bubblewrap, Limits, Sandbox
+os.setgroups([]); os.setgid(65534); os.setuid(65534); os.chdir('/')
+provider = Bubblewrap()
+lacks = provider.missing()
+if lacks: raise SystemExit(lacks)
+with Sandbox(provider, Limits(memory_bytes=2**27, processes=16)) as sandbox:
+    assert not provider.limits_whole_box
+    print(sandbox.run("print('ran')").stdout)
+    print(sandbox.run("x = bytearray(2**28)").stderr.splitlines()[-1])
+    forks = "import os, time\\nfor n in range(20):\\n  if os.fork() == 0: time.sleep(9)"
+    print(sandbox.run(forks).stderr.splitlines()[-1])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=Path(__file__).parents[3], check=False)
+
+    if "user namespaces" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.stdout.split("\n\n")[0] == "ran", done.stderr
+    assert "MemoryError" in done.stdout
+    assert "Resource temporarily unavailable" in done.stdout
+
+
+def _everything(provider: Provider) -> dict[str, object]:
+    """What boxes could leave on this machine."""
+    processes = set()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                command = (folder / "cmdline").read_bytes()
+                state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if b"bwrap" in command or b"What runs inside a box" in command or (b"containerd-shim" in command and state != "Z"):
+                processes.add(folder.name)
+    return {
+        "processes": processes,
+        "containers": [each["Names"] for each in provider.client().containers(all=True)] if isinstance(provider, Docker) else [],
+        "mounts": sorted(line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines() if "netns" not in line),
+        "groups": sorted(map(str, Path("/sys/fs/cgroup").glob("**/headrace-*"))) if not isinstance(provider, Docker) else [],
+        "files": sorted(
+            str(path) for folder in ("/tmp", "/var/tmp", "/dev/shm") for path in Path(folder).glob("*") if "bwrap" in path.name
+        ),
+        "threads": [thread.name for thread in threading.enumerate() if thread.name.startswith("sandbox")],
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())) if not isinstance(provider, Docker) else 0,
+    }
