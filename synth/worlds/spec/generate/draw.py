@@ -22,6 +22,8 @@ _SIZES = (4, 4, 5, 5, 6, 6, 7)
 _BASIC = ("person", "staff", "site", "unit", "item", "plan")
 """Roles that others build on; the rest is what a business does."""
 _TRIES = 60
+_SPLIT = frozenset({"change", "set", "add", "switch", "move", "report", "take", "put", "mark", "confirm"})
+"""Verbs whose object stands between them and the rest of a tool's name: `change_car_price`."""
 
 
 @dataclass(slots=True)
@@ -122,9 +124,8 @@ class _Draw:
             name = part.names[at]
             for role in self.drawn.roles:
                 noun = nouns[role]
-                name = Name(
-                    name.key.replace(f"<{role}>", noun.key), name.en.replace(f"<{role}>", noun.en), name.zh.replace(f"<{role}>", noun.zh)
-                )
+                mark = f"<{role}>"
+                name = Name(name.key.replace(mark, noun.key), name.en.replace(mark, noun.en), name.zh.replace(mark, noun.zh))
             clash = name.key in keys and not (ref is not None and nouns[ref].key == name.key)
             if "<" not in name.key + name.en and not clash and name.key not in used and len(name.key) <= 40:
                 return name, at
@@ -183,7 +184,7 @@ class _Draw:
     # ---- actions --------------------------------------------------------------------------------------------------------------
 
     def _actions(self, writer: Writer) -> dict[str, Any]:
-        """Actions by name, at most MAX_ACTIONS; no two of a role go by the same verb in either language."""
+        """Actions by name, at most MAX_ACTIONS; no two of a role go by one verb in either language."""
         found: dict[str, Any] = {}
         for role in self.rng.sample(self.drawn.roles, len(self.drawn.roles)):
             said: set[str] = set()
@@ -203,8 +204,10 @@ class _Draw:
         return found
 
     def _act_name(self, verb: Verb, noun: str) -> str:
-        words = [word for word in slug(verb.en).split("_") if word not in ("the", "a", "an")]
-        return "_".join([noun, *words] if self.noun_first else [*words, noun])
+        """`change_price` as `change_car_price` or `car_change_price`."""
+        first, _, rest = _named(verb.key, self.drawn).partition("_")
+        words = [noun, first, rest] if self.noun_first else [first, noun, rest] if first in _SPLIT else [first, rest, noun]
+        return "_".join(filter(None, words))
 
     def _act(self, role: str, action: ActionPart, verb: Verb, writer: Writer) -> dict[str, Any]:
         """An action written out.
@@ -214,10 +217,10 @@ class _Draw:
         """
         raw, rng = action.raw, self.rng
         scope = writer.scope({each: rng.choice(raw[each]) for each in ("days",) if each in raw})
-        out: dict[str, Any] = {"verb": f"{verb.en} / {verb.zh}", "done": f"{verb.done_en} / {verb.done_zh}"}
+        takes = self._takes(role, action, scope)
+        out: dict[str, Any] = {"verb": self._verb(action, verb, scope)}
         if "on" in raw:
             out["on"] = self.drawn.chosen[role].noun.key
-        takes = self._takes(role, action, scope)
         if takes:
             out["takes"] = takes
         out["needs"] = [
@@ -234,6 +237,18 @@ class _Draw:
         elif "sets" in raw and (not sets or sets[0][0] is None or sets[0][1] is None):
             raise Missing("its effect")
         return {key: value for key, value in out.items() if value or key in ("rules",)}
+
+    def _verb(self, action: ActionPart, verb: Verb, scope: Scope) -> str:
+        """The verb, with what leads to the first row that a request names beside the person."""
+        english, chinese = verb.en, verb.zh
+        first = next((symbol for symbol, (_, role) in scope.params.items() if role not in (None, "person")), None)
+        if first is not None and first in action.raw.get("objects", {}):
+            after, _, before = action.raw["objects"][first].partition(" / ")
+            english, chinese = f"{english} {after}", f"{before}{chinese}"
+        said = scope.sentence(f"{english} / {chinese}", is_whole=False)
+        if said is None:
+            raise Missing(verb.key)
+        return said
 
     def _takes(self, role: str, action: ActionPart, scope: Scope) -> dict[str, Any]:
         """The parameters of an action, by name; of one that creates rows, the fields that are asked for."""
@@ -306,6 +321,13 @@ class _Draw:
             answer = self.rng.choice(answers)
             found.append({"ask": ask, "answer": answer, "words": words.replace("<answer>", answer)})
         return found
+
+
+def _named(key: str, drawn: Drawn) -> str:
+    """A key with the nouns of roles put in."""
+    for role, noun in drawn.theme.nouns.items():
+        key = key.replace(f"<{role}>", noun.key)
+    return key
 
 
 def _typed(chosen: Chosen, symbol: str, writer: Writer, drawn: Drawn) -> dict[str, Any]:

@@ -53,12 +53,11 @@ class Theme:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """Infinitive and participle in both languages."""
+    """key: of the tool's name. en, zh: infinitives, with `_` where the named row stands (else it follows)."""
 
+    key: str
     en: str
     zh: str
-    done_en: str
-    done_zh: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +146,12 @@ def _part(symbol: str, raw: Mapping[str, Any]) -> FieldPart:
 
 
 def _verbs(text: str) -> tuple[Verb, ...]:
-    """`cancel / 取消 = cancelled / 已取消; void / 作废 = voided / 已作废`."""
+    """`cancel / 取消; top_up: top up / 给_充值`."""
     found = []
     for part in text.split(";"):
-        verb, _, done = part.partition("=")
-        english, _, chinese = verb.partition(" / ")
-        done_english, _, done_chinese = done.partition(" / ")
-        found.append(Verb(english.strip(), chinese.strip(), done_english.strip(), done_chinese.strip()))
+        english, _, chinese = part.partition(" / ")
+        key, colon, phrase = english.partition(": ")
+        found.append(Verb(key.strip() if colon else slug(english), (phrase if colon else english).strip(), chinese.strip()))
     return tuple(found)
 
 
