@@ -59,7 +59,7 @@ class _Draw:
         """Roles of a domain with all that they need, in the order of the archetypes."""
         known, size = archetypes(), self.rng.choice(_SIZES)
         doing = [role for role in known if role in theme.nouns and role not in _BASIC and set(known[role].needs) <= set(theme.nouns)]
-        roles = {"person"}
+        roles = {"person", *({"site"} & set(theme.nouns) if self.rng.random() < 0.5 else ())}
         for role in self.rng.sample(doing, len(doing)):
             wanted = roles | {role, *self._needed(role)}
             if len(wanted) <= size:
@@ -84,6 +84,7 @@ class _Draw:
         writer = Writer(drawn.chosen, drawn.currency)
         entities = self._entities(writer)
         actions = self._actions(writer)
+        self._spare_searches(entities, actions)
         rules = sum(len(each["rules"]) for each in actions.values())
         if len(entities) < 4 or rules < MIN_RULES or len(actions) < 3:
             return None
@@ -157,12 +158,18 @@ class _Draw:
                 entity["person"] = True
             if archetype.called in chosen.parts:
                 entity["called"] = chosen.names[archetype.called].key
-            if role not in ("unit", "item", "session") and self.rng.random() < 0.25:
-                entity["tools"] = ["get"]
             if self.grouping != "none":
                 entity["group"] = chosen.noun.key if self.grouping == "entity" else ("records" if role in _BASIC else "service")
             entities[chosen.noun.key] = entity
         return entities
+
+    def _spare_searches(self, entities: Mapping[str, Any], actions: Mapping[str, Any]) -> None:
+        """Some entities go without a search, unless rows of them are counted or chosen by it."""
+        written = str(list(actions.values()))
+        for role in self.drawn.roles:
+            key = self.drawn.chosen[role].noun.key
+            if role not in ("unit", "item", "session") and f"count({key}," not in written and self.rng.random() < 0.35:
+                entities[key]["tools"] = ["get"]
 
     def _field(self, role: str, symbol: str, writer: Writer) -> dict[str, Any]:
         chosen = self.drawn.chosen[role]
@@ -227,6 +234,7 @@ class _Draw:
             {"if": text, "else": says} for need, says in (raw.get("needs") or {}).items() if (text := scope.maybe(need)) is not None
         ]
         out["rules"] = self._rules(raw.get("rules") or {}, scope)
+        self._make_optional(takes, out["rules"])
         sets = [(scope.maybe(target), scope.maybe(value)) for target, value in (raw.get("sets") or {}).items()]
         out["sets"] = {target: value for target, value in sets if target is not None and value is not None}
         if "moves" in raw:
@@ -283,9 +291,14 @@ class _Draw:
             out = {"type": "choice", "like": f"{chosen.noun.key}.{chosen.names[symbol].key}", "label": out["label"]}
         if "phrase" in raw:
             out["phrase"] = raw["phrase"]
-        if raw.get("type") == "integer" and self.rng.random() < 0.3:
-            out["default"] = raw["min"]
         return out
+
+    def _make_optional(self, takes: dict[str, Any], rules: Mapping[str, Any]) -> None:
+        """Now and then a number has a default; not one that a rule looks at."""
+        written = str([rule["if"] for rule in rules.values()])
+        for name, param in takes.items():
+            if param["type"] == "integer" and name not in written and self.rng.random() < 0.4:
+                param["default"] = param["min"]
 
     def _rules(self, raws: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
         found = {}
