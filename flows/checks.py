@@ -65,21 +65,31 @@ def query_rows(files: list[Path], config: Config) -> int:
     return sum(source.rows for source in inspect(files, config.curate.ingest))
 
 
-def synthesis(config: Config, worlds: list[str], accepted: int | None) -> Config:
-    """The configuration with other worlds to synthesise in and another number to stop at, where these are given."""
+def synthesis(config: Config, worlds: list[str], tools: Path | None, accepted: int | None) -> Config:
+    """The configuration with other worlds or tools to synthesise with and another number to stop at, where these are given."""
     from pydantic import ValidationError
 
+    from synth.catalogue import read_catalogue
     from synth.synthesize import SynthesisConfig
 
+    if tools is not None and all(tool.world is None for tool in read_catalogue(tools).tools):
+        raise BadInput(
+            f"--tools {tools}: no world executes any of these tools, so no conversation can be played out with them; give a row the key "
+            "`world` (a world's name, or a domain spec's file), or look at them with `headrace clusters build`"
+        )
     said: dict[str, Any] = {}
-    if worlds:
-        said |= {"worlds": tuple(worlds), "drill_worlds": tuple(name for name in config.synthesize.drill_worlds if name in worlds)}
+    if worlds or tools is not None:
+        said |= {
+            "worlds": tuple(worlds),
+            "drill_worlds": tuple(name for name in config.synthesize.drill_worlds if name in worlds),
+            "tools": tools,
+        }
     if accepted is not None:
         said |= {"accepted": accepted, "max_proposals": max(config.synthesize.max_proposals, 5 * accepted)}
     try:
         own = SynthesisConfig.model_validate(config.synthesize.model_dump() | said)
     except ValidationError as error:
-        raise BadInput("; ".join(f"--world: {each['msg'].removeprefix('Value error, ')}" for each in error.errors())) from None
+        raise BadInput("; ".join(f"{each['msg'].removeprefix('Value error, ')}" for each in error.errors())) from None
     return config.model_copy(update={"synthesize": own})
 
 

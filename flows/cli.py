@@ -104,6 +104,12 @@ def synthesize(
         list[str] | None,
         typer.Option("--world", "-w", metavar="NAME|FILE", help="World to use instead of the configuration's; may be repeated."),
     ] = None,
+    tools: Annotated[
+        Path | None,
+        typer.Option(
+            "--tools", metavar="FILE", help="Catalogue of tools (JSONL) to use instead of worlds; what no world executes is only stored."
+        ),
+    ] = None,
     accepted: Annotated[
         int | None, typer.Option("--n", metavar="N", min=1, help="Accepted trajectories to stop at, instead of the configuration's.")
     ] = None,
@@ -122,7 +128,7 @@ def synthesize(
       headrace synthesize --world my_shop.yaml --n 200 --store runs/mine/store
     """
     with told(debug):
-        settings = checks.synthesis(checks.settings(config, store), worlds or [], accepted)
+        settings = checks.synthesis(checks.settings(config, store), worlds or [], tools, accepted)
         _do("synthesize:synthesize", settings, dry_run, ("synthesize",), ("diversity",))
 
 

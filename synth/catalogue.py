@@ -3,7 +3,8 @@
 One idea: what a row says usably is kept, noise is cleaned away, and what cannot be used is dropped with its line and reason.
 - OpenAI: `{"type": "function", "function": {"name", "description", "parameters"}}`, or the inner object alone.
 - MCP: `name`, `description`, `inputSchema` or `input_schema`, `outputSchema` or `output_schema`, `annotations`.
-- Either may name its `server` (with `server_id` where names repeat) and a `label`, the business it is about.
+- Either may name its `server` (with `server_id` where names repeat) and a `label`, the business it is about; and the `world` that
+  executes it (a name, or a domain spec's file beside the catalogue), whose own tool of that name then stands in its place.
 
 A schema that is not known (missing, unreadable, an empty list) becomes `{}`, which is not the same as a schema without properties. Lists of
 parameters crawled from web pages hold words of the page: such a parameter stays if it is required, looks like an identifier
@@ -21,11 +22,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from pydantic import TypeAdapter, ValidationError
+
 from storage.errors import BadInput
 from storage.records import JSON, Tool, canonical_json, parse_arguments
 from synth.tool_words import action, raw_words
+from synth.worlds import WORLDS, WorldName
 
-VERSION = 1
+VERSION = 2
 
 _FRAME = re.compile(
     r"^(Deploy Server|Claim Server)\b.*\bTry in Playground\b|^Description not available\.?$|^No description( available)?\.?$", re.S
@@ -80,7 +84,8 @@ def read_catalogue(path: Path) -> Catalogue:
     belong to one server, named after the file. The domain is the row's `label`, else the server's name.
 
     Raises:
-        BadInput: there is no such file, it cannot be read, or it holds no usable tool.
+        BadInput: there is no such file, it cannot be read, it holds no usable tool, or a row names a world that is none, or that has no
+            tool of the row's name.
     """
     found = _Rows()
     try:
@@ -94,8 +99,8 @@ def read_catalogue(path: Path) -> Catalogue:
     ids: set[str] = set()
     copies = 0
     for row in found.usable:
-        tool = _tool(row, known, path)
-        says = bool(tool.description or tool.parameters)
+        tool = _tool(row, known, path) if row.get("world") is None else _executable(row, path)
+        says = bool(tool.description or tool.parameters) and tool.world is None
         content = canonical_json([tool.name, tool.description, tool.parameters, tool.output, None if says else tool.server])
         if content in seen:
             copies += 1
@@ -181,6 +186,21 @@ def _tool(row: Mapping[str, JSON], known: Mapping[str, int], path: Path) -> Tool
         output=dict(output) if isinstance(output, Mapping) and output else None,
         changes_state=changes,
     )
+
+
+def _executable(row: Mapping[str, JSON], path: Path) -> Tool:
+    """The tool of the world that a row names."""
+    where, named = f"{path}:{row['line']}", row["world"]
+    is_file = isinstance(named, str) and named.endswith((".yaml", ".yml"))
+    try:
+        world = TypeAdapter(WorldName).validate_python(str(path.parent / named) if is_file else named)
+    except ValidationError as error:
+        raise BadInput(f"{where}: world: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
+    name = row["name"].strip()
+    found = next((tool for tool in WORLDS[world].tools if tool.name == name), None)
+    if found is None:
+        raise BadInput(f"{where}: world {world} has no tool {name!r}; it has {', '.join(tool.name for tool in WORLDS[world].tools)}")
+    return found
 
 
 def server_key(name: str, number: JSON = None) -> str:

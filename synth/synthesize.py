@@ -17,6 +17,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -33,6 +34,7 @@ from synth import clusters as clustering
 from synth import drills as drilling
 from synth import simulate as simulation
 from synth.blueprints import Bands
+from synth.catalogue import read_catalogue
 from synth.clusters import Cluster, ClusterConfig, cluster_tools, clusters_frame, tools_frame
 from synth.diversity import SUBSAMPLE, Figure, Profile, figures
 from synth.division import DivisionConfig
@@ -71,8 +73,10 @@ class SynthesisConfig(BaseModel):
 
     worlds: tuple[WorldRange, ...] = Field(
         ("city", "retail"),
-        min_length=1,
         description="Worlds whose tools are clustered and used: names, domain specs' files, ranges of generated domains (gen-1..100).",
+    )
+    tools: Path | None = Field(
+        None, description="A catalogue of tools (JSONL, OpenAI or MCP form) to cluster beside those; what no world executes is only stored."
     )
     seed: int = Field(0, description="Another number gives another set of trajectories.")
     accepted: int = Field(300, ge=1, description="Accepted trajectories to stop at.")
@@ -101,6 +105,12 @@ class SynthesisConfig(BaseModel):
     def _drills_where_it_works(self) -> SynthesisConfig:
         if others := sorted(set(self.drill_worlds) - set(self.world_names)):
             raise ValueError(f"drill_worlds: {others[0]!r} is not among worlds ({', '.join(self.worlds)}): add it there, or drill another")
+        return self
+
+    @model_validator(mode="after")
+    def _has_something(self) -> SynthesisConfig:
+        if not self.worlds and self.tools is None:
+            raise ValueError("worlds and tools are both empty: name at least one world, or a catalogue of tools")
         return self
 
     @property
@@ -139,6 +149,7 @@ def synthesize(
         executor: works on the proposals of a round; one after another in this thread by default.
 
     Raises:
+        BadInput: the catalogue of tools cannot be used.
         HeadraceError: the tools form no cluster in which a conversation could be planned, or calibration yielded next to nothing.
     """
     return _Run(store, config, progress or (lambda label, done, total: None), executor).result()
@@ -163,16 +174,20 @@ class _State:
 class _Run:
     def __init__(self, store: Store, config: SynthesisConfig, progress: Progress, executor: Executor | None) -> None:
         self.store, self.config, self.progress, self.executor = store, config, progress, executor
-        self.tools: tuple[Tool, ...] = tuple(tool for name in config.world_names for tool in WORLDS[name].tools)
+        catalogue = read_catalogue(config.tools).tools if config.tools is not None else ()
+        tools = [*(tool for name in config.world_names for tool in WORLDS[name].tools), *catalogue]
+        self.tools: tuple[Tool, ...] = tuple({tool.id: tool for tool in tools}.values())
+        self.worlds = tuple(dict.fromkeys([*config.world_names, *sorted({tool.world for tool in catalogue if tool.world is not None})]))
         self.versions = {
             "synthesize": VERSION,
             "clusters": clustering.VERSION,
             "planner": planning.VERSION,
             "simulate": simulation.VERSION,
-            "worlds": {name: WORLDS[name].version for name in config.world_names},
+            "worlds": {name: WORLDS[name].version for name in self.worlds},
             "tools": content_id("tools", [tool.model_dump(mode="json") for tool in self.tools]),
         }
-        self.run = content_id("synthesis", config.model_dump(mode="json"), self.versions)
+        self.parameters = config.model_dump(mode="json", exclude={"tools"})
+        self.run = content_id("synthesis", self.parameters, self.versions)
         self.parts: list[Part] = []
         self.uncommitted: list[Part] = []
         self.state = _State()
@@ -220,7 +235,7 @@ class _Run:
 
     def _keep_worlds(self) -> None:
         """The specs of worlds of the user's own."""
-        own = worlds_frame(self.config.world_names)
+        own = worlds_frame(self.worlds)
         for name, spec in own.select("world", "spec").iter_rows():
             part = part_id("worlds", [name], {"spec": spec}, VERSION)
             self._keep(self.store.find(part) or self.store.write("worlds", part, own.filter(pl.col("world") == name)))
@@ -228,7 +243,7 @@ class _Run:
     def _drill(self) -> None:
         """Drills of every drill world: their blueprints and tasks."""
         for world in self.config.drill_worlds if self.config.drills else ():
-            about = {"world": world, "config": self.config.model_dump(mode="json"), "version": drilling.VERSION}
+            about = {"world": world, "config": self.parameters, "version": drilling.VERSION}
             blueprints, tasks = self._id("blueprints", ["drills"], about), self._id("tasks", ["drills"], about)
             found = self.store.find(blueprints), self.store.find(tasks)
             if not all(found):
@@ -405,7 +420,7 @@ class _Run:
         self._keep(*(self.store.write(table, ids[table], frame) for table, frame in frames.items()))
 
     def _round_ids(self, number: int, previous: str) -> dict[str, str]:
-        parameters = {"config": self.config.model_dump(mode="json"), "round": number}
+        parameters = {"config": self.parameters, "round": number}
         return {table: self._id(table, [previous], parameters) for table in ("trajectories", "tasks", "diversity", "blueprints")}
 
     def _id(self, table: str, inputs: Sequence[str], parameters: Mapping[str, Any]) -> str:

@@ -113,6 +113,9 @@ def test_other_things_that_are_not_there(here: Path) -> None:
     assert "is not a store yet" in refused("export", "seed", "--store", "nowhere")
     assert "no such file" in refused("run", "--families", "other.yaml")
     assert "no world is called 'retial'; did you mean 'retail'?" in refused("synthesize", "--world", "retial", "--store", "s")
+    Path("tools.jsonl").write_text('{"name": "send_mail"}\n')
+    assert "no world executes any of these tools" in refused("synthesize", "--tools", "tools.jsonl", "--store", "s")
+    Path("tools.jsonl").unlink()
     assert "no prefect.yaml here" in refused("up")
     assert written(here) == ["file"]
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from storage.errors import BadInput
 from synth.catalogue import Catalogue, parameters, read_catalogue, server_key
+from synth.worlds import WORLDS
 
 SCHEMA = {"type": "object", "properties": {"order_id": {"type": "string"}}, "required": ["order_id"]}
 
@@ -53,6 +54,16 @@ def test_outputs_annotations_and_labels_are_read(tmp_path: Path) -> None:
     assert (tool.server, tool.domain, tool.output, tool.changes_state) == ("my-shop-7", "E-commerce", output, True)
     assert read(tmp_path, {"name": "delete_it"}).tools[0].changes_state
     assert not read(tmp_path, {"name": "list_it"}).tools[0].changes_state
+
+
+def test_a_tool_that_a_world_executes_is_the_worlds_own(tmp_path: Path) -> None:
+    rows = [{"name": tool.name, "world": "retail"} for tool in WORLDS["retail"].tools]
+
+    assert read(tmp_path, *rows).tools == WORLDS["retail"].tools
+    with pytest.raises(BadInput, match=r"tools.jsonl:1: world: no world is called 'retial'; did you mean 'retail'\?"):
+        read(tmp_path, {"name": "buy", "world": "retial"})
+    with pytest.raises(BadInput, match=r"tools.jsonl:2: world retail has no tool 'sell'; it has search_products, "):
+        read(tmp_path, {"name": "buy", "world": "retail"}, {"name": "sell", "world": "retail"})
 
 
 def test_equal_names_of_servers_do_not_collide(tmp_path: Path) -> None:

@@ -61,6 +61,21 @@ def test_counts_add_up(small: tuple[Store, SynthesisResult]) -> None:
     assert store.query(conversations)["n"][0] == result.tasks > 0
 
 
+def test_a_catalogue_whose_tools_a_world_executes_is_as_good_as_the_world(small: tuple[Store, SynthesisResult], tmp_path: Path) -> None:
+    catalogue = tmp_path / "tools.jsonl"
+    rows: list[dict[str, object]] = [{"name": tool.name, "world": "retail"} for tool in WORLDS["retail"].tools]
+    rows.append({"name": "send_mail", "description": "Sends a mail.", "parameters": {"type": "object", "properties": {}}})
+    catalogue.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    store = Store(tmp_path / "store")
+
+    result = synthesize(store, SMALL.model_copy(update={"worlds": (), "drill_worlds": (), "tools": catalogue}))
+
+    assert result.accepted == SMALL.accepted
+    assert store.query("SELECT DISTINCT world FROM trajectories")["world"].to_list() == ["retail"]
+    assert store.query("SELECT name FROM tools WHERE world IS NULL")["name"].to_list() == ["send_mail"]
+    assert store.query("SELECT cluster_id FROM clusters WHERE world IS NOT NULL").height > 0
+
+
 def test_every_row_says_why_it_is_not_accepted(small: tuple[Store, SynthesisResult]) -> None:
     store, _ = small
 

@@ -59,7 +59,10 @@ def compile_file(path: Path, *, name: str | None = None) -> type[SpecWorld]:
 
 def _class(domain: Domain, raw: Any, name: str) -> type[SpecWorld]:
     made: dict[str, Callee] = callees(domain)
-    tools: tuple[Tool, ...] = tuple(each.tool.model_copy(update={"world": name}) for each in made.values())
+    mark = "" if name == domain.name else f"-{name.removeprefix(f'{domain.name}@')}"  # servers of two worlds are never one
+    tools: tuple[Tool, ...] = tuple(
+        each.tool.model_copy(update={"world": name, "server": each.tool.server + mark}) for each in made.values()
+    )
     return type(
         "SpecWorld_" + domain.name,
         (SpecWorld,),
