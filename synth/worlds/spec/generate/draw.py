@@ -182,7 +182,9 @@ class _Draw:
         for key in ("low", "high", "detail", "share"):
             if key in raw:
                 out[key] = raw[key]
-        if not raw.get("detail") and part.share < 1 and self.rng.random() < 0.12:
+        if "said" in raw:
+            out |= {"filter": "min", "phrase": raw["said"]}
+        elif not raw.get("detail") and part.share < 1 and self.rng.random() < 0.12:
             out["filter"] = "none"
         elif raw.get("type") in ("money", "integer", "number") and self.rng.random() < 0.3:
             out["filter"] = self.rng.choice(("min", "max"))
