@@ -12,7 +12,10 @@ from storage.errors import BadInput
 
 if TYPE_CHECKING:
     from flows.config import Config
+    from storage.records import Tool
     from storage.store import Store
+    from synth.catalogue import Catalogue
+    from synth.clusters import Cluster
 
 
 def settings(config: Path | None, store: Path | None = None, families: Path | None = None) -> Config:
@@ -122,6 +125,42 @@ def licences(given: list[str], store: Store, release_id: str) -> dict[str, str]:
                 f"--licence {text}: no task of {release_id} came from {source}; they came from {', '.join(known) or 'no queries'}"
             )
         found[source] = licence.strip()
+    return found
+
+
+def world_names(given: list[str]) -> tuple[str, ...]:
+    """The worlds that `--world` names, each once."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from synth.worlds import WorldRange, names_in
+
+    try:
+        return names_in(TypeAdapter(list[WorldRange]).validate_python(given))
+    except ValidationError as error:
+        raise BadInput("; ".join(f"--world: {each['msg'].removeprefix('Value error, ')}" for each in error.errors())) from None
+
+
+def tools_of(worlds: tuple[str, ...]) -> list[Tool]:
+    """The tools of worlds."""
+    from synth.worlds import WORLDS
+
+    return [tool for name in worlds for tool in WORLDS[name].tools]
+
+
+def catalogue(path: Path | None, worlds: tuple[str, ...]) -> Catalogue | None:
+    """The catalogue in a file, where one is named; without one there must be a world."""
+    from synth.catalogue import read_catalogue
+
+    if path is None and not worlds:
+        raise BadInput("no tools are named: give a catalogue with --tools FILE, or a world with --world NAME")
+    return None if path is None else read_catalogue(path)
+
+
+def some_clusters(found: list[Cluster], domain: str | None) -> list[Cluster]:
+    """Clusters, of which there must be one."""
+    if not found:
+        where = "no clusters" if domain is None else f"no clusters of the domain {domain!r} (`headrace clusters list` shows what there is)"
+        raise BadInput(f"the store holds {where}; build some with `headrace clusters build`")
     return found
 
 

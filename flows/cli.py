@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from flows import checks
+from flows import checks, cli_clusters
 from flows.terminal import out, told
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ trains a policy on it: seed SFT, second SFT, RL. A killed command continues wher
 Begin with `headrace run --config configs/sample.yaml` (all steps on sample data), or `headrace curate FILES --column NAME` (your own
 queries). `headrace doctor` checks the installation.""",
 )
+
+app.add_typer(cli_clusters.app, name="clusters", rich_help_panel="Store")
 
 ConfigFile = Annotated[
     Path | None,

@@ -68,7 +68,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """id: of its tools and edges. domain: the label most of its tools carry. rank: position in the selection, 0 first."""
+    """id: of all the rest. domain: the label most of its tools carry. rank: position in the selection, 0 first."""
 
     id: str
     domain: str
@@ -315,7 +315,8 @@ def _cluster(candidate: _Candidate, graph: _Graph, rank: int) -> Cluster:
     world = worlds.pop() if len(worlds) == 1 else None
     ids = tuple(tool.id for tool in tools)
     edges = tuple(sorted(candidate.edges, key=lambda edge: (edge.source, edge.target)))
-    return Cluster(content_id("cluster", ids, [(edge.source, edge.target) for edge in edges]), domain, world, ids, edges, rank)
+    said = [(edge.source, edge.target, edge.score, edge.entity) for edge in edges]
+    return Cluster(content_id("cluster", ids, said, domain, world, rank), domain, world, ids, edges, rank)
 
 
 # ---- rows of the store ----------------------------------------------------------------------------------------------

@@ -288,3 +288,30 @@ def chains(edges: Sequence[Edge]) -> list[tuple[str, str, str]]:
     for edge in edges:
         after[edge.source].append(edge.target)
     return sorted({(a, b, c) for a in after for b in after[a] for c in after.get(b, ()) if c not in (a, b)})
+
+
+def levels(tools: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
+    """How many edges the longest chain that leads to each tool has, tools that feed each other in a circle counting as one."""
+    after: dict[str, set[str]] = {tool: set() for tool in tools}
+    for edge in edges:
+        after[edge.source].add(edge.target)
+    reached = {tool: _reach(tool, after) for tool in tools}
+    rings = {tool: min([tool, *(other for other in reached[tool] if tool in reached[other])]) for tool in tools}
+    before: dict[str, set[str]] = defaultdict(set)
+    for edge in edges:
+        if rings[edge.source] != rings[edge.target]:
+            before[rings[edge.target]].add(rings[edge.source])
+    found: dict[str, int] = {}
+    for ring in sorted(set(rings.values()), key=lambda ring: sum(ring in (*reached[tool], rings[tool]) for tool in tools)):
+        found[ring] = max((found[other] + 1 for other in before[ring]), default=0)
+    return {tool: found[rings[tool]] for tool in tools}
+
+
+def _reach(start: str, after: Mapping[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    frontier = [start]
+    while frontier:
+        fresh = after[frontier.pop()] - reached
+        reached |= fresh
+        frontier += sorted(fresh)
+    return reached

@@ -16,8 +16,10 @@ import polars as pl
 
 _INK, _GRID, _ACCENT = "#6b7786", "rgba(128,138,150,.22)", "#3b82c4"
 SERIES = ("#3b82c4", "#d9822b", "#3d9970", "#a05fb5", "#c94f4f", "#8a7a3c")
-_CLUSTERS_SHOWN = 9
-_CLUSTERS_A_ROW = 3
+_CLUSTERS_SHOWN = 8
+_CLUSTERS_A_ROW = 2
+_CLUSTER_WIDTH, _CLUSTER_HEIGHT = 3.6, 3.4
+_NAME_LENGTH = 20
 _RADIUS = 0.85
 
 
@@ -155,16 +157,16 @@ def lineage_chart(flows: Sequence[tuple[str, str, int]]) -> go.Figure:
 
 
 def clusters_chart(clusters: Sequence[dict[str, Any]]) -> go.Figure:
-    """The first clusters as small graphs: tools on a circle, an arrow from each tool to the one it feeds.
+    """The first clusters as small graphs: tools on a circle, an arrow from each tool to the one it feeds, and whether they can be executed.
 
-    Rows have domain, tool_ids and edges (JSON: objects with source and target, or pairs).
+    Rows have domain, world, tool_ids and edges (JSON: objects with source and target, or pairs).
     """
     figure = go.Figure()
     shown = clusters[:_CLUSTERS_SHOWN]
     domains = sorted({row["domain"] or "" for row in shown})
     titles = []
     for number, row in enumerate(shown):
-        centre = (number % _CLUSTERS_A_ROW * 3.0, -(number // _CLUSTERS_A_ROW) * 3.2)
+        centre = (number % _CLUSTERS_A_ROW * _CLUSTER_WIDTH, -(number // _CLUSTERS_A_ROW) * _CLUSTER_HEIGHT)
         places = _circle(row["tool_ids"], centre)
         colour = SERIES[domains.index(row["domain"] or "") % len(SERIES)]
         arrows = [_arrow(places[source], places[target]) for source, target in _pairs(row["edges"]) if {source, target} <= places.keys()]
@@ -181,18 +183,24 @@ def clusters_chart(clusters: Sequence[dict[str, Any]]) -> go.Figure:
             y=[y for _, y in places.values()],
             mode="markers+text",
             marker={"size": 12, "color": colour},
-            text=[_plain(tool.rpartition(".")[2]) for tool in places],
+            text=[_plain(_short(tool.partition(".")[2])) for tool in places],
             textposition=[_beside(x - centre[0], y - centre[1]) for x, y in places.values()],
             textfont={"size": 11},
             hovertext=[_plain(tool) for tool in places],
             hoverinfo="text",
         )
-        titles.append({"x": centre[0], "y": centre[1] + 1.45, "text": f"<b>{_plain(row['domain'] or '')}</b>", "showarrow": False})
+        kind = f"executable in {row['world']}" if row["world"] else "simulated only"
+        title = f"<b>{_plain(row['domain'] or '')}</b><br><span style='font-size:11px'>{_plain(kind)}</span>"
+        titles.append({"x": centre[0], "y": centre[1] + 1.5, "text": title, "showarrow": False, "yshift": 6})
     rows = math.ceil(len(shown) / _CLUSTERS_A_ROW)
     figure.update_layout(showlegend=False, annotations=titles)
-    _styled(figure, 40 + 250 * rows)
-    figure.update_xaxes(visible=False, range=[-1.6, _CLUSTERS_A_ROW * 3.0 - 1.4])
-    return figure.update_yaxes(visible=False, range=[-(rows - 1) * 3.2 - 1.5, 1.8])
+    _styled(figure, 40 + 290 * rows)
+    figure.update_xaxes(visible=False, range=[-_CLUSTER_WIDTH / 2, (_CLUSTERS_A_ROW - 0.5) * _CLUSTER_WIDTH])
+    return figure.update_yaxes(visible=False, range=[-(rows - 1) * _CLUSTER_HEIGHT - 1.4, 2.0])
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _NAME_LENGTH else name[: _NAME_LENGTH - 1] + "…"
 
 
 def _circle(tools: Sequence[str], centre: tuple[float, float]) -> dict[str, tuple[float, float]]:

@@ -240,12 +240,17 @@ def _paths(store: Store, policies: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def clusters(store: Store, chart: Chart) -> Section:
-    rows = store.query("SELECT cluster_id, domain, tool_ids, edges FROM clusters ORDER BY rank, cluster_id").to_dicts()
+    """Of each domain the best cluster first, executable ones before others; then the second of each, and so on."""
+    rows = store.query(
+        """SELECT cluster_id, domain, world, tool_ids, edges FROM clusters
+           ORDER BY row_number() OVER (PARTITION BY domain ORDER BY world IS NULL, rank, cluster_id), world IS NULL, rank, cluster_id"""
+    ).to_dicts()
     if not rows:
         return None
     return {
         "chart": chart(charts.clusters_chart(rows)),
         "count": len(rows),
+        "simulated": sum(row["world"] is None for row in rows),
         "rows": [row | {"edges": len(json.loads(row["edges"] or "[]"))} for row in rows[:_CLUSTERS_LISTED]],
     }
 

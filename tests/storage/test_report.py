@@ -290,3 +290,21 @@ def test_a_call_id_that_is_used_again_has_its_own_result_each_time():
         messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
         messages += [{"role": "tool", "tool_call_id": "c0", "content": result}] if result else []
     assert [message["calls"][0]["result_summary"] for message in chat(messages)] == ["1", "no result", "error: no"]
+
+
+def test_clusters_say_whether_they_can_be_executed(tmp_path):
+    """One executable cluster of a domain stands before better ranked ones that can be simulated only."""
+    store = Store(tmp_path / "store")
+    edge = json.dumps([{"source": "s.a", "target": "s.b", "score": 0.5, "entity": "order"}])
+    rows = [
+        {"cluster_id": f"c{rank}", "domain": "d", "world": world, "tool_ids": ["s.a", "s.b", "s.c"], "edges": edge, "rank": rank}
+        for rank, world in enumerate([None, "retail", None])
+    ]
+    store.commit([write(store, "clusters", *rows)])
+
+    shown = page(store, tmp_path / "report.html")
+    (drawn,) = [json.loads(text) for attributes, text in shown.scripts if attributes.get("id") == "charts"]
+    titles = [note["text"] for chart in drawn for note in chart["layout"].get("annotations", ()) if "<b>d</b>" in note["text"]]
+
+    assert ["executable in retail" in title for title in titles] == [True, False, False]
+    assert "2 of 3 are of tools that no world executes" in shown.text

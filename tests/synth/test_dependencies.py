@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.records import Tool
-from synth.dependencies import MAX_PRODUCERS, THRESHOLD, Edge, dependencies
+from synth.dependencies import MAX_PRODUCERS, THRESHOLD, Edge, dependencies, levels
 from synth.tool_text import without_preamble
 from synth.tool_words import words
 
@@ -220,3 +220,12 @@ def test_edges_do_not_depend_on_the_order_of_the_tools_where_they_are_sure(tools
         return {(edge.source, edge.target) for edge in edges if edge.score > THRESHOLD + 0.05}
 
     assert sure(dependencies(tools)) <= {(edge.source, edge.target) for edge in dependencies(tools[::-1])}
+
+
+def test_levels_count_the_longest_chain_and_a_circle_as_one() -> None:
+    def linked(*pairs: str) -> list[Edge]:
+        return [Edge(pair[0], pair[1], 1.0, "x") for pair in pairs]
+
+    assert levels("abcd", linked("ab", "bc", "ac", "cd")) == {"a": 0, "b": 1, "c": 2, "d": 3}
+    assert levels("zyab", linked("zy", "yz", "za", "ab")) == {"z": 0, "y": 0, "a": 1, "b": 2}
+    assert levels("ab", []) == {"a": 0, "b": 0}
