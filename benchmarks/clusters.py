@@ -36,6 +36,7 @@ from synth.catalogue import read_catalogue
 from synth.clusters import Cluster, cluster_tools
 from synth.dependencies import Described, chains, edges_of, feeds
 from synth.tool_text import parameter_text, vectors
+from synth.worlds import WORLDS
 
 SIZES = (2_000, 5_000, 10_000, 17_000)
 EXTRA_TOOLS = 20_000
@@ -46,13 +47,12 @@ ExtraTools = Callable[[int], Sequence[Tool]]
 
 
 def sections(extra_tools: ExtraTools | None = None) -> list[Section]:
-    """extra_tools: gives so many tools of other servers, to cluster beside the catalogue's; by default the catalogue's own, their servers
-    renamed."""
+    """extra_tools: gives so many tools to cluster beside the catalogue's; by default those of generated domains."""
     return [
         Section(
             "clusters: build",
             ("clusters_build_s", "clusters_peak_gib", "clusters_exponent"),
-            lambda _: measure_build(extra_tools or renamed_tools),
+            lambda _: measure_build(extra_tools or generated_tools),
             minutes=6,
         ),
         Section(
@@ -108,13 +108,14 @@ def _servers_of(count: int) -> list[Tool]:
     return [tool for server in order for tool in by_server[server]][:count]
 
 
-def renamed_tools(count: int) -> list[Tool]:
-    """Stand-ins for tools of other servers: the catalogue's, each server under another name."""
+def generated_tools(count: int) -> list[Tool]:
+    """Tools of generated domains, each domain's servers its own."""
     found: list[Tool] = []
-    copy = 0
+    number = 0
     while len(found) < count:
-        copy += 1
-        found += [tool.model_copy(update={"server": f"copy{copy}-{tool.server}"}) for tool in _catalogue()]
+        world = f"gen-{number}"
+        found += [tool.model_copy(update={"server": f"{world}-{tool.server}"}) for tool in WORLDS[world].tools]
+        number += 1
     return found[:count]
 
 

@@ -12,6 +12,7 @@ A cluster whose tools are of no world, or not all of one, has `world` None: it c
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -92,10 +93,10 @@ class _Graph:
         self.position = {tool.id: index for index, tool in enumerate(self.tools)}
         self.names = [tool.name.lower() for tool in self.tools]
         self.neighbours: list[dict[int, float]] = [{} for _ in self.tools]
-        self.after: list[list[tuple[int, Edge]]] = [[] for _ in self.tools]
+        self.after: list[dict[int, Edge]] = [{} for _ in self.tools]
         for edge in edges:
             i, j = self.position[edge.source], self.position[edge.target]
-            self.after[i].append((j, edge))
+            self.after[i][j] = edge
             strength = max(min(1.0, edge.score), self.neighbours[i].get(j, 0.0))
             self.neighbours[i][j] = self.neighbours[j][i] = strength
 
@@ -143,10 +144,9 @@ class _Graph:
 
     def chain_through(self, middle: int) -> tuple[int, int, int] | None:
         """The strongest chain of three tools through this one, names all different."""
-        before = [
-            (strength, other) for other, strength in self.neighbours[middle].items() if any(j == middle for j, _ in self.after[other])
-        ]
-        after = [(edge.score, other) for other, edge in self.after[middle]]
+        near = self.neighbours[middle]
+        before = [(self.after[other][middle].score, other) for other in near if middle in self.after[other]]
+        after = [(edge.score, other) for other, edge in self.after[middle].items()]
         found = [
             (left + right, -a, -c)
             for left, a in before
@@ -160,7 +160,7 @@ class _Graph:
 
     def inside(self, members: Iterable[int]) -> tuple[Edge, ...]:
         own = set(members)
-        return tuple(edge for tool in sorted(own) for other, edge in self.after[tool] if other in own)
+        return tuple(edge for tool in sorted(own) for other, edge in self.after[tool].items() if other in own)
 
 
 def is_connected(tools: Iterable[str], edges: Iterable[Edge]) -> bool:
@@ -184,8 +184,11 @@ def is_connected(tools: Iterable[str], edges: Iterable[Edge]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
+    """chains: of three tools each, by their ids. weight: sum of the edges' scores."""
+
     members: tuple[int, ...]
     edges: tuple[Edge, ...]
+    chains: tuple[tuple[str, str, str], ...]
     weight: float
 
 
@@ -210,30 +213,29 @@ def cluster_tools(tools: Sequence[Tool], config: ClusterConfig | None = None, *,
 def _candidates(graph: _Graph, config: ClusterConfig) -> list[_Candidate]:
     grown: set[tuple[int, ...]] = set()
 
-    def grow(seed: Sequence[int], server: str | None) -> None:
-        floor = config.growth_floor if graph.tools[seed[0]].world is None else 0.0
-        members = graph.grow(seed, config.max_tools, floor=floor, least=config.min_tools, server=server)
-        grown.add(tuple(sorted(members)))
-
     for start, tool in enumerate(graph.tools):
         if not graph.neighbours[start]:
             continue
-        seeds = [(start,), chain] if (chain := graph.chain_through(start)) else [(start,)]
-        for seed in seeds:
-            if tool.world is not None:
-                grow(seed, None)
-            if all(graph.tools[member].server == tool.server for member in seed):
-                grow(seed, tool.server)
-        for other, _ in graph.after[start]:
+        chain = graph.chain_through(start)
+        if tool.world is not None:
+            grown.add(tuple(sorted(graph.grow(chain or (start,), config.max_tools))))
+            continue
+        for seed in ((start,), chain):
+            if seed and all(graph.tools[member].server == tool.server for member in seed):
+                found = graph.grow(seed, config.max_tools, floor=config.growth_floor, least=config.min_tools, server=tool.server)
+                grown.add(tuple(sorted(found)))
+        for other in graph.after[start]:
             if graph.tools[other].server != tool.server:
                 grown.add(_span(graph, start, other, config))
-    found = []
-    for members in sorted(grown):
-        if len(members) >= config.min_tools:
-            edges = graph.inside(members)
-            if is_connected((graph.tools[member].id for member in members), edges):
-                found.append(_Candidate(members, edges, sum(edge.score for edge in edges)))
-    return found
+    return [candidate for members in sorted(grown) if (candidate := _candidate(members, graph, config)) is not None]
+
+
+def _candidate(members: tuple[int, ...], graph: _Graph, config: ClusterConfig) -> _Candidate | None:
+    """The candidate of these tools, if they are enough and hang together."""
+    edges = graph.inside(members)
+    if len(members) < config.min_tools or not is_connected((graph.tools[member].id for member in members), edges):
+        return None
+    return _Candidate(members, edges, tuple(chains(edges)), math.fsum(edge.score for edge in edges))
 
 
 def _span(graph: _Graph, source: int, target: int, config: ClusterConfig) -> tuple[int, ...]:
@@ -293,7 +295,7 @@ def _select(candidates: Sequence[_Candidate], graph: _Graph, config: ClusterConf
 
 def _depth(candidate: _Candidate, graph: _Graph) -> float:
     """What a candidate's gain counts for. Tools that can be executed are worth having in any shape."""
-    if chains(candidate.edges) or all(graph.tools[member].world is not None for member in candidate.members):
+    if candidate.chains or all(graph.tools[member].world is not None for member in candidate.members):
         return 1.0
     return SHALLOW if len({graph.tools[member].server for member in candidate.members}) == 1 else SHALLOW_BRIDGE
 
@@ -303,7 +305,7 @@ def _covers(candidate: _Candidate, graph: _Graph) -> dict[Hashable, float]:
     server = {tool.id: tool.server for tool in (graph.tools[member] for member in candidate.members)}
     items.update(((edge.source, edge.target), 0.5 if server[edge.source] == server[edge.target] else 1.0) for edge in candidate.edges)
     items.update((("domain", graph.tools[member].domain), 2.0) for member in candidate.members)
-    items.update((chain, 0.5) for chain in chains(candidate.edges))
+    items.update((chain, 0.5) for chain in candidate.chains)
     return items
 
 
