@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -27,9 +28,12 @@ Language = Literal["en", "zh"]
 Division = Literal["seed", "probe", "held_out"]
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
 def canonical_json(value: JSON) -> str:
     """`value` as JSON with sorted keys and no spaces: equal values give equal text, in every process."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return _CANONICAL.encode(value)
 
 
 def content_id(prefix: str, *parts: JSON) -> str:
@@ -312,9 +316,11 @@ def _is_too_deep(text: str, value: JSON) -> bool:
 
 def leaves(value: JSON, path: str = "") -> list[tuple[str, JSON]]:
     """All scalars of a JSON value with their dotted paths."""
-    if isinstance(value, Mapping):
+    if isinstance(value, (str, int, float)) or value is None:
+        return [(path, value)]
+    if isinstance(value, (dict, Mapping)):
         return [leaf for key, item in value.items() for leaf in leaves(item, f"{path}.{key}" if path else str(key))]
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, (list, tuple, Sequence)):
         return [leaf for index, item in enumerate(value) for leaf in leaves(item, f"{path}.{index}" if path else str(index))]
     return [(path, value)]
 
@@ -331,41 +337,102 @@ def mentions(text: str, value: JSON) -> bool:
     if isinstance(value, bool) or value is None:
         return False
     if isinstance(value, (int, float)):
-        return any(float(found.replace(",", "")) == value for found in _NUMBER.findall(text))
-    needle = str(value).casefold().strip()
-    if not needle:
-        return False
-    if needle.isascii():
-        return re.search(rf"(?<![A-Za-z0-9])(?<!\d\.){re.escape(needle)}(?![A-Za-z0-9])(?!\.\d)", text.casefold()) is not None
-    return needle in text.casefold()
+        return value in _numbers_of(text)
+    return _has_word(_folded(text), str(value).casefold().strip())
 
 
-@dataclass(frozen=True)
+@lru_cache(maxsize=512)
+def _folded(text: str) -> str:
+    return text.casefold()
+
+
+@lru_cache(maxsize=512)
+def _numbers_of(text: str) -> frozenset[float]:
+    return frozenset(float(found.replace(",", "")) for found in _NUMBER.findall(text))
+
+
+def _has_word(text: str, needle: str) -> bool:
+    """Whether folded text holds the folded needle: ASCII ones as a word of their own (and not as the part of a decimal number)."""
+    start = text.find(needle) if needle else -1
+    if start < 0 or not needle.isascii():
+        return start >= 0
+    while start >= 0:
+        end = start + len(needle)
+        if not (_continues(text[start - 1 : start], text[max(0, start - 2) : start - 1]) if start else False) and not _continues(
+            text[end : end + 1], text[end + 1 : end + 2]
+        ):
+            return True
+        start = text.find(needle, start + 1)
+    return False
+
+
+def _continues(near: str, far: str) -> bool:
+    """Whether the character beside a word, and the one beyond it, make it part of something longer: `o17`, `2.5`."""
+    return (near.isascii() and near.isalnum()) or (near == "." and far.isdecimal())
+
+
 class _Result:
-    """A successful observation as a source of values: its own scalars, less those that its call put in."""
+    """A successful observation as a source of values: its own scalars, less those that its call put in. Read when first asked."""
 
-    call_id: str
-    values: tuple[JSON, ...]
+    def __init__(self, call_id: str, result: str, arguments: Mapping[str, JSON]) -> None:
+        self.call_id, self._result, self._arguments = call_id, result, arguments
 
-    @classmethod
-    def of(cls, call_id: str, result: str, arguments: Mapping[str, JSON]) -> _Result:
-        try:
-            values = [value for _, value in leaves(json.loads(result))] + _data_keys(json.loads(result))
-        except (ValueError, RecursionError):
-            values = [result]
-        given = [value for _, value in leaves(arguments)]
-        return cls(call_id, tuple(value for value in values if not any(_same(value, known) for known in given)))
+    @cached_property
+    def _index(self) -> _Index:
+        given = _Index.of([value for _, value in leaves(self._arguments)])
+        return _Index.of([value for value in _values_of(self._result) if not given.has(value)])
 
     def holds(self, wanted: JSON) -> bool:
-        return any(_same(value, wanted) or (isinstance(value, str) and mentions(value, wanted)) for value in self.values)
+        index = self._index
+        if index.has(wanted):
+            return True
+        if isinstance(wanted, (int, float)):
+            return any(wanted in _numbers_of(text) for text in index.texts)
+        needle = str(wanted).casefold().strip()
+        return needle in index.folded and any(_has_word(_folded(text), needle) for text in index.texts)
 
 
-def _same(left: JSON, right: JSON) -> bool:
-    if isinstance(left, bool) or isinstance(right, bool) or left is None or right is None:
-        return False
-    if isinstance(left, (int, float)) and isinstance(right, (int, float)):
-        return left == right
-    return str(left).casefold().strip() == str(right).casefold().strip()
+@lru_cache(maxsize=512)
+def _values_of(result: str) -> tuple[JSON, ...]:
+    """All scalars of an observation, and those of its keys that are data."""
+    try:
+        value = json.loads(result)
+        return (*(leaf for _, leaf in leaves(value)), *_data_keys(value))
+    except (ValueError, RecursionError):
+        return (result,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """Scalars by what they equal: a number any number of its value, a text any value written like it, regardless of case.
+
+    texts: those of them that are text. folded: all of these in one."""
+
+    numbers: frozenset[float]
+    written: frozenset[str]
+    written_numbers: frozenset[str]
+    texts: tuple[str, ...]
+    folded: str
+
+    @classmethod
+    def of(cls, values: Sequence[JSON]) -> _Index:
+        numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
+        texts = tuple(value for value in values if isinstance(value, str))
+        return cls(
+            frozenset(numbers),
+            frozenset(text.casefold().strip() for text in texts),
+            frozenset(str(number).casefold() for number in numbers),
+            texts,
+            "\n".join(texts).casefold(),
+        )
+
+    def has(self, value: JSON) -> bool:
+        if isinstance(value, bool) or value is None:
+            return False
+        plain = str(value).casefold().strip()
+        if isinstance(value, (int, float)):
+            return value in self.numbers or plain in self.written
+        return plain in self.written or plain in self.written_numbers
 
 
 def _data_keys(value: JSON) -> list[JSON]:
@@ -492,6 +559,6 @@ def derive_turns(messages: Sequence[Message]) -> tuple[Turn, ...]:
         if calls:
             failed, is_same_turn = {call.tool for call in calls if call.status in ("error", "empty")}, True
             seen |= {(call.tool, canonical_json(call.arguments)) for call in calls if call.status == "ok"}
-            known += [_Result.of(call.call_id, call.result, call.arguments or {}) for call in calls if call.status == "ok"]
+            known += [_Result(call.call_id, call.result, call.arguments or {}) for call in calls if call.status == "ok"]
     close()
     return tuple(turns)

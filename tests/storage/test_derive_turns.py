@@ -1,9 +1,10 @@
 """`derive_turns`: turns, argument sources and reasoning-mode tokens of a conversation."""
 
 import json
+import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.records import FunctionCall, Message, ToolCall, Turn, derive_turns, leaves, mentions
@@ -313,3 +314,48 @@ def test_nothing_is_lost_and_every_source_is_an_earlier_call(events: list[object
             assert set(call.sources) == {path for path, _ in leaves(call.arguments)}
             assert set(call.sources.values()) <= earlier | {"user", "const"}
         earlier |= {call.call_id for call in each.calls}
+
+
+# ---- the quick reading against the plain definition --------------------------------------------------------------------
+
+
+def plainly_mentions(text: str, value: object) -> bool:
+    if isinstance(value, (int, float)):
+        numbers = re.findall(r"(?<![A-Za-z0-9_.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?", text)
+        return any(float(found.replace(",", "")) == value for found in numbers)
+    needle = str(value).casefold().strip()
+    if not needle or not needle.isascii():
+        return bool(needle) and needle in text.casefold()
+    return re.search(rf"(?<![A-Za-z0-9])(?<!\d\.){re.escape(needle)}(?![A-Za-z0-9])(?!\.\d)", text.casefold()) is not None
+
+
+texts = st.text(st.sampled_from("ab1 2.o,-é杭"), max_size=12)
+scalars = texts | st.integers(-20, 200) | st.sampled_from([0.5, 1.0, 2.5, 1200.0])
+
+
+@settings(max_examples=300, deadline=None)
+@given(texts, scalars)
+def test_a_word_is_found_exactly_where_the_definition_finds_it(text: str, value: object) -> None:
+    assert mentions(text, value) == plainly_mentions(text, value)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(scalars, max_size=4), st.lists(scalars, max_size=2), scalars)
+def test_a_result_holds_what_one_of_its_own_values_equals_or_mentions(values: list[object], given_: list[object], wanted: object) -> None:
+    def same(left: object, right: object) -> bool:
+        if isinstance(left, (int, float)) and isinstance(right, (int, float)):
+            return left == right
+        return str(left).casefold().strip() == str(right).casefold().strip()
+
+    own = [value for value in values if not any(same(value, known) for known in given_)]
+    holds = any(same(value, wanted) or (isinstance(value, str) and plainly_mentions(value, wanted)) for value in own)
+
+    first = ToolCall(id="c1", function=FunctionCall(name="read", arguments=json.dumps({"given": given_})))
+    second = ToolCall(id="c2", function=FunctionCall(name="read", arguments=json.dumps({"wanted": wanted})))
+    talk = [
+        Message(role="assistant", tool_calls=(first,)),
+        Message(role="tool", tool_call_id="c1", content=json.dumps({"rows": values, "at": True})),
+        Message(role="assistant", tool_calls=(second,)),
+    ]
+
+    assert (derive_turns(talk)[0].steps[1].calls[0].sources["wanted"] == "c1") == holds
