@@ -2,7 +2,7 @@
 
 It holds the goals in order, the dependency graph of all calls, the turn plan (who says what when, what is revealed and what withheld),
 the disturbances, and when the whole counts as done. Everything that executes it reads it from here; rows of table `blueprints` hold it
-as JSON. `predict` says which modes and which complexity the plan will have, by the rules that measure executed trajectories.
+as JSON.
 
 How a blueprint is invented is the planner's business (`roles/planner.py`).
 """
@@ -16,7 +16,6 @@ from typing import Literal
 from pydantic import Field
 
 from storage.records import JSON, Fact, Language, Record, RefusalReason, Tool
-from synth.diversity import call_complexity, capped, nesting_depth
 from synth.evolve import Band, mode_family
 
 MAX_EXTRA_CALLS = 2
@@ -133,57 +132,6 @@ class Bands:
 
     def band(self, complexity: float) -> Band:
         return "low" if complexity < self.low_to else "high" if complexity >= self.high_from else "mid"
-
-
-# ---- prediction -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """coarse: signature m1. complexity: CAC."""
-
-    coarse: str
-    complexity: float
-
-
-def predict(nodes: Sequence[Node], turns: Sequence[TurnPlan], faults: frozenset[int], changing: frozenset[str]) -> Prediction:
-    """Modes and complexity of a plan, by the definitions of P3, as if every call did what it is planned to do.
-
-    Args:
-        faults: calls whose first answer is spoilt; each is made once more.
-        changing: names of the tools that change state.
-    """
-    tokens: list[str] = []
-    total = 0.5 * max(0, len(turns) - 1)
-    made_at: dict[int, int] = {}
-    succeeded: set[tuple[str, str]] = set()
-    position = 0
-    for turn in turns:
-        for step in turn.steps:
-            hit = [n for n in step if n in faults]
-            for group, is_repair in ((list(step), False), (hit, True)):
-                if not group:
-                    continue
-                keys = {(nodes[n].tool, repr(sorted(nodes[n].values().items()))) for n in group}
-                is_again = not is_repair and bool(keys & succeeded)
-                sources = {n: {a.node for a in nodes[n].arguments.values() if a.node is not None} for n in group}
-                tokens.append("R" if is_repair else "V" if is_again else "S" if any(sources.values()) else "P" if len(group) > 1 else "C")
-                for n in group:
-                    total += call_complexity(
-                        arguments=len(nodes[n].arguments),
-                        depth=max(1, nesting_depth(nodes[n].values())),
-                        parents=len(sources[n]),
-                        hop=max((position - made_at[parent] for parent in sources[n]), default=0),
-                        is_recovery=is_repair,
-                        is_verification=is_again,
-                        changes_state=nodes[n].tool in changing,
-                    )
-                    if n not in hit or is_repair:
-                        made_at[n] = position
-                        succeeded |= {(nodes[n].tool, repr(sorted(nodes[n].values().items())))}
-                position += 1
-        tokens.append("A" if turn.is_question else "F" if turn.steps else "N")
-    return Prediction(capped(tokens), total)
 
 
 # ---- static checks --------------------------------------------------------------------------------------------------

@@ -259,7 +259,7 @@ class _Run:
         found: dict[str, list[Cluster]] = {}
         for cluster in self.clusters:
             assert cluster.world is not None
-            for intent in kitchen(cluster.world, cluster.tool_names).busy():
+            for intent in kitchen(cluster.world, cluster.tool_names).busy:
                 served = found.setdefault(WORLDS[cluster.world].intents[intent].domain, [])
                 if cluster not in served:
                     served.append(cluster)

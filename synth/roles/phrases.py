@@ -126,5 +126,6 @@ def _is_word(name: str, text: str) -> bool:
     return re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", text) is not None
 
 
+@lru_cache(maxsize=65536)
 def slots_of(world: str, intent: str) -> Mapping[str, Slot]:
     return {slot.name: slot for slot in WORLDS[world].intents[intent].slots}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from storage.records import JSON, Call, Frame, FunctionCall, Language, Message, ToolCall, canonical_json, content_id, derive_turns
-from synth.blueprints import Bands, Blueprint, Goal, TurnPlan, predict, static_checks
+from synth.blueprints import Argument, Bands, Blueprint, Goal, Node, Perturbation, TurnPlan, static_checks
 from synth.clusters import Cluster
 from synth.evolve import Cell, mode_family
 from synth.roles.phrases import (
@@ -32,8 +32,8 @@ from synth.roles.phrases import (
     slots_of,
 )
 from synth.roles.recipes import Kitchen, domain_of, evolved, kitchen, native
-from synth.roles.schedule import GoalPlan, GoalRecipe, Recipe, Schedule, Source, changing_tools, schedule
-from synth.roles.sketch import merged_sources, sketch
+from synth.roles.schedule import GoalPlan, GoalRecipe, Move, Recipe, Schedule, Source, Turn, changing_tools, predict, schedule
+from synth.roles.sketch import merged_sources, planned, sketch
 from synth.solver import draw_seed, is_evaluation_frame, solve
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import Solution, Unsolvable, World
@@ -194,11 +194,12 @@ class _Draft:
             solved.append(self._solve(index, goal, solved))
         plans = self._plans(solved)
         laid_out = schedule(self.recipe, plans)
+        likely = predict(laid_out)
         turns = self._worded(laid_out, solved)
-        faults = frozenset(p.at for p in laid_out.perturbations if p.kind != "goal_shift")
-        likely = predict(laid_out.nodes, turns, faults, self.changing)
-        perturbations = tuple(p.model_copy(update={"message": fault(self.rng)}) if p.kind == "error" else p for p in laid_out.perturbations)
-        used = {node.tool for node in laid_out.nodes}
+        perturbations = tuple(
+            Perturbation(at=at, kind=kind, message=fault(self.rng) if kind == "error" else "") for at, kind in laid_out.disturbances
+        )
+        used = {move.call.tool for move in laid_out.moves}
         values: dict[str, JSON] = {
             "cluster_id": self.cluster.id,
             "world": self.recipe.world,
@@ -208,7 +209,7 @@ class _Draft:
             "persona": self.persona,
             "tools": tuple(tool.name for tool in self.world.tools if tool.name in self.cluster.tool_names),
             "goals": tuple(self._goal_record(index, goal, solved[index]) for index, goal in enumerate(self.recipe.goals)),
-            "nodes": laid_out.nodes,
+            "nodes": tuple(_node(move, laid_out.numbers) for move in laid_out.moves),
             "turns": turns,
             "perturbations": perturbations,
             "operators": self.recipe.operators,
@@ -303,9 +304,10 @@ class _Draft:
             sources[call.call_id] = self._with_hidden(found, call.arguments or {}, solved[goal])
             positions[call.call_id] = (goal, position)
         return [
-            GoalPlan(
-                tuple((call.tool, call.arguments) for call in one.calls),
-                tuple(sources[f"{index}.{position}"] for position in range(len(one.calls))),
+            planned(
+                self.recipe.world,
+                [(call.tool, call.arguments) for call in one.calls],
+                [sources[f"{index}.{position}"] for position in range(len(one.calls))],
             )
             for index, one in enumerate(solved)
         ]
@@ -335,9 +337,20 @@ class _Draft:
 
     def _worded(self, laid_out: Schedule, solved: Sequence[_Solved]) -> tuple[TurnPlan, ...]:
         out = []
-        for turn, kind, lead in zip(laid_out.turns, laid_out.kinds, laid_out.leads, strict=True):
-            text = self._user_text(kind, lead, solved, is_first=turn.t == 0)
-            out.append(turn.model_copy(update={"text": text, "reply": self._reply(turn, kind, lead, solved)}))
+        for t, turn in enumerate(laid_out.turns):
+            text = self._user_text(turn.kind, turn.lead, solved, is_first=t == 0)
+            out.append(
+                TurnPlan(
+                    t=t,
+                    text=text,
+                    reveals=turn.reveals,
+                    withholds=turn.withholds,
+                    steps=turn.steps,
+                    reply=self._reply(turn, solved),
+                    is_question=turn.is_question,
+                    settles=turn.settles,
+                )
+            )
         return tuple(out)
 
     def _user_text(self, kind: str, lead: int, solved: Sequence[_Solved], *, is_first: bool) -> str:
@@ -356,7 +369,8 @@ class _Draft:
             return dressed(text, self.recipe.world, self.language, self.rng, self.persona)
         return phrase("next", self.language, self.rng, text=text)
 
-    def _reply(self, turn: TurnPlan, kind: str, lead: int, solved: Sequence[_Solved]) -> str:
+    def _reply(self, turn: Turn, solved: Sequence[_Solved]) -> str:
+        kind, lead = turn.kind, turn.lead
         goal = self.recipe.goals[lead]
         if turn.is_question and goal.withheld is not None and kind == "open":
             return question(self.recipe.world, slots_of(self.recipe.world, goal.intent)[goal.withheld], self.language, self.rng)
@@ -365,3 +379,15 @@ class _Draft:
         answers = [solved[index].solution.plan.answer for index in (turn.settles or (lead,))]
         answer = ("" if self.language == "zh" else " ").join(answers)
         return phrase("rechecked", self.language, self.rng, answer=answer) if kind == "recheck" else answer
+
+
+def _node(move: Move, numbers: Mapping[tuple[int, int], int]) -> Node:
+    sources = move.call.sources
+    arguments = {name: _argument(value, sources[name], numbers) for name, value in move.call.arguments.items()}
+    return Node(n=move.n, goal=move.goal, tool=move.call.tool, arguments=arguments, after=move.after, is_check=move.is_check)
+
+
+def _argument(value: JSON, source: Source, numbers: Mapping[tuple[int, int], int]) -> Argument:
+    if isinstance(source, tuple):
+        return Argument(src="node", value=value, node=numbers[source])
+    return Argument(src="user" if source == "user" else "hidden" if source == "hidden" else "const", value=value)

@@ -20,44 +20,68 @@ from synth.worlds import WORLDS
 _OPTIONAL_SHARE = 0.35
 _IDLE_SHARE = 0.15
 """Of goals: refused, or answered without a call."""
+_CACHED = 65536
 _NATIVE_SHARE = 0.1
 """How often an unsteered conversation has any one of the things that operators add."""
 
 
 @dataclass(frozen=True, slots=True)
+class _About:
+    """What cooking needs of an intent. optional: slots in the order in which the intent lists them."""
+
+    domain: str
+    required: frozenset[str]
+    optional: tuple[str, ...]
+    refusal: RefusalReason | None
+    is_busy: bool
+    """Whether it is done by calls at all."""
+
+
+@lru_cache(maxsize=_CACHED)
+def _about(world: str, intent: str) -> _About:
+    found = WORLDS[world].intents[intent]
+    required = frozenset(slot.name for slot in found.slots if slot.is_required)
+    optional = tuple(slot.name for slot in found.slots if not slot.is_required)
+    return _About(found.domain, required, optional, found.refusal, bool(found.shape(required).calls))
+
+
 class Kitchen:
     """What recipes are made of: a world, the tools on offer, and the intents that these can serve."""
 
-    world: str
-    tools: frozenset[str]
-    intents: tuple[str, ...]
+    def __init__(self, world: str, tools: frozenset[str], intents: tuple[str, ...]) -> None:
+        self.world, self.tools, self.intents = world, tools, intents
+        self.idle, self.busy = self.split(intents)
+        self.by_domain: dict[str, tuple[str, ...]] = {}
+        for name in intents:
+            domain = _about(world, name).domain
+            self.by_domain[domain] = (*self.by_domain.get(domain, ()), name)
+        self.pointing = tuple(name for name in self.busy if _can_follow(world, name))
+        """Intents that can be about something just mentioned."""
+        self.droppable = tuple(name for name in intents if _reads_before_acting(world, name, _about(world, name).required))
 
-    def busy(self) -> tuple[str, ...]:
-        """The intents that are done by calls."""
-        return tuple(name for name in self.intents if _calls(self.world, name))
+    @lru_cache(maxsize=64)  # noqa: B019
+    def split(self, intents: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Intents that are done without a call, and those that are done by calls."""
+        about = [_about(self.world, name) for name in intents]
+        return (
+            tuple(name for name, found in zip(intents, about, strict=True) if not found.is_busy),
+            tuple(name for name, found in zip(intents, about, strict=True) if found.is_busy),
+        )
 
-    def of_domain(self, domain: str) -> tuple[str, ...]:
-        return tuple(name for name in self.intents if WORLDS[self.world].intents[name].domain == domain)
 
-
+@lru_cache(maxsize=4096)
 def kitchen(world: str, tools: frozenset[str]) -> Kitchen:
     """All intents of the world whose plans, with required slots alone, need no other tools."""
-    fitting = [
-        name
-        for name, intent in WORLDS[world].intents.items()
-        if set(intent.shape(frozenset(slot.name for slot in intent.slots if slot.is_required)).tools) <= tools
-    ]
+    fitting = [name for name in WORLDS[world].intents if set(_tools_of(world, name, _about(world, name).required)) <= tools]
     return Kitchen(world, tools, tuple(fitting))
 
 
-def _goal(kitchen: Kitchen, intents: Sequence[str], rng: random.Random) -> GoalRecipe:
-    idle = [name for name in intents if not _calls(kitchen.world, name)]
-    busy = [name for name in intents if _calls(kitchen.world, name)]
+def _goal(kitchen: Kitchen, intents: tuple[str, ...], rng: random.Random) -> GoalRecipe:
+    idle, busy = kitchen.split(intents)
     intent = rng.choice(idle if not busy or (idle and rng.random() < _IDLE_SHARE) else busy)
-    found = WORLDS[kitchen.world].intents[intent]
-    required = frozenset(slot.name for slot in found.slots if slot.is_required)
-    chosen = required | {slot.name for slot in found.slots if not slot.is_required and rng.random() < _OPTIONAL_SHARE}
-    return GoalRecipe(intent, chosen if set(_planned(kitchen.world, intent, chosen)) <= kitchen.tools else required)
+    about = _about(kitchen.world, intent)
+    chosen = about.required.union([name for name in about.optional if rng.random() < _OPTIONAL_SHARE])
+    return GoalRecipe(intent, chosen if kitchen.tools.issuperset(_tools_of(kitchen.world, intent, chosen)) else about.required)
 
 
 def native(kitchen: Kitchen, rng: random.Random, *, domain: str | None = None) -> Recipe:
@@ -66,13 +90,13 @@ def native(kitchen: Kitchen, rng: random.Random, *, domain: str | None = None) -
     Raises:
         ValueError: the kitchen has no intent of that domain.
     """
-    main = kitchen.of_domain(domain) if domain is not None else kitchen.intents
+    main = kitchen.by_domain.get(domain, ()) if domain is not None else kitchen.intents
     if not main:
         raise ValueError(f"no intent of domain {domain} can be served by these tools")
     goals = [_goal(kitchen, main, rng)]
     for _ in range(rng.choices((0, 1, 2), weights=(6, 3, 1))[0]):
         goal = _goal(kitchen, kitchen.intents, rng)
-        goals.insert(0 if not _calls(kitchen.world, goal.intent) and rng.random() < 0.5 else len(goals), goal)
+        goals.insert(0 if not _about(kitchen.world, goal.intent).is_busy and rng.random() < 0.5 else len(goals), goal)
     recipe = Recipe(kitchen.world, tuple(goals), is_parallel=rng.random() < 0.5)
     for operator in ("deepen", "withhold", "inject_fault", "goal_shift", "ask_first", "verify"):
         if rng.random() < _NATIVE_SHARE:
@@ -82,36 +106,47 @@ def native(kitchen: Kitchen, rng: random.Random, *, domain: str | None = None) -
 
 def domain_of(recipe: Recipe) -> str:
     """The domain of a conversation: that of its first goal that is done by calls, else of its first."""
-    busy = [goal for goal in recipe.goals if _calls(recipe.world, goal.intent)]
-    return WORLDS[recipe.world].intents[(busy or recipe.goals)[0].intent].domain
+    about = [_about(recipe.world, goal.intent) for goal in recipe.goals]
+    return next((found for found in about if found.is_busy), about[0]).domain
 
 
-@lru_cache(maxsize=65536)
-def _planned(world: str, intent: str, slots: frozenset[str]) -> tuple[str, ...]:
+@lru_cache(maxsize=_CACHED)
+def _tools_of(world: str, intent: str, slots: frozenset[str]) -> tuple[str, ...]:
     """The tools of a plan with these slots, in order."""
     return WORLDS[world].intents[intent].shape(slots).tools
 
 
-def _reads_before_acting(recipe: Recipe, goal: GoalRecipe) -> bool:
-    tools = _planned(recipe.world, goal.intent, goal.slots)
-    changing = changing_tools(recipe.world)
+@lru_cache(maxsize=_CACHED)
+def _reads_before_acting(world: str, intent: str, slots: frozenset[str]) -> bool:
+    tools, changing = _tools_of(world, intent, slots), changing_tools(world)
     return bool(tools) and tools[0] not in changing and any(tool in changing for tool in tools)
+
+
+@lru_cache(maxsize=_CACHED)
+def _has_reads(world: str, intent: str, slots: frozenset[str]) -> bool:
+    return not changing_tools(world).issuperset(_tools_of(world, intent, slots))
+
+
+@lru_cache(maxsize=_CACHED)
+def _can_follow(world: str, intent: str) -> bool:
+    return any(slot.is_entity and can_point_at(world, slot) for slot in slots_of(world, intent).values())
+
+
+@lru_cache(maxsize=_CACHED)
+def _open_slots(world: str, intent: str, slots: frozenset[str]) -> tuple[str, ...]:
+    """Those of the slots that a request can leave out until asked."""
+    known = slots_of(world, intent)
+    return tuple(name for name in sorted(slots) if can_withhold(world, known[name]))
 
 
 def _has_pause(recipe: Recipe, goal: GoalRecipe) -> bool:
     """Whether there is a moment at which to ask before going on: before the first act, else after the first of several calls."""
-    tools = _planned(recipe.world, goal.intent, goal.slots)
+    tools = _tools_of(recipe.world, goal.intent, goal.slots)
     return len(tools) >= 2 and tools[0] not in changing_tools(recipe.world)
 
 
 def _has_calls(recipe: Recipe, goal: GoalRecipe) -> bool:
-    return bool(_planned(recipe.world, goal.intent, goal.slots))
-
-
-@lru_cache(maxsize=65536)
-def _calls(world: str, intent: str) -> bool:
-    """Whether an intent is done by calls at all."""
-    return bool(_planned(world, intent, _required(world, intent)))
+    return bool(_tools_of(recipe.world, goal.intent, goal.slots))
 
 
 def _pick(recipe: Recipe, rng: random.Random, fits: Callable[[int, GoalRecipe], bool]) -> int | None:
@@ -123,9 +158,9 @@ def _add_constraint(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Rec
     """One more optional slot."""
 
     def missing(goal: GoalRecipe) -> list[str]:
-        found = WORLDS[recipe.world].intents[goal.intent]
-        spare = [slot.name for slot in found.slots if slot.name not in goal.slots]
-        return [name for name in spare if set(_planned(recipe.world, goal.intent, goal.slots | {name})) <= kitchen.tools]
+        about = _about(recipe.world, goal.intent)
+        spare = [name for name in about.optional if name not in goal.slots]
+        return [name for name in spare if kitchen.tools.issuperset(_tools_of(recipe.world, goal.intent, goal.slots | {name}))]
 
     index = _pick(recipe, rng, lambda _, goal: bool(missing(goal)))
     if index is None:
@@ -138,24 +173,17 @@ def _deepen(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | No
     """A further goal about what the last one brought up ("cancel that one")."""
     if len(recipe.goals) >= 3 or recipe.goals[-1].is_dropped or not _has_calls(recipe, recipe.goals[-1]):
         return None
-    fitting = [
-        name
-        for name in kitchen.intents
-        if _calls(recipe.world, name)
-        and any(slot.is_entity and can_point_at(recipe.world, slot) for slot in slots_of(recipe.world, name).values())
-    ]
-    if not fitting:
+    if not kitchen.pointing:
         return None
-    goal = replace(_goal(kitchen, fitting, rng), is_chained=True)
+    goal = replace(_goal(kitchen, kitchen.pointing, rng), is_chained=True)
     return replace(recipe, goals=(*recipe.goals, goal), operators=(*recipe.operators, "deepen"))
 
 
 def _withhold(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
     """A fact is left out until the assistant asks."""
 
-    def open_slots(goal: GoalRecipe) -> list[str]:
-        slots = slots_of(recipe.world, goal.intent)
-        return [name for name in sorted(goal.slots) if can_withhold(recipe.world, slots[name])]
+    def open_slots(goal: GoalRecipe) -> tuple[str, ...]:
+        return _open_slots(recipe.world, goal.intent, goal.slots)
 
     def fits(index: int, goal: GoalRecipe) -> bool:
         leads = index + 1 == len(recipe.goals) or not recipe.goals[index + 1].is_joint
@@ -172,17 +200,12 @@ def _withhold(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | 
 
 def _may_be_open(recipe: Recipe, goal: GoalRecipe) -> bool:
     """A request that is refused for lack of information must not be completed by asking."""
-    return WORLDS[recipe.world].intents[goal.intent].refusal is not RefusalReason.MISSING_INFORMATION
+    return _about(recipe.world, goal.intent).refusal is not RefusalReason.MISSING_INFORMATION
 
 
 def _inject_fault(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
     """A reading call fails once."""
-    changing = changing_tools(recipe.world)
-
-    def has_reads(goal: GoalRecipe) -> bool:
-        return any(tool not in changing for tool in _planned(recipe.world, goal.intent, goal.slots))
-
-    index = _pick(recipe, rng, lambda _, goal: goal.fault is None and has_reads(goal))
+    index = _pick(recipe, rng, lambda _, goal: goal.fault is None and _has_reads(recipe.world, goal.intent, goal.slots))
     if index is None:
         return None
     fault: Literal["error", "empty"] = "error" if rng.random() < 0.7 else "empty"
@@ -204,7 +227,7 @@ def _merge_goals(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe
 def _is_plain(recipe: Recipe, goal: GoalRecipe) -> bool:
     """Whether a goal can share a turn with another: it is done by calls, and nothing interrupts it."""
     interrupted = goal.withheld or goal.is_chained or goal.asks_first or goal.is_dropped or goal.check
-    return not interrupted and _has_calls(recipe, goal) and WORLDS[recipe.world].intents[goal.intent].refusal is None
+    return not interrupted and _has_calls(recipe, goal) and _about(recipe.world, goal.intent).refusal is None
 
 
 def _goal_shift(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
@@ -212,22 +235,16 @@ def _goal_shift(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe 
     fitting = [
         index
         for index, goal in enumerate(recipe.goals[:-1])
-        if _is_plain(recipe, goal) and _reads_before_acting(recipe, goal) and not goal.is_joint and not recipe.goals[index + 1].is_joint
+        if _is_plain(recipe, goal) and _reads_before_acting(recipe.world, goal.intent, goal.slots) and not goal.is_joint and not recipe.goals[index + 1].is_joint
     ]
     fitting = [index for index in fitting if not recipe.goals[index + 1].is_chained and recipe.goals[index + 1].withheld is None]
     if fitting:
         index = rng.choice(fitting)
         return recipe.with_goal(index, replace(recipe.goals[index], is_dropped=True), "goal_shift")
-    candidates = [name for name in kitchen.intents if _reads_before_acting(recipe, GoalRecipe(name, _required(recipe.world, name)))]
-    if len(recipe.goals) >= 3 or not candidates or recipe.goals[0].withheld is not None:
+    if len(recipe.goals) >= 3 or not kitchen.droppable or recipe.goals[0].withheld is not None:
         return None
-    dropped = replace(_goal(kitchen, candidates, rng), is_dropped=True)
+    dropped = replace(_goal(kitchen, kitchen.droppable, rng), is_dropped=True)
     return replace(recipe, goals=(dropped, *recipe.goals), operators=(*recipe.operators, "goal_shift"))
-
-
-@lru_cache(maxsize=65536)
-def _required(world: str, intent: str) -> frozenset[str]:
-    return frozenset(slot.name for slot in WORLDS[world].intents[intent].slots if slot.is_required)
 
 
 def _parallel(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
@@ -270,7 +287,9 @@ OPERATORS: Mapping[str, Operator] = {
 }
 """How a recipe evolves; each gives None where it does not apply."""
 
+_NAMES = tuple(OPERATORS)
+
 
 def evolved(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe:
     """The recipe after one operator drawn at random; unchanged where that does not apply."""
-    return OPERATORS[rng.choice(list(OPERATORS))](recipe, kitchen, rng) or recipe
+    return OPERATORS[rng.choice(_NAMES)](recipe, kitchen, rng) or recipe

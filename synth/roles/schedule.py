@@ -2,18 +2,21 @@
 
 A recipe lists goals (an intent and slot names each) and what happens around them: withheld facts, faults, checks, questions first, goals
 asked in one breath, a goal that is dropped. `schedule` lays a recipe and the plans of its goals out as turns and calls, without a word
-of text: the planner fills in the words, the sketch needs none.
+of text: the planner fills in the words, the sketch needs none. `predict` says which modes and which complexity the outcome will have,
+by the rules that measure executed trajectories. A planner looks at dozens of layouts for every plan that it writes, so they are plain
+tuples.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from storage.records import JSON
-from synth.blueprints import Argument, Node, Perturbation, TurnPlan
+from synth.diversity import call_complexity, capped, nesting_depth
 from synth.worlds import WORLDS
 
 Source = str | tuple[int, int]
@@ -48,43 +51,85 @@ class Recipe:
 
     def with_goal(self, index: int, goal: GoalRecipe, operator: str) -> Recipe:
         goals = (*self.goals[:index], goal, *self.goals[index + 1 :])
-        return replace(self, goals=goals, operators=(*self.operators, operator))
+        return Recipe(self.world, goals, self.is_parallel, (*self.operators, operator))
 
 
 @dataclass(frozen=True, slots=True)
-class GoalPlan:
-    """The calls of one goal, as far as they are made: tool, arguments, and each top-level argument's source."""
+class CallPlan:
+    """One call of a goal, as far as it is made.
 
-    calls: tuple[tuple[str, Mapping[str, JSON]], ...]
-    sources: tuple[Mapping[str, Source], ...]
+    sources: of each top-level argument. parents: the earlier calls among them. key: equal for equal calls. weight: its share of CAC
+    wherever it stands."""
+
+    tool: str
+    arguments: Mapping[str, JSON]
+    sources: Mapping[str, Source]
+    parents: tuple[tuple[int, int], ...]
+    key: str
+    weight: float
+
+    @classmethod
+    def of(cls, tool: str, arguments: Mapping[str, JSON], sources: Mapping[str, Source], *, changes_state: bool) -> CallPlan:
+        parents = tuple(sorted({source for source in sources.values() if isinstance(source, tuple)}))
+        depth = max(1, nesting_depth(arguments))
+        weight = call_complexity(arguments=len(arguments), depth=depth, changes_state=changes_state)
+        return cls(tool, arguments, sources, parents, f"{tool} {sorted(arguments.items())!r}", weight)
 
 
-@lru_cache(maxsize=16)
+GoalPlan = tuple[CallPlan, ...]
+"""The calls of one goal, in order."""
+
+
+@lru_cache(maxsize=4096)
 def changing_tools(world: str) -> frozenset[str]:
     return frozenset(tool.name for tool in WORLDS[world].tools if tool.changes_state)
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """kinds: of each turn: `open`, `reveal`, `agree` or `recheck`. lead: the goal each turn is about (the first of a joint group)."""
+class Move(NamedTuple):
+    """Call number `n` of a conversation. fed_by: the calls whose results it uses; after: these, and those it has to wait for."""
 
-    nodes: tuple[Node, ...]
-    turns: tuple[TurnPlan, ...]
-    kinds: tuple[str, ...]
-    leads: tuple[int, ...]
-    perturbations: tuple[Perturbation, ...]
+    n: int
+    goal: int
+    call: CallPlan
+    fed_by: tuple[int, ...]
+    after: tuple[int, ...]
+    is_check: bool = False
+
+
+class Turn(NamedTuple):
+    """A user turn without words, and the assistant's reply to it; as `blueprints.TurnPlan` has it.
+
+    kind: `open`, `reveal`, `agree` or `recheck`. lead: the goal that it is about (the first of a joint group)."""
+
+    kind: str
+    lead: int
+    steps: tuple[tuple[int, ...], ...]
+    reveals: tuple[str, ...]
+    withholds: tuple[str, ...]
+    is_question: bool
+    settles: tuple[int, ...]
+
+
+Disturbance = Literal["error", "empty", "goal_shift"]
+
+
+class Schedule(NamedTuple):
+    """numbers: of each call by (goal, position in its plan). disturbances: what goes wrong at which call."""
+
+    moves: list[Move]
+    turns: list[Turn]
+    numbers: dict[tuple[int, int], int]
+    disturbances: list[tuple[int, Disturbance]]
 
 
 class _Scheduler:
     def __init__(self, recipe: Recipe, plans: Sequence[GoalPlan]) -> None:
         self.recipe, self.plans = recipe, plans
         self.changing = changing_tools(recipe.world)
-        self.nodes: list[Node] = []
-        self.turns: list[TurnPlan] = []
-        self.kinds: list[str] = []
-        self.leads: list[int] = []
-        self.perturbations: list[Perturbation] = []
-        self._number: dict[tuple[int, int], int] = {}
+        self.moves: list[Move] = []
+        self.turns: list[Turn] = []
+        self.numbers: dict[tuple[int, int], int] = {}
+        self.disturbances: list[tuple[int, Disturbance]] = []
 
     def run(self) -> Schedule:
         start, goals = 0, self.recipe.goals
@@ -94,7 +139,7 @@ class _Scheduler:
                 end += 1
             self._segment(tuple(range(start, end)))
             start = end
-        return Schedule(tuple(self.nodes), tuple(self.turns), tuple(self.kinds), tuple(self.leads), tuple(self.perturbations))
+        return Schedule(self.moves, self.turns, self.numbers, self.disturbances)
 
     def _segment(self, members: tuple[int, ...]) -> None:
         lead = members[0]
@@ -105,9 +150,9 @@ class _Scheduler:
             kind = "reveal"
         revealed = (f"{lead}.{goal.withheld}",) if goal.withheld is not None else ()
         numbers = [number for member in members for number in self._add(member)]
-        acts = [number for number in numbers if self.nodes[number].tool in self.changing]
+        acts = [number for number in numbers if self.moves[number].call.tool in self.changing]
         if goal.is_dropped and numbers:
-            self.perturbations.append(Perturbation(at=numbers[0], kind="goal_shift"))
+            self.disturbances.append((numbers[0], "goal_shift"))
             self._turn(kind, lead, numbers, reveals=revealed, is_question=True)
             return
         check = self._check(lead, numbers, acts) if len(members) == 1 else None
@@ -124,37 +169,34 @@ class _Scheduler:
             self._turn(kind, lead, numbers, reveals=revealed, settles=members)
 
     def _add(self, index: int) -> list[int]:
-        """The nodes of a goal, and the fault that is planned for one of them."""
+        """The calls of a goal, and the fault that is planned for one of them."""
         numbers: list[int] = []
-        for position, ((tool, arguments), sources) in enumerate(zip(self.plans[index].calls, self.plans[index].sources, strict=True)):
-            named = {name: self._argument(value, sources[name]) for name, value in arguments.items()}
-            after = {argument.node for argument in named.values() if argument.node is not None}
-            if tool in self.changing:
-                after |= {number for number in numbers if self.nodes[number].tool not in self.changing}
-            number = len(self.nodes)
-            self._number[index, position] = number
+        reads: list[int] = []
+        for position, call in enumerate(self.plans[index]):
+            fed_by = tuple(sorted([self.numbers[parent] for parent in call.parents]))
+            number = len(self.moves)
+            if call.tool in self.changing:
+                after = tuple(sorted({*fed_by, *reads}))
+            else:
+                after = fed_by
+                reads.append(number)
+            self.numbers[index, position] = number
             numbers.append(number)
-            self.nodes.append(Node(n=number, goal=index, tool=tool, arguments=named, after=tuple(sorted(after))))
+            self.moves.append(Move(number, index, call, fed_by, after))
         goal = self.recipe.goals[index]
-        reads = [number for number in numbers if self.nodes[number].tool not in self.changing]
         if goal.fault is not None and reads:
-            self.perturbations.append(Perturbation(at=reads[goal.fault_at % len(reads)], kind=goal.fault))
+            self.disturbances.append((reads[goal.fault_at % len(reads)], goal.fault))
         return numbers
-
-    def _argument(self, value: JSON, source: Source) -> Argument:
-        if isinstance(source, tuple):
-            return Argument(src="node", value=value, node=self._number[source])
-        return Argument(src="user" if source == "user" else "hidden" if source == "hidden" else "const", value=value)
 
     def _check(self, lead: int, numbers: Sequence[int], acts: Sequence[int]) -> int | None:
         wanted = self.recipe.goals[lead].check
         reads = [number for number in numbers if number not in acts and (not acts or number < acts[0])]
         if wanted is None or not reads:
             return None
-        repeated = self.nodes[reads[-1]]
+        repeated, number = self.moves[reads[-1]], len(self.moves)
         after = tuple(sorted({*numbers, *repeated.after}))
-        self.nodes.append(repeated.model_copy(update={"n": len(self.nodes), "after": after, "is_check": True}))
-        return len(self.nodes) - 1
+        self.moves.append(Move(number, repeated.goal, repeated.call, repeated.fed_by, after, is_check=True))
+        return number
 
     def _turn(
         self,
@@ -169,24 +211,61 @@ class _Scheduler:
         last: int | None = None,
     ) -> None:
         steps = (*self._steps(numbers), *(((last,),) if last is not None else ()))
-        self.turns.append(
-            TurnPlan(
-                t=len(self.turns), text="", reveals=reveals, withholds=withholds, steps=steps, is_question=is_question, settles=settles
-            )
-        )
-        self.kinds.append(kind)
-        self.leads.append(lead)
+        self.turns.append(Turn(kind, lead, steps, reveals, withholds, is_question, settles))
 
     def _steps(self, numbers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         """One call a message or, where calls may be parallel, all that wait for the same things together."""
-        if not self.recipe.is_parallel:
-            return tuple((number,) for number in numbers)
+        if not self.recipe.is_parallel or len(numbers) < 2:
+            return tuple([(number,) for number in numbers])
         level: dict[int, int] = {}
         for number in numbers:
-            level[number] = 1 + max((level[parent] for parent in self.nodes[number].after if parent in level), default=-1)
-        return tuple(tuple(number for number in numbers if level[number] == depth) for depth in range(max(level.values(), default=-1) + 1))
+            level[number] = 1 + max([level[parent] for parent in self.moves[number].after if parent in level], default=-1)
+        return tuple([tuple([number for number in numbers if level[number] == depth]) for depth in range(max(level.values()) + 1)])
 
 
 def schedule(recipe: Recipe, plans: Sequence[GoalPlan]) -> Schedule:
-    """Who says and calls what when; texts are left empty."""
+    """Who says and calls what when; without words."""
     return _Scheduler(recipe, plans).run()
+
+
+# ---- prediction -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """coarse: signature m1. complexity: CAC."""
+
+    coarse: str
+    complexity: float
+
+
+def predict(laid_out: Schedule) -> Prediction:
+    """Modes and complexity of a conversation, by the definitions of P3, as if every call did what it is planned to do.
+
+    A call whose first answer is spoilt is made once more."""
+    moves, tokens = laid_out.moves, list[str]()
+    faults = {at for at, kind in laid_out.disturbances if kind != "goal_shift"}
+    total = 0.5 * max(0, len(laid_out.turns) - 1)
+    made_at: dict[int, int] = {}
+    succeeded: set[str] = set()
+    position = 0
+    for turn in laid_out.turns:
+        for step in turn.steps:
+            hit = tuple([n for n in step if n in faults]) if faults else ()
+            for group, is_repair in ((step, False), (hit, True)) if hit else ((step, False),):
+                is_again = not is_repair and any([moves[n].call.key in succeeded for n in group])
+                is_fed = any([moves[n].fed_by for n in group])
+                tokens.append("R" if is_repair else "V" if is_again else "S" if is_fed else "P" if len(group) > 1 else "C")
+                extra = 1.0 if is_repair else 0.5 if is_again else 0.0
+                for n in group:
+                    move = moves[n]
+                    total += move.call.weight + extra
+                    if move.fed_by:
+                        hop = max([position - made_at[parent] for parent in move.fed_by])
+                        total += 0.5 * len(move.fed_by) + 0.25 * math.log2(1 + hop)
+                    if is_repair or n not in hit:
+                        made_at[n] = position
+                        succeeded.add(move.call.key)
+                position += 1
+        tokens.append("A" if turn.is_question else "F" if turn.steps else "N")
+    return Prediction(capped(tokens), total)

@@ -13,17 +13,16 @@ from functools import lru_cache
 from itertools import combinations
 
 from storage.records import JSON, Frame, Message, derive_turns
-from synth.blueprints import Prediction, predict
-from synth.roles.phrases import slots_of
-from synth.roles.schedule import GoalPlan, GoalRecipe, Recipe, Source, changing_tools, schedule
+from synth.roles.schedule import CallPlan, GoalPlan, GoalRecipe, Prediction, Recipe, Source, changing_tools, predict, schedule
 from synth.solver import execute, solve
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import Unsolvable
 
 _SKELETON_SEEDS = 40
+_CACHED = 65536
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_CACHED)
 def _typical_slots(world: str, intent: str, shape: str) -> frozenset[str]:
     """The smallest set of slots that has this plan shape: a function of the intent alone, so that sketches do not depend on history."""
     found = WORLDS[world].intents[intent]
@@ -36,7 +35,7 @@ def _typical_slots(world: str, intent: str, shape: str) -> frozenset[str]:
     return required
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_CACHED)
 def skeleton(world: str, intent: str, slots: frozenset[str]) -> GoalPlan | None:
     """A plan of this intent in the first of a few fixed seeds that has one, executed to see what feeds what; None where none has."""
     for seed in range(_SKELETON_SEEDS):
@@ -48,8 +47,17 @@ def skeleton(world: str, intent: str, slots: frozenset[str]) -> GoalPlan | None:
             continue
         said = " ".join(sorted(place.slot_forms(intent, frame.slots)))
         done = execute(place, [Message(role="user", content=said)], solution.plan.calls, "done.")
-        return GoalPlan(tuple((call.tool, call.arguments) for call in solution.plan.calls), sources_of(done.messages, 0))
+        return planned(world, [(call.tool, call.arguments) for call in solution.plan.calls], sources_of(done.messages, 0))
     return None
+
+
+def planned(world: str, calls: Sequence[tuple[str, Mapping[str, JSON]]], sources: Sequence[Mapping[str, Source]]) -> GoalPlan:
+    """Calls (tool, arguments) with the sources of their arguments, as a plan."""
+    changing = changing_tools(world)
+    return tuple(
+        CallPlan.of(tool, arguments, found, changes_state=tool in changing)
+        for (tool, arguments), found in zip(calls, sources, strict=True)
+    )
 
 
 def sources_of(messages: Sequence[Message], goal: int) -> tuple[dict[str, Source], ...]:
@@ -72,33 +80,38 @@ def merged_sources(arguments: Mapping[str, JSON], sources: Mapping[str, str], ca
     return out
 
 
+@lru_cache(maxsize=_CACHED)
+def _typical(world: str, intent: str, slots: frozenset[str]) -> GoalPlan | None:
+    """The skeleton of an intent with these slots, from the smallest set of slots that has the same plan shape."""
+    return skeleton(world, intent, _typical_slots(world, intent, str(WORLDS[world].intents[intent].shape(slots))))
+
+
 def sketch(recipe: Recipe) -> Prediction | None:
     """Modes and complexity that the recipe would have; None where one of its goals has no plan."""
     plans: list[GoalPlan] = []
     for index, goal in enumerate(recipe.goals):
-        intent = WORLDS[recipe.world].intents[goal.intent]
-        plan = skeleton(recipe.world, goal.intent, _typical_slots(recipe.world, goal.intent, str(intent.shape(goal.slots))))
+        fed = (index - 1, len(plans[-1]) - 1) if goal.is_chained and plans and plans[-1] else None
+        plan = _placed(recipe.world, goal.intent, goal.slots, index, goal.is_dropped, fed)
         if plan is None:
             return None
-        extra = goal.slots - {slot for slot, found in slots_of(recipe.world, goal.intent).items() if found.is_required}
-        plans.append(_placed(plan, index, goal, len(extra), changing_tools(recipe.world), plans))
-    laid_out = schedule(recipe, plans)
-    faults = frozenset(p.at for p in laid_out.perturbations if p.kind != "goal_shift")
-    return predict(laid_out.nodes, laid_out.turns, faults, changing_tools(recipe.world))
+        plans.append(plan)
+    return predict(schedule(recipe, plans))
 
 
-def _placed(plan: GoalPlan, index: int, goal: GoalRecipe, extra: int, changing: frozenset[str], before: Sequence[GoalPlan]) -> GoalPlan:
-    """A skeleton as goal number `index`: cut at its first act if it is dropped, fed by the goal before if it is chained."""
-    calls, sources = plan.calls, [dict(found) for found in plan.sources]
-    if goal.is_dropped:
-        reads = next((at for at, (tool, _) in enumerate(calls) if tool in changing), len(calls))
-        calls, sources = calls[:reads], sources[:reads]
-    for found in sources:
-        for name, source in found.items():
-            if isinstance(source, tuple):
-                found[name] = (index, source[1])
-    if goal.is_chained and index > 0 and before[index - 1].calls and calls:
-        fed = next((name for name, source in sources[0].items() if source == "user"), None)
-        if fed is not None:
-            sources[0][fed] = (index - 1, len(before[index - 1].calls) - 1)
-    return GoalPlan(calls, tuple(sources))
+@lru_cache(maxsize=_CACHED)
+def _placed(
+    world: str, intent: str, slots: frozenset[str], index: int, is_dropped: bool, fed: tuple[int, int] | None
+) -> GoalPlan | None:
+    """A skeleton as goal number `index`: cut at its first act if it is dropped, its first call fed by the call `fed` of the goal before."""
+    plan, changing = _typical(world, intent, slots), changing_tools(world)
+    if plan is None:
+        return None
+    if is_dropped:
+        plan = plan[: next((at for at, call in enumerate(plan) if call.tool in changing), len(plan))]
+    sources: list[dict[str, Source]] = [
+        {name: (index, source[1]) if isinstance(source, tuple) else source for name, source in call.sources.items()} for call in plan
+    ]
+    name = next((name for name, source in sources[0].items() if source == "user"), None) if sources and fed is not None else None
+    if name is not None and fed is not None:
+        sources[0][name] = fed
+    return planned(world, [(call.tool, call.arguments) for call in plan], sources)
