@@ -458,17 +458,32 @@ def _is_empty(result: str) -> bool:
     return not any(lists) and all(item is None or item in ("", 0) for item in others) and (bool(lists) or not others)
 
 
-def _sources(arguments: Mapping[str, JSON], results: Sequence[_Result], said: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for path, value in leaves(arguments):
-        if isinstance(value, bool) or value is None:
-            found[path] = "const"
-            continue
-        found[path] = next(
-            (result.call_id for result in reversed(results) if result.holds(value)),
-            "user" if mentions(said, value) else "const",
-        )
-    return found
+class ArgumentSources:
+    """Where values of arguments come from, in a conversation that is read from its start: the latest earlier result that holds them, else
+    `user` where earlier user or system text mentions them, else `const`."""
+
+    def __init__(self) -> None:
+        self._said = ""
+        self._results: list[_Result] = []
+
+    def hear(self, text: str) -> None:
+        """What the user or the system says."""
+        self._said += "\n" + text
+
+    def show(self, call_id: str, result: str, arguments: Mapping[str, JSON]) -> None:
+        """What a call that succeeded returned; what it put in itself is not held by it."""
+        self._results.append(_Result(call_id, result, arguments))
+
+    def of(self, arguments: Mapping[str, JSON]) -> dict[str, str]:
+        """Argument name (dotted for nested ones) -> `user`, `const` or the id of a call."""
+        found: dict[str, str] = {}
+        for path, value in leaves(arguments):
+            if isinstance(value, bool) or value is None:
+                found[path] = "const"
+                continue
+            holding = next((result.call_id for result in reversed(self._results) if result.holds(value)), None)
+            found[path] = holding if holding is not None else "user" if mentions(self._said, value) else "const"
+        return found
 
 
 def _mode(message: Message, calls: Sequence[ExecutedCall], seen: set[tuple[str, str]], *, repairs: bool, is_last: bool) -> str:
@@ -506,13 +521,13 @@ def call_status(result: str | None) -> Literal["ok", "error", "empty", "missing"
     return "empty" if _is_empty(result) else "ok"
 
 
-def _executed(call: ToolCall, result: str | None, known: Sequence[_Result], said: str) -> ExecutedCall:
+def _executed(call: ToolCall, result: str | None, sources: ArgumentSources) -> ExecutedCall:
     arguments = parse_arguments(call.function.arguments)
     return ExecutedCall(
         call_id=call.id,
         tool=call.function.name,
         arguments=arguments,
-        sources=_sources(arguments or {}, known, said),
+        sources=sources.of(arguments or {}),
         result=result or "",
         status=call_status(result),
     )
@@ -529,8 +544,8 @@ def derive_turns(messages: Sequence[Message]) -> tuple[Turn, ...]:
     """
     last = max((index for index, message in enumerate(messages) if message.role == "assistant"), default=-1)
     turns: list[Turn] = []
-    said, user, steps = "", "", list[Step]()
-    known: list[_Result] = []
+    user, steps = "", list[Step]()
+    sources = ArgumentSources()
     seen: set[tuple[str, str]] = set()
     failed: set[str] = set()
     """Tools whose call failed in the latest step that made calls."""
@@ -545,20 +560,22 @@ def derive_turns(messages: Sequence[Message]) -> tuple[Turn, ...]:
 
     for index, message in enumerate(messages):
         if message.role in ("user", "system"):
-            said += "\n" + (message.content or "")
+            sources.hear(message.content or "")
         if message.role == "user":
             close()
             user, steps, is_same_turn = message.content or "", [], False
         if message.role != "assistant":
             continue
         results = _observations(messages, index)
-        calls = tuple(_executed(call, results.get(call.id), known, said) for call in message.tool_calls)
+        calls = tuple(_executed(call, results.get(call.id), sources) for call in message.tool_calls)
         repairs = bool(failed) if is_same_turn else any(call.tool in failed for call in calls)
         mode = _mode(message, calls, seen, repairs=repairs, is_last=index == last)
         steps.append(Step(mode=mode, calls=calls, text=message.content or ""))
         if calls:
             failed, is_same_turn = {call.tool for call in calls if call.status in ("error", "empty")}, True
             seen |= {(call.tool, canonical_json(call.arguments)) for call in calls if call.status == "ok"}
-            known += [_Result(call.call_id, call.result, call.arguments or {}) for call in calls if call.status == "ok"]
+            for call in calls:
+                if call.status == "ok":
+                    sources.show(call.call_id, call.result, call.arguments or {})
     close()
     return tuple(turns)

@@ -9,13 +9,13 @@ How a blueprint is invented is the planner's business (`roles/planner.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
 
-from storage.records import JSON, Fact, Language, Record, RefusalReason, Tool
+from storage.records import JSON, Call, Fact, Language, Record, RefusalReason, Tool
 from synth.evolve import Band, mode_family
 
 MAX_EXTRA_CALLS = 2
@@ -86,12 +86,16 @@ class TurnPlan(Record):
 
 
 class Perturbation(Record):
-    """What goes wrong on purpose. `error` and `empty`: the first answer of call `at` is replaced (the world is not touched);
-    `goal_shift`: the user drops the goal that call `at` belongs to."""
+    """What goes wrong on purpose, at call `at`. The world is not touched by it.
+
+    `error`, `empty`: the call's first answer is replaced, by the error `message` or by an empty result. `goal_shift`: the user drops the
+    goal that the call belongs to. `noise`: the call's answers hold irrelevant fields besides (`message`, a JSON object). `outage`: before
+    it, `tried` is called, a tool that answers nothing but the error `message` in the whole conversation; the plan is the other way."""
 
     at: int
-    kind: Literal["error", "empty", "goal_shift"]
+    kind: Literal["error", "empty", "goal_shift", "noise", "outage"]
     message: str = ""
+    tried: Call | None = None
 
 
 class Blueprint(Record):
@@ -103,13 +107,17 @@ class Blueprint(Record):
     language: Language
     persona: str
     tools: tuple[str, ...]
-    """Names of the tools on offer: the cluster's."""
+    """Names of the tools on offer: the cluster's, those of the cluster it was merged with, and distractors."""
+    foreign_tools: tuple[str, ...] = ()
+    """Distractors of other worlds, as `world.tool`: on offer too, and never of use."""
     goals: tuple[Goal, ...]
     nodes: tuple[Node, ...]
     turns: tuple[TurnPlan, ...]
     perturbations: tuple[Perturbation, ...] = ()
     operators: tuple[str, ...] = ()
-    """Evolution operators that shaped it."""
+    """Evolution operators that shaped it, in order."""
+    merged_with: str | None = None
+    """The other cluster, where the conversation is over the union of two."""
     forbidden_tools: tuple[str, ...] = ()
     """State-changing tools of the cluster that the plan does not call: the conversation must not either."""
     code_tool: bool = False
@@ -141,7 +149,7 @@ def static_checks(blueprint: Blueprint, tools: Mapping[str, Tool], *, bands: Ban
     """What is wrong with a plan; empty if it may be executed.
 
     Args:
-        tools: the cluster's tools by name.
+        tools: those on offer, by name.
         bands, band: the complexity that was asked for, if any.
     """
     problems = [*_graph_problems(blueprint), *_call_problems(blueprint, tools), *_turn_problems(blueprint)]
@@ -175,6 +183,11 @@ def _call_problems(blueprint: Blueprint, tools: Mapping[str, Tool]) -> list[str]
         if node.tool in blueprint.forbidden_tools:
             problems.append(f"tool {node.tool} is forbidden")
         problems += [f"node {node.n}: {problem}" for problem in schema_problems(tool, node.values())]
+    for at, tried in ((p.at, p.tried) for p in blueprint.perturbations if p.tried is not None):
+        if tried.tool not in tools or any(node.tool == tried.tool for node in blueprint.nodes):
+            problems.append(f"tool {tried.tool}, which is down before node {at}, is not on offer, or is needed")
+        else:
+            problems += [f"before node {at}: {problem}" for problem in schema_problems(tools[tried.tool], tried.arguments)]
     return problems
 
 

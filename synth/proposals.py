@@ -24,7 +24,10 @@ from synth.solver import NotAdmitted, admit
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One proposal: everything that its outcome depends on. clusters: to be tried in this order. cell: None while calibrating."""
+    """One proposal: everything that its outcome depends on.
+
+    clusters: to be tried in this order. cell: None while calibrating. bystanders: clusters whose tools may stand beside as distractors.
+    veiled_share: of steered conversations, those that are made harder to see through."""
 
     key: str
     clusters: tuple[Cluster, ...]
@@ -33,6 +36,8 @@ class Job:
     bands: Bands | None
     chinese_share: float
     divisions: DivisionConfig
+    bystanders: tuple[Cluster, ...] = ()
+    veiled_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +70,17 @@ def _made(job: Job) -> Made:
         return division(frame.id, job.divisions) == "seed"
 
     rng = random.Random(job.key)
-    planner = Planner(is_allowed, job.chinese_share, job.bands)
-    reason = ""
-    for cluster in job.clusters:
-        try:
-            blueprint = planner.unsteered(cluster, rng) if job.cell is None else planner.propose(job.cell, cluster, job.failures, rng)
-        except PlanFailed as failed:
-            reason = reason or failed.reason
-            continue
-        simulated = simulate(blueprint)
-        task = single_task(blueprint, simulated) if simulated.accepted and job.cell is not None else None
-        return Made(job, cluster, blueprint, simulated, task, simulated.reason)
-    return Made(job, job.clusters[0], reason=reason)
+    planner = Planner(is_allowed, job.chinese_share, job.bands, job.veiled_share)
+    try:
+        if job.cell is None:
+            cluster, blueprint = job.clusters[0], planner.unsteered(job.clusters[0], rng)
+        else:
+            cluster, blueprint = planner.propose(job.cell, job.clusters, job.failures, rng, job.bystanders)
+    except PlanFailed as failed:
+        return Made(job, job.clusters[0], reason=failed.reason)
+    simulated = simulate(blueprint)
+    task = single_task(blueprint, simulated) if simulated.accepted and job.cell is not None else None
+    return Made(job, cluster, blueprint, simulated, task, simulated.reason)
 
 
 def single_task(blueprint: Blueprint, simulated: Simulated) -> Task | None:

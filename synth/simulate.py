@@ -53,7 +53,7 @@ def simulate(
     assistant: Callable[[Blueprint], Assistant] | None = None,
 ) -> Simulated:
     """Runs a blueprint's conversation in its world. Without other roles the scripted ones: then the same blueprint gives the same bytes."""
-    tools = {tool.name: tool for tool in WORLDS[blueprint.world].tools if tool.name in blueprint.tools}
+    tools = {tool.name: tool for tool in offered_tools(blueprint)}
     talker = user(blueprint) if user is not None else ScriptedUser(blueprint.turns)
     worker = assistant(blueprint) if assistant is not None else ScriptedAssistant(blueprint)
     box = WorldTools(blueprint)
@@ -63,6 +63,13 @@ def simulate(
         box.world.close()
     seen = Seen(tuple(messages), derive_turns(messages), tuple(changes), frozenset(box.injected))
     return _judged(blueprint, seen, tools, worker.name)
+
+
+def offered_tools(blueprint: Blueprint) -> list[Tool]:
+    """The tools that the assistant sees, those of the world first."""
+    own = [tool for tool in WORLDS[blueprint.world].tools if tool.name in blueprint.tools]
+    names = [name.split(".", 1) for name in blueprint.foreign_tools]
+    return own + [tool for world, name in names for tool in WORLDS[world].tools if tool.name == name]
 
 
 def _converse(user: User, assistant: Assistant, box: WorldTools, tools: tuple[Tool, ...]) -> tuple[list[Message], list[Mapping[str, JSON]]]:

@@ -1,4 +1,5 @@
 """The scripted assistant: a program that executes a blueprint's plan turn by turn, and retries a call that failed or found nothing, once.
+Where a tool is to be tried that is down, it tries it, and then goes the plan's way.
 
 It is handed its plan, because it cannot think of one; its trajectories say `teacher = scripted`. It reads the dialogue only to see where
 it is and what the last calls returned.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from storage.records import FunctionCall, Message, Tool, ToolCall, call_status
+from storage.records import Call, FunctionCall, Message, Tool, ToolCall, call_status
 from synth.blueprints import Blueprint
 
 TEACHER = "scripted"
@@ -20,6 +21,7 @@ class ScriptedAssistant:
 
     def __init__(self, blueprint: Blueprint) -> None:
         self._blueprint = blueprint
+        self._in_vain = {p.at: p.tried for p in blueprint.perturbations if p.tried is not None}
         self._pending: list[tuple[int, ...]] = []
         self._last: tuple[int, ...] = ()
         self._is_retry = False
@@ -35,6 +37,10 @@ class ScriptedAssistant:
             return self._call(failed)
         self._is_retry = False
         if self._pending:
+            tried = next((self._in_vain.pop(n) for n in self._pending[0] if n in self._in_vain), None)
+            if tried is not None:
+                self._last = ()
+                return self._calls([tried])
             self._last = self._pending.pop(0)
             return self._call(self._last)
         return Message(role="assistant", content=turn.reply)
@@ -45,10 +51,13 @@ class ScriptedAssistant:
         return tuple(node for node, result in zip(self._last, results, strict=True) if call_status(result.content) in ("error", "empty"))
 
     def _call(self, nodes: Sequence[int]) -> Message:
-        calls = []
-        for n in nodes:
-            node = self._blueprint.nodes[n]
-            arguments = json.dumps(node.values(), ensure_ascii=False)
-            calls.append(ToolCall(id=f"call_{self._made}", function=FunctionCall(name=node.tool, arguments=arguments)))
+        planned = [self._blueprint.nodes[n] for n in nodes]
+        return self._calls([Call(tool=node.tool, arguments=node.values()) for node in planned])
+
+    def _calls(self, calls: Sequence[Call]) -> Message:
+        made = []
+        for call in calls:
+            arguments = json.dumps(call.arguments, ensure_ascii=False)
+            made.append(ToolCall(id=f"call_{self._made}", function=FunctionCall(name=call.tool, arguments=arguments)))
             self._made += 1
-        return Message(role="assistant", tool_calls=tuple(calls))
+        return Message(role="assistant", tool_calls=tuple(made))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ import yaml
 from storage.records import Frame, Language
 from synth.wording import load_families, render, spellings
 from synth.worlds import WORLDS
-from synth.worlds.base import Identifier, Slot, Vocabulary
+from synth.worlds.base import Date, Identifier, Slot, Vocabulary
 
 PERSONAS: Mapping[str, tuple[bool, bool, bool]] = {
     "terse": (True, False, False),
@@ -23,6 +24,8 @@ PERSONAS: Mapping[str, tuple[bool, bool, bool]] = {
     "chatty": (False, True, True),
 }
 """Persona -> (short wordings only, small talk before a request, a word after it)."""
+
+_VAGUE_DRAWS = 4
 
 
 @cache
@@ -36,9 +39,20 @@ def phrase(key: str, language: Language, rng: random.Random, **values: str) -> s
     return str(rng.choice(_phrases()[key][language])).format(**values)
 
 
-def fault(rng: random.Random) -> str:
-    """What a failing tool says."""
-    return str(rng.choice(_phrases()["faults"]))
+def fault(rng: random.Random, *, is_lasting: bool = False) -> str:
+    """What a tool says that fails once, or whenever it is called."""
+    return str(rng.choice(_phrases()["outages" if is_lasting else "faults"]))
+
+
+def noise(rng: random.Random) -> str:
+    """Irrelevant fields of a result, as a JSON object."""
+    fields: dict[str, Any] = {}
+    for field in rng.sample(_phrases()["noise"], rng.randint(2, 4)):
+        fields.update(field)
+    text = json.dumps(fields)
+    while "{word}" in text:
+        text = text.replace("{word}", "".join(rng.choices("bcdfghjkmnpqrstvwxz", k=7)), 1)
+    return text
 
 
 def can_withhold(world: str, slot: Slot) -> bool:
@@ -60,6 +74,31 @@ def request(frame: Frame, language: Language, rng: random.Random, persona: str) 
     """A frame in words, as this persona says it; without a full stop."""
     is_short, _, _ = PERSONAS[persona]
     return render(frame, language, rng, canonical=is_short)
+
+
+def vague_request(frame: Frame, language: Language, rng: random.Random) -> str:
+    """A frame in the words, of a few drawn, that name the fewest values and tools outright."""
+    plain = [spellings(frame.world, frame.intent, slot, value, language)[0].casefold() for slot, value in frame.slots.items()]
+    plain += [word for words in WORLDS[frame.world].tool_words.values() for word in words]
+    drawn = [render(frame, language, rng) for _ in range(_VAGUE_DRAWS)]
+    return min(drawn, key=lambda text: sum(word in text.casefold() for word in plain))
+
+
+def corrected(text: str, frame: Frame, slots: Sequence[str], language: Language, rng: random.Random) -> str | None:
+    """The text with one value said wrongly first, and put right in the same breath; None where none of these slots' values is in it."""
+    kinds = WORLDS[frame.world].kinds
+    for name in rng.sample(slots, len(slots)):
+        kind = kinds[slots_of(frame.world, frame.intent)[name].kind]
+        choices = list(kind.names) if isinstance(kind, Vocabulary) else [] if isinstance(kind, Date) else list(kind.choices)
+        others = [value for value in choices if value not in frame.slots.values()]
+        said = sorted(spellings(frame.world, frame.intent, name, frame.slots[name], language), key=len, reverse=True)
+        right = next((spelling for spelling in said if _is_word(spelling, text)), None)
+        if right is not None and others:
+            wrong = spellings(frame.world, frame.intent, name, rng.choice(others), language)[0]
+            said_at = _whole(right).search(text)
+            assert said_at is not None
+            return text[: said_at.start()] + phrase("correction", language, rng, wrong=wrong, right=right) + text[said_at.end() :]
+    return None
 
 
 def dressed(text: str, world: str, language: Language, rng: random.Random, persona: str) -> str:
@@ -121,9 +160,12 @@ def _plain_names(world: str, intent: str, slot: str, language: Language) -> tupl
 
 
 def _is_word(name: str, text: str) -> bool:
-    if not name.isascii():
-        return name in text
-    return re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", text) is not None
+    return name in text and _whole(name).search(text) is not None
+
+
+@lru_cache(maxsize=4096)
+def _whole(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])" if name.isascii() else re.escape(name))
 
 
 @lru_cache(maxsize=65536)

@@ -1,54 +1,56 @@
 """The scripted planner: writes a blueprint for a cell by solving its goals, one after another, in a real world.
 
-It looks at many recipes (`recipes.py`, `sketch.py`) and drafts the few whose sketch lies in the cell: draws slots in the world as
-the goals before have left it, has the world's own solver plan each goal, executes the plans to see what feeds what, and puts requests
-into words. What recipes as they come do not reach is reached by evolving those that came nearest.
+Recipes that lie in the cell it finds in a cookbook (`cookbook.py`), and drafts one: draws slots in the world as the goals before have left
+it, has the world's own solver plan each goal, executes the plans to see what feeds what, and puts requests into words. Where no cluster
+has a recipe for a cell that failed before, two clusters of one world are merged; where that does not help, the blueprint is of the same
+domain and band, and of the nearest mode family there is. Veils (`recipes.VEILS`) are put over a share of the drafts.
 
 Everything is a function of the random generator that is passed in.
 """
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 
-from storage.records import JSON, Call, Frame, FunctionCall, Language, Message, ToolCall, canonical_json, content_id, derive_turns
+from storage.records import JSON, ArgumentSources, Call, Frame, Language, call_status, content_id
 from synth.blueprints import Argument, Bands, Blueprint, Goal, Node, Perturbation, TurnPlan, static_checks
 from synth.clusters import Cluster
-from synth.evolve import Cell, mode_family
+from synth.evolve import Cell
+from synth.roles.cookbook import cookbook, shelf_of
 from synth.roles.phrases import (
     PERSONAS,
     can_point_at,
+    corrected,
     dressed,
     fault,
     mentioned,
+    noise,
     phrase,
     question,
     request,
     request_without,
     reveal,
     slots_of,
+    vague_request,
 )
-from synth.roles.recipes import Kitchen, domain_of, evolved, kitchen, native
+from synth.roles.recipes import MERGE_CLUSTERS, VEILS, domain_of, evolved, kitchen, native
 from synth.roles.schedule import GoalPlan, GoalRecipe, Move, Recipe, Schedule, Source, Turn, changing_tools, predict, schedule
-from synth.roles.sketch import merged_sources, planned, sketch
+from synth.roles.sketch import merged_sources, planned
 from synth.solver import draw_seed, is_evaluation_frame, solve
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import Solution, Unsolvable, World
 
-VERSION = 1
-NATIVES = 32
-"""Recipes drawn as they come for one proposal."""
-CLIMBS, EVOLUTIONS = 10, 6
-"""How many of the nearest are evolved, and by how many operators each; those that lead away from the cell are taken back. A cell that
-has not failed yet gets half as many."""
+VERSION = 2
 DRAFTS = 6
-"""Recipes drafted at most for one proposal."""
+"""Recipes drafted at most for one kitchen."""
 SLOT_DRAWS = 12
-PLAIN_TRIES = 2
-"""Drafts of recipes as they come before evolved ones; failures of a cell before the whole budget goes into it."""
+TRIES_BEFORE_MERGING = 2
+"""Failures of a cell before clusters are merged for it."""
+_MOST_DISTRACTORS = 4
+_PERSONAS, _CHATTY = tuple(sorted(PERSONAS)), "chatty"
 
 FrameFilter = Callable[[Frame], bool]
 
@@ -63,54 +65,85 @@ class PlanFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """The tools of one conversation. partner: a cluster of the same world that is merged with the first. bystanders: clusters whose
+    tools may stand beside them as distractors."""
+
+    cluster: Cluster
+    partner: Cluster | None = None
+    bystanders: tuple[Cluster, ...] = ()
+
+    @property
+    def world(self) -> str:
+        assert self.cluster.world is not None
+        return self.cluster.world
+
+    @property
+    def tools(self) -> frozenset[str]:
+        own = _tool_names(self.cluster)
+        return own if self.partner is None else own | _tool_names(self.partner)
+
+
+@lru_cache(maxsize=8192)
+def _tool_names(cluster: Cluster) -> frozenset[str]:
+    return cluster.tool_names
+
+
+@dataclass(frozen=True, slots=True)
 class Planner:
     """Plans for clusters.
 
     is_allowed: which frames may be used (those of other divisions may not).
     chinese_share: of conversations, the rest are English.
     bands: None while calibrating, when there are none yet.
+    veiled_share: of steered conversations, those that a veil is put over.
     """
 
     is_allowed: FrameFilter
     chinese_share: float = 0.3
     bands: Bands | None = None
+    veiled_share: float = 0.0
 
-    def propose(self, cell: Cell, cluster: Cluster, failures: int, rng: random.Random) -> Blueprint:
-        """A blueprint that is predicted to lie in the cell.
+    def propose(
+        self, cell: Cell, clusters: Sequence[Cluster], failures: int, rng: random.Random, bystanders: tuple[Cluster, ...] = ()
+    ) -> tuple[Cluster, Blueprint]:
+        """A blueprint that is predicted to lie in the cell, or in its domain and band and the nearest mode family; and its cluster.
 
-        failures: how often this cell was missed before.
+        clusters: to be tried in this order. failures: how often this cell was missed before.
 
         Raises:
-            PlanFailed: none was found within the budget of sketches and drafts.
+            PlanFailed: none was found within the budget of drafts.
         """
-        assert self.bands is not None and cluster.world is not None
-        pots = kitchen(cluster.world, cluster.tool_names)
-        last, drafts = PlanFailed("no_recipe", "no recipe looked like this cell"), 0
-        for recipe in self._recipes(cell, pots, failures >= PLAIN_TRIES, rng):
-            try:
-                return self._checked(recipe, cluster, pots, rng, cell)
-            except PlanFailed as failed:
-                last, drafts = failed, drafts + 1
-            if drafts == DRAFTS:
-                break
+        last = PlanFailed("no_recipe", "no recipe looked like this cell")
+        offers = [Offer(cluster, None, bystanders) for cluster in clusters]
+        if failures >= TRIES_BEFORE_MERGING:
+            offers += [Offer(clusters[0], other, bystanders) for other in clusters[1:2] if other.world == clusters[0].world]
+        for offer, family in [*((offer, cell.family) for offer in offers), *self._nearest(cell, offers)]:
+            aim = Cell(cell.domain, family, cell.band)
+            for recipe in self._recipes(aim, offer, rng):
+                try:
+                    return offer.cluster, self.draft(recipe, offer, rng, aim)
+                except PlanFailed as failed:
+                    last = failed
         raise last
 
-    def _recipes(self, cell: Cell, pots: Kitchen, is_hard: bool, rng: random.Random) -> Iterator[Recipe]:
-        """Recipes whose sketch lies in the cell: first as they come, then those that came nearest, evolved towards it."""
-        drawn = [native(pots, rng, domain=cell.domain) for _ in range(NATIVES)]
-        ranked = sorted(((self._distance(recipe, cell), at) for at, recipe in enumerate(drawn)))
-        yield from (drawn[at] for distance, at in ranked[:PLAIN_TRIES] if distance == 0)
-        for distance, at in ranked[: CLIMBS if is_hard else CLIMBS // 2]:
-            recipe, missing = drawn[at], distance
-            for _ in range(EVOLUTIONS):
-                if missing == 0:
-                    break
-                candidate = evolved(recipe, pots, rng)
-                changed = self._distance(candidate, cell)
-                if changed <= missing:
-                    recipe, missing = candidate, changed
-            if missing == 0:
-                yield recipe
+    def _nearest(self, cell: Cell, offers: Sequence[Offer]) -> Iterator[tuple[Offer, str]]:
+        """The nearest mode families of the cell's domain and band that a cookbook knows."""
+        assert self.bands is not None
+        for offer in offers:
+            known = [family for family, band in cookbook(offer.world, offer.tools, cell.domain, self.bands) if band == cell.band]
+            for family in sorted(known, key=lambda family: (_family_distance(family, cell.family), family))[:2]:
+                yield offer, family
+
+    def _recipes(self, cell: Cell, offer: Offer, rng: random.Random) -> Iterator[Recipe]:
+        """Recipes of the cell in random order, every other one changed by an operator that leaves it in the cell."""
+        assert self.bands is not None
+        book = cookbook(offer.world, offer.tools, cell.domain, self.bands)
+        shelf = book.get((cell.family, cell.band), ())
+        for recipe in rng.sample(shelf, min(DRAFTS, len(shelf))):
+            changed = evolved(recipe, kitchen(offer.world, offer.tools), rng) if rng.random() < 0.5 else recipe
+            place = shelf_of(changed, cell.domain, self.bands) if changed is not recipe else None
+            yield changed if place is not None and place[0] == (cell.family, cell.band) else recipe
 
     def unsteered(self, cluster: Cluster, rng: random.Random) -> Blueprint:
         """A blueprint as it comes, for calibration and as the control that steering is compared with.
@@ -118,31 +151,24 @@ class Planner:
         Raises:
             PlanFailed: as `propose`.
         """
-        assert cluster.world is not None
-        pots = kitchen(cluster.world, cluster.tool_names)
-        last = PlanFailed("no_recipe")
+        offer, last = Offer(cluster), PlanFailed("no_recipe")
         for _ in range(DRAFTS):
             try:
-                return self._checked(native(pots, rng), cluster, pots, rng, None)
+                return self.draft(native(kitchen(offer.world, offer.tools), rng), offer, rng)
             except PlanFailed as failed:
                 last = failed
         raise last
 
-    def _distance(self, recipe: Recipe, cell: Cell) -> float:
-        """How far a recipe's sketch lies from the cell: missing tokens of the family's prefix plus the gap to the band; 0 inside."""
-        likely = sketch(recipe)
-        assert self.bands is not None
-        if likely is None or domain_of(recipe) != cell.domain:
-            return math.inf
-        band = self.bands.band(likely.complexity)
-        edge = self.bands.low_to if cell.band == "low" or (cell.band == "mid" and band == "low") else self.bands.high_from
-        gap = 0.0 if band == cell.band else min(1.0, 0.1 + abs(likely.complexity - edge) / max(edge, 1.0))
-        return gap + _family_distance(likely.coarse, cell.family)
+    def draft(self, recipe: Recipe, offer: Offer, rng: random.Random, cell: Cell | None = None) -> Blueprint:
+        """The blueprint of a recipe, checked; in the cell, if one is given.
 
-    def _checked(self, recipe: Recipe, cluster: Cluster, pots: Kitchen, rng: random.Random, cell: Cell | None) -> Blueprint:
+        Raises:
+            PlanFailed: the recipe fits no slots, or what came of it is not what it seemed.
+        """
         language: Language = "zh" if rng.random() < self.chinese_share else "en"
-        blueprint = _Draft(recipe, cluster, pots, language, self.is_allowed, rng).write()
-        tools = {tool.name: tool for tool in WORLDS[recipe.world].tools if tool.name in cluster.tool_names}
+        veils = frozenset(rng.sample(VEILS, rng.randint(1, 2))) if self.veiled_share and rng.random() < self.veiled_share else frozenset()
+        blueprint = _Draft(recipe, offer, veils, language, self.is_allowed, rng).write()
+        tools = {tool.name: tool for tool in WORLDS[recipe.world].tools if tool.name in blueprint.tools}
         problems = static_checks(blueprint, tools, bands=self.bands, band=None if cell is None else cell.band)
         if cell is not None and (blueprint.family, blueprint.domain) != (cell.family, cell.domain):
             problems.append(f"predicted modes {blueprint.mode_coarse} are not of family {cell.family}")
@@ -151,74 +177,106 @@ class Planner:
         return blueprint
 
 
-def _family_distance(coarse: str, family: str) -> int:
-    if mode_family(coarse) == family:
-        return 0
-    tokens, wanted = coarse.replace("+", "").split(">"), family.split(">")
-    shared = next(
-        (at for at, (token, want) in enumerate(zip(tokens, wanted, strict=False)) if token != want), min(len(tokens), len(wanted))
-    )
-    return max(1, len(wanted) - shared)
+def _family_distance(family: str, wanted: str) -> int:
+    """Tokens of the wanted prefix that another family does not share from the start."""
+    tokens, asked = family.split(">"), wanted.split(">")
+    shared = next((at for at, (token, want) in enumerate(zip(tokens, asked, strict=False)) if token != want), min(len(tokens), len(asked)))
+    return len(asked) - shared
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Solved:
-    """One goal in one world: what is asked, what is to be done, and what the world said to it."""
+    """One goal in one world: what is asked, what is to be done, and what has changed since the start once it is."""
 
     frame: Frame
     solution: Solution
-    calls: tuple[Call, ...]
+    plan: GoalPlan
     text: str
+    changes: dict[str, JSON]
     hidden: tuple[str, ...] = ()
     revealed: str = ""
-    changes: dict[str, JSON] = field(default_factory=dict)
 
 
 class _Draft:
     """The writing of one blueprint."""
 
     def __init__(
-        self, recipe: Recipe, cluster: Cluster, pots: Kitchen, language: Language, is_allowed: FrameFilter, rng: random.Random
+        self, recipe: Recipe, offer: Offer, veils: frozenset[str], language: Language, is_allowed: FrameFilter, rng: random.Random
     ) -> None:
-        self.recipe, self.cluster, self.pots, self.language = recipe, cluster, pots, language
+        self.recipe, self.offer, self.language = recipe, offer, language
         self.is_allowed, self.rng = is_allowed, rng
+        self.tools = offer.tools
         self.changing = changing_tools(recipe.world)
         self.seed = draw_seed(rng, "train")
         self.world: World = make_world(recipe.world, self.seed)
-        self.persona = rng.choice(sorted(PERSONAS))
-        self.dialogue: list[Message] = [Message(role="system", content=self.world.system_prompt)] if self.world.system_prompt else []
+        self.persona = rng.choice(_PERSONAS)
+        self.is_vague = "vague_wording" in veils
+        self.sources = ArgumentSources()
+        self.sources.hear(self.world.system_prompt)
+        self.positions: dict[str, tuple[int, int]] = {}
+        self.veils = veils
+        self.applied = [name for name in recipe.operators if name != "tool_outage"]
+        """Operators that left a trace."""
 
     def write(self) -> Blueprint:
         solved: list[_Solved] = []
         for index, goal in enumerate(self.recipe.goals):
             solved.append(self._solve(index, goal, solved))
-        plans = self._plans(solved)
-        laid_out = schedule(self.recipe, plans)
+        laid_out = schedule(self.recipe, [one.plan for one in solved])
         likely = predict(laid_out)
         turns = self._worded(laid_out, solved)
-        perturbations = tuple(
-            Perturbation(at=at, kind=kind, message=fault(self.rng) if kind == "error" else "") for at, kind in laid_out.disturbances
-        )
+        perturbations = self._perturbations(laid_out)
+        own, foreign = self._offered()
         used = {move.call.tool for move in laid_out.moves}
-        values: dict[str, JSON] = {
-            "cluster_id": self.cluster.id,
-            "world": self.recipe.world,
-            "world_seed": self.seed,
-            "domain": domain_of(self.recipe),
-            "language": self.language,
-            "persona": self.persona,
-            "tools": tuple(tool.name for tool in self.world.tools if tool.name in self.cluster.tool_names),
-            "goals": tuple(self._goal_record(index, goal, solved[index]) for index, goal in enumerate(self.recipe.goals)),
-            "nodes": tuple(_node(move, laid_out.numbers) for move in laid_out.moves),
-            "turns": turns,
-            "perturbations": perturbations,
-            "operators": self.recipe.operators,
-            "forbidden_tools": tuple(sorted((self.changing & self.cluster.tool_names) - used)),
-            "mode_coarse": likely.coarse,
-            "complexity": round(likely.complexity, 6),
-        }
-        draft = Blueprint(id="", **values)
-        return draft.model_copy(update={"id": content_id("blueprint", draft.model_dump(mode="json", exclude={"id"}))})
+        if self.offer.partner is not None:
+            self.applied.append(MERGE_CLUSTERS)
+        draft = Blueprint(
+            id="",
+            cluster_id=self.offer.cluster.id,
+            merged_with=None if self.offer.partner is None else self.offer.partner.id,
+            world=self.recipe.world,
+            world_seed=self.seed,
+            domain=domain_of(self.recipe),
+            language=self.language,
+            persona=self.persona,
+            tools=own,
+            foreign_tools=foreign,
+            goals=tuple(self._goal_record(index, goal, solved[index]) for index, goal in enumerate(self.recipe.goals)),
+            nodes=tuple(_node(move, laid_out.numbers) for move in laid_out.moves),
+            turns=turns,
+            perturbations=perturbations,
+            operators=tuple(self.applied),
+            forbidden_tools=tuple(sorted((self.changing & set(own)) - used)),
+            mode_coarse=likely.coarse,
+            complexity=round(likely.complexity, 6),
+        )
+        return draft.model_copy(update={"id": content_id("blueprint", draft.model_dump_json(exclude={"id"}))})
+
+    def _perturbations(self, laid_out: Schedule) -> tuple[Perturbation, ...]:
+        found = [Perturbation(at=at, kind=kind, message=fault(self.rng) if kind == "error" else "") for at, kind in laid_out.disturbances]
+        for at, (call, _) in laid_out.outages.items():
+            tried = Call(tool=call.tool, arguments=dict(call.arguments))
+            found.append(Perturbation(at=at, kind="outage", message=fault(self.rng, is_lasting=True), tried=tried))
+            self.applied.append("tool_outage")
+        if "noisy_tools" in self.veils and laid_out.moves:
+            by_tool = {tool: noise(self.rng) for tool in sorted({move.call.tool for move in laid_out.moves})}
+            found += [Perturbation(at=move.n, kind="noise", message=by_tool[move.call.tool]) for move in laid_out.moves]
+            self.applied.append("noisy_tools")
+        return tuple(found)
+
+    def _offered(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The tools of the world on offer, and distractors of other worlds."""
+        taken = {tool.name for tool in self.world.tools}
+        here, elsewhere = list[str](), list[str]()
+        for cluster in self.offer.bystanders if "distractors" in self.veils else ():
+            names = sorted(_tool_names(cluster) - (self.tools if cluster.world == self.recipe.world else taken))
+            chosen = self.rng.sample(names, min(len(names), self.rng.randint(1, _MOST_DISTRACTORS)))
+            here += [name for name in chosen if cluster.world == self.recipe.world and name not in here]
+            elsewhere += [f"{cluster.world}.{name}" for name in chosen if cluster.world != self.recipe.world]
+            taken.update(chosen)
+        if here or elsewhere:
+            self.applied.append("distractors")
+        return tuple(tool.name for tool in self.world.tools if tool.name in self.tools or tool.name in here), tuple(elsewhere)
 
     # ---- solving ------------------------------------------------------------------------------------------------------
 
@@ -264,58 +322,64 @@ class _Draft:
             calls = calls[: next((at for at, call in enumerate(calls) if call.tool in self.changing), 0)]
             if not calls:
                 raise PlanFailed("nothing_to_drop", goal.intent)
-        if strangers := sorted({call.tool for call in calls} - self.cluster.tool_names):
+        if strangers := sorted({call.tool for call in calls} - self.tools):
             raise PlanFailed("outside_cluster", strangers[0])
         text, revealed = self._request(goal, frame, hidden)
-        solved = _Solved(frame, solution, calls, text, hidden, revealed)
-        self.dialogue.append(Message(role="user", content=f"{text} {revealed}"))
+        self.sources.hear(f"{text} {revealed}")
+        plan = self._run(index, calls, [frame.slots[name] for name in hidden])
+        changes = self.world.changes()
+        expected = {} if goal.is_dropped else solution.success.changes
+        if any(changes.get(path) != value for path, value in expected.items()):
+            raise PlanFailed("goals_interfere", goal.intent)
+        return _Solved(frame, solution, plan, text, changes, hidden, revealed)
+
+    def _run(self, index: int, calls: Sequence[Call], secret: Sequence[JSON]) -> GoalPlan:
+        """The calls of a goal, made, with what feeds them. Arguments that carry one of the `secret` values, which nobody has said or
+        shown, are marked as such."""
+        sources: list[dict[str, Source]] = []
         for position, call in enumerate(calls):
-            made = ToolCall(id=f"{index}.{position}", function=FunctionCall(name=call.tool, arguments=canonical_json(call.arguments)))
             observation = self.world.call(call.tool, call.arguments)
             if observation.is_error:
                 raise PlanFailed("call_refused", observation.content)
-            self.dialogue.append(Message(role="assistant", tool_calls=(made,)))
-            self.dialogue.append(Message(role="tool", tool_call_id=made.id, content=observation.content))
-        self.dialogue.append(Message(role="assistant", content=solution.plan.answer))
-        solved.changes = self.world.changes()
-        expected = {} if goal.is_dropped else solution.success.changes
-        if any(solved.changes.get(path) != value for path, value in expected.items()):
-            raise PlanFailed("goals_interfere", goal.intent)
-        return solved
+            found = merged_sources(call.arguments, self.sources.of(call.arguments), self.positions)
+            if secret:
+                found = {name: "hidden" if src == "const" and call.arguments[name] in secret else src for name, src in found.items()}
+            sources.append(found)
+            made = f"{index}.{position}"
+            self.positions[made] = (index, position)
+            if call_status(observation.content) == "ok":
+                self.sources.show(made, observation.content, call.arguments)
+        return planned(self.recipe.world, [(call.tool, call.arguments) for call in calls], sources)
 
     def _request(self, goal: GoalRecipe, frame: Frame, hidden: tuple[str, ...]) -> tuple[str, str]:
         """What the user says of a goal, and what they add when asked."""
         slots = slots_of(frame.world, frame.intent)
         if not hidden and goal.withheld is None:
-            return request(frame, self.language, self.rng, self.persona), ""
+            if self.is_vague:
+                self._note("vague_wording")
+                return self._corrected(vague_request(frame, self.language, self.rng), frame, frozenset()), ""
+            return self._corrected(request(frame, self.language, self.rng, self.persona), frame, frozenset()), ""
         open_slot = slots[hidden[0]] if hidden else slots[goal.withheld or ""]
         style = "that" if hidden else "vague"
         text = request_without(frame, open_slot, self.language, self.rng, self.persona, style=style)
         if text is None:
             raise PlanFailed("wording", f"{goal.intent} cannot be said without {open_slot.name}")
+        text = self._corrected(text, frame, frozenset({open_slot.name}))
         return text, "" if hidden else reveal(frame, open_slot, self.language, self.rng)
 
-    def _plans(self, solved: Sequence[_Solved]) -> list[GoalPlan]:
-        sources: dict[str, dict[str, Source]] = {}
-        positions: dict[str, tuple[int, int]] = {}
-        for call in (call for turn in derive_turns(self.dialogue) for step in turn.steps for call in step.calls):
-            goal, position = map(int, call.call_id.split("."))
-            found = merged_sources(call.arguments or {}, call.sources, positions)
-            sources[call.call_id] = self._with_hidden(found, call.arguments or {}, solved[goal])
-            positions[call.call_id] = (goal, position)
-        return [
-            planned(
-                self.recipe.world,
-                [(call.tool, call.arguments) for call in one.calls],
-                [sources[f"{index}.{position}"] for position in range(len(one.calls))],
-            )
-            for index, one in enumerate(solved)
-        ]
+    def _corrected(self, text: str, frame: Frame, unsaid: frozenset[str]) -> str:
+        """The request with a value put right, where that veil is over the conversation and was not used yet."""
+        if "self_correction" not in self.veils or "self_correction" in self.applied:
+            return text
+        put_right = corrected(text, frame, sorted(frame.slots.keys() - unsaid), self.language, self.rng)
+        if put_right is None:
+            return text
+        self._note("self_correction")
+        return put_right
 
-    def _with_hidden(self, found: dict[str, Source], arguments: Mapping[str, JSON], solved: _Solved) -> dict[str, Source]:
-        """Arguments that carry a value which nobody has said or shown are marked as such."""
-        secret = [solved.frame.slots[name] for name in solved.hidden]
-        return {name: "hidden" if source == "const" and arguments[name] in secret else source for name, source in found.items()}
+    def _note(self, operator: str) -> None:
+        if operator not in self.applied:
+            self.applied.append(operator)
 
     # ---- words --------------------------------------------------------------------------------------------------------
 
@@ -366,7 +430,7 @@ class _Draft:
         if lead > 0 and self.recipe.goals[lead - 1].is_dropped:
             return phrase("shift", self.language, self.rng, text=text)
         if is_first:
-            return dressed(text, self.recipe.world, self.language, self.rng, self.persona)
+            return dressed(text, self.recipe.world, self.language, self.rng, _CHATTY if self.is_vague else self.persona)
         return phrase("next", self.language, self.rng, text=text)
 
     def _reply(self, turn: Turn, solved: Sequence[_Solved]) -> str:

@@ -1,5 +1,6 @@
 """How recipes are drawn and changed: as they come (`native`), or one evolution operator at a time (`evolved`; P4).
 
+Operators change the plan. Veils (`VEILS`) keep it and make it harder to see; the planner puts them over a draft.
 Operators know what they may be applied to, so that no recipe contradicts itself: a goal that shares its turn with another is not
 interrupted, what is dropped has been looked at, a request that is refused for want of information is not completed by asking.
 """
@@ -7,14 +8,15 @@ interrupted, what is dropped has been looked at, a request that is refused for w
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 from storage.records import RefusalReason
-from synth.roles.phrases import can_point_at, can_withhold, slots_of
-from synth.roles.schedule import GoalRecipe, Recipe, changing_tools
+from synth.roles.phrases import can_point_at, can_withhold, mentioned, slots_of
+from synth.roles.schedule import GoalRecipe, Recipe, changing_tools, required_parameters
+from synth.roles.sketch import typical
 from synth.worlds import WORLDS
 
 _OPTIONAL_SHARE = 0.35
@@ -55,8 +57,6 @@ class Kitchen:
         for name in intents:
             domain = _about(world, name).domain
             self.by_domain[domain] = (*self.by_domain.get(domain, ()), name)
-        self.pointing = tuple(name for name in self.busy if _can_follow(world, name))
-        """Intents that can be about something just mentioned."""
         self.droppable = tuple(name for name in intents if _reads_before_acting(world, name, _about(world, name).required))
 
     @lru_cache(maxsize=64)  # noqa: B019
@@ -101,7 +101,7 @@ def native(kitchen: Kitchen, rng: random.Random, *, domain: str | None = None) -
     for operator in ("deepen", "withhold", "inject_fault", "goal_shift", "ask_first", "verify"):
         if rng.random() < _NATIVE_SHARE:
             recipe = OPERATORS[operator](recipe, kitchen, rng) or recipe
-    return replace(recipe, operators=())
+    return recipe
 
 
 def domain_of(recipe: Recipe) -> str:
@@ -128,8 +128,18 @@ def _has_reads(world: str, intent: str, slots: frozenset[str]) -> bool:
 
 
 @lru_cache(maxsize=_CACHED)
-def _can_follow(world: str, intent: str) -> bool:
-    return any(slot.is_entity and can_point_at(world, slot) for slot in slots_of(world, intent).values())
+def _follow_ups(world: str, intent: str, slots: frozenset[str]) -> tuple[str, ...]:
+    """Intents that can be about something that an answer to this one brings up."""
+    found = typical(world, intent, slots)
+    if found is None:
+        return ()
+
+    def takes_up(name: str) -> bool:
+        pointed = [slot for slot in slots_of(world, name).values() if slot.is_entity and can_point_at(world, slot)]
+        named = [value for slot in pointed for value in mentioned(found.answer, world, name, slot.name, "en")]
+        return any(value not in found.slots.values() for value in named)
+
+    return tuple(name for name in WORLDS[world].intents if takes_up(name))
 
 
 @lru_cache(maxsize=_CACHED)
@@ -173,9 +183,11 @@ def _deepen(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | No
     """A further goal about what the last one brought up ("cancel that one")."""
     if len(recipe.goals) >= 3 or recipe.goals[-1].is_dropped or not _has_calls(recipe, recipe.goals[-1]):
         return None
-    if not kitchen.pointing:
+    last = recipe.goals[-1]
+    following = tuple(name for name in _follow_ups(recipe.world, last.intent, last.slots) if name in kitchen.busy)
+    if not following:
         return None
-    goal = replace(_goal(kitchen, kitchen.pointing, rng), is_chained=True)
+    goal = replace(_goal(kitchen, following, rng), is_chained=True)
     return replace(recipe, goals=(*recipe.goals, goal), operators=(*recipe.operators, "deepen"))
 
 
@@ -212,6 +224,30 @@ def _inject_fault(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recip
     return recipe.with_goal(index, replace(recipe.goals[index], fault=fault, fault_at=rng.randrange(4)), "inject_fault")
 
 
+def _tool_outage(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
+    """A tool that one might try first is down; the plan is the other way."""
+    needed = {tool for goal in recipe.goals for tool in _tools_of(recipe.world, goal.intent, goal.slots)}
+
+    def spare(goal: GoalRecipe) -> list[str]:
+        return [tool for tool in _substitutes(recipe.world, goal.intent, goal.slots) if tool in kitchen.tools and tool not in needed]
+
+    index = _pick(recipe, rng, lambda _, goal: goal.down is None and not goal.is_dropped and bool(spare(goal)))
+    if index is None:
+        return None
+    goal = recipe.goals[index]
+    return recipe.with_goal(index, replace(goal, down=rng.choice(spare(goal))), "tool_outage")
+
+
+@lru_cache(maxsize=_CACHED)
+def _substitutes(world: str, intent: str, slots: frozenset[str]) -> tuple[str, ...]:
+    """Reading tools that could be called with some of what one of the intent's calls is given."""
+    found = typical(world, intent, slots)
+    given = [call.arguments.keys() for call in found.plan] if found is not None else []
+    reading = [tool.name for tool in WORLDS[world].tools if not tool.changes_state]
+    wanted = [(tool, required_parameters(world, tool)) for tool in reading]
+    return tuple(tool for tool, names in wanted if names and any(names <= arguments for arguments in given))
+
+
 def _merge_goals(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
     """Two goals in one breath; a second is drawn where there is only one."""
     if recipe.goals[-1].is_dropped or not _is_plain(recipe, recipe.goals[-1]):
@@ -235,7 +271,10 @@ def _goal_shift(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe 
     fitting = [
         index
         for index, goal in enumerate(recipe.goals[:-1])
-        if _is_plain(recipe, goal) and _reads_before_acting(recipe.world, goal.intent, goal.slots) and not goal.is_joint and not recipe.goals[index + 1].is_joint
+        if _is_plain(recipe, goal)
+        and _reads_before_acting(recipe.world, goal.intent, goal.slots)
+        and not goal.is_joint
+        and not recipe.goals[index + 1].is_joint
     ]
     fitting = [index for index in fitting if not recipe.goals[index + 1].is_chained and recipe.goals[index + 1].withheld is None]
     if fitting:
@@ -279,6 +318,7 @@ OPERATORS: Mapping[str, Operator] = {
     "deepen": _deepen,
     "withhold": _withhold,
     "inject_fault": _inject_fault,
+    "tool_outage": _tool_outage,
     "merge_goals": _merge_goals,
     "goal_shift": _goal_shift,
     "ask_first": _ask_first,
@@ -286,6 +326,11 @@ OPERATORS: Mapping[str, Operator] = {
     "parallel": _parallel,
 }
 """How a recipe evolves; each gives None where it does not apply."""
+MERGE_CLUSTERS = "merge_clusters"
+"""The operator that gives a recipe more to cook with: the tools of two clusters of one world."""
+VEILS = ("distractors", "vague_wording", "self_correction", "noisy_tools")
+"""Operators that leave the plan as it is: tools beside it that are of no use; fewer plain names in the request; a value said wrongly and
+put right; irrelevant fields in results."""
 
 _NAMES = tuple(OPERATORS)
 

@@ -28,7 +28,8 @@ class GoalRecipe:
     """withheld: a slot that the user leaves out until asked. is_chained: a slot value follows from the previous goal's answer and is only
     pointed at. is_joint: asked in one breath with the goal before. asks_first: the assistant asks before it acts. is_dropped: and then
     the user changes their mind. fault: the `fault_at`-th reading call (modulo their number) fails once. check: something is read again
-    before the answer (`self`) or because the user wants it (`asked`)."""
+    before the answer (`self`) or because the user wants it (`asked`). down: a reading tool that nothing in the conversation needs, that
+    might be tried instead of one of the calls, and that fails whenever it is called."""
 
     intent: str
     slots: frozenset[str]
@@ -40,10 +41,13 @@ class GoalRecipe:
     fault: Literal["error", "empty"] | None = None
     fault_at: int = 0
     check: Literal["self", "asked"] | None = None
+    down: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
+    """operators: those that shaped it, in order."""
+
     world: str
     goals: tuple[GoalRecipe, ...]
     is_parallel: bool
@@ -85,6 +89,11 @@ def changing_tools(world: str) -> frozenset[str]:
     return frozenset(tool.name for tool in WORLDS[world].tools if tool.changes_state)
 
 
+@lru_cache(maxsize=65536)
+def required_parameters(world: str, tool: str) -> frozenset[str]:
+    return frozenset(name for known in WORLDS[world].tools if known.name == tool for name in known.parameters.get("required", ()))
+
+
 class Move(NamedTuple):
     """Call number `n` of a conversation. fed_by: the calls whose results it uses; after: these, and those it has to wait for."""
 
@@ -114,12 +123,14 @@ Disturbance = Literal["error", "empty", "goal_shift"]
 
 
 class Schedule(NamedTuple):
-    """numbers: of each call by (goal, position in its plan). disturbances: what goes wrong at which call."""
+    """numbers: of each call by (goal, position in its plan). disturbances: what goes wrong at which call. outages: a call in vain that is
+    made before which call, and what feeds it."""
 
     moves: list[Move]
     turns: list[Turn]
     numbers: dict[tuple[int, int], int]
     disturbances: list[tuple[int, Disturbance]]
+    outages: dict[int, tuple[CallPlan, tuple[int, ...]]]
 
 
 class _Scheduler:
@@ -130,6 +141,7 @@ class _Scheduler:
         self.turns: list[Turn] = []
         self.numbers: dict[tuple[int, int], int] = {}
         self.disturbances: list[tuple[int, Disturbance]] = []
+        self.outages: dict[int, tuple[CallPlan, tuple[int, ...]]] = {}
 
     def run(self) -> Schedule:
         start, goals = 0, self.recipe.goals
@@ -139,7 +151,7 @@ class _Scheduler:
                 end += 1
             self._segment(tuple(range(start, end)))
             start = end
-        return Schedule(self.moves, self.turns, self.numbers, self.disturbances)
+        return Schedule(self.moves, self.turns, self.numbers, self.disturbances, self.outages)
 
     def _segment(self, members: tuple[int, ...]) -> None:
         lead = members[0]
@@ -186,7 +198,19 @@ class _Scheduler:
         goal = self.recipe.goals[index]
         if goal.fault is not None and reads:
             self.disturbances.append((reads[goal.fault_at % len(reads)], goal.fault))
+        if goal.down is not None and not any(call.tool == goal.down for plan in self.plans for call in plan):
+            self._fail(goal.down, index, numbers)
         return numbers
+
+    def _fail(self, tool: str, index: int, numbers: Sequence[int]) -> None:
+        """A call of `tool` in vain before the first call of the goal that has all it needs."""
+        wanted = required_parameters(self.recipe.world, tool)
+        for number, call in zip(numbers, self.plans[index], strict=True):
+            if wanted and wanted <= call.arguments.keys():
+                given = {name: call.arguments[name] for name in sorted(wanted)}
+                tried = CallPlan.of(tool, given, {name: call.sources[name] for name in given}, changes_state=False)
+                self.outages[number] = (tried, tuple(sorted([self.numbers[parent] for parent in tried.parents])))
+                return
 
     def _check(self, lead: int, numbers: Sequence[int], acts: Sequence[int]) -> int | None:
         wanted = self.recipe.goals[lead].check
@@ -243,29 +267,50 @@ def predict(laid_out: Schedule) -> Prediction:
     """Modes and complexity of a conversation, by the definitions of P3, as if every call did what it is planned to do.
 
     A call whose first answer is spoilt is made once more."""
-    moves, tokens = laid_out.moves, list[str]()
+    forecast, moves = _Forecast(laid_out.moves), laid_out.moves
     faults = {at for at, kind in laid_out.disturbances if kind != "goal_shift"}
-    total = 0.5 * max(0, len(laid_out.turns) - 1)
-    made_at: dict[int, int] = {}
-    succeeded: set[str] = set()
-    position = 0
     for turn in laid_out.turns:
         for step in turn.steps:
-            hit = tuple([n for n in step if n in faults]) if faults else ()
-            for group, is_repair in ((step, False), (hit, True)) if hit else ((step, False),):
-                is_again = not is_repair and any([moves[n].call.key in succeeded for n in group])
-                is_fed = any([moves[n].fed_by for n in group])
-                tokens.append("R" if is_repair else "V" if is_again else "S" if is_fed else "P" if len(group) > 1 else "C")
-                extra = 1.0 if is_repair else 0.5 if is_again else 0.0
-                for n in group:
-                    move = moves[n]
-                    total += move.call.weight + extra
-                    if move.fed_by:
-                        hop = max([position - made_at[parent] for parent in move.fed_by])
-                        total += 0.5 * len(move.fed_by) + 0.25 * math.log2(1 + hop)
-                    if is_repair or n not in hit:
-                        made_at[n] = position
-                        succeeded.add(move.call.key)
-                position += 1
-        tokens.append("A" if turn.is_question else "F" if turn.steps else "N")
-    return Prediction(capped(tokens), total)
+            tried = next((laid_out.outages[n] for n in step if n in laid_out.outages), None) if laid_out.outages else None
+            if tried is not None:
+                forecast.add_failure(*tried)
+            hit = [n for n in step if n in faults] if faults else []
+            forecast.add([moves[n] for n in step], spoilt=hit, is_repair=tried is not None)
+            if hit:
+                forecast.add([moves[n] for n in hit], spoilt=[], is_repair=True)
+        forecast.tokens.append("A" if turn.is_question else "F" if turn.steps else "N")
+    return Prediction(capped(forecast.tokens), forecast.total + 0.5 * max(0, len(laid_out.turns) - 1))
+
+
+class _Forecast:
+    """Tokens and CAC of calls as they are made, one assistant message after another."""
+
+    def __init__(self, moves: Sequence[Move]) -> None:
+        self.moves, self.tokens, self.total = moves, list[str](), 0.0
+        self._made_at: dict[int, int] = {}
+        self._succeeded: set[str] = set()
+        self._position = 0
+
+    def add(self, group: Sequence[Move], *, spoilt: Sequence[int], is_repair: bool) -> None:
+        is_again = not is_repair and any(move.call.key in self._succeeded for move in group)
+        is_fed = any(move.fed_by for move in group)
+        self.tokens.append("R" if is_repair else "V" if is_again else "S" if is_fed else "P" if len(group) > 1 else "C")
+        extra = 1.0 if is_repair else 0.5 if is_again else 0.0
+        for move in group:
+            self.total += move.call.weight + extra + self._reach(move.fed_by)
+            if move.n not in spoilt:
+                self._made_at[move.n] = self._position
+                self._succeeded.add(move.call.key)
+        self._position += 1
+
+    def add_failure(self, call: CallPlan, fed_by: Sequence[int]) -> None:
+        """A call in vain."""
+        self.tokens.append("S" if fed_by else "C")
+        self.total += call.weight + self._reach(fed_by)
+        self._position += 1
+
+    def _reach(self, fed_by: Sequence[int]) -> float:
+        if not fed_by:
+            return 0.0
+        hop = max([self._position - self._made_at[parent] for parent in fed_by])
+        return 0.5 * len(fed_by) + 0.25 * math.log2(1 + hop)

@@ -11,9 +11,10 @@ import random
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
+from typing import NamedTuple
 
 from storage.records import JSON, Frame, Message, derive_turns
-from synth.roles.schedule import CallPlan, GoalPlan, GoalRecipe, Prediction, Recipe, Source, changing_tools, predict, schedule
+from synth.roles.schedule import CallPlan, GoalPlan, Prediction, Recipe, Source, changing_tools, predict, schedule
 from synth.solver import execute, solve
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import Unsolvable
@@ -35,9 +36,17 @@ def _typical_slots(world: str, intent: str, shape: str) -> frozenset[str]:
     return required
 
 
+class Skeleton(NamedTuple):
+    """A typical goal: its plan, its slots' values, and its answer in English."""
+
+    plan: GoalPlan
+    slots: Mapping[str, JSON]
+    answer: str
+
+
 @lru_cache(maxsize=_CACHED)
-def skeleton(world: str, intent: str, slots: frozenset[str]) -> GoalPlan | None:
-    """A plan of this intent in the first of a few fixed seeds that has one, executed to see what feeds what; None where none has."""
+def skeleton(world: str, intent: str, slots: frozenset[str]) -> Skeleton | None:
+    """A goal of this intent in the first of a few fixed seeds that has one, executed to see what feeds what; None where none has."""
     for seed in range(_SKELETON_SEEDS):
         place = make_world(world, seed)
         frame = Frame(world=world, intent=intent, slots=place.draw_slots(intent, slots, random.Random(seed)))
@@ -47,7 +56,8 @@ def skeleton(world: str, intent: str, slots: frozenset[str]) -> GoalPlan | None:
             continue
         said = " ".join(sorted(place.slot_forms(intent, frame.slots)))
         done = execute(place, [Message(role="user", content=said)], solution.plan.calls, "done.")
-        return planned(world, [(call.tool, call.arguments) for call in solution.plan.calls], sources_of(done.messages, 0))
+        plan = planned(world, [(call.tool, call.arguments) for call in solution.plan.calls], sources_of(done.messages, 0))
+        return Skeleton(plan, frame.slots, solution.plan.answer)
     return None
 
 
@@ -55,8 +65,7 @@ def planned(world: str, calls: Sequence[tuple[str, Mapping[str, JSON]]], sources
     """Calls (tool, arguments) with the sources of their arguments, as a plan."""
     changing = changing_tools(world)
     return tuple(
-        CallPlan.of(tool, arguments, found, changes_state=tool in changing)
-        for (tool, arguments), found in zip(calls, sources, strict=True)
+        CallPlan.of(tool, arguments, found, changes_state=tool in changing) for (tool, arguments), found in zip(calls, sources, strict=True)
     )
 
 
@@ -81,7 +90,7 @@ def merged_sources(arguments: Mapping[str, JSON], sources: Mapping[str, str], ca
 
 
 @lru_cache(maxsize=_CACHED)
-def _typical(world: str, intent: str, slots: frozenset[str]) -> GoalPlan | None:
+def typical(world: str, intent: str, slots: frozenset[str]) -> Skeleton | None:
     """The skeleton of an intent with these slots, from the smallest set of slots that has the same plan shape."""
     return skeleton(world, intent, _typical_slots(world, intent, str(WORLDS[world].intents[intent].shape(slots))))
 
@@ -99,13 +108,12 @@ def sketch(recipe: Recipe) -> Prediction | None:
 
 
 @lru_cache(maxsize=_CACHED)
-def _placed(
-    world: str, intent: str, slots: frozenset[str], index: int, is_dropped: bool, fed: tuple[int, int] | None
-) -> GoalPlan | None:
+def _placed(world: str, intent: str, slots: frozenset[str], index: int, is_dropped: bool, fed: tuple[int, int] | None) -> GoalPlan | None:
     """A skeleton as goal number `index`: cut at its first act if it is dropped, its first call fed by the call `fed` of the goal before."""
-    plan, changing = _typical(world, intent, slots), changing_tools(world)
-    if plan is None:
+    found, changing = typical(world, intent, slots), changing_tools(world)
+    if found is None:
         return None
+    plan = found.plan
     if is_dropped:
         plan = plan[: next((at for at, call in enumerate(plan) if call.tool in changing), len(plan))]
     sources: list[dict[str, Source]] = [

@@ -1,15 +1,17 @@
 """The tools of a conversation: a world, and the disturbances that a blueprint plans.
 
-A planned fault replaces the first answer of one call: an error, or what the call returns with its lists emptied. The world is not
-touched then, so that the retry finds everything as it was, and whoever replays a conversation can tell (`Blueprint.perturbations`).
+A planned fault replaces the first answer of one call: an error, or what the call returns with its lists emptied. A tool that is down
+answers every call with an error. The world is not touched then, so that the next call finds everything as it was. Noise puts irrelevant
+fields into what a call found. Whoever replays a conversation can tell (`Blueprint.perturbations`). Tools of other worlds are on offer
+only to distract: calling one is an error.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from storage.records import JSON, Message, ToolCall, canonical_json, parse_arguments
+from storage.records import JSON, Message, ToolCall, call_status, canonical_json, parse_arguments
 from synth.blueprints import Blueprint, Node, Perturbation
 from synth.worlds import make_world
 from synth.worlds.base import World
@@ -21,17 +23,25 @@ class WorldTools:
     def __init__(self, blueprint: Blueprint, *, world: World | None = None) -> None:
         self.world = world or make_world(blueprint.world, blueprint.world_seed)
         self._offered = frozenset(blueprint.tools)
-        self._faults = _faults(blueprint.nodes, blueprint.perturbations)
+        self._foreign = frozenset(tool.split(".", 1)[1] for tool in blueprint.foreign_tools)
+        self._faults = _planned(blueprint.nodes, blueprint.perturbations, "error", "empty")
+        self._noise = {key: json.loads(p.message) for key, p in _planned(blueprint.nodes, blueprint.perturbations, "noise").items()}
+        self._down = {p.tried.tool: p.message for p in blueprint.perturbations if p.tried is not None}
         self.injected: list[str] = []
         """Ids of the calls whose answer was replaced."""
 
     def run(self, call: ToolCall) -> Message:
         name, arguments = call.function.name, parse_arguments(call.function.arguments)
         if name not in self._offered:
-            return _observed(call, canonical_json({"error": "no such tool"}))
-        fault = self._faults.pop(_key(name, arguments), None)
+            return _observed(call, canonical_json({"error": "not available here" if name in self._foreign else "no such tool"}))
+        if name in self._down:
+            self.injected.append(call.id)
+            return _observed(call, canonical_json({"error": self._down[name]}))
+        key = _key(name, arguments) if self._faults or self._noise else ""
+        fault = self._faults.pop(key, None)
         if fault is None:
-            return _observed(call, self.world.call(name, call.function.arguments).content)
+            content = self.world.call(name, call.function.arguments).content
+            return _observed(call, noisy(content, self._noise[key]) if key in self._noise else content)
         self.injected.append(call.id)
         if fault.kind == "error":
             return _observed(call, canonical_json({"error": fault.message}))
@@ -53,8 +63,23 @@ def emptied(content: str) -> str:
     return "[]"
 
 
-def _faults(nodes: Sequence[Node], perturbations: Sequence[Perturbation]) -> dict[str, Perturbation]:
-    return {_key(nodes[p.at].tool, nodes[p.at].values()): p for p in perturbations if p.kind != "goal_shift"}
+def noisy(content: str, fields: Mapping[str, JSON]) -> str:
+    """A result with irrelevant fields: in the object, or in every object of a list; errors and empty results stay as they are."""
+    if call_status(content) != "ok":
+        return content
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return content
+    if isinstance(value, dict):
+        return json.dumps({**value, **fields}, ensure_ascii=False)
+    if isinstance(value, list):
+        return json.dumps([{**row, **fields} if isinstance(row, dict) else row for row in value], ensure_ascii=False)
+    return content
+
+
+def _planned(nodes: Sequence[Node], perturbations: Sequence[Perturbation], *kinds: str) -> dict[str, Perturbation]:
+    return {_key(nodes[p.at].tool, nodes[p.at].values()): p for p in perturbations if p.kind in kinds}
 
 
 def _key(tool: str, arguments: dict[str, JSON] | None) -> str:
