@@ -2,7 +2,8 @@
 
 A cell is domain x family of coarse reasoning modes x complexity band. The controller counts what was accepted, prefers what is rare
 (-log2 of smoothed shares, and bands below their target share), discounts what it finds infeasible (Wilson lower bounds of its own
-tries), and draws from a softmax of the product with a floor of uniform draws. A round is a fixed number of proposals; rounds end when
+tries), and draws from a softmax of the product with a floor of uniform draws; the bands' parts of it are scaled to what each band is
+owed, an integral term, so that the shares of what is *accepted* hold. A round is a fixed number of proposals; rounds end when
 three in a row add next to nothing and the bands are where they should be, or when the budget is spent.
 
 It knows nothing of tools, worlds or plans: `synthesize.py` turns a cell into a blueprint and reports back what came of it. The state
@@ -12,13 +13,14 @@ is a pure function of the reports, in order, so that a resumed run rebuilds it f
 from __future__ import annotations
 
 import itertools
-import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, cast, get_args
+from dataclasses import dataclass
+from typing import Literal, get_args
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from synth.diversity import entropy_bits
@@ -30,6 +32,13 @@ BANDS: tuple[Band, ...] = get_args(Band)
 FAMILIES = ("N", "A>C", "A>P", "P>F", "P>S", "P>R", "C>F", "C>V", "C>R", "C>A", "C>S>F", "C>S>V")
 """Prefixes of coarse signatures (runs collapsed) that are told apart; all else is `other`."""
 OTHER = "other"
+_PRIOR = 0.5
+"""Feasibility of what was not tried often enough."""
+_AHEAD, _FIXED_SHARE = 10, 0.2
+"""How many acceptances ahead the bands' shares are looked at, and the share of draws that goes to bands by their targets alone."""
+
+Floats = NDArray[np.float64]
+Measured = Literal["cell", "domain", "mode", "prior"]
 
 
 def mode_family(coarse: str) -> str:
@@ -68,6 +77,20 @@ class EvolutionConfig(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
+class Draw:
+    """A cell that is asked for, and why: the terms of its score (weighted), its feasibility and what that was measured on, and the
+    probability with which it was drawn."""
+
+    cell: Cell
+    domain_bits: float
+    family_bits: float
+    band_deficit: float
+    feasibility: float
+    measured_on: Measured
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What became of one proposal: the cell that was asked for, and the cell of what was accepted (None: nothing was).
 
@@ -79,132 +102,181 @@ class Report:
     was_planned: bool = True
 
 
-@dataclass(slots=True)
-class _Record:
-    tries: int = 0
-    hits: int = 0
-    lower: float = 0.0
-    """Wilson lower bound of the rate of hits."""
+class _Rates:
+    """Tries and hits by label, shape of the labels, with the Wilson lower bound of the rate of hits; `prior` until there are enough."""
 
-    def add(self, is_hit: bool) -> None:
-        self.tries += 1
-        self.hits += is_hit
-        self.lower = wilson(self.hits, self.tries)[0]
+    def __init__(self, shape: tuple[int, ...], trusted: int, prior: float) -> None:
+        self.tries, self.hits = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        self.lower = np.full(shape, prior)
+        self._trusted = trusted
+
+    def add(self, at: tuple[int, ...], is_hit: bool) -> None:
+        self.tries[at] += 1
+        self.hits[at] += is_hit
+        if self.tries[at] >= self._trusted:
+            self.lower[at] = wilson(int(self.hits[at]), int(self.tries[at]))[0]
+
+    def is_known(self, at: tuple[int, ...]) -> bool:
+        return bool(self.tries[at] >= self._trusted)
 
 
-@dataclass
 class Controller:
-    """Counts, tries and hits by cell; `probabilities` and `draw` say what to ask for next.
+    """Counts, tries and hits by cell; `draw_round` says what to ask for next.
 
-    domains: the fixed label set that domain entropy is measured over.
+    domains: the fixed label set that domain entropy is measured over. Everything is an array over (domain, family, band), so that a draw
+    over hundreds of domains costs well under a millisecond.
     """
 
-    domains: tuple[str, ...]
-    config: EvolutionConfig = field(default_factory=EvolutionConfig)
-    accepted: list[tuple[Cell, str]] = field(default_factory=list)
-    """Cell and coarse signature of everything accepted, in order."""
-    round_bits: list[float] = field(default_factory=list)
-    """H_dom + H_mode^1 at the end of each round."""
-
-    def __post_init__(self) -> None:
+    def __init__(self, domains: Sequence[str], config: EvolutionConfig | None = None) -> None:
+        self.domains, self.config = tuple(domains), config or EvolutionConfig()
         self.families = (*FAMILIES, OTHER)
-        self.cells = tuple(Cell(domain, family, band) for domain in self.domains for family in self.families for band in BANDS)
-        self._by_cell: dict[Cell, _Record] = {}
-        self._by_domain: dict[str, _Record] = {}
-        self._by_mode: dict[tuple[str, Band], _Record] = {}
-        self._count: dict[str, Counter[str]] = {"domain": Counter(), "family": Counter(), "band": Counter()}
+        self.accepted: list[tuple[Cell, str]] = []
+        """Cell and coarse signature of everything accepted, in order."""
+        self.round_bits: list[float] = []
+        """H_dom + H_mode^1 at the end of each round."""
+        shape, trusted = (len(self.domains), len(self.families), len(BANDS)), self.config.trusted_tries
+        self._place: tuple[Mapping[str, int], ...] = tuple(
+            {label: at for at, label in enumerate(labels)} for labels in (self.domains, self.families, BANDS)
+        )
+        self._counts = tuple(np.zeros(size, dtype=np.int64) for size in shape)
+        self._by_domain = _Rates(shape[:1], trusted, _PRIOR)
+        self._by_mode = _Rates(shape[1:], trusted, _PRIOR)
+        self._by_cell = _Rates(shape, trusted, np.nan)
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(Cell(domain, family, band) for domain in self.domains for family in self.families for band in BANDS)
 
     # ---- what came of it ------------------------------------------------------------------------------------------------
 
     def record(self, report: Report) -> None:
-        """Counts one proposal. It is a hit only where what was accepted lies in the cell that was asked for.
+        """Counts one proposal. A cell, a (family, band) and a domain are hit where what was accepted lies in them.
 
         A domain is not blamed for a cell that could not be planned: that says something of the modes and the band."""
-        asked, is_hit = report.asked, report.got == report.asked
-        self._by_cell.setdefault(asked, _Record()).add(is_hit)
-        self._by_mode.setdefault((asked.family, asked.band), _Record()).add(is_hit)
+        asked, got = report.asked, report.got
+        at = self._at(asked)
+        self._by_cell.add(at, got == asked)
+        self._by_mode.add(at[1:], got is not None and (got.family, got.band) == (asked.family, asked.band))
         if report.was_planned:
-            self._by_domain.setdefault(asked.domain, _Record()).add(is_hit)
-        if report.got is not None:
-            self.accepted.append((report.got, report.coarse))
-            for axis, value in (("domain", report.got.domain), ("family", report.got.family), ("band", report.got.band)):
-                self._count[axis][value] += 1
+            self._by_domain.add(at[:1], got is not None and got.domain == asked.domain)
+        if got is not None:
+            self.accepted.append((got, report.coarse))
+            self._count(got, 1)
 
     def failures(self, cell: Cell) -> int:
         """Tries of a cell that were no hit."""
-        record = self._by_cell.get(cell, _Record())
-        return record.tries - record.hits
+        at = self._at(cell)
+        return int(self._by_cell.tries[at] - self._by_cell.hits[at])
+
+    def tries(self, domain: str) -> int:
+        """How often a domain was asked for."""
+        return int(self._by_cell.tries[self._place[0][domain]].sum())
 
     def end_round(self) -> None:
         self.round_bits.append(self.bits())
 
+    def _at(self, cell: Cell) -> tuple[int, int, int]:
+        domain, family, band = (places[label] for places, label in zip(self._place, (cell.domain, cell.family, cell.band), strict=True))
+        return domain, family, band
+
+    def _count(self, cell: Cell, by: int) -> None:
+        for counts, at in zip(self._counts, self._at(cell), strict=True):
+            counts[at] += by
+
     # ---- what to ask for ------------------------------------------------------------------------------------------------
 
-    def share(self, axis: str, value: str, labels: int) -> float:
-        """Smoothed share (c + 0.5) / (N + 0.5 K) of a value among what was accepted."""
-        counts = self._count[axis]
-        return (counts[value] + 0.5) / (counts.total() + 0.5 * labels)
-
     def score(self, cell: Cell) -> float:
-        return self._axis_score("domain", cell.domain) + self._axis_score("family", cell.family) + self._axis_score("band", cell.band)
+        """Weighted rarity of the cell's domain and family, and shortfall of its band."""
+        return float(sum(term[at] for term, at in zip(self._terms(), self._at(cell), strict=True)))
 
-    def _axis_score(self, axis: str, value: str) -> float:
-        if axis == "domain":
-            return -self.config.domain_weight * math.log2(self.share(axis, value, len(self.domains)))
-        if axis == "family":
-            return -self.config.family_weight * math.log2(self.share(axis, value, len(self.families)))
-        target = self.config.band_shares[BANDS.index(cast(Band, value))]
-        return self.config.band_weight * max(0.0, (target - self.share(axis, value, len(BANDS))) / target)
+    def _terms(self) -> tuple[Floats, Floats, Floats]:
+        """Of every domain, family and band: its term of the score, from shares smoothed as (c + 0.5) / (N + 0.5 K)."""
+        domain, family, band = ((counts + 0.5) / (counts.sum() + 0.5 * len(counts)) for counts in self._counts)
+        target = np.array(self.config.band_shares)
+        return (
+            -self.config.domain_weight * np.log2(domain),
+            -self.config.family_weight * np.log2(family),
+            self.config.band_weight * np.maximum(0.0, (target - band) / target),
+        )
 
     def feasibility(self, cell: Cell) -> float:
         """The cell's own Wilson lower bound once it was tried often enough, else the lesser of its domain's and its (family, band)'s."""
-        trusted = self.config.trusted_tries
-        own = self._by_cell.get(cell)
-        if own is not None and own.tries >= trusted:
-            return max(self.config.least_feasibility, own.lower)
-        kept = (self._by_domain.get(cell.domain), self._by_mode.get((cell.family, cell.band)))
-        bounds = [record.lower if record is not None and record.tries >= trusted else 0.5 for record in kept]
-        return max(self.config.least_feasibility, min(bounds))
+        return float(self._feasibility()[self._at(cell)])
+
+    def _feasibility(self) -> Floats:
+        backed_off = np.minimum(self._by_domain.lower[:, None, None], self._by_mode.lower[None])
+        own = self._by_cell.lower
+        return np.maximum(self.config.least_feasibility, np.where(np.isnan(own), backed_off, own))
+
+    def _measured_on(self, at: tuple[int, int, int]) -> Measured:
+        """What the feasibility of a cell rests on."""
+        if self._by_cell.is_known(at):
+            return "cell"
+        domain, mode = self._by_domain.lower[at[0]], self._by_mode.lower[at[1:]]
+        if self._by_mode.is_known(at[1:]) and mode <= domain:
+            return "mode"
+        return "domain" if self._by_domain.is_known(at[:1]) and domain <= mode else "prior"
 
     def probabilities(self) -> dict[Cell, float]:
         """Of every cell to be asked for next; they sum to 1."""
-        domain = {value: self._axis_score("domain", value) for value in self.domains}
-        family = {value: self._axis_score("family", value) for value in self.families}
-        band = {value: self._axis_score("band", value) for value in BANDS}
-        heat = [
-            (domain[cell.domain] + family[cell.family] + band[cell.band]) * self.feasibility(cell) / self.config.temperature
-            for cell in self.cells
-        ]
-        top = max(heat)
-        weights = [math.exp(value - top) for value in heat]
-        total, floor = sum(weights), self.config.uniform_share / len(self.cells)
-        return {cell: (1 - self.config.uniform_share) * weight / total + floor for cell, weight in zip(self.cells, weights, strict=True)}
+        return dict(zip(self.cells, self._probabilities(self._feasibility()).ravel().tolist(), strict=True))
 
-    def draw(self, rng: random.Random) -> Cell:
-        probabilities = self.probabilities()
-        return rng.choices(self.cells, weights=[probabilities[cell] for cell in self.cells])[0]
+    def _probabilities(self, feasibility: Floats) -> Floats:
+        """(1 - u) softmax(score * feasibility / T) + u uniform, the softmax scaled band by band to what the bands are owed."""
+        domain, family, band = self._terms()
+        heat = (domain[:, None, None] + family[None, :, None] + band) * feasibility / self.config.temperature
+        weights = np.exp(heat - heat.max())
+        weights *= self._owed() / np.maximum(weights.sum(axis=(0, 1)), np.finfo(np.float64).tiny)
+        uniform: float = self.config.uniform_share
+        return (1 - uniform) * weights / weights.sum() + uniform / weights.size
 
-    def draw_round(self, rng: random.Random, proposals: int) -> list[Cell]:
+    def _owed(self) -> Floats:
+        """Share of the next proposals for each band: in proportion to what it lacks of its target a few acceptances from now.
+
+        The band's term of the score alone cannot hold the bands at their targets: it is at most 1 beside rarities of several bits, and
+        feasibility scales it down. A part goes by the targets alone, so that a band that cannot be had starves no other."""
+        target = np.array(self.config.band_shares)
+        counts = self._counts[2]
+        lacking = np.maximum(0.0, target * (counts.sum() + _AHEAD) - counts)
+        return (1 - _FIXED_SHARE) * lacking / lacking.sum() + _FIXED_SHARE * target
+
+    def draw(self, rng: random.Random, feasibility: Floats | None = None) -> Draw:
+        """A cell, and why."""
+        feasibility = self._feasibility() if feasibility is None else feasibility
+        probabilities = self._probabilities(feasibility)
+        totals = np.cumsum(probabilities.ravel())
+        index = min(int(np.searchsorted(totals, rng.random() * totals[-1], side="right")), totals.size - 1)
+        domain, family, band = (int(place) for place in np.unravel_index(index, probabilities.shape))
+        terms = self._terms()
+        return Draw(
+            cell=Cell(self.domains[domain], self.families[family], BANDS[band]),
+            domain_bits=float(terms[0][domain]),
+            family_bits=float(terms[1][family]),
+            band_deficit=float(terms[2][band]),
+            feasibility=float(feasibility[domain, family, band]),
+            measured_on=self._measured_on((domain, family, band)),
+            probability=float(probabilities[domain, family, band]),
+        )
+
+    def draw_round(self, rng: random.Random, proposals: int) -> list[Draw]:
         """The cells of a whole round, which can then be worked on side by side: each draw counts the cells before it as delivered."""
-        before = {axis: counts.copy() for axis, counts in self._count.items()}
-        drawn = []
+        feasibility, drawn = self._feasibility(), list[Draw]()
         for _ in range(proposals):
-            cell = self.draw(rng)
-            drawn.append(cell)
-            for axis, value in (("domain", cell.domain), ("family", cell.family), ("band", cell.band)):
-                self._count[axis][value] += 1
-        self._count = before
+            drawn.append(self.draw(rng, feasibility))
+            self._count(drawn[-1].cell, 1)
+        for draw in drawn:
+            self._count(draw.cell, -1)
         return drawn
 
     # ---- when to stop, when to shout ------------------------------------------------------------------------------------
 
     def bits(self) -> float:
         """H_dom + H_mode^1 (plug-in) of everything accepted so far."""
-        return entropy_bits(self._count["domain"].values()) + entropy_bits(Counter(coarse for _, coarse in self.accepted).values())
+        return entropy_bits(self._counts[0].tolist()) + entropy_bits(Counter(coarse for _, coarse in self.accepted).values())
 
     def band_shares(self) -> Mapping[Band, float]:
-        total = self._count["band"].total()
-        return {band: self._count["band"][band] / total if total else 0.0 for band in BANDS}
+        counts = self._counts[2].tolist()
+        return {band: count / sum(counts) if sum(counts) else 0.0 for band, count in zip(BANDS, counts, strict=True)}
 
     def is_done(self) -> bool:
         """Whether the last rounds added next to nothing while every band is on target."""
@@ -221,17 +293,15 @@ class Controller:
 
     def alarms(self) -> list[str]:
         """Domains and mode families that hold more than `alarm_factor` times their even share: a collapse, in words."""
-        found: list[str] = []
-        for axis, labels in (("domain", self.domains), ("family", self.families)):
-            found += self._collapsed(axis, labels)
-        return found
+        axes = (("domain", self.domains, self._counts[0]), ("family", self.families, self._counts[1]))
+        return [alarm for axis, labels, counts in axes for alarm in self._collapsed(axis, labels, counts.tolist())]
 
-    def _collapsed(self, axis: str, labels: Sequence[str]) -> list[str]:
-        counts, limit = self._count[axis], self.config.alarm_factor / len(labels)
-        if counts.total() < self.config.proposals_per_round or limit >= 1:
+    def _collapsed(self, axis: str, labels: Sequence[str], counts: Sequence[int]) -> list[str]:
+        total, limit = sum(counts), self.config.alarm_factor / len(labels)
+        if total < self.config.proposals_per_round or limit >= 1:
             return []
         return [
-            f"{axis} {label} holds {counts[label] / counts.total():.0%} of what was accepted, more than {limit:.0%}"
-            for label in labels
-            if counts[label] / counts.total() > limit
+            f"{axis} {label} holds {count / total:.0%} of what was accepted, more than {limit:.0%}"
+            for label, count in zip(labels, counts, strict=True)
+            if count / total > limit
         ]

@@ -87,7 +87,7 @@ def toy(config: EvolutionConfig, seed: int) -> float:
     controller, rng = Controller(domains, config), random.Random(seed)
     got: list[str] = []
     for _ in range(500):
-        asked = controller.draw(rng)
+        asked = controller.draw(rng).cell
         cell = (
             asked
             if config.uniform_share < 1
