@@ -74,6 +74,12 @@ TABLES: dict[str, TableSchema] = {
         "blueprint_id:t cluster_id:t world:t world_seed:w domain:t mode_family:t complexity_band:t round:s status:t reason:t spec:t",
         "blueprint_id",
     ),
+    "decisions": _table(
+        "run:t round:s position:s blueprint_id:t cluster_id:t domain:t mode_family:t complexity_band:t domain_bits:r family_bits:r "
+        "band_deficit:r feasibility:r measured_on:t probability:r operators:l status:t reason:t got_domain:t got_mode_family:t "
+        "got_complexity_band:t",
+        "run round position",
+    ),
     "diversity": _table("run:t round:s metric:t value:r sd:r n:s", "run round metric"),
     "funnel": _table(
         "run:t position:s step:t rows_in:w kept:w dropped:w reasons:t seconds:r size_bytes:w",

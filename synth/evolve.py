@@ -79,7 +79,7 @@ class EvolutionConfig(BaseModel):
 @dataclass(frozen=True, slots=True)
 class Draw:
     """A cell that is asked for, and why: the terms of its score (weighted), its feasibility and what that was measured on, and the
-    probability with which it was drawn."""
+    probability with which it was drawn. else_families: all mode families, the rarest first, for where the cell cannot be had."""
 
     cell: Cell
     domain_bits: float
@@ -88,6 +88,7 @@ class Draw:
     feasibility: float
     measured_on: Measured
     probability: float
+    else_families: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +131,8 @@ class Controller:
     def __init__(self, domains: Sequence[str], config: EvolutionConfig | None = None) -> None:
         self.domains, self.config = tuple(domains), config or EvolutionConfig()
         self.families = (*FAMILIES, OTHER)
-        self.accepted: list[tuple[Cell, str]] = []
-        """Cell and coarse signature of everything accepted, in order."""
+        self.used_modes: Counter[str] = Counter()
+        """Coarse signatures of what was accepted."""
         self.round_bits: list[float] = []
         """H_dom + H_mode^1 at the end of each round."""
         shape, trusted = (len(self.domains), len(self.families), len(BANDS)), self.config.trusted_tries
@@ -160,7 +161,7 @@ class Controller:
         if report.was_planned:
             self._by_domain.add(at[:1], got is not None and got.domain == asked.domain)
         if got is not None:
-            self.accepted.append((got, report.coarse))
+            self.used_modes[report.coarse] += 1
             self._count(got, 1)
 
     def failures(self, cell: Cell) -> int:
@@ -193,11 +194,8 @@ class Controller:
         """Of every domain, family and band: its term of the score, from shares smoothed as (c + 0.5) / (N + 0.5 K)."""
         domain, family, band = ((counts + 0.5) / (counts.sum() + 0.5 * len(counts)) for counts in self._counts)
         target = np.array(self.config.band_shares)
-        return (
-            -self.config.domain_weight * np.log2(domain),
-            -self.config.family_weight * np.log2(family),
-            self.config.band_weight * np.maximum(0.0, (target - band) / target),
-        )
+        deficit: Floats = np.maximum(0.0, (target - band) / target)
+        return -self.config.domain_weight * np.log2(domain), -self.config.family_weight * np.log2(family), self.config.band_weight * deficit
 
     def feasibility(self, cell: Cell) -> float:
         """The cell's own Wilson lower bound once it was tried often enough, else the lesser of its domain's and its (family, band)'s."""
@@ -206,7 +204,8 @@ class Controller:
     def _feasibility(self) -> Floats:
         backed_off = np.minimum(self._by_domain.lower[:, None, None], self._by_mode.lower[None])
         own = self._by_cell.lower
-        return np.maximum(self.config.least_feasibility, np.where(np.isnan(own), backed_off, own))
+        found: Floats = np.maximum(self.config.least_feasibility, np.where(np.isnan(own), backed_off, own))
+        return found
 
     def _measured_on(self, at: tuple[int, int, int]) -> Measured:
         """What the feasibility of a cell rests on."""
@@ -227,8 +226,9 @@ class Controller:
         heat = (domain[:, None, None] + family[None, :, None] + band) * feasibility / self.config.temperature
         weights = np.exp(heat - heat.max())
         weights *= self._owed() / np.maximum(weights.sum(axis=(0, 1)), np.finfo(np.float64).tiny)
-        uniform: float = self.config.uniform_share
-        return (1 - uniform) * weights / weights.sum() + uniform / weights.size
+        uniform = self.config.uniform_share
+        found: Floats = (1 - uniform) * weights / weights.sum() + uniform / weights.size
+        return found
 
     def _owed(self) -> Floats:
         """Share of the next proposals for each band: in proportion to what it lacks of its target a few acceptances from now.
@@ -238,7 +238,8 @@ class Controller:
         target = np.array(self.config.band_shares)
         counts = self._counts[2]
         lacking = np.maximum(0.0, target * (counts.sum() + _AHEAD) - counts)
-        return (1 - _FIXED_SHARE) * lacking / lacking.sum() + _FIXED_SHARE * target
+        owed: Floats = (1 - _FIXED_SHARE) * lacking / lacking.sum() + _FIXED_SHARE * target
+        return owed
 
     def draw(self, rng: random.Random, feasibility: Floats | None = None) -> Draw:
         """A cell, and why."""
@@ -256,6 +257,7 @@ class Controller:
             feasibility=float(feasibility[domain, family, band]),
             measured_on=self._measured_on((domain, family, band)),
             probability=float(probabilities[domain, family, band]),
+            else_families=tuple(self.families[at] for at in np.argsort(-terms[1], kind="stable")),
         )
 
     def draw_round(self, rng: random.Random, proposals: int) -> list[Draw]:
@@ -272,7 +274,7 @@ class Controller:
 
     def bits(self) -> float:
         """H_dom + H_mode^1 (plug-in) of everything accepted so far."""
-        return entropy_bits(self._counts[0].tolist()) + entropy_bits(Counter(coarse for _, coarse in self.accepted).values())
+        return entropy_bits(self._counts[0].tolist()) + entropy_bits(self.used_modes.values())
 
     def band_shares(self) -> Mapping[Band, float]:
         counts = self._counts[2].tolist()

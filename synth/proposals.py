@@ -6,8 +6,8 @@ A proposal depends on nothing but its `Job`, so any process may work on it, besi
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -16,7 +16,7 @@ from storage.schema import TABLES
 from synth.blueprints import Bands, Blueprint
 from synth.clusters import Cluster
 from synth.division import DivisionConfig, division
-from synth.evolve import Band, Cell, Report, mode_family
+from synth.evolve import Band, Cell, Draw, Report, mode_family
 from synth.roles.planner import PlanFailed, Planner
 from synth.simulate import Simulated, simulate
 from synth.solver import NotAdmitted, admit
@@ -27,7 +27,8 @@ class Job:
     """One proposal: everything that its outcome depends on.
 
     clusters: to be tried in this order. cell: None while calibrating. bystanders: clusters whose tools may stand beside as distractors.
-    veiled_share: of steered conversations, those that are made harder to see through."""
+    veiled_share: of steered conversations, those that are made harder to see through. tries: how often the cell's domain was asked for
+    before: cookbooks of domains that are asked for more are thicker."""
 
     key: str
     clusters: tuple[Cluster, ...]
@@ -38,6 +39,9 @@ class Job:
     divisions: DivisionConfig
     bystanders: tuple[Cluster, ...] = ()
     veiled_share: float = 0.0
+    tries: int = 0
+    else_families: tuple[str, ...] = ()
+    used_modes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,13 @@ class Made:
         return self.simulated is not None and self.simulated.accepted
 
     @property
+    def status(self) -> str:
+        """As stored of its blueprint."""
+        if self.blueprint is None:
+            return "unplanned"
+        return "calibration" if self.job.cell is None else "accepted" if self.accepted else "rejected"
+
+    @property
     def id(self) -> str:
         return self.blueprint.id if self.blueprint is not None else content_id("blueprint", "unplanned", self.job.key)
 
@@ -70,12 +81,12 @@ def _made(job: Job) -> Made:
         return division(frame.id, job.divisions) == "seed"
 
     rng = random.Random(job.key)
-    planner = Planner(is_allowed, job.chinese_share, job.bands, job.veiled_share)
+    planner = Planner(is_allowed, job.chinese_share, job.bands, job.veiled_share, job.tries, job.used_modes)
     try:
         if job.cell is None:
             cluster, blueprint = job.clusters[0], planner.unsteered(job.clusters[0], rng)
         else:
-            cluster, blueprint = planner.propose(job.cell, job.clusters, job.failures, rng, job.bystanders)
+            cluster, blueprint = planner.propose(job.cell, job.clusters, job.failures, rng, job.bystanders, job.else_families)
     except PlanFailed as failed:
         return Made(job, job.clusters[0], reason=failed.reason)
     simulated = simulate(blueprint)
@@ -121,12 +132,43 @@ def report(made: Made, bands: Bands) -> Report:
     return Report(made.job.cell, profile.coarse, got)
 
 
+def decision_rows(run: str, number: int, draws: Sequence[Draw], made: Sequence[Made], bands: Bands) -> pl.DataFrame:
+    """Rows of table `decisions`: what was asked for and why (draws), and what came of it (made), proposal by proposal."""
+    rows = []
+    for position, (draw, one) in enumerate(zip(draws, made, strict=True)):
+        got = report(one, bands).got
+        rows.append(
+            {
+                "run": run,
+                "round": number,
+                "position": position,
+                "blueprint_id": one.id,
+                "cluster_id": one.cluster.id,
+                "domain": draw.cell.domain,
+                "mode_family": draw.cell.family,
+                "complexity_band": draw.cell.band,
+                "domain_bits": round(draw.domain_bits, 6),
+                "family_bits": round(draw.family_bits, 6),
+                "band_deficit": round(draw.band_deficit, 6),
+                "feasibility": round(draw.feasibility, 6),
+                "measured_on": draw.measured_on,
+                "probability": round(draw.probability, 9),
+                "operators": [] if one.blueprint is None else list(one.blueprint.operators),
+                "status": one.status,
+                "reason": one.reason or None,
+                "got_domain": None if got is None else got.domain,
+                "got_mode_family": None if got is None else got.family,
+                "got_complexity_band": None if got is None else got.band,
+            }
+        )
+    return pl.DataFrame(rows, schema=TABLES["decisions"].columns)
+
+
 def blueprint_rows(number: int, made: Sequence[Made]) -> pl.DataFrame:
     """Rows of table `blueprints`. Domain, family and band are those of the cell that was asked for, or the blueprint's own."""
     rows = []
     for one in made:
         cell, blueprint = one.job.cell, one.blueprint
-        status = "unplanned" if blueprint is None else "calibration" if cell is None else "accepted" if one.accepted else "rejected"
         band: Band | None = None if cell is None else cell.band
         rows.append(
             {
@@ -138,7 +180,7 @@ def blueprint_rows(number: int, made: Sequence[Made]) -> pl.DataFrame:
                 "mode_family": cell.family if cell is not None else blueprint.family if blueprint is not None else None,
                 "complexity_band": band,
                 "round": number,
-                "status": status,
+                "status": one.status,
                 "reason": one.reason or None,
                 "spec": None if blueprint is None else canonical_json(blueprint.model_dump(mode="json")),
             }

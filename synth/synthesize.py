@@ -16,7 +16,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -40,19 +40,20 @@ from synth.diversity import SUBSAMPLE, Figure, Profile, figures
 from synth.division import DivisionConfig
 from synth.encoder import encode
 from synth.evolve import BANDS, Cell, Controller, EvolutionConfig, Report, mode_family
-from synth.proposals import Job, Made, blueprint_rows, propose, report
+from synth.proposals import Job, Made, blueprint_rows, decision_rows, propose, report
 from synth.roles import planner as planning
 from synth.roles.recipes import kitchen
 from synth.simulate import simulated_frame
 from synth.worlds import WORLDS, WorldName, WorldRange, names_in
 from synth.worlds.stored import worlds_frame
 
-VERSION = 2
+VERSION = 3
 CALIBRATION = -1
 """The round number under which calibration is stored."""
 _BATCH = 10
 _COMMIT_ROUNDS = 5
 _CLUSTERS_TRIED = 3
+_BYSTANDERS = 2
 _SMALL_WORLDS = ("retail",)
 
 Progress = Callable[[str, int, int], None]
@@ -83,6 +84,9 @@ class SynthesisConfig(BaseModel):
     max_proposals: int = Field(2000, ge=1, description="Budget: blueprints asked for at most.")
     calibration: int = Field(300, ge=9, description="Unsteered trajectories whose complexity sets the bands; they count as nothing else.")
     chinese_share: float = Field(0.3, ge=0, le=1, description="Share of conversations in Chinese; the rest are English.")
+    veiled_share: float = Field(
+        0.3, ge=0, le=1, description="Share of steered conversations that are harder to see through: distractors, vague words, noise."
+    )
     subsample: int = Field(SUBSAMPLE, ge=10, description="Size of the subsamples on which mode entropy is measured.")
     drills: int = Field(160, ge=0, description="Single-goal blueprints of each drill world, in all divisions, beside the conversations.")
     drill_worlds: tuple[WorldName, ...] = Field(_SMALL_WORLDS, description="Worlds that a small policy practises on.")
@@ -283,7 +287,7 @@ class _Run:
 
     def _make_calibration(self, ids: Mapping[str, str]) -> tuple[Figure, ...]:
         rng = random.Random(content_id("calibration", self.config.seed))
-        jobs = [self._job("calibration", index, [rng.choice(self.clusters)], None, 0, None) for index in range(self.config.calibration)]
+        jobs = [self._job("calibration", index, [rng.choice(self.clusters)], None, None) for index in range(self.config.calibration)]
         made = [one for one in self._work(jobs, "calibrating") if one.accepted]
         if len(made) < self.config.calibration / 3:
             raise HeadraceError(
@@ -318,12 +322,22 @@ class _Run:
     def _make_round(self, number: int, ids: Mapping[str, str], controller: Controller, bands: Bands) -> None:
         rng = random.Random(content_id("round", self.config.seed, number))
         planned = self.config.evolution.proposals_per_round
-        cells = controller.draw_round(rng, min(planned, self.config.max_proposals - self.state.proposals))
-        jobs, use = [], self.state.cluster_use.copy()
-        for index, cell in enumerate(cells):
-            clusters = sorted(self.by_domain[cell.domain], key=lambda cluster: (use[cluster.id], cluster.rank))
+        draws = controller.draw_round(rng, min(planned, self.config.max_proposals - self.state.proposals))
+        jobs, use, used_modes = [], self.state.cluster_use.copy(), controller.used_modes.copy()
+        for index, draw in enumerate(draws):
+            clusters = sorted(self.by_domain[draw.cell.domain], key=lambda cluster: (use[cluster.id], cluster.rank))
             use[clusters[0].id] += 1
-            jobs.append(self._job(number, index, clusters[:_CLUSTERS_TRIED], cell, controller.failures(cell), bands))
+            jobs.append(
+                replace(
+                    self._job(number, index, clusters[:_CLUSTERS_TRIED], draw.cell, bands),
+                    failures=controller.failures(draw.cell),
+                    tries=controller.tries(draw.cell.domain),
+                    bystanders=tuple(rng.choices(self.clusters, k=_BYSTANDERS)),
+                    veiled_share=self.config.veiled_share,
+                    else_families=draw.else_families,
+                    used_modes=used_modes,
+                )
+            )
         made = self._trimmed(self._work(jobs, f"round {number}"))
         kept = [one for one in made if one.accepted]
         for one in made:
@@ -338,7 +352,7 @@ class _Run:
         shares = controller.band_shares()
         found += [Figure(f"band_share_{band}", round(shares[band], 6), None, len(self.state.profiles)) for band in BANDS]
         found.append(Figure("accepted_share", round(len(self.state.profiles) / self.state.proposals, 6), None, self.state.proposals))
-        self._write_round(number, ids, made, bands, found)
+        self._write_round(number, ids, made, bands, found, decision_rows(self.run, number, draws[: len(made)], made, bands))
 
     def _trimmed(self, made: Sequence[Made]) -> list[Made]:
         """A round up to the acceptance that reaches the target; the proposals after it are as if never made."""
@@ -375,11 +389,9 @@ class _Run:
 
     # ---- work, rows, parts ----------------------------------------------------------------------------------------------------
 
-    def _job(
-        self, round_: int | str, index: int, clusters: Sequence[Cluster], cell: Cell | None, failures: int, bands: Bands | None
-    ) -> Job:
+    def _job(self, round_: int | str, index: int, clusters: Sequence[Cluster], cell: Cell | None, bands: Bands | None) -> Job:
         key = content_id("proposal", self.config.seed, round_, index)
-        return Job(key, tuple(clusters), cell, failures, bands, self.config.chinese_share, self.config.divisions)
+        return Job(key, tuple(clusters), cell, 0, bands, self.config.chinese_share, self.config.divisions)
 
     def _work(self, jobs: Sequence[Job], label: str) -> list[Made]:
         batches = [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)]
@@ -406,7 +418,15 @@ class _Run:
         talks = [one.simulated.trajectory.messages for one in made if one.simulated is not None]
         return encode([_said(message.content for message in talk if message.role == "user") for talk in talks])
 
-    def _write_round(self, number: int, ids: Mapping[str, str], made: Sequence[Made], bands: Bands | None, found: Sequence[Figure]) -> None:
+    def _write_round(
+        self,
+        number: int,
+        ids: Mapping[str, str],
+        made: Sequence[Made],
+        bands: Bands | None,
+        found: Sequence[Figure],
+        decisions: pl.DataFrame | None = None,
+    ) -> None:
         done = [(one.blueprint, one.simulated, one.task) for one in made if one.blueprint is not None and one.simulated is not None]
         frames = {
             "blueprints": blueprint_rows(number, made),
@@ -417,11 +437,15 @@ class _Run:
                 schema=TABLES["diversity"].columns,
             ),
         }
-        self._keep(*(self.store.write(table, ids[table], frame) for table, frame in frames.items()))
+        if decisions is not None:
+            frames["decisions"] = decisions
+        self._keep(*(self.store.write(table, ids[table], frames[table]) for table in ids))
 
     def _round_ids(self, number: int, previous: str) -> dict[str, str]:
+        """Ids of the parts of a round; nothing is decided in calibration."""
         parameters = {"config": self.parameters, "round": number}
-        return {table: self._id(table, [previous], parameters) for table in ("trajectories", "tasks", "diversity", "blueprints")}
+        tables = ("trajectories", "tasks", "diversity", "blueprints", *(() if number == CALIBRATION else ("decisions",)))
+        return {table: self._id(table, [previous], parameters) for table in tables}
 
     def _id(self, table: str, inputs: Sequence[str], parameters: Mapping[str, Any]) -> str:
         return part_id(table, inputs, {**parameters, "versions": self.versions}, VERSION)

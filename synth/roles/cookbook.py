@@ -1,15 +1,16 @@
 """Recipes filed by what they would become: for a kitchen and a domain, those of every mode family and complexity band that can be found.
 
 It is filled as a map of elites is (Mouret and Clune, 2015): some recipes as they come, then again and again one operator applied to a
-recipe of a shelf drawn at random, and the outcome filed by its sketch. So rare shelves breed as often as common ones. On a shelf lies one
-recipe of each sequence of modes. A book is a function of the kitchen, the domain and the bands alone, and made once in a process; what
-is not in it is rare, or cannot be.
+recipe of a shelf drawn at random, and the outcome filed by its sketch. So rare shelves breed as often as common ones. On a shelf lie a
+few recipes of each sequence of modes, of unlike intents. A book is a function of the kitchen, the domain, the bands and the number of
+its volumes alone, and made once in a process; what is not in it is rare, or cannot be. The more a domain is asked for, the more volumes
+it has.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from storage.records import content_id
@@ -20,11 +21,16 @@ from synth.roles.schedule import Recipe
 from synth.roles.sketch import sketch
 
 NATIVES, EVOLUTIONS = 48, 240
-"""Recipes drawn as they come, and operators applied, for one book."""
+"""Recipes drawn as they come for a book, and operators applied for one volume."""
+TRIES_A_VOLUME = 25
+"""How often a domain is asked for before its books gain a volume."""
 
 Shelf = tuple[str, Band]
 """Mode family and complexity band."""
-Cookbook = Mapping[Shelf, tuple[Recipe, ...]]
+_ALIKE = 6
+"""Recipes kept of one sequence of modes."""
+Cookbook = Mapping[Shelf, Mapping[str, Sequence[Recipe]]]
+"""Recipes by shelf and sequence of modes."""
 
 
 def shelf_of(recipe: Recipe, domain: str, bands: Bands) -> tuple[Shelf, str] | None:
@@ -33,25 +39,35 @@ def shelf_of(recipe: Recipe, domain: str, bands: Bands) -> tuple[Shelf, str] | N
     return None if likely is None else ((mode_family(likely.coarse), bands.band(likely.complexity)), likely.coarse)
 
 
-@lru_cache(maxsize=4096)
-def cookbook(world: str, tools: frozenset[str], domain: str, bands: Bands) -> Cookbook:
-    """The book of the kitchen with these tools; empty where it serves no intent of the domain."""
+@lru_cache(maxsize=8192)
+def cookbook(world: str, tools: frozenset[str], domain: str, bands: Bands, volumes: int = 0) -> Cookbook:
+    """The book of the kitchen with these tools; empty where it serves no intent of the domain.
+
+    volumes: that were added to the first."""
     pots: Kitchen = kitchen(world, tools)
     if domain not in pots.by_domain:
         return {}
-    rng = random.Random(content_id("cookbook", world, sorted(tools), domain))
-    shelves: dict[Shelf, dict[str, Recipe]] = {}
+    rng = random.Random(content_id("cookbook", world, sorted(tools), domain, volumes))
+    before = cookbook(world, tools, domain, bands, volumes - 1) if volumes else {}
+    shelves = {shelf: {modes: list(alike) for modes, alike in recipes.items()} for shelf, recipes in before.items()}
 
     def file(recipe: Recipe) -> None:
         place = shelf_of(recipe, domain, bands)
-        if place is not None:
-            shelves.setdefault(place[0], {}).setdefault(place[1], recipe)
+        if place is None:
+            return
+        alike = shelves.setdefault(place[0], {}).setdefault(place[1], [])
+        if len(alike) < _ALIKE and all(_intents(recipe) != _intents(other) for other in alike):
+            alike.append(recipe)
 
-    for _ in range(NATIVES):
+    for _ in range(NATIVES if not volumes else 0):
         file(native(pots, rng, domain=domain))
     for _ in range(EVOLUTIONS if shelves else 0):
-        recipe = rng.choice(list(shelves[rng.choice(list(shelves))].values()))
+        recipe = rng.choice(rng.choice(list(shelves[rng.choice(list(shelves))].values())))
         changed = evolved(recipe, pots, rng)
         if changed is not recipe:
             file(changed)
-    return {shelf: tuple(recipes.values()) for shelf, recipes in shelves.items()}
+    return shelves
+
+
+def _intents(recipe: Recipe) -> tuple[str, ...]:
+    return tuple(goal.intent for goal in recipe.goals)

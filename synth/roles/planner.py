@@ -3,7 +3,7 @@
 Recipes that lie in the cell it finds in a cookbook (`cookbook.py`), and drafts one: draws slots in the world as the goals before have left
 it, has the world's own solver plan each goal, executes the plans to see what feeds what, and puts requests into words. Where no cluster
 has a recipe for a cell that failed before, two clusters of one world are merged; where that does not help, the blueprint is of the same
-domain and band, and of the nearest mode family there is. Veils (`recipes.VEILS`) are put over a share of the drafts.
+domain and band, and of another mode family that is wanted. Veils (`recipes.VEILS`) are put over a share of the drafts.
 
 Everything is a function of the random generator that is passed in.
 """
@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from storage.records import JSON, ArgumentSources, Call, Frame, Language, call_status, content_id
 from synth.blueprints import Argument, Bands, Blueprint, Goal, Node, Perturbation, TurnPlan, static_checks
 from synth.clusters import Cluster
 from synth.evolve import Cell
-from synth.roles.cookbook import cookbook, shelf_of
+from synth.roles.cookbook import TRIES_A_VOLUME, Cookbook, cookbook, shelf_of
 from synth.roles.phrases import (
     PERSONAS,
     can_point_at,
@@ -97,19 +97,30 @@ class Planner:
     chinese_share: of conversations, the rest are English.
     bands: None while calibrating, when there are none yet.
     veiled_share: of steered conversations, those that a veil is put over.
+    tries: how often the domain was asked for before; its cookbooks grow with them.
+    used_modes: conversations there are by their sequence of modes; recipes for the least used come first.
     """
 
     is_allowed: FrameFilter
     chinese_share: float = 0.3
     bands: Bands | None = None
     veiled_share: float = 0.0
+    tries: int = 0
+    used_modes: Mapping[str, int] = field(default_factory=dict)
 
     def propose(
-        self, cell: Cell, clusters: Sequence[Cluster], failures: int, rng: random.Random, bystanders: tuple[Cluster, ...] = ()
+        self,
+        cell: Cell,
+        clusters: Sequence[Cluster],
+        failures: int,
+        rng: random.Random,
+        bystanders: tuple[Cluster, ...] = (),
+        else_families: Sequence[str] = (),
     ) -> tuple[Cluster, Blueprint]:
-        """A blueprint that is predicted to lie in the cell, or in its domain and band and the nearest mode family; and its cluster.
+        """A blueprint that is predicted to lie in the cell, or else in its domain and band; and its cluster.
 
-        clusters: to be tried in this order. failures: how often this cell was missed before.
+        clusters: to be tried in this order. failures: how often this cell was missed before. else_families: mode families that will do
+        where the cell cannot be had, in this order.
 
         Raises:
             PlanFailed: none was found within the budget of drafts.
@@ -118,29 +129,27 @@ class Planner:
         offers = [Offer(cluster, None, bystanders) for cluster in clusters]
         if failures >= TRIES_BEFORE_MERGING:
             offers += [Offer(clusters[0], other, bystanders) for other in clusters[1:2] if other.world == clusters[0].world]
-        for offer, family in [*((offer, cell.family) for offer in offers), *self._nearest(cell, offers)]:
-            aim = Cell(cell.domain, family, cell.band)
-            for recipe in self._recipes(aim, offer, rng):
-                try:
-                    return offer.cluster, self.draft(recipe, offer, rng, aim)
-                except PlanFailed as failed:
-                    last = failed
+        for family in (cell.family, *(family for family in else_families if family != cell.family)):
+            for offer in offers:
+                aim = Cell(cell.domain, family, cell.band)
+                for recipe in self._recipes(aim, offer, rng):
+                    try:
+                        return offer.cluster, self.draft(recipe, offer, rng, aim)
+                    except PlanFailed as failed:
+                        last = failed
         raise last
 
-    def _nearest(self, cell: Cell, offers: Sequence[Offer]) -> Iterator[tuple[Offer, str]]:
-        """The nearest mode families of the cell's domain and band that a cookbook knows."""
+    def _book(self, offer: Offer, domain: str) -> Cookbook:
         assert self.bands is not None
-        for offer in offers:
-            known = [family for family, band in cookbook(offer.world, offer.tools, cell.domain, self.bands) if band == cell.band]
-            for family in sorted(known, key=lambda family: (_family_distance(family, cell.family), family))[:2]:
-                yield offer, family
+        return cookbook(offer.world, offer.tools, domain, self.bands, self.tries // TRIES_A_VOLUME)
 
     def _recipes(self, cell: Cell, offer: Offer, rng: random.Random) -> Iterator[Recipe]:
-        """Recipes of the cell in random order, every other one changed by an operator that leaves it in the cell."""
+        """Recipes of the cell, of the least used sequences of modes first, every other one changed by an operator that leaves it in the
+        cell."""
         assert self.bands is not None
-        book = cookbook(offer.world, offer.tools, cell.domain, self.bands)
-        shelf = book.get((cell.family, cell.band), ())
-        for recipe in rng.sample(shelf, min(DRAFTS, len(shelf))):
+        shelf = self._book(offer, cell.domain).get((cell.family, cell.band), {})
+        drawn = sorted(rng.sample(list(shelf), len(shelf)), key=lambda modes: self.used_modes.get(modes, 0))
+        for recipe in (rng.choice(shelf[modes]) for modes in drawn[:DRAFTS]):
             changed = evolved(recipe, kitchen(offer.world, offer.tools), rng) if rng.random() < 0.5 else recipe
             place = shelf_of(changed, cell.domain, self.bands) if changed is not recipe else None
             yield changed if place is not None and place[0] == (cell.family, cell.band) else recipe
@@ -175,13 +184,6 @@ class Planner:
         if problems:
             raise PlanFailed("static_checks", problems[0])
         return blueprint
-
-
-def _family_distance(family: str, wanted: str) -> int:
-    """Tokens of the wanted prefix that another family does not share from the start."""
-    tokens, asked = family.split(">"), wanted.split(">")
-    shared = next((at for at, (token, want) in enumerate(zip(tokens, asked, strict=False)) if token != want), min(len(tokens), len(asked)))
-    return len(asked) - shared
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,14 @@
 """The controller of P4: what it prefers, what it gives up on, when it stops and when it shouts."""
 
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from synth.diversity import domain_diversity
-from synth.evolve import BANDS, Cell, Controller, EvolutionConfig, Report, mode_family
+from synth.evolve import BANDS, FAMILIES, Cell, Controller, EvolutionConfig, Report, mode_family
 from synth.intervals import wilson
 
 
@@ -79,6 +80,50 @@ def test_feasibility_is_the_prior_until_tried_then_the_lesser_of_domain_and_mode
     for _ in range(5):
         controller.record(Report(cell, "C>F", cell))
     assert controller.feasibility(cell) == pytest.approx(wilson(5, 5)[0])
+
+
+def test_a_draw_says_what_its_terms_were_and_what_its_feasibility_rests_on() -> None:
+    controller = Controller(("a", "b"), EvolutionConfig(uniform_share=1.0))
+    good = Cell("a", "C>F", "low")
+    for _ in range(6):
+        controller.record(Report(good, "C>F", good))
+        controller.record(Report(Cell("b", "C>F", "low"), was_planned=True))
+    draws = {draw.cell: draw for draw in (controller.draw(random.Random(seed)) for seed in range(600))}
+
+    assert set(draws) == set(controller.cells)
+    for cell, draw in draws.items():
+        assert draw.domain_bits + draw.family_bits + draw.band_deficit == pytest.approx(controller.score(cell))
+        assert draw.feasibility == controller.feasibility(cell)
+        assert draw.probability == pytest.approx(1 / 78)
+        assert draw.else_families[-1] == "C>F"
+        assert set(draw.else_families) == set(controller.families)
+    assert draws[good].measured_on == draws[Cell("b", "C>F", "low")].measured_on == "cell"
+    assert draws[Cell("b", "P>F", "high")].measured_on == "domain"
+    assert draws[Cell("a", "P>F", "high")].measured_on == "prior"
+
+
+@pytest.mark.parametrize("hopeless", ["none", "high"])
+def test_the_bands_of_what_is_accepted_hold_their_shares_and_one_that_cannot_be_had_starves_no_other(hopeless: str) -> None:
+    controller, rng = Controller(tuple(f"d{i}" for i in range(40))), random.Random(3)
+    for _ in range(12):
+        for draw in controller.draw_round(rng, 50):
+            works = draw.cell.band != hopeless and (draw.cell.family not in FAMILIES[:6] or draw.cell.band == "low") and rng.random() < 0.9
+            controller.record(Report(draw.cell, draw.cell.family, draw.cell if works else None))
+        controller.end_round()
+    shares = controller.band_shares()
+
+    if hopeless == "none":
+        assert all(abs(shares[band] - target) <= 0.03 for band, target in zip(BANDS, controller.config.band_shares, strict=True))
+    else:
+        assert min(shares["low"], shares["mid"]) > 0.2
+
+
+def test_a_round_over_hundreds_of_domains_asks_for_each_about_once() -> None:
+    domains = tuple(f"d{i:03}" for i in range(500))
+    asked = Counter(draw.cell.domain for draw in Controller(domains).draw_round(random.Random(0), 500))
+
+    assert max(asked.values()) <= 6
+    assert len(asked) > 300
 
 
 def toy(config: EvolutionConfig, seed: int) -> float:

@@ -357,7 +357,7 @@ def test_what_is_planned_for_a_cell_lies_in_it(family: str, band: Band) -> None:
     found = []
     for seed in range(6):
         try:
-            found.append(Planner(lambda _: True, bands=BANDS).propose(cell, [cluster], 2, random.Random(seed))[1])
+            found.append(Planner(lambda _: True, bands=BANDS, tries=100).propose(cell, [cluster], 2, random.Random(seed))[1])
         except PlanFailed:
             continue
 
@@ -366,12 +366,14 @@ def test_what_is_planned_for_a_cell_lies_in_it(family: str, band: Band) -> None:
         assert (blueprint.domain, blueprint.family, BANDS.band(blueprint.complexity)) == ("retail", family, band)
 
 
-def test_where_a_cell_cannot_be_had_the_blueprint_is_of_its_domain_and_band_and_of_the_nearest_family() -> None:
-    cell = Cell("retail", "C>R", "low")
-    found = [Planner(lambda _: True, bands=BANDS).propose(cell, clusters_of("retail"), 9, random.Random(seed))[1] for seed in range(6)]
+def test_where_a_cell_cannot_be_had_the_blueprint_is_of_its_domain_and_band_and_of_the_first_other_family_that_can() -> None:
+    cell, planner = Cell("retail", "C>R", "low"), Planner(lambda _: True, bands=BANDS)
+    with pytest.raises(PlanFailed, match="no_recipe"):
+        planner.propose(cell, clusters_of("retail"), 9, random.Random(0))
 
-    assert {(blueprint.domain, BANDS.band(blueprint.complexity)) for blueprint in found} == {("retail", "low")}
-    assert {blueprint.family[0] for blueprint in found} == {"C"}
+    for seed in range(6):
+        _, made = planner.propose(cell, clusters_of("retail"), 9, random.Random(seed), else_families=("P>R", "C>F", "N"))
+        assert (made.domain, made.family, BANDS.band(made.complexity)) == ("retail", "C>F", "low")
 
 
 def test_a_band_that_cannot_be_had_fails_with_a_reason() -> None:
