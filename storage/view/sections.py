@@ -18,6 +18,7 @@ from storage.graph import LATEST_POLICY_SQL, chain_sql
 from storage.records import is_error
 from storage.store import Store
 from storage.view import charts
+from storage.view.evolution import evolution
 
 SAMPLES = 10
 REGIONS = ("mastered", "certain", "uncertain", "out_of_reach")
@@ -35,6 +36,7 @@ def all_sections(store: Store, chart: Chart) -> dict[str, Any]:
         "summary": summary(store),
         "funnel": funnel(store, chart),
         "diversity": diversity(store, chart),
+        "evolution": evolution(store),
         "tags": tags(store),
         "ladder": ladder(store, chart),
         "lineage": lineage(store, chart),

@@ -239,6 +239,8 @@ def _synthesis(store: Store) -> list[Part]:
             blueprint
             | {"blueprint_id": "blueprint-bad", "complexity_band": "hard", "status": "rejected", "reason": "no plan", "spec": "{}"},
         ),
+        write(store, "worlds", {"world": "bakery@1a2b3c4d", "domain": "bakery", "spec": "{}"}),
+        write(store, "decisions", *(decision(position) for position in range(3))),
         write(
             store,
             "diversity",
@@ -250,6 +252,30 @@ def _synthesis(store: Store) -> list[Part]:
         ),
         write(store, "trajectories", *(trajectory_row(record, about) for record, about in zip(EXPERTS, TASKS, strict=False))),
     ]
+
+
+def decision(position: int) -> dict[str, object]:
+    """Of three proposals, one comes out as asked, one in another cell, and one is rejected."""
+    asked = {"domain": "retail", "mode_family": "C>F", "complexity_band": "low"}
+    got = {f"got_{axis}": value for axis, value in asked.items()} if position < 2 else {}
+    return {
+        "run": "run-synthesis",
+        "round": 0,
+        "position": position,
+        "blueprint_id": ("blueprint-good", "blueprint-other", "blueprint-bad")[position],
+        "cluster_id": "cluster-shop",
+        **asked,
+        "domain_bits": 0.25,
+        "family_bits": 3.7,
+        "band_deficit": 0.5,
+        "feasibility": 0.566,
+        "measured_on": "mode",
+        "probability": 0.0125,
+        "operators": ["inject_fault", "distractors"] if position == 0 else [],
+        "status": "rejected" if position == 2 else "accepted",
+        "reason": "goal_0.facts" if position == 2 else None,
+        **(got | {"got_mode_family": "A>P"} if position == 1 else got),
+    }
 
 
 def _stage(store: Store, number: int, release: str, split: str, parent: str | None) -> list[Part]:

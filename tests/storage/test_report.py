@@ -11,6 +11,7 @@ import pytest
 
 from storage.store import Store
 from storage.view import sections
+from storage.view.evolution import evolution
 from storage.view.report import write_report
 from storage.view.sections import chat
 from tests.storage.conftest import funnel_parts, write
@@ -143,6 +144,20 @@ def test_every_section_is_there(sample, tmp_path):
     entropies = [(trace["x"], trace["y"]) for name in ("domain entropy", "mode entropy coarse") for trace in traces(charts, name)]
     assert entropies == [([0, 1, 2], [1.0, 1.25, 1.5])] * 2
     assert not traces(charts, "tool coverage"), "it is not in bits"
+
+
+def test_what_the_controller_asked_for_stands_beside_what_came_of_it(sample, tmp_path):
+    found = evolution(sample.store)
+    (row,) = found["rounds"]
+    assert [row[name] for name in ("asked", "accepted", "hits", "rejected", "unplanned", "low")] == [3, 2, 1, 1, 0, 1.0]
+    assert row["reason"] == "goal_0.facts"
+    families = dict(found["maps"][0]["lines"])
+    assert [cell[:2] for cell in families["C>F"]] == [(1, 3), (0, 0), (0, 0)]
+    assert [cell[:2] for cell in families["A>P"]] == [(1, 0), (0, 0), (0, 0)]
+    assert dict(found["operators"]) == {"inject_fault": 1, "distractors": 1}
+    shown = page(sample.store, tmp_path / "report.html").text
+    for words in ("rejected: goal_0.facts", "as asked", "A>P", "3.70", "mode family by complexity band"):
+        assert words in shown, words
 
 
 def test_the_ladder_is_of_the_latest_training_alone_and_of_its_latest_measurement(build, tmp_path):
