@@ -20,6 +20,26 @@ _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 _ZH_DIGITS = "零一二三四五六七八九"
 _CLOCK = re.compile(r"\d\d:\d\d")
 
+_UNITS: Mapping[str, tuple[str, str, str]] = {
+    "euros": ("euro", "euros", "欧元"),
+    "pounds": ("pound", "pounds", "英镑"),
+    "days": ("day", "days", "天"),
+    "nights": ("night", "nights", "晚"),
+    "weeks": ("week", "weeks", "周"),
+    "months": ("month", "months", "个月"),
+    "years": ("year", "years", "年"),
+    "hours": ("hour", "hours", "小时"),
+    "people": ("person", "people", "人"),
+    "items": ("item", "items", "件"),
+    "pages": ("page", "pages", "页"),
+    "points": ("point", "points", "分"),
+    "percent": ("percent", "percent", "%"),
+    "kg": ("kg", "kg", "公斤"),
+    "km": ("km", "km", "公里"),
+    "gb": ("GB", "GB", "GB"),
+}
+"""Units that are always written the same way: one, many, in Chinese."""
+
 Synonyms = Mapping[str, Mapping[Language, Sequence[str]]]
 """Canonical value -> language -> other names."""
 
@@ -61,8 +81,11 @@ def _quantity(kind: Quantity, value: float, language: Language) -> list[str]:
         "dollars": lambda v, n, zh: [f"{n}美元", f"{n}刀", f"{n}美金"] if zh else [f"{n} dollars", f"${n}", f"{n} bucks", f"{n} USD"],
         "stars": lambda v, n, zh: [f"{n}分", f"{n}星", n] if zh else [f"{n} stars", n, f"{n} points"],
         "count": _count,
-    }[kind.unit]
-    return spell(value, number, language == "zh")
+    }.get(kind.unit)
+    if spell is not None:
+        return spell(value, number, language == "zh")
+    one, many, chinese = _UNITS[kind.unit]
+    return [f"{number}{chinese}"] if language == "zh" else [f"{number} {one if value == 1 else many}"]
 
 
 def _metres(value: float, number: str, is_zh: bool) -> list[str]:

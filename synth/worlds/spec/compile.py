@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from storage.records import Tool
+from synth.worlds.spec.admission import problems_of, tried
 from synth.worlds.spec.domain import Domain, resolve
+from synth.worlds.spec.intents import intents_of
 from synth.worlds.spec.load import parse_file, parse_text
-from synth.worlds.spec.tools import Callee, callees
+from synth.worlds.spec.schema import SpecError
+from synth.worlds.spec.tools import Callee, callees, get_name, list_name, search_name
+from synth.worlds.spec.wording import wording_of
 from synth.worlds.spec.world import SpecWorld
 
 VERSION = 1
@@ -39,7 +43,7 @@ def compile_spec(raw: Any, *, name: str | None = None, where: str = "") -> type[
     key = (name, domain.digest)
     found = _compiled.get(key)
     if found is None:
-        found = _compiled[key] = _class(domain, raw, name or f"{domain.name}@{domain.digest[:8]}")
+        found = _compiled[key] = _class(domain, raw, name or f"{domain.name}@{domain.digest[:8]}", where)
         if len(_compiled) > CACHED:
             _compiled.popitem(last=False)
     else:
@@ -57,12 +61,17 @@ def compile_file(path: Path, *, name: str | None = None) -> type[SpecWorld]:
     return compile_spec(parse_file(path), name=name, where=str(path))
 
 
-def _class(domain: Domain, raw: Any, name: str) -> type[SpecWorld]:
+def _class(domain: Domain, raw: Any, name: str, where: str) -> type[SpecWorld]:
     made: dict[str, Callee] = callees(domain)
     mark = "" if name == domain.name else f"-{name.removeprefix(f'{domain.name}@')}"  # servers of two worlds are never one
     tools: tuple[Tool, ...] = tuple(
         each.tool.model_copy(update={"world": name, "server": each.tool.server + mark}) for each in made.values()
     )
+    intents = intents_of(domain)
+    refused = tried(domain, intents)
+    if problems := problems_of(domain, intents, refused):
+        raise SpecError(problems, where)
+    kept = {intent.name: intent for intent in intents if intent.name not in refused}
     return type(
         "SpecWorld_" + domain.name,
         (SpecWorld,),
@@ -73,7 +82,49 @@ def _class(domain: Domain, raw: Any, name: str) -> type[SpecWorld]:
             "source": raw,
             "callees": made,
             "tools": tools,
-            "intents": {},
-            "kinds": {},
+            "intents": kept,
+            "unsolvable": refused,
+            "kinds": {kind: of for intent in kept.values() for kind, of in intent.kinds.items()},
+            "system_prompt": system_prompt(domain),
+            "wording": wording_of(domain, kept.values()),
+            "tool_words": tool_words(domain),
+            "person_names": proper_names(domain),
         },
     )
+
+
+def system_prompt(domain: Domain) -> str:
+    """What every conversation opens with: what the business is, what day it is, and what it forbids."""
+    spec = domain.spec
+    rules = [rule.words.en for action in spec.actions.values() for rule in action.rules.values()]
+    told = [info.words.en for info in spec.info]
+    said = " ".join(dict.fromkeys((*rules, *told)))
+    return (
+        f"You work for {spec.head.about.en}. Today is {domain.today.isoformat()}. Look at what a rule is about before you act. "
+        f"Rules: {said} If you must refuse, say why."
+    )
+
+
+def tool_words(domain: Domain) -> dict[str, tuple[str, ...]]:
+    """Per tool, the words that name what it does outright."""
+    found: dict[str, tuple[str, ...]] = {}
+    for entity in domain.by_number:
+        found[get_name(entity)] = ("look up", "check", "查")
+        found[search_name(entity)] = ("search", "find", "how many", "搜", "找", "多少")
+        for owner in entity.owners():
+            found[list_name(entity, owner)] = ("list", f"all {entity.plural}", "所有", "列出")
+    for act in domain.acts.values():
+        english = act.spec.verb.en.partition("_")[0].strip()
+        chinese = act.spec.verb.zh.partition("_")[0] or act.spec.verb.zh.partition("_")[2]
+        found[act.name] = (english.lower(), chinese)
+    return found
+
+
+def proper_names(domain: Domain) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for entity in domain.by_number:
+        for field in entity.fields.values():
+            if field.type.kind == "name":
+                for words in field.words.values():
+                    found[words.en] = found[words.zh] = (words.en, words.zh)
+    return found

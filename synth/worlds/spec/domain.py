@@ -51,11 +51,13 @@ class Field:
             return {}
         if self.spec.detail:
             return {}
-        usual = _SUPERLATIVES.get(self.spec.type, {})
+        is_usual = self.spec.type != "money" or any(self.name.endswith(word) for word in _PRICES)
+        usual = _SUPERLATIVES.get(self.spec.type, {}) if is_usual else {}
         low, high = self.spec.low or usual.get("low"), self.spec.high or usual.get("high")
         return {order: words for order, words in (("asc", low), ("desc", high)) if words is not None}
 
 
+_PRICES = ("price", "fee", "cost", "fare", "rent", "rate", "charge", "premium")
 _SUPERLATIVES: Mapping[str, Mapping[str, Words]] = {
     "money": {"low": Words(en="cheapest", zh="最便宜的"), "high": Words(en="most expensive", zh="最贵的")},
     "date": {"low": Words(en="earliest", zh="最早的"), "high": Words(en="latest", zh="最晚的")},
@@ -104,10 +106,12 @@ class Param:
     label: Words
     words: Mapping[str, Words]
     default: Any = None
+    is_person: bool = False
+    """Whether it is the row of somebody who speaks of themselves."""
 
     @property
     def is_required(self) -> bool:
-        return self.spec.default is None
+        return self.default is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +359,7 @@ class _Resolver:
         params: dict[str, Param] = {}
         if on is not None:
             given = schema.RefParam(type="ref", to=on.name)
-            params[on.name] = Param(on.name, given, Type("ref", on.name), on.noun, {})
+            params[on.name] = Param(on.name, given, Type("ref", on.name), on.noun, {}, is_person=on.spec.person)
         for name, spec in action.takes.items():
             where = f"{path}.takes.{name}"
             if name in params:
@@ -372,7 +376,8 @@ class _Resolver:
                 kind = Type("choice", values=frozenset(words))
             else:
                 kind = {"integer": WHOLE, "money": WHOLE, "number": REAL, "date": DATE, "time": TIME, "flag": FLAG}[spec.type]
-            params[name] = Param(name, spec, kind, self._label(spec, name), words, self._default(spec, kind, where))
+            is_person = isinstance(spec, schema.RefParam) and spec.to in self.entities and self.entities[spec.to].spec.person
+            params[name] = Param(name, spec, kind, self._label(spec, name), words, self._default(spec, kind, where), is_person)
         return params
 
     def _choices(self, spec: schema.ChoiceParam, where: str, name: str) -> Mapping[str, Words]:
@@ -391,7 +396,7 @@ class _Resolver:
 
     def _default(self, spec: Any, kind: Type, where: str) -> Any:
         if spec.default is None:
-            return None
+            return False if spec.type == "flag" else None
         try:
             value = _parsed(spec.default, kind)
         except ValueError:
@@ -482,9 +487,14 @@ class _Resolver:
             for read in condition.test.reads:
                 entity = self._entity_at(act, read.path)
                 if entity is not None and "get" not in entity.spec.tools:
-                    self.add(
-                        path, f"its conditions look at {'.'.join(read.path)}.{read.field}, but {entity.name} has no `get` tool to see it by"
-                    )
+                    looked_at = ".".join((*read.path, read.field))
+                    self.add(path, f"its conditions look at {looked_at}, but {entity.name} has no `get` tool to see it by")
+            for count in condition.test.counts:
+                counted = self.entities[count.entity]
+                hidden = [name for name, _ in count.filters if counted.fields[name].filter != "equal"]
+                if "search" not in counted.spec.tools or hidden:
+                    why = f"{hidden[0]!r} is no equality filter of its search" if hidden else "it has no `search` tool"
+                    self.add(path, f"its conditions count {count.entity}, but nobody can see how many there are: {why}")
 
     def _entity_at(self, act: Act, path: tuple[str, ...]) -> Entity | None:
         param = act.params.get(path[0])

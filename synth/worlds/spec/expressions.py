@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Protocol
@@ -83,7 +83,8 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """type and run: what it gives. reads, counts: what must be seen to know its value. names: roots that it mentions."""
+    """type and run: what it gives. reads, counts: what must be seen to know its value. names: roots that it mentions.
+    equalities: (root, field, value) that must hold for it to be true, as far as they are plain: `tool.status == free and ...`."""
 
     text: str
     type: Type
@@ -91,6 +92,7 @@ class Compiled:
     reads: tuple[Read, ...]
     counts: tuple[Count, ...]
     names: frozenset[str]
+    equalities: tuple[tuple[str, str, Any], ...] = ()
 
 
 class Scope(Protocol):
@@ -147,7 +149,22 @@ def compile_expression(text: str, scope: Scope, expect: Type | None = None) -> C
     piece = work.fitted(tree.body, expect) if expect is not None else work.piece(tree.body)
     if piece.type.kind == "word":
         raise ExpressionError(f"{text!r} is only text; compare it with a field, or assign it to one")
-    return Compiled(text, piece.type, piece.run, tuple(dict.fromkeys(work.reads)), tuple(work.counts), frozenset(work.names))
+    reads, names = tuple(dict.fromkeys(work.reads)), frozenset(work.names)
+    return Compiled(text, piece.type, piece.run, reads, tuple(work.counts), names, tuple(_equalities(tree.body, scope)))
+
+
+def _equalities(node: ast.expr, scope: Scope) -> Iterator[tuple[str, str, Any]]:
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        for each in node.values:
+            yield from _equalities(each, scope)
+    if not (isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq)):
+        return
+    left, right = node.left, node.comparators[0]
+    if isinstance(left, ast.Attribute) and isinstance(left.value, ast.Name):
+        if isinstance(right, ast.Constant) and isinstance(right.value, (str, bool)):
+            yield left.value.id, left.attr, right.value
+        elif isinstance(right, ast.Name) and scope.root(right.id) is None and right.id != "today":
+            yield left.value.id, left.attr, right.id == "true" if right.id in ("true", "false") else right.id
 
 
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {

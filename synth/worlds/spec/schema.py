@@ -473,7 +473,8 @@ class Move(Strict):
 class ActionSpec(Strict):
     """Something that changes the state: a tool of its own.
 
-    verb: infinitive, e.g. `renew / 续借`; done: participle (`renewed / 已续借`). on: the entity whose row it acts on; its id is the first
+    verb: infinitive, e.g. `renew / 续借`, with _ where its object stands if that is not at the end (`change the level of _ / 更改_的级别`);
+    done: the same as a participle (`renewed / 续借`), where it is not regular. on: the entity whose row it acts on; its id is the first
     parameter. takes: other parameters. needs, rules: what must hold. sets: new values of fields. moves: money from here to there.
     creates: a new row an entity, every stored field given. says: whole requests, with {parameter} fields, used beside our own wordings.
     """

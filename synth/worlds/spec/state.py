@@ -100,7 +100,8 @@ def _column(field: Field, domain: Domain, count: int, rng: random.Random) -> Seq
         return rng.choices(clock_steps(spec.first, spec.last), k=count)
     if isinstance(spec, schema.NumberField):
         return rng.choices(number_steps(spec.min, spec.max, spec.step), k=count)
-    return rng.choices(range(spec.min, spec.max + 1, spec.step), k=count)
+    steps = range(spec.min, spec.max + 1, spec.step)
+    return rng.sample(steps, count) if field.superlatives() and len(steps) >= count else rng.choices(steps, k=count)
 
 
 @lru_cache(maxsize=1024)

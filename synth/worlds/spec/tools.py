@@ -214,7 +214,7 @@ class Writer:
 
     def _written(self, state: State, key: str, row: Row, is_full: bool) -> str:
         values = {each.name: shown(self.domain, each, value_of(state, row, each)) for each in (self._full if is_full else self._short)}
-        return json.dumps({"id": key, **values}, separators=(",", ":"))
+        return json.dumps({"id": key, **values}, ensure_ascii=False, separators=(",", ":"))
 
 
 def value_of(state: State, row: Row, field: Field) -> Any:
@@ -367,18 +367,28 @@ def actor(domain: Domain, act: Act) -> Callee:
     arguments = {name: param_argument(domain, param) for name, param in act.params.items()}
     group = act.spec.group or (act.on.spec.group if act.on is not None else None)
     tool = _tool(domain, act.name, act.spec.description or _described(act), arguments, group, is_act=True)
-    defaults = {name: param.default for name, param in act.params.items() if not param.is_required}
+    defaults = defaults_of(act)
 
     def work(state: State, values: dict[str, Any]) -> str:
-        return perform(domain, act, state, {**defaults, **values})
+        whole = {**defaults, **values}
+        problem = failing(act, state, whole)
+        if problem is not None:
+            raise Refused(problem)
+        return f'{{"done":"{act.name}","rows":{json.dumps(perform(domain, act, state, whole), ensure_ascii=False, separators=(",", ":"))}}}'
 
     return _callee(tool, arguments, work)
+
+
+def defaults_of(act: Act) -> dict[str, Any]:
+    """The values of the parameters that may be left out."""
+    return {name: param.default for name, param in act.params.items() if not param.is_required}
 
 
 def _described(act: Act) -> str:
     verb = act.spec.verb.en
     target = f" a {act.on.noun.en}" if act.on is not None else ""
-    return f"{verb[:1].upper()}{verb[1:]}{target}."
+    said = verb.replace("_", target.strip() or "it") if "_" in verb else verb + target
+    return f"{said[:1].upper()}{said[1:]}."
 
 
 def failing(act: Act, state: State, values: Mapping[str, Any]) -> str | None:
@@ -397,15 +407,11 @@ def failing(act: Act, state: State, values: Mapping[str, Any]) -> str | None:
     return None
 
 
-def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -> str:
-    """Does an act, and tells of the rows that it changed or made. Everything is worked out from the state before it.
+def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -> list[dict[str, JSON]]:
+    """Does an act that nothing forbids, and tells of the rows that it changed or made, the new ones last.
 
-    Raises:
-        Refused: a condition does not hold; nothing was changed.
+    Everything is worked out from the state before it.
     """
-    problem = failing(act, state, values)
-    if problem is not None:
-        raise Refused(problem)
     written: dict[tuple[int, str], dict[int, Any]] = {}
     for setting in act.settings:
         key = setting.row.run(state, values)
@@ -427,7 +433,7 @@ def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -
     if not act.creations:
         subject = str(values[next(iter(act.params))])
         state.acts[act.name, subject] = state.acts.get((act.name, subject), 0) + 1
-    return json.dumps({"done": act.name, "rows": told}, separators=(",", ":"))
+    return told
 
 
 def _changed(domain: Domain, state: State, entity: int, key: str, cells: Mapping[int, Any]) -> dict[str, JSON]:

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from storage.records import JSON
-from synth.worlds.base import Date, Observation, World
+from synth.worlds.base import Date, Observation, Vocabulary, World
 from synth.worlds.spec.domain import Domain
+from synth.worlds.spec.intents.base import SpecIntent
 from synth.worlds.spec.state import State, open_base
 from synth.worlds.spec.tools import Callee, failed
 
@@ -74,4 +75,29 @@ class SpecWorld(World):
         return frozenset(forms)
 
     def draw_slots(self, intent: str, slot_names: frozenset[str], rng: random.Random) -> dict[str, JSON]:
-        raise NotImplementedError
+        return self._drawn(intent, slot_names, {}, rng)
+
+    def draw_entities(self, intent: str, slots: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
+        kept = {slot.name: slots[slot.name] for slot in self.intents[intent].slots if slot.name in slots and not slot.is_entity}
+        return self._drawn(intent, frozenset(slots), kept, rng)
+
+    def _drawn(self, intent: str, names: frozenset[str], given: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
+        found = self.intents[intent]
+        assert isinstance(found, SpecIntent)
+        slots = found.draw(self.now, names, given, rng)
+        return slots if slots is not None else self._at_random(found, names, given, rng)
+
+    def _at_random(self, intent: SpecIntent, names: frozenset[str], given: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
+        """Any values, where nothing in this seed suits: the caller finds that they cannot be solved, and takes another seed."""
+        out: dict[str, JSON] = {}
+        for slot in intent.slots:
+            if slot.name not in names:
+                continue
+            kind = self.kinds[slot.kind]
+            if slot.name in given:
+                out[slot.name] = given[slot.name]
+            elif isinstance(kind, Date):
+                out[slot.name] = rng.randrange(kind.horizon_days + 1)
+            else:
+                out[slot.name] = rng.choice(tuple(kind.names) if isinstance(kind, Vocabulary) else kind.choices)
+        return out

@@ -1,0 +1,310 @@
+"""What all jobs in a spec world share: slots and their kinds, looking before acting, facts, and what an act changes.
+
+One idea: a job is a *way of naming* rows (`finders.py`) together with a *goal* (a question, an act, a refusal); every intent here is such a
+pair, so a domain gets its intents by combining, and no code is written or generated for one of them.
+Evidence is a piece of what a tool writes (`"id":"l012"`, `"renewals":2`): it was shown or it was not.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from storage.records import JSON, Call, Fact, Language, Plan, RefusalReason, Success
+from synth.surfaces import surfaces
+from synth.worlds.base import Date, Identifier, Intent, Quantity, Shape, Slot, SlotKind, Solution, Unsolvable, Vocabulary, World
+from synth.worlds.spec import schema
+from synth.worlds.spec.domain import Act, Domain, Entity, Field, Param
+from synth.worlds.spec.state import Row, State, clock_steps, number_steps, shown
+from synth.worlds.spec.tools import value_of
+
+Slots = Mapping[str, JSON]
+
+
+def misfit(detail: str) -> Unsolvable:
+    return Unsolvable("misfit", detail)
+
+
+def say(language: Language, english: str, chinese: str) -> str:
+    return english if language == "en" else chinese
+
+
+# ---- kinds of slots -----------------------------------------------------------------------------------------------------------------
+
+
+def id_kind(entity: Entity) -> tuple[str, SlotKind]:
+    return entity.name, Identifier(entity.pattern, entity.ids)
+
+
+def words_kind(name: str, words: Mapping[str, schema.Words]) -> tuple[str, SlotKind]:
+    return name, Vocabulary({key: each.names() for key, each in words.items()})
+
+
+def value_kind(domain: Domain, owner: str, of: Field | Param) -> tuple[str, SlotKind]:
+    """The kind of a slot that holds a value of a field or parameter. owner: the entity or act that it belongs to."""
+    spec, name = of.spec, f"{owner}.{of.name}"
+    if of.type.kind == "ref":
+        return id_kind(domain.entities[of.type.entity])
+    if of.type.kind in ("choice", "name"):
+        return words_kind(name, of.words)
+    if of.type.kind == "flag":
+        want = getattr(spec, "want", None) or of.label
+        return name, Vocabulary({"yes": want.names()})
+    if isinstance(spec, (schema.DateField, schema.DateParam)):
+        return name, Date(spec.last, domain.today)
+    if isinstance(spec, (schema.TimeField, schema.TimeParam)):
+        return name, Vocabulary({step: {"en": step, "zh": step} for step in clock_steps(spec.first, spec.last)})
+    return name, _quantity(domain, spec)
+
+
+def _quantity(domain: Domain, spec: Any) -> Quantity:
+    unit = domain.spec.head.currency if isinstance(spec, (schema.MoneyField, schema.MoneyParam)) else spec.unit
+    return Quantity(unit, spec.min, spec.max, grid(spec))
+
+
+_SAID = 16
+"""Different numbers that requests say of one quantity."""
+
+
+def grid(spec: Any) -> tuple[float, ...]:
+    """The values of a quantity that people say: its steps, thinned out."""
+    if isinstance(spec, (schema.NumberField, schema.NumberParam)):
+        steps: Sequence[float] = number_steps(spec.min, spec.max, spec.step)
+    else:
+        steps = range(spec.min, spec.max + 1, spec.step)
+    return tuple(steps) if len(steps) <= _SAID else tuple(steps[at * (len(steps) - 1) // (_SAID - 1)] for at in range(_SAID))
+
+
+def plain(kind: SlotKind, value: JSON, language: Language) -> str:
+    """The plainest spelling of a value."""
+    return surfaces(kind, value, language)[0]
+
+
+def told(domain: Domain, of: Field, value: Any, language: Language) -> str:
+    """A field's value in an answer."""
+    if of.type.kind in ("choice", "name"):
+        return of.words[value][language]
+    if of.type.kind == "flag":
+        return say(language, "yes" if value else "no", "是" if value else "否")
+    if of.type.is_number:
+        unit = domain.spec.head.currency if isinstance(of.spec, schema.MoneyField) else getattr(of.spec, "unit", "count")
+        return surfaces(Quantity(unit, 0, 0, ()), value, language)[0]
+    return str(shown(domain, of, value))
+
+
+# ---- facts ------------------------------------------------------------------------------------------------------------------------
+
+
+def piece(name: str, value: JSON) -> Fact:
+    """Evidence that a tool has written this key with this value."""
+    return Fact(kind="word", value=f'"{name}":{json.dumps(value, ensure_ascii=False)}')
+
+
+def seen(key: str) -> Fact:
+    """Evidence that a row was looked at."""
+    return Fact(kind="word", value=f'"id":"{key}"')
+
+
+def fact(domain: Domain, of: Field, value: Any, rivals: Iterable[Any] = ()) -> Fact:
+    """What an answer must say of a field; `rivals` are values of other rows, or other fields of the same type."""
+    kind = of.type.kind
+    if kind == "choice":
+        names = of.words[value]
+        mine = {names.en.casefold(), names.zh, value}
+        others = [each[language] for key, each in of.words.items() if key != value for language in ("en", "zh")]
+        fitting = tuple(other for other in others if not any(other.casefold() in name for name in mine))
+        return Fact(kind="word", value=names.en, alternatives=(names.zh, value), rivals=fitting)
+    if kind == "name":
+        return Fact(kind="name", value=value, alternatives=(of.words[value].zh,))
+    said = str(shown(domain, of, value))
+    others = sorted({str(shown(domain, of, other)) for other in rivals} - {said})
+    if of.type.is_number:
+        as_number = "price" if isinstance(of.spec, schema.MoneyField) else "number"
+        return Fact(kind=as_number, value=said, rivals=tuple(other for other in others if float(other) != float(said)))
+    return Fact(kind={"date": "date", "time": "time", "ref": "id"}[kind], value=said, rivals=tuple(others))
+
+
+# ---- acts -------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A row that must be seen before an act. path: from a parameter along references. fields: what is read there."""
+
+    path: tuple[str, ...]
+    entity: Entity
+    fields: tuple[Field, ...]
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether lists do not show enough of it."""
+        return any(each.spec.detail for each in self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """A number of rows that must be seen before an act: a search with these filters tells it."""
+
+    entity: Entity
+    filters: tuple[tuple[str, Any], ...]
+    """Argument of the search, and how its value is worked out."""
+    after: tuple[tuple[str, ...], ...]
+    """Paths of rows that show what is filtered by."""
+
+
+def looks_of(domain: Domain, act: Act) -> tuple[tuple[Look, ...], tuple[Tally, ...]]:
+    """What must be seen before an act, nearer rows first; a reference along the way must be seen as well."""
+    needed: dict[tuple[str, ...], dict[str, Field]] = {}
+
+    def add(path: tuple[str, ...], name: str | None) -> None:
+        for depth, step in enumerate((*path[1:], name), start=1):
+            fields = needed.setdefault(path[:depth], {})
+            if step is not None:
+                fields[step] = entity_at(domain, act, path[:depth]).fields[step]
+
+    tallies = []
+    for condition in act.conditions:
+        for read in condition.test.reads:
+            add(read.path, read.field)
+        for count in condition.test.counts:
+            entity = domain.entities[count.entity]
+            after = tuple(dict.fromkeys(read.path for read in count.reads))
+            tallies.append(Tally(entity, count.filters, after))
+    for transfer in act.transfers:
+        row, _, _, name = transfer.source
+        path = row_path(row)
+        if path is not None:
+            add(path, name)
+    order = sorted(needed, key=len)
+    return tuple(Look(path, entity_at(domain, act, path), tuple(needed[path].values())) for path in order), tuple(tallies)
+
+
+def row_path(row: Any) -> tuple[str, ...] | None:
+    """The path of a row that a setting or transfer names."""
+    reads = row.reads
+    if not reads:
+        return tuple(row.names) if len(row.names) == 1 else None
+    last = reads[-1]
+    return (*last.path, last.field)
+
+
+def entity_at(domain: Domain, act: Act, path: tuple[str, ...]) -> Entity:
+    entity = domain.entities[act.params[path[0]].type.entity]
+    for name in path[1:]:
+        entity = domain.entities[entity.fields[name].type.entity]
+    return entity
+
+
+def row_at(domain: Domain, act: Act, state: State, values: Mapping[str, Any], path: tuple[str, ...]) -> tuple[str, Row]:
+    """Id and row at the end of a path."""
+    key = values[path[0]]
+    entity = domain.entities[act.params[path[0]].type.entity]
+    row = state.row(entity.number, key)
+    for name in path[1:]:
+        found = entity.fields[name]
+        key, entity = row[found.place], domain.entities[found.type.entity]
+        row = state.row(entity.number, key)
+    return key, row
+
+
+def inside(kind: str, value: JSON) -> Any:
+    """A slot's value as expressions have it."""
+    return value == "yes" if kind == "flag" else value
+
+
+def outside(domain: Domain, kind: str, value: Any) -> JSON:
+    """A value as a call carries it."""
+    return domain.iso(value) if kind == "date" else value
+
+
+# ---- plans ------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Work:
+    """A plan while it is being made. shown: rows that its calls show, by (entity, id): whether in full."""
+
+    domain: Domain
+    state: State
+    calls: list[Call] = field(default_factory=list)
+    evidence: list[Fact] = field(default_factory=list)
+    shown: dict[tuple[str, str], bool] = field(default_factory=dict)
+
+    def call(self, tool: str, /, **arguments: JSON) -> None:
+        self.calls.append(Call(tool=tool, arguments=arguments))
+
+    def shows(self, entity: Entity, key: str, *, is_full: bool = False) -> None:
+        self.shown[entity.name, key] = self.shown.get((entity.name, key), False) or is_full
+
+    def look(self, entity: Entity, key: str, *, needs_all: bool = True) -> None:
+        """A row is seen, by a call of its own if no earlier one shows enough of it."""
+        found = self.shown.get((entity.name, key))
+        if found is None or (needs_all and not found):
+            self.call(f"get_{entity.name}", **{entity.name: key})
+            self.shows(entity, key, is_full=True)
+        self.evidence.append(seen(key))
+
+    def solution(self, answer: str, **criteria: Any) -> Solution:
+        evidence = tuple(dict.fromkeys(self.evidence))
+        return Solution(Plan(calls=tuple(self.calls), answer=answer), Success(evidence=evidence, **criteria))
+
+
+class SpecIntent(Intent):
+    """An intent of a compiled domain: an instance a job, not a class."""
+
+    name: str  # type: ignore[misc]
+    leaf: str  # type: ignore[misc]
+    domain: str  # type: ignore[misc]
+    slots: tuple[Slot, ...]  # type: ignore[misc]
+    refusal: RefusalReason | None = None  # type: ignore[misc]
+    needs_no_tool: bool = False  # type: ignore[misc]
+
+    def __init__(self, domain: Domain, name: str, group: str, slots: Sequence[tuple[Slot, SlotKind]]) -> None:
+        self.name, self.leaf, self.domain = name, f"{domain.name}.{group}.{name}", domain.name
+        self.of = domain
+        self.slots = tuple(slot for slot, _ in slots)
+        self.kinds = {slot.kind: kind for slot, kind in slots}
+
+    def wordings(self) -> Mapping[Language, Sequence[str]]:
+        """Templates by language, the plainest first."""
+        raise NotImplementedError
+
+    def constraints(self, slot_names: frozenset[str]) -> int:
+        return sum(slot.name in slot_names and not slot.is_entity and slot.name != "aspect" for slot in self.slots)
+
+    def has_conflict(self, slot_names: frozenset[str]) -> bool:
+        return "pick" in slot_names and any(isinstance(self.kinds[slot.kind], Quantity) for slot in self.slots if slot.name in slot_names)
+
+    def solve(self, world: World, slots: Slots, language: Language) -> Solution:
+        from synth.worlds.spec.world import SpecWorld
+
+        assert isinstance(world, SpecWorld)
+        return self.plan(world.now, slots, language)
+
+    def shape(self, slot_names: frozenset[str]) -> Shape:
+        raise NotImplementedError
+
+    def plan(self, state: State, slots: Slots, language: Language) -> Solution:
+        """`solve`, in a state.
+
+        Raises:
+            Unsolvable: the slots do not fit it.
+        """
+        raise NotImplementedError
+
+    def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:
+        """Values for these slots, those `given` kept, that the state has a plan for; None where a few tries found none."""
+        raise NotImplementedError
+
+
+def value_in(state: State, entity: Entity, key: str, of: Field) -> Any:
+    return value_of(state, state.row(entity.number, key), of)
+
+
+def shuffled(values: Iterable[Any], rng: random.Random, most: int) -> list[Any]:
+    """Up to `most` of the values, in random order."""
+    options = list(values)
+    return rng.sample(options, min(most, len(options)))

@@ -1,0 +1,68 @@
+"""The jobs of a compiled domain: each can be drawn, solved and admitted, in both languages; rules trap; refusals have all reasons."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from storage.records import Frame, Language, RefusalReason, Task
+from synth.roles.sketch import skeleton
+from synth.solver import admit, draw_seed, expert_messages
+from synth.verify import verify_teacher
+from synth.wording import load_families, render
+from synth.worlds import WORLDS, make_world
+from synth.worlds.spec.compile import compile_file
+
+World = compile_file(Path(str(files("synth.worlds.spec"))) / "starter.yaml")
+WORLDS.register(World)
+LANGUAGES: tuple[Language, Language] = ("en", "zh")
+
+
+def draw_task(name: str, language: Language, rng: random.Random) -> Task:
+    seed = draw_seed(rng, "train")
+    names = frozenset(slot.name for slot in World.intents[name].slots if slot.is_required or rng.random() < 0.35)
+    slots = make_world(World.name, seed).draw_slots(name, names, rng)
+    frame = Frame(world=World.name, intent=name, slots=slots)
+    return admit(frame, text=render(frame, language, rng), language=language, seed=seed, division="seed")
+
+
+@pytest.mark.parametrize("name", World.intents)
+def test_what_is_drawn_is_admitted_and_the_expert_covers_its_plan(name: str) -> None:
+    rng = random.Random(name)
+    for turn in range(6):
+        task = draw_task(name, LANGUAGES[turn % 2], rng)
+        verdict = verify_teacher(task, expert_messages(task))
+        assert verdict.success, verdict.checks
+
+
+def test_every_rule_has_a_trap_and_every_act_a_plan() -> None:
+    for act, action in World.domain.spec.actions.items():
+        assert World.intents[act].shape(frozenset()).tools[-1] == act
+        for rule in action.rules:
+            trap = World.intents[f"{act}_against_{rule}"]
+            assert trap.refusal is RefusalReason.RULE
+            assert act not in trap.shape(frozenset()).tools
+
+
+def test_no_refusal_reason_is_most_of_the_refusing_intents() -> None:
+    reasons = Counter(intent.refusal for intent in World.intents.values() if intent.refusal is not None)
+    assert set(reasons) == set(RefusalReason)
+    assert max(reasons.values()) <= reasons.total() / 2
+
+
+def test_shapes_are_those_of_the_plans() -> None:
+    rng = random.Random(4)
+    for name, intent in World.intents.items():
+        for _ in range(4):
+            task = draw_task(name, "en", rng)
+            assert tuple(call.tool for call in task.plan.calls) == intent.shape(frozenset(task.slots)).tools
+
+
+def test_wordings_are_well_formed_and_plans_have_skeletons() -> None:
+    load_families(World.name)
+    for name, intent in World.intents.items():
+        assert skeleton(World.name, name, frozenset(slot.name for slot in intent.slots if slot.is_required)) is not None
