@@ -123,7 +123,7 @@ def _minutes(value: float, number: str, is_zh: bool) -> list[str]:
     if value == 30:
         out.append("half an hour")
     if hours and rest == 0:
-        out += ["an hour", "1 hour"] if hours == 1 else [f"{hours} hours", f"{_WORDS[hours]} hours"]
+        out += ["an hour", "1 hour"] if hours == 1 else [f"{hours} hours", *([f"{_WORDS[hours]} hours"] if hours <= 10 else [])]
     if hours and rest == 30:
         out += [f"{hours}.5 hours"] + (["an hour and a half"] if hours == 1 else [])
     return out

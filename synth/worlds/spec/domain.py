@@ -7,7 +7,7 @@ Fields are known by their place in a row (a plain tuple), entities by their numb
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any
@@ -491,10 +491,10 @@ class _Resolver:
                     self.add(path, f"its conditions look at {looked_at}, but {entity.name} has no `get` tool to see it by")
             for count in condition.test.counts:
                 counted = self.entities[count.entity]
-                hidden = [name for name, _ in count.filters if counted.fields[name].filter != "equal"]
-                if "search" not in counted.spec.tools or hidden:
-                    why = f"{hidden[0]!r} is no equality filter of its search" if hidden else "it has no `search` tool"
-                    self.add(path, f"its conditions count {count.entity}, but nobody can see how many there are: {why}")
+                filters = [counted.fields[name] for name, _ in count.filters]
+                if listing_for(counted, filters) is None and not is_searched(counted, filters):
+                    by = " and ".join(each.name for each in filters)
+                    self.add(path, f"its conditions count {count.entity} by {by}, which no search by equality and no owner's list shows")
 
     def _entity_at(self, act: Act, path: tuple[str, ...]) -> Entity | None:
         param = act.params.get(path[0])
@@ -522,6 +522,18 @@ class _Resolver:
         for name in domain.acts:
             if name in reading or name == "run_python" or name.startswith("list_"):
                 self.add(f"actions.{name}", "a reading tool has such a name; take another")
+
+
+def is_searched(entity: Entity, filters: Sequence[Field]) -> bool:
+    """Whether a search tells how many rows have these values."""
+    return "search" in entity.spec.tools and all(each.filter == "equal" for each in filters)
+
+
+def listing_for(entity: Entity, filters: Sequence[Field]) -> Field | None:
+    """The owner whose list shows all rows with these values."""
+    if any(each.spec.detail for each in filters):
+        return None
+    return next((each for each in entity.owners() if each in filters), None)
 
 
 def key_of(entity: Entity) -> str:

@@ -40,7 +40,7 @@ class _Loader(_Base):  # type: ignore[misc]
         return found
 
 
-def _line(node: yaml.Node) -> str:
+def _line(node: Any) -> str:
     return f"line {node.start_mark.line + 1}"
 
 
@@ -53,11 +53,8 @@ def parse_text(text: str, where: str = "") -> Any:
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise SpecError([Problem("", f"larger than {MAX_BYTES // 1024} KiB; a spec of one business is a few hundred lines")], where)
     try:
-        for token in yaml.scan(text, Loader=_Base):
-            if isinstance(token, (yaml.AliasToken, yaml.AnchorToken)):
-                raise SpecError(
-                    [Problem(f"line {token.start_mark.line + 1}", "anchors and aliases (& and *) are not taken; write it out")], where
-                )
+        if "&" in text or "*" in text:
+            _refuse_aliases(text, where)
         loader = _Loader(text)
         try:
             values = loader.get_single_data()
@@ -72,6 +69,12 @@ def parse_text(text: str, where: str = "") -> Any:
     if loader.problems:
         raise SpecError(loader.problems, where)
     return values
+
+
+def _refuse_aliases(text: str, where: str) -> None:
+    for token in yaml.scan(text, Loader=_Base):
+        if isinstance(token, (yaml.AliasToken, yaml.AnchorToken)):
+            raise SpecError([Problem(_line(token), "anchors and aliases (& and *) are not taken; write it out")], where)
 
 
 def parse_file(path: Path) -> Any:

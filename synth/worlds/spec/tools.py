@@ -264,19 +264,29 @@ def lister(domain: Domain, entity: Entity, owner: Field, writer: Writer) -> Call
     of = domain.entities[owner.type.entity]
     arguments = {owner.name: _id_argument(of, owner.name)}
     name = list_name(entity, owner)
-    tool = _tool(domain, name, f"The {entity.plural} of a {of.noun.en}, and how many there are.", arguments, entity.spec.group)
-    number, place, key_name = entity.number, owner.place, owner.name
+    tool = _tool(domain, name, f"All {entity.plural} of a {of.noun.en}.", arguments, entity.spec.group)
+    number, place, key_name, counted = entity.number, owner.place, owner.name, listed_key(entity)
 
     def work(state: State, values: dict[str, Any]) -> str:
         found = state.select(number, ((place, values[key_name]),))
         rows = ",".join(writer.text(state, key, row, is_full=False) for key, row in found[:LIST_LIMIT])
-        return f'{{"total":{len(found)},"rows":[{rows}]}}'
+        return f'{{"{counted}":{len(found)},"rows":[{rows}]}}'
 
     return _callee(tool, arguments, work)
 
 
 def list_name(entity: Entity, owner: Field) -> str:
     return f"list_{key_of(entity)}_of_{owner.name}"
+
+
+def listed_key(entity: Entity) -> str:
+    """Under which a list says how many there are."""
+    return f"{key_of(entity)}_listed"
+
+
+def found_key(entity: Entity) -> str:
+    """Under which a search says how many fit."""
+    return f"{key_of(entity)}_found"
 
 
 def get_name(entity: Entity) -> str:
@@ -328,10 +338,10 @@ def searcher(domain: Domain, entity: Entity, writer: Writer) -> Callee:
     arguments["limit"] = Checked(
         {key: each for key, each in limit.schema.items() if key != "x-grounded"}, limit.parse, limit.error, DEFAULT_LIMIT, False
     )
-    tool = _tool(domain, search_name(entity), f"Searches {entity.plural}; total counts all that fit.", arguments, entity.spec.group)
+    tool = _tool(domain, search_name(entity), f"Searches {entity.plural}, and counts all that fit.", arguments, entity.spec.group)
     equal = {name: each.place for name, each in filtered.items() if each.filter == "equal" and each.place >= 0}
     others = {name: each for name, each in filtered.items() if name not in equal}
-    number = entity.number
+    number, counted = entity.number, found_key(entity)
 
     def find(state: State, values: dict[str, Any]) -> list[tuple[str, Row]]:
         found = state.select(number, [(equal[name], value) for name, value in values.items() if name in equal])
@@ -347,7 +357,7 @@ def searcher(domain: Domain, entity: Entity, writer: Writer) -> Callee:
     def work(state: State, values: dict[str, Any]) -> str:
         found = find(state, values)
         rows = ",".join(writer.text(state, key, row, is_full=False) for key, row in found[: values.get("limit", DEFAULT_LIMIT)])
-        return f'{{"total":{len(found)},"rows":[{rows}]}}'
+        return f'{{"{counted}":{len(found)},"rows":[{rows}]}}'
 
     return _callee(tool, arguments, work)
 

@@ -68,25 +68,27 @@ def act_wordings(domain: Domain, act: Act, finders: Mapping[str, Finder], langua
     ways = finders[target].ways(language) if target is not None else [("", "")]
     for form in ORDERS[language]:
         for lead, named in ways:
-            command = form.replace("{}", _command(act, finders, target, named, subject, language))
+            command = form.replace("{}", _command(domain, act, finders, target, named, subject, language))
             found += _with_subject(domain, act, subject, finders, lead, command, language)
     own = [each[language] for each in act.spec.says] if all(type(each).__name__ == "ById" for each in finders.values()) else []
     return [*found, *own]
 
 
-def _command(act: Act, finders: Mapping[str, Finder], target: str | None, named: str, subject: str | None, language: Language) -> str:
+def _command(
+    domain: Domain, act: Act, finders: Mapping[str, Finder], target: str | None, named: str, subject: str | None, language: Language
+) -> str:
     verb = act.spec.verb[language]
     gap = " " if language == "en" and named else ""
     text = verb.replace("_", named) if "_" in verb else f"{verb}{gap}{named}"
     for param in act.params.values():
         if param.name in (target, subject):
             continue
+        said = _phrase(param, language)
         if param.name in finders:
-            lead, value = finders[param.name].ways(language)[-1]
-            assert not lead
+            noun = domain.entities[param.type.entity].noun[language] + (" " if language == "en" else "")
+            said = said.replace(f"{noun}_", "_").replace("_", finders[param.name].ways(language)[-1][1])
         else:
-            value = f"{{{param.name}}}"
-        said = _phrase(param, language).replace("_", value)
+            said = said.replace("_", f"{{{param.name}}}")
         said = f" {said}" if language == "en" else f"，{said}"
         text += said if param.is_required else f"[{said}]"
     return text

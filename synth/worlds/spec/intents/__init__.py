@@ -63,9 +63,8 @@ def _picked(domain: Domain, act: Act, name: str) -> Picked | None:
     fixed: dict[str, tuple[Field, object]] = {}
     for condition in act.conditions:
         for root, field, value in condition.test.equalities:
-            of = entity.fields[field]
-            if root == name and of.filter == "equal":
-                fixed[field] = (of, value)
+            if root == name and entity.fields[field].filter == "equal":
+                fixed[field] = (entity.fields[field], value)
     return Picked(domain, entity, taken=frozenset(act.params) - {name}, fixed=tuple(fixed.values()))
 
 

@@ -1,24 +1,27 @@
 """Acting on what a request names: look first where a condition must be seen, then act; or, where a business rule is in the way, refuse.
 
 One idea: an act, a way of naming each of its rows, and which of its conditions shall fail (none, or one rule). Slots are drawn parameter
-by parameter, each tried against the conditions that are decided by then, so that what is drawn is almost always solvable, and what a rule
-forbids is found the same way with that rule turned round.
+by parameter, each tried against the conditions that are decided by then, so that what is drawn can be solved, and what a rule forbids is
+found the same way with that rule turned round.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from storage.records import JSON, Language, RefusalReason
 from synth.worlds.base import Shape, Slot, SlotKind, Solution
 from synth.worlds.spec import schema
-from synth.worlds.spec.domain import Act, Condition, Domain, Entity, Param
+from synth.worlds.spec.domain import Act, Condition, Domain, Entity, Param, Transfer
 from synth.worlds.spec.intents.base import (
     Slots,
     SpecIntent,
+    Tally,
     Work,
+    counted,
     grid,
     inside,
     looks_of,
@@ -27,16 +30,18 @@ from synth.worlds.spec.intents.base import (
     piece,
     row_at,
     say,
-    shuffled,
     value_kind,
+    wander,
 )
 from synth.worlds.spec.intents.finders import ById, Finder
 from synth.worlds.spec.state import State, clock_steps, shown
-from synth.worlds.spec.tools import defaults_of, filter_name, perform, search_name, value_of
+from synth.worlds.spec.tools import defaults_of, found_key, list_name, listed_key, perform, search_name, value_of
 from synth.worlds.spec.wording import act_wordings, done_words, object_of
 
-_ATTEMPTS = 20
-_NEAR = 8
+_BUDGET, _VALUES = 2000, 12
+"""Values tried in one draw; days, times and odd numbers tried for one parameter."""
+_NEAR, _LATER = 8, 16
+"""Rows tried for a parameter after the first: such that have to do with the earlier ones, and others."""
 
 Test = Callable[[State, Mapping[str, Any]], bool]
 
@@ -59,27 +64,44 @@ class Doing(SpecIntent):
         self.rule = next((each.rule for each in act.conditions if each.name == against), None) if against else None
         if against:
             self.refusal = RefusalReason.RULE
-        self._defaults = defaults_of(act)
+        self.defaults = defaults_of(act)
         self._steps = self._plan_steps()
-        self._checks = self._by_param()
-        self._pools = {name: self._pool_of(name) for name in finders}
+        self.order = self._ordered()
+        self.checks = self._by_param()
+        self.pools = {name: self._pool_of(name) for name in finders}
 
     # ---- conditions -----------------------------------------------------------------------------------------------------------
 
-    def _by_param(self) -> dict[str, list[Test]]:
-        """The conditions, turned round where the rule shall fail, by the last parameter that they need."""
-        order = list(self.act.params)
-        found: dict[str, list[Test]] = {name: [] for name in order}
-        for condition in self.act.conditions:
-            last = max((order.index(name) for name in condition.test.names if name in order), default=0)
-            found[order[last]].append(_wanted(condition, self.against))
+    def _tests(self) -> list[tuple[frozenset[str], Test]]:
+        """What must be so, with the parameters that it depends on; the rule that shall fail is turned round."""
+        known = set(self.act.params)
+        found = [(each.test.names & known, _wanted(each, self.against)) for each in self.act.conditions]
         for transfer in self.act.transfers:
-            found[order[-1]].append(_covers(transfer))
+            source, target = transfer.source[0].names & known, transfer.target[0].names & known
+            found += [((transfer.amount.names & known) | source, _covers(transfer)), (source | target, _differs(transfer))]
+        return found
+
+    def _ordered(self) -> list[Param]:
+        """The parameters in the order in which they are drawn: the row acted on first, then always the one that decides the most."""
+        tests, left = self._tests(), list(self.act.params.values())
+        order = [left.pop(0)]
+        while left:
+            chosen = {param.name for param in order}
+            decides = [sum(param.name in names and names <= chosen | {param.name} for names, _ in tests) for param in left]
+            order.append(left.pop(decides.index(max(decides))))
+        return order
+
+    def _by_param(self) -> dict[str, list[Test]]:
+        """The tests by the parameter that decides them."""
+        order = [param.name for param in self.order]
+        found: dict[str, list[Test]] = {name: [] for name in order}
+        for names, test in self._tests():
+            found[order[max((order.index(name) for name in names), default=0)]].append(test)
         return found
 
     def _holds(self, state: State, values: Mapping[str, Any]) -> bool:
         """Whether exactly the wanted conditions fail."""
-        return all(test(state, values) for tests in self._checks.values() for test in tests)
+        return all(test(state, values) for tests in self.checks.values() for test in tests)
 
     def _pool_of(self, name: str) -> tuple[tuple[int, Any], ...]:
         """What a row must be, as far as it can be looked up: (place, value)."""
@@ -95,78 +117,16 @@ class Doing(SpecIntent):
     # ---- drawing --------------------------------------------------------------------------------------------------------------
 
     def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:
-        for _ in range(_ATTEMPTS):
-            values: dict[str, Any] = dict(self._defaults)
-            slots: dict[str, JSON] = {}
-            if all(self._choose(state, param, values, slots, slot_names, given, rng) for param in self.act.params.values()):
-                return {slot.name: slots[slot.name] for slot in self.slots if slot.name in slots}
-        return None
-
-    def _choose(
-        self,
-        state: State,
-        param: Param,
-        values: dict[str, Any],
-        slots: dict[str, JSON],
-        names: frozenset[str],
-        given: Slots,
-        rng: random.Random,
-    ) -> bool:
-        """Gives one parameter a value that the conditions decided by it allow; whether there is one."""
-        tests = self._checks[param.name]
-        finder = self.finders.get(param.name)
-        if finder is None:
-            if not param.is_required and param.name not in names:
-                return all(test(state, values) for test in tests)
-            for said in [given[param.name]] if param.name in given else _sayable(param, rng):
-                values[param.name] = inside(param.type.kind, said)
-                if all(test(state, values) for test in tests):
-                    slots[param.name] = said
-                    return True
-            return False
-        for key, named in self._proposed(state, finder, param, values, names, given, rng):
-            if key in values.values() and any(values.get(name) == key for name in self.finders if name != param.name):
-                continue
-            values[param.name] = key
-            if all(test(state, values) for test in tests):
-                slots.update(named)
-                return True
-        return False
-
-    def _proposed(
-        self, state: State, finder: Finder, param: Param, values: Mapping[str, Any], names: frozenset[str], given: Slots, rng: random.Random
-    ) -> Iterator[tuple[str, dict[str, JSON]]]:
-        pool = self._pools[param.name]
-        table = state.base.table(finder.entity.number)
-        fixed = {slot: value for slot, value in given.items() if not any(each.name == slot and each.is_entity for each, _ in finder.slots)}
-        if pool or state.changed.get(finder.entity.number):
-            keys: Sequence[str] = [key for key, _ in state.select(finder.entity.number, pool)]
-        else:
-            keys = finder.entity.ids
-        near = [key for key in self._near(state, finder.entity, param, values) if key in table.rows] if isinstance(finder, ById) else []
-        if near:
-            yield from finder.propose(state, names, fixed, near[:_NEAR], rng)
-        yield from finder.propose(state, names, fixed, [key for key in keys if key in table.rows] if state.changed else keys, rng)
-
-    def _near(self, state: State, entity: Entity, param: Param, values: Mapping[str, Any]) -> list[str]:
-        """Rows that the ones chosen so far refer to, or that refer to them."""
-        found: list[str] = []
-        for name, finder in self.finders.items():
-            key = values.get(name)
-            if key is None or name == param.name:
-                continue
-            row = state.row(finder.entity.number, key)
-            found += [row[each.place] for each in finder.entity.stored if each.type.kind == "ref" and each.type.entity == entity.name]
-            for each in entity.stored:
-                if each.type.kind == "ref" and each.type.entity == finder.entity.name:
-                    found += [other for other, _ in state.select(entity.number, ((each.place, key),))]
-        return list(dict.fromkeys(found))
+        search = _Search(self, state, slot_names, given, rng)
+        if not search.fill(0):
+            return None
+        return {slot.name: search.slots[slot.name] for slot in self.slots if slot.name in search.slots}
 
     # ---- planning -------------------------------------------------------------------------------------------------------------
 
     def plan(self, state: State, slots: Slots, language: Language) -> Solution:
         work = Work(self.of, state)
-        values: dict[str, Any] = dict(self._defaults)
+        values: dict[str, Any] = dict(self.defaults)
         arguments: dict[str, JSON] = {}
         for param in self.act.params.values():
             finder = self.finders.get(param.name)
@@ -192,14 +152,23 @@ class Doing(SpecIntent):
             work.look(look.entity, key, needs_all=look.needs_all)
             work.evidence += [piece(each.name, shown(self.of, each, value_of(work.state, row, each))) for each in look.fields]
         for tally in self.tallies:
-            kinds = tally.entity.fields
-            found = {name: run(work.state, values) for name, run in tally.filters}
-            total = work.state.count(tally.entity.number, tuple(kinds[name].place for name in found), tuple(found.values()))
-            work.call(
-                search_name(tally.entity),
-                **{filter_name(kinds[name]): outside(self.of, kinds[name].type.kind, value) for name, value in found.items()},
-            )
-            work.evidence.append(piece("total", total))
+            self._count(work, tally, {each.name: run(work.state, values) for each, run in tally.filters})
+
+    def _count(self, work: Work, tally: Tally, wanted: Mapping[str, Any]) -> None:
+        """The rows that a condition counts are seen: by their number, or among all of an owner's, whichever has been asked for."""
+        entity, state, owner = tally.entity, work.state, tally.owner
+        equal = [(each, wanted[each.name]) for each, _ in tally.filters]
+        found = piece(found_key(entity), len(state.select(entity.number, [(each.place, value) for each, value in equal])))
+        listed = None
+        if owner is not None:
+            whose = wanted[owner.name]
+            listed = piece(listed_key(entity), len(state.select(entity.number, [(owner.place, whose)])))
+            if (list_name(entity, owner), whose) in work.listed or not tally.is_searched:
+                equal = [(owner, whose)]
+                work.call(list_name(entity, owner), **{owner.name: whose})
+        if len(equal) != 1 or equal[0][0] is not owner:
+            work.call(search_name(entity), **{each.name: outside(self.of, each.type.kind, value) for each, value in equal})
+        work.evidence.append(counted(found, listed))
 
     def _done(self, state: State, values: Mapping[str, Any]) -> tuple[dict[str, JSON], list[dict[str, JSON]]]:
         """What the act changes, and what its tool tells, worked out on a copy."""
@@ -237,7 +206,7 @@ class Doing(SpecIntent):
             steps.append((f"get_{look.entity.name}", () if parent is None else (parent,)))
         for tally in self.tallies:
             parents = tuple(sorted({shows[path] for path in tally.after if path in shows}))
-            steps.append((search_name(tally.entity), parents))
+            steps.append((tally.tool, parents))
         if not self.against:
             steps.append((self.act.name, tuple(range(len(steps)))))
         return tuple(steps)
@@ -249,6 +218,89 @@ class Doing(SpecIntent):
         return {language: act_wordings(self.of, self.act, self.finders, language) for language in ("en", "zh")}
 
 
+class _Search:
+    """Values for one parameter after the other, each allowed by the conditions that are decided by then; back where none is left."""
+
+    def __init__(self, intent: Doing, state: State, names: frozenset[str], given: Slots, rng: random.Random) -> None:
+        self.intent, self.state, self.names, self.given, self.rng = intent, state, names, given, rng
+        self.params = intent.order
+        self.values: dict[str, Any] = dict(intent.defaults)
+        self.slots: dict[str, JSON] = {}
+        self.budget = _BUDGET
+
+    def fill(self, at: int) -> bool:
+        """Whether all parameters from number `at` on could be given values."""
+        if at == len(self.params):
+            return True
+        param = self.params[at]
+        tests = self.intent.checks[param.name]
+        for value, slots in self._options(param):
+            if self.budget <= 0:
+                return False
+            self.budget -= 1
+            if value is not None:
+                self.values[param.name] = value
+            if all(test(self.state, self.values) for test in tests) and self.fill(at + 1):
+                self.slots.update(slots)
+                return True
+        self.values.pop(param.name, None)
+        if param.name in self.intent.defaults:
+            self.values[param.name] = self.intent.defaults[param.name]
+        return False
+
+    def _options(self, param: Param) -> Iterator[tuple[Any, dict[str, JSON]]]:
+        finder = self.intent.finders.get(param.name)
+        if finder is not None:
+            taken = {self.values.get(name) for name in self.intent.finders}
+            for key, slots in self._rows(finder, param):
+                if key not in taken:
+                    yield key, slots
+        elif not param.is_required and param.name not in self.names:
+            yield None, {}
+        else:
+            for said in [self.given[param.name]] if param.name in self.given else _sayable(param, self.rng, self._numbers()):
+                yield inside(param.type.kind, said), {param.name: said}
+
+    def _rows(self, finder: Finder, param: Param) -> Iterator[tuple[str, dict[str, JSON]]]:
+        """Rows for a parameter: first those that have to do with the ones chosen before, then any."""
+        state, number = self.state, finder.entity.number
+        fixed = {slot.name: self.given[slot.name] for slot, _ in finder.slots if slot.name in self.given and not slot.is_entity}
+        is_first = not any(name in self.values for name in self.intent.finders)
+        rows = state.base.table(number).rows
+        if not is_first and isinstance(finder, ById):
+            near = [key for key in self._near(finder.entity) if key in rows]
+            yield from islice(finder.propose(state, self.names, fixed, near, self.rng), _NEAR)
+        pool = self.intent.pools[param.name]
+        keys: Sequence[str] = finder.entity.ids
+        if pool:
+            keys = [key for key, _ in state.select(number, pool) if key in rows]
+        found = finder.propose(state, self.names, fixed, keys, self.rng)
+        yield from found if is_first else islice(found, _LATER)
+
+    def _numbers(self) -> list[int]:
+        """Numbers in the rows chosen so far: what is compared with one of them is decided close to it."""
+        found: list[int] = []
+        for name, finder in self.intent.finders.items():
+            if name in self.values:
+                row = self.state.row(finder.entity.number, self.values[name])
+                found += [row[each.place] for each in finder.entity.stored if each.type.kind == "whole"]
+        return found
+
+    def _near(self, entity: Entity) -> list[str]:
+        """Rows that the ones chosen so far refer to, or that refer to them."""
+        found: list[str] = []
+        for name, finder in self.intent.finders.items():
+            key = self.values.get(name)
+            if key is None:
+                continue
+            row = self.state.row(finder.entity.number, key)
+            found += [row[each.place] for each in finder.entity.stored if each.type.kind == "ref" and each.type.entity == entity.name]
+            for each in entity.stored:
+                if each.type.kind == "ref" and each.type.entity == finder.entity.name:
+                    found += [other for other, _ in self.state.select(entity.number, ((each.place, key),))]
+        return list(dict.fromkeys(found))
+
+
 def _wanted(condition: Condition, against: str) -> Test:
     run = condition.test.run
     if against and condition.name == against:
@@ -256,28 +308,33 @@ def _wanted(condition: Condition, against: str) -> Test:
     return run
 
 
-def _covers(transfer: Any) -> Test:
+def _covers(transfer: Transfer) -> Test:
+    row, entity, place, _ = transfer.source
+    amount = transfer.amount.run
+    return lambda state, values: bool(0 <= amount(state, values) <= state.row(entity, row.run(state, values))[place])
+
+
+def _differs(transfer: Transfer) -> Test:
     row, entity, place, _ = transfer.source
     other, other_entity, other_place, _ = transfer.target
-
-    def test(state: State, values: Mapping[str, Any]) -> bool:
-        amount, key = transfer.amount.run(state, values), row.run(state, values)
-        if (entity, key, place) == (other_entity, other.run(state, values), other_place):
-            return False
-        return bool(0 <= amount <= state.row(entity, key)[place])
-
-    return test
+    return lambda state, values: (entity, place) != (other_entity, other_place) or row.run(state, values) != other.run(state, values)
 
 
-def _sayable(param: Param, rng: random.Random) -> Iterable[JSON]:
-    """Values of a parameter that a request can name, in random order."""
+def _sayable(param: Param, rng: random.Random, near: Sequence[int]) -> Iterator[JSON]:
+    """Values of a parameter that a request can name, in random order; of numbers first round ones, then such as are `near`."""
     spec = param.spec
     if isinstance(spec, schema.ChoiceParam):
-        return shuffled(param.words, rng, len(param.words))
-    if isinstance(spec, schema.FlagParam):
-        return ["yes"]
-    if isinstance(spec, schema.DateParam):
-        return shuffled(range(spec.first, spec.last + 1), rng, 12)
-    if isinstance(spec, schema.TimeParam):
-        return shuffled(clock_steps(spec.first, spec.last), rng, 12)
-    return shuffled(grid(spec), rng, 12)
+        yield from wander(list(param.words), rng)
+    elif isinstance(spec, schema.FlagParam):
+        yield "yes"
+    elif isinstance(spec, schema.DateParam):
+        yield from islice(wander(range(spec.first, spec.last + 1), rng), _VALUES)
+    elif isinstance(spec, schema.TimeParam):
+        yield from islice(wander(clock_steps(spec.first, spec.last), rng), _VALUES)
+    else:
+        yield from wander(grid(spec), rng)
+        if isinstance(spec, (schema.IntegerParam, schema.MoneyParam)):
+            for value in near:
+                on_step = spec.min + (value - spec.min) // spec.step * spec.step
+                yield from (each for each in (on_step, on_step + spec.step, on_step - spec.step) if spec.min <= each <= spec.max)
+            yield from islice(wander(range(spec.min, spec.max + 1, spec.step), rng), _VALUES)

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import gcd
 from typing import Any
 
 from storage.records import JSON, Call, Fact, Language, Plan, RefusalReason, Success
 from synth.surfaces import surfaces
 from synth.worlds.base import Date, Identifier, Intent, Quantity, Shape, Slot, SlotKind, Solution, Unsolvable, Vocabulary, World
 from synth.worlds.spec import schema
-from synth.worlds.spec.domain import Act, Domain, Entity, Field, Param
+from synth.worlds.spec.domain import Act, Domain, Entity, Field, Param, is_searched, listing_for
 from synth.worlds.spec.state import Row, State, clock_steps, number_steps, shown
-from synth.worlds.spec.tools import value_of
+from synth.worlds.spec.tools import list_name, search_name, value_of
 
 Slots = Mapping[str, JSON]
 
@@ -103,6 +104,11 @@ def piece(name: str, value: JSON) -> Fact:
     return Fact(kind="word", value=f'"{name}":{json.dumps(value, ensure_ascii=False)}')
 
 
+def counted(found: Fact, listed: Fact | None) -> Fact:
+    """Evidence that so many were found, or that all of an owner's were listed."""
+    return found if listed is None else found.model_copy(update={"alternatives": (listed.value,)})
+
+
 def seen(key: str) -> Fact:
     """Evidence that a row was looked at."""
     return Fact(kind="word", value=f'"id":"{key}"')
@@ -146,13 +152,23 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """A number of rows that must be seen before an act: a search with these filters tells it."""
+    """Rows that must be seen before an act, for they are counted.
+
+    filters: what they are counted by, and how its value is worked out. owner: whose list shows them, if one does. is_searched: whether a
+    search tells how many there are. after: paths of rows that show what is filtered by.
+    """
 
     entity: Entity
-    filters: tuple[tuple[str, Any], ...]
-    """Argument of the search, and how its value is worked out."""
+    filters: tuple[tuple[Field, Any], ...]
+    owner: Field | None
+    is_searched: bool
     after: tuple[tuple[str, ...], ...]
-    """Paths of rows that show what is filtered by."""
+
+    @property
+    def tool(self) -> str:
+        if self.is_searched or self.owner is None:
+            return search_name(self.entity)
+        return list_name(self.entity, self.owner)
 
 
 def looks_of(domain: Domain, act: Act) -> tuple[tuple[Look, ...], tuple[Tally, ...]]:
@@ -171,8 +187,10 @@ def looks_of(domain: Domain, act: Act) -> tuple[tuple[Look, ...], tuple[Tally, .
             add(read.path, read.field)
         for count in condition.test.counts:
             entity = domain.entities[count.entity]
+            filters = tuple((entity.fields[name], run) for name, run in count.filters)
             after = tuple(dict.fromkeys(read.path for read in count.reads))
-            tallies.append(Tally(entity, count.filters, after))
+            fields = [each for each, _ in filters]
+            tallies.append(Tally(entity, filters, listing_for(entity, fields), is_searched(entity, fields), after))
     for transfer in act.transfers:
         row, _, _, name = transfer.source
         path = row_path(row)
@@ -225,16 +243,20 @@ def outside(domain: Domain, kind: str, value: Any) -> JSON:
 
 @dataclass(slots=True)
 class Work:
-    """A plan while it is being made. shown: rows that its calls show, by (entity, id): whether in full."""
+    """A plan while it is being made. shown: rows that its calls show, by (entity, id): whether in full. listed: (tool, owner) of lists."""
 
     domain: Domain
     state: State
     calls: list[Call] = field(default_factory=list)
     evidence: list[Fact] = field(default_factory=list)
     shown: dict[tuple[str, str], bool] = field(default_factory=dict)
+    listed: set[tuple[str, str]] = field(default_factory=set)
 
     def call(self, tool: str, /, **arguments: JSON) -> None:
-        self.calls.append(Call(tool=tool, arguments=arguments))
+        """Another call, unless it was made already."""
+        made = Call(tool=tool, arguments=arguments)
+        if made not in self.calls:
+            self.calls.append(made)
 
     def shows(self, entity: Entity, key: str, *, is_full: bool = False) -> None:
         self.shown[entity.name, key] = self.shown.get((entity.name, key), False) or is_full
@@ -304,7 +326,15 @@ def value_in(state: State, entity: Entity, key: str, of: Field) -> Any:
     return value_of(state, state.row(entity.number, key), of)
 
 
-def shuffled(values: Iterable[Any], rng: random.Random, most: int) -> list[Any]:
-    """Up to `most` of the values, in random order."""
-    options = list(values)
-    return rng.sample(options, min(most, len(options)))
+def wander(values: Sequence[Any], rng: random.Random) -> Iterator[Any]:
+    """Every value once, from a random place on in steps of a random size: what is not taken costs nothing."""
+    count = len(values)
+    if count < 2:
+        yield from values
+        return
+    at, step = int(rng.random() * count), 1 + int(rng.random() * (count - 1))
+    while gcd(step, count) != 1:
+        step += 1
+    for _ in range(count):
+        yield values[at]
+        at = (at + step) % count

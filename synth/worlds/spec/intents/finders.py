@@ -16,10 +16,10 @@ from storage.records import JSON, Language
 from synth.worlds.base import Slot, SlotKind, Vocabulary
 from synth.worlds.spec import schema
 from synth.worlds.spec.domain import Domain, Entity, Field
-from synth.worlds.spec.intents.base import Slots, Work, grid, id_kind, inside, misfit, outside, shuffled, value_kind
+from synth.worlds.spec.intents.base import Slots, Work, grid, id_kind, inside, misfit, outside, value_kind, wander
 from synth.worlds.spec.schema import Words
 from synth.worlds.spec.state import Row, State
-from synth.worlds.spec.tools import DEFAULT_LIMIT, filter_name, list_name, search_name, value_of
+from synth.worlds.spec.tools import DEFAULT_LIMIT, LIST_LIMIT, filter_name, list_name, search_name, value_of
 
 _TRIES = 24
 
@@ -48,7 +48,7 @@ class Finder:
     def propose(
         self, state: State, names: frozenset[str], given: Slots, keys: Sequence[str], rng: random.Random
     ) -> Iterator[tuple[str, dict[str, JSON]]]:
-        """Rows of the state, each with the slots that name it; a few, drawn at random from `keys`."""
+        """Rows of the state, each with the slots that name it, in random order; of `keys`."""
         raise NotImplementedError
 
     def find(self, work: Work, slots: Slots) -> str:
@@ -69,7 +69,7 @@ class ById(Finder):
     def propose(
         self, state: State, names: frozenset[str], given: Slots, keys: Sequence[str], rng: random.Random
     ) -> Iterator[tuple[str, dict[str, JSON]]]:
-        for key in shuffled(keys, rng, 2 * _TRIES):
+        for key in wander(keys, rng):
             yield key, {self.slot: key}
 
     def find(self, work: Work, slots: Slots) -> str:
@@ -97,7 +97,7 @@ class ByName(Finder):
     def propose(
         self, state: State, names: frozenset[str], given: Slots, keys: Sequence[str], rng: random.Random
     ) -> Iterator[tuple[str, dict[str, JSON]]]:
-        for key in shuffled(keys, rng, _TRIES):
+        for key in wander(keys, rng):
             yield key, {self.slot: state.row(self.entity.number, key)[self.name.place]}
 
     def find(self, work: Work, slots: Slots) -> str:
@@ -139,7 +139,7 @@ class Owned(Finder):
         self, state: State, names: frozenset[str], given: Slots, keys: Sequence[str], rng: random.Random
     ) -> Iterator[tuple[str, dict[str, JSON]]]:
         number = self.entity.number
-        for key in shuffled(keys, rng, 2 * _TRIES):
+        for key in wander(keys, rng):
             row = state.row(number, key)
             value = value_of(state, row, self.attribute)
             if given.get(self.which, value) != value:
@@ -174,7 +174,9 @@ class Owned(Finder):
         if len(found) != 1:
             raise misfit("not exactly one of that kind")
         work.call(list_name(self.entity, self.owner), **{self.owner.name: owner})
-        work.shows(self.entity, found[0][0])
+        work.listed.add((list_name(self.entity, self.owner), owner))
+        for key, _ in state.select(self.entity.number, ((self.owner.place, owner),))[:LIST_LIMIT]:
+            work.shows(self.entity, key)
         return found[0][0]
 
     def ways(self, language: Language) -> list[Way]:
@@ -275,7 +277,10 @@ class Picked(Finder):
         if found is None:
             raise misfit("too few to choose among, or no single best")
         work.call(search_name(self.entity), **self.arguments(slots))
-        work.shows(self.entity, found[0])
+        of, order, _ = self.orders[slots["pick"]]
+        ranked = sorted(found[1], key=lambda pair: value_of(work.state, pair[1], of), reverse=order == "desc")
+        for key, _ in ranked[:DEFAULT_LIMIT]:
+            work.shows(self.entity, key)
         return found[0]
 
     def ways(self, language: Language) -> list[Way]:

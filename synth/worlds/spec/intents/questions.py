@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from storage.records import JSON, Fact, Language
 from synth.worlds.base import Shape, Slot, SlotKind, Solution
@@ -19,14 +20,15 @@ from synth.worlds.spec.intents.base import (
     piece,
     say,
     seen,
-    shuffled,
     told,
     value_kind,
+    wander,
     words_kind,
 )
 from synth.worlds.spec.intents.finders import Finder, Picked, filter_words, pick_filters, said_of
+from synth.worlds.spec.schema import Words
 from synth.worlds.spec.state import State, shown
-from synth.worlds.spec.tools import DEFAULT_LIMIT, filter_name, search_name, value_of
+from synth.worlds.spec.tools import DEFAULT_LIMIT, filter_name, found_key, search_name, value_of
 from synth.worlds.spec.wording import questions
 
 _TRIES = 12
@@ -34,12 +36,14 @@ _RIVALS = 12
 
 
 def askable(entity: Entity, *, with_details: bool, without: Sequence[str] = ()) -> list[Field]:
-    """Fields that one can ask for by their label."""
-    return [
-        each
-        for each in entity.fields.values()
-        if each.type.kind != "flag" and each.name not in without and (with_details or not each.spec.detail)
-    ]
+    """Fields that one can ask for by their label: no flags, nor a choice that people name with digits ("4G"): its key does not show them."""
+    suited = [each for each in entity.fields.values() if each.type.kind != "flag" and each.name not in without]
+    digits = {each.name for each in suited if each.type.kind == "choice" and any(map(_has_digit, each.words.values()))}
+    return [each for each in suited if each.name not in digits and (with_details or not each.spec.detail)]
+
+
+def _has_digit(words: Words) -> bool:
+    return any(character.isdigit() for character in words.en + words.zh)
 
 
 class Asking(SpecIntent):
@@ -195,13 +199,13 @@ class Counting(SpecIntent):
             if slot in slots
         }
         work.call(search_name(self.entity), **arguments)
-        work.evidence.append(piece("total", total))
+        work.evidence.append(piece(found_key(self.entity), total))
         told_total = Fact(kind="number", value=str(total), rivals=(str(DEFAULT_LIMIT),))
         plural = self.entity.plural
         return work.solution(say(language, f"There are {total} such {plural}.", f"一共有{total}个。"), facts=(told_total,))
 
     def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:
-        for key in shuffled(self.entity.ids, rng, _TRIES):
+        for key in islice(wander(self.entity.ids, rng), _TRIES):
             row = state.row(self.entity.number, key)
             slots = {
                 slot: given[slot] if slot in given else said_of(state, row, each, rng)

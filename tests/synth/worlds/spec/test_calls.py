@@ -34,7 +34,7 @@ def test_a_search_filters_sorts_counts_and_is_short() -> None:
     world = World(3)
     rows = {key: row for key, row in world.state()["tool"].items() if row["kind"] == "saw" and row["fee"] <= 30}
     found = read(world, "search_tools", kind="saw", max_fee=30, sort="fee_desc")
-    assert found["total"] == len(rows)
+    assert found["tools_found"] == len(rows)
     assert [row["fee"] for row in found["rows"]] == sorted((row["fee"] for row in rows.values()), reverse=True)[:3]
 
 
@@ -61,4 +61,7 @@ def test_a_created_row_gets_an_id_by_its_content_and_the_same_again_gets_another
     made = sorted({path.split("/")[1] for path in world.changes() if path.startswith("loan/")})
     assert len(made) == 2
     assert read(world, "get_loan", loan=made[0])["due"] == "2026-05-16"
-    assert read(world, "list_loans_of_member", member=member)["total"] == read(World(3), "list_loans_of_member", member=member)["total"] + 2
+    assert (
+        read(world, "list_loans_of_member", member=member)["loans_listed"]
+        == read(World(3), "list_loans_of_member", member=member)["loans_listed"] + 2
+    )
