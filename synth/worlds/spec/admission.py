@@ -18,7 +18,7 @@ from synth.worlds.spec.state import State, open_base
 
 SEEDS = (0, 1, 2, 4)
 """Training seeds in which every intent is tried."""
-_ENOUGH = 2
+_ENOUGH = 1
 """Of these seeds, in which an act by ids, or a rule in its way, must be possible; all other intents in all."""
 
 

@@ -52,12 +52,13 @@ class Doing(SpecIntent):
     def __init__(self, domain: Domain, act: Act, name: str, finders: Mapping[str, Finder], *, against: str = "") -> None:
         self.act, self.finders, self.against = act, finders, against
         slots: list[tuple[Slot, SlotKind]] = []
+        decisive = {name for each in act.conditions if against and each.name == against for name in each.test.names}
         for param in act.params.values():
             if param.name in finders:
                 slots += finders[param.name].slots
             else:
                 kind, of = value_kind(domain, act.name, param)
-                slots.append((Slot(param.name, kind, is_required=param.is_required), of))
+                slots.append((Slot(param.name, kind, is_required=param.is_required or param.name in decisive), of))
         group = act.spec.group or (act.on.spec.group if act.on is not None else None) or (act.on.name if act.on is not None else "desk")
         super().__init__(domain, name, group, slots)
         self.looks, self.tallies = looks_of(domain, act)
@@ -82,9 +83,11 @@ class Doing(SpecIntent):
         return found
 
     def _ordered(self) -> list[Param]:
-        """The parameters in the order in which they are drawn: the row acted on first, then always the one that decides the most."""
+        """The parameters in the order in which they are drawn: first what is not named by its id (there are few such rows), else the row
+        acted on; then always the one that decides the most."""
         tests, left = self._tests(), list(self.act.params.values())
-        order = [left.pop(0)]
+        named = [name for name, finder in self.finders.items() if not isinstance(finder, ById)]
+        order = [left.pop(next((at for at, param in enumerate(left) if param.name in named), 0))]
         while left:
             chosen = {param.name for param in order}
             decides = [sum(param.name in names and names <= chosen | {param.name} for names, _ in tests) for param in left]

@@ -36,7 +36,7 @@ _RIVALS = 12
 
 
 def askable(entity: Entity, *, with_details: bool, without: Sequence[str] = ()) -> list[Field]:
-    """Fields that one can ask for by their label: no flags, nor a choice that people name with digits ("4G"): its key does not show them."""
+    """Fields that one can ask for by their label: no flags, nor a choice that has digits in a name ("4G"): its key does not show them."""
     suited = [each for each in entity.fields.values() if each.type.kind != "flag" and each.name not in without]
     digits = {each.name for each in suited if each.type.kind == "choice" and any(map(_has_digit, each.words.values()))}
     return [each for each in suited if each.name not in digits and (with_details or not each.spec.detail)]

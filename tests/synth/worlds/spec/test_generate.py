@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from synth.worlds import WORLDS, make_world
 from synth.worlds.spec.compile import compile_spec
+from synth.worlds.spec.domain import resolve
 from synth.worlds.spec.generate import generate
 from synth.worlds.spec.generate.parts import archetypes, themes
+from synth.worlds.spec.tools import callees
 
 SEEDS = range(40)
 
@@ -26,11 +28,10 @@ def _hash(seeds: range) -> str:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 999_999_999))
-def test_every_seed_gives_a_spec_that_compiles(seed: int) -> None:
-    """Valid by construction: four entities, 200 rows, eight tools and two business rules at least, as the compiler insists."""
-    world = compile_spec(generate(seed))
-    assert 8 <= len(world.tools) <= 60
-    assert all(tool.domain == world.domain.name for tool in world.tools)
+def test_every_seed_gives_a_valid_spec(seed: int) -> None:
+    """Valid by construction: four entities, 200 rows, eight tools and two business rules at least, as the compiler insists. Whether every
+    rule is in somebody's way is up to admission."""
+    assert 8 <= len(callees(resolve(generate(seed)))) <= 60
 
 
 def test_a_seed_gives_the_same_spec_in_another_process() -> None:
