@@ -20,7 +20,7 @@ from pathlib import Path
 from synth.sandbox import cgroup
 from synth.sandbox.base import WORK_DIR, Limits, Protection, SandboxError
 from synth.sandbox.owner import new_name
-from synth.sandbox.start import NOBODY, guest_command, wait_until_ready, work_folder
+from synth.sandbox.start import GUEST_ENVIRONMENT, NOBODY, guest_command, wait_until_ready, work_folder
 from synth.sandbox.wire import Wire
 
 DEVICES = ("null", "zero", "full", "random", "urandom")
@@ -142,6 +142,8 @@ class Bubblewrap:
         words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if is_root and user else []
         words += ["bwrap", "--unshare-user", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--hostname", "box"]
         words += ["--uid", str(user), "--gid", str(user), "--info-fd", "INFO_FD", "--new-session", "--clearenv"]
+        for variable, value in GUEST_ENVIRONMENT.items():
+            words += ["--setenv", variable, value]
         words += [] if "network" in without else ["--unshare-net"]
         words += [] if "pids" in without else ["--unshare-pid", "--as-pid-1"]
         # The guest needs these two to mount the work folder and to drop them for good.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from storage.records import JSON
 from synth.sandbox.base import WORK_DIR, Limits, Protection, SandboxError
 from synth.sandbox.owner import is_orphan, new_name
-from synth.sandbox.start import NOBODY, guest_command, wait_until_ready, work_folder
+from synth.sandbox.start import GUEST_ENVIRONMENT, NOBODY, guest_command, wait_until_ready, work_folder
 from synth.sandbox.wire import Wire
 
 if TYPE_CHECKING:
@@ -141,6 +141,7 @@ class Docker:
             "image": self._image,
             "command": guest_command("python3", limits, without),
             "user": "0:0" if is_root else f"{NOBODY}:{NOBODY}",
+            "environment": GUEST_ENVIRONMENT,
             "labels": {LABEL: name},
             "hostname": "box" if "network" not in without else None,
             "stdin_open": True,

@@ -1,7 +1,7 @@
 """What runs inside a box, as its process 1: it starts programs, holds them to their limits, and ends all that they leave running.
 
 It stands alone (standard library, Python 3.9 or newer) because its source is handed to whatever Python the box has:
-`python3 -I -S -c SOURCE CONFIGURATION`. It speaks to the host over its stdin and stdout (`wire.py` has the framing), one answer a
+`python3 -s -S -c SOURCE CONFIGURATION`. It speaks to the host over its stdin and stdout (`wire.py` has the framing), one answer a
 request, and ends, all processes of the box with it, when its stdin closes: so nothing outlives a host that was killed.
 
 It is not what contains a program: namespaces, limits of the kernel and the filter of system calls are, and they are in place before
@@ -11,6 +11,7 @@ anything is asked of it. The host believes nothing of what it says beyond a prog
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import math
 import os
@@ -158,10 +159,16 @@ class Guest:
 
     def teach(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:
         exec(compile(body, "<taught>", "exec"), self.taught)
+        gc.freeze()  # what is here is for ever, and need not be copied into every fork to be looked at
         return {}, b""
 
     def run(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:
-        """Runs `argv`, or in a fork of this interpreter the function `run` that was taught, on `body`; to its end or a limit."""
+        """Runs `argv`, or in a fork of this interpreter the function `run` that was taught, on `body`; to its end or a limit.
+
+        fresh: whether the work folder is emptied before.
+        """
+        if request.get("fresh"):
+            self.wipe(request, body)
         limit = request["output_bytes"] * (2 if "output" in self.without else 1)
         pipes = [os.pipe() for _ in range(3)]
         streams = [Stream(read, limit) for read, _ in pipes]
@@ -376,6 +383,7 @@ def inside(path: str) -> str:
 
 def main() -> NoReturn:
     config = json.loads(sys.argv[1])
+    sys.path[:] = [path for path in sys.path if path]  # nothing is imported from the work folder
     move_wire("descriptors" in config["without"])
     secure(config)
     os.chdir(WORK_DIR)

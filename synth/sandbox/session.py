@@ -89,9 +89,9 @@ class Session:
             raise SandboxError(f"the guest could not take its lesson: {answer['error']}")
 
     def call(self, text: str, *, limits: Limits | None = None) -> tuple[Result, bytes]:
-        """Calls the function that was taught in a fork of the guest's own warm interpreter, held to limits like any program; returns
-        what it wrote to `fd` too. A hundred times cheaper than starting an interpreter."""
-        answer, streams = self._run({}, text.encode(), limits or self._limits)
+        """Calls the function that was taught in a fork of the guest's own warm interpreter, which saves the start of one. It is held to
+        limits like any program, the work folder is emptied before; what it wrote to `fd` comes back too."""
+        answer, streams = self._run({"fresh": True}, text.encode(), limits or self._limits)
         return self._result(answer, streams), streams[2]
 
     def put(self, path: str, data: bytes) -> None:

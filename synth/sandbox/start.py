@@ -13,6 +13,7 @@ from synth.sandbox.base import Box, Limits, Protection, SandboxError
 
 READY_S = 30.0
 NOBODY = 65_534
+GUEST_ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 GUEST = Path(__file__).with_name("guest.py").read_text(encoding="utf-8")
 
 
@@ -43,7 +44,7 @@ def guest_command(
         "processes": processes,
         "environment": {name: value for name, value in os.environ.items() if "environment" in without and name.startswith("HEADRACE_")},
     }
-    return [python, "-I", "-S", "-c", GUEST, json.dumps(configuration)]
+    return [python, "-s", "-S", "-c", GUEST, json.dumps(configuration)]
 
 
 def work_folder(limits: Limits, without: frozenset[Protection]) -> str:

@@ -21,8 +21,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.synth.conftest import PROVIDERS, provider_of
 from tests.synth.sandbox.arena import Arena
-from tests.synth.sandbox.conftest import PROVIDERS, provider_of
 from tests.synth.sandbox.escape_programs import ESCAPES, Escape
 
 FULL_NAME = {"docker": "docker", "bwrap": "bubblewrap"}

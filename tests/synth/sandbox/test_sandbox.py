@@ -263,7 +263,7 @@ def test_what_a_dead_owner_left_is_reaped_at_the_next_start(provider: Provider) 
         assert provider.reap() == 0
 
 
-def test_bubblewrap_needs_no_root(own_bubblewrap: Provider) -> None:
+def test_bubblewrap_needs_no_root(bubblewrap_here: Provider) -> None:
     if os.geteuid():
         pytest.skip("all other tests show it, as nobody is root here")
     program = """

@@ -1,4 +1,4 @@
-"""Providers that really run. Where one cannot, its tests are left out, and say what to install."""
+"""Sandbox providers that really run. Where one cannot, its tests are left out, and say what to install."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from pathlib import Path
 
 import pytest
 
+from synth.sandbox import engine
 from synth.sandbox.base import Provider, SandboxError
 from synth.sandbox.bubblewrap import Bubblewrap
 from synth.sandbox.containers import Docker
-from synth.sandbox.engine import APT, docker_engine
 
-CACHE = Path(__file__).parents[3] / ".cache" / "sandbox"
+CACHE = Path(__file__).parents[2] / ".cache" / "sandbox"
 PROVIDERS = ("docker", "bwrap")
 
 
 @pytest.fixture(scope="session")
-def own_docker() -> Iterator[Docker]:
+def docker_engine() -> Iterator[Docker]:
     """A Docker provider on this machine's engine, or on one that the session starts and stops."""
     try:
-        engine = docker_engine(CACHE)
-        docker = engine.__enter__()
+        running = engine.docker_engine(CACHE)
+        docker = running.__enter__()
     except SandboxError as error:
         pytest.skip(f"left out, no Docker: {error}")
     try:
         yield docker
     finally:
-        engine.__exit__(None, None, None)
+        running.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="session")
-def own_bubblewrap() -> Bubblewrap:
+def bubblewrap_here() -> Bubblewrap:
     bubblewrap = Bubblewrap()
     lacks = bubblewrap.missing()
     if lacks:
-        pytest.skip(f"left out, no bubblewrap: {lacks} (all that these tests need: {APT})")
+        pytest.skip(f"left out, no bubblewrap: {lacks} (all that these tests need: {engine.APT})")
     return bubblewrap
 
 
 def provider_of(which: str, request: pytest.FixtureRequest) -> Provider:
     """The provider by its short name; skips where it cannot run."""
-    found: Provider = request.getfixturevalue("own_docker" if which == "docker" else "own_bubblewrap")
+    found: Provider = request.getfixturevalue("docker_engine" if which == "docker" else "bubblewrap_here")
     return found
 
 
