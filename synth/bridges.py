@@ -34,9 +34,11 @@ _LINKED = frozenset(("image", "video", "pdf"))
 """Values that only their address is passed on of."""
 _FORMS = frozenset(("name", "address", "url", "uri", "link", "code", "symbol"))
 """How a parameter may ask for a value: `company_name`, `wallet_address`, `image_url`."""
+_ADDRESSES = frozenset(("url", "uri", "link"))
 _SIBLINGS = 0.6
 """Two tools whose names have so many words in common (Jaccard) do the same."""
 _SHARED_TOOLS, _SHARED_SHARE = 2, 0.25
+"""Two servers with so many tool names in common, or so large a share of the smaller one's, are one product."""
 _MENTION_SHARE, _NAMED_SHARE = 0.25, 0.25
 """A product word of one server counts as said by another in so many of its tools; a word is a product's if so many of those who say it are
 named by it."""
@@ -53,8 +55,10 @@ def bridges(described: Described) -> list[Edge]:
         if tool.world is not None:
             continue
         taken = set(_taken(tool, only_needed=False))
+        reads = profile.kind in ("list", "read", None) or len(required(tool.parameters)) <= 1
         for value in _taken(tool, only_needed=True):
-            taking[value].append(position)
+            if value != "url" or reads:  # what else takes an address notes it down
+                taking[value].append(position)
         for value, names in vocabulary().universal.items():
             given = max((profile.produces.get(name, 0.0) for name in names), default=0.0)
             is_source = profile.kind == "list" or (profile.kind in ("create", "read", None) and bool(tool.parameters))
@@ -108,9 +112,10 @@ def _taken(tool: Tool, *, only_needed: bool) -> Iterator[str]:
     known = frozenset(word for names in universal.values() for word in names)
     asked = [parameter_words(name) for name in sorted(needed) if not _is_opaque(named[name])]
     formed = {tokens[-2] for tokens in asked if len(tokens) > 1 and tokens[-1] in _FORMS and tokens[-2] in known}
+    linked = {tokens[-2] for tokens in asked if len(tokens) > 1 and tokens[-1] in _ADDRESSES}
     ends = formed | {tokens[-1] for tokens in asked if tokens and not (len(tokens) > 1 and tokens[-2] in formed)}
     for value, names in universal.items():
-        hits = (formed if value in _LINKED else ends) & names
+        hits = (linked if value in _LINKED else ends) & names
         if hits and (value != "coordinates" or "coordinate" in hits or len(hits) >= 2):
             yield value
 

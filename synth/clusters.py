@@ -288,7 +288,7 @@ def _select(candidates: Sequence[_Candidate], graph: _Graph, config: ClusterConf
             continue
         if gain(index) < config.least_gain:
             break
-        covered |= covers[index].keys()
+        covered.update(covers[index])
         chosen.append(candidates[index])
     return chosen
 
