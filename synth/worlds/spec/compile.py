@@ -16,6 +16,7 @@ from synth.worlds.spec.admission import problems_of, tried
 from synth.worlds.spec.domain import Domain, resolve
 from synth.worlds.spec.intents import intents_of
 from synth.worlds.spec.load import parse_file, parse_text
+from synth.worlds.spec.naming import public_names, published
 from synth.worlds.spec.schema import SpecError
 from synth.worlds.spec.tools import Callee, callees, get_name, list_name, search_name
 from synth.worlds.spec.wording import wording_of
@@ -62,7 +63,9 @@ def compile_file(path: Path, *, name: str | None = None) -> type[SpecWorld]:
 
 
 def _class(domain: Domain, raw: Any, name: str, where: str) -> type[SpecWorld]:
-    made: dict[str, Callee] = callees(domain)
+    inside = callees(domain)
+    domain.public = public_names(domain, inside)
+    made: dict[str, Callee] = published(domain, inside, domain.public)
     mark = "" if name == domain.name else f"-{name.removeprefix(f'{domain.name}@')}"  # servers of two worlds are never one
     tools: tuple[Tool, ...] = tuple(
         each.tool.model_copy(update={"world": name, "server": each.tool.server + mark}) for each in made.values()
@@ -117,7 +120,7 @@ def tool_words(domain: Domain) -> dict[str, tuple[str, ...]]:
         english = act.spec.verb.en.partition("_")[0].strip()
         chinese = act.spec.verb.zh.partition("_")[0] or act.spec.verb.zh.partition("_")[2]
         found[act.name] = (english.lower(), chinese)
-    return found
+    return {domain.public[name].tool: words for name, words in found.items() if name in domain.public}
 
 
 def proper_names(domain: Domain) -> dict[str, tuple[str, ...]]:

@@ -178,6 +178,8 @@ class Domain:
     today: date
     by_number: tuple[Entity, ...] = ()
     """Entities by their number."""
+    public: Mapping[str, Any] = field(default_factory=dict)
+    """How tools and their parameters are called from outside (`naming.py`), by their names inside."""
 
     def iso(self, days: int) -> str:
         """A day, counted from the domain's today, as text."""

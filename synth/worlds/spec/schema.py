@@ -493,6 +493,19 @@ class ActionSpec(Strict):
     says: tuple[Phrase, ...] = Field(default=(), max_length=12)
 
 
+class Naming(Strict):
+    """How tools and parameters are called from outside, in place of `get_loan(loan)`. get, search, list: the verbs of reading tools. order:
+    `noun_first` for `loan_get`. prefix: of every tool. ids: `entity_id` for `loan_id`, `id` for `id` where it is plain whose it is."""
+
+    case: Literal["snake", "camel"] = "snake"
+    order: Literal["verb_first", "noun_first"] = "verb_first"
+    get: Key = "get"
+    search: Key = "search"
+    list: Key = "list"
+    prefix: Key | None = None
+    ids: Literal["plain", "entity_id", "id"] = "plain"
+
+
 class SpecHead(Strict):
     """The top of a file; its entities, actions and info are read one by one."""
 
@@ -500,6 +513,7 @@ class SpecHead(Strict):
     about: Phrase
     today: date = date(2026, 5, 13)
     currency: Currency = "dollars"
+    naming: Naming = Naming()
     entities: dict[str, Any] = Field(max_length=MAX_ENTITIES)
     actions: dict[str, Any] = Field(max_length=MAX_ACTIONS)
     info: tuple[Any, ...] = Field(default=(), max_length=20)

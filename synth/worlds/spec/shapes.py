@@ -72,10 +72,10 @@ def _edges(world: type[SpecWorld]) -> Iterable[Edge]:
     for entity in domain.entities.values():
         named = [get_name(entity), search_name(entity), *(list_name(entity, owner) for owner in entity.owners())]
         for name in named:
-            if name in world.callees:
-                yield from ((name, given, "gives") for given in _shown(entity, in_full=name == named[0]))
+            if name in domain.public:
+                yield from ((domain.public[name].tool, given, "gives") for given in _shown(entity, in_full=name == named[0]))
     for act in domain.acts.values():
-        yield from ((act.name, given, "gives") for given in _told(domain, act))
+        yield from ((domain.public[act.name].tool, given, "gives") for given in _told(domain, act))
 
 
 def _shown(entity: Entity, *, in_full: bool) -> list[str]:

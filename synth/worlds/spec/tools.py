@@ -44,6 +44,9 @@ class Checked:
     error: str
     default: Any = None
     is_required: bool = True
+    is_id: bool = False
+    inside: str = ""
+    """The argument's name inside, where a caller knows it by another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class Callee:
             checked = known.get(name)
             if checked is None:
                 return failed("unknown argument")
-            values[name] = parsed = checked.parse(state, value)
+            values[checked.inside or name] = parsed = checked.parse(state, value)
             if parsed is _BAD:
                 return failed(checked.error)
         try:
@@ -90,7 +93,7 @@ def _id_argument(entity: Entity, name: str, *, is_required: bool = True) -> Chec
         return value
 
     described = {"type": "string", "pattern": f"^{entity.pattern}$", "description": f"{entity.noun.en} id", "x-grounded": True}
-    return Checked(described, parse, f"no such {name}", is_required=is_required)
+    return Checked(described, parse, f"no such {name}", is_required=is_required, is_id=True)
 
 
 def _choice_argument(values: tuple[str, ...], name: str, label: str, default: Any = None, *, is_required: bool = True) -> Checked:

@@ -51,8 +51,7 @@ class _Draw:
         self.rng = rng
         theme = rng.choice(themes())
         self.drawn = Drawn(theme, self._roles(theme), rng.choice(CURRENCIES))
-        self.noun_first = rng.random() < 0.3
-        """Whether actions are called `booking_cancel`, not `cancel_booking`."""
+        self.naming = self._naming()
         self.grouping = rng.choice(("none", "entity", "kind"))
 
     def _roles(self, theme: Theme) -> tuple[str, ...]:
@@ -72,6 +71,19 @@ class _Draw:
     def _needed(self, role: str) -> set[str]:
         needs = archetypes()[role].needs
         return set(needs).union(*(self._needed(each) for each in needs))
+
+    def _naming(self) -> dict[str, str]:
+        """How the tools are called: the manner of one of the many services that there are."""
+        rng = self.rng
+        style = {
+            "case": rng.choice(("snake", "snake", "camel")),
+            "order": rng.choice(("verb_first", "verb_first", "noun_first")),
+            "get": rng.choice(("get", "get", "fetch", "read", "retrieve", "show", "view")),
+            "search": rng.choice(("search", "search", "find", "query", "browse")),
+            "list": rng.choice(("list", "list", "all", "enumerate")),
+            "ids": rng.choice(("plain", "entity_id", "entity_id", "id")),
+        }
+        return style | ({"prefix": rng.choice(self.drawn.theme.key.split("_"))} if rng.random() < 0.15 else {})
 
     # ---- entities -------------------------------------------------------------------------------------------------------------
 
@@ -95,6 +107,7 @@ class _Draw:
             "domain": self._name(),
             "about": f"{drawn.theme.en} / {drawn.theme.zh}",
             "currency": drawn.currency,
+            "naming": self.naming,
             "entities": entities,
             "actions": actions,
             "info": self._info(),
@@ -215,7 +228,9 @@ class _Draw:
     def _act_name(self, verb: Verb, noun: str) -> str:
         """`change_price` as `change_car_price` or `car_change_price`."""
         first, _, rest = _named(verb.key, self.drawn).partition("_")
-        words = [noun, first, rest] if self.noun_first else [first, noun, rest] if first in _SPLIT else [first, rest, noun]
+        words = (
+            [noun, first, rest] if self.naming["order"] == "noun_first" else [first, noun, rest] if first in _SPLIT else [first, rest, noun]
+        )
         return "_".join(filter(None, words))
 
     def _act(self, role: str, action: ActionPart, verb: Verb, writer: Writer) -> dict[str, Any]:

@@ -215,7 +215,7 @@ class Doing(SpecIntent):
         return tuple(steps)
 
     def shape(self, slot_names: frozenset[str]) -> Shape:
-        return Shape(self._steps)
+        return self.shaped(self._steps)
 
     def wordings(self) -> Mapping[Language, Sequence[str]]:
         return {language: act_wordings(self.of, self.act, self.finders, language) for language in ("en", "zh")}

@@ -254,7 +254,8 @@ class Work:
 
     def call(self, tool: str, /, **arguments: JSON) -> None:
         """Another call, unless it was made already."""
-        made = Call(tool=tool, arguments=arguments)
+        public = self.domain.public[tool]
+        made = Call(tool=public.tool, arguments={public.arguments[name]: value for name, value in arguments.items()})
         if made not in self.calls:
             self.calls.append(made)
 
@@ -293,6 +294,10 @@ class SpecIntent(Intent):
     def wordings(self) -> Mapping[Language, Sequence[str]]:
         """Templates by language, the plainest first."""
         raise NotImplementedError
+
+    def shaped(self, steps: Iterable[tuple[str, tuple[int, ...]]]) -> Shape:
+        """The shape of a plan, its tools as they are called from outside."""
+        return Shape(tuple((self.of.public[tool].tool, parents) for tool, parents in steps))
 
     def constraints(self, slot_names: frozenset[str]) -> int:
         return sum(slot.name in slot_names and not slot.is_entity and slot.name != "aspect" for slot in self.slots)

@@ -68,7 +68,7 @@ class Asking(SpecIntent):
             steps.append((f"get_{self.finder.entity.name}", (len(steps) - 1,) if steps else ()))
         if self.along is not None:
             steps.append((f"get_{self.asked.name}", (len(steps) - 1,)))
-        return Shape(tuple(steps))
+        return self.shaped(steps)
 
     def plan(self, state: State, slots: Slots, language: Language) -> Solution:
         work = Work(self.of, state)
@@ -128,7 +128,7 @@ class Finding(SpecIntent):
         super().__init__(domain, name, finder.entity.spec.group or finder.entity.name, finder.slots)
 
     def shape(self, slot_names: frozenset[str]) -> Shape:
-        return Shape(tuple((step.tool, step.parents) for step in self.finder.steps))
+        return self.shaped((step.tool, step.parents) for step in self.finder.steps)
 
     def plan(self, state: State, slots: Slots, language: Language) -> Solution:
         work = Work(self.of, state)
@@ -180,7 +180,7 @@ class Counting(SpecIntent):
         super().__init__(domain, name, entity.spec.group or entity.name, slots)
 
     def shape(self, slot_names: frozenset[str]) -> Shape:
-        return Shape(((search_name(self.entity), ()),))
+        return self.shaped([(search_name(self.entity), ())])
 
     def _matches(self, state: State, slots: Slots) -> int:
         said = [(each, inside(each.type.kind, slots[slot])) for slot, each in self.filters.items() if slot in slots]
