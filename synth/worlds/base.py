@@ -89,10 +89,12 @@ class Identifier:
 
 @dataclass(frozen=True, slots=True)
 class Date:
-    """A slot kind that is a day, canonical as whole days from the world's fixed today: 0 .. `horizon_days`."""
+    """A slot kind that is a day, canonical as whole days from the world's fixed today: 0 .. `horizon_days`. is_bare: it follows a
+    preposition ("to May 21"), which its spellings do without."""
 
     horizon_days: int
     today: date = date(2026, 5, 13)
+    is_bare: bool = False
 
 
 SlotKind = Vocabulary | Quantity | Identifier | Date

@@ -57,8 +57,9 @@ def object_of(act: Act) -> str | None:
 
 
 def subject_of(act: Act) -> str | None:
-    """The parameter that names for whom it is done."""
-    return next((param.name for param in act.params.values() if param.is_person and param.name != object_of(act)), None)
+    """The parameter that names for whom it is done: somebody whom no phrase of the spec puts elsewhere in the sentence."""
+    persons = (param.name for param in act.params.values() if param.is_person and param.spec.phrase is None)
+    return next((name for name in persons if name != object_of(act)), None)
 
 
 def act_wordings(domain: Domain, act: Act, finders: Mapping[str, Finder], language: Language) -> list[str]:

@@ -55,7 +55,8 @@ def value_kind(domain: Domain, owner: str, of: Field | Param) -> tuple[str, Slot
         want = getattr(spec, "want", None) or of.label
         return name, Vocabulary({"yes": want.names()})
     if isinstance(spec, (schema.DateField, schema.DateParam)):
-        return name, Date(spec.last, domain.today)
+        is_bare = spec.phrase is not None and not spec.phrase.en.startswith("_")
+        return name, Date(spec.last, domain.today, is_bare)
     if isinstance(spec, (schema.TimeField, schema.TimeParam)):
         return name, Vocabulary({step: {"en": step, "zh": step} for step in clock_steps(spec.first, spec.last)})
     return name, _quantity(domain, spec)
