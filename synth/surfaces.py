@@ -149,7 +149,9 @@ def _day(kind: Date, days: int, language: Language) -> list[str]:
     out += [("today", "tomorrow", "the day after tomorrow")[days]] if days < 3 else [f"in {days} days", f"{days} days from now"]
     if 0 < days < 7:
         out += [f"on {_WEEKDAYS[when.weekday()]}", f"this {_WEEKDAYS[when.weekday()]}"]
-    return [text.removeprefix("on ") for text in out if not text.endswith("from now") and not text.startswith("in ")] if kind.is_bare else out
+    return (
+        [text.removeprefix("on ") for text in out if not text.endswith("from now") and not text.startswith("in ")] if kind.is_bare else out
+    )
 
 
 def _zh_weekday(weekday: int) -> str:

@@ -6,6 +6,7 @@ Fields are known by their place in a row (a plain tuple), entities by their numb
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -295,18 +296,16 @@ class _Resolver:
 
     def _references(self, entity: Entity) -> None:
         for each in entity.fields.values():
+            path = f"entities.{entity.name}.fields.{each.name}"
             if isinstance(each.spec, schema.RefField) and each.spec.to not in self.entities:
-                self.add(
-                    f"entities.{entity.name}.fields.{each.name}.to", f"no entity {each.spec.to!r}; {nearest(each.spec.to, self.entities)}"
-                )
-                self.broken |= {each.spec.to, f"{entity.name}.{each.name}"}
-            if each.name in self.entities and each.type != Type("ref", each.name):
-                self.add(
-                    f"entities.{entity.name}.fields.{each.name}",
-                    f"{each.name!r} is also an entity; call the field something else, or make it a ref to it",
-                )
+                self.add(f"{path}.to", f"no entity {each.spec.to!r}; {nearest(each.spec.to, self.entities)}")
+                meant = difflib.get_close_matches(each.spec.to, self.entities, n=1)
+                each.type = Type("ref", meant[0] if meant else each.spec.to)
+                self.broken |= set() if meant else {each.spec.to, f"{entity.name}.{each.name}"}
+            elif each.name in self.entities and each.type != Type("ref", each.name):
+                self.add(path, "is the name of an entity; call the field something else, or make it a ref to that entity")
             if isinstance(each.spec, schema.FlagField) and each.spec.phrase is not None:
-                self.add(f"entities.{entity.name}.fields.{each.name}.phrase", "a flag has no value to say; use `want`")
+                self.add(f"{path}.phrase", "a flag has no value to say; use `want`")
 
     def _worked_out(self, entity: Entity) -> None:
         for each in entity.fields.values():

@@ -13,68 +13,85 @@ import yaml
 
 from synth.worlds.spec.schema import Problem, SpecError
 
-MAX_BYTES = 256 * 1024
+MAX_BYTES, MAX_DEPTH = 256 * 1024, 24
 
-_Base: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-
-
-class _Loader(_Base):  # type: ignore[misc]
-    """Plain text scalars; the first doubled key of each mapping is remembered."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.problems: list[Problem] = []
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                self.problems.append(Problem(_line(key), "a key must be plain text"))
-            elif key.value in seen:
-                self.problems.append(Problem(_line(key), f"the key {key.value[:60]!r} is given twice; keep one"))
-            else:
-                seen.add(key.value)
-        if self.problems:
-            return {}
-        found: dict[Any, Any] = super().construct_mapping(node, deep=True)
-        return found
-
-
-def _line(node: Any) -> str:
-    return f"line {node.start_mark.line + 1}"
+_Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
 def parse_text(text: str, where: str = "") -> Any:
     """The values of a YAML text: mappings, lists and text.
 
     Raises:
-        SpecError: it is too large, not YAML, has aliases or doubled keys; each problem names its line.
+        SpecError: it is too large or nested too deeply, not YAML, has aliases or doubled keys; each problem names its line.
     """
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise SpecError([Problem("", f"larger than {MAX_BYTES // 1024} KiB; a spec of one business is a few hundred lines")], where)
+    builder = _Builder()
     try:
-        if "&" in text or "*" in text:
-            _refuse_aliases(text, where)
-        loader = _Loader(text)
-        try:
-            values = loader.get_single_data()
-        finally:
-            loader.dispose()
+        for event in yaml.parse(text, Loader=_Loader):
+            builder.take(event)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}" if mark else ""
         raise SpecError([Problem(line, f"not valid YAML: {getattr(error, 'problem', None) or error}")], where) from None
-    except RecursionError:
-        raise SpecError([Problem("", "nested too deeply")], where) from None
-    if loader.problems:
-        raise SpecError(loader.problems, where)
-    return values
+    except _Unfit as unfit:
+        raise SpecError([unfit.problem], where) from None
+    if builder.problems:
+        raise SpecError(builder.problems, where)
+    return builder.value
 
 
-def _refuse_aliases(text: str, where: str) -> None:
-    for token in yaml.scan(text, Loader=_Base):
-        if isinstance(token, (yaml.AliasToken, yaml.AnchorToken)):
-            raise SpecError([Problem(_line(token), "anchors and aliases (& and *) are not taken; write it out")], where)
+class _Unfit(Exception):
+    def __init__(self, event: Any, text: str) -> None:
+        self.problem = Problem(f"line {event.start_mark.line + 1}", text)
+        super().__init__(text)
+
+
+class _Builder:
+    """Puts values together from events, one after the other: nothing here recurses, for the text may be nested without end."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.problems: list[Problem] = []
+        self._open: list[Any] = []
+        self._keys: list[str | None] = []
+        """Of each open mapping, the key whose value comes next."""
+
+    def take(self, event: Any) -> None:
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise _Unfit(event, "anchors and aliases (& and *) are not taken; write it out")
+        if isinstance(event, yaml.ScalarEvent):
+            self._scalar(event)
+        elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+            if self._open and isinstance(self._open[-1], dict) and self._keys[-1] is None:
+                raise _Unfit(event, "a key must be plain text")
+            if len(self._open) == MAX_DEPTH:
+                raise _Unfit(event, "nested too deeply")
+            started: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
+            self._put(started)
+            self._open.append(started)
+            self._keys.append(None)
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            self._open.pop()
+            self._keys.pop()
+
+    def _scalar(self, event: Any) -> None:
+        if not (self._open and isinstance(self._open[-1], dict) and self._keys[-1] is None):
+            self._put(event.value)
+            return
+        if event.value in self._open[-1]:
+            line = f"line {event.start_mark.line + 1}"
+            self.problems.append(Problem(line, f"the key {event.value[:60]!r} is given twice; keep one"))
+        self._keys[-1] = event.value
+
+    def _put(self, value: Any) -> None:
+        if not self._open:
+            self.value = value
+        elif isinstance(self._open[-1], dict):
+            self._open[-1][self._keys[-1]] = value
+            self._keys[-1] = None
+        else:
+            self._open[-1].append(value)
 
 
 def parse_file(path: Path) -> Any:

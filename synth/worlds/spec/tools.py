@@ -399,7 +399,9 @@ def defaults_of(act: Act) -> dict[str, Any]:
 
 def _described(act: Act) -> str:
     verb = act.spec.verb.en
-    target = f" a {act.on.noun.en}" if act.on is not None else ""
+    rows = (param for param in act.params.values() if isinstance(param.spec, schema.RefParam) and not param.is_person)
+    first = next(rows, None) if act.on is None else None
+    target = f" a {act.on.noun.en}" if act.on is not None else f" a {first.label.en}" if first is not None else ""
     said = verb.replace("_", target.strip() or "it") if "_" in verb else verb + target
     return f"{said[:1].upper()}{said[1:]}."
 
