@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import random
+from functools import lru_cache
 from typing import Any
 
 import pytest
 
-from synth.worlds import WORLDS
+from storage.records import Frame, Language, RefusalReason, Task
+from synth.mutations import audit
+from synth.solver import NotAdmitted, admit, expert_messages, training_seed
+from synth.verify import verify_teacher
+from synth.wording import render
+from synth.worlds import WORLDS, make_world
 from synth.worlds.spec import schema
 from synth.worlds.spec.domain import Act, Domain, Param
 from synth.worlds.spec.shelf import shipped
@@ -118,3 +124,53 @@ def test_what_is_said_is_said_in_both_languages(name: str) -> None:
     for english, chinese in said:
         assert english.isascii(), english
         assert chinese == english or any("一" <= letter <= "鿿" for letter in chinese) or chinese.strip("_") == "", chinese
+
+
+@lru_cache(maxsize=8)
+def tasks(name: str) -> tuple[dict[str, list[Task]], int]:
+    """Tasks of every intent, in both languages and several seeds, drawn as drills are; and how many draws were refused."""
+    world, rng, found, refused = world_of(name), random.Random(name), dict[str, list[Task]](), 0
+    for intent in world.intents.values():
+        for turn in range(6):
+            language: Language = ("en", "zh")[turn % 2]
+            names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < 0.35)
+            seed = training_seed(rng.randrange(2**20))
+            frame = Frame(world=name, intent=intent.name, slots=make_world(name, seed).draw_slots(intent.name, names, rng))
+            try:
+                task = admit(frame, text=render(frame, language, rng), language=language, seed=seed, division="seed")
+            except NotAdmitted:
+                refused += 1
+            else:
+                found.setdefault(intent.name, []).append(task)
+    return found, refused
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tasks_of_every_intent_are_admitted_and_the_teacher_passes(name: str) -> None:
+    found, refused = tasks(name)
+    admitted = [task for each in found.values() for task in each]
+    assert set(found) == set(world_of(name).intents)
+    assert refused <= 0.02 * (refused + len(admitted))
+    for task in admitted[::3]:
+        assert verify_teacher(task, expert_messages(task)).success, task.intent
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_business_rule_traps_somebody(name: str) -> None:
+    """Given any rule, there is a request that it forbids: the expert looks at what shows it, changes nothing, and says no by that rule."""
+    found, world = tasks(name)[0], world_of(name)
+    acts = {act.name for act in world.domain.acts.values()}
+    for act in world.domain.acts.values():
+        for rule in act.spec.rules:
+            traps = found[f"{act.name}_against_{rule}"]
+            assert all(task.success.refusal is RefusalReason.RULE and not task.success.changes for task in traps)
+            assert all(not {call.tool for call in task.plan.calls} & acts for task in traps)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_broken_trajectories_are_refused(name: str) -> None:
+    some = [task for each in tasks(name)[0].values() for task in each[:2]]
+    figures = audit(some, random.Random(1), per_kind=30).figures()
+    assert figures["expert_accepted"] == figures["noop_refused"] == figures["hallucinated_refused"] == 1
+    assert figures["dropped_refused"] >= 0.97
+    assert min(figures["altered_refused"], figures["swaps_refused"]) >= 0.9
