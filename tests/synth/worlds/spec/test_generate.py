@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from synth.wording import load_families
 from synth.worlds import WORLDS, make_world
 from synth.worlds.spec.compile import compile_spec
 from synth.worlds.spec.domain import resolve
 from synth.worlds.spec.generate import generate
 from synth.worlds.spec.generate.parts import archetypes, themes
+from synth.worlds.spec.schema import SpecError
 from synth.worlds.spec.tools import callees
 
 SEEDS = range(40)
@@ -53,6 +55,22 @@ def test_no_two_things_of_a_domain_have_one_name() -> None:
     for seed in SEEDS:
         world = compile_spec(generate(seed))
         assert len({tool.name for tool in world.tools}) == len(world.tools)
+
+
+def test_generated_domains_are_admitted_and_worded() -> None:
+    """Given domains by seed, nearly all are admitted, every intent of these is worded in both languages with all that it must say, and the
+    trap of every rule is among the intents."""
+    refused = 0
+    for seed in range(100, 160):
+        try:
+            world = compile_spec(generate(seed), name=f"gen-{seed}")
+        except SpecError:
+            refused += 1
+            continue
+        assert set(load_families(world.name).intents) == set(world.intents)
+        for act, action in world.domain.spec.actions.items():
+            assert {f"{act}_against_{rule}" for rule in action.rules} <= set(world.intents)
+    assert refused <= 4
 
 
 def test_every_action_and_rule_of_the_archetypes_is_used_somewhere() -> None:
