@@ -20,12 +20,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from storage.errors import BadInput
-from storage.records import JSON, Tool, canonical_json, parse_arguments
+from storage.records import JSON, MAX_NESTING, Tool, canonical_json, parse_arguments
 from synth.tool_words import action, raw_words
 from synth.worlds import WORLDS, WorldName
 
@@ -135,19 +135,28 @@ def _collect(lines: IO[bytes], found: _Rows) -> None:
         if not raw.strip():
             continue
         found.rows += 1
-        try:
-            row = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
-        except UnicodeDecodeError:
-            found.drop(number, "not UTF-8")
-            continue
-        except (ValueError, RecursionError):
-            found.drop(number, "not JSON")
-            continue
-        reason = _reason_against(row)
+        row = _row(raw)
+        reason = row if isinstance(row, str) else _reason_against(row)
         if reason:
             found.drop(number, reason)
         else:
             found.usable.append({**_flat(row), "line": number})
+
+
+def _row(raw: bytes) -> Any:
+    """The JSON object of a line, or why it is none. Half a surrogate pair is no text in any encoding: it becomes `?`."""
+    try:
+        text = raw.decode("utf-8-sig")
+        row = json.loads(text)
+    except UnicodeDecodeError:
+        return "not UTF-8"
+    except (ValueError, RecursionError):
+        return "not JSON"
+    if not isinstance(row, Mapping):
+        return "not a JSON object"
+    if text.count("{") + text.count("[") > MAX_NESTING and parse_arguments(text) is None:
+        return f"nested deeper than {MAX_NESTING} levels"
+    return json.loads(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace")) if b"\\ud" in raw.lower() else row
 
 
 def _flat(row: Mapping[str, JSON]) -> dict[str, JSON]:
@@ -155,14 +164,14 @@ def _flat(row: Mapping[str, JSON]) -> dict[str, JSON]:
     return {**row, **inner} if isinstance(inner, Mapping) else dict(row)
 
 
-def _reason_against(row: JSON) -> str | None:
-    if not isinstance(row, Mapping):
-        return "not a JSON object"
+def _reason_against(row: Mapping[str, JSON]) -> str | None:
     name = _flat(row).get("name")
     if not isinstance(name, str) or not name.strip():
         return "no name"
     if len(name) > _NAME_LENGTH:
         return f"name longer than {_NAME_LENGTH} characters"
+    if not name.strip().isprintable():
+        return "name with control characters"
     return "part of a page, not a tool" if name.strip().lower() in _PSEUDO_TOOLS else None
 
 

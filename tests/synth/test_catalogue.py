@@ -104,6 +104,20 @@ def test_bad_rows_are_dropped_with_their_reason_and_line(tmp_path: Path) -> None
     assert found.rows == len(found.tools) + found.copies + sum(dropped.count for dropped in found.dropped)
 
 
+def test_texts_that_no_store_could_hold_do_no_harm(tmp_path: Path) -> None:
+    half = '{"name": "a\\ud800", "description": "b \\uDFFF", "inputSchema": {"properties": {"c\\ud800": {}}}}'
+    deep = '{"name": "deep", "inputSchema": ' + '{"items": ' * 80 + "{}" + "}" * 81
+
+    found = read(tmp_path, half, deep, {"name": "bell\x07"}, {"name": "escape\x1b[31m"})
+
+    (tool,) = found.tools
+    assert (tool.name, tool.description, list(tool.parameters["properties"])) == ("a?", "b ?", ["c?"])
+    assert [(dropped.reason, dropped.count) for dropped in found.dropped] == [
+        ("name with control characters", 2),
+        ("nested deeper than 64 levels", 1),
+    ]
+
+
 @pytest.mark.parametrize(
     ("rows", "said"),
     [((), "it is empty"), (("[", "]"), "line 1: not JSON"), (({"title": "x"},), "line 1: no name"), (("\x00",), "not JSON")],
