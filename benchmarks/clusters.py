@@ -23,6 +23,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,6 +38,7 @@ from synth.clusters import Cluster, cluster_tools
 from synth.dependencies import Described, chains, edges_of, feeds
 from synth.tool_text import parameter_text, vectors
 from synth.worlds import WORLDS
+from synth.worlds.spec.schema import SpecError
 
 SIZES = (2_000, 5_000, 10_000, 17_000)
 EXTRA_TOOLS = 20_000
@@ -110,13 +112,14 @@ def _servers_of(count: int) -> list[Tool]:
 
 
 def generated_tools(count: int) -> list[Tool]:
-    """Tools of generated domains, each domain's servers its own."""
+    """Tools of generated domains that are admitted, each domain's servers its own."""
     found: list[Tool] = []
     number = 0
     while len(found) < count:
         world = f"gen-{number}"
-        found += [tool.model_copy(update={"server": f"{world}-{tool.server}"}) for tool in WORLDS[world].tools]
         number += 1
+        with suppress(SpecError):
+            found += [tool.model_copy(update={"server": f"{world}-{tool.server}"}) for tool in WORLDS[world].tools]
     return found[:count]
 
 
