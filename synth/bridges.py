@@ -10,8 +10,9 @@ It prefers to miss a bridge: a word shared by two names is enough to call the se
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -59,11 +60,14 @@ def bridges(described: Described) -> list[Edge]:
         for value in _taken(tool, only_needed=True):
             if value != "url" or reads:  # what else takes an address notes it down
                 taking[value].append(position)
-        for value, names in vocabulary().universal.items():
-            given = max((profile.produces.get(name, 0.0) for name in names), default=0.0)
-            is_source = profile.kind == "list" or (profile.kind in ("create", "read", None) and bool(tool.parameters))
-            if given >= LEAST_GIVEN and value not in taken and is_source:
-                giving[value].append((position, given))
+        if profile.kind == "list" or (profile.kind in ("create", "read", None) and tool.parameters):
+            given: dict[str, float] = {}
+            for name, weight in profile.produces.items():
+                if value_named := _values().get(name):
+                    given[value_named] = max(weight, given.get(value_named, 0.0))
+            for value, weight in given.items():
+                if weight >= LEAST_GIVEN and value not in taken:
+                    giving[value].append((position, weight))
     servers = Servers.of(described)
     best: dict[int, list[tuple[float, int, str]]] = defaultdict(list)
     for value in sorted(giving.keys() & taking.keys()):
@@ -107,17 +111,24 @@ def _are_siblings(one: Tool, other: Tool) -> bool:
 def _taken(tool: Tool, *, only_needed: bool) -> Iterator[str]:
     """Universal values that a tool takes as such, not by an id of theirs."""
     named = properties(tool.parameters)
-    needed = required(tool.parameters) if len(named) > 1 and only_needed else named.keys()
-    universal = vocabulary().universal
-    known = frozenset(word for names in universal.values() for word in names)
+    needed = required(tool.parameters) & named.keys() if len(named) > 1 and only_needed else named.keys()
+    asked = [parameter_words(name) for name in sorted(needed)]
+    if all(_values().keys().isdisjoint(tokens) for tokens in asked):
+        return
     asked = [parameter_words(name) for name in sorted(needed) if not _is_opaque(named[name])]
-    formed = {tokens[-2] for tokens in asked if len(tokens) > 1 and tokens[-1] in _FORMS and tokens[-2] in known}
+    formed = {tokens[-2] for tokens in asked if len(tokens) > 1 and tokens[-1] in _FORMS and tokens[-2] in _values()}
     linked = {tokens[-2] for tokens in asked if len(tokens) > 1 and tokens[-1] in _ADDRESSES}
     ends = formed | {tokens[-1] for tokens in asked if tokens and not (len(tokens) > 1 and tokens[-2] in formed)}
-    for value, names in universal.items():
+    for value, names in vocabulary().universal.items():
         hits = (linked if value in _LINKED else ends) & names
         if hits and (value != "coordinates" or "coordinate" in hits or len(hits) >= 2):
             yield value
+
+
+@cache
+def _values() -> Mapping[str, str]:
+    """Which universal value a word names."""
+    return {name: value for value, names in vocabulary().universal.items() for name in names}
 
 
 def _is_opaque(schema: object) -> bool:
