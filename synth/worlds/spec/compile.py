@@ -19,7 +19,7 @@ from synth.worlds.spec.load import parse_file, parse_text
 from synth.worlds.spec.naming import public_names, published
 from synth.worlds.spec.schema import SpecError
 from synth.worlds.spec.tools import Callee, callees, get_name, list_name, search_name
-from synth.worlds.spec.wording import wording_of
+from synth.worlds.spec.wording import Wording
 from synth.worlds.spec.world import SpecWorld
 
 VERSION = 1
@@ -89,7 +89,7 @@ def _class(domain: Domain, raw: Any, name: str, where: str) -> type[SpecWorld]:
             "unsolvable": refused,
             "kinds": {kind: of for intent in kept.values() for kind, of in intent.kinds.items()},
             "system_prompt": system_prompt(domain),
-            "wording": wording_of(domain, kept.values()),
+            "wording": Wording(domain, tuple(kept.values())),
             "tool_words": tool_words(domain),
             "person_names": proper_names(domain),
         },

@@ -14,6 +14,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from storage.records import canonical_json
+from synth.worlds.base import SlotKind
 from synth.worlds.spec import schema
 from synth.worlds.spec.expressions import DATE, FLAG, REAL, TIME, WHOLE, Compiled, ExpressionError, Silent, Type, compile_expression
 from synth.worlds.spec.names import names_of, plural_of
@@ -35,16 +36,12 @@ class Field:
     words: Mapping[str, Words] = field(default_factory=dict)
     starts: Compiled | None = None
     derived: Compiled | None = None
+    filter: str = field(init=False)
+    """How `search` filters by it: equal, max, min or none."""
 
-    @property
-    def filter(self) -> str:
-        """How `search` filters by it: equal, max, min or none."""
-        if self.spec.filter is not None:
-            return self.spec.filter
-        if self.spec.detail:
-            return "none"
-        kind = self.spec.type
-        return {"money": "max", "integer": "min", "number": "min", "time": "none", "date": "none"}.get(kind, "equal")
+    def __post_init__(self) -> None:
+        usual = "none" if self.spec.detail else _FILTERS.get(self.spec.type, "equal")
+        self.filter = self.spec.filter or usual
 
     def superlatives(self) -> dict[str, Words]:
         """`asc` and `desc` with the superlative for the row that such an order puts first; empty where there is no such order."""
@@ -58,6 +55,7 @@ class Field:
         return {order: words for order, words in (("asc", low), ("desc", high)) if words is not None}
 
 
+_FILTERS = {"money": "max", "integer": "min", "number": "min", "time": "none", "date": "none"}
 _PRICES = ("price", "fee", "cost", "fare", "rent", "rate", "charge", "premium")
 _SUPERLATIVES: Mapping[str, Mapping[str, Words]] = {
     "money": {"low": Words(en="cheapest", zh="最便宜的"), "high": Words(en="most expensive", zh="最贵的")},
@@ -181,6 +179,8 @@ class Domain:
     """Entities by their number."""
     public: Mapping[str, Any] = field(default_factory=dict)
     """How tools and their parameters are called from outside (`naming.py`), by their names inside."""
+    kinds: dict[str, SlotKind] = field(default_factory=dict)
+    """Kinds of slots by name, made when they are first asked for."""
 
     def iso(self, days: int) -> str:
         """A day, counted from the domain's today, as text."""

@@ -159,6 +159,15 @@ class State:
             found.sort(key=_first)
         return found
 
+    def base_keys(self, entity: int, equal: Sequence[tuple[int, Any]]) -> list[str]:
+        """Ids of rows that a fresh world has, with these values now."""
+        if self.changed.get(entity):
+            rows = self.base.table(entity).rows
+            return [key for key, _ in self.select(entity, equal) if key in rows]
+        table = self.base.table(entity)
+        found = table.index(equal[0][0]).get(equal[0][1], [])
+        return found if len(equal) == 1 else [key for key in found if all(table.rows[key][place] == value for place, value in equal)]
+
     def count(self, entity: int, places: tuple[int, ...], values: tuple[Any, ...]) -> int:
         return len(self.select(entity, tuple(zip(places, values, strict=True))))
 

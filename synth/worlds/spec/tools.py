@@ -203,11 +203,11 @@ class Writer:
         self.domain, self.entity = domain, entity
         self._short = [each for each in entity.fields.values() if not each.spec.detail]
         self._full = list(entity.fields.values())
-        self._is_kept = not any(each.derived is not None and (each.derived.reads or each.derived.counts) for each in self._full)
+        self._keeps_short, self._keeps_full = (not any(map(_looks_beyond, fields)) for fields in (self._short, self._full))
 
     def text(self, state: State, key: str, row: Row, *, is_full: bool) -> str:
         number = self.entity.number
-        if not self._is_kept or key in state.changed.get(number, ()):
+        if not (self._keeps_full if is_full else self._keeps_short) or key in state.changed.get(number, ()):
             return self._written(state, key, row, is_full)
         texts = state.base.table(number).texts
         found = texts.get((key, is_full))
@@ -218,6 +218,11 @@ class Writer:
     def _written(self, state: State, key: str, row: Row, is_full: bool) -> str:
         values = {each.name: shown(self.domain, each, value_of(state, row, each)) for each in (self._full if is_full else self._short)}
         return json.dumps({"id": key, **values}, ensure_ascii=False, separators=(",", ":"))
+
+
+def _looks_beyond(field: Field) -> bool:
+    """Whether a derived field follows from other rows."""
+    return field.derived is not None and bool(field.derived.reads or field.derived.counts)
 
 
 def value_of(state: State, row: Row, field: Field) -> Any:

@@ -2,12 +2,12 @@
 
 One idea: a job's templates are put together from how its rows are called (`finders.py`), what is asked or done, and a handful of ways to
 ask anybody anything; the first of each list is the plainest and doubles as the short wording. What a spec says itself (`says`) stands
-beside ours. `wording_of` gives the whole in the form of a `families.yaml`.
+beside ours. `Wording` is the whole in the form of a `families.yaml`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from storage.records import Language
@@ -157,11 +157,31 @@ CLOSERS: Mapping[Language, Sequence[str]] = {
 }
 
 
-def wording_of(domain: Domain, intents: Iterable[SpecIntent]) -> dict[str, Any]:
-    """All wordings of a domain, as a `families.yaml` has them."""
-    kept = list(intents)
-    known = {kind for intent in kept for kind in intent.kinds}
-    worded = {intent.name: {language: list(dict.fromkeys(texts)) for language, texts in intent.wordings().items()} for intent in kept}
+class Wording(Mapping[str, Any]):
+    """All wordings of a domain, as a `families.yaml` has them; put together when they are first read."""
+
+    def __init__(self, domain: Domain, intents: Sequence[SpecIntent]) -> None:
+        self._domain, self._intents = domain, intents
+        self._made: dict[str, Any] | None = None
+
+    def __getitem__(self, key: str) -> Any:
+        return self._all()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> dict[str, Any]:
+        if self._made is None:
+            self._made = _wording_of(self._domain, self._intents)
+        return self._made
+
+
+def _wording_of(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, Any]:
+    known = {kind for intent in intents for kind in intent.kinds}
+    worded = {intent.name: {language: list(dict.fromkeys(texts)) for language, texts in intent.wordings().items()} for intent in intents}
     return {
         "intents": worded,
         "canonical": {name: {language: texts[:2] for language, texts in each.items()} for name, each in worded.items()},

@@ -17,6 +17,7 @@ from synth.worlds.base import Shape, Slot, SlotKind, Solution
 from synth.worlds.spec import schema
 from synth.worlds.spec.domain import Act, Condition, Domain, Entity, Param, Transfer
 from synth.worlds.spec.intents.base import (
+    Sight,
     Slots,
     SpecIntent,
     Tally,
@@ -24,7 +25,6 @@ from synth.worlds.spec.intents.base import (
     counted,
     grid,
     inside,
-    looks_of,
     misfit,
     outside,
     piece,
@@ -47,9 +47,9 @@ Test = Callable[[State, Mapping[str, Any]], bool]
 
 
 class Doing(SpecIntent):
-    """finders: by parameter that is a row. against: the name of the rule that forbids it, or empty."""
+    """finders: by parameter that is a row. sight: what must be seen first. against: the name of the rule that forbids it, or empty."""
 
-    def __init__(self, domain: Domain, act: Act, name: str, finders: Mapping[str, Finder], *, against: str = "") -> None:
+    def __init__(self, domain: Domain, act: Act, name: str, finders: Mapping[str, Finder], sight: Sight, *, against: str = "") -> None:
         self.act, self.finders, self.against = act, finders, against
         slots: list[tuple[Slot, SlotKind]] = []
         decisive = {name for each in act.conditions if against and each.name == against for name in each.test.names}
@@ -61,7 +61,7 @@ class Doing(SpecIntent):
                 slots.append((Slot(param.name, kind, is_required=param.is_required or param.name in decisive), of))
         group = act.spec.group or (act.on.spec.group if act.on is not None else None) or (act.on.name if act.on is not None else "desk")
         super().__init__(domain, name, group, slots)
-        self.looks, self.tallies = looks_of(domain, act)
+        self.sight = sight
         self.rule = next((each.rule for each in act.conditions if each.name == against), None) if against else None
         if against:
             self.refusal = RefusalReason.RULE
@@ -150,11 +150,11 @@ class Doing(SpecIntent):
 
     def _look(self, work: Work, values: Mapping[str, Any]) -> None:
         """The rows that conditions read are seen, and what is read there."""
-        for look in self.looks:
+        for look in self.sight.looks:
             key, row = row_at(self.of, self.act, work.state, values, look.path)
             work.look(look.entity, key, needs_all=look.needs_all)
             work.evidence += [piece(each.name, shown(self.of, each, value_of(work.state, row, each))) for each in look.fields]
-        for tally in self.tallies:
+        for tally in self.sight.tallies:
             self._count(work, tally, {each.name: run(work.state, values) for each, run in tally.filters})
 
     def _count(self, work: Work, tally: Tally, wanted: Mapping[str, Any]) -> None:
@@ -200,14 +200,14 @@ class Doing(SpecIntent):
             steps += [(step.tool, tuple(start + parent for parent in step.parents)) for step in finder.steps]
             for path in finder.covers:
                 shows[(name, *path)] = len(steps) - 1 if not path else start
-        for look in self.looks:
+        for look in self.sight.looks:
             at = shows.get(look.path)
             if at is not None and not look.needs_all:
                 continue
             parent = at if at is not None else shows.get(look.path[:-1])
             shows[look.path] = len(steps)
             steps.append((f"get_{look.entity.name}", () if parent is None else (parent,)))
-        for tally in self.tallies:
+        for tally in self.sight.tallies:
             parents = tuple(sorted({shows[path] for path in tally.after if path in shows}))
             steps.append((tally.tool, parents))
         if not self.against:
@@ -276,7 +276,7 @@ class _Search:
         pool = self.intent.pools[param.name]
         keys: Sequence[str] = finder.entity.ids
         if pool:
-            keys = [key for key, _ in state.select(number, pool) if key in rows]
+            keys = state.base_keys(number, pool)
         found = finder.propose(state, self.names, fixed, keys, self.rng)
         yield from found if is_first else islice(found, _LATER)
 

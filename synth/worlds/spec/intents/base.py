@@ -36,8 +36,10 @@ def say(language: Language, english: str, chinese: str) -> str:
 # ---- kinds of slots -----------------------------------------------------------------------------------------------------------------
 
 
-def id_kind(entity: Entity) -> tuple[str, SlotKind]:
-    return entity.name, Identifier(entity.pattern, entity.ids)
+def id_kind(domain: Domain, entity: Entity) -> tuple[str, SlotKind]:
+    if entity.name not in domain.kinds:
+        domain.kinds[entity.name] = Identifier(entity.pattern, entity.ids)
+    return entity.name, domain.kinds[entity.name]
 
 
 def words_kind(name: str, words: Mapping[str, schema.Words]) -> tuple[str, SlotKind]:
@@ -46,20 +48,27 @@ def words_kind(name: str, words: Mapping[str, schema.Words]) -> tuple[str, SlotK
 
 def value_kind(domain: Domain, owner: str, of: Field | Param) -> tuple[str, SlotKind]:
     """The kind of a slot that holds a value of a field or parameter. owner: the entity or act that it belongs to."""
-    spec, name = of.spec, f"{owner}.{of.name}"
     if of.type.kind == "ref":
-        return id_kind(domain.entities[of.type.entity])
+        return id_kind(domain, domain.entities[of.type.entity])
+    name = f"{owner}.{of.name}"
+    if name not in domain.kinds:
+        domain.kinds[name] = _kind(domain, name, of)
+    return name, domain.kinds[name]
+
+
+def _kind(domain: Domain, name: str, of: Field | Param) -> SlotKind:
+    spec = of.spec
     if of.type.kind in ("choice", "name"):
-        return words_kind(name, of.words)
+        return words_kind(name, of.words)[1]
     if of.type.kind == "flag":
         want = getattr(spec, "want", None) or of.label
-        return name, Vocabulary({"yes": want.names()})
+        return Vocabulary({"yes": want.names()})
     if isinstance(spec, (schema.DateField, schema.DateParam)):
         is_bare = spec.phrase is not None and not spec.phrase.en.startswith("_")
-        return name, Date(spec.last, domain.today, is_bare)
+        return Date(spec.last, domain.today, is_bare)
     if isinstance(spec, (schema.TimeField, schema.TimeParam)):
-        return name, Vocabulary({step: {"en": step, "zh": step} for step in clock_steps(spec.first, spec.last)})
-    return name, _quantity(domain, spec)
+        return Vocabulary({step: {"en": step, "zh": step} for step in clock_steps(spec.first, spec.last)})
+    return _quantity(domain, spec)
 
 
 def _quantity(domain: Domain, spec: Any) -> Quantity:
@@ -172,7 +181,15 @@ class Tally:
         return list_name(self.entity, self.owner)
 
 
-def looks_of(domain: Domain, act: Act) -> tuple[tuple[Look, ...], tuple[Tally, ...]]:
+@dataclass(eq=False, slots=True)
+class Sight:
+    """What must be seen before an act, nearer rows first."""
+
+    looks: tuple[Look, ...]
+    tallies: tuple[Tally, ...]
+
+
+def sight_of(domain: Domain, act: Act) -> Sight:
     """What must be seen before an act, nearer rows first; a reference along the way must be seen as well."""
     needed: dict[tuple[str, ...], dict[str, Field]] = {}
 
@@ -198,7 +215,7 @@ def looks_of(domain: Domain, act: Act) -> tuple[tuple[Look, ...], tuple[Tally, .
         if path is not None:
             add(path, name)
     order = sorted(needed, key=len)
-    return tuple(Look(path, entity_at(domain, act, path), tuple(needed[path].values())) for path in order), tuple(tallies)
+    return Sight(tuple(Look(path, entity_at(domain, act, path), tuple(needed[path].values())) for path in order), tuple(tallies))
 
 
 def row_path(row: Any) -> tuple[str, ...] | None:

@@ -62,7 +62,7 @@ class Finder:
 class ById(Finder):
     def __init__(self, domain: Domain, entity: Entity, slot: str) -> None:
         super().__init__(domain, entity)
-        kind, of = id_kind(entity)
+        kind, of = id_kind(domain, entity)
         self.slot = slot
         self.slots = ((Slot(slot, kind, is_entity=True), of),)
 
@@ -124,7 +124,7 @@ class Owned(Finder):
         super().__init__(domain, entity)
         self.owner, self.attribute, self.name = owner, attribute, name
         self.of = domain.entities[owner.type.entity]
-        whose = id_kind(self.of) if name is None else value_kind(domain, self.of.name, name)
+        whose = id_kind(domain, self.of) if name is None else value_kind(domain, self.of.name, name)
         self.who = free_name(owner.name if name is None else f"{owner.name}_name", taken, entity)
         self.which = free_name(attribute.name, taken | {self.who}, entity)
         kind, of = value_kind(domain, entity.name, attribute)

@@ -33,7 +33,7 @@ class Plain(SpecIntent):
     def __init__(self, domain: Domain, name: str, entity: Entity, wishes: Sequence[Words], reason: RefusalReason) -> None:
         self.entity, self.refusal = entity, reason
         self.wish = "service" if reason is RefusalReason.MISSING_TOOL else "wish"
-        kind, of = id_kind(entity)
+        kind, of = id_kind(domain, entity)
         wished = {f"{self.wish}_{at}": each for at, each in enumerate(wishes)}
         said, words = words_kind(f"{name}.{self.wish}", wished)
         slots: list[tuple[Slot, SlotKind]] = [(Slot(entity.name, kind, is_entity=True), of), (Slot(self.wish, said), words)]
