@@ -69,7 +69,7 @@ GOLDEN: list[tuple[Callable[[Any], object], str]] = [
     ),
     (
         rule("renewal_limit", "loan.renewals < 9"),
-        f"{RULES}.renewal_limit: no task with this rule in the way (nothing in the world of seed 0 suits it); "
+        f"{RULES}.renewal_limit: no task with this rule in the way (nothing in the world of seed 4 suits it); "
         "let some rows break it while all else about them fits",
     ),
     (lambda raw: renew(raw).update(set=renew(raw).pop("sets")), "actions.renew_loan.set: unknown key; did you mean 'sets'?"),
