@@ -39,7 +39,7 @@ from synth.worlds.spec.shelf import shipped
 from synth.worlds.spec.world import SpecWorld
 
 DOMAINS, MOST_TRIED = 2_000, 3_000
-TASKS_PER_DOMAIN = 10
+TASKS_PER_DOMAIN = 5
 MIXED_DOMAINS, CALLS_PER_TOOL = 12, 60
 FORKS = 1_000
 SEQUENCES, TURNS, REPLAYED_DOMAINS = 1_000, 12, 50

@@ -244,13 +244,15 @@ def _checked(families: Families, where: str) -> Families:
             raise BadInput(f"{where}: {families.world}.kinds.{kind}.{one_sided[0]}: expected texts in en and in zh")
     for slot, phrases in families.segments.items():
         _check_segments(slot, phrases, f"{where}: {families.world}.segments.{slot}", intents)
-    for name in intents:
+    for name, intent in intents.items():
+        known = frozenset(slot.name for slot in intent.slots)
+        needed = frozenset(slot.name for slot in intent.slots if slot.is_required) - set(families.segments)
         for language in LANGUAGES:
             if not families.intents.get(name, {}).get(language):
                 raise BadInput(f"{where}: {families.world}.intents.{name}: no templates in {language!r}")
             for section, worded in (("intents", families.intents), ("canonical", families.canonical)):
                 for template in worded.get(name, {}).get(language, ()):
-                    _check_template(template, families, name, f"{where}: {families.world}.{section}.{name}: {template!r}")
+                    _check_template(template, known, needed, f"{where}: {families.world}.{section}.{name}: {template!r}")
     return families
 
 
@@ -262,16 +264,15 @@ def _check_segments(slot: str, phrases: Phrases, where: str, intents: Mapping[st
             raise BadInput(f"{where}: {text!r}: only {{{slot}}} can be put in")
 
 
-def _check_template(template: str, families: Families, intent: str, where: str) -> None:
-    slots = WORLDS[families.world].intents[intent].slots
-    known = {slot.name for slot in slots}
+def _check_template(template: str, known: frozenset[str], needed: frozenset[str], where: str) -> None:
+    """known: the intent's slots; needed: those of them that the template must hold itself."""
     try:
         named = {slot for piece in parse_template(template) for slot in piece.slots}
     except ValueError as error:
         raise BadInput(f"{where}: {error}") from error
     if unknown := sorted(named - known):
         raise BadInput(f"{where} names the slot {unknown[0]!r}; there are {', '.join(sorted(known))}")
-    if missing := sorted({slot.name for slot in slots if slot.is_required} - named - set(families.segments)):
+    if missing := sorted(needed - named):
         raise BadInput(f"{where} leaves out the slot {missing[0]!r}")
 
 
