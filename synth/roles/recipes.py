@@ -151,8 +151,12 @@ def _open_slots(world: str, intent: str, slots: frozenset[str]) -> tuple[str, ..
 
 def _has_pause(recipe: Recipe, goal: GoalRecipe) -> bool:
     """Whether there is a moment at which to ask before going on: before the first act, else after the first of several calls."""
+    return _starts_reading(recipe, goal) and len(_tools_of(recipe.world, goal.intent, goal.slots)) >= 2
+
+
+def _starts_reading(recipe: Recipe, goal: GoalRecipe) -> bool:
     tools = _tools_of(recipe.world, goal.intent, goal.slots)
-    return len(tools) >= 2 and tools[0] not in changing_tools(recipe.world)
+    return bool(tools) and tools[0] not in changing_tools(recipe.world)
 
 
 def _has_calls(recipe: Recipe, goal: GoalRecipe) -> bool:
@@ -299,7 +303,7 @@ def _ask_first(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe |
 
 def _verify(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
     """Something is read again before the answer (after an act: to see that it arrived), or because the user wants it."""
-    index = _pick(recipe, rng, lambda at, goal: _can_pause(recipe, at) and goal.check is None and _has_calls(recipe, goal))
+    index = _pick(recipe, rng, lambda at, goal: _can_pause(recipe, at) and goal.check is None and _starts_reading(recipe, goal))
     if index is None:
         return None
     goal = recipe.goals[index]
