@@ -108,8 +108,6 @@ class Blueprint(Record):
     persona: str
     tools: tuple[str, ...]
     """Names of the tools on offer: the cluster's, those of the cluster it was merged with, and distractors."""
-    foreign_tools: tuple[str, ...] = ()
-    """Distractors of other worlds, as `world.tool`: on offer too, and never of use."""
     goals: tuple[Goal, ...]
     nodes: tuple[Node, ...]
     turns: tuple[TurnPlan, ...]

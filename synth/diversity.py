@@ -46,7 +46,7 @@ def entropy_bits(counts: Iterable[int]) -> float:
     """Plug-in entropy of a distribution given by its counts; 0 for no observations."""
     positive = [count for count in counts if count > 0]
     total = sum(positive)
-    return -sum(count / total * math.log2(count / total) for count in positive) if total else 0.0
+    return sum(count / total * math.log2(total / count) for count in positive) if total else 0.0
 
 
 @dataclass(frozen=True, slots=True)

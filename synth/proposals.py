@@ -26,7 +26,7 @@ from synth.solver import NotAdmitted, admit
 class Job:
     """One proposal: everything that its outcome depends on.
 
-    clusters: to be tried in this order. cell: None while calibrating. bystanders: clusters whose tools may stand beside as distractors.
+    clusters: to be tried in this order. cell: None while calibrating.
     veiled_share: of steered conversations, those that are made harder to see through. tries: how often the cell's domain was asked for
     before: cookbooks of domains that are asked for more are thicker."""
 
@@ -37,7 +37,6 @@ class Job:
     bands: Bands | None
     chinese_share: float
     divisions: DivisionConfig
-    bystanders: tuple[Cluster, ...] = ()
     veiled_share: float = 0.0
     tries: int = 0
     else_families: tuple[str, ...] = ()
@@ -86,7 +85,7 @@ def _made(job: Job) -> Made:
         if job.cell is None:
             cluster, blueprint = job.clusters[0], planner.unsteered(job.clusters[0], rng)
         else:
-            cluster, blueprint = planner.propose(job.cell, job.clusters, job.failures, rng, job.bystanders, job.else_families)
+            cluster, blueprint = planner.propose(job.cell, job.clusters, job.failures, rng, job.else_families)
     except PlanFailed as failed:
         return Made(job, job.clusters[0], reason=failed.reason)
     simulated = simulate(blueprint)

@@ -66,10 +66,8 @@ def simulate(
 
 
 def offered_tools(blueprint: Blueprint) -> list[Tool]:
-    """The tools that the assistant sees, those of the world first."""
-    own = [tool for tool in WORLDS[blueprint.world].tools if tool.name in blueprint.tools]
-    names = [name.split(".", 1) for name in blueprint.foreign_tools]
-    return own + [tool for world, name in names for tool in WORLDS[world].tools if tool.name == name]
+    """The tools that the assistant sees."""
+    return [tool for tool in WORLDS[blueprint.world].tools if tool.name in blueprint.tools]
 
 
 def _converse(user: User, assistant: Assistant, box: WorldTools, tools: tuple[Tool, ...]) -> tuple[list[Message], list[Mapping[str, JSON]]]:

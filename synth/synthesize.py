@@ -53,7 +53,6 @@ CALIBRATION = -1
 _BATCH = 10
 _COMMIT_ROUNDS = 5
 _CLUSTERS_TRIED = 3
-_BYSTANDERS = 2
 _SMALL_WORLDS = ("retail",)
 
 Progress = Callable[[str, int, int], None]
@@ -332,7 +331,6 @@ class _Run:
                     self._job(number, index, clusters[:_CLUSTERS_TRIED], draw.cell, bands),
                     failures=controller.failures(draw.cell),
                     tries=controller.tries(draw.cell.domain),
-                    bystanders=tuple(rng.choices(self.clusters, k=_BYSTANDERS)),
                     veiled_share=self.config.veiled_share,
                     else_families=draw.else_families,
                     used_modes=used_modes,

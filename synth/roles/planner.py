@@ -66,12 +66,10 @@ class PlanFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The tools of one conversation. partner: a cluster of the same world that is merged with the first. bystanders: clusters whose
-    tools may stand beside them as distractors."""
+    """The tools of one conversation. partner: a cluster of the same world that is merged with the first."""
 
     cluster: Cluster
     partner: Cluster | None = None
-    bystanders: tuple[Cluster, ...] = ()
 
     @property
     def world(self) -> str:
@@ -114,7 +112,6 @@ class Planner:
         clusters: Sequence[Cluster],
         failures: int,
         rng: random.Random,
-        bystanders: tuple[Cluster, ...] = (),
         else_families: Sequence[str] = (),
     ) -> tuple[Cluster, Blueprint]:
         """A blueprint that is predicted to lie in the cell, or else in its domain and band; and its cluster.
@@ -126,9 +123,9 @@ class Planner:
             PlanFailed: none was found within the budget of drafts.
         """
         last = PlanFailed("no_recipe", "no recipe looked like this cell")
-        offers = [Offer(cluster, None, bystanders) for cluster in clusters]
+        offers = [Offer(cluster) for cluster in clusters]
         if failures >= TRIES_BEFORE_MERGING:
-            offers += [Offer(clusters[0], other, bystanders) for other in clusters[1:2] if other.world == clusters[0].world]
+            offers += [Offer(clusters[0], other) for other in clusters[1:2] if other.world == clusters[0].world]
         for family in (cell.family, *(family for family in else_families if family != cell.family)):
             for offer in offers:
                 aim = Cell(cell.domain, family, cell.band)
@@ -228,7 +225,7 @@ class _Draft:
         likely = predict(laid_out)
         turns = self._worded(laid_out, solved)
         perturbations = self._perturbations(laid_out)
-        own, foreign = self._offered()
+        offered = self._offered()
         used = {move.call.tool for move in laid_out.moves}
         if self.offer.partner is not None:
             self.applied.append(MERGE_CLUSTERS)
@@ -241,14 +238,13 @@ class _Draft:
             domain=domain_of(self.recipe),
             language=self.language,
             persona=self.persona,
-            tools=own,
-            foreign_tools=foreign,
+            tools=offered,
             goals=tuple(self._goal_record(index, goal, solved[index]) for index, goal in enumerate(self.recipe.goals)),
             nodes=tuple(_node(move, laid_out.numbers) for move in laid_out.moves),
             turns=turns,
             perturbations=perturbations,
             operators=tuple(self.applied),
-            forbidden_tools=tuple(sorted((self.changing & set(own)) - used)),
+            forbidden_tools=tuple(sorted((self.changing & set(offered)) - used)),
             mode_coarse=likely.coarse,
             complexity=round(likely.complexity, 6),
         )
@@ -266,19 +262,14 @@ class _Draft:
             self.applied.append("noisy_tools")
         return tuple(found)
 
-    def _offered(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The tools of the world on offer, and distractors of other worlds."""
-        taken = {tool.name for tool in self.world.tools}
-        here, elsewhere = list[str](), list[str]()
-        for cluster in self.offer.bystanders if "distractors" in self.veils else ():
-            names = sorted(_tool_names(cluster) - (self.tools if cluster.world == self.recipe.world else taken))
-            chosen = self.rng.sample(names, min(len(names), self.rng.randint(1, _MOST_DISTRACTORS)))
-            here += [name for name in chosen if cluster.world == self.recipe.world and name not in here]
-            elsewhere += [f"{cluster.world}.{name}" for name in chosen if cluster.world != self.recipe.world]
-            taken.update(chosen)
-        if here or elsewhere:
+    def _offered(self) -> tuple[str, ...]:
+        """The tools on offer; as distractors, some that the world has beside them."""
+        names = [tool.name for tool in self.world.tools]
+        others = [name for name in names if name not in self.tools] if "distractors" in self.veils else []
+        if others:
+            others = self.rng.sample(others, min(len(others), self.rng.randint(1, _MOST_DISTRACTORS)))
             self.applied.append("distractors")
-        return tuple(tool.name for tool in self.world.tools if tool.name in self.tools or tool.name in here), tuple(elsewhere)
+        return tuple(name for name in names if name in self.tools or name in others)
 
     # ---- solving ------------------------------------------------------------------------------------------------------
 

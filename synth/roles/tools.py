@@ -2,8 +2,7 @@
 
 A planned fault replaces the first answer of one call: an error, or what the call returns with its lists emptied. A tool that is down
 answers every call with an error. The world is not touched then, so that the next call finds everything as it was. Noise puts irrelevant
-fields into what a call found. Whoever replays a conversation can tell (`Blueprint.perturbations`). Tools of other worlds are on offer
-only to distract: calling one is an error.
+fields into what a call found. Whoever replays a conversation can tell (`Blueprint.perturbations`).
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ class WorldTools:
     def __init__(self, blueprint: Blueprint, *, world: World | None = None) -> None:
         self.world = world or make_world(blueprint.world, blueprint.world_seed)
         self._offered = frozenset(blueprint.tools)
-        self._foreign = frozenset(tool.split(".", 1)[1] for tool in blueprint.foreign_tools)
         self._faults = _planned(blueprint.nodes, blueprint.perturbations, "error", "empty")
         self._noise = {key: json.loads(p.message) for key, p in _planned(blueprint.nodes, blueprint.perturbations, "noise").items()}
         self._down = {p.tried.tool: p.message for p in blueprint.perturbations if p.tried is not None}
@@ -33,7 +31,7 @@ class WorldTools:
     def run(self, call: ToolCall) -> Message:
         name, arguments = call.function.name, parse_arguments(call.function.arguments)
         if name not in self._offered:
-            return _observed(call, canonical_json({"error": "not available here" if name in self._foreign else "no such tool"}))
+            return _observed(call, canonical_json({"error": "no such tool"}))
         if name in self._down:
             self.injected.append(call.id)
             return _observed(call, canonical_json({"error": self._down[name]}))
