@@ -13,11 +13,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -28,12 +28,26 @@ Language = Literal["en", "zh"]
 Division = Literal["seed", "probe", "held_out"]
 
 
-_CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+def _encoder(*, key_separator: str, item_separator: str, sort_keys: bool) -> Callable[[JSON, int], Iterable[str]]:
+    """What `json.dumps(..., ensure_ascii=False)` makes anew for every value, made once: it takes most of the time of a small value."""
+    made = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
+        None, json.JSONEncoder().default, json.encoder.encode_basestring, None, key_separator, item_separator, sort_keys, False, True
+    )
+    return cast("Callable[[JSON, int], Iterable[str]]", made)
+
+
+_CANONICAL = _encoder(key_separator=":", item_separator=",", sort_keys=True)
+_PLAIN = _encoder(key_separator=": ", item_separator=", ", sort_keys=False)
 
 
 def canonical_json(value: JSON) -> str:
     """`value` as JSON with sorted keys and no spaces: equal values give equal text, in every process."""
-    return _CANONICAL.encode(value)
+    return "".join(_CANONICAL(value, 0))
+
+
+def plain_json(value: JSON) -> str:
+    """`value` as JSON with spaces and keys as they come: how arguments of calls are written."""
+    return "".join(_PLAIN(value, 0))
 
 
 def content_id(prefix: str, *parts: JSON) -> str:
@@ -378,18 +392,17 @@ class _Result:
         self.call_id, self._result, self._arguments = call_id, result, arguments
 
     @cached_property
-    def _index(self) -> _Index:
+    def _own(self) -> _Index:
         given = _Index.of([value for _, value in leaves(self._arguments)])
         return _Index.of([value for value in _values_of(self._result) if not given.has(value)])
 
     def holds(self, wanted: JSON) -> bool:
-        index = self._index
-        if index.has(wanted):
-            return True
-        if isinstance(wanted, (int, float)):
-            return any(wanted in _numbers_of(text) for text in index.texts)
-        needle = str(wanted).casefold().strip()
-        return needle in index.folded and any(_has_word(_folded(text), needle) for text in index.texts)
+        return _index_of(self._result).holds(wanted) and self._own.holds(wanted)
+
+
+@lru_cache(maxsize=512)
+def _index_of(result: str) -> _Index:
+    return _Index.of(_values_of(result))
 
 
 @lru_cache(maxsize=512)
@@ -433,6 +446,15 @@ class _Index:
         if isinstance(value, (int, float)):
             return value in self.numbers or plain in self.written
         return plain in self.written or plain in self.written_numbers
+
+    def holds(self, value: JSON) -> bool:
+        """Whether a scalar equals the value, or is a text that mentions it."""
+        if self.has(value):
+            return True
+        if isinstance(value, (int, float)):
+            return any(value in _numbers_of(text) for text in self.texts)
+        needle = str(value).casefold().strip()
+        return needle in self.folded and any(_has_word(_folded(text), needle) for text in self.texts)
 
 
 def _data_keys(value: JSON) -> list[JSON]:
@@ -512,6 +534,7 @@ def _observations(messages: Sequence[Message], start: int) -> dict[str, str]:
     return found
 
 
+@lru_cache(maxsize=512)
 def call_status(result: str | None) -> Literal["ok", "error", "empty", "missing"]:
     """What a result says of its call: `missing` where there is none, `empty` where it found nothing."""
     if result is None:

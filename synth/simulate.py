@@ -23,7 +23,7 @@ from synth.diversity import Profile, coarse_mode, complexity, fine_mode, tools_u
 from synth.roles.assistant import TEACHER, ScriptedAssistant
 from synth.roles.base import Assistant, Grades, User
 from synth.roles.judge import LEAST_GRADE, ScriptedJudge
-from synth.roles.observer import Seen, extra_calls, observe
+from synth.roles.observer import Keys, Seen, extra_calls, observe
 from synth.roles.tools import WorldTools
 from synth.roles.user import ScriptedUser
 from synth.solver import expert_messages
@@ -91,9 +91,10 @@ def _converse(user: User, assistant: Assistant, box: WorldTools, tools: tuple[To
 
 
 def _judged(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool], teacher: str) -> Simulated:
-    checks = observe(blueprint, seen, tools)
+    keys = Keys.of(blueprint)
+    checks = observe(blueprint, keys, seen, tools)
     calls = [call for turn in seen.turns for step in turn.steps for call in step.calls]
-    grades = ScriptedJudge(blueprint.language, checks, extra_calls(blueprint, calls, seen.injected)).grade(seen.messages)
+    grades = ScriptedJudge(blueprint.language, checks, extra_calls(keys, calls, seen.injected)).grade(seen.messages)
     checks["judge"] = grades.least >= LEAST_GRADE
     reason = next((name for name, holds in checks.items() if not holds), "")
     outcome = Outcome.SUCCESS if not reason else Outcome.POLICY_FAILURE if checks["complete"] else Outcome.USER_FAILURE

@@ -7,10 +7,9 @@ it is and what the last calls returned.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
-from storage.records import Call, FunctionCall, Message, Tool, ToolCall, call_status
+from storage.records import Call, FunctionCall, Message, Tool, ToolCall, call_status, plain_json
 from synth.blueprints import Blueprint
 
 TEACHER = "scripted"
@@ -57,7 +56,7 @@ class ScriptedAssistant:
     def _calls(self, calls: Sequence[Call]) -> Message:
         made = []
         for call in calls:
-            arguments = json.dumps(call.arguments, ensure_ascii=False)
+            arguments = plain_json(call.arguments)
             made.append(ToolCall(id=f"call_{self._made}", function=FunctionCall(name=call.tool, arguments=arguments)))
             self._made += 1
         return Message(role="assistant", tool_calls=tuple(made))

@@ -43,8 +43,8 @@ class Seen:
     injected: frozenset[str]
 
 
-def observe(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool]) -> dict[str, bool]:
-    """All checks by name, in a fixed order; a conversation passes if all hold. `tools` by name: those on offer."""
+def observe(blueprint: Blueprint, keys: Keys, seen: Seen, tools: Mapping[str, Tool]) -> dict[str, bool]:
+    """All checks by name, in a fixed order; a conversation passes if all hold. keys: the blueprint's. tools: those on offer, by name."""
     calls = [call for turn in seen.turns for step in turn.steps for call in step.calls]
     complete = len(seen.turns) == len(blueprint.turns) == len(seen.changes)
     checks = {
@@ -53,7 +53,7 @@ def observe(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool]) -> dict
             call.tool in tools and call.arguments is not None and not schema_problems(tools[call.tool], call.arguments) for call in calls
         ),
         "no_unplanned_errors": all(call.status not in ("error", "missing") or call.call_id in seen.injected for call in calls),
-        "covers_plan": _covers(blueprint, calls, seen.injected),
+        "covers_plan": _covers(keys, calls, seen.injected),
         "no_forbidden_tool": not {call.tool for call in calls} & set(blueprint.forbidden_tools),
         "waits_for_facts": _waits(blueprint, seen.turns),
         "end_state": complete and dict(seen.changes[-1]) == _last_state(blueprint),
@@ -64,25 +64,40 @@ def observe(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool]) -> dict
         if goal.is_abandoned:
             checks[f"goal_{index}.dropped"] = _left_alone(blueprint, index, seen)
             continue
-        for name, holds in _judge_goal(blueprint, index, seen).items():
+        for name, holds in _judge_goal(blueprint, keys, index, seen).items():
             if name != "ended_with_text":
                 checks[f"goal_{index}.{name}"] = holds
     return checks
 
 
-def extra_calls(blueprint: Blueprint, calls: Sequence[ExecutedCall], injected: frozenset[str]) -> int | None:
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Planned calls as keys that equal calls share: of every node, and of every goal's nodes."""
+
+    of_nodes: tuple[str, ...]
+    of_goals: Mapping[int, frozenset[str]]
+
+    @classmethod
+    def of(cls, blueprint: Blueprint) -> Keys:
+        keys = tuple(_key(node.tool, node.values()) for node in blueprint.nodes)
+        goals: dict[int, set[str]] = {}
+        for node, key in zip(blueprint.nodes, keys, strict=True):
+            goals.setdefault(node.goal, set()).add(key)
+        return cls(keys, {goal: frozenset(found) for goal, found in goals.items()})
+
+
+def extra_calls(keys: Keys, calls: Sequence[ExecutedCall], injected: frozenset[str]) -> int | None:
     """Calls beyond the planned ones, spoilt ones apart; None where a planned call was not made, or not answered."""
     made = [_key(call.tool, call.arguments) for call in calls if call.call_id not in injected and call.status not in ("error", "missing")]
-    for node in blueprint.nodes:
-        wanted = _key(node.tool, node.values())
+    for wanted in keys.of_nodes:
         if wanted not in made:
             return None
         made.remove(wanted)
     return len(made)
 
 
-def _covers(blueprint: Blueprint, calls: Sequence[ExecutedCall], injected: frozenset[str]) -> bool:
-    extra = extra_calls(blueprint, calls, injected)
+def _covers(keys: Keys, calls: Sequence[ExecutedCall], injected: frozenset[str]) -> bool:
+    extra = extra_calls(keys, calls, injected)
     return extra is not None and extra <= MAX_EXTRA_CALLS
 
 
@@ -135,10 +150,10 @@ def _left_alone(blueprint: Blueprint, index: int, seen: Seen) -> bool:
     return dict(seen.changes[asked_at]) == dict(before)
 
 
-def _judge_goal(blueprint: Blueprint, index: int, seen: Seen) -> dict[str, bool]:
+def _judge_goal(blueprint: Blueprint, keys: Keys, index: int, seen: Seen) -> dict[str, bool]:
     goal, at = blueprint.goals[index], _turn_of(blueprint, index)
     together = blueprint.turns[at].settles
-    messages = _heard_by(blueprint, together, index, at, seen)
+    messages = _heard_by(blueprint, keys, together, index, at, seen)
     facts = tuple(fact for other in together for fact in blueprint.goals[other].facts)
     expected = blueprint.goals[together[-1]].changes
     task = goal_task(blueprint, goal, facts=facts, changes=expected)
@@ -166,11 +181,12 @@ def goal_task(blueprint: Blueprint, goal: Goal, *, facts: tuple[Fact, ...], chan
     )
 
 
-def _heard_by(blueprint: Blueprint, together: Sequence[int], index: int, at: int, seen: Seen) -> list[Message]:
+def _heard_by(blueprint: Blueprint, keys: Keys, together: Sequence[int], index: int, at: int, seen: Seen) -> list[Message]:
     """The conversation as far as it bears on one goal: what users and tools had said by the goal's answer, the goal's own calls, and
     those that nobody planned, made since the last answer."""
-    own = {_key(node.tool, node.values()) for node in blueprint.nodes if node.goal == index}
-    planned = {_key(node.tool, node.values()) for node in blueprint.nodes}
+    if len(blueprint.goals) == 1 and at == len(blueprint.turns) - 1:
+        return list(seen.messages)
+    own, planned = keys.of_goals.get(index, frozenset()), set(keys.of_nodes)
     opened_at = _opening_turn(blueprint, together, at)
     last_answer = max((turn.t for turn in blueprint.turns if turn.t < at and _is_judged(blueprint, turn.settles)), default=-1)
     out: list[Message] = []
@@ -189,7 +205,7 @@ def _heard_by(blueprint: Blueprint, together: Sequence[int], index: int, at: int
         elif message.tool_calls:
             kept = tuple(call for call in message.tool_calls if counts(call))
             if kept:
-                out.append(message.model_copy(update={"tool_calls": kept}))
+                out.append(message if len(kept) == len(message.tool_calls) else message.model_copy(update={"tool_calls": kept}))
         elif turn == at:
             out.append(message)
     return out

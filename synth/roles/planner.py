@@ -39,7 +39,7 @@ from synth.roles.phrases import (
 from synth.roles.recipes import MERGE_CLUSTERS, VEILS, domain_of, evolved, kitchen, native
 from synth.roles.schedule import GoalPlan, GoalRecipe, Move, Recipe, Schedule, Source, Turn, changing_tools, predict, schedule
 from synth.roles.sketch import merged_sources, planned
-from synth.solver import draw_seed, is_evaluation_frame, solve
+from synth.solver import is_evaluation_frame, solve, training_seed
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import Solution, Unsolvable, World
 
@@ -50,6 +50,9 @@ SLOT_DRAWS = 12
 TRIES_BEFORE_MERGING = 2
 """Failures of a cell before clusters are merged for it."""
 _MOST_DISTRACTORS = 4
+WORLD_SEEDS = 256
+"""Training worlds that conversations are drawn from: as many as worlds keep in memory, since opening one costs as much as a plan. With a
+hundred rows or more in each, requests hardly ever meet again."""
 _PERSONAS, _CHATTY = tuple(sorted(PERSONAS)), "chatty"
 
 FrameFilter = Callable[[Frame], bool]
@@ -206,7 +209,7 @@ class _Draft:
         self.is_allowed, self.rng = is_allowed, rng
         self.tools = offer.tools
         self.changing = changing_tools(recipe.world)
-        self.seed = draw_seed(rng, "train")
+        self.seed = training_seed(rng.randrange(WORLD_SEEDS))
         self.world: World = make_world(recipe.world, self.seed)
         self.persona = rng.choice(_PERSONAS)
         self.is_vague = "vague_wording" in veils
