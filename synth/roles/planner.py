@@ -154,8 +154,10 @@ class Planner:
             place = shelf_of(changed, cell.domain, self.bands) if changed is not recipe else None
             yield changed if place is not None and place[0] == (cell.family, cell.band) else recipe
 
-    def unsteered(self, cluster: Cluster, rng: random.Random) -> Blueprint:
+    def unsteered(self, cluster: Cluster, rng: random.Random, *, domain: str | None = None) -> Blueprint:
         """A blueprint as it comes, for calibration and as the control that steering is compared with.
+
+        domain: of its first goal; None for any that the cluster serves.
 
         Raises:
             PlanFailed: as `propose`.
@@ -163,7 +165,7 @@ class Planner:
         offer, last = Offer(cluster), PlanFailed("no_recipe")
         for _ in range(DRAFTS):
             try:
-                return self.draft(native(kitchen(offer.world, offer.tools), rng), offer, rng)
+                return self.draft(native(kitchen(offer.world, offer.tools), rng, domain=domain), offer, rng)
             except PlanFailed as failed:
                 last = failed
         raise last
