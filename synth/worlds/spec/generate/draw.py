@@ -7,11 +7,11 @@ parameter or a sentence that mentions what the domain does not have cannot be wr
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from synth.worlds.spec.generate.parts import ActionPart, Archetype, FieldPart, Name, Noun, Theme, Verb, archetypes, slug, themes
+from synth.worlds.spec.generate.parts import ActionPart, Archetype, FieldPart, Name, Noun, Theme, Verb, archetypes, slug, talk, themes
 from synth.worlds.spec.generate.write import Chosen, Missing, Scope, Writer
 
 CURRENCIES = ("dollars", "yuan", "euros", "pounds")
@@ -111,8 +111,8 @@ class _Draw:
             "entities": entities,
             "actions": actions,
             "info": self._info(),
-            "unsupported": rng.sample(_UNSUPPORTED, 3),
-            "impossible": rng.sample(_IMPOSSIBLE, 2),
+            "unsupported": rng.sample(talk()["unsupported"], 3),
+            "impossible": rng.sample(talk()["impossible"], 2),
         }
 
     def _chosen(self, archetype: Archetype, noun: Noun, keys: set[str]) -> Chosen:
@@ -347,9 +347,9 @@ class _Draw:
 
     def _info(self) -> list[dict[str, str]]:
         found = []
-        for ask, answers, words in self.rng.sample(_INFO, 2):
-            answer = self.rng.choice(answers)
-            found.append({"ask": ask, "answer": answer, "words": words.replace("<answer>", answer)})
+        for said in self.rng.sample(talk()["info"], 2):
+            answer = self.rng.choice(said["answers"])
+            found.append({"ask": said["ask"], "answer": answer, "words": said["words"].replace("<answer>", answer)})
         return found
 
 
@@ -379,51 +379,3 @@ def _typed(chosen: Chosen, symbol: str, writer: Writer, drawn: Drawn) -> dict[st
     if (unit := chosen.unit(symbol)) is not None:
         out["unit"] = unit
     return out
-
-
-_INFO: Sequence[tuple[str, tuple[str, ...], str]] = (
-    (
-        "when the service desk opens / 服务台几点开门",
-        ("07:30", "08:00", "08:30", "09:00"),
-        "The service desk opens at <answer>. / 服务台<answer>开门。",
-    ),
-    (
-        "when the service desk closes / 服务台几点关门",
-        ("17:00", "18:00", "19:30", "20:00"),
-        "The service desk closes at <answer>. / 服务台<answer>关门。",
-    ),
-    (
-        "how long an answer by e-mail takes, in days / 邮件几天内回复",
-        ("2", "3", "5"),
-        "E-mails are answered within <answer> days. / 邮件在<answer>天内回复。",
-    ),
-    ("what a paper copy costs / 纸质副本多少钱", ("3", "4", "6"), "A paper copy costs <answer>. / 纸质副本收费<answer>。"),
-    ("how old one has to be / 最低年龄是多少", ("14", "16", "18"), "One has to be <answer> years old. / 最低年龄为<answer>岁。"),
-    (
-        "how many branches there are abroad / 国外有几家分部",
-        ("2", "4", "7"),
-        "There are <answer> branches abroad. / 国外有<answer>家分部。",
-    ),
-)
-_UNSUPPORTED = (
-    "get a receipt by post / 邮寄纸质收据",
-    "pay with a cheque / 用支票付款",
-    "have the contact address corrected / 更正联系地址",
-    "speak to the manager in person / 当面见经理",
-    "get a translation of the terms / 要一份条款译文",
-    "have somebody call back at night / 让人夜里回电话",
-    "print the whole history / 打印全部历史记录",
-    "have the data deleted / 删除个人数据",
-    "book a taxi to get there / 叫一辆去那里的出租车",
-    "send a gift card to a friend / 给朋友寄礼品卡",
-    "change the password / 修改密码",
-    "download a tax certificate / 下载税务证明",
-)
-_IMPOSSIBLE = (
-    "make it happen yesterday / 让它昨天就办好",
-    "turn back the clock by a week / 把时间倒回一周",
-    "promise that nothing will ever go wrong / 保证永远不出任何差错",
-    "guess what the neighbour is thinking / 猜出邻居在想什么",
-    "make it weigh nothing at all / 让它一点重量都没有",
-    "be in two places at once / 同时出现在两个地方",
-)

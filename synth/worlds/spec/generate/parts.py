@@ -1,4 +1,4 @@
-"""What generated domains are made of, read once: the themes and the archetypes.
+"""What generated domains are made of, read once: the themes, the archetypes, and small talk.
 
 One idea: the files are written for people (`"off-peak 闲时, family 家庭"`), and everything that a draw needs is taken apart here.
 """
@@ -178,6 +178,12 @@ def archetypes() -> Mapping[str, Archetype]:
             called=raw.get("called"),
         )
     return found
+
+
+@cache
+def talk() -> Mapping[str, Sequence[Any]]:
+    """What a domain may be asked, and what it cannot do: `info`, `unsupported`, `impossible`."""
+    return _read("talk.yaml")
 
 
 @cache
