@@ -24,10 +24,12 @@ from pathlib import Path
 
 from synth.sandbox.base import SandboxError
 from synth.sandbox.containers import IMAGE, Docker
+from synth.sandbox.owner import is_orphan, new_name
 
 PACKAGES = ("docker.io", "bubblewrap", "debootstrap")
 APT = f"apt-get install -y --no-install-recommends {' '.join(PACKAGES)}"
 START_S = 60.0
+RUN = "headrace-docker"
 PR_SET_PDEATHSIG = 1
 
 
@@ -55,7 +57,7 @@ def docker_engine(cache: Path) -> Iterator[Docker]:
     if missing():
         raise SandboxError(f"{theirs.missing()}; {missing()}")
     cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="headrace-docker-") as run, _data_folder(cache) as data, _engine(data, Path(run)) as url:
+    with _run_folder() as run, _data_folder(cache) as data, _engine(data, run) as url:
         ours = Docker(url)
         if ours.missing():
             import_image(ours, base_system(cache))
@@ -104,6 +106,20 @@ def _mirror() -> str:
 
 
 @contextmanager
+def _run_folder() -> Iterator[Path]:
+    """The engine's sockets and mounts: a short path, since a socket's may have 107 characters. Those of dead owners go first."""
+    for left in Path("/tmp").glob(f"{RUN}-*"):
+        if is_orphan(left.name, RUN):
+            _remove(left)
+    folder = Path("/tmp", new_name(RUN))
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        _remove(folder)
+
+
+@contextmanager
 def _data_folder(cache: Path) -> Iterator[Path]:
     """The engine's data: kept in the cache for one engine at a time, a second one gets a folder of its own for the time being."""
     with (cache / "engine.lock").open("w") as lock:
@@ -147,14 +163,14 @@ def _engine(data: Path, run: Path) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        _unmount(run)
 
 
-def _unmount(folder: Path) -> None:
-    """The engine forgets its network namespaces' mounts when it ends."""
+def _remove(folder: Path) -> None:
+    """The folder, and what is mounted in it: the engine forgets its network namespaces when it ends."""
     mounted = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
     for path in sorted((path for path in mounted if path.startswith(f"{folder}/")), reverse=True):
         subprocess.run(["umount", "--lazy", path], check=False)
+    shutil.rmtree(folder)
 
 
 def _die_with_parent() -> None:

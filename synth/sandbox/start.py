@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 import platform
 import time
@@ -44,7 +44,7 @@ def guest_command(
         "processes": processes,
         "environment": {name: value for name, value in os.environ.items() if "environment" in without and name.startswith("HEADRACE_")},
     }
-    return [python, "-s", "-S", "-c", GUEST, json.dumps(configuration)]
+    return [python, "-s", "-S", "-c", GUEST, marshal.dumps(configuration, 2).hex()]
 
 
 def work_folder(limits: Limits, without: frozenset[Protection]) -> str:

@@ -1,13 +1,15 @@
 """The host's end of the wire to a box's guest: length-prefixed messages over two descriptors, each read and write with a deadline.
 
-A message is two 4-byte big-endian lengths, a JSON header, and a body of raw bytes. What comes from the guest is not trusted: lengths are
-bounded before a byte is read, and whatever does not fit the framing is a SandboxError. Docker wraps what a container writes in frames of
-its own (a byte for the stream, 4 for the length); `is_framed` takes them off.
+A message is two 4-byte big-endian lengths, a header (marshal's version 2 on the way in, JSON on the way out) and a body of raw bytes.
+What comes from the guest is not trusted: lengths are bounded before a byte is read, and whatever does not fit the framing is a
+SandboxError. Docker wraps what a container writes in frames of its own (a byte for the stream, 4 for the length); `is_framed` takes
+them off.
 """
 
 from __future__ import annotations
 
 import json
+import marshal
 import os
 import select
 import struct
@@ -38,7 +40,7 @@ class Wire:
         self._is_open = False
 
     def send(self, header: dict[str, JSON], body: bytes, deadline: float) -> None:
-        text = json.dumps(header).encode()
+        text = marshal.dumps(header, 2)
         data = memoryview(struct.pack(">II", len(text), len(body)) + text + body)
         while data:
             self._wait(self._out, select.POLLOUT, deadline)

@@ -100,17 +100,20 @@ class Arena:
 
     def _let_loose(self, escape: Escape, sandbox: Sandbox) -> Seen:
         self._reset()
-        result, session, why = None, None, ""
+        result, session, why, over = None, None, "", threading.Event()
         try:
             session = sandbox.start()
             guest = int(session.run("import os; print(os.getppid())").stdout)
-            waiting = self._call_port() if escape.judge == "reached" else None
+            waiting = self._call_port(over) if escape.judge == "reached" else None
             result = session.run(PRELUDE + self._filled(escape.program, guest), limits=replace(LIMITS, **escape.limits))
+            over.set()
             if waiting is not None:
                 waiting.join()
             left = session.run(PIDS).stdout.strip()
         except SandboxError as error:
             why, left = str(error), ""
+        finally:
+            over.set()
         harmed = self._harmed(escape, result, why, left)
         damage = self._damage(left)
         if session is not None:
@@ -228,16 +231,14 @@ class Arena:
                 return
             self.heard.append("somebody")
 
-    def _call_port(self) -> threading.Thread:
-        """Tries for a while to reach the port on which the program may listen."""
+    def _call_port(self, over: threading.Event) -> threading.Thread:
+        """Tries to reach the port on which the program may listen, until it is over."""
 
         def call() -> None:
-            ends = time.monotonic() + 1
-            while time.monotonic() < ends and not self.heard:
+            while not over.wait(0.02) and not self.heard:
                 with socket.socket() as caller:
                     if caller.connect_ex(("127.0.0.1", int(self.words["FREE"]))) == 0:
                         self.heard.append("somebody")
-                time.sleep(0.02)
 
         thread = threading.Thread(target=call)
         thread.start()

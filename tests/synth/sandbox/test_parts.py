@@ -147,8 +147,10 @@ def test_a_box_is_an_orphan_only_when_its_owner_is_gone() -> None:
         assert not while_alive
         assert is_orphan(theirs)
     assert not is_orphan(new_name())
-    assert is_orphan(f"headrace-{os.getpid()}-1-0"), "another process had this number"
-    assert not is_orphan("somebody-elses-1-2")
+    place = mark(1).split("-")[0]
+    assert is_orphan(f"headrace-{place}-{os.getpid()}-1-0"), "another process had this number"
+    assert not is_orphan(f"headrace-{place[::-1]}x-999999999-1-0"), "marked on another machine"
+    assert not is_orphan("somebody-elses-1-2-3")
 
 
 @pytest.mark.parametrize(

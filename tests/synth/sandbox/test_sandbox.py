@@ -21,6 +21,7 @@ from storage.errors import BadInput
 from synth.sandbox import Docker, Limits, Sandbox, SandboxError
 from synth.sandbox.base import Provider
 from synth.sandbox.containers import IMAGE, LABEL
+from synth.sandbox.owner import mark
 
 LIMITS = Limits(memory_bytes=128 * 2**20, processes=32, disk_bytes=4 * 2**20, inodes=600, cpu_s=5, wall_s=10.0, output_bytes=2_000)
 EXECUTIONS = 200
@@ -68,7 +69,7 @@ def test_what_a_program_does_wrong_is_a_result_and_no_failure_of_ours(sandbox: S
 
 
 def test_time_that_runs_out_is_said(sandbox: Sandbox) -> None:
-    late = sandbox.run("import time; print('begun', flush=True); time.sleep(60)", limits=replace(LIMITS, wall_s=0.5))
+    late = sandbox.run("import time; print('begun', flush=True); time.sleep(60)", limits=replace(LIMITS, wall_s=2.0))
     spent = sandbox.run("while True: pass", limits=replace(LIMITS, cpu_s=1))
 
     assert late.timed_out
@@ -248,7 +249,7 @@ session.run("import time, os\\nos.fork() or os.setsid()\\ntime.sleep(100)")
 
 
 def test_what_a_dead_owner_left_is_reaped_at_the_next_start(provider: Provider) -> None:
-    orphan = "headrace-999999999-1-0"
+    orphan = f"headrace-{mark(1).split('-')[0]}-999999999-1-0"
     if isinstance(provider, Docker):
         client = provider.client()
         made = client.create_container(IMAGE, ["sleep", "100"], name=orphan, labels={LABEL: orphan})
