@@ -11,7 +11,6 @@ import hashlib
 import random
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any
 
 from storage.records import JSON
@@ -84,24 +83,47 @@ def _column(field: Field, domain: Domain, count: int, rng: random.Random) -> Seq
     spec = field.spec
     if isinstance(spec, schema.RefField):
         ids = domain.entities[spec.to].ids
-        each_once = rng.sample(ids, min(count, len(ids)))
-        return each_once + rng.choices(ids, k=count - len(each_once))
+        each_once = permuted(ids, rng)[:count]
+        return each_once + drawn(ids, count - len(each_once), rng)
     if isinstance(spec, schema.ChoiceField):
-        keys = list(spec.values)
-        return rng.choices(keys, cum_weights=list(accumulate(spec.weights.get(key, 1.0) for key in keys)), k=count)
+        table = _weighted(tuple(spec.values), tuple(spec.weights.get(key, 1.0) for key in spec.values))
+        return [table[byte] for byte in rng.randbytes(count)]
     if isinstance(spec, schema.FlagField):
-        return [draw < spec.share for draw in (rng.random() for _ in range(count))]
+        bound = round(256 * spec.share)
+        return [byte < bound for byte in rng.randbytes(count)]
     if isinstance(spec, schema.NameField):
-        names = list(field.words)
-        return rng.sample(names, count) if len(names) >= count else rng.choices(names, k=count)
+        names = tuple(field.words)
+        return permuted(names, rng)[:count] if len(names) >= count else drawn(names, count, rng)
     if isinstance(spec, schema.DateField):
-        return rng.choices(range(spec.first, spec.last + 1), k=count)
+        return drawn(range(spec.first, spec.last + 1), count, rng)
     if isinstance(spec, schema.TimeField):
-        return rng.choices(clock_steps(spec.first, spec.last), k=count)
+        return drawn(clock_steps(spec.first, spec.last), count, rng)
     if isinstance(spec, schema.NumberField):
-        return rng.choices(number_steps(spec.min, spec.max, spec.step), k=count)
+        return drawn(number_steps(spec.min, spec.max, spec.step), count, rng)
     steps = range(spec.min, spec.max + 1, spec.step)
-    return rng.sample(steps, count) if field.superlatives() and len(steps) >= count else rng.choices(steps, k=count)
+    return rng.sample(steps, count) if field.superlatives() and len(steps) >= count else drawn(steps, count, rng)
+
+
+def drawn(values: Sequence[Any], count: int, rng: random.Random) -> list[Any]:
+    """`count` of the values, each as likely: `random.choices`, at half its price."""
+    size, draw = len(values), rng.random
+    return [values[int(draw() * size)] for _ in range(count)]
+
+
+def permuted(values: Sequence[Any], rng: random.Random) -> list[Any]:
+    """The values in random order: `random.sample`, at half its price."""
+    found, draw = list(values), rng.random
+    found.sort(key=lambda _: draw())
+    return found
+
+
+@lru_cache(maxsize=8192)
+def _weighted(values: tuple[str, ...], weights: tuple[float, ...]) -> tuple[str, ...]:
+    """256 values, each as often as its weight says, and at least once where that is not 0."""
+    total = sum(weights)
+    shares = [max(1, round(256 * weight / total)) if weight else 0 for weight in weights]
+    shares[shares.index(max(shares))] += 256 - sum(shares)
+    return tuple(value for value, share in zip(values, shares, strict=True) for _ in range(share))
 
 
 @lru_cache(maxsize=1024)

@@ -111,17 +111,22 @@ def told(domain: Domain, of: Field, value: Any, language: Language) -> str:
 
 def piece(name: str, value: JSON) -> Fact:
     """Evidence that a tool has written this key with this value."""
-    return Fact(kind="word", value=f'"{name}":{json.dumps(value, ensure_ascii=False)}')
-
-
-def counted(found: Fact, listed: Fact | None) -> Fact:
-    """Evidence that so many were found, or that all of an owner's were listed."""
-    return found if listed is None else found.model_copy(update={"alternatives": (listed.value,)})
+    return _written(f'"{name}"', json.dumps(value, ensure_ascii=False))
 
 
 def seen(key: str) -> Fact:
     """Evidence that a row was looked at."""
-    return Fact(kind="word", value=f'"id":"{key}"')
+    return _written('"id"', f'"{key}"')
+
+
+def _written(name: str, value: str) -> Fact:
+    """A pair of a JSON object, as our tools write it and as others might."""
+    return Fact(kind="word", value=f"{name}:{value}", alternatives=(f"{name}: {value}",))
+
+
+def counted(found: Fact, listed: Fact | None) -> Fact:
+    """Evidence that so many were found, or that all of an owner's were listed."""
+    return found if listed is None else found.model_copy(update={"alternatives": (*found.alternatives, listed.value, *listed.alternatives)})
 
 
 def fact(domain: Domain, of: Field, value: Any, rivals: Iterable[Any] = ()) -> Fact:
