@@ -145,7 +145,7 @@ def _tell_kept(kept: Kept, tools: list[Tool], store: Path) -> None:
     executable = sum(cluster.world is not None for cluster in kept.clusters)
     spanning = sum(len(_servers(cluster)) > 1 for cluster in kept.clusters)
     out.print(
-        f"{len(kept.clusters):,} clusters hold {len(covered):,} of {len(tools):,} tools ({len(covered) / len(tools):.0%}): "
+        f"clusters: {len(kept.clusters):,}, with {len(covered):,} of {len(tools):,} tools ({len(covered) / len(tools):.0%}); "
         f"{executable:,} executable, {len(kept.clusters) - executable:,} simulated only; {spanning:,} span servers"
         + ("" if kept.is_new else " (they were there already)"),
         markup=False,

@@ -39,7 +39,7 @@ def test_clusters_are_built_listed_and_shown(here: Path) -> None:
 
     assert "4 rows, 3 tools, 0 exact copies folded, 1 dropped" in built
     assert "dropped 1: no name (line 4)" in built
-    assert "1 clusters hold 3 of 3 tools (100%): 0 executable, 1 simulated only" in built
+    assert "clusters: 1, with 3 of 3 tools (100%); 0 executable, 1 simulated only" in built
 
     store = Store(here / "st")
     cluster = store.query("SELECT cluster_id, world FROM clusters")
