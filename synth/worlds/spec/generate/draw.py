@@ -334,15 +334,13 @@ class _Draw:
     # ---- the rest -------------------------------------------------------------------------------------------------------------
 
     def _name(self) -> str:
-        """The theme and what the business does: `car_rental_rentals_and_damage_claims`."""
-        doing = [self.drawn.theme.nouns[role] for role in self.drawn.roles if role not in _BASIC]
-        tail = [slug(noun.plural) for noun in self.rng.sample(doing, len(doing))]
+        """The theme and what there is, first what the business does: `car_rental_rentals_claims_cars`."""
+        roles = sorted(self.drawn.roles, key=lambda role: role in _BASIC)
+        words = dict.fromkeys(slug(self.drawn.theme.nouns[role].plural).rpartition("_")[2] for role in roles if role != "person")
         name = self.drawn.theme.key
-        for at, each in enumerate(tail[:2]):
-            longer = f"{name}_{'and_' if at else ''}{each}"
-            if len(longer) > 40:
-                break
-            name = longer
+        for word in words:
+            if len(name) + len(word) < 40 and word not in name:
+                name = f"{name}_{word}"
         return name
 
     def _info(self) -> list[dict[str, str]]:
