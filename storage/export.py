@@ -237,13 +237,10 @@ def _write_split(
 
 
 def _tools_text(item: ReleasedItem, tools: Mapping[tuple[str, str], dict[str, JSON]]) -> str:
-    setting = item.setting
-    missing = next((name for name in setting.tools if (setting.world, name) not in tools), None)
-    if missing:
-        raise HeadraceError(
-            f"tool {missing} of world {setting.world} is not in the store's table of tools; run `headrace synthesize` first"
-        )
-    return json.dumps([tools[setting.world, name] for name in setting.tools], ensure_ascii=False)
+    world, offered = item.setting.world, item.setting.tools
+    if missing := next((name for name in offered if (world, name) not in tools), None):
+        raise HeadraceError(f"tool {missing} of world {world} is not in the store's table of tools; run `headrace synthesize` first")
+    return json.dumps([tools[world, name] for name in offered], ensure_ascii=False)
 
 
 def _openai(messages: Sequence[Message]) -> list[dict[str, JSON]]:

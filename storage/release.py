@@ -148,7 +148,10 @@ def load_split(store: Store, release_id: str, split: str) -> list[ReleasedItem]:
     items = []
     for kind, item, task_id, weight, spec in rows.iter_rows():
         task = None if spec is None else Task.model_validate_json(spec)
-        setting = settings[item] if task is None else Setting(task.world, task.language, task.tools)
+        setting = settings.get(item)
+        if setting is None:
+            assert task is not None
+            setting = Setting(task.world, task.language, task.tools)
         items.append(ReleasedItem(ReleaseItem(kind, item, task_id, weight), setting, task, conversations[item] if kind != "task" else None))
     return items
 
@@ -191,11 +194,12 @@ def _conversations(store: Store, release_id: str, split: str) -> dict[str, Traje
 
 
 def _settings(store: Store, release_id: str, split: str) -> dict[str, Setting]:
-    """Of the conversations with several goals, by their id: as their blueprints have it."""
+    """Of the conversations that were simulated, by their id: as their blueprints have it."""
     rows = store.query(
         """SELECT i.item_id, c.world, c.language, json_extract(b.spec, '$.tools')::VARCHAR FROM release_items i
            JOIN trajectories c ON c.trajectory_id = i.item_id JOIN blueprints b USING (blueprint_id)
-           WHERE i.release_id = ? AND i.split = ? AND i.task_id IS NULL""",
+           WHERE i.release_id = ? AND i.split = ? AND i.kind = 'trajectory' AND c.cluster_id IS NOT NULL
+             AND json_exists(b.spec, '$.tools')""",
         [release_id, split],
     )
     return {item: Setting(world, language, tuple(json.loads(tools))) for item, world, language, tools in rows.iter_rows()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -21,7 +22,8 @@ from synth.synthesize import SynthesisConfig, synthesize
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     made = Store(tmp_path_factory.mktemp("collect"))
     evolution = EvolutionConfig(proposals_per_round=12)
-    synthesize(made, SynthesisConfig(worlds=("retail",), accepted=24, calibration=24, subsample=24, drills=12, evolution=evolution))
+    worlds = ("retail", "library")
+    synthesize(made, SynthesisConfig(worlds=worlds, accepted=120, calibration=24, subsample=24, drills=12, evolution=evolution))
     return made
 
 
@@ -43,9 +45,23 @@ def test_a_conversation_with_several_goals_is_exported_with_the_tools_on_offer(s
     rows = pl.read_parquet(folder / "sft.conversations.parquet")
     several = rows.filter(pl.col("task_id").is_null())
     assert several.height > 0
-    assert several["world"].unique().to_list() == ["retail"]
+    assert set(several["world"]) == {"retail", "library"}
     assert several["tools"].str.json_path_match("$[0].function.name").is_not_null().all()
     assert "## Diversity" in (folder / "README.md").read_text()
+
+
+def test_a_conversation_is_exported_with_the_tools_that_only_distracted(store: Store, tmp_path: Path) -> None:
+    offered = store.query(
+        """SELECT trajectory_id, json_extract(spec, '$.tools')::VARCHAR FROM trajectories JOIN blueprints USING (blueprint_id)
+           WHERE accepted AND list_contains(json_extract_string(spec, '$.operators[*]'), 'distractors')"""
+    )
+    assert offered.height > 0, "no conversation with distractors"
+
+    rows = pl.read_parquet(export(store, collect(store), tmp_path / "out") / "sft.conversations.parquet")
+
+    for trajectory, tools in offered.iter_rows():
+        shown = json.loads(rows.row(by_predicate=pl.col("id") == trajectory, named=True)["tools"])
+        assert [tool["function"]["name"] for tool in shown] == json.loads(tools)
 
 
 def test_a_conversation_that_says_the_same_again_is_left_out(store: Store, tmp_path: Path) -> None:
