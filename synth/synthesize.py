@@ -44,7 +44,7 @@ from synth.proposals import Job, Made, blueprint_rows, decision_rows, propose, r
 from synth.roles import planner as planning
 from synth.roles.recipes import kitchen
 from synth.simulate import simulated_frame
-from synth.worlds import WORLDS, WorldName, WorldRange, names_in
+from synth.worlds import WORLDS, WorldName, WorldRange, admitted_in, names_in
 from synth.worlds.stored import worlds_frame
 
 VERSION = 3
@@ -106,7 +106,7 @@ class SynthesisConfig(BaseModel):
 
     @model_validator(mode="after")
     def _drills_where_it_works(self) -> SynthesisConfig:
-        if others := sorted(set(self.drill_worlds) - set(self.world_names)):
+        if others := sorted(set(self.drill_worlds) - set(names_in(self.worlds))):
             raise ValueError(f"drill_worlds: {others[0]!r} is not among worlds ({', '.join(self.worlds)}): add it there, or drill another")
         return self
 
@@ -115,11 +115,6 @@ class SynthesisConfig(BaseModel):
         if not self.worlds and self.tools is None:
             raise ValueError("worlds and tools are both empty: name at least one world, or a catalogue of tools")
         return self
-
-    @property
-    def world_names(self) -> tuple[str, ...]:
-        """The worlds, ranges spelt out."""
-        return names_in(self.worlds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +173,10 @@ class _Run:
     def __init__(self, store: Store, config: SynthesisConfig, progress: Progress, executor: Executor | None) -> None:
         self.store, self.config, self.progress, self.executor = store, config, progress, executor
         catalogue = read_catalogue(config.tools).tools if config.tools is not None else ()
-        tools = [*(tool for name in config.world_names for tool in WORLDS[name].tools), *catalogue]
+        worlds = admitted_in(config.worlds)
+        tools = [*(tool for name in worlds for tool in WORLDS[name].tools), *catalogue]
         self.tools: tuple[Tool, ...] = tuple({tool.id: tool for tool in tools}.values())
-        self.worlds = tuple(dict.fromkeys([*config.world_names, *sorted({tool.world for tool in catalogue if tool.world is not None})]))
+        self.worlds = tuple(dict.fromkeys([*worlds, *sorted({tool.world for tool in catalogue if tool.world is not None})]))
         self.versions = {
             "synthesize": VERSION,
             "clusters": clustering.VERSION,

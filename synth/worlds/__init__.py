@@ -122,6 +122,20 @@ def names_in(ranges: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def admitted_in(ranges: Iterable[str]) -> tuple[str, ...]:
+    """`names_in`, less what is not admitted of the ranges: not every seed gives a domain that can be used."""
+    ranges = tuple(ranges)
+    return tuple(name for name in names_in(ranges) if name in ranges or _is_admitted(name))
+
+
+def _is_admitted(name: str) -> bool:
+    try:
+        WORLDS[name]
+    except BadInput:
+        return False
+    return True
+
+
 def make_world(name: str, seed: int) -> World:
     """A fresh world of that seed.
 

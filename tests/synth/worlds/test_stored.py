@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from storage.errors import BadInput
 from storage.store import Store, part_id
-from synth.worlds import WORLDS, WorldName, WorldRange, make_world, names_in
+from synth.worlds import WORLDS, WorldName, WorldRange, admitted_in, make_world, names_in
 from synth.worlds.stored import worlds_frame
 
 STARTER = Path(__file__).parents[3] / "synth" / "worlds" / "spec" / "starter.yaml"
@@ -61,3 +62,17 @@ def test_a_range_names_generated_worlds() -> None:
     for wrong in ("gen-4..2", "gen-0..5000", "gen-1...3"):
         with pytest.raises(ValidationError):
             adapter.validate_python(wrong)
+
+
+def test_of_a_range_only_what_is_admitted_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = {"gen-2"}
+
+    class Some:
+        def __getitem__(self, name: str) -> str:
+            if name in refused:
+                raise BadInput(f"{name} admits no task")
+            return name
+
+    monkeypatch.setattr("synth.worlds.WORLDS", Some())
+    assert admitted_in(["gen-1..3", "retail"]) == ("gen-1", "gen-3", "retail")
+    assert admitted_in(["gen-1..3", "gen-2"]) == ("gen-1", "gen-2", "gen-3"), "one that is named is not passed over in silence"
