@@ -26,6 +26,7 @@ from synth.sandbox.wire import Wire
 DEVICES = ("null", "zero", "full", "random", "urandom")
 STD_STREAMS = {"stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "fd": "/proc/self/fd"}
 PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
+END_S = 5.0
 JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 125; shift; done; shift; exec "$@"'
 """A shell's way into control groups, as they only take processes and not the children to come."""
 
@@ -68,8 +69,11 @@ class BubblewrapBox:
                 signal.pidfd_send_signal(self._init, signal.SIGKILL)
             os.close(self._init)
             self._init = None
-        self._process.kill()
-        self._process.wait()
+        try:
+            self._process.wait(END_S)  # it ends when its first process has, and buries it
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self._errors.close()
         if self._group is not None:
             self._group.close()
@@ -102,7 +106,7 @@ class Bubblewrap:
         try:
             self.open(Limits()).close()
         except SandboxError as error:
-            switches = "sysctl kernel.unprivileged_userns_clone, user.max_user_namespaces"
+            switches = "sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, user.max_user_namespaces"
             return f"bubblewrap does not work here: {error}. It needs user namespaces ({switches})"
         return ""
 
