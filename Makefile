@@ -45,7 +45,7 @@ dev: .venv/.ready-dev .venv/.ready-system  ## set up everything that tests and b
 	@echo "ready: source .venv/bin/activate"
 
 bench: dev  ## make bench NAME: run benchmarks/NAME.py, write benchmarks/results/NAME.json
-	@test -n "$(filter-out bench,$(MAKECMDGOALS))" || (echo "which one? $(patsubst benchmarks/%.py,make bench %,$(filter-out benchmarks/harness.py benchmarks/world_calls.py,$(wildcard benchmarks/*.py)))"; exit 2)
+	@test -n "$(filter-out bench,$(MAKECMDGOALS))" || (echo "which one? $(patsubst benchmarks/%.py,make bench %,$(shell grep -l "import .*run_sections" benchmarks/*.py))"; exit 2)
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.$(filter-out bench,$(MAKECMDGOALS))
 
 ifeq (bench,$(firstword $(MAKECMDGOALS)))

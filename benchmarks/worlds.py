@@ -1,0 +1,56 @@
+"""Worlds without number: compiled domains, clusters of a public catalogue, the sandbox, and the controller over all of it.
+
+domains     generated until 2,000 are admitted: their shapes and tools, tasks drawn in them, what compiling costs
+calls       calls a second on one core, over the eight domains that Headrace ships and generated ones
+forks       what a snapshot and its restoring take, and how much of the state a branch costs that changes one row
+replay      random calls in every kind of world, made again by another process from their log; forks that must not touch their trunk
+clusters    `benchmarks/clusters.py`: needs the optional test data
+steering    the controller against the same planner with no cell asked, over 200 generated domains, three seeds
+speed       accepted scripted conversations a second, on one core
+escapes     programs that try to get out of the sandbox, each with a control that shows what it does without the protection
+sandbox     what a warm run and a cold start cost
+"""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import clusters, domains, evolution, sandbox
+from benchmarks.harness import Section, run_sections
+
+STEERED = 200
+"""Generated domains that the controller steers over."""
+FAST = ("retail", "banking", "library", "gen-1", "gen-2")
+"""Worlds in which scripted conversations are timed."""
+
+
+def main() -> int:
+    sections = [
+        Section(
+            "domains",
+            (
+                "domains_tried", "domains_admitted", "domains_distinct_shape", "tools_total", "tasks_drawn", "tasks_solvable_share",
+                "compile_ms", "compile_p95_ms",
+            ),
+            lambda _: domains.domain_figures(),
+            minutes=12,
+        ),
+        Section("calls", ("spec_calls_per_s",), lambda _: domains.call_figures(), minutes=2),
+        Section("forks", ("snapshot_restore_ms", "fork_bytes_share"), lambda _: domains.fork_figures(), minutes=2),
+        Section("replay", ("replay_sequences", "replay_mismatches"), lambda _: domains.replay_figures(), minutes=5),
+        *clusters.sections(),
+        Section("steering", evolution.STEERING_KEYS, lambda _: evolution.steering(domains.try_domains(STEERED).names), minutes=10),
+        Section("speed", evolution.SPEED_KEYS, lambda _: evolution.speed(FAST), minutes=3),
+        Section(
+            "escapes",
+            ("docker_escapes_tried", "docker_escapes_missed", "bwrap_escapes_tried", "bwrap_escapes_missed"),
+            lambda _: sandbox.escapes(),
+            minutes=10,
+        ),
+        Section("sandbox", ("docker_exec_ratio", "bwrap_start_ms", "code_calls_per_s"), lambda _: sandbox.costs(), minutes=4),
+    ]  # fmt: skip
+    return run_sections("worlds", sections)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
