@@ -74,6 +74,10 @@ class Entity:
     plural: str
     fields: dict[str, Field]
     ids: tuple[str, ...]
+    known_ids: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.known_ids = frozenset(self.ids)
 
     @property
     def stored(self) -> tuple[Field, ...]:

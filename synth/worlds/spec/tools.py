@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import lru_cache
 from typing import Any
 
 from storage.records import JSON, Tool
@@ -85,7 +87,7 @@ def failed(text: str) -> Observation:
 
 
 def _id_argument(entity: Entity, name: str, *, is_required: bool = True) -> Checked:
-    number, ids = entity.number, frozenset(entity.ids)
+    number, ids = entity.number, entity.known_ids
 
     def parse(state: State, value: Any) -> Any:
         if not isinstance(value, str) or not (value in ids or value in state.changed.get(number, ())):
@@ -141,8 +143,14 @@ def _number_argument(
     return Checked(described, parse, error, default, is_required)
 
 
+@lru_cache(maxsize=4096)
+def _days(today: date, first: int, last: int) -> Mapping[str, int]:
+    """Days from today by how they are written: shared by all domains of that today."""
+    return {(today + timedelta(days=day)).isoformat(): day for day in range(first, last + 1)}
+
+
 def _date_argument(domain: Domain, name: str, label: str, first: int, last: int, *, is_required: bool = True) -> Checked:
-    days = {domain.iso(day): day for day in range(first, last + 1)}
+    days = _days(domain.today, first, last)
     described = {"type": "string", "format": "date", "description": f"{label}, as YYYY-MM-DD", "x-grounded": True}
     return Checked(
         described,
