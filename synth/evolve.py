@@ -13,6 +13,7 @@ is a pure function of the reports, in order, so that a resumed run rebuilds it f
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -79,7 +80,8 @@ class EvolutionConfig(BaseModel):
 @dataclass(frozen=True, slots=True)
 class Draw:
     """A cell that is asked for, and why: the terms of its score (weighted), its feasibility and what that was measured on, and the
-    probability with which it was drawn. else_families: all mode families, the rarest first, for where the cell cannot be had."""
+    probability with which it was drawn. else_families: all mode families in an order drawn by their rarity, for where the cell cannot be
+    had."""
 
     cell: Cell
     domain_bits: float
@@ -257,8 +259,13 @@ class Controller:
             feasibility=float(feasibility[domain, family, band]),
             measured_on=self._measured_on((domain, family, band)),
             probability=float(probabilities[domain, family, band]),
-            else_families=tuple(self.families[at] for at in np.argsort(-terms[1], kind="stable")),
+            else_families=self._by_rarity(terms[1].tolist(), rng),
         )
+
+    def _by_rarity(self, bits: Sequence[float], rng: random.Random) -> tuple[str, ...]:
+        """The families as drawn one after another from a softmax of their rarity, by Gumbel's trick."""
+        keys = [rarity / self.config.temperature - math.log(rng.expovariate(1.0)) for rarity in bits]
+        return tuple(family for _, family in sorted(zip(keys, self.families, strict=True), reverse=True))
 
     def draw_round(self, rng: random.Random, proposals: int) -> list[Draw]:
         """The cells of a whole round, which can then be worked on side by side: each draw counts the cells before it as delivered."""

@@ -50,9 +50,9 @@ SLOT_DRAWS = 12
 TRIES_BEFORE_MERGING = 2
 """Failures of a cell before clusters are merged for it."""
 _MOST_DISTRACTORS = 4
-WORLD_SEEDS = 256
-"""Training worlds that conversations are drawn from: as many as worlds keep in memory, since opening one costs as much as a plan. With a
-hundred rows or more in each, requests hardly ever meet again."""
+WORLD_SEEDS = 64
+"""Training worlds that the conversations of a domain are drawn from: opening one costs as much as a plan, so they are few enough to stay
+open. With a hundred rows or more in each, two conversations hardly ever ask for the same thing of the same world."""
 _PERSONAS, _CHATTY = tuple(sorted(PERSONAS)), "chatty"
 
 FrameFilter = Callable[[Frame], bool]

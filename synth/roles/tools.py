@@ -62,7 +62,8 @@ def emptied(content: str) -> str:
 
 
 def noisy(content: str, fields: Mapping[str, JSON]) -> str:
-    """A result with irrelevant fields: in the object, or in every object of a list; errors and empty results stay as they are."""
+    """A result with irrelevant fields: in the object, or in every object of a list; errors and empty results stay as they are, and so does
+    the way in which it is written."""
     if call_status(content) != "ok":
         return content
     try:
@@ -70,10 +71,12 @@ def noisy(content: str, fields: Mapping[str, JSON]) -> str:
     except ValueError:
         return content
     if isinstance(value, dict):
-        return json.dumps({**value, **fields}, ensure_ascii=False)
-    if isinstance(value, list):
-        return json.dumps([{**row, **fields} if isinstance(row, dict) else row for row in value], ensure_ascii=False)
-    return content
+        value = {**value, **fields}
+    elif isinstance(value, list):
+        value = [{**row, **fields} if isinstance(row, dict) else row for row in value]
+    else:
+        return content
+    return json.dumps(value, ensure_ascii=False, separators=(", ", ": ") if '": ' in content else (",", ":"))
 
 
 def _planned(nodes: Sequence[Node], perturbations: Sequence[Perturbation], *kinds: str) -> dict[str, Perturbation]:

@@ -95,8 +95,8 @@ def test_a_draw_says_what_its_terms_were_and_what_its_feasibility_rests_on() -> 
         assert draw.domain_bits + draw.family_bits + draw.band_deficit == pytest.approx(controller.score(cell))
         assert draw.feasibility == controller.feasibility(cell)
         assert draw.probability == pytest.approx(1 / 78)
-        assert draw.else_families[-1] == "C>F"
-        assert set(draw.else_families) == set(controller.families)
+        assert sorted(draw.else_families) == sorted(controller.families)
+    assert sum(draw.else_families[-1] == "C>F" for draw in draws.values()) > 0.9 * len(draws), "what is common comes last"
     assert draws[good].measured_on == draws[Cell("b", "C>F", "low")].measured_on == "cell"
     assert draws[Cell("b", "P>F", "high")].measured_on == "domain"
     assert draws[Cell("a", "P>F", "high")].measured_on == "prior"

@@ -21,15 +21,15 @@ from synth.simulate import Simulated, offered_tools, simulate
 from synth.wording import spellings
 from synth.worlds import WORLDS
 
-HERE = {world: [cluster for cluster in cluster_tools(WORLDS[world].tools) if cluster.world] for world in ("retail", "city")}
+HERE = {world: [cluster for cluster in cluster_tools(WORLDS[world].tools) if cluster.world] for world in ("retail", "city", "banking")}
 FREE = Planner(lambda _: True)
 
 
 def applied(operator: str, count: int = 6) -> Iterator[tuple[Recipe, Recipe, Blueprint, Simulated]]:
-    """Recipes before and after an operator, and what was made of the latter, in both worlds where it applies."""
+    """Recipes before and after an operator, and what was made of the latter, in every world where it applies."""
     rng, found = random.Random(11), 0
     for attempt in range(600):
-        cluster = rng.choice(HERE["city" if attempt % 3 == 0 else "retail"])
+        cluster = rng.choice(HERE[("retail", "banking", "city")[attempt % 3]])
         assert cluster.world is not None
         pots = kitchen(cluster.world, cluster.tool_names)
         before = native(pots, rng)
@@ -134,7 +134,7 @@ def veiled(veil: str, world: str, seed: int, cluster: Cluster | None = None) -> 
 
 
 @pytest.mark.parametrize("veil", VEILS)
-@pytest.mark.parametrize("world", ["retail", "city"])
+@pytest.mark.parametrize("world", ["retail", "city", "banking"])
 def test_a_veil_keeps_the_plan_and_the_conversation_passes(veil: str, world: str) -> None:
     cluster = half(HERE[world][0], *sorted(HERE[world][0].tool_names)[:-2])
     pairs = [pair for pair in (veiled(veil, world, seed, cluster) for seed in range(40)) if pair is not None]
@@ -179,6 +179,7 @@ def test_noise_is_in_what_was_found_and_in_nothing_else() -> None:
 
     assert json.loads(noisy('{"order": "o17"}', fields)) == {"order": "o17", **fields}
     assert json.loads(noisy('[{"order": "o17"}, 3]', fields)) == [{"order": "o17", **fields}, 3]
+    assert noisy('{"order":"o17"}', fields) == '{"order":"o17","_trace":"qxzkrtw","_cached":true}'
     for untouched in ('{"error": "no such order"}', "[]", '{"count": 0, "rows": []}', "plain words"):
         assert noisy(untouched, fields) == untouched
 
