@@ -127,7 +127,10 @@ def request_without(frame: Frame, slot: Slot, language: Language, rng: random.Ra
 
 
 def _replace(text: str, names: Sequence[str], nouns: Sequence[str], stand_in: str, language: Language) -> str | None:
+    plain = text.casefold()
     for name in sorted(names, key=len, reverse=True):
+        if name.casefold() not in plain:
+            continue
         edge = r"(?<![A-Za-z0-9])" if name[:1].isascii() else "", r"(?![A-Za-z0-9])" if name[-1:].isascii() else ""
         before = rf"(?:(?:the |my )?(?:{'|'.join(nouns)})s? ?)?" if nouns else ""
         pattern = re.compile(before + edge[0] + re.escape(name) + edge[1], re.IGNORECASE if language == "en" else 0)
