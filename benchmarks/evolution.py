@@ -35,7 +35,7 @@ from synth.worlds import WORLDS
 
 STEERING_KEYS = ("eff_domains_ratio", "eff_modes_ratio", "band_share_gap", "yield_ratio")
 SPEED_KEYS = ("scripted_accepted_per_s", "scripted_steered_accepted_per_s")
-_CALIBRATION, _WARM_UP, _BATCHES, _BATCH = 300, 90, 16, 50
+_CALIBRATION, _WARM_UP, _BATCHES, _BATCH = 300, 400, 16, 50
 
 
 @dataclass(frozen=True)
