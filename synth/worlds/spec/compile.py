@@ -80,7 +80,7 @@ def _class(domain: Domain, raw: Any, name: str, where: str) -> type[SpecWorld]:
         (SpecWorld,),
         {
             "name": name,
-            "version": 1000 * VERSION + int(domain.digest[:4], 16) % 1000,
+            "version": VERSION << 32 | int(domain.digest[:8], 16),
             "domain": domain,
             "source": raw,
             "callees": made,

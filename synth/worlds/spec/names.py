@@ -52,7 +52,7 @@ def names_of(kind: str, count: int, salt: str) -> tuple[Words, ...]:
     pairs = [(head, tail) for head in range(len(heads)) for tail in range(len(tails))]
     drawn = random.Random(f"names/{salt}").sample(pairs, min(count, len(pairs)))
     return tuple(
-        Words.model_construct(en=f"{heads[head][0]}{gap_en}{tails[tail][0]}", zh=f"{heads[head][1]}{gap_zh}{tails[tail][1]}")
+        Words(en=f"{heads[head][0]}{gap_en}{tails[tail][0]}", zh=f"{heads[head][1]}{gap_zh}{tails[tail][1]}")
         for head, tail in sorted(drawn)
     )
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -92,11 +92,17 @@ class Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
-class Words(Strict):
-    """A phrase in both languages; a file may write it as `english / 中文`."""
+_Text = Annotated[str, Field(min_length=1, max_length=300)]
 
-    en: str = Field(min_length=1, max_length=300)
-    zh: str = Field(min_length=1, max_length=300)
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A phrase in both languages; a file may write it as `english / 中文`. There are thousands of them: no model."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    en: _Text
+    zh: _Text
 
     def __getitem__(self, language: str) -> str:
         return self.zh if language == "zh" else self.en
@@ -579,7 +585,7 @@ class Reader:
         place = [str(part) for part in error["loc"] if part != "[key]"]
         where = ".".join(filter(None, [path, *place]))
         message = str(error["msg"]).removeprefix("Value error, ")
-        if error["type"] == "extra_forbidden":
+        if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             known = _keys(model) if len(place) == 1 else ("en", "zh")
             self.add(where, f"unknown key; {nearest(place[-1], known)}")
         elif error["type"] == "missing":
