@@ -2,8 +2,10 @@
 
 import pytest
 
+from storage.records import Language
 from synth.surfaces import chinese_number, surfaces
 from synth.worlds import WORLDS
+from synth.worlds.base import Date, Quantity, SlotKind
 
 
 @pytest.mark.parametrize(
@@ -33,3 +35,23 @@ def test_two_is_another_word_where_nothing_is_counted() -> None:
 )
 def test_a_value_has_many_spellings(kind: str, value: object, language: str, expected: set[str]) -> None:
     assert expected <= set(surfaces(WORLDS["city"].kinds[kind], value, language))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "language", "expected"),
+    [
+        (Quantity("nights", 1, 14, ()), 1, "en", ["1 night"]),
+        (Quantity("nights", 1, 14, ()), 3, "en", ["3 nights"]),
+        (Quantity("months", 1, 14, ()), 3, "zh", ["3个月"]),
+        (Quantity("percent", 0, 9, ()), 2.5, "zh", ["2.5%"]),
+        (Date(30), 1, "en", ["on May 14", "on 14 May", "on May 14th", "tomorrow", "on Thursday", "this Thursday"]),
+        (Date(30, is_bare=True), 1, "en", ["May 14", "14 May", "May 14th", "tomorrow", "Thursday", "this Thursday"]),
+        (Date(30, is_bare=True), 9, "en", ["May 22", "22 May", "May 22nd"]),
+    ],
+)
+def test_units_and_days_after_a_preposition(kind: SlotKind, value: float, language: Language, expected: list[str]) -> None:
+    assert surfaces(kind, value, language) == expected
+
+
+def test_many_hours_are_no_word() -> None:
+    assert "12 hours" in surfaces(Quantity("minutes", 0, 900, ()), 720, "en")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -358,6 +359,7 @@ class _Resolver:
         if not params:
             self.add(path, "takes nothing; give `on` or `takes`")
         self._can_be_seen(act, path)
+        self._can_be_said(act, path)
         return act
 
     def _params(self, action: schema.Action, on: Entity | None, path: str) -> dict[str, Param]:
@@ -485,6 +487,17 @@ class _Resolver:
         if missing or any(each is None for each in found):
             return None
         return Creation(entity.number, tuple(each for each in found if each is not None))
+
+    def _can_be_said(self, act: Act, path: str) -> None:
+        """Requests of the spec's own name every parameter that must be given, and nothing else."""
+        for at, words in enumerate(act.spec.says):
+            for language in ("en", "zh"):
+                named = set(re.findall(r"\{(\w+)\}", words[language]))
+                for name in sorted(named - set(act.params)):
+                    self.add(f"{path}.says[{at}].{language}", f"no parameter {name!r}; {nearest(name, act.params)}")
+                missing = [name for name, param in act.params.items() if param.is_required and name not in named]
+                if missing:
+                    self.add(f"{path}.says[{at}].{language}", f"leaves out {', '.join(f'{{{name}}}' for name in missing)}")
 
     def _can_be_seen(self, act: Act, path: str) -> None:
         """What conditions look at must be shown by a tool."""

@@ -68,10 +68,12 @@ def act_wordings(domain: Domain, act: Act, finders: Mapping[str, Finder], langua
     found: list[str] = []
     ways = finders[target].ways(language) if target is not None else [("", "")]
     for form in ORDERS[language]:
+        if subject is not None and language == "en" and form.endswith("for me"):
+            continue
         for lead, named in ways:
             command = form.replace("{}", _command(domain, act, finders, target, named, subject, language))
             found += _with_subject(domain, act, subject, finders, lead, command, language)
-    own = [each[language] for each in act.spec.says] if all(type(each).__name__ == "ById" for each in finders.values()) else []
+    own = [each[language] for each in act.spec.says] if all(each.is_by_id for each in finders.values()) else []
     return [*found, *own]
 
 

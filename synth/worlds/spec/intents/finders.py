@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from storage.records import JSON, Language
 from synth.worlds.base import Slot, SlotKind, Vocabulary
@@ -39,6 +39,8 @@ class Step:
 class Finder:
     """slots: that name the row. steps: the calls that find it. covers: rows that these calls show in short, by path from the row."""
 
+    is_by_id: ClassVar[bool] = False
+
     def __init__(self, domain: Domain, entity: Entity) -> None:
         self.domain, self.entity = domain, entity
         self.slots: NamedSlots = ()
@@ -60,6 +62,8 @@ class Finder:
 
 
 class ById(Finder):
+    is_by_id: ClassVar[bool] = True
+
     def __init__(self, domain: Domain, entity: Entity, slot: str) -> None:
         super().__init__(domain, entity)
         kind, of = id_kind(domain, entity)

@@ -78,7 +78,8 @@ class Unnamed(SpecIntent):
     def __init__(self, domain: Domain, act: Act) -> None:
         assert act.on is not None
         self.act, self.entity = act, act.on
-        self.attribute = attribute_of(domain, act.on)
+        attribute = attribute_of(domain, act.on)
+        self.attribute = attribute if attribute is not None and attribute.name not in changing_fields(domain, act.on) else None
         slots: list[tuple[Slot, SlotKind]] = []
         if self.attribute is not None:
             kind, of = value_kind(domain, act.on.name, self.attribute)
@@ -118,11 +119,16 @@ class Unnamed(SpecIntent):
         return out
 
 
+def changing_fields(domain: Domain, entity: Entity) -> set[str]:
+    """Fields that acts set: what state a row is in, and not of what kind it is."""
+    return {setting.field for act in domain.acts.values() for setting in act.settings if setting.entity == entity.number}
+
+
 def attribute_of(domain: Domain, entity: Entity) -> Any:
     """The field by which an owner's rows are told apart: what the spec says, else a choice that no act sets, else any choice or name."""
     if entity.spec.called is not None:
         return entity.fields[entity.spec.called]
-    changing = {setting.field for act in domain.acts.values() for setting in act.settings if setting.entity == entity.number}
+    changing = changing_fields(domain, entity)
     fitting = [each for each in entity.fields.values() if each.type.kind == "choice" and not each.spec.detail]
     steady = [each for each in fitting if each.name not in changing and each.derived is None]
     return next(iter([*steady, *fitting]), None)
