@@ -11,13 +11,14 @@ Everything is a function of the random generator that is passed in.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from storage.records import JSON, ArgumentSources, Call, Frame, Language, call_status, content_id
 from synth.blueprints import Argument, Bands, Blueprint, Goal, Node, Perturbation, TurnPlan, static_checks
 from synth.clusters import Cluster
+from synth.diversity import CODE_TOOL
 from synth.evolve import Cell
 from synth.roles.cookbook import TRIES_A_VOLUME, Cookbook, cookbook, shelf_of
 from synth.roles.phrases import (
@@ -50,6 +51,8 @@ SLOT_DRAWS = 12
 TRIES_BEFORE_MERGING = 2
 """Failures of a cell before clusters are merged for it."""
 _MOST_DISTRACTORS = 4
+_IDLE_CODE_SHARE = 0.3
+"""Of conversations that do not need the code tool, those that offer it where there is one (P10)."""
 WORLD_SEEDS = 64
 """Training worlds that the conversations of a domain are drawn from: opening one costs as much as a plan, so they are few enough to stay
 open. With a hundred rows or more in each, two conversations hardly ever ask for the same thing of the same world."""
@@ -69,7 +72,8 @@ class PlanFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The tools of one conversation. partner: a cluster of the same world that is merged with the first."""
+    """The tools of one conversation: a cluster's, and the code tool where its world has it, which any cluster can offer. partner: a
+    cluster of the same world that is merged with the first."""
 
     cluster: Cluster
     partner: Cluster | None = None
@@ -87,7 +91,8 @@ class Offer:
 
 @lru_cache(maxsize=8192)
 def _tool_names(cluster: Cluster) -> frozenset[str]:
-    return cluster.tool_names
+    assert cluster.world is not None
+    return cluster.tool_names | {tool.name for tool in WORLDS[cluster.world].tools if tool.name == CODE_TOOL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +235,8 @@ class _Draft:
         likely = predict(laid_out)
         turns = self._worded(laid_out, solved)
         perturbations = self._perturbations(laid_out)
-        offered = self._offered()
         used = {move.call.tool for move in laid_out.moves}
+        offered = self._offered(used | {call.tool for call, _ in laid_out.outages.values()})
         if self.offer.partner is not None:
             self.applied.append(MERGE_CLUSTERS)
         draft = Blueprint(
@@ -249,6 +254,7 @@ class _Draft:
             turns=turns,
             perturbations=perturbations,
             operators=tuple(self.applied),
+            code_tool=CODE_TOOL in offered,
             forbidden_tools=tuple(sorted((self.changing & set(offered)) - used)),
             mode_coarse=likely.coarse,
             complexity=round(likely.complexity, 6),
@@ -267,14 +273,16 @@ class _Draft:
             self.applied.append("noisy_tools")
         return tuple(found)
 
-    def _offered(self) -> tuple[str, ...]:
-        """The tools on offer; as distractors, some that the world has beside them."""
-        names = [tool.name for tool in self.world.tools]
+    def _offered(self, used: Set[str]) -> tuple[str, ...]:
+        """The tools on offer; as distractors, some that the world has beside them, and now and then a code tool that is of no use."""
+        names, own = [tool.name for tool in self.world.tools], self.tools
+        if CODE_TOOL in own - used and self.rng.random() >= _IDLE_CODE_SHARE:
+            own -= {CODE_TOOL}
         others = [name for name in names if name not in self.tools] if "distractors" in self.veils else []
         if others:
             others = self.rng.sample(others, min(len(others), self.rng.randint(1, _MOST_DISTRACTORS)))
             self.applied.append("distractors")
-        return tuple(name for name in names if name in self.tools or name in others)
+        return tuple(name for name in names if name in own or name in others)
 
     # ---- solving ------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from storage.records import JSON
-from synth.diversity import call_complexity, capped, nesting_depth
+from synth.diversity import CODE_TOOL, call_complexity, capped, nesting_depth
 from synth.worlds import WORLDS
 
 Source = str | tuple[int, int]
@@ -76,7 +76,7 @@ class CallPlan:
     def of(cls, tool: str, arguments: Mapping[str, JSON], sources: Mapping[str, Source], *, changes_state: bool) -> CallPlan:
         parents = tuple(sorted({source for source in sources.values() if isinstance(source, tuple)}))
         depth = max(1, nesting_depth(arguments))
-        weight = call_complexity(arguments=len(arguments), depth=depth, changes_state=changes_state)
+        weight = call_complexity(arguments=len(arguments), depth=depth, changes_state=changes_state, is_code=tool == CODE_TOOL)
         return cls(tool, arguments, sources, parents, f"{tool} {sorted(arguments.items())!r}", weight)
 
 
@@ -187,10 +187,9 @@ class _Scheduler:
         for position, call in enumerate(self.plans[index]):
             fed_by = tuple(sorted([self.numbers[parent] for parent in call.parents]))
             number = len(self.moves)
-            if call.tool in self.changing:
-                after = tuple(sorted({*fed_by, *reads}))
-            else:
-                after = fed_by
+            needs_all = call.tool in self.changing or call.tool == CODE_TOOL
+            after = tuple(sorted({*fed_by, *reads})) if needs_all else fed_by
+            if call.tool not in self.changing:
                 reads.append(number)
             self.numbers[index, position] = number
             numbers.append(number)
@@ -294,7 +293,9 @@ class _Forecast:
     def add(self, group: Sequence[Move], *, spoilt: Sequence[int], is_repair: bool) -> None:
         is_again = not is_repair and any(move.call.key in self._succeeded for move in group)
         is_fed = any(move.fed_by for move in group)
-        self.tokens.append("R" if is_repair else "V" if is_again else "S" if is_fed else "P" if len(group) > 1 else "C")
+        is_code = any(move.call.tool == CODE_TOOL for move in group)
+        token = "X" if is_code else "S" if is_fed else "P" if len(group) > 1 else "C"
+        self.tokens.append("R" if is_repair else "V" if is_again else token)
         extra = 1.0 if is_repair else 0.5 if is_again else 0.0
         for move in group:
             self.total += move.call.weight + extra + self._reach(move.fed_by)

@@ -10,6 +10,7 @@ import pytest
 from storage.records import derive_turns
 from synth.blueprints import Bands, Blueprint, static_checks
 from synth.clusters import Cluster, cluster_tools
+from synth.diversity import CODE_TOOL
 from synth.evolve import Cell
 from synth.roles.cookbook import cookbook
 from synth.roles.phrases import slots_of
@@ -17,6 +18,7 @@ from synth.roles.planner import Offer, PlanFailed, Planner, _Draft
 from synth.roles.recipes import MERGE_CLUSTERS, OPERATORS, VEILS, kitchen, native
 from synth.roles.schedule import Recipe
 from synth.roles.tools import noisy
+from synth.sandbox import pick
 from synth.simulate import Simulated, offered_tools, simulate
 from synth.wording import spellings
 from synth.worlds import WORLDS
@@ -194,3 +196,29 @@ def test_vague_words_name_fewer_values_outright() -> None:
         return sum(word in text for word in (*plain, *words))
 
     assert sum(named(hidden) for _, hidden in pairs) < sum(named(plain) for plain, _ in pairs)
+
+
+# ---- the code tool ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(pick() is None, reason="this machine has no sandbox")
+def test_any_cluster_offers_the_code_tool_and_code_waits_for_what_it_computes_over() -> None:
+    world = "banking+code"
+    cluster, rng, made = cluster_tools(WORLDS[world].tools)[0], random.Random(0), list[Blueprint]()
+    while len(made) < 60:
+        try:
+            made.append(FREE.unsteered(cluster, rng))
+        except PlanFailed:
+            continue
+    coding = [blueprint for blueprint in made if any(node.tool == CODE_TOOL for node in blueprint.nodes)]
+    others = [blueprint for blueprint in made if blueprint not in coding]
+
+    assert len(coding) >= 5
+    for blueprint in coding:
+        assert blueprint.code_tool
+        assert "X" in blueprint.mode_coarse
+        assert all(len(step) == 1 for turn in blueprint.turns for step in turn.steps if blueprint.nodes[step[-1]].tool == CODE_TOOL)
+        simulated = simulate(blueprint)
+        assert simulated.accepted
+        assert simulated.profile.coarse == blueprint.mode_coarse
+    assert 0.1 < sum(blueprint.code_tool for blueprint in others) / len(others) < 0.5
