@@ -265,7 +265,7 @@ def _callee(tool: Tool, arguments: Mapping[str, Checked], work: Work) -> Callee:
 
 def getter(domain: Domain, entity: Entity, writer: Writer) -> Callee:
     arguments = {entity.name: _id_argument(entity, entity.name)}
-    tool = _tool(domain, f"get_{entity.name}", f"Everything about a {entity.noun.en}.", arguments, entity.spec.group)
+    tool = _tool(domain, f"get_{entity.name}", f"Everything about {_one(entity.noun.en)}.", arguments, entity.spec.group)
     number, name = entity.number, entity.name
 
     def work(state: State, values: dict[str, Any]) -> str:
@@ -280,7 +280,7 @@ def lister(domain: Domain, entity: Entity, owner: Field, writer: Writer) -> Call
     of = domain.entities[owner.type.entity]
     arguments = {owner.name: _id_argument(of, owner.name)}
     name = list_name(entity, owner)
-    tool = _tool(domain, name, f"All {entity.plural} of a {of.noun.en}.", arguments, entity.spec.group)
+    tool = _tool(domain, name, f"All {entity.plural} of {_one(of.noun.en)}.", arguments, entity.spec.group)
     number, place, key_name, counted = entity.number, owner.place, owner.name, listed_key(entity)
 
     def work(state: State, values: dict[str, Any]) -> str:
@@ -400,7 +400,8 @@ def actor(domain: Domain, act: Act) -> Callee:
         problem = failing(act, state, whole)
         if problem is not None:
             raise Refused(problem)
-        return f'{{"done":"{act.name}","rows":{json.dumps(perform(domain, act, state, whole), ensure_ascii=False, separators=(",", ":"))}}}'
+        called = domain.public[act.name].tool if domain.public else act.name
+        return f'{{"done":"{called}","rows":{json.dumps(perform(domain, act, state, whole), ensure_ascii=False, separators=(",", ":"))}}}'
 
     return _callee(tool, arguments, work)
 
@@ -410,11 +411,16 @@ def defaults_of(act: Act) -> dict[str, Any]:
     return {name: param.default for name, param in act.params.items() if not param.is_required}
 
 
+def _one(noun: str) -> str:
+    """`a loan`, `an account`."""
+    return f"an {noun}" if noun[0] in "aeioAEIO" else f"a {noun}"
+
+
 def _described(act: Act) -> str:
     verb = act.spec.verb.en
     rows = (param for param in act.params.values() if isinstance(param.spec, schema.RefParam) and not param.is_person)
     first = next(rows, None) if act.on is None else None
-    target = f" a {act.on.noun.en}" if act.on is not None else f" a {first.label.en}" if first is not None else ""
+    target = f" {_one(act.on.noun.en)}" if act.on is not None else f" {_one(first.label.en)}" if first is not None else ""
     said = verb.replace("_", target.strip() or "it") if "_" in verb else verb + target
     return f"{said[:1].upper()}{said[1:]}."
 

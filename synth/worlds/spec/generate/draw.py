@@ -192,6 +192,8 @@ class _Draw:
             out["owned"] = True
         if raw.get("weights"):
             out["weights"] = {chosen.values[symbol][key].key: weight for key, weight in raw["weights"].items()}
+        if "starts" in raw and (starts := chosen.own(raw["starts"])) is not None:
+            out["starts"] = starts
         for key in ("low", "high", "detail", "share"):
             if key in raw:
                 out[key] = raw[key]

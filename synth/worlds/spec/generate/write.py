@@ -40,6 +40,11 @@ class Chosen:
         self.parts[part.symbol], self.names[part.symbol], self.values[part.symbol] = part, name, values
         self._places[part.symbol] = at
 
+    def own(self, text: str) -> str | None:
+        """An expression over fields of the row, each written `@symbol`; None where one of them is missing."""
+        symbols = re.findall(r"@(\w+)", text)
+        return re.sub(r"@(\w+)", lambda match: self.names[match.group(1)].key, text) if set(symbols) <= set(self.names) else None
+
     def unit(self, symbol: str) -> str | None:
         """The unit of a field; where its names have units of their own, that of the name it has."""
         raw = self.parts[symbol].raw

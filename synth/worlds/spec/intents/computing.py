@@ -11,14 +11,14 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from storage.records import JSON, Call, Fact, Language
-from synth.reading import is_near
+from synth.reading import is_near, numbers_in
 from synth.worlds.base import Shape, Slot, SlotKind, Solution
 from synth.worlds.spec import schema
 from synth.worlds.spec.domain import Domain, Entity, Field
 from synth.worlds.spec.intents.base import Slots, SpecIntent, Work, misfit, piece, say, told, words_kind
 from synth.worlds.spec.intents.finders import Finder
 from synth.worlds.spec.schema import Words
-from synth.worlds.spec.state import State
+from synth.worlds.spec.state import Row, State
 from synth.worlds.spec.tools import LIST_LIMIT, list_name, listed_key, value_of
 from synth.worlds.spec.wording import questions
 
@@ -62,6 +62,19 @@ class Computing(SpecIntent):
             (Slot("operation", operation), operations),
         ]
         super().__init__(domain, name, entity.spec.group or entity.name, slots)
+        rules = [rule.words.en for action in domain.spec.actions.values() for rule in action.rules.values()]
+        self.said = tuple(number.value for text in (domain.iso(0), *rules) for number in numbers_in(text))
+        """Numbers that everybody knows: they stand in the system prompt."""
+
+    def _is_told(self, rows: Sequence[tuple[str, Row]], result: float) -> bool:
+        """Whether a number that the rows show (of a date, its year) or everybody knows could pass for the result."""
+        shown: list[float] = [len(rows), *self.said]
+        for each in self.entity.stored:
+            if each.type.kind == "date":
+                shown += [int(self.of.iso(row[each.place])[:4]) for _, row in rows]
+            elif each.type.is_number:
+                shown += [row[each.place] for _, row in rows]
+        return any(is_near(result, number) for number in shown)
 
     def shape(self, slot_names: frozenset[str]) -> Shape:
         steps = [(step.tool, step.parents) for step in self.finder.steps]
@@ -77,8 +90,7 @@ class Computing(SpecIntent):
         if not MIN_ROWS <= len(values) <= LIST_LIMIT:
             raise misfit("too few rows, or more than a list shows")
         result = operate(values)
-        shown = [number for _, row in rows for number in row if isinstance(number, (int, float))]
-        if any(is_near(result, number) for number in (*shown, len(values))):
+        if self._is_told(rows, result):
             raise misfit("the answer is among the numbers that are shown")
         work.call(list_name(self.entity, self.owner), **{self.owner.name: owner})
         work.evidence.append(piece(listed_key(self.entity), len(rows)))
@@ -103,8 +115,7 @@ class Computing(SpecIntent):
             }
             values = [value_of(state, row, self.aspects[slots["aspect"]]) for _, row in rows]
             result = OPERATIONS[slots["operation"]][1](values)
-            numbers = [number for _, row in rows for number in row if isinstance(number, (int, float))]
-            if not any(is_near(result, number) for number in (*numbers, len(rows))):
+            if not self._is_told(rows, result):
                 return slots
         return None
 
