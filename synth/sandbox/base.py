@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 WORK_DIR = "/tmp"
 """The one folder of a box that can be written, and every program's working directory."""
-PROGRAM_CHARS = 100_000
-"""Longest Python program or argument list that a run takes."""
+PROGRAM_BYTES = 120_000
+"""Longest Python program or command that a run takes: Linux gives one argument 128 KiB."""
 
 Protection = Literal[
     "network",

@@ -132,11 +132,12 @@ def as_json(value: JSON) -> str:
     return {True: "true", False: "false", None: "null"}[value] if value is None or isinstance(value, bool) else str(value)
 
 
-def send(header: dict[str, JSON], body: bytes = b"") -> None:
+def send(header: dict[str, JSON], *body: bytes) -> None:
     text = as_json(header).encode()
-    data = memoryview(struct.pack(">II", len(text), len(body)) + text + body)
-    while data:
-        data = data[os.write(WIRE_OUT, data) :]
+    for part in (struct.pack(">II", len(text), sum(map(len, body))) + text, *body):
+        data = memoryview(part)
+        while data:
+            data = data[os.write(WIRE_OUT, data) :]
 
 
 # ---- programs ---------------------------------------------------------------------------------------------------------
@@ -330,7 +331,7 @@ class Guest:
                 raise OSError(f"has {about.st_size} bytes, the most is {request['size_bytes']}")
             return {}, file.read(request["size_bytes"])
 
-    def pack(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:
+    def pack(self, request: dict[str, JSON], body: bytes) -> tuple[JSON, ...]:
         """Plain files and folders of the work folder: entries [path, size, or -1 for a folder], and the contents in that order."""
         entries: list[list[JSON]] = []
         contents: list[bytes] = []
@@ -351,7 +352,7 @@ class Guest:
                     with open(os.path.join(WORK_DIR, path), "rb") as file:
                         contents.append(file.read())
                     entries.append([path, len(contents[-1])])
-        return {"entries": entries}, b"".join(contents)
+        return {"entries": entries}, *contents
 
     def unpack(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:
         begin = 0
@@ -411,7 +412,7 @@ def main() -> NoReturn:
         request, body = receive()
         try:
             send(*getattr(guest, request["op"])(request, body))
-        except (OSError, SyntaxError) as error:
+        except (OSError, ValueError, SyntaxError) as error:
             send({"error": str(error)})
 
 

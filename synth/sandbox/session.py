@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from storage.errors import BadInput
 from storage.records import JSON
-from synth.sandbox.base import PROGRAM_CHARS, Box, Limits, Protection, Result, SandboxError
+from synth.sandbox.base import PROGRAM_BYTES, Box, Limits, Protection, Result, SandboxError
 from synth.sandbox.text import safe_text
 
 GRACE_S = 20.0
@@ -66,12 +66,12 @@ class Session:
         limits: its per-run limits; those of the box stay as they are.
 
         Raises:
-            BadInput: a program longer than 100,000 characters, or a file that the box refused (its path leads out, the disk is full).
+            BadInput: a program longer than 120,000 bytes, or a file that the box refused (its path leads out, the disk is full).
             SandboxError: the sandbox failed; the session has ended.
         """
         argv = [None, "-s", "-B", "-c", program] if isinstance(program, str) else list(program)
-        if not argv or sum(len(word or "") for word in argv) > PROGRAM_CHARS:
-            raise BadInput(f"a program for the sandbox has 1 to {PROGRAM_CHARS:,} characters; put longer ones into a file of `files`")
+        if not argv or sum(len((word or "").encode("utf-8", errors="surrogatepass")) for word in argv) > PROGRAM_BYTES:
+            raise BadInput(f"a program for the sandbox has 1 to {PROGRAM_BYTES:,} bytes; put longer ones into a file of `files`")
         if any("\0" in (word or "") for word in argv):
             raise BadInput("a program for the sandbox holds a NUL character, which no command line can carry")
         for path, data in (files or {}).items():

@@ -79,6 +79,7 @@ finally:
     for pid in children: os.kill(pid, 9)
 """
 THREADS = """
+threading.stack_size(65536)
 stop = threading.Event()
 threads = []
 try:
@@ -218,6 +219,7 @@ BY_SIGNAL = "os.kill(«CANARY», signal.{signal}); escaped('signalled a process 
 NOT_ITS_USER = "in a user namespace of its own the kernel lets nobody look into processes of the host"
 BWRAP_NEVER = {"bubblewrap": "bubblewrap itself sets no_new_privs and mounts without setuid, always"}
 ROOTS_PIPE = {"bubblewrap": "where the host's process is root, nobody may not open its pipes"}
+ONLY_ROOT = {"bubblewrap": "where the host's process is not root, there is no root's user to take away"}
 KERNEL = {"*": "kernels differ in what they offer to everybody; this one refuses it"}
 NO_DEVICES = {"bubblewrap": "the kernel makes no devices for a user namespace"}
 
@@ -303,8 +305,8 @@ ESCAPES: tuple[Escape, ...] = (
     Escape("links", "hard", "mounts", f"os.link('{SHOWN}/secret', '{SHOWN}/hard'); escaped(open('{SHOWN}/hard').read())"),
     Escape("sys", "devices", "mounts", "escaped(os.listdir('/sys/devices')[0])"),
     Escape("sys", "block", "mounts", "escaped(os.listdir('/sys/class')[0], open('/sys/devices/system/cpu/online').read())"),
-    Escape("proc", "vmallocinfo", "user", "escaped(open('/proc/vmallocinfo').read(60))"),
-    Escape("proc", "slabinfo", "user", "escaped(open('/proc/slabinfo').read(20))"),
+    Escape("proc", "vmallocinfo", "user", "escaped(open('/proc/vmallocinfo').read(60))", refused=ONLY_ROOT),
+    Escape("proc", "slabinfo", "user", "escaped(open('/proc/slabinfo').read(20))", refused=ONLY_ROOT),
     # ---- processes of others
     Escape(
         "other-processes",

@@ -124,7 +124,7 @@ def test_files_come_back_as_they_went_in(sandbox: Sandbox, files: dict[str, byte
             assert {name: other.get(f"d/{name}") for name in files} == files
 
 
-@pytest.mark.parametrize("path", ["../out", "/etc/passwd", "a/../../out", "", ".", "link/x"])
+@pytest.mark.parametrize("path", ["../out", "/etc/passwd", "a/../../out", "", ".", "link/x", "a\0b", "\ud800"])
 def test_no_path_leads_out_of_the_work_folder(sandbox: Sandbox, path: str) -> None:
     with sandbox.start() as session:
         session.run("import os; os.symlink('/usr', 'link')")
@@ -169,7 +169,7 @@ def test_other_limits_of_the_box_cost_a_box_and_hold(sandbox: Sandbox) -> None:
     assert sandbox.run(program, limits=replace(LIMITS, memory_bytes=300 * 2**20)).ok
 
 
-@pytest.mark.parametrize("program", ["", [], "x" * 200_000, "print('\0')"])
+@pytest.mark.parametrize("program", ["", [], "x" * 130_000, "'" + "京" * 50_000 + "'", "print('\0')"])
 def test_a_program_that_cannot_be_started_is_refused(sandbox: Sandbox, program: str | list[str]) -> None:
     if program == "":
         assert sandbox.run(program).ok
