@@ -233,7 +233,7 @@ def test_a_call_to_a_tool_that_is_not_offered_is_noticed(made: list[tuple[Bluepr
 
 
 def test_more_than_two_extra_calls_are_refused(made: list[tuple[Blueprint, Simulated]]) -> None:
-    blueprint, _ = first(made, acts)
+    blueprint, _ = first(made, lambda b: acts(b) and b.turns[0].steps)
 
     def repeat(message: Message, number: int) -> Message:
         extra = tuple(message.tool_calls[0].model_copy(update={"id": f"x{i}"}) for i in range(3)) if number == 0 else ()
