@@ -17,7 +17,7 @@ from synth.worlds.spec.domain import Domain, resolve
 from synth.worlds.spec.intents import intents_of
 from synth.worlds.spec.load import parse_file, parse_text
 from synth.worlds.spec.naming import public_names, published
-from synth.worlds.spec.schema import SpecError
+from synth.worlds.spec.schema import Problem, SpecError
 from synth.worlds.spec.tools import Callee, callees, get_name, list_name, search_name
 from synth.worlds.spec.wording import Wording
 from synth.worlds.spec.world import SpecWorld
@@ -71,7 +71,10 @@ def _class(domain: Domain, raw: Any, name: str, where: str) -> type[SpecWorld]:
         each.tool.model_copy(update={"world": name, "server": each.tool.server + mark}) for each in made.values()
     )
     intents = intents_of(domain)
-    refused = tried(domain, intents)
+    try:
+        refused = tried(domain, intents)
+    except (OverflowError, ValueError):
+        raise SpecError([Problem("", "numbers grow out of all bounds; look at what is multiplied")], where) from None
     if problems := problems_of(domain, intents, refused):
         raise SpecError(problems, where)
     kept = {intent.name: intent for intent in intents if intent.name not in refused}

@@ -25,6 +25,10 @@ CREATED_DIGITS = 1
 """Ids of rows that acts create have so many digits more than those of a fresh world."""
 
 
+MAX_DAYS = 200_000
+"""How far a day may be from today, either way."""
+
+
 @dataclass(eq=False, slots=True)
 class Field:
     """place: in the row; -1 where it is derived. words: of the values of a choice or name, by canonical value."""
@@ -189,7 +193,7 @@ class Domain:
 
     def iso(self, days: int) -> str:
         """A day, counted from the domain's today, as text."""
-        return (self.today + timedelta(days=days)).isoformat()
+        return (self.today + timedelta(days=max(-MAX_DAYS, min(MAX_DAYS, days)))).isoformat()
 
 
 # ---- resolving ----------------------------------------------------------------------------------------------------------------------

@@ -253,4 +253,6 @@ def _first(pair: tuple[str, Row]) -> str:
 
 def shown(domain: Domain, field: Field, value: Any) -> JSON:
     """A value as observations and changes have it."""
-    return domain.iso(value) if field.type.kind == "date" else value
+    if field.type.kind == "date":
+        return domain.iso(value)
+    return round(value, 2) if isinstance(value, float) else value

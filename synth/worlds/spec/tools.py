@@ -19,12 +19,14 @@ from typing import Any
 from storage.records import JSON, Tool
 from synth.worlds.base import Observation
 from synth.worlds.spec import schema
-from synth.worlds.spec.domain import Act, Domain, Entity, Field, Param, key_of
+from synth.worlds.spec.domain import MAX_DAYS, Act, Domain, Entity, Field, Param, key_of
 from synth.worlds.spec.state import Row, State, clock_steps, shown
 
 DEFAULT_LIMIT, MAX_LIMIT = 3, 6
 LIST_LIMIT = 20
 """Rows that a list of what somebody owns shows at most."""
+MAX_NUMBER = 10**12
+"""What no number of a row may pass, either way."""
 _BAD = object()
 
 Parser = Callable[[State, Any], Any]
@@ -77,6 +79,8 @@ class Callee:
             return Observation(self.work(state, values))
         except Refused as refused:
             return failed(str(refused))
+        except (OverflowError, ValueError):
+            return failed("a number is out of all bounds")
 
 
 def failed(text: str) -> Observation:
@@ -445,6 +449,9 @@ def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -
     """Does an act that nothing forbids, and tells of the rows that it changed or made, the new ones last.
 
     Everything is worked out from the state before it.
+
+    Raises:
+        Refused: a number or a day would leave all bounds; nothing was changed.
     """
     written: dict[tuple[int, str], dict[int, Any]] = {}
     for setting in act.settings:
@@ -456,7 +463,13 @@ def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -
             key = where.run(state, values)
             cells = written.setdefault((entity, key), {})
             cells[place] = cells.get(place, state.row(entity, key)[place]) + change
-    rows = [(creation, tuple(value.run(state, values) for value in creation.values)) for creation in act.creations]
+    for (entity, _), cells in written.items():
+        fields = domain.by_number[entity].stored
+        cells.update({place: settled(fields[place], value) for place, value in cells.items()})
+    rows = []
+    for creation in act.creations:
+        made = zip(domain.by_number[creation.entity].stored, creation.values, strict=True)
+        rows.append((creation, tuple(settled(each, value.run(state, values)) for each, value in made)))
     told = [_changed(domain, state, entity, key, cells) for (entity, key), cells in written.items()]
     for creation, row in rows:
         entity_made = domain.by_number[creation.entity]
@@ -468,6 +481,15 @@ def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -
         subject = str(values[next(iter(act.params))])
         state.acts[act.name, subject] = state.acts.get((act.name, subject), 0) + 1
     return told
+
+
+def settled(field: Field, value: Any) -> Any:
+    """A value as a row holds it; raises Refused where it is beyond all bounds."""
+    if field.type.kind in ("whole", "real", "date"):
+        if not abs(value) <= (MAX_DAYS if field.type.kind == "date" else MAX_NUMBER):
+            raise Refused(f"{field.name.replace('_', ' ')} would be out of all bounds")
+        return round(value, 2) if isinstance(value, float) else value
+    return value
 
 
 def _changed(domain: Domain, state: State, entity: int, key: str, cells: Mapping[int, Any]) -> dict[str, JSON]:

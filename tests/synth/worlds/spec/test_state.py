@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 
 from storage.records import JSON, Tool, canonical_json
 from synth.worlds import WORLDS
-from synth.worlds.spec.compile import compile_file
+from synth.worlds.spec.compile import compile_file, compile_spec
+from synth.worlds.spec.load import parse_file
+from synth.worlds.spec.schema import SpecError
 from synth.worlds.spec.world import SpecWorld
 
 ROOT = Path(__file__).parents[4]
@@ -163,3 +165,22 @@ def test_a_branch_costs_what_it_changed() -> None:
     _, changed, acts = world.snapshot()  # type: ignore[misc]
     assert sum(len(rows) for _, rows in changed) <= 2
     assert acts == {("return_tool", loans[0]): 1}
+
+
+def test_numbers_and_days_stay_within_bounds_whatever_a_stranger_writes() -> None:
+    huge = f"({' * '.join(['1e9'] * 9)})"
+    raw = parse_file(STARTER)
+    raw["actions"]["renew_loan"]["sets"] = {"loan.due": "loan.due + 90000", "loan.renewals": "(loan.renewals + 1) * (loan.renewals + 9)"}
+    raw["actions"]["renew_loan"]["rules"]["renewal_limit"]["if"] = "loan.renewals != 1"
+    raw["actions"]["return_tool"]["needs"].append({"if": f"round({huge} * {huge} * {huge} * {huge} * loan.renewals) >= 0"})
+    with pytest.raises(SpecError, match="numbers grow out of all bounds"):
+        compile_spec(raw)
+    raw["actions"]["return_tool"]["needs"].pop()
+    world = compile_spec(raw)(1)
+    loan = next(
+        key for key, row in world.state()["loan"].items() if row["status"] == "out" and row["renewals"] == 0 and row["due"] > "2026-06"
+    )
+    told = [world.call("renew_loan", {"loan": loan, "days": 7}).content for _ in range(8)]
+    assert told[0].startswith('{"done"')
+    assert told[-1] == '{"error":"due would be out of all bounds"}'
+    assert world.state()["loan"][loan]["due"] < "2600"
