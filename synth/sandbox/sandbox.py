@@ -8,6 +8,7 @@ thrown away, so is one after 1,000 users, and those that nobody needed for a min
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 import weakref
@@ -45,7 +46,7 @@ class Sandbox:
         self._taken: set[Box] = set()
         self._users: dict[str, int] = {}
         self._timer: threading.Timer | None = None
-        self._is_open = True
+        self._is_open, self._process = True, os.getpid()
         self._workers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="sandbox")
         self._at_exit = weakref.WeakMethod(self.close)
         atexit.register(_close, self._at_exit)
@@ -105,7 +106,9 @@ class Sandbox:
         return len(old)
 
     def close(self) -> None:
-        """Closes every box, those of open sessions too; may be called again."""
+        """Closes every box, those of open sessions too; may be called again. In a fork of its process it does nothing."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             self._is_open = False
             if self._timer is not None:
@@ -123,6 +126,8 @@ class Sandbox:
         with self._lock:
             if not self._is_open:
                 raise SandboxError("the sandbox is closed")
+            if os.getpid() != self._process:
+                raise SandboxError("the sandbox belongs to the process that this one was forked from; make one of its own")
             box = self._waiting.pop()[1] if self._waiting else None
             future = self._coming.pop(0) if box is None and self._coming else None
         self._start_ahead()

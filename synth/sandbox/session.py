@@ -6,6 +6,7 @@ from which other sessions start, on any provider. A failure of the box ends the 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,7 +45,7 @@ class Session:
         without: frozenset[Protection] = frozenset(),
     ) -> None:
         self._box, self._limits, self._on_close, self._without = box, limits, on_close, without
-        self._is_open = True
+        self._is_open, self._process = True, os.getpid()
 
     def __enter__(self) -> Session:
         return self
@@ -178,6 +179,8 @@ class Session:
     ) -> tuple[dict[str, JSON], bytes]:
         if not self._is_open:
             raise SandboxError("the session is closed")
+        if os.getpid() != self._process:
+            raise SandboxError("the session belongs to the process that this one was forked from; start a sandbox of its own")
         deadline = time.monotonic() + wall_s + GRACE_S
         try:
             self._box.wire.send(header, body, deadline)

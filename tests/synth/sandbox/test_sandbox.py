@@ -189,6 +189,24 @@ def test_a_box_that_dies_is_our_failure_and_the_next_one_works(sandbox: Sandbox)
     assert sandbox.run("print(2)").stdout == "2\n"
 
 
+def test_a_fork_of_its_process_can_neither_use_nor_end_what_is_its(sandbox: Sandbox) -> None:
+    with sandbox.start() as session:
+        child = os.fork()
+        if child == 0:
+            refused = 0
+            for act in (lambda: session.run("print(1)"), lambda: sandbox.run("print(1)")):
+                try:
+                    act()
+                except SandboxError:
+                    refused += 1
+            sandbox.close()
+            os._exit(refused)
+
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+        assert session.run("print(2)").stdout == "2\n"
+    assert sandbox.run("print(3)").ok
+
+
 def test_many_threads_share_a_sandbox(sandbox: Sandbox) -> None:
     with ThreadPoolExecutor(6) as threads:
         results = list(threads.map(lambda n: sandbox.run(f"print({n})").stdout, range(18)))
