@@ -11,6 +11,7 @@ import hashlib
 import random
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from math import isfinite
 from typing import Any
 
 from storage.records import JSON
@@ -177,7 +178,10 @@ class State:
             found = list(rows.items())
         if changed:
             found = [pair for pair in found if pair[0] not in changed]
-            found += [pair for pair in changed.items() if all(pair[1][place] == value for place, value in equal)]
+            now = list(changed.items())
+            for place, value in equal:
+                now = [pair for pair in now if pair[1][place] == value]
+            found += now
             found.sort(key=_first)
         return found
 
@@ -255,4 +259,6 @@ def shown(domain: Domain, field: Field, value: Any) -> JSON:
     """A value as observations and changes have it."""
     if field.type.kind == "date":
         return domain.iso(value)
-    return round(value, 2) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return round(value, 2) if isfinite(value) else None
+    return value

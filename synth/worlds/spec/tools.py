@@ -371,7 +371,11 @@ def searcher(domain: Domain, entity: Entity, writer: Writer) -> Callee:
         order = values.get("sort")
         if order is not None:
             field, is_descending = orders[order]
-            found = sorted(found, key=lambda pair: value_of(state, pair[1], field), reverse=is_descending)
+            place = field.place
+            if place >= 0:
+                found = sorted(found, key=lambda pair: pair[1][place], reverse=is_descending)
+            else:
+                found = sorted(found, key=lambda pair: value_of(state, pair[1], field), reverse=is_descending)
         return found
 
     def work(state: State, values: dict[str, Any]) -> str:
