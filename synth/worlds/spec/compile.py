@@ -13,10 +13,11 @@ from typing import Any
 
 from storage.records import Tool
 from synth.worlds.spec.admission import problems_of, tried
-from synth.worlds.spec.domain import Domain, resolve
+from synth.worlds.spec.domain import Domain
 from synth.worlds.spec.intents import intents_of
 from synth.worlds.spec.load import parse_file, parse_text
 from synth.worlds.spec.naming import public_names, published
+from synth.worlds.spec.resolve import resolve
 from synth.worlds.spec.schema import Problem, SpecError
 from synth.worlds.spec.tools import Callee, callees, get_name, list_name, search_name
 from synth.worlds.spec.wording import Wording

@@ -1,0 +1,182 @@
+"""Reading a spec's values, part by part, into the models of `schema.py`.
+
+One idea: every entity, field, action, need, rule and move is read apart from the others, so one reading reports *all* that is wrong with
+a file, each problem with its path and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from synth.worlds.spec.schema import (
+    FIELD_TYPES,
+    PARAM_TYPES,
+    ActionSpec,
+    EntitySpec,
+    FieldSpec,
+    Info,
+    Move,
+    Need,
+    ParamSpec,
+    Problem,
+    Rule,
+    SpecHead,
+    Strict,
+    check_key,
+    nearest,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action with its parts read."""
+
+    spec: ActionSpec
+    takes: Mapping[str, ParamSpec]
+    needs: tuple[Need, ...]
+    rules: Mapping[str, Rule]
+    moves: tuple[Move, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A spec whose parts could all be read. fields: by entity and name."""
+
+    head: SpecHead
+    entities: Mapping[str, EntitySpec]
+    fields: Mapping[str, Mapping[str, FieldSpec]]
+    actions: Mapping[str, Action]
+    info: tuple[Info, ...]
+
+
+class Reader:
+    """Reads the parts of a file one by one, and keeps what was wrong with each."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def add(self, path: str, text: str) -> None:
+        self.problems.append(Problem(path, text))
+
+    def part(self, model: type[Any], raw: Any, path: str) -> Any | None:
+        """`raw` as a model, or None after a complaint."""
+        if not isinstance(raw, Mapping):
+            self.add(path, f"expected keys and values ({', '.join(_keys(model))})")
+            return None
+        try:
+            return model.model_validate(raw)
+        except ValidationError as error:
+            for each in error.errors(include_url=False):
+                self._complain(model, each, path)
+            return None
+
+    def key(self, name: Any, path: str) -> bool:
+        try:
+            check_key(str(name))
+        except ValueError as error:
+            self.add(f"{path}.{name}", str(error))
+            return False
+        return True
+
+    def _complain(self, model: type[Any], error: Any, path: str) -> None:
+        place = [str(part) for part in error["loc"] if part != "[key]"]
+        where = ".".join(filter(None, [path, *place]))
+        message = str(error["msg"]).removeprefix("Value error, ")
+        if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            known = _keys(model) if len(place) == 1 else ("en", "zh")
+            self.add(where, f"unknown key; {nearest(place[-1], known)}")
+        elif error["type"] == "missing":
+            self.add(where, f"is missing{_HINTS.get(place[-1], '')}")
+        else:
+            self.add(where, message[:1].lower() + message[1:])
+
+
+_HINTS = {
+    "noun": "; what one of them is called, as: english / 中文",
+    "verb": "; what the action is called, as: english / 中文",
+    "words": "; the rule as a sentence, as: english / 中文",
+    "id": "; e.g. a### for a000, a001, ...",
+    "rows": "; how many of them a fresh world holds",
+    "to": "; the name of an entity for type ref, else the last value",
+    "if": "; the condition that must hold, e.g. loan.renewals < 2",
+    "about": "; what the business is, as: english / 中文",
+}
+
+
+def _keys(model: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(info.alias or name for name, info in model.model_fields.items())
+
+
+def read_spec(raw: Any) -> tuple[Spec | None, list[Problem]]:
+    """The spec that a file's values say, or None, and all that is wrong with its parts."""
+    reader = Reader()
+    head: SpecHead | None = reader.part(SpecHead, raw, "")
+    source = raw if isinstance(raw, Mapping) else {}
+    entities: dict[str, EntitySpec] = {}
+    fields: dict[str, dict[str, FieldSpec]] = {}
+    for name, part in _items(source.get("entities")):
+        entity = reader.part(EntitySpec, part, f"entities.{name}") if reader.key(name, "entities") else None
+        found = _read_fields(reader, part, f"entities.{name}.fields")
+        if entity is not None:
+            entities[name], fields[name] = entity, found
+    actions = {}
+    for name, part in _items(source.get("actions")):
+        action = _read_action(reader, part, f"actions.{name}") if reader.key(name, "actions") else None
+        if action is not None:
+            actions[name] = action
+    listed = source.get("info")
+    info = [reader.part(Info, part, f"info[{at}]") for at, part in enumerate(listed if isinstance(listed, (list, tuple)) else ())]
+    if head is None or reader.problems:
+        return None, reader.problems
+    return Spec(head, entities, fields, actions, tuple(each for each in info if each is not None)), []
+
+
+def _items(part: Any) -> Iterable[tuple[str, Any]]:
+    return [(str(name), value) for name, value in part.items()] if isinstance(part, Mapping) else ()
+
+
+def _read_fields(reader: Reader, part: Any, path: str) -> dict[str, FieldSpec]:
+    found = {}
+    for name, raw in _items(part.get("fields") if isinstance(part, Mapping) else None):
+        if reader.key(name, path):
+            read = _typed(reader, FIELD_TYPES, raw, f"{path}.{name}")
+            if read is not None:
+                found[name] = read
+    return found
+
+
+def _typed(reader: Reader, types: Mapping[str, type[Strict]], raw: Any, path: str) -> Any | None:
+    if not isinstance(raw, Mapping) or "type" not in raw:
+        reader.add(path, f"say its type: {', '.join(types)}")
+        return None
+    model = types.get(str(raw["type"]))
+    if model is None:
+        reader.add(f"{path}.type", f"no type {raw['type']!r}; {nearest(str(raw['type']), types)}")
+        return None
+    return reader.part(model, raw, path)
+
+
+def _read_action(reader: Reader, source: Any, path: str) -> Action | None:
+    spec = reader.part(ActionSpec, source, path)
+    if spec is None:
+        return None
+    before = len(reader.problems)
+    takes = {}
+    for name, part in _items(spec.takes):
+        given = {"type": "ref", "to": part} if isinstance(part, str) else part
+        if reader.key(name, f"{path}.takes"):
+            takes[name] = _typed(reader, PARAM_TYPES, given, f"{path}.takes.{name}")
+    needs = []
+    for at, part in enumerate(spec.needs):
+        raw = {"if": part} if isinstance(part, (str, bool)) else part
+        needs.append(reader.part(Need, raw, f"{path}.needs[{at}]"))
+    known = [(name, part) for name, part in _items(spec.rules) if reader.key(name, f"{path}.rules")]
+    rules = {name: reader.part(Rule, part, f"{path}.rules.{name}") for name, part in known}
+    moves = [reader.part(Move, part, f"{path}.moves[{at}]") for at, part in enumerate(spec.moves)]
+    if len(reader.problems) > before:
+        return None
+    return Action(spec, takes, tuple(needs), rules, tuple(moves))  # type: ignore[arg-type]
