@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from storage.records import Frame, Language, RefusalReason, Task
+from synth import mutations
 from synth.roles.sketch import skeleton
 from synth.solver import admit, draw_seed, expert_messages
 from synth.verify import verify_teacher
@@ -66,3 +67,16 @@ def test_wordings_are_well_formed_and_plans_have_skeletons() -> None:
     load_families(World.name)
     for name, intent in World.intents.items():
         assert skeleton(World.name, name, frozenset(slot.name for slot in intent.slots if slot.is_required)) is not None
+
+
+@pytest.mark.parametrize("world", ["hotel", "gen-5"])
+def test_broken_plans_are_refused(world: str) -> None:
+    """Given expert plans with a call left out, made up, made twice or none made at all: none passes; one made otherwise hardly ever."""
+    rng = random.Random(3)
+    tasks = mutations.draw_tasks(world, 80, rng)
+    figures = mutations.audit(tasks, rng, per_kind=60).figures()
+    assert figures["expert_accepted"] == 1.0
+    for kind in ("dropped", "hallucinated", "duplicated", "noop"):
+        assert figures[f"{kind}_refused"] == 1.0, kind
+    assert figures["altered_refused"] >= 0.95
+    assert figures["swaps_refused"] >= 0.95
