@@ -63,7 +63,7 @@ def steering(worlds: Sequence[str], *, trajectories: int = 500, seeds: Sequence[
 def steered(worlds: Sequence[str], trajectories: int, seed: int) -> Arm:
     """What the controller makes: a whole run of synthesis."""
     config = SynthesisConfig(
-        worlds=tuple(worlds), seed=seed, accepted=trajectories, max_proposals=10 * trajectories, calibration=_CALIBRATION, drills=0
+        worlds=tuple(worlds), seed=seed, accepted=trajectories, max_proposals=10 * trajectories, calibration=_CALIBRATION, drills={}
     )
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))

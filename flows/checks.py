@@ -84,7 +84,7 @@ def synthesis(config: Config, worlds: list[str], tools: Path | None, accepted: i
     if worlds or tools is not None:
         said |= {
             "worlds": tuple(worlds),
-            "drill_worlds": tuple(name for name in config.synthesize.drill_worlds if name in worlds),
+            "drills": {name: count for name, count in config.synthesize.drills.items() if name in worlds},
             "tools": tools,
         }
     if accepted is not None:

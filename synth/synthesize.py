@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import numpy as np
 import polars as pl
@@ -53,7 +53,8 @@ CALIBRATION = -1
 _BATCH = 10
 _COMMIT_ROUNDS = 5
 _CLUSTERS_TRIED = 3
-_SMALL_WORLDS = ("retail",)
+_SPECS = ("banking", "clinic", "helpdesk", "hotel", "library", "logistics", "school", "telecom")
+_DRILLS = {"retail": 160, "library": 24}
 
 Progress = Callable[[str, int, int], None]
 """(label, done, total)"""
@@ -72,7 +73,7 @@ class SynthesisConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     worlds: tuple[WorldRange, ...] = Field(
-        ("city", "retail"),
+        ("city", "retail", *_SPECS, "gen-1..40"),
         description="Worlds whose tools are clustered and used: names, domain specs' files, ranges of generated domains (gen-1..100).",
     )
     tools: Path | None = Field(
@@ -87,8 +88,11 @@ class SynthesisConfig(BaseModel):
         0.3, ge=0, le=1, description="Share of steered conversations that are harder to see through: distractors, vague words, noise."
     )
     subsample: int = Field(SUBSAMPLE, ge=10, description="Size of the subsamples on which mode entropy is measured.")
-    drills: int = Field(160, ge=0, description="Single-goal blueprints of each drill world, in all divisions, beside the conversations.")
-    drill_worlds: tuple[WorldName, ...] = Field(_SMALL_WORLDS, description="Worlds that a small policy practises on.")
+    drills: Mapping[WorldName, Annotated[int, Field(ge=0)]] = Field(
+        _DRILLS,
+        description="Worlds that a small policy practises on, each with the number of single-goal blueprints that are made in it, in all "
+        "divisions, beside the conversations.",
+    )
     clusters: ClusterConfig = Field(default_factory=ClusterConfig, description="How tools are grouped.")
     evolution: EvolutionConfig = Field(default_factory=EvolutionConfig, description="How the controller steers.")
     divisions: DivisionConfig = Field(
@@ -98,16 +102,16 @@ class SynthesisConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _small_ones_of_the_worlds(cls, given: Any) -> Any:
-        """Where only `worlds` are named, drills are of the small ones among them."""
-        if not isinstance(given, Mapping) or "drill_worlds" in given or not isinstance(given.get("worlds"), (list, tuple)):
+    def _drills_of_the_worlds(cls, given: Any) -> Any:
+        """Where only `worlds` are named, the usual drills of those among them."""
+        if not isinstance(given, Mapping) or "drills" in given or not isinstance(given.get("worlds"), (list, tuple)):
             return given
-        return {**given, "drill_worlds": tuple(world for world in _SMALL_WORLDS if world in given["worlds"])}
+        return {**given, "drills": {world: count for world, count in _DRILLS.items() if world in given["worlds"]}}
 
     @model_validator(mode="after")
     def _drills_where_it_works(self) -> SynthesisConfig:
-        if others := sorted(set(self.drill_worlds) - set(names_in(self.worlds))):
-            raise ValueError(f"drill_worlds: {others[0]!r} is not among worlds ({', '.join(self.worlds)}): add it there, or drill another")
+        if others := sorted(set(self.drills) - set(names_in(self.worlds))):
+            raise ValueError(f"drills: {others[0]!r} is not among worlds ({', '.join(self.worlds)}): add it there, or drill another")
         return self
 
     @model_validator(mode="after")
@@ -228,9 +232,14 @@ class _Run:
         self._keep_worlds()
         tools, groups = self._id("tools", [], {}), self._id("clusters", [], {"clusters": self.config.clusters.model_dump(mode="json")})
         found = cluster_tools(self.tools, self.config.clusters)
-        self._keep(self.store.find(tools) or self.store.write("tools", tools, tools_frame(self.tools)))
+        self._keep(self.store.find(tools) or self.store.write("tools", tools, tools_frame(self._known_tools())))
         self._keep(self.store.find(groups) or self.store.write("clusters", groups, clusters_frame(found)))
         return [cluster for cluster in found if cluster.world is not None]
+
+    def _known_tools(self) -> list[Tool]:
+        """The tools that are clustered, and all others of their worlds: tasks are shown with these too."""
+        tools = [*self.tools, *(tool for name in self.worlds for tool in WORLDS[name].tools)]
+        return list({tool.id: tool for tool in tools}.values())
 
     def _keep_worlds(self) -> None:
         """The specs of worlds of the user's own."""
@@ -241,12 +250,12 @@ class _Run:
 
     def _drill(self) -> None:
         """Drills of every drill world: their blueprints and tasks."""
-        for world in self.config.drill_worlds if self.config.drills else ():
+        for world, count in self.config.drills.items():
             about = {"world": world, "config": self.parameters, "version": drilling.VERSION}
             blueprints, tasks = self._id("blueprints", ["drills"], about), self._id("tasks", ["drills"], about)
             found = self.store.find(blueprints), self.store.find(tasks)
             if not all(found):
-                drills = drilling.draw_drills(world, self.config.drills, self.clusters, self.config.divisions, seed=self.config.seed)
+                drills = drilling.draw_drills(world, count, self.clusters, self.config.divisions, seed=self.config.seed)
                 found = (
                     self.store.write("blueprints", blueprints, drilling.drill_rows(drills)),
                     self.store.write("tasks", tasks, tasks_frame([drill.task for drill in drills])),

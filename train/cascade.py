@@ -59,7 +59,7 @@ class CascadeConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    worlds: tuple[WorldName, ...] = Field(("retail",), min_length=1, description="Worlds whose tasks are trained on.")
+    worlds: tuple[WorldName, ...] = Field(("retail", "library"), min_length=1, description="Worlds whose tasks are trained on.")
     max_difficulty: int = Field(3, ge=-1, le=5, description="Tasks above this static difficulty are left out.")
     language: Language = Field("en", description="Language in which siblings are worded; a frame has none of its own.")
     expert_budget: int = Field(480, ge=1, description="Expert trajectories that the seed SFT may use.")

@@ -32,7 +32,7 @@ SMALL = SynthesisConfig(
     accepted=24,
     calibration=24,
     subsample=24,
-    drills=8,
+    drills={"retail": 8},
     max_proposals=200,
     evolution=EvolutionConfig(proposals_per_round=12),
 )
@@ -47,7 +47,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, SynthesisRes
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, SynthesisResult]:
     store = Store(tmp_path_factory.mktemp("both"))
-    return store, synthesize(store, SynthesisConfig(accepted=80, calibration=80, subsample=80, drills=0))
+    return store, synthesize(store, SynthesisConfig(worlds=("city", "retail"), accepted=80, calibration=80, subsample=80, drills={}))
 
 
 # ---- what is committed ------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def test_a_catalogue_whose_tools_a_world_executes_is_as_good_as_the_world(small:
     catalogue.write_text("".join(json.dumps(row) + "\n" for row in rows))
     store = Store(tmp_path / "store")
 
-    result = synthesize(store, SMALL.model_copy(update={"worlds": (), "drill_worlds": (), "tools": catalogue}))
+    result = synthesize(store, SMALL.model_copy(update={"worlds": (), "drills": {}, "tools": catalogue}))
 
     assert result.accepted == SMALL.accepted
     assert store.query("SELECT DISTINCT world FROM trajectories")["world"].to_list() == ["retail"]
@@ -162,7 +162,7 @@ def test_steering_raises_domain_and_mode_entropy_over_the_unsteered_control_at_e
 
 def test_mode_families_gain_within_one_domain_and_with_another_seed_too(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    synthesize(store, SMALL.model_copy(update={"seed": 2, "accepted": 50, "calibration": 50, "subsample": 50, "drills": 0}))
+    synthesize(store, SMALL.model_copy(update={"seed": 2, "accepted": 50, "calibration": 50, "subsample": 50, "drills": {}}))
 
     def family_bits(which: str) -> float:
         modes = store.query(f"SELECT mode_coarse FROM trajectories WHERE {which}")["mode_coarse"]
@@ -276,8 +276,8 @@ def test_another_seed_gives_other_trajectories(small: tuple[Store, SynthesisResu
     [
         ({"worlds": ["retial"]}, "no world is called 'retial'; did you mean 'retail'"),
         ({"worlds": ["nope"]}, "there are city, retail"),
-        ({"drill_worlds": ["City"]}, "did you mean 'city'"),
-        ({"worlds": ["retail"], "drill_worlds": ["city"]}, r"drill_worlds: 'city' is not among worlds \(retail\)"),
+        ({"drills": {"City": 3}}, "did you mean 'city'"),
+        ({"worlds": ["retail"], "drills": {"city": 3}}, r"drills: 'city' is not among worlds \(retail\)"),
         ({"clusters": {"min_tools": 9, "max_tools": 4}}, "min_tools 9 is more than max_tools 4"),
     ],
 )
@@ -287,7 +287,7 @@ def test_a_setting_that_cannot_be_is_refused_at_the_door(setting: dict[str, obje
 
 
 def test_without_a_word_about_drills_they_are_of_the_small_worlds_in_use() -> None:
-    assert SynthesisConfig().drill_worlds == SynthesisConfig(worlds=("retail",)).drill_worlds == ("retail",)
+    assert SynthesisConfig(worlds=("retail",)).drills == {"retail": 160}
     city = SynthesisConfig(worlds=("city",))
-    assert city.drill_worlds == ()
+    assert city.drills == {}
     assert SynthesisConfig.model_validate(city.model_dump(mode="json")) == city

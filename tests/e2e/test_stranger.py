@@ -1,0 +1,75 @@
+"""A stranger's own domain, or tools, become a training set with its card: the commands of the README."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from storage.records import Message
+from storage.store import Store
+from synth.worlds import make_world
+from synth.worlds.stored import register_stored
+from tests.e2e.conftest import headrace
+
+pytestmark = [pytest.mark.e2e, pytest.mark.server]
+N = 40
+
+
+def training_set(folder: Path) -> pl.DataFrame:
+    """The exported conversations of the store `s`, after a look at the card."""
+    headrace("export", "--store", "s", "--out", "set", folder=folder, environment=dict(os.environ))
+    card = (folder / "set" / "README.md").read_text()
+    assert "## Diversity" in card and "## Licences" in card and "tool_library@" in card
+    return pl.read_parquet(folder / "set" / "sft.conversations.parquet")
+
+
+def check_conversations(rows: pl.DataFrame, store: Store) -> None:
+    """Every call of a conversation names a tool on offer; calls without faults give what the exported results say."""
+    register_stored(store)
+    seeds = dict(store.query("SELECT trajectory_id, world_seed FROM trajectories").iter_rows())
+    replayed = 0
+    for row in rows.iter_rows(named=True):
+        offered = {tool["function"]["name"] for tool in json.loads(row["tools"])}
+        messages = [
+            Message.model_validate({key: value for key, value in message.items() if value is not None}) for message in row["messages"]
+        ]
+        world = make_world(row["world"], seeds[row["id"]])
+        results = {message.tool_call_id: message.content for message in messages if message.role == "tool"}
+        for call in (call for message in messages for call in message.tool_calls):
+            assert call.function.name in offered
+            replayed += world.call(call.function.name, call.function.arguments).content == results[call.id]
+    assert replayed >= rows.height, "hardly a result is what the world says"
+
+
+def test_a_domain_of_ones_own_becomes_a_training_set(prefect_server: str, tmp_path: Path) -> None:
+    environment = dict(os.environ)
+    headrace("worlds", "new", "mine.yaml", folder=tmp_path, environment=environment)
+    assert "tool_library" in headrace("worlds", "check", "mine.yaml", folder=tmp_path, environment=environment)
+    headrace("synthesize", "--world", "mine.yaml", "--n", str(N), "--store", "s", folder=tmp_path, environment=environment)
+
+    (tmp_path / "mine.yaml").unlink()
+    rows = training_set(tmp_path)
+
+    assert 0.9 * N <= rows.height <= N
+    check_conversations(rows, Store(tmp_path / "s"))
+
+
+def test_tools_of_a_catalogue_that_a_world_executes_become_a_training_set(prefect_server: str, tmp_path: Path) -> None:
+    environment = dict(os.environ)
+    headrace("worlds", "new", "mine.yaml", folder=tmp_path, environment=environment)
+    names = ["get_member", "search_members", "get_tool", "search_tools", "get_loan", "list_loans_of_member", "renew_loan", "return_tool"]
+    rows: list[dict[str, object]] = [{"name": name, "world": "mine.yaml"} for name in names]
+    rows += [{"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object"}} for name in ("send_mail", "send_text")]
+    (tmp_path / "tools.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    headrace("synthesize", "--tools", "tools.jsonl", "--n", str(N), "--store", "s", folder=tmp_path, environment=environment)
+
+    found = training_set(tmp_path)
+
+    assert 0.9 * N <= found.height <= N
+    check_conversations(found, Store(tmp_path / "s"))
+    used = {call["function"]["name"] for messages in found["messages"] for message in messages for call in message["tool_calls"] or ()}
+    assert used <= set(names)
