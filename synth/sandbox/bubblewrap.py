@@ -119,7 +119,7 @@ class Bubblewrap:
         memory_bytes = limits.memory_bytes * (2 if "memory" in without else 1)
         guest = guest_command(
             python,
-            limits,
+            name,
             without,
             mount=work_folder(limits, without),
             address_bytes=0 if self._homes else memory_bytes,

@@ -139,7 +139,7 @@ class Docker:
         is_root = "user" in without or "capabilities" in without
         return {
             "image": self._image,
-            "command": guest_command("python3", limits, without),
+            "command": guest_command("python3", name, without),
             "user": "0:0" if is_root else f"{NOBODY}:{NOBODY}",
             "environment": GUEST_ENVIRONMENT,
             "labels": {LABEL: name},

@@ -19,14 +19,14 @@ GUEST = Path(__file__).with_name("guest.py").read_text(encoding="utf-8")
 
 def guest_command(
     python: str,
-    limits: Limits,
+    name: str,
     without: frozenset[Protection],
     *,
     mount: str = "",
     address_bytes: int = 0,
     processes: int = 0,
 ) -> list[str]:
-    """The command line of a box's process 1.
+    """The command line of a box's process 1; the box's `name` stands at its end, for whoever looks at the list of processes.
 
     mount: options of the work folder's file system, where the guest mounts it itself. address_bytes, processes: limits that hold for
     each process and user, where no control group does; 0 for none.
@@ -44,7 +44,7 @@ def guest_command(
         "processes": processes,
         "environment": {name: value for name, value in os.environ.items() if "environment" in without and name.startswith("HEADRACE_")},
     }
-    return [python, "-s", "-S", "-c", GUEST, marshal.dumps(configuration, 2).hex()]
+    return [python, "-s", "-S", "-c", GUEST, marshal.dumps(configuration, 2).hex(), name]
 
 
 def work_folder(limits: Limits, without: frozenset[Protection]) -> str:

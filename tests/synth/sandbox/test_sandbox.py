@@ -242,7 +242,6 @@ def test_200_executions_leave_nothing_behind(provider: Provider) -> None:
 
 
 def test_an_owner_that_is_killed_takes_its_boxes_with_it(provider: Provider) -> None:
-    before = _everything(provider)
     make = f"Docker({provider._url!r})" if isinstance(provider, Docker) else "Bubblewrap()"
     program = f"""
 import sys, threading
@@ -255,15 +254,18 @@ session.run("import time, os\\nos.fork() or os.setsid()\\ntime.sleep(100)")
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"running\n"
+        theirs = mark(owner.pid)
+        assert _everything(provider, theirs)["processes"]
         owner.kill()
     ends = time.monotonic() + 30
-    while isinstance(provider, Docker) and _everything(provider) != before and time.monotonic() < ends:
+    left = _everything(provider, theirs)
+    while (left["processes"] or left["containers"]) and time.monotonic() < ends:
         time.sleep(0.1)
-    while _everything(provider)["processes"] != before["processes"] and time.monotonic() < ends:
-        time.sleep(0.1)
+        left = _everything(provider, theirs)
     provider.reap()
+    left = _everything(provider, theirs)
 
-    assert _everything(provider) == before
+    assert not any(left[what] for what in ("processes", "containers", "mounts", "groups"))
 
 
 def test_what_a_dead_owner_left_is_reaped_at_the_next_start(provider: Provider) -> None:
@@ -308,26 +310,24 @@ with Sandbox(provider, Limits(memory_bytes=2**27, processes=16)) as sandbox:
     assert "Resource temporarily unavailable" in done.stdout
 
 
-def _everything(provider: Provider) -> dict[str, object]:
-    """What boxes could leave on this machine."""
+def _everything(provider: Provider, owner: str = "") -> dict[str, object]:
+    """What the boxes of an owner could leave on this machine; by default this process is the owner."""
+    mine = f"headrace-{owner or mark(os.getpid())}-"
     processes = set()
     for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
             try:
                 command = (folder / "cmdline").read_bytes()
-                state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
             except OSError:
                 continue
-            if b"bwrap" in command or b"What runs inside a box" in command or (b"containerd-shim" in command and state != "Z"):
+            if mine.encode() in command:
                 processes.add(folder.name)
+    containers = provider.client().containers(all=True) if isinstance(provider, Docker) else []
     return {
         "processes": processes,
-        "containers": [each["Names"] for each in provider.client().containers(all=True)] if isinstance(provider, Docker) else [],
-        "mounts": sorted(line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines() if "netns" not in line),
-        "groups": sorted(map(str, Path("/sys/fs/cgroup").glob("**/headrace-*"))) if not isinstance(provider, Docker) else [],
-        "files": sorted(
-            str(path) for folder in ("/tmp", "/var/tmp", "/dev/shm") for path in Path(folder).glob("*") if "bwrap" in path.name
-        ),
+        "containers": [name for each in containers for name in each["Names"] if mine in name],
+        "mounts": [line for line in Path("/proc/self/mounts").read_text().splitlines() if "bwrap" in line or mine in line],
+        "groups": sorted(str(path) for path in Path("/sys/fs/cgroup").glob(f"**/{mine}*")),
         "threads": [thread.name for thread in threading.enumerate() if thread.name.startswith("sandbox")],
         "descriptors": len(list(Path("/proc/self/fd").iterdir())) if not isinstance(provider, Docker) else 0,
     }
