@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import ROOT, Deadline, Figures, Section, fail, run_sections, run_tree
-from storage.records import Tool
+from storage.records import CODE_TOOL, Tool
 from synth.catalogue import read_catalogue
 from synth.clusters import Cluster, cluster_tools
 from synth.dependencies import Described, chains, edges_of, feeds
@@ -119,7 +119,9 @@ def generated_tools(count: int) -> list[Tool]:
         world = f"gen-{number}"
         number += 1
         with suppress(SpecError):
-            found += [tool.model_copy(update={"server": f"{world}-{tool.server}"}) for tool in WORLDS[world].tools]
+            found += [
+                tool.model_copy(update={"server": f"{world}-{tool.server}"}) for tool in WORLDS[world].tools if tool.name != CODE_TOOL
+            ]
     return found[:count]
 
 

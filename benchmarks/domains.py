@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import ROOT
-from storage.records import JSON, Frame, Tool, canonical_json
+from storage.records import CODE_TOOL, JSON, Frame, Tool, canonical_json
 from synth.solver import NotAdmitted, admit, training_seed
 from synth.wording import render
 from synth.worlds import WORLDS, make_world
@@ -98,7 +98,7 @@ def domain_figures(wanted: int = DOMAINS) -> Figures:
         "domains_tried": len(worlds) + sum(tried.refused.values()),
         "domains_admitted": len(worlds),
         "domains_distinct_shape": len({shape_of(world) for world in worlds}),
-        "tools_total": sum(len(world.tools) for world in worlds),
+        "tools_total": sum(len(world.callees) for world in worlds),
         "tasks_drawn": drawn,
         "tasks_solvable_share": tasks[""] / drawn,
         "compile_ms": 1000 * statistics.median(times),
@@ -143,7 +143,7 @@ Call = tuple[str, dict[str, JSON]]
 
 def random_call(world: World, rng: random.Random) -> Call:
     """A call that passes the check of arguments as a rule; business rules and conditions may refuse it."""
-    tool = rng.choice(world.tools)
+    tool = rng.choice([tool for tool in world.tools if tool.name != CODE_TOOL])
     properties: Mapping[str, Mapping[str, Any]] = tool.parameters["properties"]
     needed = tool.parameters["required"]
     given = [name for name in properties if name in needed or rng.random() < _OPTIONAL_SHARE]

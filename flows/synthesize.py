@@ -33,6 +33,6 @@ def synthesize(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (froz
 @task(cache_policy=NO_CACHE)
 def make_trajectories(config: Config) -> dict[str, Any]:
     result = synthesis.synthesize(Store(config.store), config.synthesize, progress=report)
-    for alarm in result.alarms:
-        print(alarm)
+    for told in (*result.notes, *result.alarms):
+        print(told)
     return {"run": result.run, "accepted": result.accepted, "proposals": result.proposals, "tasks": result.tasks, "rounds": result.rounds}

@@ -157,11 +157,12 @@ class Fact(Record):
     """Something that an answer must say, or an observation must have shown.
 
     `value` is the canonical form. `kind` decides how it is looked for in text: numbers and prices by value (tolerance 1 % or
-    1 unit), times by the minute, names and ids by their words; `alternatives` are other spellings (the other language).
+    1 unit; none for `exact` ones, which had to be computed), times by the minute, names and ids by their words; `alternatives` are other
+    spellings (the other language).
     `rivals` are wrong answers to the same question: an answer that states one beside the value is hedging, and fails.
     """
 
-    kind: Literal["number", "price", "time", "date", "name", "id", "word"]
+    kind: Literal["number", "price", "exact", "time", "date", "name", "id", "word"]
     value: str
     alternatives: tuple[str, ...] = ()
     rivals: tuple[str, ...] = ()
@@ -301,6 +302,10 @@ class Turn(Record):
     steps: tuple[Step, ...]
 
 
+CODE_TOOL = "run_python"
+"""The tool that computes: what it returns follows from the code that it is given."""
+
+
 def is_error(result: str) -> bool:
     """Whether an observation reports a failed call: worlds answer a bad call with a JSON object that has the key `error`."""
     return result.lstrip().startswith('{"error"')
@@ -386,10 +391,12 @@ def _continues(near: str, far: str) -> bool:
 
 
 class _Result:
-    """A successful observation as a source of values: its own scalars, less those that its call put in. Read when first asked."""
+    """A successful observation as a source of values: its own scalars, less those that its call put in. Read when first asked.
 
-    def __init__(self, call_id: str, result: str, arguments: Mapping[str, JSON]) -> None:
-        self.call_id, self._result, self._arguments = call_id, result, arguments
+    code: of a call that computes: what stands in it is not held either."""
+
+    def __init__(self, call_id: str, result: str, arguments: Mapping[str, JSON], code: str) -> None:
+        self.call_id, self._result, self._arguments, self._code = call_id, result, arguments, code
 
     @cached_property
     def _own(self) -> _Index:
@@ -397,6 +404,8 @@ class _Result:
         return _Index.of([value for value in _values_of(self._result) if not given.has(value)])
 
     def holds(self, wanted: JSON) -> bool:
+        if self._code and mentions(self._code, wanted):
+            return False
         return _index_of(self._result).holds(wanted) and self._own.holds(wanted)
 
 
@@ -492,20 +501,33 @@ class ArgumentSources:
         """What the user or the system says."""
         self._said += "\n" + text
 
-    def show(self, call_id: str, result: str, arguments: Mapping[str, JSON]) -> None:
+    def show(self, tool: str, call_id: str, result: str, arguments: Mapping[str, JSON]) -> None:
         """What a call that succeeded returned; what it put in itself is not held by it."""
-        self._results.append(_Result(call_id, result, arguments))
+        code = str(arguments.get("code", "")) if tool == CODE_TOOL else ""
+        self._results.append(_Result(call_id, result, arguments, code))
 
-    def of(self, arguments: Mapping[str, JSON]) -> dict[str, str]:
+    def of(self, tool: str, arguments: Mapping[str, JSON]) -> dict[str, str]:
         """Argument name (dotted for nested ones) -> `user`, `const` or the id of a call."""
         found: dict[str, str] = {}
         for path, value in leaves(arguments):
             if isinstance(value, bool) or value is None:
                 found[path] = "const"
                 continue
+            if tool == CODE_TOOL and path == "code":
+                found[path] = self._of_code(str(value))
+                continue
             holding = next((result.call_id for result in reversed(self._results) if result.holds(value)), None)
             found[path] = holding if holding is not None else "user" if mentions(self._said, value) else "const"
         return found
+
+    def _of_code(self, code: str) -> str:
+        """The source of a program: the result that holds the most of its numbers, the latest of several, if that is half of them."""
+        numbers = sorted(_numbers_of(code))
+        held = {result.call_id: sum(result.holds(number) for number in numbers) for result in reversed(self._results)}
+        best = max(held, key=held.__getitem__, default="")
+        if held and 2 * held[best] >= len(numbers) > 0:
+            return best
+        return "user" if any(mentions(self._said, number) for number in numbers) else "const"
 
 
 def _mode(message: Message, calls: Sequence[ExecutedCall], seen: set[tuple[str, str]], *, repairs: bool, is_last: bool) -> str:
@@ -517,7 +539,7 @@ def _mode(message: Message, calls: Sequence[ExecutedCall], seen: set[tuple[str, 
         return "R"
     if any((call.tool, canonical_json(call.arguments)) in seen for call in calls):
         return "V"
-    if any(call.tool == "run_python" for call in calls):
+    if any(call.tool == CODE_TOOL for call in calls):
         return "X"
     if any(source not in ("user", "const") for call in calls for source in call.sources.values()):
         return "S"
@@ -550,7 +572,7 @@ def _executed(call: ToolCall, result: str | None, sources: ArgumentSources) -> E
         call_id=call.id,
         tool=call.function.name,
         arguments=arguments,
-        sources=sources.of(arguments or {}),
+        sources=sources.of(call.function.name, arguments or {}),
         result=result or "",
         status=call_status(result),
     )
@@ -560,7 +582,8 @@ def derive_turns(messages: Sequence[Message]) -> tuple[Turn, ...]:
     """Turns, argument sources and mode tokens of a conversation (definitions P0 and P3).
 
     An argument's source is the latest earlier result that holds its value, else `user` where earlier user or system text mentions it,
-    else `const`. A result does not hold what its own call put in: a tool that echoes an argument is no source of it.
+    else `const`. A result does not hold what its own call put in: a tool that echoes an argument is no source of it, and a program that
+    prints what stands in it is none either. A program's own source is the result that holds the most of its numbers.
     Mode tokens: N (a whole turn without any call, not a question: refusal or no tool), A ask the user, R after an error or empty
     result (within the turn, or the same tool after the user's answer), V a call that succeeded before, X code tool, S a call that
     uses an earlier result, P two or more parallel calls, C other call, F final answer (the last message is one even if it asks).
@@ -599,6 +622,6 @@ def derive_turns(messages: Sequence[Message]) -> tuple[Turn, ...]:
             seen |= {(call.tool, canonical_json(call.arguments)) for call in calls if call.status == "ok"}
             for call in calls:
                 if call.status == "ok":
-                    sources.show(call.call_id, call.result, call.arguments or {})
+                    sources.show(call.tool, call.call_id, call.result, call.arguments or {})
     close()
     return tuple(turns)

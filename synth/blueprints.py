@@ -119,7 +119,7 @@ class Blueprint(Record):
     forbidden_tools: tuple[str, ...] = ()
     """State-changing tools of the cluster that the plan does not call: the conversation must not either."""
     code_tool: bool = False
-    """Whether the code tool is on offer."""
+    """Whether `run_python` is among the tools."""
     mode_coarse: str
     """Predicted."""
     complexity: float

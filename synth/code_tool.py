@@ -4,19 +4,21 @@ A snippet runs in a fork of the warm interpreter of one long-lived sandbox sessi
 CPU, an empty folder of its own. Snippets share nothing. The observation holds no timing and no address, random numbers start from one
 seed and sets are ordered alike everywhere, so a deterministic snippet always gives the same bytes, on either provider with one Python.
 
-Where there is no provider (`synth.sandbox.pick()` is None) the tool is not offered.
+Where there is no provider (`synth.sandbox.pick()` is None) the tool is not offered. Worlds share one tool a process: `run_python`.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
-from storage.records import JSON, Tool, canonical_json, parse_arguments
-from synth.sandbox import Limits, Result, Sandbox, SandboxError, Session
+from storage.records import CODE_TOOL, JSON, Tool, canonical_json, parse_arguments
+from synth.sandbox import Limits, Provider, Result, Sandbox, SandboxError, Session, available, pick
 from synth.sandbox.snippet import ALLOWED
 from synth.tool_cache import ToolCache
 from synth.worlds.base import Observation
@@ -27,10 +29,11 @@ CODE_CHARS, TIMEOUT_S, MOST_TIMEOUT_S = 8_000, 5, 10
 STDOUT_CHARS, STDERR_CHARS, REPR_CHARS = 4_000, 2_000, 2_000
 CUT = "\n... (cut)"
 TIMED_OUT, KILLED = 124, 137
+SHARED_CACHE_BYTES = 64 * 2**20
 LIMITS = Limits(memory_bytes=512 * 2**20, cpus=1.0, output_bytes=4 * STDOUT_CHARS)
 
 TOOL = Tool(
-    name="run_python",
+    name=CODE_TOOL,
     description=(
         "Runs a Python snippet and returns what it prints and the value of its last line. No network; nothing is kept between calls. "
         f"These modules can be imported: {', '.join(ALLOWED)}."
@@ -87,7 +90,7 @@ class CodeTool:
         Raises:
             SandboxError: the sandbox failed; the next call starts a session anew.
         """
-        given = parse_arguments(arguments) if isinstance(arguments, str) else dict(arguments)
+        given = parse_arguments(arguments) if isinstance(arguments, str) else dict(arguments) if isinstance(arguments, Mapping) else None
         problem = "arguments are not a JSON object" if given is None else argument_error(given)
         if given is None or problem:
             return _error(problem)
@@ -118,6 +121,42 @@ class CodeTool:
                 self._session = None
                 raise
         return observation(result, value, timeout_s)
+
+
+# ---- the tool of this process -----------------------------------------------------------------------------------------------------
+
+
+@cache
+def _provider() -> Provider | None:
+    return pick()
+
+
+def missing() -> str:
+    """Why this machine runs no code, for a person; empty where it does. Tries the providers once a process."""
+    if _provider() is not None:
+        return ""
+    return "; ".join(f"{name}: {lacks}" for name, lacks in available().items())
+
+
+@cache
+def _tool_of(process: int) -> CodeTool:
+    """One warm session a process: a fork opens its own."""
+    provider = _provider()
+    if provider is None:
+        raise SandboxError(f"no sandbox works on this machine, so {CODE_TOOL} cannot be called ({missing()})")
+    return CodeTool(Sandbox(provider, LIMITS), ToolCache(max_bytes=SHARED_CACHE_BYTES))
+
+
+def run_python(arguments: str | Mapping[str, JSON]) -> Observation:
+    """What the tool of this process says; it is opened when first called, remembers what it said, and closes with the process.
+
+    Raises:
+        SandboxError: no provider works here, or the sandbox failed: never the caller's fault.
+    """
+    return _tool_of(os.getpid()).call(arguments)
+
+
+# ---- what it takes and gives ------------------------------------------------------------------------------------------------------
 
 
 def argument_error(arguments: Mapping[str, JSON]) -> str:

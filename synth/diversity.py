@@ -20,11 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.records import JSON, ExecutedCall, Step, Tool, Turn
+from storage.records import CODE_TOOL, JSON, ExecutedCall, Step, Tool, Turn
 
 SUBSAMPLE = 500
 DRAWS = 20
-CODE_TOOL = "run_python"
 CONVERSATION = frozenset({"user", "const"})
 """Sources of an argument that are no earlier call."""
 

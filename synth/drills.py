@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from storage.records import Frame, Task, canonical_json, content_id
+from storage.records import CODE_TOOL, Frame, Task, canonical_json, content_id
 from storage.schema import TABLES
 from synth.clusters import Cluster
 from synth.division import DivisionConfig, division
@@ -40,10 +40,10 @@ class Drill:
 def draw_drills(world: str, count: int, clusters: Sequence[Cluster], divisions: DivisionConfig, *, seed: int) -> list[Drill]:
     """`count` drills of a world with distinct frames, intents in turn; fewer where an intent has no more frames to give.
 
-    Intents that are refusals or need no tool get a turn in four.
+    Intents that are refusals or need no tool get a turn in four, such as need a program none: that is not for a small policy.
     """
     rng = random.Random(content_id("drills", world, seed))
-    intents = list(WORLDS[world].intents.values())
+    intents = [intent for intent in WORLDS[world].intents.values() if CODE_TOOL not in intent.shape(_required(intent)).tools]
     acting = [intent for intent in intents if intent.refusal is None and not intent.needs_no_tool]
     others = [intent for intent in intents if intent not in acting]
     drills: dict[str, Drill] = {}
@@ -53,6 +53,10 @@ def draw_drills(world: str, count: int, clusters: Sequence[Cluster], divisions: 
         if drill is not None:
             drills[drill.task.frame_id] = drill
     return list(drills.values())
+
+
+def _required(intent: Intent) -> frozenset[str]:
+    return frozenset(slot.name for slot in intent.slots if slot.is_required)
 
 
 def _draw(

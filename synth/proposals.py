@@ -28,7 +28,8 @@ class Job:
 
     clusters: to be tried in this order. cell: None while calibrating.
     veiled_share: of steered conversations, those that are made harder to see through. tries: how often the cell's domain was asked for
-    before: cookbooks of domains that are asked for more are thicker."""
+    before: cookbooks of domains that are asked for more are thicker. code_share: of conversations, those that are to need `run_python`;
+    None where it is not on offer."""
 
     key: str
     clusters: tuple[Cluster, ...]
@@ -41,6 +42,7 @@ class Job:
     tries: int = 0
     else_families: tuple[str, ...] = ()
     used_modes: Mapping[str, int] = field(default_factory=dict)
+    code_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def _made(job: Job) -> Made:
         return division(frame.id, job.divisions) == "seed"
 
     rng = random.Random(job.key)
-    planner = Planner(is_allowed, job.chinese_share, job.bands, job.veiled_share, job.tries, job.used_modes)
+    planner = Planner(is_allowed, job.chinese_share, job.bands, job.veiled_share, job.tries, job.used_modes, job.code_share)
     try:
         if job.cell is None:
             cluster, blueprint = job.clusters[0], planner.unsteered(job.clusters[0], rng)
@@ -111,6 +113,7 @@ def single_task(blueprint: Blueprint, simulated: Simulated) -> Task | None:
             division="seed",
             blueprint_id=blueprint.id,
             messages=opening,
+            offers_code=blueprint.code_tool,
         )
     except NotAdmitted:
         return None

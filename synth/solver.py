@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from storage.records import (
+    CODE_TOOL,
     JSON,
     Call,
     Division,
@@ -121,6 +122,7 @@ def admit(
     blueprint_id: str | None = None,
     messages: Sequence[Message] | None = None,
     parent_id: str | None = None,
+    offers_code: bool = False,
 ) -> Task:
     """The task of a frame, worded as `text`, in the world of `seed`.
 
@@ -129,8 +131,10 @@ def admit(
     Args:
         messages: the opening, where it is not just the world's system prompt and `text`.
         parent_id: the frame that this one is a sibling of: becomes the task's `frame_id`.
+        offers_code: `run_python` is among its tools though its plan needs no program.
 
     Raises:
+        SandboxError: the plan needs a program, and this machine cannot run it.
         NotAdmitted: the frame does not fit this seed, or one of the conditions above does not hold; it says which.
     """
     world = make_world(frame.world, seed)
@@ -141,6 +145,7 @@ def admit(
     except Unsolvable as unsolvable:
         raise NotAdmitted(str(unsolvable.reason), unsolvable.detail) from unsolvable
     opening = tuple(messages) if messages is not None else _opening(world, text)
+    has_code = offers_code or any(call.tool == CODE_TOOL for call in solution.plan.calls)
     rated = -1 if solution.success.refusal is not None else difficulty(frame, text).r
     frame_id = parent_id or frame.id
     made_from = [frame.world, world.version, seed, frame.intent, frame.slots, language, [message.to_openai() for message in opening]]
@@ -154,7 +159,7 @@ def admit(
         slots=dict(frame.slots),
         language=language,
         messages=opening,
-        tools=tuple(tool.name for tool in world.tools),
+        tools=tuple(tool.name for tool in world.tools if tool.name != CODE_TOOL or has_code),
         plan=solution.plan,
         success=solution.success,
         difficulty=rated,

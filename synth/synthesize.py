@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from storage.errors import HeadraceError
-from storage.records import Tool, content_id
+from storage.records import CODE_TOOL, Tool, content_id
 from storage.rows import tasks_frame
 from storage.schema import TABLES
 from storage.store import Part, Store, part_id
 from synth import clusters as clustering
+from synth import code_tool
 from synth import drills as drilling
 from synth import simulate as simulation
 from synth.blueprints import Bands
@@ -87,6 +88,12 @@ class SynthesisConfig(BaseModel):
     veiled_share: float = Field(
         0.3, ge=0, le=1, description="Share of steered conversations that are harder to see through: distractors, vague words, noise."
     )
+    code_share: float = Field(
+        0.15,
+        ge=0,
+        lt=1,
+        description="Of accepted conversations in worlds that offer run_python (compiled domains), those that call it. 0 switches it off.",
+    )
     subsample: int = Field(SUBSAMPLE, ge=10, description="Size of the subsamples on which mode entropy is measured.")
     drills: Mapping[WorldName, Annotated[int, Field(ge=0)]] = Field(
         _DRILLS,
@@ -127,6 +134,7 @@ class SynthesisResult:
 
     accepted, proposals: counts. rejected: reasons with counts. figures: of the accepted trajectories; unsteered: the same figures of the
     calibration set, the control. alarms: collapses of the controller, in words, with the round they were seen in.
+    notes: what the run had to do without, in words.
     """
 
     run: str
@@ -139,6 +147,7 @@ class SynthesisResult:
     figures: tuple[Figure, ...]
     unsteered: tuple[Figure, ...]
     alarms: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def synthesize(
@@ -186,10 +195,17 @@ class _Run:
             "clusters": clustering.VERSION,
             "planner": planning.VERSION,
             "simulate": simulation.VERSION,
+            "code_tool": code_tool.VERSION,
             "worlds": {name: WORLDS[name].version for name in self.worlds},
             "tools": content_id("tools", [tool.model_dump(mode="json") for tool in self.tools]),
         }
-        self.parameters = config.model_dump(mode="json", exclude={"tools"})
+        codes = [tool for name in self.worlds for tool in WORLDS[name].tools if tool.name == CODE_TOOL and config.code_share]
+        self.coding = frozenset(tool.domain for tool in codes)
+        """Domains whose conversations may compute."""
+        lacks = code_tool.missing() if self.coding else ""
+        self.code_share = config.code_share if self.coding and not lacks else None
+        self.notes = (f"run_python is not offered: no sandbox works here ({lacks})",) if lacks else ()
+        self.parameters = config.model_dump(mode="json", exclude={"tools"}) | {"code_share": self.code_share or 0.0}
         self.run = content_id("synthesis", self.parameters, self.versions)
         self.parts: list[Part] = []
         self.uncommitted: list[Part] = []
@@ -220,6 +236,7 @@ class _Run:
             figures=tuple(self._figures(self.state.profiles, np.concatenate(self.state.vectors))) if self.state.profiles else (),
             unsteered=unsteered,
             alarms=tuple(self.state.alarms),
+            notes=self.notes,
         )
 
     def _is_over(self, controller: Controller) -> bool:
@@ -231,7 +248,7 @@ class _Run:
     def _clusters(self) -> list[Cluster]:
         self._keep_worlds()
         tools, groups = self._id("tools", [], {}), self._id("clusters", [], {"clusters": self.config.clusters.model_dump(mode="json")})
-        found = cluster_tools(self.tools, self.config.clusters)
+        found = cluster_tools([tool for tool in self.tools if tool.world is None or tool.name != CODE_TOOL], self.config.clusters)
         self._keep(self.store.find(tools) or self.store.write("tools", tools, tools_frame(self._known_tools())))
         self._keep(self.store.find(groups) or self.store.write("clusters", groups, clusters_frame(found)))
         return [cluster for cluster in found if cluster.world is not None]
@@ -327,6 +344,7 @@ class _Run:
         rng = random.Random(content_id("round", self.config.seed, number))
         planned = self.config.evolution.proposals_per_round
         draws = controller.draw_round(rng, min(planned, self.config.max_proposals - self.state.proposals))
+        code_shares = self._owed_code([draw.cell for draw in draws])
         jobs, use, used_modes = [], self.state.cluster_use.copy(), controller.used_modes.copy()
         for index, draw in enumerate(draws):
             clusters = sorted(self.by_domain[draw.cell.domain], key=lambda cluster: (use[cluster.id], cluster.rank))
@@ -339,6 +357,7 @@ class _Run:
                     veiled_share=self.config.veiled_share,
                     else_families=draw.else_families,
                     used_modes=used_modes,
+                    code_share=code_shares[index],
                 )
             )
         made = self._trimmed(self._work(jobs, f"round {number}"))
@@ -356,6 +375,18 @@ class _Run:
         found += [Figure(f"band_share_{band}", round(shares[band], 6), None, len(self.state.profiles)) for band in BANDS]
         found.append(Figure("accepted_share", round(len(self.state.profiles) / self.state.proposals, 6), None, self.state.proposals))
         self._write_round(number, ids, made, bands, found, decision_rows(self.run, number, draws[: len(made)], made, bands))
+
+    def _owed_code(self, cells: Sequence[Cell]) -> list[float | None]:
+        """The code share of each of a round's proposals: all, or nothing. So many are to need a program that the share of all that could
+        comes to what is wanted, those of high complexity first: a program hardly fits into a lower band."""
+        if self.code_share is None:
+            return [None] * len(cells)
+        done = [profile for profile in self.state.profiles if profile.domain in self.coding]
+        able = [at for at, cell in enumerate(cells) if cell.domain in self.coding]
+        lacking = self.code_share * (len(done) + len(able)) - sum(CODE_TOOL in profile.tools for profile in done)
+        able.sort(key=lambda at: -BANDS.index(cells[at].band))
+        wanted = set(able[: max(0, round(lacking))])
+        return [float(at in wanted) for at in range(len(cells))]
 
     def _trimmed(self, made: Sequence[Made]) -> list[Made]:
         """A round up to the acceptance that reaches the target; the proposals after it are as if never made."""
@@ -394,7 +425,8 @@ class _Run:
 
     def _job(self, round_: int | str, index: int, clusters: Sequence[Cluster], cell: Cell | None, bands: Bands | None) -> Job:
         key = content_id("proposal", self.config.seed, round_, index)
-        return Job(key, tuple(clusters), cell, 0, bands, self.config.chinese_share, self.config.divisions)
+        about = (self.config.chinese_share, self.config.divisions)
+        return Job(key, tuple(clusters), cell, 0, bands, *about, code_share=self.code_share)
 
     def _work(self, jobs: Sequence[Job], label: str) -> list[Made]:
         batches = [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)]

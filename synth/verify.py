@@ -7,6 +7,8 @@ One idea: a policy is judged by *outcome*, whatever way it went, never by compar
 - every argument that its tool marks `x-grounded` was in the conversation before the call: in what the user said, in an earlier result,
   or as a canonical form of what the user said (`World.slot_forms`: tomorrow's date, 1500 for 1.5 km); a point in time may be put together
   from a day and a time of day that the user said; a schema default needs no source;
+- what a program of the policy's own (`run_python`) prints grounds numbers, times and dates that do not stand in the program, and nothing
+  else (`synth/computed.py`): no identifier, no name, no evidence;
 - what had to be looked at was shown before the first call that changed the state, and the end state differs from the start in exactly
   the ways that the task asks for;
 - the answer states the facts that were asked for (names and identifiers only if somebody brought them up), none of their rivals (unless
@@ -29,7 +31,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from storage.records import JSON, Fact, Message, RefusalReason, Task, canonical_json, is_error, parse_arguments
+from storage.records import CODE_TOOL, JSON, Fact, Message, RefusalReason, Task, canonical_json, is_error, parse_arguments
+from synth.computed import computed
 from synth.reading import NameIndex, Number, Reading, dates_in, has_word, is_near, minutes_in, normalise, numbers_in, read
 from synth.worlds import WORLDS, make_world
 
@@ -250,10 +253,13 @@ def refusal_reasons(answer: str) -> set[RefusalReason]:
 def _walk(task: Task, messages: Sequence[Message], rules: _Rules, heard: _Heard) -> _Walk:
     walk, offered = _Walk(), set(task.tools)
     has_changed = False
+    programs: dict[str | None, str] = {}
     for place, message in enumerate(messages):
         if message.role == "user":
             heard.requests.append(normalise(message.content or ""))
             heard.texts.append(heard.requests[-1])
+        elif message.role == "tool" and message.tool_call_id in programs:
+            heard.texts.append(computed(message.content or "", programs[message.tool_call_id]))
         elif message.role == "tool":
             text = normalise(message.content or "")
             heard.texts.append(text)
@@ -261,10 +267,13 @@ def _walk(task: Task, messages: Sequence[Message], rules: _Rules, heard: _Heard)
                 walk.shown_in_time.append(text)
         elif message.role == "assistant" and message.tool_calls:
             results = _results_after(messages, place)
+            programs = {}
             for call in message.tool_calls:
                 name, arguments = call.function.name, parse_arguments(call.function.arguments)
                 walk.known_tools &= name in offered
                 walk.well_formed &= arguments is not None
+                if name == CODE_TOOL:
+                    programs[call.id] = str((arguments or {}).get("code", ""))
                 if arguments is not None:
                     walk.grounded_arguments &= _are_grounded(arguments, rules.grounded.get(name, {}), heard)
                 has_changed |= name in rules.changing and not is_error(results.get(call.id, _NO_RESULT))
@@ -317,6 +326,8 @@ def _is_told(fact: Fact, answer: str, said: Reading, asked: frozenset[str]) -> b
     if fact.kind in ("number", "price"):
         wanted = float(fact.value)
         return any(is_near(reading, wanted) for number in said.numbers for reading in number.readings)
+    if fact.kind == "exact":
+        return _states(answer, said, fact.value)
     if fact.kind == "time":
         return _minute(fact.value) in said.minutes
     return (fact.kind == "date" and fact.value in said.dates) or any(has_word(answer, spelling) for spelling in _spellings(fact))

@@ -16,7 +16,7 @@ from functools import lru_cache
 from storage.records import content_id
 from synth.blueprints import Bands
 from synth.evolve import Band, mode_family
-from synth.roles.recipes import Kitchen, domain_of, evolved, kitchen, native
+from synth.roles.recipes import Kitchen, also_computing, domain_of, evolved, kitchen, native
 from synth.roles.schedule import Recipe
 from synth.roles.sketch import sketch
 
@@ -27,6 +27,8 @@ TRIES_A_VOLUME = 25
 
 Shelf = tuple[str, Band]
 """Mode family and complexity band."""
+_COMPUTING_TOO = 0.2
+"""Where programs can be run: of evolutions, those that add a goal that needs one instead. Such goals are few, and wanted in every cell."""
 _ALIKE = 6
 """Recipes kept of one sequence of modes."""
 Cookbook = Mapping[Shelf, Mapping[str, Sequence[Recipe]]]
@@ -63,7 +65,8 @@ def cookbook(world: str, tools: frozenset[str], domain: str, bands: Bands, volum
         file(native(pots, rng, domain=domain))
     for _ in range(EVOLUTIONS if shelves else 0):
         recipe = rng.choice(rng.choice(list(shelves[rng.choice(list(shelves))].values())))
-        changed = evolved(recipe, pots, rng)
+        computes = bool(pots.computing) and rng.random() < _COMPUTING_TOO
+        changed = also_computing(recipe, pots, rng) if computes else evolved(recipe, pots, rng)
         if changed is not recipe:
             file(changed)
     return shelves

@@ -10,15 +10,15 @@ Everything is a function of the random generator that is passed in.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from storage.records import JSON, ArgumentSources, Call, Frame, Language, call_status, content_id
+from storage.records import CODE_TOOL, JSON, ArgumentSources, Call, Frame, Language, call_status, content_id
 from synth.blueprints import Argument, Bands, Blueprint, Goal, Node, Perturbation, TurnPlan, static_checks
 from synth.clusters import Cluster
-from synth.diversity import CODE_TOOL
 from synth.evolve import Cell
 from synth.roles.cookbook import TRIES_A_VOLUME, Cookbook, cookbook, shelf_of
 from synth.roles.phrases import (
@@ -37,7 +37,7 @@ from synth.roles.phrases import (
     slots_of,
     vague_request,
 )
-from synth.roles.recipes import MERGE_CLUSTERS, VEILS, domain_of, evolved, kitchen, native
+from synth.roles.recipes import MERGE_CLUSTERS, VEILS, Kitchen, domain_of, evolved, kitchen, native
 from synth.roles.schedule import GoalPlan, GoalRecipe, Move, Recipe, Schedule, Source, Turn, changing_tools, predict, schedule
 from synth.roles.sketch import merged_sources, planned
 from synth.solver import is_evaluation_frame, solve, training_seed
@@ -51,8 +51,10 @@ SLOT_DRAWS = 12
 TRIES_BEFORE_MERGING = 2
 """Failures of a cell before clusters are merged for it."""
 _MOST_DISTRACTORS = 4
-_IDLE_CODE_SHARE = 0.3
-"""Of conversations that do not need the code tool, those that offer it where there is one (P10)."""
+CODE_DISTRACTS = 0.3
+"""Of conversations that need no program, those in whose world `run_python` can be called: that offer it all the same (P10)."""
+_NATIVES = 24
+"""Recipes as they come that are looked at for one that needs a program, or none."""
 WORLD_SEEDS = 64
 """Training worlds that the conversations of a domain are drawn from: opening one costs as much as a plan, so they are few enough to stay
 open. With a hundred rows or more in each, two conversations hardly ever ask for the same thing of the same world."""
@@ -72,11 +74,12 @@ class PlanFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The tools of one conversation: a cluster's, and the code tool where its world has it, which any cluster can offer. partner: a
-    cluster of the same world that is merged with the first."""
+    """The tools of one conversation. partner: a cluster of the same world that is merged with the first. has_code: whether `run_python`
+    may be used beside them."""
 
     cluster: Cluster
     partner: Cluster | None = None
+    has_code: bool = False
 
     @property
     def world(self) -> str:
@@ -85,14 +88,19 @@ class Offer:
 
     @property
     def tools(self) -> frozenset[str]:
-        own = _tool_names(self.cluster)
-        return own if self.partner is None else own | _tool_names(self.partner)
+        own = _tool_names(self.cluster, self.has_code)
+        return own if self.partner is None else own | _tool_names(self.partner, self.has_code)
 
 
 @lru_cache(maxsize=8192)
-def _tool_names(cluster: Cluster) -> frozenset[str]:
-    assert cluster.world is not None
-    return cluster.tool_names | {tool.name for tool in WORLDS[cluster.world].tools if tool.name == CODE_TOOL}
+def _tool_names(cluster: Cluster, has_code: bool) -> frozenset[str]:
+    return cluster.tool_names | {CODE_TOOL} if has_code else cluster.tool_names
+
+
+@lru_cache(maxsize=8192)
+def offers_code(world: str) -> bool:
+    """Whether `run_python` is among the tools of a world."""
+    return any(tool.name == CODE_TOOL for tool in WORLDS[world].tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +113,7 @@ class Planner:
     veiled_share: of steered conversations, those that a veil is put over.
     tries: how often the domain was asked for before; its cookbooks grow with them.
     used_modes: conversations there are by their sequence of modes; recipes for the least used come first.
+    code_share: of conversations, those that are to need a program; None where none can be run, so that `run_python` is not on offer.
     """
 
     is_allowed: FrameFilter
@@ -113,6 +122,7 @@ class Planner:
     veiled_share: float = 0.0
     tries: int = 0
     used_modes: Mapping[str, int] = field(default_factory=dict)
+    code_share: float | None = None
 
     def propose(
         self,
@@ -125,38 +135,48 @@ class Planner:
         """A blueprint that is predicted to lie in the cell, or else in its domain and band; and its cluster.
 
         clusters: to be tried in this order. failures: how often this cell was missed before. else_families: mode families that will do
-        where the cell cannot be had, in this order.
+        where the cell cannot be had, in this order. A conversation that is to need a program rather has another mode family than none.
 
         Raises:
             PlanFailed: none was found within the budget of drafts.
         """
         last = PlanFailed("no_recipe", "no recipe looked like this cell")
-        offers = [Offer(cluster) for cluster in clusters]
+        offers = [self._offer(cluster) for cluster in clusters]
         if failures >= TRIES_BEFORE_MERGING:
-            offers += [Offer(clusters[0], other) for other in clusters[1:2] if other.world == clusters[0].world]
-        for family in (cell.family, *(family for family in else_families if family != cell.family)):
-            for offer in offers:
-                aim = Cell(cell.domain, family, cell.band)
-                for recipe in self._recipes(aim, offer, rng):
-                    try:
-                        return offer.cluster, self.draft(recipe, offer, rng, aim)
-                    except PlanFailed as failed:
-                        last = failed
+            offers += [self._offer(clusters[0], other) for other in clusters[1:2] if other.world == clusters[0].world]
+        computes = (True, False) if self._computes(rng) else (False,)
+        families = (cell.family, *(family for family in else_families if family != cell.family))
+        for is_computing, family, offer in itertools.product(computes, families, offers):
+            aim = Cell(cell.domain, family, cell.band)
+            for recipe in self._recipes(aim, offer, rng, is_computing):
+                try:
+                    return offer.cluster, self.draft(recipe, offer, rng, aim)
+                except PlanFailed as failed:
+                    last = failed
         raise last
+
+    def _offer(self, cluster: Cluster, partner: Cluster | None = None) -> Offer:
+        assert cluster.world is not None
+        return Offer(cluster, partner, self.code_share is not None and offers_code(cluster.world))
+
+    def _computes(self, rng: random.Random) -> bool:
+        return self.code_share is not None and rng.random() < self.code_share
 
     def _book(self, offer: Offer, domain: str) -> Cookbook:
         assert self.bands is not None
         return cookbook(offer.world, offer.tools, domain, self.bands, self.tries // TRIES_A_VOLUME)
 
-    def _recipes(self, cell: Cell, offer: Offer, rng: random.Random) -> Iterator[Recipe]:
-        """Recipes of the cell, of the least used sequences of modes first, every other one changed by an operator that leaves it in the
-        cell."""
+    def _recipes(self, cell: Cell, offer: Offer, rng: random.Random, is_computing: bool) -> Iterator[Recipe]:
+        """Recipes of the cell that need a program, or none, of the least used sequences of modes first, every other one changed by an
+        operator that leaves it where it is."""
         assert self.bands is not None
-        shelf = self._book(offer, cell.domain).get((cell.family, cell.band), {})
+        pots, found = kitchen(offer.world, offer.tools), self._book(offer, cell.domain).get((cell.family, cell.band), {})
+        shelf = {modes: recipes for modes, recipes in found.items() if ("X" in modes) == is_computing}
         drawn = sorted(rng.sample(list(shelf), len(shelf)), key=lambda modes: self.used_modes.get(modes, 0))
         for recipe in (rng.choice(shelf[modes]) for modes in drawn[:DRAFTS]):
-            changed = evolved(recipe, kitchen(offer.world, offer.tools), rng) if rng.random() < 0.5 else recipe
-            place = shelf_of(changed, cell.domain, self.bands) if changed is not recipe else None
+            changed = evolved(recipe, pots, rng) if rng.random() < 0.5 else recipe
+            is_same = changed is recipe or pots.computes(changed) != is_computing
+            place = None if is_same else shelf_of(changed, cell.domain, self.bands)
             yield changed if place is not None and place[0] == (cell.family, cell.band) else recipe
 
     def unsteered(self, cluster: Cluster, rng: random.Random, *, domain: str | None = None) -> Blueprint:
@@ -167,13 +187,24 @@ class Planner:
         Raises:
             PlanFailed: as `propose`.
         """
-        offer, last = Offer(cluster), PlanFailed("no_recipe")
+        offer, last = self._offer(cluster), PlanFailed("no_recipe")
         for _ in range(DRAFTS):
             try:
-                return self.draft(native(kitchen(offer.world, offer.tools), rng, domain=domain), offer, rng)
+                return self.draft(self._native(kitchen(offer.world, offer.tools), rng, domain), offer, rng)
             except PlanFailed as failed:
                 last = failed
         raise last
+
+    def _native(self, pots: Kitchen, rng: random.Random, domain: str | None) -> Recipe:
+        """A recipe as it comes, as often with a program as is wanted."""
+        recipe = native(pots, rng, domain=domain)
+        if pots.computing:
+            computes = self._computes(rng)
+            for _ in range(_NATIVES):
+                if pots.computes(recipe) == computes:
+                    break
+                recipe = native(pots, rng, domain=domain)
+        return recipe
 
     def draft(self, recipe: Recipe, offer: Offer, rng: random.Random, cell: Cell | None = None) -> Blueprint:
         """The blueprint of a recipe, checked; in the cell, if one is given.
@@ -274,15 +305,14 @@ class _Draft:
         return tuple(found)
 
     def _offered(self, used: Set[str]) -> tuple[str, ...]:
-        """The tools on offer; as distractors, some that the world has beside them, and now and then a code tool that is of no use."""
-        names, own = [tool.name for tool in self.world.tools], self.tools
-        if CODE_TOOL in own - used and self.rng.random() >= _IDLE_CODE_SHARE:
-            own -= {CODE_TOOL}
+        """The tools on offer; as distractors, some that the world has beside them, and `run_python` now and then."""
+        has_code = CODE_TOOL in used or (self.offer.has_code and self.rng.random() < CODE_DISTRACTS)
+        names = [tool.name for tool in self.world.tools if tool.name != CODE_TOOL or has_code]
         others = [name for name in names if name not in self.tools] if "distractors" in self.veils else []
         if others:
             others = self.rng.sample(others, min(len(others), self.rng.randint(1, _MOST_DISTRACTORS)))
             self.applied.append("distractors")
-        return tuple(name for name in names if name in own or name in others)
+        return tuple(name for name in names if name in self.tools or name in others)
 
     # ---- solving ------------------------------------------------------------------------------------------------------
 
@@ -347,14 +377,14 @@ class _Draft:
             observation = self.world.call(call.tool, call.arguments)
             if observation.is_error:
                 raise PlanFailed("call_refused", observation.content)
-            found = merged_sources(call.arguments, self.sources.of(call.arguments), self.positions)
+            found = merged_sources(call.arguments, self.sources.of(call.tool, call.arguments), self.positions)
             if secret:
                 found = {name: "hidden" if src == "const" and call.arguments[name] in secret else src for name, src in found.items()}
             sources.append(found)
             made = f"{index}.{position}"
             self.positions[made] = (index, position)
             if call_status(observation.content) == "ok":
-                self.sources.show(made, observation.content, call.arguments)
+                self.sources.show(call.tool, made, observation.content, call.arguments)
         return planned(self.recipe.world, [(call.tool, call.arguments) for call in calls], sources)
 
     def _request(self, goal: GoalRecipe, frame: Frame, hidden: tuple[str, ...]) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from storage.records import RefusalReason
+from storage.records import CODE_TOOL, RefusalReason
 from synth.roles.phrases import can_point_at, can_withhold, mentioned, slots_of
 from synth.roles.schedule import GoalRecipe, Recipe, changing_tools, required_parameters
 from synth.roles.sketch import typical
@@ -57,7 +57,13 @@ class Kitchen:
         for name in intents:
             domain = _about(world, name).domain
             self.by_domain[domain] = (*self.by_domain.get(domain, ()), name)
+        self.computing = frozenset(name for name in intents if CODE_TOOL in _tools_of(world, name, _about(world, name).required))
+        """Those that need a program."""
         self.droppable = tuple(name for name in intents if _reads_before_acting(world, name, _about(world, name).required))
+
+    def computes(self, recipe: Recipe) -> bool:
+        """Whether a recipe has a goal that needs a program."""
+        return any(goal.intent in self.computing for goal in recipe.goals)
 
     @lru_cache(maxsize=64)  # noqa: B019
     def split(self, intents: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -102,6 +108,14 @@ def native(kitchen: Kitchen, rng: random.Random, *, domain: str | None = None) -
         if rng.random() < _NATIVE_SHARE:
             recipe = OPERATORS[operator](recipe, kitchen, rng) or recipe
     return recipe
+
+
+def also_computing(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe:
+    """The recipe with a last goal more, that needs a program; unchanged where it has no room for one, or there is none."""
+    if not kitchen.computing or len(recipe.goals) >= 3 or recipe.goals[-1].is_dropped:
+        return recipe
+    goal = _goal(kitchen, tuple(name for name in kitchen.intents if name in kitchen.computing), rng)
+    return replace(recipe, goals=(*recipe.goals, goal))
 
 
 def domain_of(recipe: Recipe) -> str:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from storage.records import JSON
-from synth.diversity import CODE_TOOL, call_complexity, capped, nesting_depth
+from storage.records import CODE_TOOL, JSON
+from synth.diversity import call_complexity, capped, nesting_depth
 from synth.worlds import WORLDS
 
 Source = str | tuple[int, int]
@@ -214,6 +214,7 @@ class _Scheduler:
     def _check(self, lead: int, numbers: Sequence[int], acts: Sequence[int]) -> int | None:
         wanted = self.recipe.goals[lead].check
         reads = [number for number in numbers if number not in acts and (not acts or number < acts[0])]
+        reads = [number for number in reads if self.moves[number].call.tool != CODE_TOOL]
         if wanted is None or not reads:
             return None
         repeated, number = self.moves[reads[-1]], len(self.moves)

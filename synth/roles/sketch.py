@@ -13,11 +13,11 @@ from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
-from storage.records import JSON, Frame, Message, derive_turns
+from storage.records import CODE_TOOL, JSON, Call, Frame, FunctionCall, Message, ToolCall, derive_turns, plain_json
 from synth.roles.schedule import CallPlan, GoalPlan, Prediction, Recipe, Source, changing_tools, predict, schedule
 from synth.solver import execute, solve
 from synth.worlds import WORLDS, make_world
-from synth.worlds.base import Unsolvable
+from synth.worlds.base import Unsolvable, World
 
 _SKELETON_SEEDS = 40
 _CACHED = 65536
@@ -55,10 +55,18 @@ def skeleton(world: str, intent: str, slots: frozenset[str]) -> Skeleton | None:
         except Unsolvable:
             continue
         said = " ".join(sorted(place.slot_forms(intent, frame.slots)))
-        done = execute(place, [Message(role="user", content=said)], solution.plan.calls, "done.")
-        plan = planned(world, [(call.tool, call.arguments) for call in solution.plan.calls], sources_of(done.messages, 0))
+        messages = _executed(place, [Message(role="user", content=said)], solution.plan.calls)
+        plan = planned(world, [(call.tool, call.arguments) for call in solution.plan.calls], sources_of(messages, 0))
         return Skeleton(plan, frame.slots, solution.plan.answer)
     return None
+
+
+def _executed(world: World, opening: Sequence[Message], calls: Sequence[Call]) -> list[Message]:
+    """The calls, made; programs, which come last and feed nothing, are only written down."""
+    done = execute(world, opening, [call for call in calls if call.tool != CODE_TOOL], "done.")
+    written = [FunctionCall(name=call.tool, arguments=plain_json(call.arguments)) for call in calls if call.tool == CODE_TOOL]
+    programs = [ToolCall(id=f"program_{at}", function=function) for at, function in enumerate(written)]
+    return [*done.messages[:-1], *(Message(role="assistant", tool_calls=(program,)) for program in programs), done.messages[-1]]
 
 
 def planned(world: str, calls: Sequence[tuple[str, Mapping[str, JSON]]], sources: Sequence[Mapping[str, Source]]) -> GoalPlan:

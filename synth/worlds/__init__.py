@@ -17,10 +17,6 @@ GROUNDED: tuple[str, ...] = ("city", "retail")
 """Worlds that raw queries are grounded in: how people word their jobs can be read back (`grounding.yaml` beside each)."""
 
 
-WITH_CODE = "+code"
-"""Ends the name of a spec world that offers the code tool besides its own tools: `banking+code`."""
-
-
 class Worlds:
     """World classes by name: `WORLDS["retail"]`, `"retail" in WORLDS`."""
 
@@ -28,7 +24,7 @@ class Worlds:
         self._registered: dict[str, type[World]] = {}
 
     def __getitem__(self, name: str) -> type[World]:
-        """Raises KeyError: there is no world of that name; BadInput: one with the code tool, on a machine without a sandbox."""
+        """Raises KeyError: there is no world of that name."""
         if name == "city":
             from synth.worlds.city.world import CityWorld
 
@@ -39,10 +35,6 @@ class Worlds:
             return RetailWorld
         if name in self._registered:
             return self._registered[name]
-        if name.endswith(WITH_CODE) and name in self:
-            from synth.worlds.spec.code import with_code
-
-            return with_code(self[name.removesuffix(WITH_CODE)])
         from synth.worlds.spec.shelf import named
 
         return named(name)
@@ -52,10 +44,7 @@ class Worlds:
             return True
         from synth.worlds.spec.shelf import is_known
 
-        if not isinstance(name, str):
-            return False
-        plain = name.removesuffix(WITH_CODE)
-        return is_known(plain) or (plain != name and plain in self._registered)
+        return isinstance(name, str) and is_known(name)
 
     def names(self) -> tuple[str, ...]:
         """Every world that has a name of its own, the hand-written first; generated ones (`gen-17`) are known without being listed."""

@@ -14,7 +14,7 @@ import polars as pl
 
 from storage.schema import TABLES
 from storage.store import Store
-from synth.worlds import WITH_CODE, WORLDS
+from synth.worlds import WORLDS
 from synth.worlds.spec.compile import compile_spec
 from synth.worlds.spec.world import SpecWorld
 
@@ -22,7 +22,7 @@ from synth.worlds.spec.world import SpecWorld
 def worlds_frame(names: Iterable[str]) -> pl.DataFrame:
     """Rows of table `worlds` for those of these worlds that are the user's own."""
     rows = []
-    for name in sorted({name.removesuffix(WITH_CODE) for name in names if "@" in name}):
+    for name in sorted({name for name in names if "@" in name}):
         world = WORLDS[name]
         assert issubclass(world, SpecWorld)
         rows.append({"world": name, "domain": world.domain.name, "spec": json.dumps(world.source, ensure_ascii=False)})

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from storage.records import derive_turns
+from storage.records import CODE_TOOL, derive_turns
 from synth.blueprints import Bands, Blueprint, static_checks
 from synth.clusters import Cluster, cluster_tools
-from synth.diversity import CODE_TOOL
+from synth.code_tool import missing
 from synth.evolve import Cell
 from synth.roles.cookbook import cookbook
 from synth.roles.phrases import slots_of
@@ -18,7 +18,6 @@ from synth.roles.planner import Offer, PlanFailed, Planner, _Draft
 from synth.roles.recipes import MERGE_CLUSTERS, OPERATORS, VEILS, kitchen, native
 from synth.roles.schedule import Recipe
 from synth.roles.tools import noisy
-from synth.sandbox import pick
 from synth.simulate import Simulated, offered_tools, simulate
 from synth.wording import spellings
 from synth.worlds import WORLDS
@@ -201,13 +200,13 @@ def test_vague_words_name_fewer_values_outright() -> None:
 # ---- the code tool ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(pick() is None, reason="this machine has no sandbox")
+@pytest.mark.skipif(bool(missing()), reason="this machine has no sandbox")
 def test_any_cluster_offers_the_code_tool_and_code_waits_for_what_it_computes_over() -> None:
-    world = "banking+code"
-    cluster, rng, made = cluster_tools(WORLDS[world].tools)[0], random.Random(0), list[Blueprint]()
+    tools = [tool for tool in WORLDS["banking"].tools if tool.name != CODE_TOOL]
+    cluster, rng, made = cluster_tools(tools)[0], random.Random(0), list[Blueprint]()
     while len(made) < 60:
         try:
-            made.append(FREE.unsteered(cluster, rng))
+            made.append(Planner(lambda _: True, code_share=0.2).unsteered(cluster, rng))
         except PlanFailed:
             continue
     coding = [blueprint for blueprint in made if any(node.tool == CODE_TOOL for node in blueprint.nodes)]

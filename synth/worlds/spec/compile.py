@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from storage.records import Tool
+from synth import code_tool
 from synth.worlds.spec.admission import problems_of, tried
 from synth.worlds.spec.domain import Domain
 from synth.worlds.spec.intents import intents_of
@@ -23,7 +24,7 @@ from synth.worlds.spec.tools import Callee, callees, get_name, list_name, search
 from synth.worlds.spec.wording import Wording
 from synth.worlds.spec.world import SpecWorld
 
-VERSION = 1
+VERSION = 2
 """Bumped when the same spec gives other worlds."""
 CACHED = 4096
 
@@ -71,6 +72,7 @@ def _class(domain: Domain, raw: Any, name: str, where: str) -> type[SpecWorld]:
     tools: tuple[Tool, ...] = tuple(
         each.tool.model_copy(update={"world": name, "server": each.tool.server + mark}) for each in made.values()
     )
+    code = code_tool.TOOL.model_copy(update={"world": name, "server": f"{domain.name}-python{mark}", "domain": domain.name})
     intents = intents_of(domain)
     try:
         refused = tried(domain, intents)
@@ -88,7 +90,7 @@ def _class(domain: Domain, raw: Any, name: str, where: str) -> type[SpecWorld]:
             "domain": domain,
             "source": raw,
             "callees": made,
-            "tools": tools,
+            "tools": (*tools, code),
             "intents": kept,
             "unsolvable": refused,
             "kinds": {kind: of for intent in kept.values() for kind, of in intent.kinds.items()},
@@ -124,7 +126,8 @@ def tool_words(domain: Domain) -> dict[str, tuple[str, ...]]:
         english = act.spec.verb.en.partition("_")[0].strip()
         chinese = act.spec.verb.zh.partition("_")[0] or act.spec.verb.zh.partition("_")[2]
         found[act.name] = (english.lower(), chinese)
-    return {domain.public[name].tool: words for name, words in found.items() if name in domain.public}
+    outside = {domain.public[name].tool: words for name, words in found.items() if name in domain.public}
+    return {**outside, code_tool.TOOL.name: ("calculate", "compute", "work out", "算")}
 
 
 def proper_names(domain: Domain) -> dict[str, tuple[str, ...]]:

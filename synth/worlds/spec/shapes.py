@@ -25,7 +25,7 @@ Edge = tuple[str, str, str]
 def shape_of(world: type[SpecWorld]) -> str:
     """The shape of a domain, 16 hex digits: equal in every process."""
     edges = list(_edges(world))
-    colours: dict[str, str] = {f"tool {tool.name}": _hash((tool.changes_state, _signature(tool))) for tool in world.tools}
+    colours = {f"tool {callee.tool.name}": _hash((callee.tool.changes_state, _signature(callee.tool))) for callee in world.callees.values()}
     colours.update({f"entity {name}": "" for name in world.domain.entities})
     neighbours: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for tool, entity, kind in edges:
@@ -64,7 +64,7 @@ def _kind(schema: Mapping[str, JSON]) -> str:
 def _edges(world: type[SpecWorld]) -> Iterable[Edge]:
     domain = world.domain
     by_pattern = {f"^{entity.pattern}$": name for name, entity in domain.entities.items()}
-    for tool in world.tools:
+    for tool in (callee.tool for callee in world.callees.values()):
         for name, schema in tool.parameters["properties"].items():
             taken = by_pattern.get(str(schema.get("pattern", "")))
             if taken is not None:

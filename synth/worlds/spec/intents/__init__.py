@@ -1,7 +1,7 @@
 """The intents of a domain: every goal with the ways of naming that suit it.
 
 One idea: intents are combinations (`finders.py` with `questions.py`, `acts.py`, `refusals.py`), chosen here so that a domain gets chains of
-one to five calls, every act in at least one of them, a trap for every business rule, and all four reasons to refuse.
+one to five calls, every act in at least one of them, a trap for every business rule, all four reasons to refuse, and numbers to compute.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from storage.records import RefusalReason
 from synth.worlds.spec.domain import Act, Domain, Entity, Field
 from synth.worlds.spec.intents.acts import Doing
 from synth.worlds.spec.intents.base import SpecIntent, sight_of
+from synth.worlds.spec.intents.computing import computing
 from synth.worlds.spec.intents.finders import ById, ByName, Finder, Owned, Picked, pick_filters, pick_orders
 from synth.worlds.spec.intents.questions import Asking, Counting, Finding, askable
 from synth.worlds.spec.intents.refusals import IMPOSSIBLE, NO_TOOL, Information, Plain, Unnamed, attribute_of
@@ -22,7 +23,7 @@ _WISHERS = 3
 
 def intents_of(domain: Domain) -> list[SpecIntent]:
     """All intents that a domain could have, acts first; whether their tasks can be solved is not known yet."""
-    found = [*_acts(domain), *_questions(domain), *_refusals(domain)]
+    found = [*_acts(domain), *_questions(domain), *computing(domain, searched_name), *_refusals(domain)]
     names = [intent.name for intent in found]
     assert len(names) == len(set(names)), names
     return found

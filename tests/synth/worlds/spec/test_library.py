@@ -77,7 +77,7 @@ def test_eight_unlike_businesses_are_shipped() -> None:
 def test_a_domain_is_of_the_size_of_a_real_service(name: str) -> None:
     domain, world = world_of(name).domain, world_of(name)
     assert 4 <= len(domain.entities) <= 7
-    assert 8 <= len(world.tools) <= 20
+    assert 8 <= len(world.callees) <= 20
     assert sum(entity.spec.rows for entity in domain.entities.values()) >= 200
     rules = [rule for act in domain.acts.values() for rule in act.spec.rules]
     assert len(set(rules)) == len(rules) >= 8

@@ -1,0 +1,59 @@
+"""What a program's output adds to the program: the figures in it that nobody had to make up.
+
+One idea: whoever writes `print("o17")` has said o17 himself. So of what `run_python` returns, only numbers, times of day and dates count
+as observed, and of these only such as the source does not spell out; what it spells out was observed before, or nowhere. A program that
+hides a figure in arithmetic (`print(100 + 37)`) is not seen through.
+Source: definitions P8 (the code tool's output grounds an answer) and P10.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from functools import lru_cache
+from typing import NamedTuple
+
+from storage.records import JSON
+from synth.reading import normalise, read
+
+
+class _Figures(NamedTuple):
+    numbers: frozenset[float]
+    minutes: frozenset[int]
+    dates: frozenset[str]
+
+
+@lru_cache(maxsize=1024)
+def computed(observation: str, code: str) -> str:
+    """The figures that the observation of a run shows and its code does not, as normalised text: `425.33 2026-05-30 09:30`."""
+    shown, spelt = _figures(_printed(observation)), _spelt(code)
+    numbers = [f"{number:.15g}" for number in sorted(shown.numbers) if abs(number) not in spelt.numbers]
+    times = [f"{minute // 60:02d}:{minute % 60:02d}" for minute in sorted(shown.minutes - spelt.minutes)]
+    return " ".join([*numbers, *sorted(shown.dates - spelt.dates), *times])
+
+
+def _printed(observation: str) -> str:
+    """What a run printed, and the value of its last line; nothing where it failed altogether."""
+    try:
+        content = json.loads(observation)
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(content, dict):
+        return ""
+    return "\n".join(text for text in (content.get("stdout"), content.get("result_repr")) if isinstance(text, str))
+
+
+def _spelt(code: str) -> _Figures:
+    """What the constants of a program say, numbers without their signs. What is no program prints nothing."""
+    try:
+        constants: list[JSON] = [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        constants = []
+    texts = _figures("\n".join(constant for constant in constants if isinstance(constant, str)))
+    numbers = [float(constant) for constant in constants if type(constant) in (int, float) and abs(constant) < 1e300]
+    return _Figures(frozenset(abs(number) for number in (*numbers, *texts.numbers)), texts.minutes, texts.dates)
+
+
+def _figures(text: str) -> _Figures:
+    said = read(normalise(text))
+    return _Figures(frozenset(number.value for number in said.numbers), frozenset(said.minutes), frozenset(said.dates))
