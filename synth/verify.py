@@ -123,7 +123,7 @@ class _Rules:
     names: NameIndex
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def _rules(world_name: str, seed: int) -> _Rules:
     world = make_world(world_name, seed)
     return _Rules(

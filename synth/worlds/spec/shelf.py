@@ -29,6 +29,7 @@ def is_known(name: str) -> bool:
     return name in shipped() or _GENERATED.fullmatch(name) is not None
 
 
+@lru_cache(maxsize=CACHED)
 def named(name: str) -> type[SpecWorld]:
     """The world of a shipped or generated spec.
 
@@ -37,19 +38,9 @@ def named(name: str) -> type[SpecWorld]:
     """
     path = shipped().get(name)
     if path is not None:
-        return _of_file(path)
+        return compile_file(path, name=path.stem)
     match = _GENERATED.fullmatch(name)
     if match is None:
         raise KeyError(name)
-    return _generated(int(match.group(1)))
-
-
-@lru_cache(maxsize=CACHED)
-def _generated(number: int) -> type[SpecWorld]:
     generate = import_module("synth.worlds.spec.generate").generate
-    return compile_spec(generate(number), name=f"gen-{number}")
-
-
-@cache
-def _of_file(path: Path) -> type[SpecWorld]:
-    return compile_file(path, name=path.stem)
+    return compile_spec(generate(int(match.group(1))), name=name)
