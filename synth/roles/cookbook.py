@@ -20,8 +20,8 @@ from synth.roles.recipes import Kitchen, also_computing, domain_of, evolved, kit
 from synth.roles.schedule import Recipe
 from synth.roles.sketch import sketch
 
-NATIVES, EVOLUTIONS = 48, 240
-"""Recipes drawn as they come for a book, and operators applied for one volume."""
+NATIVES, EVOLUTIONS, FURTHER = 48, 240, 120
+"""Recipes drawn as they come for a book, operators applied for its first volume, and for each further one."""
 TRIES_A_VOLUME = 25
 """How often a domain is asked for before its books gain a volume."""
 
@@ -63,7 +63,7 @@ def cookbook(world: str, tools: frozenset[str], domain: str, bands: Bands, volum
 
     for _ in range(NATIVES if not volumes else 0):
         file(native(pots, rng, domain=domain))
-    for _ in range(EVOLUTIONS if shelves else 0):
+    for _ in range((FURTHER if volumes else EVOLUTIONS) if shelves else 0):
         recipe = rng.choice(rng.choice(list(shelves[rng.choice(list(shelves))].values())))
         computes = bool(pots.computing) and rng.random() < _COMPUTING_TOO
         changed = also_computing(recipe, pots, rng) if computes else evolved(recipe, pots, rng)

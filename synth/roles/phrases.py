@@ -131,12 +131,18 @@ def _replace(text: str, names: Sequence[str], nouns: Sequence[str], stand_in: st
     for name in sorted(names, key=len, reverse=True):
         if name.casefold() not in plain:
             continue
-        edge = r"(?<![A-Za-z0-9])" if name[:1].isascii() else "", r"(?![A-Za-z0-9])" if name[-1:].isascii() else ""
-        before = rf"(?:(?:the |my )?(?:{'|'.join(nouns)})s? ?)?" if nouns else ""
-        pattern = re.compile(before + edge[0] + re.escape(name) + edge[1], re.IGNORECASE if language == "en" else 0)
+        pattern = _named(name, tuple(nouns), language)
         if pattern.search(text):
             return pattern.sub(stand_in, text)
     return None
+
+
+@lru_cache(maxsize=4096)
+def _named(name: str, nouns: tuple[str, ...], language: Language) -> re.Pattern[str]:
+    """A value, with the noun before it and its article."""
+    edge = r"(?<![A-Za-z0-9])" if name[:1].isascii() else "", r"(?![A-Za-z0-9])" if name[-1:].isascii() else ""
+    before = rf"(?:(?:the |my )?(?:{'|'.join(nouns)})s? ?)?" if nouns else ""
+    return re.compile(before + edge[0] + re.escape(name) + edge[1], re.IGNORECASE if language == "en" else 0)
 
 
 def reveal(frame: Frame, slot: Slot, language: Language, rng: random.Random) -> str:
