@@ -17,7 +17,6 @@ from synth.worlds.base import Unsolvable
 from synth.worlds.spec.domain import Domain
 from synth.worlds.spec.intents.acts import Doing
 from synth.worlds.spec.intents.base import SpecIntent
-from synth.worlds.spec.intents.computing import Computing
 from synth.worlds.spec.intents.finders import Owned, Picked
 from synth.worlds.spec.intents.questions import Asking, Counting, Finding
 from synth.worlds.spec.schema import Problem
@@ -53,7 +52,7 @@ def tried(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, str]:
 def _trials(intent: SpecIntent) -> int:
     """In how many seeds an intent is tried: how its rows are named says how seldom there are such."""
     finders = intent.finders.values() if isinstance(intent, Doing) else [intent.finder] if isinstance(intent, (Asking, Finding)) else []
-    if isinstance(intent, Computing) or any(isinstance(finder, Picked) for finder in finders):
+    if any(isinstance(finder, Picked) for finder in finders):
         return 3
     return 2 if isinstance(intent, Counting) or any(isinstance(finder, Owned) for finder in finders) else 1
 

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 from storage.records import CODE_TOOL, JSON, Call, Fact, Language
@@ -168,16 +168,8 @@ class Computing(SpecIntent):
     def _stands_there(self, shown: Shown, slots: Slots, code: str, result: float) -> bool:
         """Whether somebody has said the number, or one that passes for it."""
         said = [*shown.texts, *(str(value) for value in slots.values()), code]
-        numbers = [number for text in said for number in numbers_in(normalise(text), also_parts=True)]
-        known = [*self._told, *(reading for number in numbers for reading in number.readings)]
+        known = [*_numbers_told(self.of), *(number for text in said for number in _numbers_in(text))]
         return abs(result) < 1 or any(is_near(result, reading) or is_near(reading, result) for reading in known)
-
-    @cached_property
-    def _told(self) -> tuple[float, ...]:
-        """Numbers of the system prompt."""
-        from synth.worlds.spec.compile import system_prompt
-
-        return tuple(reading for number in numbers_in(normalise(system_prompt(self.of))) for reading in number.readings)
 
     def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:
         for rows in self.rows.propose(state, slot_names, given, rng):
@@ -259,6 +251,20 @@ class Sharing(Computing):
 
 _ONE_DECIMAL = Words(en=", to one decimal", zh="，保留一位小数")
 _TWO_DECIMALS = Words(en=", rounded to two decimals", zh="，保留两位小数")
+
+
+@lru_cache(maxsize=1024)
+def _numbers_in(text: str) -> tuple[float, ...]:
+    """Everything that could be read as a number."""
+    return tuple({reading for number in numbers_in(normalise(text), also_parts=True) for reading in number.readings})
+
+
+@lru_cache(maxsize=4096)
+def _numbers_told(domain: Domain) -> tuple[float, ...]:
+    """Numbers of the system prompt."""
+    from synth.worlds.spec.compile import system_prompt
+
+    return _numbers_in(system_prompt(domain))
 
 
 def _values(shown: Shown, fields: Sequence[Field]) -> list[Any]:

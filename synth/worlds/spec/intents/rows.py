@@ -33,7 +33,7 @@ from synth.worlds.spec.tools import (
 )
 
 LEAST_ROWS = 3
-_OWNERS, _SEARCHES = 24, 12
+_OWNERS, _SEARCHES = 12, 8
 """Sets of rows proposed in one draw."""
 
 
