@@ -141,11 +141,10 @@ def world_names(given: list[str]) -> tuple[str, ...]:
 
 
 def tools_of(worlds: tuple[str, ...]) -> list[Tool]:
-    """The tools of worlds, but for those that only compute: they go with everything."""
-    from storage.records import CODE_TOOL
+    """The tools of worlds."""
     from synth.worlds import WORLDS
 
-    return [tool for name in worlds for tool in WORLDS[name].tools if tool.name != CODE_TOOL]
+    return [tool for name in worlds for tool in WORLDS[name].tools]
 
 
 def catalogue(path: Path | None, worlds: tuple[str, ...]) -> Catalogue | None:

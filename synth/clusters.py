@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from storage.records import Tool, canonical_json, content_id
+from storage.records import CODE_TOOL, Tool, canonical_json, content_id
 from synth.bridges import bridges
 from synth.dependencies import THRESHOLD, Described, Edge, chains, edges_of
 
@@ -193,8 +193,11 @@ class _Candidate:
 
 
 def cluster_tools(tools: Sequence[Tool], config: ClusterConfig | None = None, *, progress: Progress | None = None) -> list[Cluster]:
-    """Business clusters of a catalogue, best first; deterministic. Empty where nothing depends on anything."""
+    """Business clusters of a catalogue, best first; deterministic. Empty where nothing depends on anything.
+
+    A world's `run_python` is in none: any cluster of the world can offer it."""
     config, report = config or ClusterConfig(), progress or (lambda step, done, total: None)
+    tools = [tool for tool in tools if tool.world is None or tool.name != CODE_TOOL]
     if not tools:
         return []
     report("reading tools", 0, 4)

@@ -248,7 +248,7 @@ class _Run:
     def _clusters(self) -> list[Cluster]:
         self._keep_worlds()
         tools, groups = self._id("tools", [], {}), self._id("clusters", [], {"clusters": self.config.clusters.model_dump(mode="json")})
-        found = cluster_tools([tool for tool in self.tools if tool.world is None or tool.name != CODE_TOOL], self.config.clusters)
+        found = cluster_tools(self.tools, self.config.clusters)
         self._keep(self.store.find(tools) or self.store.write("tools", tools, tools_frame(self._known_tools())))
         self._keep(self.store.find(groups) or self.store.write("clusters", groups, clusters_frame(found)))
         return [cluster for cluster in found if cluster.world is not None]

@@ -202,8 +202,7 @@ def test_vague_words_name_fewer_values_outright() -> None:
 
 @pytest.mark.skipif(bool(missing()), reason="this machine has no sandbox")
 def test_any_cluster_offers_the_code_tool_and_code_waits_for_what_it_computes_over() -> None:
-    tools = [tool for tool in WORLDS["banking"].tools if tool.name != CODE_TOOL]
-    cluster, rng, made = cluster_tools(tools)[0], random.Random(0), list[Blueprint]()
+    cluster, rng, made = cluster_tools(WORLDS["banking"].tools)[0], random.Random(0), list[Blueprint]()
     while len(made) < 60:
         try:
             made.append(Planner(lambda _: True, code_share=0.2).unsteered(cluster, rng))

@@ -14,6 +14,7 @@ import pytest
 from storage.records import CODE_TOOL, Frame, Message, Task
 from storage.store import Store
 from synth import code_tool
+from synth.clusters import cluster_tools
 from synth.difficulty import difficulty
 from synth.engines.base import ChatAnswer
 from synth.rollouts import Episode
@@ -64,6 +65,14 @@ def test_every_spec_world_has_the_tool_beside_its_own() -> None:
         assert CODE_TOOL not in world.callees
         assert tool.server not in {other.server for other in world.tools[:-1]}
     assert len({tool.id for name in DOMAINS for tool in WORLDS[name].tools if tool.name == CODE_TOOL}) == len(DOMAINS)
+
+
+def test_no_cluster_holds_it_but_a_strangers_tool_of_that_name_is_a_tool_like_any() -> None:
+    tools = WORLDS["banking"].tools
+    assert not any(CODE_TOOL in cluster.tool_names for cluster in cluster_tools(tools))
+    names = {"get_card": CODE_TOOL}
+    strangers = [tool.model_copy(update={"world": None, "name": names.get(tool.name, tool.name)}) for tool in tools[:-1]]
+    assert any(CODE_TOOL in cluster.tool_names for cluster in cluster_tools(strangers))
 
 
 @needs_sandbox
