@@ -118,7 +118,7 @@ def draw_tasks(names: Sequence[str], per_domain: int) -> Counter[str]:
     found: Counter[str] = Counter()
     for name in names:
         rng = random.Random(f"tasks/{name}")
-        intents = list(WORLDS[name].intents.values())
+        intents = WORLDS[name].jobs()
         for _ in range(per_domain):
             intent = rng.choice(intents)
             slot_names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < _OPTIONAL_SHARE)

@@ -101,7 +101,12 @@ class Session:
             except ValueError:
                 self.say(f'write {tool} {{"key": "value"}} or {tool} key=value')
                 return
-        self.say(self.world.call(tool, arguments).content)
+        from synth.sandbox import SandboxError
+
+        try:
+            self.say(self.world.call(tool, arguments).content)
+        except SandboxError as error:
+            self.say(str(error))
 
     # ---- state --------------------------------------------------------------------------------------------------------
 
@@ -158,6 +163,7 @@ class Session:
 
     def _ask(self, rest: list[str]) -> None:
         from storage.records import Frame
+        from synth.sandbox import SandboxError
         from synth.solver import NotAdmitted, admit
         from synth.wording import render
 
@@ -168,7 +174,7 @@ class Session:
             return
         failure = ""
         for _ in range(_TRIES):
-            name = wanted[0] if wanted else self.rng.choice(list(self.world.intents))
+            name = wanted[0] if wanted else self.rng.choice(self.world.jobs()).name
             slots = self.world.intents[name].slots
             names = frozenset(slot.name for slot in slots if slot.is_required or self.rng.random() < 0.35)
             frame = Frame(world=self.world.name, intent=name, slots=type(self.world)(self.seed).draw_slots(name, names, self.rng))
@@ -178,6 +184,9 @@ class Session:
             except NotAdmitted as refused:
                 failure = str(refused)
                 continue
+            except SandboxError as error:
+                self.say(str(error))
+                return
             self.say(f"[{name}, difficulty {self.task.difficulty}] {text}")
             return
         self.say(f"no task in seed {self.seed}: {failure}")

@@ -97,7 +97,7 @@ def draw_tasks(world: str, count: int, rng: random.Random) -> list[Task]:
         NotAdmitted: an intent gave no task in 200 tries.
     """
     tasks: list[Task] = []
-    intents = list(WORLDS[world].intents.values())
+    intents = list(WORLDS[world].jobs())
     while len(tasks) < count:
         intent, language = intents[len(tasks) % len(intents)], _LANGUAGES[len(tasks) // len(intents) % 2]
         tasks.append(_draw_task(world, intent, language, rng))

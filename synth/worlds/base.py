@@ -185,6 +185,11 @@ class World(ABC):
     def __init__(self, seed: int) -> None:
         self.reset(seed)
 
+    @classmethod
+    def jobs(cls) -> tuple[Intent, ...]:
+        """The intents whose tasks this machine can execute; all by default."""
+        return tuple(cls.intents.values())
+
     @abstractmethod
     def reset(self, seed: int) -> None:
         """The state of `seed`, whatever happened before."""

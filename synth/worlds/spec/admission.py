@@ -122,7 +122,7 @@ def assess(world: type[SpecWorld], draws: int, *, seed: int) -> Assessment:
     if world.name not in WORLDS:
         WORLDS.register(world)
     rng = random.Random(f"assess/{world.name}/{seed}")
-    intents, found = list(world.intents.values()), Assessment()
+    intents, found = list(world.jobs()), Assessment()
     rng.shuffle(intents)
     for turn in range(draws):
         intent, language = intents[turn % len(intents)], _LANGUAGES[turn % 2]

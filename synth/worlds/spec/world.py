@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from storage.records import CODE_TOOL, JSON
-from synth.code_tool import run_python
-from synth.worlds.base import Date, Observation, Vocabulary, World
+from synth.code_tool import missing, run_python
+from synth.worlds.base import Date, Intent, Observation, Vocabulary, World
 from synth.worlds.spec.domain import Domain
 from synth.worlds.spec.intents.base import SpecIntent
+from synth.worlds.spec.intents.computing import Computing
 from synth.worlds.spec.state import State, open_base
 from synth.worlds.spec.tools import Callee, failed
 
@@ -30,6 +31,12 @@ class SpecWorld(World):
     """Proper names of the domain, each spelling with all of them."""
     unsolvable: ClassVar[Mapping[str, str]] = {}
     """Intents that the spec would have, but whose tasks could not be solved, and why."""
+
+    @classmethod
+    def jobs(cls) -> tuple[Intent, ...]:
+        """Such as need a program only where a sandbox works."""
+        plain = tuple(intent for intent in cls.intents.values() if not isinstance(intent, Computing))
+        return plain if len(plain) == len(cls.intents) or missing() else tuple(cls.intents.values())
 
     def reset(self, seed: int) -> None:
         self.seed = seed

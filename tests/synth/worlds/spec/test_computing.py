@@ -24,6 +24,7 @@ from synth.synthesize import SynthesisConfig, synthesize
 from synth.verify import judge, verify, verify_teacher
 from synth.wording import load_families, render
 from synth.worlds import WORLDS, make_world
+from synth.worlds.spec.admission import assess
 from synth.worlds.spec.intents.computing import Computing
 
 DOMAINS = ("banking", "logistics", "school", "gen-1")
@@ -223,3 +224,10 @@ def test_a_rollout_that_meets_no_sandbox_has_no_reward(request: pytest.FixtureRe
         if episode.outcome is None:
             episode.step(ChatAnswer(message=message, finish_reason="stop"))
     assert (episode.outcome, episode.reward) == ("infra_failure", None)
+
+
+def test_where_no_sandbox_works_no_job_needs_one(no_sandbox: None) -> None:
+    here = WORLDS["banking"].jobs()
+    assert here
+    assert not any(isinstance(intent, Computing) for intent in here)
+    assert assess(WORLDS["banking"], 40, seed=0).share > 0.95  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ def draw_task(name: str, language: Language, rng: random.Random) -> Task:
     return admit(frame, text=render(frame, language, rng), language=language, seed=seed, division="seed")
 
 
-@pytest.mark.parametrize("name", World.intents)
+@pytest.mark.parametrize("name", [intent.name for intent in World.jobs()])
 def test_what_is_drawn_is_admitted_and_the_expert_covers_its_plan(name: str) -> None:
     rng = random.Random(name)
     for turn in range(6):
@@ -57,9 +57,9 @@ def test_no_refusal_reason_is_most_of_the_refusing_intents() -> None:
 
 def test_shapes_are_those_of_the_plans() -> None:
     rng = random.Random(4)
-    for name, intent in World.intents.items():
+    for intent in World.jobs():
         for _ in range(4):
-            task = draw_task(name, "en", rng)
+            task = draw_task(intent.name, "en", rng)
             assert tuple(call.tool for call in task.plan.calls) == intent.shape(frozenset(task.slots)).tools
 
 

@@ -133,7 +133,7 @@ def test_what_is_said_is_said_in_both_languages(name: str) -> None:
 def tasks(name: str) -> tuple[dict[str, list[Task]], int]:
     """Tasks of every intent, in both languages and several seeds, drawn as drills are; and how many draws were refused."""
     world, rng, found, refused = world_of(name), random.Random(name), dict[str, list[Task]](), 0
-    for intent in world.intents.values():
+    for intent in world.jobs():
         for turn in range(6):
             language: Language = ("en", "zh")[turn % 2]
             names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < 0.35)
@@ -152,7 +152,7 @@ def tasks(name: str) -> tuple[dict[str, list[Task]], int]:
 def test_tasks_of_every_intent_are_admitted_and_the_teacher_passes(name: str) -> None:
     found, refused = tasks(name)
     admitted = [task for each in found.values() for task in each]
-    assert set(found) == set(world_of(name).intents)
+    assert set(found) == {intent.name for intent in world_of(name).jobs()}
     assert refused <= 0.02 * (refused + len(admitted))
     for task in admitted[::3]:
         assert verify_teacher(task, expert_messages(task)).success, task.intent

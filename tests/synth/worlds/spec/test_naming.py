@@ -58,7 +58,7 @@ def test_tasks_are_solved_with_the_names_outside(naming: dict[str, str]) -> None
     world = starter(naming)
     WORLDS.register(world)
     rng, called = random.Random(7), {tool.name for tool in world.tools}
-    for intent in world.intents.values():
+    for intent in world.jobs():
         names = frozenset(slot.name for slot in intent.slots if slot.is_required)
         seed = training_seed(rng.randrange(1000))
         frame = Frame(world=world.name, intent=intent.name, slots=world(seed).draw_slots(intent.name, names, rng))
