@@ -131,6 +131,7 @@ def _provider() -> Provider | None:
     return pick()
 
 
+@cache
 def missing() -> str:
     """Why this machine runs no code, for a person; empty where it does. Tries the providers once a process."""
     if _provider() is not None:

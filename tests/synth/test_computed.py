@@ -91,6 +91,21 @@ def test_an_identifier_that_a_program_prints_grounds_no_argument() -> None:
     assert judge(task(), talk("look at o17", [read], "done."), {}).checks["grounded_arguments"]
 
 
+def test_a_number_that_was_computed_grounds_an_argument_and_one_that_was_only_printed_does_not() -> None:
+    name, parameter = next(
+        (tool.name, key)
+        for tool in WORLDS[WORLD].tools
+        for key, schema in tool.parameters["properties"].items()
+        if schema["type"] == "integer" and schema.get("x-grounded")
+    )
+    shown = (Call(tool="any", arguments={}), '{"rows":[{"fee":120},{"fee":305}]}')
+    use = (Call(tool=name, arguments={parameter: 425}), '{"done":true}')
+    sums, echo = program("print(sum([120, 305]))", "425\n"), program("print(425)", "425\n")
+
+    assert judge(task(), talk("use the sum", [shown, sums, use], "done."), {}).checks["grounded_arguments"]
+    assert not judge(task(), talk("use the sum", [shown, echo, use], "done."), {}).checks["grounded_arguments"]
+
+
 def test_an_answer_may_say_what_was_computed_and_not_what_was_only_printed() -> None:
     seen = (Call(tool="any", arguments={}), '{"rows":[{"fee":120},{"fee":305}]}')
     sums, echo = program("print(sum([120, 305]))", "425\n"), program("print(730)", "730\n")

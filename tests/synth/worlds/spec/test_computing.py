@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import statistics
@@ -25,7 +26,8 @@ from synth.verify import judge, verify, verify_teacher
 from synth.wording import load_families, render
 from synth.worlds import WORLDS, make_world
 from synth.worlds.spec.admission import assess
-from synth.worlds.spec.intents.computing import Computing
+from synth.worlds.spec.intents.computing import Computing, computing
+from synth.worlds.spec.resolve import resolve
 
 DOMAINS = ("banking", "logistics", "school", "gen-1")
 JOBS = [(world, name) for world in DOMAINS for name, intent in WORLDS[world].intents.items() if isinstance(intent, Computing)]
@@ -36,7 +38,7 @@ needs_sandbox = pytest.mark.skipif(bool(code_tool.missing()), reason=f"no sandbo
 @pytest.fixture
 def no_sandbox(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A machine on which neither provider works."""
-    caches = (code_tool._provider, code_tool._tool_of)
+    caches = (code_tool._provider, code_tool._tool_of, code_tool.missing)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     for cache in caches:
@@ -140,11 +142,18 @@ def test_the_number_is_that_of_the_rows_and_no_other_will_do() -> None:
 
 
 def test_no_such_task_where_rows_are_too_few_or_values_too_near() -> None:
-    names = [name for name, intent in WORLDS["library"].intents.items() if isinstance(intent, Computing)]
-    assert not any("average" in name and "copy" in name for name in names)
-    reasons = [intent for intent in WORLDS["library"].intents.values() if isinstance(intent, Computing)]
-    for intent in reasons:
-        assert all(field.type.kind in ("date", "whole", "real") for measure in intent.measures.values() for field in measure.fields)
+    def jobs(**changed: Any) -> set[str]:
+        raw = copy.deepcopy(WORLDS["banking"].source)  # type: ignore[attr-defined]
+        deposit = raw["entities"]["deposit"]
+        deposit["rows"] = changed.get("rows", deposit["rows"])
+        deposit["fields"]["amount"]["max"] = changed.get("most", deposit["fields"]["amount"]["max"])
+        deposit["fields"]["matures"]["detail"] = "true"
+        return {intent.name for intent in computing(resolve(raw), lambda entity: None)}
+
+    about = {"total_deposit_of_customer", "average_deposit_of_customer", "share_deposit_of_customer"}
+    assert about <= jobs()
+    assert not about & jobs(rows=79)
+    assert not about & jobs(most=330)
 
 
 # ---- conversations ------------------------------------------------------------------------------------------------------------------
