@@ -30,7 +30,7 @@ from synth.solver import expert_messages
 from synth.verify import verify_teacher
 from synth.worlds import WORLDS
 
-VERSION = 3
+VERSION = 4
 MAX_USER_TURNS = 10
 MAX_STEPS_PER_TURN = 20
 

@@ -1,5 +1,5 @@
-"""The scripted assistant: a program that executes a blueprint's plan turn by turn, and retries a call that failed or found nothing, once.
-Where a tool is to be tried that is down, it tries it, and then goes the plan's way.
+"""The scripted assistant: a program that executes a blueprint's plan turn by turn, and retries a call that failed, or that found nothing
+where the plan says that there is something, once. Where a tool is to be tried that is down, it tries it, and then goes the plan's way.
 
 It is handed its plan, because it cannot think of one; its trajectories say `teacher = scripted`. It reads the dialogue only to see where
 it is and what the last calls returned.
@@ -21,6 +21,7 @@ class ScriptedAssistant:
     def __init__(self, blueprint: Blueprint) -> None:
         self._blueprint = blueprint
         self._in_vain = {p.at: p.tried for p in blueprint.perturbations if p.tried is not None}
+        self._emptied = {p.at for p in blueprint.perturbations if p.kind == "empty"}
         self._pending: list[tuple[int, ...]] = []
         self._last: tuple[int, ...] = ()
         self._is_retry = False
@@ -45,9 +46,13 @@ class ScriptedAssistant:
         return Message(role="assistant", content=turn.reply)
 
     def _failed(self, dialogue: Sequence[Message]) -> tuple[int, ...]:
-        """Those of the last step's calls that came back with an error, or with nothing."""
-        results = dialogue[-len(self._last) :]
-        return tuple(node for node, result in zip(self._last, results, strict=True) if call_status(result.content) in ("error", "empty"))
+        """Those of the last step's calls that came back with an error, or with nothing where the plan expects something."""
+        statuses = [call_status(result.content) for result in dialogue[-len(self._last) :]]
+        return tuple(
+            node
+            for node, status in zip(self._last, statuses, strict=True)
+            if status == "error" or (status == "empty" and node in self._emptied)
+        )
 
     def _call(self, nodes: Sequence[int]) -> Message:
         planned = [self._blueprint.nodes[n] for n in nodes]

@@ -83,6 +83,19 @@ def test_nearly_all_conversations_are_accepted_and_the_rest_say_why(made: list[t
         assert simulated.trajectory.outcome is (Outcome.SUCCESS if simulated.accepted else Outcome.POLICY_FAILURE)
 
 
+def test_a_search_that_rightly_finds_nothing_is_not_repeated() -> None:
+    cluster, rng = clusters_of("helpdesk")[0], random.Random(5)
+    found = 0
+    for _ in range(300):
+        blueprint = plain(native(kitchen("helpdesk", cluster.tool_names), rng), cluster, rng)
+        if blueprint is None or blueprint.perturbations:
+            continue
+        calls = [call for turn in derive_turns(simulate(blueprint).trajectory.messages) for step in turn.steps for call in step.calls]
+        assert len(calls) == sum(len(step) for turn in blueprint.turns for step in turn.steps)
+        found += any(call.status == "empty" for call in calls)
+    assert found > 0, "no search found nothing"
+
+
 def test_modes_vary_and_are_those_of_the_messages(made: list[tuple[Blueprint, Simulated]]) -> None:
     modes = {simulated.profile.coarse for _, simulated in made}
 
