@@ -6,8 +6,9 @@ A proposal depends on nothing but its `Job`, so any process may work on it, besi
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import polars as pl
 
@@ -77,12 +78,15 @@ def propose(jobs: Sequence[Job]) -> list[Made]:
     return [_made(job) for job in jobs]
 
 
-def _made(job: Job) -> Made:
-    def is_allowed(frame: Frame) -> bool:
-        return division(frame.id, job.divisions) == "seed"
+@lru_cache(maxsize=64)
+def _is_seed(divisions: DivisionConfig) -> Callable[[Frame], bool]:
+    """Whether frames are to be trained on: one function for one way of dividing, so that planners can remember what it said."""
+    return lambda frame: division(frame.id, divisions) == "seed"
 
+
+def _made(job: Job) -> Made:
     rng = random.Random(job.key)
-    planner = Planner(is_allowed, job.chinese_share, job.bands, job.veiled_share, job.tries, job.used_modes, job.code_share)
+    planner = Planner(_is_seed(job.divisions), job.chinese_share, job.bands, job.veiled_share, job.tries, job.used_modes, job.code_share)
     try:
         if job.cell is None:
             cluster, blueprint = job.clusters[0], planner.unsteered(job.clusters[0], rng)

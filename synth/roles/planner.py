@@ -11,6 +11,7 @@ Everything is a function of the random generator that is passed in.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -42,9 +43,9 @@ from synth.roles.schedule import GoalPlan, GoalRecipe, Move, Recipe, Schedule, S
 from synth.roles.sketch import merged_sources, planned
 from synth.solver import is_evaluation_frame, solve, training_seed
 from synth.worlds import WORLDS, make_world
-from synth.worlds.base import Solution, Unsolvable, World
+from synth.worlds.base import Solution, Unsolvable, Vocabulary, World
 
-VERSION = 2
+VERSION = 3
 DRAFTS = 6
 """Recipes drafted at most for one kitchen."""
 SLOT_DRAWS = 12
@@ -54,7 +55,9 @@ _MOST_DISTRACTORS = 4
 CODE_DISTRACTS = 0.3
 """Of conversations that need no program, those in whose world `run_python` can be called: that offer it all the same (P10)."""
 _NATIVES = 24
-"""Recipes as they come that are looked at for one that needs a program, or none."""
+"""Recipes as they come that are looked at for one that may be used, and that needs a program, or none."""
+_MOST_ENUMERATED = 64
+"""Frames of one kind that are all looked at."""
 WORLD_SEEDS = 64
 """Training worlds that the conversations of a domain are drawn from: opening one costs as much as a plan, so they are few enough to stay
 open. With a hundred rows or more in each, two conversations hardly ever ask for the same thing of the same world."""
@@ -103,11 +106,23 @@ def offers_code(world: str) -> bool:
     return any(tool.name == CODE_TOOL for tool in WORLDS[world].tools)
 
 
+@lru_cache(maxsize=65536)
+def _is_usable(is_allowed: FrameFilter, world: str, intent: str, slots: frozenset[str]) -> bool:
+    """Whether any frame with these slots may be used: False where there are few, of words alone, and all are kept for other uses."""
+    named = [(slot, WORLDS[world].kinds[slot.kind]) for name, slot in slots_of(world, intent).items() if name in slots]
+    values = [tuple(kind.names) for slot, kind in named if isinstance(kind, Vocabulary) and not slot.is_entity]
+    if len(values) < len(named) or math.prod(map(len, values)) > _MOST_ENUMERATED:
+        return True
+    names = [slot.name for slot, _ in named]
+    drawn = (dict(zip(names, said, strict=True)) for said in itertools.product(*values))
+    return any(is_allowed(Frame(world=world, intent=intent, slots=slots)) for slots in drawn)
+
+
 @dataclass(frozen=True, slots=True)
 class Planner:
     """Plans for clusters.
 
-    is_allowed: which frames may be used (those of other divisions may not).
+    is_allowed: which frames may be used (those of other divisions may not); what it says of few frames is remembered by function.
     chinese_share: of conversations, the rest are English.
     bands: None while calibrating, when there are none yet.
     veiled_share: of steered conversations, those that a veil is put over.
@@ -171,11 +186,15 @@ class Planner:
         operator that leaves it where it is."""
         assert self.bands is not None
         pots, found = kitchen(offer.world, offer.tools), self._book(offer, cell.domain).get((cell.family, cell.band), {})
-        shelf = {modes: recipes for modes, recipes in found.items() if ("X" in modes) == is_computing}
+        shelf = {
+            modes: usable
+            for modes, recipes in found.items()
+            if ("X" in modes) == is_computing and (usable := [recipe for recipe in recipes if self._may_use(recipe)])
+        }
         drawn = sorted(rng.sample(list(shelf), len(shelf)), key=lambda modes: self.used_modes.get(modes, 0))
         for recipe in (rng.choice(shelf[modes]) for modes in drawn[:DRAFTS]):
             changed = evolved(recipe, pots, rng) if rng.random() < 0.5 else recipe
-            is_same = changed is recipe or pots.computes(changed) != is_computing
+            is_same = changed is recipe or pots.computes(changed) != is_computing or not self._may_use(changed)
             place = None if is_same else shelf_of(changed, cell.domain, self.bands)
             yield changed if place is not None and place[0] == (cell.family, cell.band) else recipe
 
@@ -198,13 +217,15 @@ class Planner:
     def _native(self, pots: Kitchen, rng: random.Random, domain: str | None) -> Recipe:
         """A recipe as it comes, as often with a program as is wanted."""
         recipe = native(pots, rng, domain=domain)
-        if pots.computing:
-            computes = self._computes(rng)
-            for _ in range(_NATIVES):
-                if pots.computes(recipe) == computes:
-                    break
-                recipe = native(pots, rng, domain=domain)
+        computes = self._computes(rng) if pots.computing else False
+        for _ in range(_NATIVES):
+            if pots.computes(recipe) == computes and self._may_use(recipe):
+                break
+            recipe = native(pots, rng, domain=domain)
         return recipe
+
+    def _may_use(self, recipe: Recipe) -> bool:
+        return all(_is_usable(self.is_allowed, recipe.world, goal.intent, goal.slots) for goal in recipe.goals)
 
     def draft(self, recipe: Recipe, offer: Offer, rng: random.Random, cell: Cell | None = None) -> Blueprint:
         """The blueprint of a recipe, checked; in the cell, if one is given.
@@ -318,16 +339,29 @@ class _Draft:
 
     def _solve(self, index: int, goal: GoalRecipe, before: Sequence[_Solved]) -> _Solved:
         failure = PlanFailed("misfit", f"{goal.intent}: no slots fit")
+        kept = PlanFailed("not_allowed", "all frames drawn are kept for another use")
+
+        def may_use(slots: Mapping[str, JSON]) -> bool:
+            nonlocal failure
+            is_free = self._may_use(Frame(world=self.recipe.world, intent=goal.intent, slots=dict(slots)))
+            failure = failure if is_free else kept
+            return is_free
+
         for _ in range(SLOT_DRAWS):
-            slots = self.world.draw_slots(goal.intent, goal.slots, self.rng)
-            hidden = self._point_at(goal, slots, before[-1]) if goal.is_chained and before else ()
-            if goal.is_chained and not hidden:
-                failure = PlanFailed("nothing_to_point_at", goal.intent)
-                continue
-            frame = Frame(world=self.recipe.world, intent=goal.intent, slots=slots)
-            if not self._may_use(frame):
-                failure = PlanFailed("not_allowed", "all frames drawn are kept for another use")
-                continue
+            hidden: tuple[str, ...] = ()
+            if goal.is_chained:
+                drawn = self.world.draw_slots(goal.intent, goal.slots, self.rng)
+                hidden = self._point_at(goal, drawn, before[-1]) if before else ()
+                if not hidden:
+                    failure = PlanFailed("nothing_to_point_at", goal.intent)
+                if not hidden or not may_use(drawn):
+                    continue
+            else:
+                such = self.world.draw_such(goal.intent, goal.slots, self.rng, may_use)
+                if such is None:
+                    raise failure
+                drawn = such
+            frame = Frame(world=self.recipe.world, intent=goal.intent, slots=drawn)
             try:
                 solution = solve(self.world, frame, self.language)
             except Unsolvable as unsolvable:

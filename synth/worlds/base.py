@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, ClassVar
 
 from storage.records import JSON, Language, Plan, RefusalReason, Success, Tool
+
+WANTED_DRAWS = 12
+"""Draws of slots that are looked at for one that is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +222,13 @@ class World(ABC):
     def draw_slots(self, intent: str, slot_names: frozenset[str], rng: random.Random) -> dict[str, JSON]:
         """Values for these slots of an intent, such that the intent is usually solvable in *this* seed (an order that exists and whose
         status suits, two places that differ). Used for siblings, blueprints and the haystack."""
+
+    def draw_such(
+        self, intent: str, slot_names: frozenset[str], rng: random.Random, is_wanted: Callable[[Mapping[str, JSON]], bool]
+    ) -> dict[str, JSON] | None:
+        """`draw_slots`, drawn again until the values are wanted; None where some draws were not."""
+        drawn = (self.draw_slots(intent, slot_names, rng) for _ in range(WANTED_DRAWS))
+        return next((slots for slots in drawn if is_wanted(slots)), None)
 
     def draw_entities(self, intent: str, slots: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
         """`slots` with those that name individuals drawn anew, the others kept; usually solvable in this seed."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from storage.records import CODE_TOOL, JSON
 from synth.code_tool import missing, run_python
 from synth.worlds.base import Date, Intent, Observation, Vocabulary, World
 from synth.worlds.spec.domain import Domain
+from synth.worlds.spec.intents.acts import Doing
 from synth.worlds.spec.intents.base import SpecIntent
 from synth.worlds.spec.intents.computing import Computing
 from synth.worlds.spec.state import State, open_base
@@ -85,6 +86,14 @@ class SpecWorld(World):
 
     def draw_slots(self, intent: str, slot_names: frozenset[str], rng: random.Random) -> dict[str, JSON]:
         return self._drawn(intent, slot_names, {}, rng)
+
+    def draw_such(
+        self, intent: str, slot_names: frozenset[str], rng: random.Random, is_wanted: Callable[[Mapping[str, JSON]], bool]
+    ) -> dict[str, JSON] | None:
+        found = self.intents[intent]
+        if not isinstance(found, Doing):
+            return super().draw_such(intent, slot_names, rng, is_wanted)
+        return found.draw_such(self.now, slot_names, rng, is_wanted)
 
     def draw_entities(self, intent: str, slots: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
         kept = {slot.name: slots[slot.name] for slot in self.intents[intent].slots if slot.name in slots and not slot.is_entity}

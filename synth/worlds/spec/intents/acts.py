@@ -40,6 +40,8 @@ from synth.worlds.spec.wording import act_wordings, done_words, object_of
 
 _BUDGET, _VALUES = 2000, 12
 """Values tried in one draw; days, times and odd numbers tried for one parameter."""
+_UNWANTED = 24
+"""Draws that fit and are not wanted, before one draw is given up."""
 _NEAR, _LATER = 8, 16
 """Rows tried for a parameter after the first: such that have to do with the earlier ones, and others."""
 
@@ -121,9 +123,14 @@ class Doing(SpecIntent):
 
     def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:
         search = _Search(self, state, slot_names, given, rng)
-        if not search.fill(0):
-            return None
-        return {slot.name: search.slots[slot.name] for slot in self.slots if slot.name in search.slots}
+        return search.found() if search.fill(0) else None
+
+    def draw_such(
+        self, state: State, slot_names: frozenset[str], rng: random.Random, is_wanted: Callable[[Mapping[str, JSON]], bool]
+    ) -> dict[str, JSON] | None:
+        """`draw` of values that are wanted, too; None where a few tries found none. The last parameter is drawn again first."""
+        search = _Search(self, state, slot_names, {}, rng, is_wanted)
+        return search.found() if search.fill(0) else None
 
     # ---- planning -------------------------------------------------------------------------------------------------------------
 
@@ -224,17 +231,27 @@ class Doing(SpecIntent):
 class _Search:
     """Values for one parameter after the other, each allowed by the conditions that are decided by then; back where none is left."""
 
-    def __init__(self, intent: Doing, state: State, names: frozenset[str], given: Slots, rng: random.Random) -> None:
+    def __init__(
+        self,
+        intent: Doing,
+        state: State,
+        names: frozenset[str],
+        given: Slots,
+        rng: random.Random,
+        is_wanted: Callable[[Mapping[str, JSON]], bool] | None = None,
+    ) -> None:
         self.intent, self.state, self.names, self.given, self.rng = intent, state, names, given, rng
+        self.is_wanted = is_wanted
         self.params = intent.order
         self.values: dict[str, Any] = dict(intent.defaults)
-        self.slots: dict[str, JSON] = {}
+        self.slots: dict[str, Mapping[str, JSON]] = {}
+        """By parameter, the slots that say it."""
         self.budget = _BUDGET
 
     def fill(self, at: int) -> bool:
         """Whether all parameters from number `at` on could be given values."""
         if at == len(self.params):
-            return True
+            return self._is_wanted()
         param = self.params[at]
         tests = self.intent.checks[param.name]
         for value, slots in self._options(param):
@@ -243,12 +260,28 @@ class _Search:
             self.budget -= 1
             if value is not None:
                 self.values[param.name] = value
-            if all(test(self.state, self.values) for test in tests) and self.fill(at + 1):
-                self.slots.update(slots)
-                return True
+            for test in tests:
+                if not test(self.state, self.values):
+                    break
+            else:
+                self.slots[param.name] = slots
+                if self.fill(at + 1):
+                    return True
         self.values.pop(param.name, None)
+        self.slots.pop(param.name, None)
         if param.name in self.intent.defaults:
             self.values[param.name] = self.intent.defaults[param.name]
+        return False
+
+    def found(self) -> dict[str, JSON]:
+        """The values drawn so far, in the order in which the intent lists its slots."""
+        said = {name: value for slots in self.slots.values() for name, value in slots.items()}
+        return {slot.name: said[slot.name] for slot in self.intent.slots if slot.name in said}
+
+    def _is_wanted(self) -> bool:
+        if self.is_wanted is None or self.is_wanted(self.found()):
+            return True
+        self.budget -= _BUDGET // _UNWANTED
         return False
 
     def _options(self, param: Param) -> Iterator[tuple[Any, dict[str, JSON]]]:
