@@ -86,7 +86,10 @@ class Message(Record):
         """The message as an OpenAI request takes it: absent fields are left out."""
         out: dict[str, JSON] = {"role": self.role, "content": self.content}
         if self.tool_calls:
-            out["tool_calls"] = [call.model_dump() for call in self.tool_calls]
+            out["tool_calls"] = [
+                {"id": call.id, "type": call.type, "function": {"name": call.function.name, "arguments": call.function.arguments}}
+                for call in self.tool_calls
+            ]
         if self.tool_call_id is not None:
             out["tool_call_id"] = self.tool_call_id
         return out
@@ -335,13 +338,22 @@ def _is_too_deep(text: str, value: JSON) -> bool:
 
 def leaves(value: JSON, path: str = "") -> list[tuple[str, JSON]]:
     """All scalars of a JSON value with their dotted paths."""
+    found: list[tuple[str, JSON]] = []
+    _add_leaves(value, path, found)
+    return found
+
+
+def _add_leaves(value: JSON, path: str, found: list[tuple[str, JSON]]) -> None:
     if isinstance(value, (str, int, float)) or value is None:
-        return [(path, value)]
-    if isinstance(value, (dict, Mapping)):
-        return [leaf for key, item in value.items() for leaf in leaves(item, f"{path}.{key}" if path else str(key))]
-    if isinstance(value, (list, tuple, Sequence)):
-        return [leaf for index, item in enumerate(value) for leaf in leaves(item, f"{path}.{index}" if path else str(index))]
-    return [(path, value)]
+        found.append((path, value))
+    elif isinstance(value, (dict, Mapping)):
+        for key, item in value.items():
+            _add_leaves(item, f"{path}.{key}" if path else str(key), found)
+    elif isinstance(value, (list, tuple, Sequence)):
+        for index, item in enumerate(value):
+            _add_leaves(item, f"{path}.{index}" if path else str(index), found)
+    else:
+        found.append((path, value))
 
 
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
@@ -400,8 +412,7 @@ class _Result:
 
     @cached_property
     def _own(self) -> _Index:
-        given = _Index.of([value for _, value in leaves(self._arguments)])
-        return _Index.of([value for value in _values_of(self._result) if not given.has(value)])
+        return _own_of(self._result, canonical_json(self._arguments))
 
     def holds(self, wanted: JSON) -> bool:
         if self._code and mentions(self._code, wanted):
@@ -412,6 +423,12 @@ class _Result:
 @lru_cache(maxsize=512)
 def _index_of(result: str) -> _Index:
     return _Index.of(_values_of(result))
+
+
+@lru_cache(maxsize=512)
+def _own_of(result: str, arguments: str) -> _Index:
+    given = _Index.of([value for _, value in leaves(json.loads(arguments))])
+    return _Index.of([value for value in _values_of(result) if not given.has(value)])
 
 
 @lru_cache(maxsize=512)
@@ -468,12 +485,17 @@ class _Index:
 
 def _data_keys(value: JSON) -> list[JSON]:
     """Keys of a JSON value that are data (`{"o17": ...}`, `{"Blue Café": ...}`) and not names of fields."""
-    if isinstance(value, Mapping):
-        own = [key for key in value if any(char.isdigit() for char in key) or not key.isidentifier() or not key.isascii()]
-        return [*own, *(key for item in value.values() for key in _data_keys(item))]
+    if isinstance(value, dict):
+        own = [key for key in value if _is_data(key)]
+        return own + [key for item in value.values() if isinstance(item, (dict, list)) for key in _data_keys(item)]
     if isinstance(value, list):
-        return [key for item in value for key in _data_keys(item)]
+        return [key for item in value if isinstance(item, (dict, list)) for key in _data_keys(item)]
     return []
+
+
+@lru_cache(maxsize=4096)
+def _is_data(key: str) -> bool:
+    return any(char.isdigit() for char in key) or not key.isidentifier() or not key.isascii()
 
 
 def _is_empty(result: str) -> bool:

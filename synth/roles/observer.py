@@ -23,7 +23,6 @@ from storage.records import (
     ToolCall,
     Turn,
     canonical_json,
-    content_id,
     leaves,
     parse_arguments,
 )
@@ -164,7 +163,7 @@ def goal_task(blueprint: Blueprint, goal: Goal, *, facts: tuple[Fact, ...], chan
     """One goal of a conversation as a task for the judge. Slots that were only pointed at are left out: observations must ground them."""
     said = {name: value for name, value in goal.slots.items() if name not in goal.hidden}
     return Task(
-        id=content_id("goal", blueprint.id, goal.frame_id),
+        id=f"{blueprint.id}/{goal.frame_id}",
         world=blueprint.world,
         world_seed=blueprint.world_seed,
         intent=goal.intent,

@@ -38,7 +38,7 @@ class WorldTools:
         key = _key(name, arguments) if self._faults or self._noise else ""
         fault = self._faults.pop(key, None)
         if fault is None:
-            content = self.world.call(name, call.function.arguments).content
+            content = self.world.call(name, call.function.arguments if arguments is None else arguments).content
             return _observed(call, noisy(content, self._noise[key]) if key in self._noise else content)
         self.injected.append(call.id)
         if fault.kind == "error":

@@ -294,7 +294,7 @@ class _Search:
         elif not param.is_required and param.name not in self.names:
             yield None, {}
         else:
-            for said in [self.given[param.name]] if param.name in self.given else _sayable(param, self.rng, self._numbers()):
+            for said in [self.given[param.name]] if param.name in self.given else _sayable(param, self.rng, self._numbers):
                 yield inside(param.type.kind, said), {param.name: said}
 
     def _rows(self, finder: Finder, param: Param) -> Iterator[tuple[str, dict[str, JSON]]]:
@@ -356,7 +356,7 @@ def _differs(transfer: Transfer) -> Test:
     return lambda state, values: (entity, place) != (other_entity, other_place) or row.run(state, values) != other.run(state, values)
 
 
-def _sayable(param: Param, rng: random.Random, near: Sequence[int]) -> Iterator[JSON]:
+def _sayable(param: Param, rng: random.Random, near: Callable[[], Sequence[int]]) -> Iterator[JSON]:
     """Values of a parameter that a request can name, in random order; of numbers first round ones, then such as are `near`."""
     spec = param.spec
     if isinstance(spec, schema.ChoiceParam):
@@ -370,7 +370,7 @@ def _sayable(param: Param, rng: random.Random, near: Sequence[int]) -> Iterator[
     else:
         yield from wander(grid(spec), rng)
         if isinstance(spec, (schema.IntegerParam, schema.MoneyParam)):
-            for value in near:
+            for value in near():
                 on_step = spec.min + (value - spec.min) // spec.step * spec.step
                 yield from (each for each in (on_step, on_step + spec.step, on_step - spec.step) if spec.min <= each <= spec.max)
             yield from islice(wander(range(spec.min, spec.max + 1, spec.step), rng), _VALUES)

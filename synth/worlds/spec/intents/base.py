@@ -11,6 +11,7 @@ import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import gcd
 from typing import Any
 
@@ -109,11 +110,13 @@ def told(domain: Domain, of: Field, value: Any, language: Language) -> str:
 # ---- facts ------------------------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=65536, typed=True)
 def piece(name: str, value: JSON) -> Fact:
     """Evidence that a tool has written this key with this value."""
     return _written(f'"{name}"', json.dumps(value, ensure_ascii=False))
 
 
+@lru_cache(maxsize=65536)
 def seen(key: str) -> Fact:
     """Evidence that a row was looked at."""
     return _written('"id"', f'"{key}"')
