@@ -417,12 +417,15 @@ class _Result:
     def holds(self, wanted: JSON) -> bool:
         if self._code and mentions(self._code, wanted):
             return False
-        return _index_of(self._result).holds(wanted) and self._own.holds(wanted)
+        return _may_hold(self._result, wanted) and self._own.holds(wanted)
 
 
-@lru_cache(maxsize=512)
-def _index_of(result: str) -> _Index:
-    return _Index.of(_values_of(result))
+def _may_hold(result: str, wanted: JSON) -> bool:
+    """False where a look at the text rules it out: of words without an escape, that is where they do not stand in it."""
+    if not isinstance(wanted, str) or "\\" in result:
+        return True
+    needle = wanted.casefold().strip()
+    return not needle[:1].isalpha() or needle in _folded(result)
 
 
 @lru_cache(maxsize=512)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
@@ -95,9 +95,8 @@ def corrected(text: str, frame: Frame, slots: Sequence[str], language: Language,
         right = next((spelling for spelling in said if _is_word(spelling, text)), None)
         if right is not None and others:
             wrong = spellings(frame.world, frame.intent, name, rng.choice(others), language)[0]
-            said_at = _whole(right).search(text)
-            assert said_at is not None
-            return text[: said_at.start()] + phrase("correction", language, rng, wrong=wrong, right=right) + text[said_at.end() :]
+            at = next(_places(right, text))
+            return text[:at] + phrase("correction", language, rng, wrong=wrong, right=right) + text[at + len(right) :]
     return None
 
 
@@ -169,12 +168,17 @@ def _plain_names(world: str, intent: str, slot: str, language: Language) -> tupl
 
 
 def _is_word(name: str, text: str) -> bool:
-    return name in text and _whole(name).search(text) is not None
+    return next(_places(name, text), None) is not None
 
 
-@lru_cache(maxsize=4096)
-def _whole(name: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])" if name.isascii() else re.escape(name))
+def _places(name: str, text: str) -> Iterator[int]:
+    """Where a name stands in a text; one in ASCII as a word of its own. No pattern is compiled: there are as many names as rows."""
+    at = text.find(name)
+    while at >= 0:
+        beside = text[at - 1 : at] + text[at + len(name) : at + len(name) + 1]
+        if not name.isascii() or not any(each.isascii() and each.isalnum() for each in beside):
+            yield at
+        at = text.find(name, at + 1)
 
 
 @lru_cache(maxsize=65536)
