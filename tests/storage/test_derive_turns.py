@@ -38,6 +38,16 @@ def source(messages: list[Message], name: str) -> str:
     return last.sources[name]
 
 
+@pytest.mark.parametrize(
+    "shown", ['{"place":"Blue Café"}', '{"place":"Blue Caf\\u00e9"}', '{"note":"met at BLUE CAFÉ."}', "found Blue Café"]
+)
+def test_a_result_feeds_a_call_however_it_writes_the_value(shown: str) -> None:
+    found = step(("1", READ, {"order": "o17"}, shown))
+
+    assert source([user("go on"), *found, *step(("2", SEARCH, {"near": "blue café"}, {"x": 1}))], "near") == "1"
+    assert source([user("go on"), *found, *step(("2", SEARCH, {"near": "blue bar"}, {"x": 1}))], "near") == "const"
+
+
 # ---- mode tokens ----------------------------------------------------------------------------------------------------
 
 

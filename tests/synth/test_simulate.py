@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from storage.records import FunctionCall, Message, Outcome, Task, Tool, ToolCall, derive_turns
+from storage.records import Frame, FunctionCall, Message, Outcome, Task, Tool, ToolCall, derive_turns
 from synth.blueprints import Argument, Bands, Blueprint, TurnPlan, static_checks
 from synth.clusters import Cluster, cluster_tools
 from synth.diversity import coarse_mode
@@ -397,6 +397,18 @@ def test_a_band_that_cannot_be_had_fails_with_a_reason() -> None:
 def test_frames_that_are_kept_for_another_use_are_never_planned() -> None:
     with pytest.raises(PlanFailed, match="not_allowed"):
         Planner(lambda _: False).unsteered(clusters_of("retail")[0], random.Random(0))
+
+
+def test_what_comes_as_it_comes_leaves_out_jobs_whose_every_frame_is_kept_for_another_use() -> None:
+    def has_slots(frame: Frame) -> bool:
+        return bool(frame.slots)
+
+    (cluster, *_), plain = clusters_of("banking"), Planner(lambda _: True)
+    kept = [Planner(has_slots).unsteered(cluster, random.Random(seed)) for seed in range(40)]
+    free = [plain.unsteered(cluster, random.Random(seed)) for seed in range(40)]
+
+    assert all(goal.slots for blueprint in kept for goal in blueprint.goals)
+    assert any(not goal.slots for blueprint in free for goal in blueprint.goals)
 
 
 def test_an_emptied_result_keeps_its_form() -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
-from storage.records import Frame, Language, RefusalReason, Task
+from storage.records import JSON, Frame, Language, RefusalReason, Task
 from synth import mutations
 from synth.roles.sketch import skeleton
-from synth.solver import admit, draw_seed, expert_messages
+from synth.solver import admit, draw_seed, expert_messages, solve
 from synth.verify import verify_teacher
 from synth.wording import load_families, render
 from synth.worlds import WORLDS, make_world
@@ -38,6 +39,26 @@ def test_what_is_drawn_is_admitted_and_the_expert_covers_its_plan(name: str) -> 
         task = draw_task(name, LANGUAGES[turn % 2], rng)
         verdict = verify_teacher(task, expert_messages(task))
         assert verdict.success, verdict.checks
+
+
+@pytest.mark.parametrize("name", [intent.name for intent in World.jobs()])
+def test_what_is_drawn_such_is_wanted_and_can_be_solved_and_where_nothing_is_wanted_nothing_comes(name: str) -> None:
+    rng, names = random.Random(name), frozenset(slot.name for slot in World.intents[name].slots)
+
+    def is_wanted(slots: Mapping[str, JSON]) -> bool:
+        return int(Frame(world=World.name, intent=name, slots=dict(slots)).id[-1], 16) % 2 == 0
+
+    drawn = [
+        (world, world.draw_such(name, names, rng, is_wanted))
+        for world in (make_world(World.name, draw_seed(rng, "train")) for _ in range(12))
+    ]
+    found = [(world, slots) for world, slots in drawn if slots is not None]
+    for world, slots in found:
+        assert is_wanted(slots)
+        solve(world, Frame(world=World.name, intent=name, slots=slots), "en")
+
+    assert len(found) >= 6 or not names
+    assert all(world.draw_such(name, names, rng, lambda _: False) is None for world, _ in drawn[:2])
 
 
 def test_every_rule_has_a_trap_and_every_act_a_plan() -> None:
