@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,24 @@ GROUNDED: tuple[str, ...] = ("city", "retail")
 """Worlds that raw queries are grounded in: how people word their jobs can be read back (`grounding.yaml` beside each)."""
 
 
+@cache
+def _hand_written(name: str) -> type[World]:
+    if name == "city":
+        from synth.worlds.city.world import CityWorld
+
+        return CityWorld
+    from synth.worlds.retail.world import RetailWorld
+
+    return RetailWorld
+
+
+@cache
+def _shelf() -> Callable[[str], type[World]]:
+    from synth.worlds.spec.shelf import named
+
+    return named
+
+
 class Worlds:
     """World classes by name: `WORLDS["retail"]`, `"retail" in WORLDS`."""
 
@@ -25,19 +44,9 @@ class Worlds:
 
     def __getitem__(self, name: str) -> type[World]:
         """Raises KeyError: there is no world of that name."""
-        if name == "city":
-            from synth.worlds.city.world import CityWorld
-
-            return CityWorld
-        if name == "retail":
-            from synth.worlds.retail.world import RetailWorld
-
-            return RetailWorld
         if name in self._registered:
             return self._registered[name]
-        from synth.worlds.spec.shelf import named
-
-        return named(name)
+        return _hand_written(name) if name in GROUNDED else _shelf()(name)
 
     def __contains__(self, name: object) -> bool:
         if name in GROUNDED or name in self._registered:
