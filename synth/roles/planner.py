@@ -186,13 +186,10 @@ class Planner:
         operator that leaves it where it is."""
         assert self.bands is not None
         pots, found = kitchen(offer.world, offer.tools), self._book(offer, cell.domain).get((cell.family, cell.band), {})
-        shelf = {
-            modes: usable
-            for modes, recipes in found.items()
-            if ("X" in modes) == is_computing and (usable := [recipe for recipe in recipes if self._may_use(recipe)])
-        }
+        shelf = {modes: recipes for modes, recipes in found.items() if ("X" in modes) == is_computing}
         drawn = sorted(rng.sample(list(shelf), len(shelf)), key=lambda modes: self.used_modes.get(modes, 0))
-        for recipe in (rng.choice(shelf[modes]) for modes in drawn[:DRAFTS]):
+        usable = ([recipe for recipe in shelf[modes] if self._may_use(recipe)] for modes in drawn)
+        for recipe in itertools.islice((rng.choice(recipes) for recipes in usable if recipes), DRAFTS):
             changed = evolved(recipe, pots, rng) if rng.random() < 0.5 else recipe
             is_same = changed is recipe or pots.computes(changed) != is_computing or not self._may_use(changed)
             place = None if is_same else shelf_of(changed, cell.domain, self.bands)
