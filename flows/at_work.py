@@ -18,7 +18,6 @@ from flows.always_on import end_with_keeper
 from flows.locks import Busy, lock
 from storage.errors import HeadraceError
 from storage.store import Store
-from synth.worlds.stored import register_stored
 
 _mutex = threading.Lock()
 _users: dict[Path, int] = {}
@@ -31,6 +30,8 @@ def at_work(flow: str, store: Path) -> Iterator[None]:
     """Around the whole body of a flow. Raises HeadraceError: see `holding`."""
     end_with_keeper()
     with holding(flow, store, wait=events.is_root_of_a_deployment()):
+        from synth.worlds.stored import register_stored
+
         register_stored(Store(store))
         yield
 

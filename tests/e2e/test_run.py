@@ -105,7 +105,9 @@ def test_a_full_disk_is_exit_code_1_and_loses_nothing(prefect_server: str, tmp_p
     try:
         # given a store with something in it, on a disk that is nearly full
         config = tmp_path / "small.yaml"
-        config.write_text("synthesize: {accepted: 5, max_proposals: 50, calibration: 30, subsample: 10, drills: 10}\n")
+        config.write_text(
+            "synthesize: {worlds: [retail], accepted: 5, max_proposals: 50, calibration: 30, subsample: 10, drills: {retail: 10}}\n"
+        )
         (tmp_path / "queries.txt").write_text(
             "".join(f"find me a cheap red jacket in size {n} below {n + 20} euros please\n" for n in range(5000))
         )

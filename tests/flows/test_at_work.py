@@ -60,12 +60,14 @@ def test_a_call_by_hand_is_refused_with_the_name_of_who_is_at_work(tmp_path: Pat
 
 def test_a_run_of_a_deployment_waits_its_turn(tmp_path: Path, other: subprocess.Popen[str]) -> None:
     waiter = subprocess.Popen(
-        [sys.executable, "-P", "-c", OTHER.replace('Path(sys.argv[1])', 'Path(sys.argv[1]), wait=True'), str(tmp_path)],
+        [sys.executable, "-P", "-u", "-c", OTHER.replace('Path(sys.argv[1])', 'Path(sys.argv[1]), wait=True'), str(tmp_path)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert waiter.stdout is not None
-    time.sleep(1)
+    first = waiter.stdout.readline().strip()
+    assert first == f"waiting for curate (process {other.pid} on {os.uname().nodename}), which works on {tmp_path}"
+    time.sleep(0.5)
     assert waiter.poll() is None
     other.communicate("\n")
     told, _ = waiter.communicate("\n", timeout=30)
-    assert told.splitlines() == [f"waiting for curate (process {other.pid} on {os.uname().nodename}), which works on {tmp_path}", "in"]
+    assert told.splitlines() == ["in"]
