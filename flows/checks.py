@@ -88,7 +88,8 @@ def synthesis(config: Config, worlds: list[str], tools: Path | None, accepted: i
             "tools": tools,
         }
     if accepted is not None:
-        said |= {"accepted": accepted, "max_proposals": max(config.synthesize.max_proposals, 5 * accepted)}
+        evolution = config.synthesize.evolution.model_dump() | {"stop_idle_rounds": accepted}
+        said |= {"accepted": accepted, "max_proposals": max(config.synthesize.max_proposals, 5 * accepted), "evolution": evolution}
     try:
         own = SynthesisConfig.model_validate(config.synthesize.model_dump() | said)
     except ValidationError as error:

@@ -147,7 +147,7 @@ class Session:
         self.say("back at the snapshot")
 
     def _reseed(self, rest: list[str]) -> None:
-        if not rest or not rest[0].isdigit():
+        if not rest or not rest[0].isdecimal():
             self.say(f"this is seed {self.seed}; write seed N for another")
             return
         self.seed, self.saved, self.task = int(rest[0]), None, None

@@ -16,6 +16,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -91,7 +92,7 @@ def read_catalogue(path: Path) -> Catalogue:
     try:
         with _opened(path) as lines:
             _collect(lines, found)
-    except (OSError, EOFError, gzip.BadGzipFile) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise BadInput(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     known = _known_properties(found.usable)
     tools: list[Tool] = []

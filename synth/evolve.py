@@ -18,11 +18,11 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from synth.diversity import entropy_bits
 from synth.intervals import wilson
@@ -75,6 +75,12 @@ class EvolutionConfig(BaseModel):
     stop_gain_bits: float = Field(0.02, ge=0, description="A round that adds less to H_dom + H_mode^1 is idle.")
     stop_idle_rounds: int = Field(3, ge=1, description="So many idle rounds in a row end the run, if the bands are on target.")
     stop_band_tolerance: float = Field(0.03, ge=0, description="How far a band's share may lie from its target at the end.")
+
+    @model_validator(mode="after")
+    def _shares_are_shares(self) -> Self:
+        if min(self.band_shares) <= 0 or abs(sum(self.band_shares) - 1) > 1e-6:
+            raise ValueError(f"band_shares {list(self.band_shares)}: each must be above 0, and they must add up to 1")
+        return self
 
 
 @dataclass(frozen=True, slots=True)

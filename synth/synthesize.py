@@ -134,7 +134,7 @@ class SynthesisResult:
 
     accepted, proposals: counts. rejected: reasons with counts. figures: of the accepted trajectories; unsteered: the same figures of the
     calibration set, the control. alarms: collapses of the controller, in words, with the round they were seen in.
-    notes: what the run had to do without, in words.
+    notes: what the run had to do without, and why it stopped short, in words.
     """
 
     run: str
@@ -236,12 +236,25 @@ class _Run:
             figures=tuple(self._figures(self.state.profiles, np.concatenate(self.state.vectors))) if self.state.profiles else (),
             unsteered=unsteered,
             alarms=tuple(self.state.alarms),
-            notes=self.notes,
+            notes=(*self.notes, *self._stopped_short()),
         )
 
     def _is_over(self, controller: Controller) -> bool:
         enough = len(self.state.profiles) >= self.config.accepted or self.state.proposals >= self.config.max_proposals
         return enough or controller.is_done()
+
+    def _stopped_short(self) -> list[str]:
+        """Why fewer trajectories were accepted than wanted, if so, and what to do."""
+        got, wanted = len(self.state.profiles), self.config.accepted
+        if got >= wanted:
+            return []
+        if self.state.proposals >= self.config.max_proposals:
+            return [f"stopped at {got:,} of {wanted:,} accepted: all {self.config.max_proposals:,} proposals are used up (max_proposals)"]
+        rounds = self.config.evolution.stop_idle_rounds
+        return [
+            f"stopped at {got:,} of {wanted:,} accepted: the last rounds ({rounds}) brought nothing new; more worlds would, or raise "
+            "evolution.stop_idle_rounds for more of the same"
+        ]
 
     # ---- tools and clusters ---------------------------------------------------------------------------------------------
 

@@ -23,7 +23,8 @@ def training_set(folder: Path) -> pl.DataFrame:
     """The exported conversations of the store `s`, after a look at the card."""
     headrace("export", "--store", "s", "--out", "set", folder=folder, environment=dict(os.environ))
     card = (folder / "set" / "README.md").read_text()
-    assert "## Diversity" in card and "## Licences" in card and "tool_library@" in card
+    assert "## Diversity" in card and "tool_library@" in card
+    assert "the worlds and tools of tool_library" in card, "whose the domain is"
     return pl.read_parquet(folder / "set" / "sft.conversations.parquet")
 
 

@@ -136,7 +136,12 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     broken = tmp_path / "cut.jsonl.gz"
     broken.write_bytes(gzip.compress(b'{"name": "a"}\n' * 1000)[:-20])
 
-    for path in (tmp_path / "none.jsonl", tmp_path, broken):
+    spoilt = tmp_path / "spoilt.jsonl.gz"
+    data = bytearray(gzip.compress(b"".join(b'{"name": "a%d"}\n' % n for n in range(5000))))
+    data[len(data) // 2 : len(data) // 2 + 8] = b"\xff" * 8
+    spoilt.write_bytes(data)
+
+    for path in (tmp_path / "none.jsonl", tmp_path, broken, spoilt):
         with pytest.raises(BadInput, match="cannot be read"):
             read_catalogue(path)
 

@@ -79,6 +79,17 @@ def test_a_catalogue_whose_tools_a_world_executes_is_as_good_as_the_world(small:
     assert store.query("SELECT cluster_id FROM clusters WHERE world IS NOT NULL").height > 0
 
 
+def test_a_run_that_stops_short_says_why(tmp_path: Path) -> None:
+    short = SMALL.model_copy(update={"max_proposals": 5, "drills": {}})
+    used_up = synthesize(Store(tmp_path / "used up"), short)
+    idle = SMALL.model_copy(update={"accepted": 5_000, "max_proposals": 5_000, "drills": {}})
+    content = idle.evolution.model_copy(update={"stop_gain_bits": 9.0, "stop_band_tolerance": 1.0, "stop_idle_rounds": 1})
+    bored = synthesize(Store(tmp_path / "idle"), idle.model_copy(update={"evolution": content}))
+
+    assert used_up.notes == (f"stopped at {used_up.accepted} of 24 accepted: all 5 proposals are used up (max_proposals)",)
+    assert "of 5,000 accepted: the last rounds (1) brought nothing new" in bored.notes[0]
+
+
 def test_every_row_says_why_it_is_not_accepted(small: tuple[Store, SynthesisResult]) -> None:
     store, _ = small
 
@@ -279,6 +290,8 @@ def test_another_seed_gives_other_trajectories(small: tuple[Store, SynthesisResu
         ({"drills": {"City": 3}}, "did you mean 'city'"),
         ({"worlds": ["retail"], "drills": {"city": 3}}, r"drills: 'city' is not among worlds \(retail\)"),
         ({"clusters": {"min_tools": 9, "max_tools": 4}}, "min_tools 9 is more than max_tools 4"),
+        ({"evolution": {"band_shares": [0.2, 0.2, 0.2]}}, "each must be above 0, and they must add up to 1"),
+        ({"evolution": {"band_shares": [0, 0.5, 0.5]}}, "each must be above 0"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_at_the_door(setting: dict[str, object], said: str) -> None:

@@ -20,7 +20,7 @@ from synth.worlds.spec.load import parse_file, parse_text
 from synth.worlds.spec.naming import public_names, published
 from synth.worlds.spec.resolve import resolve
 from synth.worlds.spec.schema import Problem, SpecError
-from synth.worlds.spec.tools import Callee, callees, get_name, list_name, search_name
+from synth.worlds.spec.tools import Callee, Refused, callees, get_name, list_name, search_name
 from synth.worlds.spec.wording import Wording
 from synth.worlds.spec.world import SpecWorld
 
@@ -76,7 +76,7 @@ def _class(domain: Domain, raw: Any, name: str, where: str) -> type[SpecWorld]:
     intents = intents_of(domain)
     try:
         refused = tried(domain, intents)
-    except (OverflowError, ValueError):
+    except (OverflowError, ValueError, Refused):
         raise SpecError([Problem("", "numbers grow out of all bounds; look at what is multiplied")], where) from None
     if problems := problems_of(domain, intents, refused):
         raise SpecError(problems, where)

@@ -438,13 +438,15 @@ def failing(act: Act, state: State, values: Mapping[str, Any]) -> str | None:
     for condition in act.conditions:
         if not condition.test.run(state, values):
             return condition.message
+    taken: dict[tuple[int, str, int], float] = {}
     for transfer in act.transfers:
         (row, entity, place, name), amount = transfer.source, transfer.amount.run(state, values)
         target_row, target_entity, target_place, _ = transfer.target
         key = row.run(state, values)
         if (entity, key, place) == (target_entity, target_row.run(state, values), target_place):
             return "from and to are the same"
-        if amount < 0 or state.row(entity, key)[place] < amount:
+        whole = taken[entity, key, place] = taken.get((entity, key, place), 0) + amount
+        if amount < 0 or state.row(entity, key)[place] < whole:
             return f"not enough {name.replace('_', ' ')}"
     return None
 

@@ -157,6 +157,21 @@ def test_money_that_moves_is_neither_made_nor_lost() -> None:
         assert any(not each.is_error for each in done) or not calls
 
 
+def test_two_moves_from_one_purse_need_enough_for_both() -> None:
+    raw = parse_file(STARTER)
+    move = {"amount": "25", "from": "member.deposit", "to": "tool.fee"}
+    raw["entities"]["tool"]["fields"]["purse"] = {"type": "money", "min": "0", "max": "5", "label": "purse / 钱袋"}
+    moves = [move | {"to": "tool.purse"}, move | {"to": "tool.purse"}]
+    raw["actions"]["lend_tool"]["moves"] = moves
+    world = compile_spec(raw)(1)
+    tools = [key for key, row in world.state()["tool"].items() if row["status"] == "free"]
+    members = {key: row["deposit"] for key, row in world.state()["member"].items()}
+    tried = [(key, world.call("lend_tool", {"member": key, "tool": tools.pop(), "days": 3})) for key in list(members)[: len(tools)]]
+    assert any(members[key] < 50 and "not enough deposit" in done.content for key, done in tried)
+    assert all(row["deposit"] >= 0 for row in world.state()["member"].values())
+    assert any(not done.is_error for _, done in tried)
+
+
 def test_a_branch_costs_what_it_changed() -> None:
     """A snapshot holds the rows that were changed and nothing of the rest."""
     world = world_named("starter")(1)
