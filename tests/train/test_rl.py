@@ -14,7 +14,7 @@ from trl import GRPOTrainer
 import train.rl
 from storage.errors import HeadraceError
 from storage.records import Task
-from storage.release import ReleasedItem, ReleaseItem
+from storage.release import ReleasedItem, ReleaseItem, Setting
 from tests.train.tiny_policies import copy_of, digest, expert_conversations, retail_tasks, small_policy
 from train.rl import IdleRowsDropped, train_rl
 from train.run import FreshTasks
@@ -43,7 +43,10 @@ class Source:
     """Fresh siblings of the tasks, as a stage draws them, and what was drawn."""
 
     def __init__(self, tmp_path: Path, seed: int) -> None:
-        items = [ReleasedItem(ReleaseItem("task", task.id, task.id), task, None) for task in TASKS]
+        items = [
+            ReleasedItem(ReleaseItem("task", task.id, task.id), Setting(task.world, task.language, task.tools), task, None)
+            for task in TASKS
+        ]
         spec = StageSpec(
             name="rl",
             algorithm="rl",

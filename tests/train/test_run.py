@@ -171,7 +171,7 @@ def test_fresh_tasks_are_for_training_and_not_those_of_the_split(released, make_
 def test_heavier_items_are_drawn_more_often(released, make_spec, tmp_path):
     items = items_of(released)[::2]
     weighed = [
-        ReleasedItem(ReleaseItem("task", one.task.id, one.task.id, weight), one.task, None)
+        ReleasedItem(ReleaseItem("task", one.task.id, one.task.id, weight), one.setting, one.task, None)
         for one, weight in zip(items, (1, 9), strict=True)
     ]
     tasks = FreshTasks(weighed, make_spec(tmp_path), RLSettings(tasks_a_step=60))(0)
