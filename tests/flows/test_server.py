@@ -96,7 +96,7 @@ def test_shared_by_clients_and_gone_with_the_last(tmp_path: Path, marked: Marked
     last = client(folder, environment)
     assert last.stdout is not None and last.stdout.readline()
     last.communicate("\n")
-    assert last.returncode == 0 and not alive()
+    assert last.returncode == 0 and eventually(lambda: not alive()), alive()
 
 
 def test_dying_with_a_lock_that_nobody_holds_is_immediate(tmp_path: Path) -> None:
