@@ -118,7 +118,7 @@ class Store:
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pl.DataFrame:
         """The rows of a SELECT over the tables, as last committed; all tables are empty where the store does not exist yet."""
-        with self._mutex:
+        with self._mutex, _interruptible():
             reader = self._current_reader()
             answer = pl.from_arrow(reader.sql(sql, params=list(params)).to_arrow_table())
         assert isinstance(answer, pl.DataFrame)
@@ -143,7 +143,7 @@ class Store:
     @contextmanager
     def _writing(self, doing: str, wait_s: float) -> Iterator[duckdb.DuckDBPyConnection]:
         """The one writing connection, under the lock, with the newest schema; rolled back and closed after an error."""
-        with disk_errors(doing, self.root):
+        with disk_errors(doing, self.root), _interruptible():
             self.root.mkdir(parents=True, exist_ok=True)
             with file_lock(self.root / "catalog.lock", wait_s=wait_s):
                 connection = catalogue.open_for_writing(self._writable, self.root)
@@ -266,6 +266,17 @@ class Store:
         else:
             catalogue.migrate(connection, 0)
         return connection
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C during a query, which DuckDB tells as a RuntimeError, as what it is."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "Query interrupted" in str(error):
+            raise KeyboardInterrupt from None
+        raise
 
 
 def _refuse_unfit(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -373,3 +374,11 @@ def test_a_store_under_a_path_that_is_hard_to_quote(tmp_path):
     store = Store(tmp_path / 'it\'s a "store" 店')
     store.commit(funnel_parts(store))
     assert store.query("FROM queries").height == 6
+
+
+def test_ctrl_c_during_a_query_is_an_interrupt(tmp_path):
+    store = Store(tmp_path / "store")
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        store.query("SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b")
+    assert store.query("SELECT 1 AS one").item() == 1
