@@ -2,7 +2,7 @@
 
 The loop is the roles' conversation and nothing else: the user speaks, the assistant calls tools until it answers, until the user has no
 more to say or a limit is reached. Then the observer and the judge say whether it is accepted, and why not. Whose fault a failure is
-decides the outcome: a conversation that the user broke off is a `user_failure`, all else is the assistant's.
+decides the outcome: a conversation that the user broke off is a `user_failure`, all else is the assistant's, who may also never answer.
 
 Here too: the scripted teacher's trajectory of a task, and trajectories as rows of the store.
 """
@@ -30,7 +30,7 @@ from synth.solver import expert_messages
 from synth.verify import verify_teacher
 from synth.worlds import WORLDS
 
-VERSION = 4
+VERSION = 5
 MAX_USER_TURNS = 10
 MAX_STEPS_PER_TURN = 20
 
@@ -87,6 +87,8 @@ def _converse(user: User, assistant: Assistant, box: WorldTools, tools: tuple[To
                 changes.append(box.world.changes())
                 break
             messages += [box.run(call) for call in answer.tool_calls]
+        else:
+            break
     return messages, changes
 
 
@@ -97,7 +99,8 @@ def _judged(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool], teacher
     grades = ScriptedJudge(blueprint.language, checks, extra_calls(keys, calls, seen.injected)).grade(seen.messages)
     checks["judge"] = grades.least >= LEAST_GRADE
     reason = next((name for name, holds in checks.items() if not holds), "")
-    outcome = Outcome.SUCCESS if not reason else Outcome.POLICY_FAILURE if checks["complete"] else Outcome.USER_FAILURE
+    broken_off = not checks["complete"] and len(seen.changes) == len(seen.turns)
+    outcome = Outcome.SUCCESS if not reason else Outcome.USER_FAILURE if broken_off else Outcome.POLICY_FAILURE
     trajectory = Trajectory(
         id=_trajectory_id(blueprint.id, teacher, seen.messages),
         task_id="",

@@ -306,6 +306,17 @@ def test_a_user_who_leaves_early_is_the_users_fault(made: list[tuple[Blueprint, 
     assert found.trajectory.reward is None
 
 
+def test_an_assistant_that_never_answers_is_at_fault_itself(made: list[tuple[Blueprint, Simulated]]) -> None:
+    blueprint, accepted = first(made, lambda b: len(b.turns) > 1 and bool(b.nodes))
+    calls = next(message for message in accepted.trajectory.messages if message.tool_calls)
+
+    found = spoil(blueprint, lambda message, _: calls)
+
+    assert found.trajectory.outcome is Outcome.POLICY_FAILURE
+    assert found.trajectory.reward == 0.0
+    assert sum(message.role == "user" for message in found.trajectory.messages) == 1
+
+
 def test_answers_in_the_wrong_language_are_graded_down(made: list[tuple[Blueprint, Simulated]]) -> None:
     blueprint, _ = first(made, lambda b: b.language == "en" and len(b.nodes) == 1)
 
