@@ -1,8 +1,8 @@
 """The evolution controller against the same scripted planner with no cell asked, and how fast scripted trajectories are made.
 
 The control draws domains by Zipf's law (exponent 1, ranks shuffled by the seed) and modes as the planner draws them. Both arms end at the
-same number of accepted trajectories, so effective numbers (2^H of domains, and of coarse mode signatures) compare; a yield is accepted
-trajectories per proposal. Each figure is the worst of the seeds.
+same number of accepted trajectories, so effective numbers (2^H of domains, and of coarse mode signatures) compare, and in neither is
+`run_python` on offer; a yield is accepted trajectories per proposal. Each figure is the worst of the seeds.
 
 Speed is in seconds of processor time of one thread, from proposal to acceptance, after a warm-up; nothing is stored meanwhile.
 """
@@ -63,7 +63,13 @@ def steering(worlds: Sequence[str], *, trajectories: int = 500, seeds: Sequence[
 def steered(worlds: Sequence[str], trajectories: int, seed: int) -> Arm:
     """What the controller makes: a whole run of synthesis."""
     config = SynthesisConfig(
-        worlds=tuple(worlds), seed=seed, accepted=trajectories, max_proposals=10 * trajectories, calibration=_CALIBRATION, drills={}
+        worlds=tuple(worlds),
+        seed=seed,
+        accepted=trajectories,
+        max_proposals=10 * trajectories,
+        calibration=_CALIBRATION,
+        code_share=0,
+        drills={},
     )
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))

@@ -84,7 +84,7 @@ def synthesis(config: Config, worlds: list[str], tools: Path | None, accepted: i
     if worlds or tools is not None:
         said |= {
             "worlds": tuple(worlds),
-            "drills": {name: count for name, count in config.synthesize.drills.items() if name in worlds},
+            "drills": _drills(config, worlds, accepted),
             "tools": tools,
         }
     if accepted is not None:
@@ -95,6 +95,13 @@ def synthesis(config: Config, worlds: list[str], tools: Path | None, accepted: i
     except ValidationError as error:
         raise BadInput("; ".join(f"{each['msg'].removeprefix('Value error, ')}" for each in error.errors())) from None
     return config.model_copy(update={"synthesize": own})
+
+
+def _drills(config: Config, worlds: list[str], accepted: int | None) -> dict[str, int]:
+    """The drills of worlds that were named one by one: as configured, else as many together as conversations are wanted."""
+    single = [name for name in worlds if ".." not in name]
+    share = (accepted or config.synthesize.accepted) // max(1, len(single))
+    return {name: config.synthesize.drills.get(name, share) for name in single}
 
 
 def release(store: Store, named: str | None) -> str:

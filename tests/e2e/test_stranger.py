@@ -57,6 +57,9 @@ def test_a_domain_of_ones_own_becomes_a_training_set(prefect_server: str, tmp_pa
 
     assert 0.9 * N <= rows.height <= N
     check_conversations(rows, Store(tmp_path / "s"))
+    refusals = [bool(json.loads(task)["success"]["refusal"]) for task in pl.read_parquet(tmp_path / "set" / "rl.prompts.parquet")["task"]]
+    assert len(refusals) >= N / 2 and sum(refusals) < len(refusals) / 2, "enough tasks to train on, and most of them are acts"
+    assert pl.read_parquet(tmp_path / "set" / "eval.prompts.parquet").height, "and some that are set aside"
 
 
 def test_tools_of_a_catalogue_that_a_world_executes_become_a_training_set(prefect_server: str, tmp_path: Path) -> None:
