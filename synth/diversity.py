@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.records import CODE_TOOL, JSON, ExecutedCall, Step, Tool, Turn
+from storage.records import CODE_TOOL, JSON, Tool
+from storage.turns import ExecutedCall, Step, Turn
 
 SUBSAMPLE = 500
 DRAWS = 20

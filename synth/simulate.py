@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from storage.errors import HeadraceError
-from storage.records import JSON, Cost, Message, Outcome, Task, Tool, Trajectory, Turn, canonical_json, content_id, derive_turns
+from storage.records import JSON, Cost, Message, Outcome, Task, Tool, Trajectory, canonical_json, content_id
 from storage.schema import TABLES
+from storage.turns import Turn, derive_turns
 from synth.blueprints import Bands, Blueprint
 from synth.diversity import Profile, coarse_mode, complexity, fine_mode, tools_used
 from synth.roles.assistant import TEACHER, ScriptedAssistant

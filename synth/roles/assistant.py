@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from storage.records import Call, FunctionCall, Message, Tool, ToolCall, call_status, plain_json
+from storage.records import Call, FunctionCall, Message, Tool, ToolCall, plain_json
+from storage.turns import call_status
 from synth.blueprints import Blueprint
 
 TEACHER = "scripted"

@@ -11,21 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from storage.records import (
-    JSON,
-    ExecutedCall,
-    Fact,
-    Message,
-    Plan,
-    Success,
-    Task,
-    Tool,
-    ToolCall,
-    Turn,
-    canonical_json,
-    leaves,
-    parse_arguments,
-)
+from storage.records import JSON, Fact, Message, Plan, Success, Task, Tool, ToolCall, canonical_json, leaves, parse_arguments
+from storage.turns import ExecutedCall, Turn
 from synth.blueprints import MAX_EXTRA_CALLS, Blueprint, Goal, schema_problems
 from synth.reading import has_word, normalise
 from synth.verify import judge

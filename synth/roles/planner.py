@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from storage.records import CODE_TOOL, JSON, ArgumentSources, Call, Frame, Language, call_status, content_id
+from storage.records import CODE_TOOL, JSON, Call, Frame, Language, content_id
+from storage.turns import ArgumentSources, call_status
 from synth.blueprints import Argument, Bands, Blueprint, Goal, Node, Perturbation, TurnPlan, static_checks
 from synth.clusters import Cluster
 from synth.evolve import Cell

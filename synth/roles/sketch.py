@@ -13,7 +13,8 @@ from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
-from storage.records import CODE_TOOL, JSON, Call, Frame, FunctionCall, Message, ToolCall, derive_turns, plain_json
+from storage.records import CODE_TOOL, JSON, Call, Frame, FunctionCall, Message, ToolCall, plain_json
+from storage.turns import derive_turns
 from synth.roles.schedule import CallPlan, GoalPlan, Prediction, Recipe, Source, changing_tools, predict, schedule
 from synth.solver import execute, solve
 from synth.worlds import WORLDS, make_world

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from storage.records import JSON, Message, ToolCall, call_status, canonical_json, parse_arguments
+from storage.records import JSON, Message, ToolCall, canonical_json, parse_arguments
+from storage.turns import call_status
 from synth.blueprints import Blueprint, Node, Perturbation
 from synth.worlds import make_world
 from synth.worlds.base import World

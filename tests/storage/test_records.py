@@ -27,6 +27,7 @@ from storage.records import (
     canonical_json,
     content_id,
     parse_arguments,
+    plain_json,
 )
 
 text = st.text(max_size=12)
@@ -131,6 +132,12 @@ def test_ids_do_not_depend_on_the_order_of_keys(slots, random):
     shuffled = list(slots.items())
     random.shuffle(shuffled)
     assert Frame(world="w", intent="i", slots=slots).id == Frame(world="w", intent="i", slots=dict(shuffled)).id
+
+
+@given(values)
+def test_json_is_written_as_the_standard_library_writes_it(value):
+    assert canonical_json(value) == json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    assert plain_json(value) == json.dumps(value, ensure_ascii=False)
 
 
 @given(objects, objects)

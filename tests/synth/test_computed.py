@@ -7,7 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.records import CODE_TOOL, Call, FunctionCall, Message, Plan, Success, Task, ToolCall, derive_turns
+from storage.records import CODE_TOOL, Call, FunctionCall, Message, Plan, Success, Task, ToolCall
+from storage.turns import derive_turns
 from synth.computed import computed
 from synth.verify import judge
 from synth.worlds import WORLDS

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.records import FunctionCall, Message, Tool, ToolCall, derive_turns
+from storage.records import FunctionCall, Message, Tool, ToolCall
+from storage.turns import derive_turns
 from synth.diversity import (
     Profile,
     bigram_entropy,

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from storage.records import CODE_TOOL, derive_turns
+from storage.records import CODE_TOOL
+from storage.turns import derive_turns
 from synth.blueprints import Bands, Blueprint, static_checks
 from synth.clusters import Cluster, cluster_tools
 from synth.code_tool import missing

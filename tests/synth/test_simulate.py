@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from storage.records import Frame, FunctionCall, Message, Outcome, Task, Tool, ToolCall, derive_turns
+from storage.records import Frame, FunctionCall, Message, Outcome, Task, Tool, ToolCall
+from storage.turns import derive_turns
 from synth.blueprints import Argument, Bands, Blueprint, TurnPlan, static_checks
 from synth.clusters import Cluster, cluster_tools
 from synth.diversity import coarse_mode

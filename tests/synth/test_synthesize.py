@@ -13,9 +13,10 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from storage.records import Frame, Task, derive_turns
+from storage.records import Frame, Task
 from storage.release import trajectory_of
 from storage.store import Store
+from storage.turns import derive_turns
 from synth import proposals
 from synth.blueprints import Blueprint
 from synth.diversity import entropy_bits

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.records import FunctionCall, Message, ToolCall, Turn, derive_turns, leaves, mentions
+from storage.records import FunctionCall, Message, ToolCall, leaves
+from storage.turns import Turn, derive_turns, mentions
 
 SEARCH, READ, BUY = "search_products", "get_order", "buy"
 
