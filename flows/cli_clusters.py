@@ -5,6 +5,7 @@ Clusters of tools that no world executes are marked: `simulated only`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,13 +60,13 @@ def build(
         from flows.progress import on_console, report
         from storage.store import Store
         from storage.view.report import write_report
+        from synth.catalogue import joined
         from synth.cluster_store import keep_clusters
 
         names = checks.world_names(worlds or [])
         opened = Store(store)
         catalogue = checks.catalogue(tools, names)
-        listed = catalogue.tools if catalogue else ()
-        found = [*listed, *(tool for tool in checks.tools_of(names) if tool not in listed)]
+        found = joined([*(catalogue.tools if catalogue else ()), *checks.tools_of(names)])
         with on_console(out):
             kept = keep_clusters(opened, found, progress=report)
         if catalogue is not None:
@@ -140,7 +141,9 @@ def _tell_catalogue(catalogue: Catalogue) -> None:
         out.print(f"  dropped {reason.count:,}: {reason.reason} ({first} {reason.line:,})", markup=False, soft_wrap=True)
 
 
-def _tell_kept(kept: Kept, tools: list[Tool], store: Path) -> None:
+def _tell_kept(kept: Kept, tools: Sequence[Tool], store: Path) -> None:
+    from synth.plans import plans_of, served
+
     covered = {tool for cluster in kept.clusters for tool in cluster.tool_ids}
     executable = sum(cluster.world is not None for cluster in kept.clusters)
     spanning = sum(len(_servers(cluster)) > 1 for cluster in kept.clusters)
@@ -151,6 +154,9 @@ def _tell_kept(kept: Kept, tools: list[Tool], store: Path) -> None:
         markup=False,
         soft_wrap=True,
     )
+    if plans := plans_of(tools):
+        done = served(plans, [cluster.tool_ids for cluster in kept.clusters])
+        out.print(f"intents of worlds: {done:,} of {len(plans):,} ({done / len(plans):.0%}) have all tools of their plan in one cluster")
     commands = (f"list --store {store}", f"show {kept.clusters[0].id} --store {store}")
     for lead, command in zip(("see them:", "         "), commands, strict=True):
         out.print(f"{lead} headrace clusters {command}", markup=False, soft_wrap=True)

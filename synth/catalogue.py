@@ -18,7 +18,7 @@ import json
 import re
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -115,6 +115,21 @@ def read_catalogue(path: Path) -> Catalogue:
     if not tools:
         raise BadInput(_nothing_usable(path, dropped))
     return Catalogue(path, tuple(tools), found.rows, copies, sum(not tool.parameters for tool in tools), dropped)
+
+
+def joined(tools: Iterable[Tool]) -> tuple[Tool, ...]:
+    """Tools of several sources, each once, in order.
+
+    Raises:
+        BadInput: two that are not the same have one id.
+    """
+    found: dict[str, Tool] = {}
+    for tool in tools:
+        other = found.setdefault(tool.id, tool)
+        if other != tool:
+            one, two = (f"world {each.world}" if each.world else f"a catalogue ({each.domain})" for each in (other, tool))
+            raise BadInput(f"two tools are called {tool.id}: one of {one}, one of {two}; give the catalogue's server another name")
+    return tuple(found.values())
 
 
 def _nothing_usable(path: Path, dropped: Sequence[Dropped]) -> str:

@@ -13,6 +13,7 @@ from storage.errors import BadInput, HeadraceError
 from storage.records import Tool, content_id
 from storage.store import Store, part_id
 from synth import clusters as clustering
+from synth.catalogue import joined
 from synth.clusters import Cluster, ClusterConfig, Progress, cluster_tools, clusters_frame, tools_frame
 from synth.dependencies import Edge
 from synth.worlds.stored import worlds_frame
@@ -33,13 +34,11 @@ def keep_clusters(store: Store, tools: Sequence[Tool], config: ClusterConfig | N
     """Finds the clusters of these tools and commits them with the tools; where the store has them already, only reads them.
 
     Raises:
-        BadInput: two tools have one id.
+        BadInput: two tools that are not the same have one id.
         HeadraceError: no tool feeds another, so that there is no cluster; the store cannot be written.
     """
     config = config or ClusterConfig()
-    ids = [tool.id for tool in tools]
-    if doubled := next((one for one, following in zip(sorted(ids), sorted(ids)[1:], strict=False) if one == following), None):
-        raise BadInput(f"two tools are called {doubled}; give their servers different names")
+    tools = joined(tools)
     about = {
         "tools": content_id("tools", [tool.model_dump(mode="json") for tool in tools]),
         "config": config.model_dump(mode="json"),

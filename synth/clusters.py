@@ -3,10 +3,11 @@
 Candidates grow along dependency neighbours, of a server or of its whole world (growing by similarity first and testing connectedness after
 was measured: half the candidates fall apart): from each tool, and from the strongest chain through each, since most tools have one producer
 and many consumers, and what grows from one is a star. Each edge between two servers (`synth/bridges.py`) gives one more. Near copies are
-dropped; a greedy weighted maximum coverage of tools, edges, chains and domain labels selects. Every cluster is weakly connected and has an
-edge, and no tool name twice.
+dropped; a greedy weighted maximum coverage of tools, edges, chains, plans and domain labels selects. Every cluster hangs together and has
+an edge, and no tool name twice.
 
-A cluster whose tools are of no world, or not all of one, has `world` None: it can be simulated, not executed.
+A cluster whose tools are of no world, or not all of one, has `world` None: it can be simulated, not executed. What a world's intents are
+done with is known, not inferred: tools of one plan are tied as an edge would tie them, and every plan that fits is in a cluster.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Self
 
 import numpy as np
@@ -24,9 +26,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from storage.records import CODE_TOOL, Tool, canonical_json, content_id
 from synth.bridges import bridges
-from synth.dependencies import THRESHOLD, Described, Edge, chains, edges_of
+from synth.dependencies import THRESHOLD, Described, Edge, chains, edges_of, group_of, members_of
+from synth.plans import plans_of
 
-VERSION = 3
+VERSION = 4
 
 
 class ClusterConfig(BaseModel):
@@ -85,9 +88,12 @@ class Cluster:
 
 
 class _Graph:
-    """Affinities w_ij = 0.4 cos + 0.4 dep + 0.2 [same server] (P1) and who neighbours whom. Tools are their positions."""
+    """Affinities w_ij = 0.4 cos + 0.4 dep + 0.2 [same server] (P1), and who neighbours whom. Tools are their positions.
 
-    def __init__(self, described: Described, edges: Sequence[Edge]) -> None:
+    Of tools that a plan has in common dep is 1; a tool that is a plan alone and has no neighbour neighbours all of its world, with 0.
+    """
+
+    def __init__(self, described: Described, edges: Sequence[Edge], plans: Iterable[frozenset[str]]) -> None:
         self.tools = described.tools
         self._vectors = described.own
         self.position = {tool.id: index for index, tool in enumerate(self.tools)}
@@ -99,6 +105,17 @@ class _Graph:
             self.after[i][j] = edge
             strength = max(min(1.0, edge.score), self.neighbours[i].get(j, 0.0))
             self.neighbours[i][j] = self.neighbours[j][i] = strength
+        self.plans = sorted({tuple(sorted(self.position[tool] for tool in plan)) for plan in plans})
+        self._plans_from: dict[int, list[int]] = defaultdict(list)
+        for number, plan in enumerate(self.plans):
+            self._plans_from[plan[0]].append(number)
+            for i, j in permutations(plan, 2):
+                self.neighbours[i][j] = 1.0
+        groups = members_of(self.tools)
+        for (lone,) in (plan for plan in self.plans if len(plan) == 1 and not self.neighbours[plan[0]]):
+            for other in groups[group_of(self.tools[lone])]:
+                self.neighbours[lone][other] = self.neighbours[other][lone] = 0.0
+            del self.neighbours[lone][lone]
 
     def grow(self, seed: Sequence[int], limit: int, *, floor: float = 0.0, least: int = 1, server: str | None = None) -> list[int]:
         """From the seed along neighbours (of that server), always the one with the greatest mean affinity, up to `limit` tools.
@@ -162,21 +179,18 @@ class _Graph:
         own = set(members)
         return tuple(edge for tool in sorted(own) for other, edge in self.after[tool].items() if other in own)
 
+    def is_connected(self, members: Sequence[int]) -> bool:
+        own = set(members)
+        reached, frontier = set[int](), set(members[:1])
+        while frontier:
+            reached |= frontier
+            frontier = {other for tool in frontier for other in self.neighbours[tool] if other in own} - reached
+        return reached == own
 
-def is_connected(tools: Iterable[str], edges: Iterable[Edge]) -> bool:
-    """Whether the tools hang together when directions are ignored."""
-    members = set(tools)
-    if not members:
-        return False
-    near: dict[str, set[str]] = defaultdict(set)
-    for edge in edges:
-        near[edge.source].add(edge.target)
-        near[edge.target].add(edge.source)
-    reached, frontier = set[str](), {min(members)}
-    while frontier:
-        reached |= frontier
-        frontier = {other for tool in frontier for other in near[tool]} - reached
-    return reached >= members
+    def planned(self, members: Iterable[int]) -> list[int]:
+        """The plans whose tools are all among these."""
+        own = set(members)
+        return [plan for tool in sorted(own) for plan in self._plans_from[tool] if own.issuperset(self.plans[plan])]
 
 
 # ---- building -------------------------------------------------------------------------------------------------------
@@ -184,11 +198,12 @@ def is_connected(tools: Iterable[str], edges: Iterable[Edge]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """chains: of three tools each, by their ids. weight: sum of the edges' scores."""
+    """chains: of three tools each, by their ids. plans: numbers of those that it serves. weight: sum of the edges' scores."""
 
     members: tuple[int, ...]
     edges: tuple[Edge, ...]
     chains: tuple[tuple[str, str, str], ...]
+    plans: frozenset[int]
     weight: float
 
 
@@ -204,7 +219,8 @@ def cluster_tools(tools: Sequence[Tool], config: ClusterConfig | None = None, *,
     described = Described.of(tools)
     report("finding edges", 1, 4)
     edges = edges_of(described, threshold=config.edge_threshold)
-    graph = _Graph(described, sorted([*edges, *bridges(described)], key=lambda edge: (edge.source, edge.target)))
+    all_edges = sorted([*edges, *bridges(described)], key=lambda edge: (edge.source, edge.target))
+    graph = _Graph(described, all_edges, plans_of(tools).values())
     report("growing clusters", 2, 4)
     candidates = _candidates(graph, config)
     report("selecting clusters", 3, 4)
@@ -214,8 +230,7 @@ def cluster_tools(tools: Sequence[Tool], config: ClusterConfig | None = None, *,
 
 
 def _candidates(graph: _Graph, config: ClusterConfig) -> list[_Candidate]:
-    grown: set[tuple[int, ...]] = set()
-
+    grown = {tuple(sorted(graph.grow(plan, config.max_tools))) for plan in graph.plans if len(plan) <= config.max_tools}
     for start, tool in enumerate(graph.tools):
         if not graph.neighbours[start]:
             continue
@@ -236,9 +251,10 @@ def _candidates(graph: _Graph, config: ClusterConfig) -> list[_Candidate]:
 def _candidate(members: tuple[int, ...], graph: _Graph, config: ClusterConfig) -> _Candidate | None:
     """The candidate of these tools, if they are enough and hang together."""
     edges = graph.inside(members)
-    if len(members) < config.min_tools or not is_connected((graph.tools[member].id for member in members), edges):
+    if len(members) < config.min_tools or not edges or not graph.is_connected(members):
         return None
-    return _Candidate(members, edges, tuple(chains(edges)), math.fsum(edge.score for edge in edges))
+    plans = frozenset(graph.planned(members))
+    return _Candidate(members, edges, tuple(chains(edges)), plans, math.fsum(edge.score for edge in edges))
 
 
 def _span(graph: _Graph, source: int, target: int, config: ClusterConfig) -> tuple[int, ...]:
@@ -252,12 +268,16 @@ def _span(graph: _Graph, source: int, target: int, config: ClusterConfig) -> tup
 
 
 def _without_copies(candidates: Sequence[_Candidate], config: ClusterConfig) -> list[_Candidate]:
+    """Of near copies the heaviest, and any that serves a plan as the first."""
     kept: list[_Candidate] = []
+    served = set[int]()
     holders: dict[int, list[int]] = defaultdict(list)
-    for candidate in sorted(candidates, key=lambda one: (-one.weight, one.members)):
+    for candidate in sorted(candidates, key=lambda one: (-len(one.plans), -one.weight, one.members)):
         shared = Counter(other for member in candidate.members for other in holders[member])
         size = len(candidate.members)
-        if all(n / (size + len(kept[other].members) - n) < config.copy_similarity for other, n in shared.items()):
+        is_copy = any(n / (size + len(kept[other].members) - n) >= config.copy_similarity for other, n in shared.items())
+        if not is_copy or not candidate.plans <= served:
+            served |= candidate.plans
             for member in candidate.members:
                 holders[member].append(len(kept))
             kept.append(candidate)
@@ -265,7 +285,7 @@ def _without_copies(candidates: Sequence[_Candidate], config: ClusterConfig) -> 
 
 
 def _select(candidates: Sequence[_Candidate], graph: _Graph, config: ClusterConfig) -> list[_Candidate]:
-    """Lazy greedy coverage: gain over (1 + 0.05 size); tools weigh 1, edges 0.5 (between servers 1), domain labels 2, chains 0.5.
+    """Lazy greedy coverage: gain over (1 + 0.05 size); tools weigh 1, edges 0.5 (between servers 1), domain labels 2, chains 0.5, plans 1.
 
     What the gain of a candidate without a chain counts for is said by `_depth`.
     """
@@ -309,6 +329,7 @@ def _covers(candidate: _Candidate, graph: _Graph) -> dict[Hashable, float]:
     items.update(((edge.source, edge.target), 0.5 if server[edge.source] == server[edge.target] else 1.0) for edge in candidate.edges)
     items.update((("domain", graph.tools[member].domain), 2.0) for member in candidate.members)
     items.update((chain, 0.5) for chain in candidate.chains)
+    items.update((("plan", plan), 1.0) for plan in candidate.plans)
     return items
 
 

@@ -83,6 +83,14 @@ def group_of(tool: Tool) -> str:
     return f"world {tool.world}" if tool.world else tool.server
 
 
+def members_of(tools: Sequence[Tool]) -> dict[str, list[int]]:
+    """The positions of the tools of each group."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for position, tool in enumerate(tools):
+        groups[group_of(tool)].append(position)
+    return groups
+
+
 def rarity(described: Described) -> dict[str, float]:
     """idf of each entity over servers, scaled to at most 1."""
     holders: dict[str, set[str]] = defaultdict(set)
@@ -98,13 +106,10 @@ def feeds(described: Described, *, least: float = 0.0) -> Feeds:
 
     score(i -> j) = max over entities of production x consumption x (.5 + .5 rarity) x damping + .1 x cosine of i's text and j's parameters.
     """
-    groups: dict[str, list[int]] = defaultdict(list)
-    for position, tool in enumerate(described.tools):
-        groups[group_of(tool)].append(position)
     rare = rarity(described)
     numbers: dict[str, int] = {}
     rows: list[tuple[int, int, float, int, bool]] = []
-    for members in groups.values():
+    for members in members_of(described.tools).values():
         rows += [(i, j, at, numbers.setdefault(key, len(numbers)), False) for i, j, at, key in _linked(members, described, rare, least)]
         rows += [(i, j, at, numbers.setdefault(key, len(numbers)), True) for i, j, at, key in _by_schema(members, described)]
     columns = tuple(zip(*rows, strict=True)) or ((), (), (), (), ())

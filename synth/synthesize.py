@@ -35,7 +35,7 @@ from synth import code_tool
 from synth import drills as drilling
 from synth import simulate as simulation
 from synth.blueprints import Bands
-from synth.catalogue import read_catalogue
+from synth.catalogue import joined, read_catalogue
 from synth.clusters import Cluster, ClusterConfig, cluster_tools, clusters_frame, tools_frame
 from synth.diversity import SUBSAMPLE, Figure, Profile, figures
 from synth.division import DivisionConfig
@@ -160,7 +160,7 @@ def synthesize(
         executor: works on the proposals of a round; one after another in this thread by default.
 
     Raises:
-        BadInput: the catalogue of tools cannot be used.
+        BadInput: the catalogue of tools cannot be used, or one of its tools is called like another of a world.
         HeadraceError: the tools form no cluster in which a conversation could be planned, or calibration yielded next to nothing.
     """
     return _Run(store, config, progress or (lambda label, done, total: None), executor).result()
@@ -188,7 +188,7 @@ class _Run:
         catalogue = read_catalogue(config.tools).tools if config.tools is not None else ()
         worlds = admitted_in(config.worlds)
         tools = [*(tool for name in worlds for tool in WORLDS[name].tools), *catalogue]
-        self.tools: tuple[Tool, ...] = tuple({tool.id: tool for tool in tools}.values())
+        self.tools = joined(tools)
         self.worlds = tuple(dict.fromkeys([*worlds, *sorted({tool.world for tool in catalogue if tool.world is not None})]))
         self.versions = {
             "synthesize": VERSION,

@@ -74,6 +74,7 @@ def test_tools_of_worlds_give_clusters_that_can_be_executed(here: Path) -> None:
     built = said("build", "--world", "retail", "--store", "st")
 
     assert "1 executable, 0 simulated only" in built
+    assert "intents of worlds: 19 of 19 (100%)" in built
     assert "executable in retail" in said("list", "--store", "st", "--domain", "RETAIL")
 
 

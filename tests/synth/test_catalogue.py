@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import BadInput
-from synth.catalogue import Catalogue, parameters, read_catalogue, server_key
+from synth.catalogue import Catalogue, joined, parameters, read_catalogue, server_key
 from synth.worlds import WORLDS
 
 SCHEMA = {"type": "object", "properties": {"order_id": {"type": "string"}}, "required": ["order_id"]}
@@ -80,6 +80,15 @@ def test_exact_copies_are_folded_unless_they_say_nothing(tmp_path: Path) -> None
 
     assert [tool.server for tool in found.tools] == ["a", "d", "e"]
     assert (found.rows, found.copies, found.unknown) == (5, 2, 3)
+
+
+def test_tools_of_one_id_are_one_tool_or_are_refused_by_both_names(tmp_path: Path) -> None:
+    own = WORLDS["retail"].tools
+    (stranger,) = read(tmp_path, {"name": "buy", "server": "shop", "label": "Pets"}).tools
+
+    assert joined([*own, *own]) == own
+    with pytest.raises(BadInput, match=r"two tools are called shop\.buy: one of world retail, one of a catalogue \(Pets\)"):
+        joined([*own, stranger])
 
 
 def test_bad_rows_are_dropped_with_their_reason_and_line(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterable
+from itertools import permutations
 
 import pytest
 
@@ -13,12 +15,13 @@ from synth.clusters import (
     ClusterConfig,
     cluster_tools,
     clusters_frame,
-    is_connected,
     tools_frame,
 )
 from synth.dependencies import Edge, chains, dependencies
+from synth.plans import plans_of, served
 from synth.tool_words import entity_keys, words
-from synth.worlds import GROUNDED, WORLDS
+from synth.worlds import GROUNDED, WORLDS, admitted_in
+from synth.worlds.spec.shelf import shipped
 
 TOOLS: tuple[Tool, ...] = tuple(tool for world in GROUNDED for tool in WORLDS[world].tools)
 
@@ -32,6 +35,15 @@ def declared_edges() -> set[tuple[str, str]]:
             calls = intent.shape(frozenset(slot.name for slot in intent.slots)).calls
             found |= {(ids[calls[parent][0]], ids[tool]) for tool, parents in calls for parent in parents if calls[parent][0] != tool}
     return found
+
+
+def is_connected(tools: Iterable[str], edges: Iterable[Edge]) -> bool:
+    """Whether the tools hang together when directions are ignored."""
+    groups = {tool: {tool} for tool in tools}
+    for edge in edges:
+        joined = groups[edge.source] | groups[edge.target]
+        groups.update(dict.fromkeys(joined, joined))
+    return all(len(group) == len(groups) for group in groups.values())
 
 
 @pytest.fixture(scope="module")
@@ -121,12 +133,16 @@ def test_chains_pass_through_three_tools() -> None:
 # ---- clusters -------------------------------------------------------------------------------------------------------
 
 
-def test_every_cluster_is_a_connected_group_of_3_to_12_with_an_edge(clusters: list[Cluster]) -> None:
+def test_edges_and_plans_connect_the_3_to_12_tools_of_every_cluster(clusters: list[Cluster], edges: list[Edge]) -> None:
+    planned = [Edge(*pair, 1, "") for plan in plans_of(TOOLS).values() for pair in permutations(plan, 2)]
+    tied = {tool for edge in (*edges, *planned) for tool in (edge.source, edge.target)}
+
     assert clusters
     for cluster in clusters:
         assert 3 <= len(cluster.tool_ids) <= 12
         assert len(cluster.edges) >= 1
-        assert is_connected(cluster.tool_ids, cluster.edges)
+        ties = [tie for tie in planned if {tie.source, tie.target} <= {*cluster.tool_ids}]
+        assert is_connected(tied.intersection(cluster.tool_ids), [*cluster.edges, *ties]), "but for what is a plan alone"
 
 
 def test_random_groups_of_the_same_sizes_rarely_hang_together(clusters: list[Cluster], edges: list[Edge]) -> None:
@@ -169,6 +185,36 @@ def test_no_two_clusters_are_copies_and_ranks_count_from_0(clusters: list[Cluste
             shared, together = set(left.tool_ids) & set(right.tool_ids), set(left.tool_ids) | set(right.tool_ids)
             assert left is right or len(shared) / len(together) < 0.7
     assert [cluster.rank for cluster in clusters] == list(range(len(clusters)))
+
+
+def test_every_plan_of_an_executable_world_lies_in_one_cluster() -> None:
+    tools = [tool for world in (*shipped(), *admitted_in(["gen-1..20"])) for tool in WORLDS[world].tools]
+    plans = plans_of(tools)
+
+    found = cluster_tools(tools)
+
+    assert len(plans) > 1000
+    assert served(plans, [cluster.tool_ids for cluster in found]) == len(plans)
+    assert all(3 <= len(cluster.tool_ids) <= 12 and cluster.edges for cluster in found)
+
+
+def test_a_plan_that_is_larger_than_a_cluster_may_be_is_left_out() -> None:
+    large = {key: plan for key, plan in plans_of(WORLDS["hotel"].tools).items() if len(plan) > 4}
+
+    found = cluster_tools(WORLDS["hotel"].tools, ClusterConfig(max_tools=4))
+
+    assert large
+    assert max(len(cluster.tool_ids) for cluster in found) == 4
+    assert served(large, [cluster.tool_ids for cluster in found]) == 0
+
+
+def test_plans_need_all_their_tools_and_a_world_that_is_known() -> None:
+    tools = WORLDS["hotel"].tools
+    fewer = [tool for tool in tools if tool.name != "get_guest"]
+
+    assert plans_of(fewer) == {key: plan for key, plan in plans_of(tools).items() if "hotel.get_guest" not in plan} != {}
+    assert plans_of([tool.model_copy(update={"world": None}) for tool in tools]) == {}
+    assert plans_of([tool.model_copy(update={"world": "gone@1"}) for tool in tools]) == {}
 
 
 def test_a_limit_is_kept_and_unrelated_tools_make_no_cluster() -> None:

@@ -284,6 +284,8 @@ def test_a_withheld_value_in_any_of_its_forms_is_noticed_in_a_call(made: list[tu
         assert _waits(blueprint, turns)
         (goal,) = blueprint.goals
         for slot in (name for name, slot in slots_of("city", goal.intent).items() if slot.kind == kind and name in goal.slots):
+            if goal.slots[slot] == "lanchuan":  # where journeys begin that are not said to begin elsewhere: it gives nothing away
+                continue
             silent = blueprint.turns[0].model_copy(update={"withholds": (f"0.{slot}",)})
             plan = blueprint.model_copy(
                 update={"turns": (silent, *(turn.model_copy(update={"reveals": ()}) for turn in blueprint.turns[1:]))}
@@ -431,8 +433,8 @@ def test_an_emptied_result_keeps_its_form() -> None:
 
 def test_the_tools_role_offers_the_clusters_tools_only(made: list[tuple[Blueprint, Simulated]]) -> None:
     blueprint, _ = first(made, lambda b: b.world == "city")
-    missing = next(tool.name for tool in WORLDS["city"].tools if tool.name not in blueprint.tools)
-    box = WorldTools(blueprint)
+    missing, *others = blueprint.tools
+    box = WorldTools(blueprint.model_copy(update={"tools": tuple(others)}))
 
     observed = box.run(ToolCall(id="1", function=FunctionCall(name=missing, arguments="{}")))
 
