@@ -27,7 +27,8 @@ from synth.diversity import entropy_bits
 from synth.division import DivisionConfig, division
 from synth.evolve import BANDS, Controller, EvolutionConfig
 from synth.proposals import Job, propose, report
-from synth.roles.planner import PlanFailed, Planner
+from synth.roles.draft import PlanFailed
+from synth.roles.planner import Planner
 from synth.roles.recipes import kitchen
 from synth.simulate import simulate
 from synth.synthesize import SynthesisConfig, synthesize

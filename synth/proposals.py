@@ -18,7 +18,8 @@ from synth.blueprints import Bands, Blueprint
 from synth.clusters import Cluster
 from synth.division import DivisionConfig, division
 from synth.evolve import Band, Cell, Draw, Report, mode_family
-from synth.roles.planner import PlanFailed, Planner
+from synth.roles.draft import PlanFailed
+from synth.roles.planner import Planner
 from synth.simulate import Simulated, simulate
 from synth.solver import NotAdmitted, admit
 

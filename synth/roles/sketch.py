@@ -1,6 +1,6 @@
 """Sketches: which modes and which complexity a recipe would have, from known plans alone, before any world is asked.
 
-A sketch costs a fraction of a millisecond, a draft (`planner.py`) several, so the planner looks at many recipes and drafts few. It takes
+A sketch costs a fraction of a millisecond, a draft (`draft.py`) several, so the planner looks at many recipes and drafts few. It takes
 the typical plan of each goal, from the first of a few fixed seeds that has one; it is a function of the recipe alone, never of what
 was sketched before.
 """

@@ -14,8 +14,9 @@ from synth.clusters import Cluster, cluster_tools
 from synth.code_tool import missing
 from synth.evolve import Cell
 from synth.roles.cookbook import cookbook
+from synth.roles.draft import Draft, Offer, PlanFailed
 from synth.roles.phrases import slots_of
-from synth.roles.planner import Offer, PlanFailed, Planner, _Draft
+from synth.roles.planner import Planner
 from synth.roles.recipes import MERGE_CLUSTERS, OPERATORS, VEILS, kitchen, native
 from synth.roles.schedule import Recipe
 from synth.roles.tools import noisy
@@ -129,7 +130,7 @@ def veiled(veil: str, world: str, seed: int, cluster: Cluster | None = None) -> 
     for veils in (frozenset[str](), frozenset({veil})):
         try:
             offer = Offer(cluster)
-            both.append(_Draft(recipe, offer, veils, "en" if seed % 2 else "zh", lambda _: True, random.Random(seed)).write())
+            both.append(Draft(recipe, offer, veils, "en" if seed % 2 else "zh", lambda _: True, random.Random(seed)).write())
         except PlanFailed:
             return None
     return (both[0], both[1]) if veil in both[1].operators else None

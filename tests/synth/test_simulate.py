@@ -14,9 +14,10 @@ from synth.clusters import Cluster, cluster_tools
 from synth.diversity import coarse_mode
 from synth.evolve import Band, Cell
 from synth.roles.assistant import ScriptedAssistant
+from synth.roles.draft import Offer, PlanFailed
 from synth.roles.observer import _carries, _waits
 from synth.roles.phrases import slots_of
-from synth.roles.planner import Offer, PlanFailed, Planner
+from synth.roles.planner import Planner
 from synth.roles.recipes import OPERATORS, evolved, kitchen, native
 from synth.roles.schedule import Recipe
 from synth.roles.sketch import sketch
