@@ -69,7 +69,7 @@ def test_a_world_is_tried_from_a_pipe(spec: Path) -> None:
     assert "acts/return_tool/l" in told
     assert "a fresh world of seed 3\nnothing has changed" in told
     assert "no moon; there is branch, member, tool, loan, acts" in told
-    assert "return_tool: get_loan > return_tool" in told
+    assert "renew_loan: get_loan > renew_loan" in told
     assert "no command or tool 'renew'; did you mean renew_loan?" in told
     assert "never" not in told
 

@@ -24,7 +24,7 @@ from synth.worlds.spec.tools import Callee, Refused, callees, get_name, list_nam
 from synth.worlds.spec.wording import Wording
 from synth.worlds.spec.world import SpecWorld
 
-VERSION = 2
+VERSION = 3
 """Bumped when the same spec gives other worlds."""
 CACHED = 4096
 

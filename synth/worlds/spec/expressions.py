@@ -81,9 +81,29 @@ class Count:
     reads: tuple[Read, ...]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Part:
+    """A condition as one judges by it. joint: `and`, `or`, `not` of its `parts`; empty where it is one test, which needs all that it
+    `reads` and `counts`."""
+
+    run: Function
+    joint: str = ""
+    parts: tuple[Part, ...] = ()
+    reads: tuple[Read, ...] = ()
+    counts: tuple[Count, ...] = ()
+
+    def tests(self) -> Iterator[Part]:
+        """The single tests that it is put together from."""
+        if not self.joint:
+            yield self
+        for part in self.parts:
+            yield from part.tests()
+
+
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """type and run: what it gives. reads, counts: what must be seen to know its value. names: roots that it mentions.
+    """type and run: what it gives. reads, counts: all that it looks at; part: which of that must be seen to know its value.
+    names: roots that it mentions.
     equalities: (root, field, value) that must hold for it to be true, as far as they are plain: `tool.status == free and ...`."""
 
     text: str
@@ -92,6 +112,7 @@ class Compiled:
     reads: tuple[Read, ...]
     counts: tuple[Count, ...]
     names: frozenset[str]
+    part: Part
     equalities: tuple[tuple[str, str, Any], ...] = ()
 
 
@@ -129,6 +150,8 @@ class _Piece:
     run: Function
     path: tuple[str, ...] | None = None
     """Of a row: how it is reached."""
+    part: Part | None = None
+    """Of what `and`, `or`, `not` put together."""
 
 
 def compile_expression(text: str, scope: Scope, expect: Type | None = None) -> Compiled:
@@ -149,8 +172,9 @@ def compile_expression(text: str, scope: Scope, expect: Type | None = None) -> C
     piece = work.fitted(tree.body, expect) if expect is not None else work.piece(tree.body)
     if piece.type.kind == "word":
         raise ExpressionError(f"{text!r} is only text; compare it with a field, or assign it to one")
-    reads, names = tuple(dict.fromkeys(work.reads)), frozenset(work.names)
-    return Compiled(text, piece.type, piece.run, reads, tuple(work.counts), names, tuple(_equalities(tree.body, scope)))
+    reads, counts, names = tuple(dict.fromkeys(work.reads)), tuple(work.counts), frozenset(work.names)
+    part = piece.part or Part(piece.run, reads=reads, counts=counts)
+    return Compiled(text, piece.type, piece.run, reads, counts, names, part, tuple(_equalities(tree.body, scope)))
 
 
 def _equalities(node: ast.expr, scope: Scope) -> Iterator[tuple[str, str, Any]]:
@@ -286,8 +310,12 @@ class _Compiler:
             raise ExpressionError(
                 f"no field {node.attr!r} of {row.type.entity}; {nearest(node.attr, self.scope.attributes(row.type.entity))}"
             )
-        kind, get = found
-        path = row.path or ("?",)
+        if row.path is None:
+            text = ast.unparse(node)[:60]
+            raise ExpressionError(
+                f"{text!r}: which row that is shows nowhere; put the `if` around it: a.{node.attr} if ... else b.{node.attr}"
+            )
+        kind, get, path = *found, row.path
         self.reads.append(Read(path, node.attr))
         inner = row.run
         return _Piece(kind, lambda state, names: get(state, inner(state, names)), (*path, node.attr))
@@ -311,8 +339,9 @@ class _Compiler:
 
     def _unaryop(self, node: ast.UnaryOp) -> _Piece:
         if isinstance(node.op, ast.Not):
-            inner = self.fitted(node.operand, FLAG).run
-            return _Piece(FLAG, lambda state, names: not inner(state, names))
+            part = self._part(node.operand)
+            inner = part.run
+            return self._joined("not", lambda state, names: not inner(state, names), part)
         piece = self.piece(node.operand)
         if not isinstance(node.op, ast.USub) or not piece.type.is_number:
             raise ExpressionError(f"{ast.unparse(node)[:60]!r} is not part of the language")
@@ -320,10 +349,20 @@ class _Compiler:
         return _Piece(piece.type, lambda state, names: -value(state, names))
 
     def _boolop(self, node: ast.BoolOp) -> _Piece:
-        parts = [self.fitted(each, FLAG).run for each in node.values]
+        parts = [self._part(each) for each in node.values]
+        runs = [part.run for part in parts]
         if isinstance(node.op, ast.And):
-            return _Piece(FLAG, lambda state, names: all(part(state, names) for part in parts))
-        return _Piece(FLAG, lambda state, names: any(part(state, names) for part in parts))
+            return self._joined("and", lambda state, names: all(run(state, names) for run in runs), *parts)
+        return self._joined("or", lambda state, names: any(run(state, names) for run in runs), *parts)
+
+    def _part(self, node: ast.expr) -> Part:
+        """A yes or no with what it alone looks at."""
+        reads, counts = len(self.reads), len(self.counts)
+        piece = self.fitted(node, FLAG)
+        return piece.part or Part(piece.run, reads=tuple(self.reads[reads:]), counts=tuple(self.counts[counts:]))
+
+    def _joined(self, joint: str, run: Function, *parts: Part) -> _Piece:
+        return _Piece(FLAG, run, part=Part(run, joint, parts))
 
     def _compare(self, node: ast.Compare) -> _Piece:
         terms = [node.left, *node.comparators]

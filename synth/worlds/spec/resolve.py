@@ -339,19 +339,19 @@ class _Resolver:
                     self.add(f"{path}.says[{at}].{language}", f"leaves out {', '.join(f'{{{name}}}' for name in missing)}")
 
     def _can_be_seen(self, act: Act, path: str) -> None:
-        """What conditions look at must be shown by a tool."""
-        for condition in act.conditions:
+        """What rules look at must be shown by a tool; of needs the action's own tool tells."""
+        for condition in (each for each in act.conditions if each.rule is not None):
             for read in condition.test.reads:
                 entity = self._entity_at(act, read.path)
                 if entity is not None and "get" not in entity.spec.tools:
                     looked_at = ".".join((*read.path, read.field))
-                    self.add(path, f"its conditions look at {looked_at}, but {entity.name} has no `get` tool to see it by")
+                    self.add(path, f"its rules look at {looked_at}, but {entity.name} has no `get` tool to see it by")
             for count in condition.test.counts:
                 counted = self.entities[count.entity]
                 filters = [counted.fields[name] for name, _ in count.filters]
                 if listing_for(counted, filters) is None and not is_searched(counted, filters):
                     by = " and ".join(each.name for each in filters)
-                    self.add(path, f"its conditions count {count.entity} by {by}, which no search by equality and no owner's list shows")
+                    self.add(path, f"its rules count {count.entity} by {by}, which no search by equality and no owner's list shows")
 
     def _entity_at(self, act: Act, path: tuple[str, ...]) -> Entity | None:
         param = act.params.get(path[0])

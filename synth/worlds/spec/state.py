@@ -201,16 +201,14 @@ class State:
         """The row as it is from now on, its id last."""
         self.changed.setdefault(entity, {})[row[-1]] = row
 
-    def new_id(self, entity: Entity, values: Row) -> str:
-        """The id of a row about to be created: by its content, so that independent acts commute; the same content again gets another."""
-        digits = entity.spec.id.count("#") + CREATED_DIGITS
+    def new_id(self, entity: Entity, values: Row) -> str | None:
+        """The id of a row about to be created: by its content, so that independent acts commute; the same content again gets the next
+        one. None where none is left."""
+        size = 10 ** (digits := entity.spec.id.count("#") + CREATED_DIGITS)
         taken = self.changed.get(entity.number, {})
-        for turn in range(10**digits):
-            seed = hashlib.blake2b(repr((entity.name, values, turn)).encode(), digest_size=8).digest()
-            key = f"{entity.prefix}{int.from_bytes(seed) % 10**digits:0{digits}d}"
-            if key not in taken:
-                return key
-        raise RuntimeError(f"no id left for another {entity.name}")
+        wanted = int.from_bytes(hashlib.blake2b(repr((entity.name, values)).encode(), digest_size=8).digest())
+        keys = (f"{entity.prefix}{(wanted + turn) % size:0{digits}d}" for turn in range(size))
+        return next((key for key in keys if key not in taken), None)
 
     def snapshot(self) -> object:
         return (self.base.seed, tuple((entity, rows.copy()) for entity, rows in self.changed.items()), self.acts.copy())

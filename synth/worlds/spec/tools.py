@@ -457,7 +457,7 @@ def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -
     Everything is worked out from the state before it.
 
     Raises:
-        Refused: a number or a day would leave all bounds; nothing was changed.
+        Refused: a number or a day would leave all bounds, or no id is left for a new row; nothing was changed.
     """
     written: dict[tuple[int, str], dict[int, Any]] = {}
     for setting in act.settings:
@@ -474,13 +474,15 @@ def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -
         cells.update({place: settled(fields[place], value) for place, value in cells.items()})
     rows = []
     for creation in act.creations:
-        made = zip(domain.by_number[creation.entity].stored, creation.values, strict=True)
-        rows.append((creation, tuple(settled(each, value.run(state, values)) for each, value in made)))
-    told = [_changed(domain, state, entity, key, cells) for (entity, key), cells in written.items()]
-    for creation, row in rows:
         entity_made = domain.by_number[creation.entity]
+        row = tuple(settled(each, value.run(state, values)) for each, value in zip(entity_made.stored, creation.values, strict=True))
         key = state.new_id(entity_made, row)
-        state.put(creation.entity, (*row, key))
+        if key is None:
+            raise Refused(f"no room for another {entity_made.noun.en}")
+        rows.append((entity_made, key, row))
+    told = [_changed(domain, state, entity, key, cells) for (entity, key), cells in written.items()]
+    for entity_made, key, row in rows:
+        state.put(entity_made.number, (*row, key))
         shown_row = {each.name: shown(domain, each, row[each.place]) for each in entity_made.stored}
         told.append({"id": key, "new": entity_made.name, **shown_row})
     if not act.creations:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from storage.records import RefusalReason
 from synth.worlds.spec.domain import Act, Domain, Entity, Field
 from synth.worlds.spec.intents.acts import Doing
-from synth.worlds.spec.intents.base import SpecIntent, sight_of
+from synth.worlds.spec.intents.base import SpecIntent
 from synth.worlds.spec.intents.computing import computing
-from synth.worlds.spec.intents.finders import ById, ByName, Finder, Owned, Picked, pick_filters, pick_orders
+from synth.worlds.spec.intents.finders import ById, ByName, Finder, Owned, Picked, fixed_words, pick_filters, pick_orders
 from synth.worlds.spec.intents.questions import Asking, Counting, Finding, askable
 from synth.worlds.spec.intents.refusals import IMPOSSIBLE, NO_TOOL, Information, Plain, Unnamed, attribute_of
 
@@ -31,20 +31,20 @@ def intents_of(domain: Domain) -> list[SpecIntent]:
 
 def _acts(domain: Domain) -> Iterator[SpecIntent]:
     for act in domain.acts.values():
-        plain, sight = _plain(domain, act), sight_of(domain, act)
-        yield Doing(domain, act, act.name, plain, sight)
+        plain = _plain(domain, act)
+        yield Doing(domain, act, act.name, plain)
         if act.on is not None:
             others = frozenset(act.params) - {act.on.name}
             for by_name, suffix in ((False, "owned"), (True, "named")):
                 finder = owned(domain, act.on, by_name=by_name, taken=others)
                 if finder is not None:
-                    yield Doing(domain, act, f"{act.name}_{suffix}", {**plain, act.on.name: finder}, sight)
+                    yield Doing(domain, act, f"{act.name}_{suffix}", {**plain, act.on.name: finder})
         for name in plain:
             picked = _picked(domain, act, name)
             if picked is not None:
-                yield Doing(domain, act, f"{act.name}_pick_{name}", {**plain, name: picked}, sight)
+                yield Doing(domain, act, f"{act.name}_pick_{name}", {**plain, name: picked})
         for rule in domain.spec.actions[act.name].rules:
-            yield Doing(domain, act, f"{act.name}_against_{rule}", plain, sight, against=rule)
+            yield Doing(domain, act, f"{act.name}_against_{rule}", plain, against=rule)
 
 
 def _plain(domain: Domain, act: Act) -> dict[str, Finder]:
@@ -64,7 +64,7 @@ def _picked(domain: Domain, act: Act, name: str) -> Picked | None:
     fixed: dict[str, tuple[Field, object]] = {}
     for condition in act.conditions:
         for root, field, value in condition.test.equalities:
-            if root == name and entity.fields[field].filter == "equal":
+            if root == name and entity.fields[field].filter == "equal" and fixed_words(entity.fields[field], value) is not None:
                 fixed[field] = (entity.fields[field], value)
     return Picked(domain, entity, taken=frozenset(act.params) - {name}, fixed=tuple(fixed.values()))
 

@@ -1,4 +1,4 @@
-"""Acting on what a request names: look first where a condition must be seen, then act; or, where a business rule is in the way, refuse.
+"""Acting on what a request names: look first where a rule must be seen, then act; or, where a business rule is in the way, refuse.
 
 One idea: an act, a way of naming each of its rows, and which of its conditions shall fail (none, or one rule). Slots are drawn parameter
 by parameter, each tried against the conditions that are decided by then, so that what is drawn can be solved, and what a rule forbids is
@@ -16,26 +16,11 @@ from storage.records import JSON, Language, RefusalReason
 from synth.worlds.base import Shape, Slot, SlotKind, Solution
 from synth.worlds.spec import schema
 from synth.worlds.spec.domain import Act, Condition, Domain, Entity, Param, Transfer
-from synth.worlds.spec.intents.base import (
-    Sight,
-    Slots,
-    SpecIntent,
-    Tally,
-    Work,
-    counted,
-    grid,
-    inside,
-    misfit,
-    outside,
-    piece,
-    row_at,
-    say,
-    value_kind,
-    wander,
-)
+from synth.worlds.spec.intents.base import Slots, SpecIntent, Work, grid, inside, misfit, outside, say, value_kind, wander
 from synth.worlds.spec.intents.finders import ById, Finder
-from synth.worlds.spec.state import State, clock_steps, shown
-from synth.worlds.spec.tools import defaults_of, found_key, list_name, listed_key, perform, search_name, value_of
+from synth.worlds.spec.intents.sight import look, sight_of
+from synth.worlds.spec.state import State, clock_steps
+from synth.worlds.spec.tools import defaults_of, perform
 from synth.worlds.spec.wording import act_wordings, done_words, object_of
 
 _BUDGET, _VALUES = 2000, 12
@@ -49,9 +34,9 @@ Test = Callable[[State, Mapping[str, Any]], bool]
 
 
 class Doing(SpecIntent):
-    """finders: by parameter that is a row. sight: what must be seen first. against: the name of the rule that forbids it, or empty."""
+    """finders: by parameter that is a row. against: the name of the rule that forbids it, or empty."""
 
-    def __init__(self, domain: Domain, act: Act, name: str, finders: Mapping[str, Finder], sight: Sight, *, against: str = "") -> None:
+    def __init__(self, domain: Domain, act: Act, name: str, finders: Mapping[str, Finder], *, against: str = "") -> None:
         self.act, self.finders, self.against = act, finders, against
         slots: list[tuple[Slot, SlotKind]] = []
         decisive = {name for each in act.conditions if against and each.name == against for name in each.test.names}
@@ -63,7 +48,8 @@ class Doing(SpecIntent):
                 slots.append((Slot(param.name, kind, is_required=param.is_required or param.name in decisive), of))
         group = act.spec.group or (act.on.spec.group if act.on is not None else None) or (act.on.name if act.on is not None else "desk")
         super().__init__(domain, name, group, slots)
-        self.sight = sight
+        self.judged = [each.test.part for each in act.conditions if each.rule is not None and against in ("", each.name)]
+        """Of the rules by which it is done or refused: what comes of looking."""
         self.rule = next((each.rule for each in act.conditions if each.name == against), None) if against else None
         if against:
             self.refusal = RefusalReason.RULE
@@ -115,8 +101,9 @@ class Doing(SpecIntent):
         for condition in self.act.conditions:
             if condition.name != self.against or not self.against:
                 for root, field, value in condition.test.equalities:
-                    if root == name and entity.fields[field].place >= 0:
-                        found.append((entity.fields[field].place, value))
+                    of = entity.fields[field] if root == name else None
+                    if of is not None and of.place >= 0 and of.type.kind in ("choice", "flag", "name"):
+                        found.append((of.place, value))
         return tuple(found)
 
     # ---- drawing --------------------------------------------------------------------------------------------------------------
@@ -147,38 +134,13 @@ class Doing(SpecIntent):
                 arguments[param.name] = outside(self.of, param.type.kind, values[param.name])
         if not self._holds(state, values):
             raise misfit("a condition is in the way" if not self.against else "the rule is not the only thing in the way")
-        self._look(work, values)
+        work = look(work, self.act, self.judged, values)
         if self.rule is not None:
             words = self.rule.words[language]
             return work.solution(say(language, f"That is against the rules: {words}", f"按规定不能这样做：{words}"), refusal=self.refusal)
         work.call(self.act.name, **arguments)
         changes, told = self._done(state, values)
         return work.solution(self._answer(values, told, language), changes=changes)
-
-    def _look(self, work: Work, values: Mapping[str, Any]) -> None:
-        """The rows that conditions read are seen, and what is read there."""
-        for look in self.sight.looks:
-            key, row = row_at(self.of, self.act, work.state, values, look.path)
-            work.look(look.entity, key, needs_all=look.needs_all)
-            work.evidence += [piece(each.name, shown(self.of, each, value_of(work.state, row, each))) for each in look.fields]
-        for tally in self.sight.tallies:
-            self._count(work, tally, {each.name: run(work.state, values) for each, run in tally.filters})
-
-    def _count(self, work: Work, tally: Tally, wanted: Mapping[str, Any]) -> None:
-        """The rows that a condition counts are seen: by their number, or among all of an owner's, whichever has been asked for."""
-        entity, state, owner = tally.entity, work.state, tally.owner
-        equal = [(each, wanted[each.name]) for each, _ in tally.filters]
-        found = piece(found_key(entity), len(state.select(entity.number, [(each.place, value) for each, value in equal])))
-        listed = None
-        if owner is not None:
-            whose = wanted[owner.name]
-            listed = piece(listed_key(entity), len(state.select(entity.number, [(owner.place, whose)])))
-            if (list_name(entity, owner), whose) in work.listed or not tally.is_searched:
-                equal = [(owner, whose)]
-                work.call(list_name(entity, owner), **{owner.name: whose})
-        if len(equal) != 1 or equal[0][0] is not owner:
-            work.call(search_name(entity), **{each.name: outside(self.of, each.type.kind, value) for each, value in equal})
-        work.evidence.append(counted(found, listed))
 
     def _done(self, state: State, values: Mapping[str, Any]) -> tuple[dict[str, JSON], list[dict[str, JSON]]]:
         """What the act changes, and what its tool tells, worked out on a copy."""
@@ -199,7 +161,7 @@ class Doing(SpecIntent):
         return text
 
     def _plan_steps(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """The calls of the usual plan, each with the earlier ones that it follows from."""
+        """The calls of the longest plan, each with the earlier ones that it follows from: what an `or` spares is told by the values."""
         steps: list[tuple[str, tuple[int, ...]]] = []
         shows: dict[tuple[str, ...], int] = {}
         for name, finder in self.finders.items():
@@ -207,14 +169,15 @@ class Doing(SpecIntent):
             steps += [(step.tool, tuple(start + parent for parent in step.parents)) for step in finder.steps]
             for path in finder.covers:
                 shows[(name, *path)] = len(steps) - 1 if not path else start
-        for look in self.sight.looks:
-            at = shows.get(look.path)
-            if at is not None and not look.needs_all:
+        sight = sight_of(self.of, self.act, (test for part in self.judged for test in part.tests()))
+        for row in sight.looks:
+            at = shows.get(row.path)
+            if at is not None and not row.needs_all:
                 continue
-            parent = at if at is not None else shows.get(look.path[:-1])
-            shows[look.path] = len(steps)
-            steps.append((f"get_{look.entity.name}", () if parent is None else (parent,)))
-        for tally in self.sight.tallies:
+            parent = at if at is not None else shows.get(row.path[:-1])
+            shows[row.path] = len(steps)
+            steps.append((f"get_{row.entity.name}", () if parent is None else (parent,)))
+        for tally in sight.tallies:
             parents = tuple(sorted({shows[path] for path in tally.after if path in shows}))
             steps.append((tally.tool, parents))
         if not self.against:

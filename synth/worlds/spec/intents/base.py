@@ -1,4 +1,4 @@
-"""What all jobs in a spec world share: slots and their kinds, looking before acting, facts, and what an act changes.
+"""What all jobs in a spec world share: slots and their kinds, facts and evidence, and a plan while it is being made.
 
 One idea: a job is a *way of naming* rows (`finders.py`) together with a *goal* (a question, an act, a refusal); every intent here is such a
 pair, so a domain gets its intents by combining, and no code is written or generated for one of them.
@@ -19,9 +19,8 @@ from storage.records import JSON, Call, Fact, Language, Plan, RefusalReason, Suc
 from synth.surfaces import surfaces
 from synth.worlds.base import Date, Identifier, Intent, Quantity, Shape, Slot, SlotKind, Solution, Unsolvable, Vocabulary, World
 from synth.worlds.spec import schema
-from synth.worlds.spec.domain import Act, Domain, Entity, Field, Param, is_searched, listing_for
-from synth.worlds.spec.state import Row, State, clock_steps, number_steps, shown
-from synth.worlds.spec.tools import list_name, search_name, value_of
+from synth.worlds.spec.domain import Domain, Entity, Field, Param
+from synth.worlds.spec.state import State, clock_steps, number_steps, shown
 
 Slots = Mapping[str, JSON]
 
@@ -151,109 +150,6 @@ def fact(domain: Domain, of: Field, value: Any, rivals: Iterable[Any] = ()) -> F
     return Fact(kind={"date": "date", "time": "time", "ref": "id"}[kind], value=said, rivals=tuple(others))
 
 
-# ---- acts -------------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A row that must be seen before an act. path: from a parameter along references. fields: what is read there."""
-
-    path: tuple[str, ...]
-    entity: Entity
-    fields: tuple[Field, ...]
-
-    @property
-    def needs_all(self) -> bool:
-        """Whether lists do not show enough of it."""
-        return any(each.spec.detail for each in self.fields)
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """Rows that must be seen before an act, for they are counted.
-
-    filters: what they are counted by, and how its value is worked out. owner: whose list shows them, if one does. is_searched: whether a
-    search tells how many there are. after: paths of rows that show what is filtered by.
-    """
-
-    entity: Entity
-    filters: tuple[tuple[Field, Any], ...]
-    owner: Field | None
-    is_searched: bool
-    after: tuple[tuple[str, ...], ...]
-
-    @property
-    def tool(self) -> str:
-        if self.is_searched or self.owner is None:
-            return search_name(self.entity)
-        return list_name(self.entity, self.owner)
-
-
-@dataclass(eq=False, slots=True)
-class Sight:
-    """What must be seen before an act, nearer rows first."""
-
-    looks: tuple[Look, ...]
-    tallies: tuple[Tally, ...]
-
-
-def sight_of(domain: Domain, act: Act) -> Sight:
-    """What must be seen before an act, nearer rows first; a reference along the way must be seen as well."""
-    needed: dict[tuple[str, ...], dict[str, Field]] = {}
-
-    def add(path: tuple[str, ...], name: str | None) -> None:
-        for depth, step in enumerate((*path[1:], name), start=1):
-            fields = needed.setdefault(path[:depth], {})
-            if step is not None:
-                fields[step] = entity_at(domain, act, path[:depth]).fields[step]
-
-    tallies = []
-    for condition in act.conditions:
-        for read in condition.test.reads:
-            add(read.path, read.field)
-        for count in condition.test.counts:
-            entity = domain.entities[count.entity]
-            filters = tuple((entity.fields[name], run) for name, run in count.filters)
-            after = tuple(dict.fromkeys(read.path for read in count.reads))
-            fields = [each for each, _ in filters]
-            tallies.append(Tally(entity, filters, listing_for(entity, fields), is_searched(entity, fields), after))
-    for transfer in act.transfers:
-        row, _, _, name = transfer.source
-        path = row_path(row)
-        if path is not None:
-            add(path, name)
-    order = sorted(needed, key=len)
-    return Sight(tuple(Look(path, entity_at(domain, act, path), tuple(needed[path].values())) for path in order), tuple(tallies))
-
-
-def row_path(row: Any) -> tuple[str, ...] | None:
-    """The path of a row that a setting or transfer names."""
-    reads = row.reads
-    if not reads:
-        return tuple(row.names) if len(row.names) == 1 else None
-    last = reads[-1]
-    return (*last.path, last.field)
-
-
-def entity_at(domain: Domain, act: Act, path: tuple[str, ...]) -> Entity:
-    entity = domain.entities[act.params[path[0]].type.entity]
-    for name in path[1:]:
-        entity = domain.entities[entity.fields[name].type.entity]
-    return entity
-
-
-def row_at(domain: Domain, act: Act, state: State, values: Mapping[str, Any], path: tuple[str, ...]) -> tuple[str, Row]:
-    """Id and row at the end of a path."""
-    key = values[path[0]]
-    entity = domain.entities[act.params[path[0]].type.entity]
-    row = state.row(entity.number, key)
-    for name in path[1:]:
-        found = entity.fields[name]
-        key, entity = row[found.place], domain.entities[found.type.entity]
-        row = state.row(entity.number, key)
-    return key, row
-
-
 def inside(kind: str, value: JSON) -> Any:
     """A slot's value as expressions have it."""
     return value == "yes" if kind == "flag" else value
@@ -288,12 +184,16 @@ class Work:
     def shows(self, entity: Entity, key: str, *, is_full: bool = False) -> None:
         self.shown[entity.name, key] = self.shown.get((entity.name, key), False) or is_full
 
-    def look(self, entity: Entity, key: str, *, needs_all: bool = True) -> None:
-        """A row is seen, by a call of its own if no earlier one shows enough of it."""
+    def show(self, entity: Entity, key: str, *, needs_all: bool = True) -> None:
+        """A row is shown, by a call of its own if no earlier one shows enough of it."""
         found = self.shown.get((entity.name, key))
         if found is None or (needs_all and not found):
             self.call(f"get_{entity.name}", **{entity.name: key})
             self.shows(entity, key, is_full=True)
+
+    def look(self, entity: Entity, key: str, *, needs_all: bool = True) -> None:
+        """A row is shown, and must be."""
+        self.show(entity, key, needs_all=needs_all)
         self.evidence.append(seen(key))
 
     def solution(self, answer: str, **criteria: Any) -> Solution:
@@ -351,10 +251,6 @@ class SpecIntent(Intent):
     def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:
         """Values for these slots, those `given` kept, that the state has a plan for; None where a few tries found none."""
         raise NotImplementedError
-
-
-def value_in(state: State, entity: Entity, key: str, of: Field) -> Any:
-    return value_of(state, state.row(entity.number, key), of)
 
 
 def wander(values: Sequence[Any], rng: random.Random) -> Iterator[Any]:

@@ -198,8 +198,8 @@ class Owned(Finder):
 class Picked(Finder):
     """As the best of what fits: "the cheapest double room".
 
-    fixed: what else it must be, by field, for what is to be done with it. always: the filter that is said in any case (its kind): among
-    all kinds there is too often no single best.
+    fixed: what else it must be, by field, for what is to be done with it, as far as there are words for that.
+    always: the filter that is said in any case (its kind): among all kinds there is too often no single best.
     """
 
     def __init__(self, domain: Domain, entity: Entity, *, taken: frozenset[str], fixed: Sequence[tuple[Field, Any]] = ()) -> None:
@@ -290,23 +290,27 @@ class Picked(Finder):
     def ways(self, language: Language) -> list[Way]:
         noun = self.entity.noun[language]
         before, after = filter_words(self.entity, self.filters, language, self.always)
-        fixed = [each.words[value][language] for each, value in self.fixed if each.type.kind == "choice"]
+        for each, value in self.fixed:
+            said = fixed_words(each, value)
+            assert said is not None
+            text = f" {said[language]}" if language == "en" else said[language]
+            before, after = (text + before, after) if stands_before(each) else (before, after + text)
         if language == "zh":
-            return [("", f"{after}{{pick}}{''.join(fixed)}{before}{noun}")]
-        return [("", f"the {{pick}}{''.join(f' {word}' for word in fixed)}{before} {noun}{after}")]
+            return [("", f"{after}{{pick}}{before}{noun}")]
+        return [("", f"the {{pick}}{before} {noun}{after}")]
 
 
 # ---- helpers ----------------------------------------------------------------------------------------------------------------------
 
 
 def pick_orders(entity: Entity) -> dict[str, tuple[Field, str, Words]]:
-    """Orders of a search with their superlatives; of two with the same words only the first."""
+    """Orders of a search with their superlatives; of two that share a word in either language only the first."""
     found: dict[str, tuple[Field, str, Words]] = {}
     known: set[str] = set()
     for each in entity.fields.values():
         for order, words in each.superlatives().items():
-            if words.en not in known:
-                known.add(words.en)
+            if known.isdisjoint((words.en, words.zh)):
+                known |= {words.en, words.zh}
                 found[f"{each.name}_{order}"] = (each, order, words)
     return found
 
@@ -349,15 +353,29 @@ def filter_words(entity: Entity, filters: Mapping[str, Field], language: Languag
     before, after = "", ""
     for slot, field in filters.items():
         place = f"{{{slot}}}"
-        is_before = field.spec.phrase is None and field.type.kind == "choice"
         if field.spec.phrase is not None:
             said = field.spec.phrase[language].replace("_", place)
         else:
             said = place if field.type.kind in ("choice", "flag") else _bound_words(field, place, language)
         said = f" {said}" if language == "en" else said
         said = said if slot == always else f"[{said}]"
-        before, after = (before + said, after) if is_before else (before, after + said)
+        before, after = (before + said, after) if stands_before(field) else (before, after + said)
     return before, after
+
+
+def stands_before(field: Field) -> bool:
+    """Whether a request says a value directly before the noun."""
+    return field.spec.phrase is None and field.type.kind == "choice"
+
+
+def fixed_words(field: Field, value: Any) -> Words | None:
+    """How a request says that a row must have this value; None where there are no words for it."""
+    if field.type.kind == "flag":
+        return field.spec.want if value and isinstance(field.spec, schema.FlagField) else None
+    if field.type.kind != "choice":
+        return None
+    words, phrase = field.words[value], field.spec.phrase
+    return words if phrase is None else Words(en=phrase.en.replace("_", words.en), zh=phrase.zh.replace("_", words.zh))
 
 
 def _bound_words(field: Field, place: str, language: Language) -> str:

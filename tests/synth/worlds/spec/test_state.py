@@ -199,3 +199,18 @@ def test_numbers_and_days_stay_within_bounds_whatever_a_stranger_writes() -> Non
     assert told[0].startswith('{"done"')
     assert told[-1] == '{"error":"due would be out of all bounds"}'
     assert world.state()["loan"][loan]["due"] < "2600"
+
+
+def test_where_no_id_is_left_a_new_row_is_refused_and_nothing_is_written() -> None:
+    raw = parse_file(STARTER)
+    raw["entities"]["loan"]["id"] = "l##"
+    raw["actions"]["lend_tool"]["needs"] = []
+    world, asked = compile_spec(raw)(1), {"days": 3}
+    member = max(world.state()["member"], key=lambda key: world.state()["member"][key]["deposit"])
+    for turn in range(1000):
+        assert not world.call("lend_tool", {"member": member, "tool": f"t{turn % 100:03d}", **asked}).is_error
+    held = len(world.state()["loan"])
+    before = world.state()
+    refused = world.call("lend_tool", {"member": member, "tool": "t001", **asked})
+    assert (held, refused.content) == (1090, '{"error":"no room for another loan"}')
+    assert world.state() == before

@@ -1,0 +1,65 @@
+"""How rows are named in requests: everything that the plan goes by is said, and no two rows are named alike."""
+
+from __future__ import annotations
+
+import random
+from importlib.resources import files
+from typing import Any
+
+from storage.records import Frame
+from synth.solver import admit, training_seed
+from synth.wording import render
+from synth.worlds import WORLDS, make_world
+from synth.worlds.spec.compile import compile_spec
+from synth.worlds.spec.intents.finders import pick_orders
+from synth.worlds.spec.load import parse_text
+from synth.worlds.spec.resolve import resolve
+
+
+def starter() -> Any:
+    return parse_text(files("synth.worlds.spec").joinpath("starter.yaml").read_text(encoding="utf-8"))
+
+
+def test_what_the_best_must_be_for_an_act_is_said_in_the_request() -> None:
+    """Given tools that can only be lent when insured and available, when somebody asks for the best one, then both are said, and what no
+    words are given for is no filter of the plan."""
+    raw = starter()
+    raw["entities"]["tool"]["fields"] |= {
+        "insured": {"type": "flag", "share": "0.9", "label": "insured / 已投保", "want": "with insurance / 有保险的"},
+        "loud": {"type": "flag", "share": "0.1", "label": "loud / 噪音大", "want": "that roars / 轰鸣的"},
+    }
+    raw["entities"]["tool"]["fields"]["status"]["phrase"] = "that is _ / 状态为_的"
+    raw["actions"]["lend_tool"]["needs"] = [{"if": "tool.status == free and tool.insured == true and tool.loud == false"}]
+    world = compile_spec(raw)
+    WORLDS.register(world)
+    intent, rng, plans = "lend_tool_pick_tool", random.Random(2), []
+    for turn in range(8):
+        seed, names = training_seed(turn), frozenset(slot.name for slot in world.intents[intent].slots if slot.is_required)
+        frame = Frame(world=world.name, intent=intent, slots=make_world(world.name, seed).draw_slots(intent, names, rng))
+        text = {language: render(frame, language, rng) for language in ("en", "zh")}  # type: ignore[arg-type]
+        plans.append(admit(frame, text=text["en"], language="en", seed=seed, division="seed").plan)
+        assert "that is available" in text["en"] and "with insurance" in text["en"] and "roars" not in text["en"]
+        assert "状态为可借的" in text["zh"] and "有保险的" in text["zh"]
+    for plan in plans:
+        search = next(call for call in plan.calls if call.tool == "search_tools")
+        assert set(search.arguments) == {"status", "insured", "kind", "sort"}
+
+
+def test_two_orders_never_share_a_superlative_in_either_language() -> None:
+    raw = starter()
+    raw["entities"]["tool"]["fields"]["wear"] = {
+        "type": "integer",
+        "min": "0",
+        "max": "90",
+        "label": "wear / 磨损",
+        "low": "least worn / 最便宜的",
+    }
+    raw["entities"]["tool"]["fields"]["age"] = {
+        "type": "integer",
+        "min": "0",
+        "max": "90",
+        "label": "age / 年限",
+        "high": "most expensive / 最旧的",
+    }
+    orders = pick_orders(resolve(raw).entities["tool"])
+    assert list(orders) == ["fee_asc", "fee_desc"]
