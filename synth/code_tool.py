@@ -18,12 +18,12 @@ from functools import cache
 from pathlib import Path
 
 from storage.records import CODE_TOOL, JSON, Tool, canonical_json, parse_arguments
-from synth.sandbox import Limits, Provider, Result, Sandbox, SandboxError, Session, available, pick
+from synth.sandbox import BoxDied, Limits, Provider, Result, Sandbox, SandboxError, Session, available, pick
 from synth.sandbox.snippet import ALLOWED
 from synth.tool_cache import ToolCache
 from synth.worlds.base import Observation
 
-VERSION = 1
+VERSION = 2
 """Bumped by hand when the same snippet gives another observation."""
 CODE_CHARS, TIMEOUT_S, MOST_TIMEOUT_S = 8_000, 5, 10
 STDOUT_CHARS, STDERR_CHARS, REPR_CHARS = 4_000, 2_000, 2_000
@@ -85,10 +85,11 @@ class CodeTool:
 
     def call(self, arguments: str | Mapping[str, JSON]) -> Observation:
         """Runs the snippet of these arguments (JSON text or an object). Arguments that the schema refuses, and limits that ran out, are
-        error observations; a snippet that raises is not: its traceback is what it has to say.
+        error observations; a snippet that raises is not: its traceback is what it has to say. A snippet whose box dies runs again in one
+        that nobody has used; if that dies too, it was the snippet: an error observation.
 
         Raises:
-            SandboxError: the sandbox failed; the next call starts a session anew.
+            SandboxError: no box could be started.
         """
         given = parse_arguments(arguments) if isinstance(arguments, str) else dict(arguments) if isinstance(arguments, Mapping) else None
         problem = "arguments are not a JSON object" if given is None else argument_error(given)
@@ -111,16 +112,22 @@ class CodeTool:
         # The CPU time decides, which is the same on a busy machine; the clock only ends what waits for ever.
         limits = replace(LIMITS, cpu_s=timeout_s, wall_s=3.0 * timeout_s)
         with self._lock:
-            try:
+            for is_fresh in (False, True):
                 if self._session is None:
-                    session = self._sandbox.start()
-                    session.teach(_LESSON)
-                    self._session = session
-                result, value = self._session.call(asked["code"], limits=limits)
-            except SandboxError:
-                self._session = None
-                raise
-        return observation(result, value, timeout_s)
+                    self._session = self._taught(is_fresh)
+                try:
+                    return observation(*self._session.call(asked["code"], limits=limits), timeout_s)
+                except BoxDied:
+                    self._session = None
+        return _error("the snippet ended the box that it ran in", exit_code=KILLED)
+
+    def _taught(self, is_fresh: bool) -> Session:
+        session = self._sandbox.start(is_fresh=is_fresh)
+        try:
+            session.teach(_LESSON)
+        except BoxDied as error:
+            raise SandboxError(f"the box died before the snippet ran: {error}") from error
+        return session
 
 
 # ---- the tool of this process -----------------------------------------------------------------------------------------------------

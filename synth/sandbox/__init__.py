@@ -5,13 +5,26 @@ Docker where an engine answers and has the image, else bubblewrap, else none: wh
 
 from __future__ import annotations
 
-from synth.sandbox.base import Limits, Provider, Result, SandboxError
+from synth.sandbox.base import BoxDied, Limits, Provider, Result, SandboxError
 from synth.sandbox.bubblewrap import Bubblewrap
 from synth.sandbox.containers import Docker
 from synth.sandbox.sandbox import Sandbox
 from synth.sandbox.session import Session, State
 
-__all__ = ["Bubblewrap", "Docker", "Limits", "Provider", "Result", "Sandbox", "SandboxError", "Session", "State", "available", "pick"]
+__all__ = [
+    "BoxDied",
+    "Bubblewrap",
+    "Docker",
+    "Limits",
+    "Provider",
+    "Result",
+    "Sandbox",
+    "SandboxError",
+    "Session",
+    "State",
+    "available",
+    "pick",
+]
 
 
 def available() -> dict[str, str]:

@@ -1,7 +1,7 @@
 """What a sandbox is to its callers: limits that go in, a result that comes out, and whose failure a failure is.
 
 One idea: what the program did (a traceback, a crash, running out of its limits) is a `Result`; what we failed to do (the engine does not
-answer, the box died) is a `SandboxError`. A policy is judged by the first and never by the second.
+answer, no box comes up) is a `SandboxError`. A policy is judged by the first and never by the second.
 """
 
 from __future__ import annotations
@@ -45,12 +45,18 @@ Protection = Literal[
     "descriptors",
     "environment",
     "text",
+    "reset",
 ]
 """What stands between a program and harm, one name a mechanism."""
 
 
 class SandboxError(HeadraceError):
     """The sandbox itself failed: no engine, no image, a box that died or stopped answering. Says nothing about the program in it."""
+
+
+class BoxDied(SandboxError):
+    """A box that had come up died, stopped answering or makes no sense. It may have been spoiled before, so the program is run once more,
+    in a box that nobody has used; a program that ends that one too has done it itself, and it is the program's failure."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
-WORK_DIR = "/tmp"
+WORK_DIR, WORK_MODE = "/tmp", 0o1777
 WIRE_IN, WIRE_OUT = 10, 11
 CHUNK = 65_536
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 22, 24, 38, 47
@@ -217,14 +217,14 @@ class Guest:
         """Reads what comes until the program ends; ends it when its time is up."""
         is_late = False
         while True:
-            ended, status, usage = os.wait4(pid, os.WNOHANG)
-            if ended:
+            ended, status, usage = os.wait4(-1, os.WNOHANG)  # orphans too: the dead count as processes until they are buried
+            if ended == pid:
                 return status, usage, is_late
             left_s = ends - time.monotonic()
             if left_s <= 0:
                 is_late = True
                 self.kill(pid)
-            self.collect(streams, 0.01 if is_late else min(left_s, 1.0))
+            self.collect(streams, 0.0 if ended else 0.01 if is_late else min(left_s, 1.0))
 
     def collect(self, streams: list[Stream], timeout_s: float) -> bool:
         """One look at the streams, of at most `timeout_s`; True if anything was read."""
@@ -365,7 +365,15 @@ class Guest:
         return {}, b""
 
     def wipe(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:
-        """Empties the work folder, however deep: what lies in a folder moves to the top, until there are no folders."""
+        """Empties the work folder, however deep: what lies in a folder moves to the top, until there are no folders. The folder itself
+        is as it was made afterwards, since a program may own it."""
+        if "reset" in self.without:
+            return {}, b""
+        if stat.S_IMODE(os.stat(WORK_DIR).st_mode) != WORK_MODE:
+            os.chmod(WORK_DIR, WORK_MODE)
+        for attribute in os.listxattr(WORK_DIR):
+            os.removexattr(WORK_DIR, attribute)
+        os.utime(WORK_DIR)
         count = 0
         while True:
             names = os.listdir(WORK_DIR)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
-from synth.sandbox.base import Box, Limits, Protection, Provider, Result, SandboxError
+from synth.sandbox.base import Box, BoxDied, Limits, Protection, Provider, Result, SandboxError
 from synth.sandbox.session import Session, State
 
 USERS_A_BOX = 1_000
@@ -67,27 +68,37 @@ class Sandbox:
         limits: Limits | None = None,
         wanted: Sequence[str] = (),
     ) -> Result:
-        """One run in a box of its own; arguments and errors as `Session.run` has them. Of `limits`, those of a box too: others than
-        the sandbox's cost the start of a box."""
-        with self.start(limits=limits) as session:
-            return session.run(program, files=files, wanted=wanted)
-
-    def start(self, state: State | None = None, *, limits: Limits | None = None) -> Session:
-        """A session, its work folder as `state` has it, or empty.
+        """One run in a box of its own; arguments as `Session.run` has them. Of `limits`, those of a box too: others than the sandbox's
+        cost the start of a box. A program whose box dies runs again in one that nobody has used, and is killed if that dies too.
 
         Raises:
-            SandboxError: no box could be started.
+            BadInput: as `Session.run` does. SandboxError: no box could be started.
+        """
+        why = ""
+        for is_fresh in (False, True):
+            with self.start(limits=limits, is_fresh=is_fresh) as session:
+                try:
+                    return session.run(program, files=files, wanted=wanted)
+                except BoxDied as error:
+                    why = str(error)
+        return Result(exit_code=-signal.SIGKILL, stdout="", stderr=f"the program ended its box: {why}\n", missing=tuple(wanted))
+
+    def start(self, state: State | None = None, *, limits: Limits | None = None, is_fresh: bool = False) -> Session:
+        """A session, its work folder as `state` has it, or empty. is_fresh: in a box that nobody has used.
+
+        Raises:
+            SandboxError: no box could be started. BadInput: the box cannot hold the state.
         """
         limits = limits or self.limits
-        if limits.of_box == self.limits.of_box:
-            box, on_close = self._take(), self._give_back
-        else:
-            box, on_close = self.provider.open(limits, without=self._without), self._end
-            with self._lock:
-                self._taken.add(box)
-        session = Session(box, limits, on_close, without=self._without)
+        is_ours = limits.of_box == self.limits.of_box
+        box = self._take(limits, may_wait=is_ours and not is_fresh)
+        session = Session(box, limits, self._give_back if is_ours else self._end, without=self._without)
         if state is not None:
-            session.restore(state)
+            try:
+                session.restore(state)
+            except BaseException:
+                session.close()
+                raise
         return session
 
     def start_soon(self, state: State | None = None, *, limits: Limits | None = None) -> Future[Session]:
@@ -115,34 +126,56 @@ class Sandbox:
                 self._timer.cancel()
         self._workers.shutdown(wait=True, cancel_futures=True)
         with self._lock:
-            coming = [future.result() for future in self._coming if not future.cancelled() and future.exception() is None]
-            boxes = [*(box for _, box in self._waiting), *coming, *self._taken]
-            self._waiting, self._coming, self._taken = [], [], set()
+            boxes = [*(box for _, box in self._waiting), *self._taken]
+            self._waiting, self._taken = [], set()
         for box in boxes:
             box.close()
         atexit.unregister(self._at_exit)
 
-    def _take(self) -> Box:
+    def _take(self, limits: Limits, *, may_wait: bool) -> Box:
+        """may_wait: whether it may be a box that waits, or comes already."""
         with self._lock:
             if not self._is_open:
                 raise SandboxError("the sandbox is closed")
             if os.getpid() != self._process:
                 raise SandboxError("the sandbox belongs to the process that this one was forked from; make one of its own")
-            box = self._waiting.pop()[1] if self._waiting else None
-            future = self._coming.pop(0) if box is None and self._coming else None
-        self._start_ahead()
-        if box is None:
-            box = future.result() if future is not None else self.provider.open(self.limits, without=self._without)
+            box = self._waiting.pop()[1] if may_wait and self._waiting else None
+            future = self._coming.pop(0) if may_wait and box is None and self._coming else None
+        if may_wait:
+            self._start_ahead()
+        try:
+            if box is None:
+                box = future.result() if future is not None else self.provider.open(limits, without=self._without)
+        except CancelledError as error:
+            raise SandboxError("the sandbox is closed") from error
         with self._lock:
-            self._taken.add(box)
-            self._users[box.name] = self._users.get(box.name, 0) + 1
+            is_open = self._is_open
+            if is_open:
+                self._taken.add(box)
+                self._users[box.name] = self._users.get(box.name, 0) + 1
+        if not is_open:
+            box.close()
+            raise SandboxError("the sandbox is closed")
         return box
 
     def _start_ahead(self) -> None:
         with self._lock:
             missing = self._ahead - len(self._waiting) - len(self._coming)
-            if self._is_open:
-                self._coming += [self._workers.submit(self.provider.open, self.limits, without=self._without) for _ in range(missing)]
+            new = [
+                self._workers.submit(self.provider.open, self.limits, without=self._without) for _ in range(missing if self._is_open else 0)
+            ]
+            self._coming += new
+        for future in new:
+            future.add_done_callback(self._arrive)
+
+    def _arrive(self, future: Future[Box]) -> None:
+        """A box that came and that nobody has claimed waits like any other."""
+        with self._lock:
+            if future in self._coming:
+                self._coming.remove(future)
+                if not future.cancelled() and future.exception() is None:
+                    self._waiting.append((self._clock(), future.result()))
+                    self._wind()
 
     def _give_back(self, box: Box, is_clean: bool) -> None:
         with self._lock:

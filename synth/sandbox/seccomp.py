@@ -2,7 +2,8 @@
 
 One idea: a short list of what no program of ours needs and what kernel exploits and escapes need; all else is allowed. A call on the
 list fails with EPERM. Namespaces are refused through `unshare`, `setns`, `clone3` (ENOSYS: the C library falls back on `clone`) and the
-flags of `clone`; sockets are allowed for the UNIX and Internet families only, which the network namespace contains. Calls of another
+flags of `clone`; sockets are allowed for the UNIX and Internet families only, which the network namespace contains. Limits, priority and
+scheduling are a process's own: calls that name another are refused, since a box's process 1 serves the next user too. Calls of another
 architecture (32-bit, x32) kill the process. In Docker it stands behind Docker's own profile.
 Source: seccomp(2), linux/filter.h, linux/audit.h; numbers from the kernel's syscall tables.
 """
@@ -62,6 +63,10 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "ioperm": (173, None),
     "modify_ldt": (154, None),
     "syslog": (103, 116),
+    "ioprio_set": (251, 30),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "process_madvise": (440, 440),
     "settimeofday": (164, 170),
     "clock_settime": (227, 112),
     "adjtimex": (159, 171),
@@ -71,6 +76,15 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "semget": (64, 190),
     "msgget": (68, 186),
     "mq_open": (240, 180),
+}
+OWN: dict[str, tuple[int, int, int]] = {
+    # name: (x86_64, aarch64, how many of its first arguments are 0 when the caller means itself)
+    "prlimit64": (302, 261, 1),
+    "setpriority": (141, 140, 2),
+    "sched_setparam": (142, 118, 1),
+    "sched_setscheduler": (144, 119, 1),
+    "sched_setaffinity": (203, 122, 1),
+    "sched_setattr": (314, 274, 1),
 }
 CLONE, CLONE3, SOCKET, SOCKETPAIR = (56, 220), (435, 435), (41, 198), (53, 199)
 NEW_NAMESPACES = 0x7E020000
@@ -104,6 +118,8 @@ def program(machine: str) -> bytes:
     lines += [_line(_RETURN, _ERRNO | errno.EPERM), _line(_RETURN, _ALLOW)]
     for call in (SOCKET, SOCKETPAIR):
         lines += _families(call[column])
+    for own in OWN.values():
+        lines += _own(own[column], own[2])
     return b"".join([*lines, _line(_RETURN, _ALLOW)])
 
 
@@ -115,6 +131,16 @@ def _families(number: int) -> Iterator[bytes]:
         yield _line(_EQUAL, family, left, 0)
     yield _line(_RETURN, _ERRNO | errno.EAFNOSUPPORT)
     yield _line(_RETURN, _ALLOW)
+
+
+def _own(number: int, zeros: int) -> Iterator[bytes]:
+    """If it is call `number`: allow it where its first arguments, `zeros` of them, are 0, else refuse it."""
+    yield _line(_EQUAL, number, 0, 2 * zeros + 2)
+    for left in range(zeros, 0, -1):
+        yield _line(_LOAD, _ARGUMENT_AT + 8 * (zeros - left))
+        yield _line(_EQUAL, 0, 0, 2 * left - 1)
+    yield _line(_RETURN, _ALLOW)
+    yield _line(_RETURN, _ERRNO | errno.EPERM)
 
 
 def _line(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:

@@ -1,7 +1,7 @@
 """A session: many runs in one box, with its files, until it is closed.
 
 Between runs only the work folder lasts; every process that a run leaves behind is ended. `commit` takes the work folder out as a `State`
-from which other sessions start, on any provider. A failure of the box ends the session with a SandboxError.
+from which other sessions start, on any provider. A box that dies ends the session with `BoxDied`, a SandboxError.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from storage.errors import BadInput
 from storage.records import JSON
-from synth.sandbox.base import PROGRAM_BYTES, Box, Limits, Protection, Result, SandboxError
+from synth.sandbox.base import PROGRAM_BYTES, Box, BoxDied, Limits, Protection, Result, SandboxError
 from synth.sandbox.text import safe_text
 
 GRACE_S = 20.0
@@ -68,7 +68,7 @@ class Session:
 
         Raises:
             BadInput: a program longer than 120,000 bytes, or a file that the box refused (its path leads out, the disk is full).
-            SandboxError: the sandbox failed; the session has ended.
+            BoxDied: the box failed; the session has ended.
         """
         argv = [None, "-s", "-B", "-c", program] if isinstance(program, str) else list(program)
         if not argv or sum(len((word or "").encode("utf-8", errors="surrogatepass")) for word in argv) > PROGRAM_BYTES:
@@ -127,7 +127,7 @@ class Session:
         """Empties the work folder."""
         answer, _ = self._ask({"op": "wipe"})
         if "error" in answer:
-            self._fail(SandboxError(f"the work folder cannot be emptied: {answer['error']}"))
+            self._fail(f"the work folder cannot be emptied: {answer['error']}")
 
     def close(self) -> None:
         """Hands the box back, its work folder empty; may be called again."""
@@ -150,9 +150,9 @@ class Session:
         wall_s = limits.wall_s * (3 if "wall" in self._without else 1)
         answer, data = self._ask(request, body, body_bytes=6 * limits.output_bytes, wall_s=wall_s)
         if "error" in answer or not _is_whole(answer, len(data)):
-            self._fail(SandboxError(f"the guest could not run the program: {answer.get('error', 'its answer makes no sense')}"))
+            self._fail(f"the guest could not run the program: {answer.get('error', 'its answer makes no sense')}")
         if not answer["swept"]:
-            self._fail(SandboxError("the program left processes that could not be ended"))
+            self._fail("the program left processes that could not be ended")
         sizes = answer["sizes"]
         return answer, [data[: sizes[0]], data[sizes[0] : sizes[0] + sizes[1]], data[sizes[0] + sizes[1] :]]
 
@@ -186,12 +186,12 @@ class Session:
             self._box.wire.send(header, body, deadline)
             return self._box.wire.receive(body_bytes, deadline)
         except SandboxError as error:
-            self._fail(error)
+            self._fail(str(error))
 
-    def _fail(self, error: SandboxError) -> NoReturn:
+    def _fail(self, why: str) -> NoReturn:
         self._is_open = False
         self._on_close(self._box, False)
-        raise error
+        raise BoxDied(why)
 
 
 def _is_whole(answer: dict[str, JSON], size: int) -> bool:

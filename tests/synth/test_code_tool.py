@@ -17,6 +17,12 @@ from synth.sandbox.base import Provider
 from synth.sandbox.snippet import ALLOWED
 from synth.tool_cache import ToolCache
 
+ENDS_ITS_BOX = """
+import random
+resource = random.__builtins__['__import__']('resource')
+resource.prlimit(1, resource.RLIMIT_NOFILE, (1, 1))
+"""
+
 
 @pytest.fixture(scope="module")
 def sandbox(provider: Provider) -> Iterator[Sandbox]:
@@ -78,6 +84,29 @@ def test_an_error_of_the_snippet_is_its_traceback_and_nothing_of_ours(tool: Code
 @pytest.mark.parametrize("module", ALLOWED)
 def test_every_module_of_the_list_can_be_imported(tool: CodeTool, module: str) -> None:
     assert ran(tool, f"import {module}\n{module}.__name__")["result_repr"] == repr(module)
+
+
+@pytest.mark.parametrize(
+    ("code", "value"),
+    [
+        ("from datetime import datetime\ndatetime.strptime('2 March 2026', '%d %B %Y').date().isoformat()", "'2026-03-02'"),
+        ("import datetime\ndatetime.date(2026, 3, 2).strftime('%A')", "'Monday'"),
+        ("import datetime\nf'{datetime.datetime(2026, 3, 2, 9, 30):%H:%M}'", "'09:30'"),
+        ("import datetime\n(datetime.date.today() - datetime.date(2026, 1, 1)).days >= 0 and datetime.datetime.now().year > 2000", "True"),
+        ("import datetime\ndatetime.date.fromtimestamp(0).year", "1970"),
+        ("from __future__ import annotations\ndef f(x: Unknown) -> int:\n    return x\nf(3)", "3"),
+        ("def f(x: 3 + 4): pass\nf.__annotations__", "{'x': 7}"),
+        ("import json, decimal\njson.dumps({'a': float(decimal.Decimal('1.10'))})", "'{\"a\": 1.1}'"),
+        ("import statistics\nround(statistics.NormalDist(0, 1).inv_cdf(0.975), 2)", "1.96"),
+        ("from collections import Counter, namedtuple\nnamedtuple('P', 'x y')(1, 2).y + Counter('aab')['a']", "4"),
+        ("from string import Template\nTemplate('$x').substitute(x='{:,}'.format(12500))", "'12,500'"),
+        ("print('\\d' is None)\nimport re\nre.findall(r'\\d+', 'a1b22')", "['1', '22']"),
+    ],
+)
+def test_programs_that_people_write_run(tool: CodeTool, code: str, value: str) -> None:
+    found = ran(tool, code)
+
+    assert (found["result_repr"], found["exit_code"]) == (value, 0), found["stderr"]
 
 
 @pytest.mark.parametrize(
@@ -152,16 +181,35 @@ def test_several_threads_may_call(tool: CodeTool) -> None:
     assert found == [str(n * 2) for n in range(20)]
 
 
-def test_a_failing_sandbox_raises_and_the_next_call_works(sandbox: Sandbox) -> None:
+def test_a_snippet_whose_box_died_runs_again_in_another(sandbox: Sandbox) -> None:
     tool = CodeTool(sandbox)
     tool.call({"code": "1"})
     assert tool._session is not None
     tool._session._box.close()
 
-    with pytest.raises(SandboxError):
-        tool.call({"code": "2"})
-    assert ran(tool, "3")["result_repr"] == "3"
+    assert ran(tool, "2")["result_repr"] == "2"
     tool.close()
+
+
+def test_a_snippet_that_ends_every_box_has_failed_itself(provider: Provider) -> None:
+    """One protection is off, so that a snippet can."""
+    with Sandbox(provider, LIMITS, without=frozenset({"seccomp"})) as sandbox:
+        tool = CodeTool(sandbox)
+
+        ended = tool.call({"code": ENDS_ITS_BOX})
+
+        assert ended.is_error
+        assert json.loads(ended.content) == {"error": "the snippet ended the box that it ran in", "exit_code": 137}
+        assert ran(tool, "3")["result_repr"] == "3"
+
+
+def test_a_closed_sandbox_is_our_failure(provider: Provider) -> None:
+    with Sandbox(provider, LIMITS) as sandbox:
+        tool = CodeTool(sandbox)
+        tool.call({"code": "1"})
+
+    with pytest.raises(SandboxError, match="closed"):
+        tool.call({"code": "2"})
 
 
 def test_a_cache_saves_snippets_that_ran_before(sandbox: Sandbox) -> None:

@@ -37,6 +37,15 @@ LIMITS = Limits(
     output_bytes=20_000,
 )
 SECRET, VICTIM = "a secret of the host", "as it was"
+PROBE = """
+import os, resource
+about = os.stat('.')
+print(oct(about.st_mode), about.st_mtime > 1e9, os.listxattr('.'), os.listdir('.'))
+open('probe', 'w').write('xx'); os.unlink('probe')
+print(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0), sorted(os.sched_getaffinity(0)))
+print([resource.getrlimit(number) for number in range(16)])
+"""
+"""What a user of a box finds; the same for each."""
 PIDS = "import os; print(*sorted(int(n) for n in os.listdir('/proc') if n.isdigit() and int(n) not in (1, os.getpid())))"
 
 
@@ -103,6 +112,7 @@ class Arena:
         result, session, why, over = None, None, "", threading.Event()
         try:
             session = sandbox.start()
+            before = session.run(PROBE).stdout if escape.judge == "next user" else ""
             guest = int(session.run("import os; print(os.getppid())").stdout)
             waiting = self._call_port(over) if escape.judge == "reached" else None
             result = session.run(PRELUDE + self._filled(escape.program, guest), limits=replace(LIMITS, **escape.limits))
@@ -115,6 +125,12 @@ class Arena:
         finally:
             over.set()
         harmed = self._harmed(escape, result, why, left)
+        if escape.judge == "next user" and session is not None:
+            session.close()
+            with sandbox.start() as session:
+                harmed = bool(why) or session.run(PROBE).stdout != before
+            if harmed and sandbox is not self.sandbox:
+                self._controls.pop(escape.off).close()
         damage = self._damage(left)
         if session is not None:
             if left and sandbox is not self.sandbox:  # a control's: its box goes with all that is in it

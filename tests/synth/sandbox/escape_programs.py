@@ -215,6 +215,12 @@ about = ctypes.create_string_buffer(struct.pack('Ii', 128, 0) + bytes(128)); whe
 call(«NR name_to_handle_at», -100, ctypes.c_char_p(b'/tmp'), about, ctypes.byref(where), 0); escaped('a handle that outlives names')
 """
 SHOWN = "«SHOWN»"
+ACCESS_LIST = """
+entries = [(1, 7, -1), (2, 0, os.getuid()), (4, 0, -1), (16, 7, -1), (32, 0, -1)]
+acl = struct.pack('<I', 2) + b''.join(struct.pack('<HHi', *entry) for entry in entries)
+os.setxattr('/tmp', 'system.posix_acl_default', acl)
+"""
+OTHERS_LIMIT = "resource.prlimit(«GUEST», resource.{name}, ({value}, {value}))"
 BY_SIGNAL = "os.kill(«CANARY», signal.{signal}); escaped('signalled a process of the host')"
 NOT_ITS_USER = "in a user namespace of its own the kernel lets nobody look into processes of the host"
 BWRAP_NEVER = {"bubblewrap": "bubblewrap itself sets no_new_privs and mounts without setuid, always"}
@@ -222,6 +228,9 @@ ROOTS_PIPE = {"bubblewrap": "where the host's process is root, nobody may not op
 ONLY_ROOT = {"bubblewrap": "where the host's process is not root, there is no root's user to take away"}
 KERNEL = {"*": "kernels differ in what they offer to everybody; this one refuses it"}
 NO_DEVICES = {"bubblewrap": "the kernel makes no devices for a user namespace"}
+
+ONE_CORE = {"*": "the machine has one processor"}
+ROOTS_FOLDER = {"docker": "the work folder is root's there", "bubblewrap": "kernels before 6.6 keep no such attributes of it"}
 
 ESCAPES: tuple[Escape, ...] = (
     # ---- the network: none of the host's listeners is reached
@@ -316,9 +325,13 @@ ESCAPES: tuple[Escape, ...] = (
     ),
     Escape("other-processes", "kill", "pids", BY_SIGNAL.format(signal="SIGKILL"), judge="canary died"),
     Escape("other-processes", "stop", "pids", BY_SIGNAL.format(signal="SIGSTOP"), judge="canary stopped"),
-    Escape("other-processes", "slow", "pids", "os.setpriority(os.PRIO_PROCESS, «CANARY», 19); escaped()", judge="canary slowed"),
+    Escape("other-processes", "probe", "pids", "os.kill(«CANARY», 0); escaped()"),
     Escape(
-        "other-processes", "limit", "pids", "resource.prlimit(«CANARY», resource.RLIMIT_NOFILE, (3, 3)); escaped()", judge="canary limited"
+        "other-processes",
+        "by-descriptor",
+        "pids",
+        "signal.pidfd_send_signal(os.pidfd_open(«CANARY»), signal.SIGSTOP); escaped()",
+        judge="canary stopped",
     ),
     Escape(
         "other-processes", "environment", "pids", "escaped(open('/proc/«CANARY»/environ').read()[:9])", refused={"bubblewrap": NOT_ITS_USER}
@@ -341,6 +354,20 @@ ESCAPES: tuple[Escape, ...] = (
     Escape("descriptors", "more", "descriptors", "os.fstat(10); escaped('the way in of the guest')"),
     Escape("environment", "variable", "environment", "escaped(os.environ['HEADRACE_CANARY'])"),
     Escape("environment", "proc", "environment", "b'HEADRACE_CANARY' in open('/proc/self/environ', 'rb').read() and escaped()"),
+    # ---- whoever gets the box next
+    Escape("next-user", "limit-files", "seccomp", OTHERS_LIMIT.format(name="RLIMIT_FSIZE", value=1), judge="next user"),
+    Escape("next-user", "limit-processes", "seccomp", OTHERS_LIMIT.format(name="RLIMIT_NPROC", value=0), judge="next user"),
+    Escape("next-user", "limit-memory", "seccomp", OTHERS_LIMIT.format(name="RLIMIT_STACK", value=65536), judge="next user"),
+    Escape("next-user", "priority", "seccomp", "os.setpriority(os.PRIO_PROCESS, «GUEST», 19)", judge="next user"),
+    Escape("next-user", "priority-of-all", "seccomp", "os.setpriority(os.PRIO_USER, 0, 19)", judge="next user"),
+    Escape("next-user", "scheduler", "seccomp", "os.sched_setscheduler(«GUEST», os.SCHED_IDLE, os.sched_param(0))", judge="next user"),
+    Escape("next-user", "processors", "seccomp", "os.sched_setaffinity(«GUEST», {0})", judge="next user", refused=ONE_CORE),
+    Escape("next-user", "files", "reset", "open('left', 'w').write('for the next')", judge="next user"),
+    Escape("next-user", "mode", "reset", "os.chmod('/tmp', 0o500)", judge="next user", refused=ROOTS_FOLDER),
+    Escape("next-user", "closed", "reset", "os.chmod('/tmp', 0)", judge="next user", refused=ROOTS_FOLDER),
+    Escape("next-user", "attribute", "reset", "os.setxattr('/tmp', 'user.x', b'left')", judge="next user", refused=ROOTS_FOLDER),
+    Escape("next-user", "access-list", "reset", ACCESS_LIST, judge="next user", refused=ROOTS_FOLDER),
+    Escape("next-user", "time", "reset", "os.utime('/tmp', (7, 7))", judge="next user", refused=ROOTS_FOLDER),
     # ---- privileges and dangerous system calls
     Escape("capabilities", "chroot", "capabilities", "os.mkdir('r'); os.chroot('r'); escaped('a root of its own')"),
     Escape(

@@ -5,7 +5,8 @@ Covered, on each provider, every act with a control that succeeds once the one p
 - using up memory (heap, mappings, memory files, many processes), processes and threads, CPU, wall time, disk, inodes, descriptors, output;
 - outliving a run: daemons, processes that fork on and on, stopped ones; System V and POSIX queues;
 - files of the host, read, written, deleted, through /proc and through links; writing anything but the work folder; /sys; /proc of root;
-- processes of the host: seen, killed, stopped, slowed, limited; the box's own process 1: killed, read, its wire written to;
+- processes of the host: seen, killed, stopped; the box's own process 1: killed, read, its wire written to;
+- the next user of the same box: its process 1's limits, priority and scheduling; the work folder's mode, attributes, times and files;
 - privileges: capabilities, set-uid programs, user namespaces, mounts, keyrings, io_uring, ptrace, bpf, perf, userfaultfd and kin;
 - core files; leaked descriptors and environment; text that deceives readers or terminals.
 

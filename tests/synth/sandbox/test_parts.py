@@ -26,9 +26,9 @@ ALLOW, KILL, REFUSED = 0x7FFF0000, 0x80000000, 0x00050000 | errno.EPERM
 MACHINES = tuple(seccomp.AUDIT_ARCH)
 
 
-def verdict(program: bytes, arch: int, number: int, argument: int = 0) -> int:
+def verdict(program: bytes, arch: int, number: int, argument: int = 0, second: int = 0) -> int:
     """What the kernel would say: the filter run on one system call."""
-    data = struct.pack("<IIQQ", number, arch, 0, argument)
+    data = struct.pack("<IIQQQ", number, arch, 0, argument, second)
     lines = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program), 8)]
     at, value = 0, 0
     while True:
@@ -48,7 +48,7 @@ def verdict(program: bytes, arch: int, number: int, argument: int = 0) -> int:
 @given(number=st.integers(0, 500))
 def test_the_filter_refuses_its_list_and_nothing_else(machine: str, number: int) -> None:
     column = MACHINES.index(machine)
-    listed = {numbers[column] for numbers in seccomp.REFUSED.values()}
+    listed = {numbers[column] for numbers in (seccomp.REFUSED | seccomp.OWN).values()}
 
     found = verdict(seccomp.program(machine), seccomp.AUDIT_ARCH[machine], number, 1)
 
@@ -76,6 +76,17 @@ def test_no_clone_makes_a_namespace_and_every_other_may(machine: str, flag: int,
 
     assert verdict(program, arch, clone, flag | others) == REFUSED
     assert verdict(program, arch, clone, others) == ALLOW
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("call", seccomp.OWN)
+def test_limits_and_scheduling_are_a_process_s_own(machine: str, call: str) -> None:
+    filter_, arch, column = seccomp.program(machine), seccomp.AUDIT_ARCH[machine], MACHINES.index(machine)
+    number, zeros = seccomp.OWN[call][column], seccomp.OWN[call][2]
+
+    assert verdict(filter_, arch, number, 0, 0) == ALLOW
+    assert verdict(filter_, arch, number, 1, 0) == REFUSED
+    assert verdict(filter_, arch, number, 0, 1) == (ALLOW if zeros == 1 else REFUSED)
 
 
 def test_calls_of_other_architectures_kill() -> None:

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from storage.errors import BadInput
-from synth.sandbox import Docker, Limits, Sandbox, SandboxError
+from synth.sandbox import BoxDied, Docker, Limits, Sandbox, SandboxError, State
 from synth.sandbox.base import Provider
 from synth.sandbox.containers import IMAGE, LABEL
 from synth.sandbox.owner import mark
@@ -182,11 +182,78 @@ def test_a_box_that_dies_is_our_failure_and_the_next_one_works(sandbox: Sandbox)
     session = sandbox.start()
     session._box.close()
 
-    with pytest.raises(SandboxError):
+    with pytest.raises(BoxDied):
         session.run("print(1)")
     with pytest.raises(SandboxError, match="closed"):
         session.run("print(1)")
     assert sandbox.run("print(2)").stdout == "2\n"
+
+
+def test_a_program_that_ends_every_box_is_killed_and_one_that_meets_a_dead_box_is_run_again(provider: Provider) -> None:
+    """One protection is off, so that a program can."""
+    with Sandbox(provider, LIMITS, without=frozenset({"pids"})) as sandbox:
+        ended = sandbox.run("import os, time; os.kill(os.getppid(), 9); time.sleep(1)")
+        with sandbox.start() as session:
+            box = session._box
+        box.close()
+
+        assert (ended.exit_code, ended.stdout) == (-signal.SIGKILL, "")
+        assert "ended its box" in ended.stderr
+        assert sandbox.run("print(2)").stdout == "2\n"
+
+
+def test_a_state_that_does_not_fit_leaves_no_box(provider: Provider) -> None:
+    before = _everything(provider)
+    state = State((("a", 3 * 2**20),), bytes(3 * 2**20))
+    with Sandbox(provider, LIMITS) as sandbox:
+        for _ in range(2):
+            with pytest.raises(BadInput, match="cannot hold the state"):
+                sandbox.start(state, limits=replace(LIMITS, disk_bytes=2**20))
+
+        assert _everything(provider)["processes"] == before["processes"]
+    assert _everything(provider) == before
+
+
+def test_a_closed_sandbox_starts_nothing(provider: Provider) -> None:
+    with Sandbox(provider, LIMITS) as sandbox:
+        pass
+
+    for limits in (LIMITS, replace(LIMITS, inodes=100)):
+        with pytest.raises(SandboxError, match="closed"):
+            sandbox.start(limits=limits)
+
+
+def test_a_box_that_comes_when_the_sandbox_is_closed_is_closed(provider: Provider) -> None:
+    before = _everything(provider)
+    sandbox = Sandbox(provider, LIMITS)
+    with ThreadPoolExecutor(4) as threads:
+        sessions = [threads.submit(sandbox.start) for _ in range(4)]
+        time.sleep(0.02)
+        sandbox.close()
+
+    for each in sessions:
+        if each.exception() is None:
+            with pytest.raises(SandboxError):
+                each.result().run("print(1)")
+        else:
+            assert isinstance(each.exception(), SandboxError)
+    assert _everything(provider) == before
+
+
+def test_the_dead_do_not_count_as_processes(sandbox: Sandbox) -> None:
+    orphans = """
+import os, time
+for n in range(100):
+    if (child := os.fork()) == 0:
+        os.fork()
+        os._exit(0)
+    os.waitpid(child, 0)
+    time.sleep(.002)
+print('done')
+"""
+    done = sandbox.run(orphans)
+
+    assert (done.stdout, done.stderr) == ("done\n", "")
 
 
 def test_a_fork_of_its_process_can_neither_use_nor_end_what_is_its(sandbox: Sandbox) -> None:
@@ -221,12 +288,14 @@ def test_boxes_start_ahead_and_those_not_needed_end(provider: Provider) -> None:
         session = soon.result()
         first = session.run("print(1)").stdout
         session.close()
+        while len(sandbox._waiting) < 2:  # the one that was used, and the one that came ahead of its next user
+            time.sleep(0.01)
         now[0] = 599.0
         kept = sandbox.expire()
         now[0] = 600.0
         ended = sandbox.expire()
 
-        assert (first, kept, ended) == ("1\n", 0, 1)
+        assert (first, kept, ended) == ("1\n", 0, 2)
         assert sandbox.run("print(2)").stdout == "2\n"
 
 

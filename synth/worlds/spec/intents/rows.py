@@ -116,6 +116,8 @@ class Listed(Rows):
                 raise misfit("not exactly one owner of that name")
             found = (self._made(work, self._search, {filter_name(self.name): key}),)
             key = named[0][0]
+        if len(work.state.select(self.entity.number, ((self.owner.place, key),))) > LIST_LIMIT:
+            raise misfit("more rows than a list shows")
         return self._shown(*found, self._made(work, self._list, {self.owner.name: key}))
 
     def ways(self, language: Language) -> list[Way]:

@@ -12,22 +12,26 @@ from typing import Any
 
 import pytest
 
-from storage.records import CODE_TOOL, Frame, Message, Task
+from storage.records import CODE_TOOL, Frame, FunctionCall, Message, Task, ToolCall
 from storage.store import Store
 from synth import code_tool
 from synth.clusters import cluster_tools
 from synth.difficulty import difficulty
 from synth.engines.base import ChatAnswer
 from synth.rollouts import Episode
-from synth.sandbox import SandboxError
+from synth.sandbox import Sandbox, SandboxError, pick
 from synth.solver import admit, check_admission, draw_seed, execute, expert_messages
 from synth.synthesize import SynthesisConfig, synthesize
 from synth.verify import judge, verify, verify_teacher
 from synth.wording import load_families, render
 from synth.worlds import WORLDS, make_world
+from synth.worlds.base import Unsolvable
 from synth.worlds.spec.admission import assess
+from synth.worlds.spec.compile import compile_spec
 from synth.worlds.spec.intents.computing import Computing, computing
+from synth.worlds.spec.intents.rows import Listed
 from synth.worlds.spec.resolve import resolve
+from synth.worlds.spec.tools import LIST_LIMIT
 
 DOMAINS = ("banking", "logistics", "school", "gen-1")
 JOBS = [(world, name) for world in DOMAINS for name, intent in WORLDS[world].intents.items() if isinstance(intent, Computing)]
@@ -156,6 +160,22 @@ def test_no_such_task_where_rows_are_too_few_or_values_too_near() -> None:
     assert not about & jobs(most=330)
 
 
+def test_more_rows_than_a_list_shows_are_no_such_task() -> None:
+    raw = copy.deepcopy(WORLDS["logistics"].source)  # type: ignore[attr-defined]
+    raw["entities"]["shipment"]["rows"] = 999
+    world = compile_spec(raw)
+    intent, state = world.intents["total_shipment_of_client"], world(0).now
+    assert isinstance(intent, Computing)
+    assert isinstance(intent.rows, Listed)
+    rows = {key: len(state.select(intent.rows.entity.number, ((intent.rows.owner.place, key),))) for key in intent.rows.of.ids}
+    few, many = min(rows, key=rows.__getitem__), max(rows, key=rows.__getitem__)
+
+    assert rows[few] <= LIST_LIMIT < rows[many]
+    assert intent.plan(state, {"client": few, "aspect": "weight_total"}, "en")
+    with pytest.raises(Unsolvable, match="more rows than a list shows"):
+        intent.plan(state, {"client": many, "aspect": "weight_total"}, "en")
+
+
 # ---- conversations ------------------------------------------------------------------------------------------------------------------
 
 ROUND = {"proposals_per_round": 20}
@@ -233,6 +253,24 @@ def test_a_rollout_that_meets_no_sandbox_has_no_reward(request: pytest.FixtureRe
         if episode.outcome is None:
             episode.step(ChatAnswer(message=message, finish_reason="stop"))
     assert (episode.outcome, episode.reward) == ("infra_failure", None)
+
+
+@needs_sandbox
+def test_no_policy_can_make_its_failure_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One protection is off, so that its program can end the box."""
+    task = draw("banking", "total_deposit_of_customer", random.Random(1))
+    code = "import random\nrandom.__builtins__['__import__']('resource').prlimit(1, 7, (1, 1))"
+    call = ToolCall(id="c0", function=FunctionCall(name=CODE_TOOL, arguments=json.dumps({"code": code})))
+    provider = pick()
+    assert provider is not None
+    with Sandbox(provider, code_tool.LIMITS, without=frozenset({"seccomp"})) as sandbox:
+        monkeypatch.setattr(code_tool, "_tool_of", lambda process: code_tool.CodeTool(sandbox))
+        episode = Episode(task, 0, 8)
+        episode.step(ChatAnswer(message=Message(role="assistant", tool_calls=(call,)), finish_reason="stop"))
+        assert "ended the box" in (episode.messages[-1].content or "")
+        episode.step(ChatAnswer(message=Message(role="assistant", content="I cannot say."), finish_reason="stop"))
+
+    assert (episode.outcome, episode.reward) == ("policy_failure", 0.0)
 
 
 def test_where_no_sandbox_works_no_job_needs_one(no_sandbox: None) -> None:
