@@ -1,5 +1,6 @@
 # Headrace: `make run` and `make test` set up all they need. Variables: TORCH_INDEX (an extra package index for PyTorch, e.g.
-# https://download.pytorch.org/whl/cpu where no GPU is), HEADRACE_TEST_DATA (folder of optional test data), PYTHON.
+# https://download.pytorch.org/whl/cpu where no GPU is), HEADRACE_TEST_DATA (folder of optional test data; `make bench` looks for it beside
+# the checkout), PYTHON.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
@@ -13,6 +14,7 @@ VERSION_FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 1
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c '$(VERSION_FITS)' 2> /dev/null && echo $$p && break; done)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+TEST_DATA := $(abspath $(or $(HEADRACE_TEST_DATA),$(dir $(firstword $(wildcard ../*/data/mcp_tools_toucan.jsonl.gz)))))
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .PHONY: help run test dev bench up down lint wheel clean
@@ -46,7 +48,7 @@ dev: .venv/.ready-dev .venv/.ready-system  ## set up everything that tests and b
 
 bench: dev  ## make bench NAME: run benchmarks/NAME.py, write benchmarks/results/NAME.json
 	@test -n "$(filter-out bench,$(MAKECMDGOALS))" || (echo "which one? $(patsubst benchmarks/%.py,make bench %,$(shell grep -l "import .*run_sections" benchmarks/*.py))"; exit 2)
-	$(ONE_THREAD) $(BIN)/python -m benchmarks.$(filter-out bench,$(MAKECMDGOALS))
+	HEADRACE_TEST_DATA=$(TEST_DATA) $(ONE_THREAD) $(BIN)/python -m benchmarks.$(filter-out bench,$(MAKECMDGOALS))
 
 ifeq (bench,$(firstword $(MAKECMDGOALS)))
 .PHONY: $(filter-out bench,$(MAKECMDGOALS))

@@ -10,9 +10,10 @@ It prefers to miss a bridge: a word shared by two names is enough to call the se
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 
 import numpy as np
 
@@ -26,8 +27,8 @@ LEAST_GIVEN = 0.4
 """A producer gives the value at least so surely."""
 LEAST_COSINE, LEAST_COSINE_LABELLED = 0.34, 0.22
 """Of the two tools' texts; the lower bound for tools of one label."""
-MAX_BRIDGES = 3
-"""Kept per consumer, the best ones, one of each producing server."""
+MAX_SOURCES, MAX_TARGETS = 3, 4
+"""Bridges kept per consumer and per producer, the best ones, one of each server at the other end."""
 _HOSTED = frozenset(("repository", "package"))
 _LABELLED = frozenset(("ticker",))
 """Values whose name means another thing in another line of business."""
@@ -48,8 +49,11 @@ _SAME_PRODUCT = 0.6
 _ROWS = 512
 
 
-def bridges(described: Described) -> list[Edge]:
-    """Edges between servers, sorted by source and target; tools of worlds have none. score: how surely the value is given, times cosine."""
+def bridges(described: Described, tied: Collection[str]) -> list[Edge]:
+    """Edges between servers, sorted by source and target; tools of worlds have none. score: how surely the value is given, times cosine.
+
+    tied: ids of the tools that feed another of their server, or are fed by one. Two that are not have no bridge: they make no cluster.
+    """
     giving: dict[str, list[tuple[int, float]]] = defaultdict(list)
     taking: dict[str, list[int]] = defaultdict(list)
     for position, (tool, profile) in enumerate(zip(described.tools, described.profiles, strict=True)):
@@ -63,25 +67,43 @@ def bridges(described: Described) -> list[Edge]:
         if profile.kind == "list" or (profile.kind in ("create", "read", None) and tool.parameters):
             given: dict[str, float] = {}
             for name, weight in profile.produces.items():
-                if value_named := _values().get(name):
+                if (value_named := _values().get(name)) and _is_own(tool, value_named, is_search=profile.kind == "list"):
                     given[value_named] = max(weight, given.get(value_named, 0.0))
             for value, weight in given.items():
                 if weight >= LEAST_GIVEN and value not in taken:
                     giving[value].append((position, weight))
     servers = Servers.of(described)
-    best: dict[int, list[tuple[float, int, str]]] = defaultdict(list)
-    for value in sorted(giving.keys() & taking.keys()):
-        for i, j, score in _alike(described, value, giving[value], taking[value]):
-            best[j].append((-score, i, value))
+    found = [
+        (-score, i, j, value)
+        for value in sorted(giving.keys() & taking.keys())
+        for i, j, score in _alike(described, value, giving[value], taking[value])
+    ]
+    sources: dict[int, set[str]] = defaultdict(set)
+    targets: dict[int, set[str]] = defaultdict(set)
     edges = []
-    for j, found in sorted(best.items()):
-        used: set[str] = set()
-        for negative, i, value in sorted(found):
-            server = described.tools[i].server
-            if len(used) < MAX_BRIDGES and server not in used and not servers.are_substitutes(server, described.tools[j].server):
-                used.add(server)
-                edges.append(Edge(described.tools[i].id, described.tools[j].id, round(-negative, 4), value))
+    for negative, i, j, value in sorted(found):
+        one, other = described.tools[i], described.tools[j]
+        is_full = len(sources[j]) == MAX_SOURCES or len(targets[i]) == MAX_TARGETS
+        if is_full or (one.id not in tied and other.id not in tied):
+            continue
+        if one.server in sources[j] or other.server in targets[i] or servers.are_substitutes(one.server, other.server):
+            continue
+        sources[j].add(one.server)
+        targets[i].add(other.server)
+        edges.append(Edge(one.id, other.id, round(-negative, 4), value))
     return sorted(edges, key=lambda edge: (edge.source, edge.target))
+
+
+def _is_own(tool: Tool, value: str, *, is_search: bool) -> bool:
+    """Whether a tool speaks of the value itself: a shop's locations are no coordinates, an issue's URL is no page of the web."""
+    known, named = vocabulary(), words(tool.name)
+    names = known.universal[value]
+    if value == "url" and not names.isdisjoint(named):
+        verbs = known.strong.keys() if not known.strong.keys().isdisjoint(named) else known.weak.keys()
+        before = takewhile(lambda word: word not in names, named)
+        return all(word in _values() or word in verbs or word in known.attributes | known.generic for word in before)
+    said = known.web if value == "url" and is_search else names
+    return not said.isdisjoint(own_text(tool))
 
 
 def _alike(

@@ -62,7 +62,7 @@ class ClusterConfig(BaseModel):
         return self
 
 
-SHALLOW, SHALLOW_BRIDGE = 0.25, 0.5
+SHALLOW, SHALLOW_BRIDGE = 0.29, 0.5
 """What the gain of a cluster without a chain counts for, inside a server and between two: depth comes from selection (growth that looks for
 it was measured to find little), and a bridge is mostly between servers of few tools."""
 
@@ -219,8 +219,8 @@ def cluster_tools(tools: Sequence[Tool], config: ClusterConfig | None = None, *,
     described = Described.of(tools)
     report("finding edges", 1, 4)
     edges = edges_of(described, threshold=config.edge_threshold)
-    all_edges = sorted([*edges, *bridges(described)], key=lambda edge: (edge.source, edge.target))
-    graph = _Graph(described, all_edges, plans_of(tools).values())
+    edges += bridges(described, {tool for edge in edges for tool in (edge.source, edge.target)})
+    graph = _Graph(described, sorted(edges, key=lambda edge: (edge.source, edge.target)), plans_of(tools).values())
     report("growing clusters", 2, 4)
     candidates = _candidates(graph, config)
     report("selecting clusters", 3, 4)
@@ -285,7 +285,8 @@ def _without_copies(candidates: Sequence[_Candidate], config: ClusterConfig) -> 
 
 
 def _select(candidates: Sequence[_Candidate], graph: _Graph, config: ClusterConfig) -> list[_Candidate]:
-    """Lazy greedy coverage: gain over (1 + 0.05 size); tools weigh 1, edges 0.5 (between servers 1), domain labels 2, chains 0.5, plans 1.
+    """Lazy greedy coverage: gain over (1 + 0.05 size); tools weigh 1, edges half their score (between servers 2), domain labels 2, chains
+    0.5, plans 1. A gain never grows, so what gains too little once is out.
 
     What the gain of a candidate without a chain counts for is said by `_depth`.
     """
@@ -310,7 +311,7 @@ def _select(candidates: Sequence[_Candidate], graph: _Graph, config: ClusterConf
             heapq.heappush(queue, (again, index))
             continue
         if gain(index) < config.least_gain:
-            break
+            continue
         covered.update(covers[index])
         chosen.append(candidates[index])
     return chosen
@@ -326,7 +327,10 @@ def _depth(candidate: _Candidate, graph: _Graph) -> float:
 def _covers(candidate: _Candidate, graph: _Graph) -> dict[Hashable, float]:
     items: dict[Hashable, float] = dict.fromkeys(candidate.members, 1.0)
     server = {tool.id: tool.server for tool in (graph.tools[member] for member in candidate.members)}
-    items.update(((edge.source, edge.target), 0.5 if server[edge.source] == server[edge.target] else 1.0) for edge in candidate.edges)
+    items.update(
+        ((edge.source, edge.target), min(1.0, edge.score) / 2 if server[edge.source] == server[edge.target] else 2.0)
+        for edge in candidate.edges
+    )
     items.update((("domain", graph.tools[member].domain), 2.0) for member in candidate.members)
     items.update((chain, 0.5) for chain in candidate.chains)
     items.update((("plan", plan), 1.0) for plan in candidate.plans)

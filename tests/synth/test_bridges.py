@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from storage.records import Tool
-from synth.bridges import Servers, bridges
+from synth.bridges import MAX_TARGETS, Servers, bridges
 from synth.clusters import cluster_tools
 from synth.dependencies import Described
 
@@ -22,11 +22,18 @@ SCRAPE = tool("firecrawl-1", "scrape_page", "Scrape pages of websites into markd
 
 
 def pairs(*tools: Tool) -> set[tuple[str, str, str]]:
-    return {(edge.source, edge.target, edge.entity) for edge in bridges(Described.of(tools))}
+    return {(edge.source, edge.target, edge.entity) for edge in bridges(Described.of(tools), [tool.id for tool in tools])}
 
 
 def test_an_address_crosses_servers() -> None:
     assert pairs(SEARCH, SCRAPE) == {("exa-0.web_search", "firecrawl-1.scrape_page", "url")}
+
+
+def test_two_tools_that_nothing_else_is_tied_to_are_not_joined() -> None:
+    both = Described.of([SEARCH, SCRAPE])
+
+    assert bridges(both, []) == []
+    assert bridges(both, [SEARCH.id]) == bridges(both, [SCRAPE.id]) != []
 
 
 def test_an_id_does_not() -> None:
@@ -34,6 +41,36 @@ def test_an_id_does_not() -> None:
     taker = tool("firecrawl-1", "scrape_page", "Scrape pages of websites from the web.", "page_id")
 
     assert pairs(lister, taker) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("issue_get_url", "Gets the URL of an issue, a page of websites with its content."),
+        ("create_issue_link", "Creates a link of two pages of websites with their content."),
+    ],
+)
+def test_an_address_of_something_else_does_not(name: str, says: str) -> None:
+    assert pairs(tool("tracker-0", name, says, "issue_id"), SCRAPE) == set()
+    assert pairs(tool("tracker-0", "get_url", says, "issue_id"), SCRAPE) == {("tracker-0.get_url", "firecrawl-1.scrape_page", "url")}
+
+
+def test_a_place_is_no_coordinates_unless_it_says_so() -> None:
+    weather = tool("sky-1", "get_forecast", "Forecast for the coordinates of a location.", "latitude", "longitude")
+    shops = tool("store-2", "list_locations", "Lists the locations of the forecast.")
+    geocoder = tool("map-3", "list_locations", "Lists the locations of the forecast with their coordinates.")
+
+    assert pairs(shops, weather) == set()
+    assert pairs(geocoder, weather) == {("map-3.list_locations", "sky-1.get_forecast", "coordinates")}
+
+
+def test_a_tool_gives_to_few_servers_and_one_tool_of_each() -> None:
+    takers = [tool(f"alpha{n}-{n}", f"scrape_{part}", SCRAPE.description, "url") for n in range(9) for part in ("page", "text")]
+
+    found = pairs(SEARCH, *takers)
+
+    assert len(found) == MAX_TARGETS
+    assert len({target.partition(".")[0] for _, target, _ in found}) == MAX_TARGETS
 
 
 def test_tools_of_worlds_are_not_joined() -> None:
