@@ -94,7 +94,7 @@ endef
 	@touch .venv/.ready-run .venv/.ready-test $@
 
 # What the sandbox runs on. Installed where that is plain to do (root on Debian or Ubuntu); else the tests that need it are left out.
-SYSTEM := docker.io bubblewrap debootstrap
+SYSTEM := $(shell sed -n 's/^PACKAGES = (\(.*\))$$/\1/p' synth/sandbox/engine.py | tr -d '",')
 
 .venv/.ready-system: .venv/.venv-ready
 	@if command -v dockerd > /dev/null && command -v bwrap > /dev/null && command -v debootstrap > /dev/null; then touch $@; \

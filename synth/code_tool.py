@@ -20,6 +20,7 @@ from pathlib import Path
 from storage.records import CODE_TOOL, JSON, Tool, canonical_json, parse_arguments
 from synth.sandbox import BoxDied, Limits, Provider, Result, Sandbox, SandboxError, Session, available, pick
 from synth.sandbox.snippet import ALLOWED
+from synth.sandbox.text import safe_text
 from synth.tool_cache import ToolCache
 from synth.worlds.base import Observation
 
@@ -187,12 +188,11 @@ def observation(result: Result, value: bytes, timeout_s: int) -> Observation:
         return _error(f"the snippet took more than {timeout_s} s", exit_code=TIMED_OUT)
     if result.exit_code < 0:
         return _error("the snippet was ended: it took more memory or processes than it may", exit_code=KILLED)
-    text = value.decode("utf-8", errors="replace")
     content = {
         "stdout": _shown(result.stdout, STDOUT_CHARS, result.stdout_truncated),
         "stderr": _shown(result.stderr, STDERR_CHARS, result.stderr_truncated),
         "exit_code": result.exit_code,
-        "result_repr": _shown(text, REPR_CHARS, is_cut=False) if value else None,
+        "result_repr": _shown(safe_text(value), REPR_CHARS, is_cut=False) if value else None,
     }
     return Observation(canonical_json(content))
 

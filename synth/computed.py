@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import ast
 import json
+import re
+from decimal import Decimal
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from storage.records import JSON
 from synth.reading import normalise, read
+
+LARGEST = 1e300
+_EXPONENT = re.compile(r"(?<![a-z0-9_.])\d+(?:\.\d*)?e[+-]?\d{1,3}(?![a-z0-9_])")
 
 
 class _Figures(NamedTuple):
@@ -27,7 +31,7 @@ class _Figures(NamedTuple):
 def computed(observation: str, code: str) -> str:
     """The figures that the observation of a run shows and its code does not, as normalised text: `425.33 2026-05-30 09:30`."""
     shown, spelt = _figures(_printed(observation)), _spelt(code)
-    numbers = [f"{number:.15g}" for number in sorted(shown.numbers) if abs(number) not in spelt.numbers]
+    numbers = [_written(number) for number in sorted(shown.numbers) if abs(number) not in spelt.numbers]
     times = [f"{minute // 60:02d}:{minute % 60:02d}" for minute in sorted(shown.minutes - spelt.minutes)]
     return " ".join([*numbers, *sorted(shown.dates - spelt.dates), *times])
 
@@ -44,16 +48,26 @@ def _printed(observation: str) -> str:
 
 
 def _spelt(code: str) -> _Figures:
-    """What the constants of a program say, numbers without their signs. What is no program prints nothing."""
+    """What the constants of a program say, numbers without their signs. Of what this Python cannot parse (another's may), all that the
+    text says counts."""
     try:
-        constants: list[JSON] = [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]
+        constants: list[Any] = [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]
     except (ValueError, SyntaxError, RecursionError, MemoryError):
-        constants = []
-    texts = _figures("\n".join(constant for constant in constants if isinstance(constant, str)))
-    numbers = [float(constant) for constant in constants if type(constant) in (int, float) and abs(constant) < 1e300]
+        constants = [code.replace("_", "")]
+    said = [constant.decode("latin-1") if isinstance(constant, bytes) else constant for constant in constants]
+    texts = _figures("\n".join(constant for constant in said if isinstance(constant, str)))
+    numbers = [float(constant) for constant in constants if type(constant) in (int, float) and abs(constant) < LARGEST]
     return _Figures(frozenset(abs(number) for number in (*numbers, *texts.numbers)), texts.minutes, texts.dates)
 
 
 def _figures(text: str) -> _Figures:
-    said = read(normalise(text))
-    return _Figures(frozenset(number.value for number in said.numbers), frozenset(said.minutes), frozenset(said.dates))
+    said = read(_EXPONENT.sub(lambda found: _written(float(found[0])), normalise(text)))
+    numbers = frozenset(number.value for number in said.numbers if abs(number.value) < LARGEST)
+    return _Figures(numbers, frozenset(said.minutes), frozenset(said.dates))
+
+
+def _written(number: float) -> str:
+    """A number without an exponent, which is read as two numbers; nothing for what no answer could tell."""
+    if not abs(number) < LARGEST:
+        return ""
+    return str(int(number)) if number.is_integer() else f"{Decimal(f'{number:.15g}'):f}"

@@ -13,7 +13,7 @@ import json
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -234,7 +234,8 @@ def cache_key(tool: Tool, version: int | str, arguments: Mapping[str, JSON], sco
 
 def normalised(value: JSON, schema: Mapping[str, JSON]) -> JSON:
     """`value` in the one form that equal arguments share: the schema's defaults filled in at every level, floats rounded to five places,
-    whole floats as integers. Null is a value like any other."""
+    whole ones as integers where the schema says number (where it says integer, 5.0 may be refused and 5 not). Null is a value like any
+    other."""
     if isinstance(value, Mapping):
         properties: Mapping[str, JSON] = schema.get("properties") or {}
         filled = {name: each["default"] for name, each in properties.items() if isinstance(each, Mapping) and "default" in each} | dict(
@@ -245,7 +246,7 @@ def normalised(value: JSON, schema: Mapping[str, JSON]) -> JSON:
         return [normalised(each, _schema_of(schema.get("items"))) for each in value]
     if isinstance(value, float):
         rounded = round(value, PLACES)
-        return int(rounded) if rounded.is_integer() else rounded
+        return int(rounded) if rounded.is_integer() and "number" in _types(schema) else rounded
     return value
 
 
@@ -271,6 +272,11 @@ def cached(cache: ToolCache, world: World, seed: int) -> Callable[[str, str | Ma
         return cache.call(tool, world.version, given, lambda: world.call(name, arguments), scope=scope)
 
     return call
+
+
+def _types(schema: Mapping[str, JSON]) -> Sequence[str]:
+    named = schema.get("type", ())
+    return (named,) if isinstance(named, str) else named
 
 
 def _schema_of(value: JSON) -> Mapping[str, JSON]:

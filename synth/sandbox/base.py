@@ -6,6 +6,7 @@ answer, no box comes up) is a `SandboxError`. A policy is judged by the first an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -82,11 +83,13 @@ class Limits:
     """Of stdout and of stderr each; what comes after is read and thrown away."""
 
     def __post_init__(self) -> None:
-        wrong = [name for name in (each.name for each in fields(self)) if getattr(self, name) <= 0]
+        whole = {"memory_bytes", "processes", "disk_bytes", "inodes", "cpu_s", "open_files", "output_bytes"}
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        wrong = [name for name, value in values.items() if not 0 < value < math.inf or (name in whole and not isinstance(value, int))]
         if wrong:
-            raise ValueError(f"limits of a sandbox are above 0: {', '.join(wrong)}")
-        if self.memory_bytes < 2**25 or self.processes < 8:
-            raise ValueError("a sandbox needs at least 32 MiB of memory and 8 processes to run Python at all")
+            raise ValueError(f"limits of a sandbox are above 0 and finite, and whole but for cpus and wall_s: {', '.join(wrong)}")
+        if self.memory_bytes < 2**25 or self.processes < 8 or self.cpus < 0.01:
+            raise ValueError("a sandbox needs at least 32 MiB of memory, 8 processes and 0.01 cpus to run Python at all")
 
     @property
     def of_box(self) -> tuple[float, ...]:
@@ -124,8 +127,12 @@ class Box(Protocol):
     name: str
     wire: Wire
 
+    def said(self) -> str:
+        """The beginning of what it complained of while it came up."""
+        ...
+
     def close(self) -> None:
-        """Ends every process in it and removes all that is left of it; may be called again."""
+        """Ends every process in it and removes all that is left of it; may be called again. Raises SandboxError where it cannot."""
         ...
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from synth.sandbox import cgroup
 from synth.sandbox.base import WORK_DIR, Limits, Protection, SandboxError
 from synth.sandbox.owner import new_name
-from synth.sandbox.start import GUEST_ENVIRONMENT, NOBODY, guest_command, wait_until_ready, work_folder
+from synth.sandbox.start import GUEST_ENVIRONMENT, NOBODY, guest_command, lifted, wait_until_ready, work_folder
 from synth.sandbox.wire import Wire
 
 DEVICES = ("null", "zero", "full", "random", "urandom")
@@ -52,6 +52,7 @@ class BubblewrapBox:
             )
         except OSError as error:
             os.close(about_r)
+            self._errors.close()
             raise SandboxError(f"bubblewrap cannot be started: {error}") from error
         finally:
             os.close(about_w)
@@ -115,19 +116,16 @@ class Bubblewrap:
         if python is None or shutil.which("bwrap") is None:
             raise SandboxError(self.missing())
         name = new_name()
-        processes = limits.processes * (2 if "processes" in without else 1)
-        memory_bytes = limits.memory_bytes * (2 if "memory" in without else 1)
+        limits = lifted(limits, without)
         guest = guest_command(
             python,
             name,
             without,
-            mount=work_folder(limits, without),
-            address_bytes=0 if self._homes else memory_bytes,
-            processes=processes,
+            mount=work_folder(limits),
+            address_bytes=0 if self._homes else limits.memory_bytes,
+            processes=limits.processes,
         )
-        group = None
-        if self._homes:
-            group = cgroup.make(name, memory_bytes=memory_bytes, processes=processes + 1, cpus=limits.cpus, inside=self._homes)
+        group = cgroup.make(name, limits, inside=self._homes) if self._homes else None
         try:
             box = BubblewrapBox(name, [*self._bwrap(without), "--", *guest], group)
         except SandboxError:

@@ -7,13 +7,14 @@ Source: the kernel's admin-guide/cgroup-v1 and cgroup-v2.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from synth.sandbox.base import SandboxError
+from synth.sandbox.base import Limits, SandboxError
 from synth.sandbox.owner import PREFIX, is_orphan
 
 ROOT = Path("/sys/fs/cgroup")
@@ -45,6 +46,8 @@ class Group:
                 _kill(folder)
                 try:
                     folder.rmdir()
+                except FileNotFoundError:
+                    break
                 except OSError as error:
                     if time.monotonic() > ends:
                         raise SandboxError(f"the control group {folder} cannot be removed: {error}") from error
@@ -73,10 +76,11 @@ def homes(root: Path = ROOT, own: str | None = None) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def make(name: str, *, memory_bytes: int, processes: int, cpus: float, inside: tuple[Path, ...]) -> Group:
-    """A new group in `homes()`. Raises SandboxError where the kernel refuses it."""
+def make(name: str, limits: Limits, *, inside: tuple[Path, ...]) -> Group:
+    """A new group in `homes()`; bubblewrap's own process counts among its processes. Raises SandboxError where the kernel refuses it."""
+    memory_bytes, processes = limits.memory_bytes, limits.processes + 1
     group = Group(tuple(home / name for home in inside))
-    quota_us = int(cpus * PERIOD_US)
+    quota_us = int(limits.cpus * PERIOD_US)
     try:
         for folder in group.folders:
             folder.mkdir()
@@ -118,8 +122,8 @@ def _set(folder: Path, settings: dict[str, object]) -> None:
 
 
 def _kill(folder: Path) -> None:
-    for line in (folder / "cgroup.procs").read_text().split():
-        try:
-            os.kill(int(line), signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    """Its processes; none where somebody else has removed it meanwhile."""
+    with contextlib.suppress(OSError):
+        for line in (folder / "cgroup.procs").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(line), signal.SIGKILL)

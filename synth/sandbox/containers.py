@@ -8,13 +8,15 @@ themselves when their stdin closes, and what a killed engine or owner leaves all
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from storage.records import JSON
 from synth.sandbox.base import WORK_DIR, Limits, Protection, SandboxError
 from synth.sandbox.owner import is_orphan, new_name
-from synth.sandbox.start import GUEST_ENVIRONMENT, NOBODY, guest_command, wait_until_ready, work_folder
+from synth.sandbox.start import GUEST_ENVIRONMENT, NOBODY, guest_command, lifted, wait_until_ready, work_folder
 from synth.sandbox.wire import Wire
 
 if TYPE_CHECKING:
@@ -30,8 +32,12 @@ EMPTY = "ro,size=4096,nr_inodes=2,mode=0555"
 class DockerBox:
     def __init__(self, client: docker.APIClient, name: str, config: dict[str, JSON]) -> None:
         self.name, self._client = name, client
-        self._id: str = client.create_container(name=name, **config)["Id"]
+        made = client.create_container(name=name, **config)
+        self._id: str = made["Id"]
         try:
+            lost = [warning for warning in made.get("Warnings") or [] if "discarded" in warning]
+            if lost:
+                raise SandboxError(f"this Docker engine cannot hold its boxes to their limits: {' '.join(lost)}")
             ways = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
             self._socket: Any = client.attach_socket(self._id, params=ways)
             self.wire = Wire(self._socket.fileno(), self._socket.fileno(), is_framed=True)
@@ -39,6 +45,9 @@ class DockerBox:
         except BaseException:
             _remove(client, self._id)
             raise
+
+    def said(self) -> str:
+        return bytes(self.wire.stderr).decode(errors="replace")
 
     def close(self) -> None:
         self.wire.close()
@@ -66,7 +75,9 @@ class Docker:
     def missing(self) -> str:
         """What Docker needs and this machine has not; empty if nothing."""
         try:
-            found = self.client().images(name=self._image)
+            client = self.client()
+            with _asking("list its images"):
+                found = client.images(name=self._image)
         except SandboxError as error:
             return str(error)
         return "" if found else f"the Docker engine has no image {self._image}: {BUILD}"
@@ -93,30 +104,23 @@ class Docker:
         return client
 
     def open(self, limits: Limits, *, without: frozenset[Protection] = frozenset()) -> DockerBox:
-        client = self.client()
-        import requests
-
-        import docker
-
-        name = new_name()
-        try:
+        client, name = self.client(), new_name()
+        with _asking(f"start {name}"):
             box = DockerBox(client, name, self._container(client, limits, without, name))
-        except (docker.errors.DockerException, requests.RequestException) as error:
-            advice = f" ({BUILD})" if isinstance(error, docker.errors.ImageNotFound) else ""
-            raise SandboxError(f"Docker could not start {name}: {error}{advice}") from error
         wait_until_ready(box)
         return box
 
     def reap(self) -> int:
         client = self.client()
-        found = client.containers(all=True, filters={"label": LABEL})
+        with _asking("list its containers"):
+            found = client.containers(all=True, filters={"label": LABEL})
         orphans = [each["Id"] for each in found if is_orphan(each["Labels"].get(LABEL, ""))]
         for orphan in orphans:
             _remove(client, orphan)
         return len(orphans)
 
     def _container(self, client: docker.APIClient, limits: Limits, without: frozenset[Protection], name: str) -> dict[str, JSON]:
-        memory_bytes = limits.memory_bytes * (2 if "memory" in without else 1)
+        limits = lifted(limits, without)
         security = ([] if "new_privileges" in without else ["no-new-privileges"]) + (["seccomp=unconfined"] if "seccomp" in without else [])
         shown = {str(self._shown): {"bind": str(self._shown), "mode": "rw"}} if "mounts" in without and self._shown else None
         empty = ["/dev/mqueue", *([] if "mounts" in without else ["/sys"])]
@@ -126,15 +130,15 @@ class Docker:
             cap_drop=None if "capabilities" in without else ["ALL"],
             ipc_mode="none",
             log_config={"Type": "none"},
-            mem_limit=memory_bytes,
-            memswap_limit=memory_bytes,
+            mem_limit=limits.memory_bytes,
+            memswap_limit=limits.memory_bytes,
             nano_cpus=int(limits.cpus * 1e9),
             network_mode="host" if "network" in without else "none",
             pid_mode="host" if "pids" in without else None,
-            pids_limit=limits.processes * (2 if "processes" in without else 1),
+            pids_limit=limits.processes,
             read_only="read_only" not in without,
             security_opt=security or None,
-            tmpfs={WORK_DIR: work_folder(limits, without)} | dict.fromkeys(empty, EMPTY),
+            tmpfs={WORK_DIR: work_folder(limits)} | dict.fromkeys(empty, EMPTY),
         )
         is_root = "user" in without or "capabilities" in without
         return {
@@ -151,18 +155,31 @@ class Docker:
         }
 
 
+@contextmanager
+def _asking(what: str) -> Iterator[None]:
+    """What an engine says no to, and that it does not answer, as a SandboxError."""
+    import docker
+
+    try:
+        yield
+    except (docker.errors.DockerException, OSError) as error:
+        advice = f" ({BUILD})" if isinstance(error, docker.errors.ImageNotFound) else ""
+        raise SandboxError(f"Docker could not {what}: {error}{advice}") from error
+
+
 def _remove(client: docker.APIClient, container: str) -> None:
     """Removes a container, whatever it does, and returns when it is gone: it may be removing itself already."""
     import docker
 
     ends = time.monotonic() + CALL_S
     while time.monotonic() < ends:
-        try:
-            client.remove_container(container, force=True)
-        except docker.errors.NotFound:
-            return
-        except docker.errors.APIError as error:
-            if error.status_code != 409:
-                raise SandboxError(f"Docker could not remove the container {container[:12]}: {error}") from error
+        with _asking(f"remove the container {container[:12]}"):
+            try:
+                client.remove_container(container, force=True)
+            except docker.errors.NotFound:
+                return
+            except docker.errors.APIError as error:
+                if error.status_code != 409:
+                    raise
         time.sleep(0.01)
     raise SandboxError(f"Docker has not removed the container {container[:12]} in {CALL_S} s")

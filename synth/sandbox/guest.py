@@ -122,6 +122,8 @@ def receive() -> tuple[dict[str, JSON], bytes]:
 
 
 def as_json(value: JSON) -> str:
+    if isinstance(value, str) and value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
+        return f'"{value}"'
     if isinstance(value, str):
         units = value.encode("utf-16-be", errors="surrogatepass")
         return '"' + "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2)) + '"'
@@ -352,6 +354,8 @@ class Guest:
                     with open(os.path.join(WORK_DIR, path), "rb") as file:
                         contents.append(file.read())
                     entries.append([path, len(contents[-1])])
+        if len(as_json(entries)) > request["names_bytes"]:
+            raise OSError(f"the names of the {len(entries)} files and folders are too long together")
         return {"entries": entries}, *contents
 
     def unpack(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:

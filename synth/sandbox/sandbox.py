@@ -15,6 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import ExitStack
 
 from synth.sandbox.base import Box, BoxDied, Limits, Protection, Provider, Result, SandboxError
 from synth.sandbox.session import Session, State
@@ -111,6 +112,8 @@ class Sandbox:
             now = self._clock()
             old = [box for since, box in self._waiting if now - since >= self._idle_s]
             self._waiting = [(since, box) for since, box in self._waiting if now - since < self._idle_s]
+            for box in old:
+                self._users.pop(box.name, None)
             self._wind()
         for box in old:
             box.close()
@@ -128,9 +131,10 @@ class Sandbox:
         with self._lock:
             boxes = [*(box for _, box in self._waiting), *self._taken]
             self._waiting, self._taken = [], set()
-        for box in boxes:
-            box.close()
         atexit.unregister(self._at_exit)
+        with ExitStack() as stack:  # one that fails keeps none of the others open
+            for box in boxes:
+                stack.callback(box.close)
 
     def _take(self, limits: Limits, *, may_wait: bool) -> Box:
         """may_wait: whether it may be a box that waits, or comes already."""
@@ -188,10 +192,12 @@ class Sandbox:
             self._end(box, is_clean)
 
     def _end(self, box: Box, is_clean: bool) -> None:
-        box.close()
         with self._lock:
+            is_open = box in self._taken  # else `close` has it
             self._taken.discard(box)
             self._users.pop(box.name, None)
+        if is_open:
+            box.close()
 
     def _wind(self) -> None:
         """Sets the timer for the box that has waited longest; the lock is held."""

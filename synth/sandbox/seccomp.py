@@ -15,6 +15,8 @@ import struct
 from collections.abc import Iterator
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+ALIASES = {"arm64": "aarch64", "amd64": "x86_64"}
+"""As machines that are no Linux call them, whose Docker runs one."""
 X32_BIT = 0x40000000
 
 REFUSED: dict[str, tuple[int | None, int | None]] = {
@@ -103,6 +105,7 @@ def program(machine: str) -> bytes:
     Raises:
         ValueError: a machine whose system calls we do not know.
     """
+    machine = ALIASES.get(machine.lower(), machine)
     if machine not in AUDIT_ARCH:
         raise ValueError(f"no seccomp filter for {machine}: known are {', '.join(AUDIT_ARCH)}")
     column = list(AUDIT_ARCH).index(machine)

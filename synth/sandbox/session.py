@@ -16,6 +16,7 @@ from storage.errors import BadInput
 from storage.records import JSON
 from synth.sandbox.base import PROGRAM_BYTES, Box, BoxDied, Limits, Protection, Result, SandboxError
 from synth.sandbox.text import safe_text
+from synth.sandbox.wire import HEADER_BYTES
 
 GRACE_S = 20.0
 """How long the guest may take beyond what the program may."""
@@ -109,8 +110,10 @@ class Session:
         return data
 
     def commit(self) -> State:
-        """The work folder as it is now. Raises BadInput where its files claim more bytes than the disk's limit (sparse ones may)."""
-        answer, contents = self._ask({"op": "pack", "size_bytes": self._limits.disk_bytes}, body_bytes=self._limits.disk_bytes)
+        """The work folder as it is now. Raises BadInput where its files claim more bytes than the disk's limit (sparse ones may), or their
+        names more than a message holds."""
+        request = {"op": "pack", "size_bytes": self._limits.disk_bytes, "names_bytes": HEADER_BYTES - 100}
+        answer, contents = self._ask(request, body_bytes=self._limits.disk_bytes)
         if "error" in answer:
             raise BadInput(f"the sandbox's files cannot be kept: {answer['error']}")
         return State(tuple((str(path), int(size)) for path, size in answer["entries"]), contents)

@@ -6,6 +6,7 @@ import marshal
 import os
 import platform
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from synth.sandbox import seccomp
@@ -47,11 +48,15 @@ def guest_command(
     return [python, "-s", "-S", "-c", GUEST, marshal.dumps(configuration, 2).hex(), name]
 
 
-def work_folder(limits: Limits, without: frozenset[Protection]) -> str:
+def lifted(limits: Limits, without: frozenset[Protection]) -> Limits:
+    """The limits of a box, twice as high where they are not to protect: escapes shall do bounded harm then."""
+    names = {"memory": "memory_bytes", "processes": "processes", "disk": "disk_bytes", "inodes": "inodes"}
+    return replace(limits, **{name: 2 * getattr(limits, name) for protection, name in names.items() if protection in without})
+
+
+def work_folder(limits: Limits) -> str:
     """Options of the tmpfs that is the work folder."""
-    size = limits.disk_bytes * (2 if "disk" in without else 1)
-    inodes = limits.inodes * (2 if "inodes" in without else 1)
-    return f"size={size},nr_inodes={inodes},mode=1777"
+    return f"size={limits.disk_bytes},nr_inodes={limits.inodes},mode=1777"
 
 
 def wait_until_ready(box: Box) -> None:
@@ -61,7 +66,6 @@ def wait_until_ready(box: Box) -> None:
         if not header.get("ready"):
             raise SandboxError(f"the guest of {box.name} began with {header}")
     except SandboxError as error:
+        said = " ".join(box.said().split())
         box.close()
-        raise SandboxError(
-            f"the box {box.name} did not come up: {error}; {bytes(box.wire.stderr).decode(errors='replace').strip()}"
-        ) from error
+        raise SandboxError(f"the box {box.name} did not come up: {error}{f'; it said: {said}' if said else ''}") from error

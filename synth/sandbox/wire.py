@@ -8,17 +8,21 @@ them off.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import marshal
 import os
 import select
 import struct
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from storage.records import JSON
 from synth.sandbox.base import SandboxError
 
-HEADER_BYTES = 2**20
+HEADER_BYTES = 2**22
 STDERR_BYTES = 4_096
 
 
@@ -31,25 +35,22 @@ class Wire:
         self._buffer = bytearray()
         self.stderr = bytearray()
         """The beginning of what the guest itself wrote to stderr (framed wires only)."""
-        self._is_open = True
+        self._is_open, self._lock = True, threading.Lock()
         for fd in {to_guest, from_guest}:
             os.set_blocking(fd, False)
 
     def close(self) -> None:
-        """Before its descriptors are closed, whose numbers may then be somebody else's."""
-        self._is_open = False
+        """Before its descriptors are closed, whose numbers may then be somebody else's: no thread reads or writes them any more."""
+        with self._lock:
+            self._is_open = False
 
     def send(self, header: dict[str, JSON], body: bytes, deadline: float) -> None:
         text = marshal.dumps(header, 2)
         data = memoryview(struct.pack(">II", len(text), len(body)) + text + body)
         while data:
             self._wait(self._out, select.POLLOUT, deadline)
-            try:
+            with contextlib.suppress(BlockingIOError), self._in_use():
                 data = data[os.write(self._out, data[: 1 << 16]) :]
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                raise SandboxError(f"the box hung up: {error}") from error
 
     def receive(self, body_bytes: int, deadline: float) -> tuple[dict[str, JSON], bytes]:
         """The next message, its body at most `body_bytes` long.
@@ -93,19 +94,25 @@ class Wire:
     def _some(self, at_most: int, deadline: float) -> bytes:
         while True:
             self._wait(self._in, select.POLLIN, deadline)
-            try:
+            with contextlib.suppress(BlockingIOError), self._in_use():
                 data = os.read(self._in, at_most)
+                if not data:
+                    raise SandboxError("the box ended")
+                return data
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        with self._lock:
+            if not self._is_open:
+                raise SandboxError("the box is closed")
+            try:
+                yield
             except BlockingIOError:
-                continue
+                raise
             except OSError as error:
                 raise SandboxError(f"the box hung up: {error}") from error
-            if not data:
-                raise SandboxError("the box ended")
-            return data
 
     def _wait(self, fd: int, event: int, deadline: float) -> None:
-        if not self._is_open:
-            raise SandboxError("the box is closed")
         poll = select.poll()
         poll.register(fd, event)
         if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):

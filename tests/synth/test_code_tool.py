@@ -151,6 +151,13 @@ def test_long_output_is_cut(tool: CodeTool) -> None:
     assert found["stdout"].endswith("\n... (cut)")
 
 
+def test_nothing_that_it_shows_deceives_a_reader(tool: CodeTool) -> None:
+    shown = "\\x1b[2J\\u202egnp.exe" + "\\u0301" * 40
+    found = ran(tool, f"class A:\n    def __repr__(self): return '{shown}'\nprint(A())\nA()")
+
+    assert found["result_repr"] == found["stdout"].removesuffix("\n") == "\ufffd[2J\ufffdgnp.exe" + "\u0301" * 8
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -39,6 +39,19 @@ def test_what_a_program_spells_is_no_figure_however_it_is_written() -> None:
     assert computed(printed("2026-05-30 09:30\n"), "print('2026-05-30', '09:30')") == ""
 
 
+def test_large_and_small_figures_are_one_number_each() -> None:
+    assert computed(printed(str(137 * 10**15)), "f()") == "137000000000000000"
+    assert computed(printed("1e+17 1.37E-05"), "f()") == "0.0000137 100000000000000000"
+    assert computed(printed("1e+17"), "print(10.0 ** 17, 1e17)") == ""
+    assert computed(printed("9" * 400), "f()") == computed(printed("1e999 inf nan"), "f()") == ""
+
+
+def test_bytes_spell_and_so_does_what_is_no_program() -> None:
+    assert computed(printed("137"), "print(b'137'.decode())") == ""
+    for code in ("type X = int; match\nprint(1_37)", "x = " + "-" * 9_000 + "1\nprint(137)", "print("):
+        assert "137" not in computed(printed("425 137"), f"{code} # 137"), code[:20]
+
+
 # ---- in a conversation --------------------------------------------------------------------------------------------------------------
 
 WORLD = "library"

@@ -74,7 +74,16 @@ def test_arguments_that_differ_have_different_keys(one: dict[str, Any], other: d
 def test_floats_count_to_five_places_and_defaults_at_every_level() -> None:
     assert normalised({"near": {"lat": 39.9000001}}, SCHEMA) == {"limit": 10, "near": {"lat": 39.9, "radius_m": 500}}
     assert normalised({"near": {"lat": 39.90001}}, SCHEMA) != normalised({"near": {"lat": 39.9}}, SCHEMA)
-    assert normalised({"limit": 5.0}, SCHEMA) == {"limit": 5}
+
+
+def test_a_whole_float_is_an_integer_where_a_number_is_asked_for_and_nowhere_else() -> None:
+    def key(**arguments: Any) -> str:
+        return cache_key(SEARCH, 1, arguments)
+
+    assert key(near={"lat": 5.0}) == key(near={"lat": 5})
+    assert key(limit=5.0) != key(limit=5)
+    assert key(more=5.0) != key(more=5)
+    assert key(limit=10) == key()
 
 
 def test_a_call_is_made_once_and_another_scope_is_another_call() -> None:

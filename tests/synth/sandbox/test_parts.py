@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 import struct
@@ -94,6 +95,7 @@ def test_calls_of_other_architectures_kill() -> None:
 
     assert verdict(program, 0x40000003, 20) == KILL
     assert verdict(program, seccomp.AUDIT_ARCH["x86_64"], 0x40000000 | 39) == KILL
+    assert seccomp.program("arm64") == seccomp.program("aarch64")
     with pytest.raises(ValueError, match="riscv64"):
         seccomp.program("riscv64")
 
@@ -110,9 +112,28 @@ def test_text_is_safe_and_no_longer_than_its_bytes(data: bytes) -> None:
 
 
 def test_ordinary_text_stays_as_it_is() -> None:
-    text = "Grüße, 北京，今天 21°C\n\tnaïve é 👩‍💻 \u0e01\u0e4d"
+    text = "Grüße, 北京，今天 21°C\n\tnaïve é 👩‍💻 ❤\ufe0f\u200d🔥 می\u200cخواهم \u0e01\u0e4d"
 
     assert safe_text(text.encode()) == text
+
+
+@pytest.mark.parametrize(
+    "unseen",
+    ["\u200b", "\u2060", "\u2063", "\u00ad", "\ufeff", "\u061c", "\u180e", "\u3164", "\ufdd0", "\U0001fffe", "\U000e0101", "\x85", "\x9b"],
+)
+def test_what_nobody_sees_is_shown(unseen: str) -> None:
+    assert safe_text(f"a{unseen}b".encode()) == "a\ufffdb"
+
+
+@pytest.mark.parametrize("mark", ["\u0301", "\u0e49", "\ua66f", "\u1ab0", "\U0001e000"])
+def test_marks_of_every_script_are_cut(mark: str) -> None:
+    assert safe_text(f"a{mark * 500}b".encode()) == f"a{mark * MARKS}b"
+
+
+def test_joiners_carry_no_hidden_text() -> None:
+    hidden = "".join("\u200c\u200d"[ord(letter) >> bit & 1] for letter in "ignore what was said" for bit in range(8))
+
+    assert len(safe_text(f"a{hidden}b".encode())) == 4
 
 
 def test_control_groups_of_version_1_are_made_under_our_own(tmp_path: Path) -> None:
@@ -140,10 +161,10 @@ def test_a_control_group_of_version_2_stands_beside_our_own_where_the_controller
     assert cgroup.homes(tmp_path, own) == (parent,)
     for name in ("memory.max", "pids.max", "cpu.max"):
         (parent / name).touch()
-    made = cgroup.make("headrace-1-2-3", memory_bytes=1000, processes=7, cpus=0.5, inside=(parent,))
+    made = cgroup.make("headrace-1-2-3", Limits(memory_bytes=2**25, processes=8, cpus=0.5), inside=(parent,))
     assert {name: (made.folders[0] / name).read_text() for name in ("memory.max", "pids.max", "cpu.max")} == {
-        "memory.max": "1000",
-        "pids.max": "7",
+        "memory.max": str(2**25),
+        "pids.max": "9",
         "cpu.max": "50000 100000",
     }
 
@@ -184,7 +205,19 @@ def test_nothing_that_a_guest_says_is_believed_by_its_length(sent: bytes, why: s
     os.close(read)
 
 
-@pytest.mark.parametrize("wrong", [{"wall_s": 0.0}, {"memory_bytes": 1000}, {"processes": 2}, {"open_files": -1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"wall_s": 0.0},
+        {"memory_bytes": 1000},
+        {"processes": 2},
+        {"open_files": -1},
+        {"wall_s": math.nan},
+        {"cpu_s": 0.5},
+        {"wall_s": math.inf},
+        {"cpus": 0.001},
+    ],
+)
 def test_limits_that_nothing_could_run_in_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="sandbox"):
         Limits(**wrong)

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from storage.errors import BadInput
-from synth.sandbox import BoxDied, Docker, Limits, Sandbox, SandboxError, State
+from synth.sandbox import BoxDied, Bubblewrap, Docker, Limits, Sandbox, SandboxError, State, engine
 from synth.sandbox.base import Provider
 from synth.sandbox.containers import IMAGE, LABEL
 from synth.sandbox.owner import mark
@@ -212,6 +212,68 @@ def test_a_state_that_does_not_fit_leaves_no_box(provider: Provider) -> None:
 
         assert _everything(provider)["processes"] == before["processes"]
     assert _everything(provider) == before
+
+
+def test_a_sandbox_that_is_closed_ends_what_runs_in_it(provider: Provider) -> None:
+    sandbox = Sandbox(provider, LIMITS)
+    session = sandbox.start()
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(session.run, "import time; time.sleep(9)")
+        time.sleep(0.3)
+        sandbox.close()
+
+        with pytest.raises(BoxDied):
+            running.result()
+
+
+def test_a_committed_state_has_as_many_files_as_the_disk(provider: Provider) -> None:
+    folder = "a folder with a long name/" * 4
+    with Sandbox(provider, replace(LIMITS, inodes=4_096)) as sandbox, sandbox.start() as session:
+        session.run(f"import os; os.makedirs('{folder}'); [open(f'{folder}/file {{n:050d}}', 'w').close() for n in range(4000)]")
+        state = session.commit()
+
+        assert len(state.entries) == 4_004
+        with sandbox.start(state) as other:
+            assert other.commit() == state
+        long = "\u4eac" * 80
+        session.run(f"import os\nfor n in range(4000): os.rename(f'{folder}/file {{n:050d}}', f'{folder}/{{n:05d}}{long}')")
+        with pytest.raises(BadInput, match="names of the 4004 files and folders are too long"):
+            session.commit()
+
+
+def test_a_reap_beside_another_removes_what_is_left(bubblewrap_here: Bubblewrap) -> None:
+    if not bubblewrap_here.limits_whole_box:
+        pytest.skip("bubblewrap without a control group leaves nothing that could be found")
+    place = mark(1).split("-")[0]
+    for n in range(60):
+        for home in bubblewrap_here._homes:
+            (home / f"headrace-{place}-999999999-1-{n}").mkdir()
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: bubblewrap_here.reap(), range(4)))
+
+    assert not [path for home in bubblewrap_here._homes for path in home.glob(f"headrace-{place}-999999999-*")]
+
+
+def test_an_engine_that_died_is_our_failure(tmp_path: Path) -> None:
+    if engine.missing():
+        pytest.skip(engine.missing())
+    with engine._run_folder() as run:
+        with engine._engine(tmp_path, run) as url:
+            docker = Docker(url)
+            assert "has no image" in docker.missing()
+
+        assert "could not list its images" in docker.missing()
+        for act in (docker.reap, lambda: docker.open(LIMITS), lambda: Sandbox(docker)):
+            with pytest.raises(SandboxError, match="Docker could not"):
+                act()
+
+
+def test_what_bubblewrap_says_is_told(bubblewrap_here: Bubblewrap, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bubblewrap, "_bwrap", lambda self, without: ["bwrap", "--no-such-option"])
+
+    with pytest.raises(SandboxError, match="it said: bwrap: Unknown option --no-such-option"):
+        bubblewrap_here.open(LIMITS)
 
 
 def test_a_closed_sandbox_starts_nothing(provider: Provider) -> None:
