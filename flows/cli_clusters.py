@@ -82,7 +82,7 @@ def list_(
     limit: Annotated[int, typer.Option("--n", metavar="N", min=1, help="How many, the best first.")] = _SHOWN,
     debug: Debug = False,
 ) -> None:
-    """List the clusters of a store, those that cover most first.
+    """List the clusters of a store's last build, those that cover most first.
 
     Example: headrace clusters list --store runs/tools/store --domain "Travel & Maps"
     """

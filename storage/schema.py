@@ -66,7 +66,7 @@ def _table(
 TABLES: dict[str, TableSchema] = {
     "tools": _table(
         "tool_id:t server:t name:t description:t domain:t world:t parameters:t output:t changes_state:f",
-        "tool_id description parameters",
+        "tool_id description parameters domain world output changes_state",
     ),
     "worlds": _table("world:t domain:t spec:t", "world"),
     "clusters": _table("cluster_id:t domain:t world:t tool_ids:l edges:t rank:s", "cluster_id"),
@@ -141,6 +141,9 @@ TABLES: dict[str, TableSchema] = {
         is_lake=True,
     ),
 }
+
+LAST_BUILD = "(SELECT part_id FROM parts WHERE table_name = 'clusters' ORDER BY committed_at DESC, rowid DESC LIMIT 1)"
+"""SQL for the part of `clusters` that was committed last: a store may hold those of several sets of tools."""
 
 MIGRATIONS_DIR = Path(__file__).parent / "migrations"
 

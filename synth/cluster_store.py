@@ -1,6 +1,7 @@
 """Clusters of tools from anywhere, kept in a store and read from it again.
 
-One idea: the same tools and settings make the same parts, so a second build finds them and does nothing.
+One idea: the same tools and settings make the same build, and a build the same parts, so a second one finds them and does nothing. A store
+may hold several builds; what is listed is the last, and each cluster is shown with the tools of its own.
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import polars as pl
+
 from storage.errors import BadInput, HeadraceError
-from storage.records import Tool, content_id
-from storage.store import Store, part_id
-from synth import clusters as clustering
+from storage.records import Tool, canonical_json
+from storage.schema import LAST_BUILD
+from storage.store import Part, Store, part_id
 from synth.catalogue import joined
-from synth.clusters import Cluster, ClusterConfig, Progress, cluster_tools, clusters_frame, tools_frame
+from synth.clusters import Cluster, ClusterConfig, Progress, build_id, cluster_tools
 from synth.dependencies import Edge
 from synth.worlds.stored import worlds_frame
 
-VERSION = 1
+VERSION = 2
 _NAMED = 3
 
 
@@ -39,29 +42,45 @@ def keep_clusters(store: Store, tools: Sequence[Tool], config: ClusterConfig | N
     """
     config = config or ClusterConfig()
     tools = joined(tools)
-    about = {
-        "tools": content_id("tools", [tool.model_dump(mode="json") for tool in tools]),
-        "config": config.model_dump(mode="json"),
-        "versions": [VERSION, clustering.VERSION],
-    }
-    names = {table: part_id(table, ["clusters"], about, VERSION) for table in ("tools", "clusters", "worlds")}
-    committed = store.query("SELECT 1 FROM parts WHERE part_id = ?", [names["clusters"]])
-    if committed.height:
-        return Kept(tuple(_read(store, "part_id = ?", names["clusters"])), is_new=False)
+    part = _clusters_part(tools, config)
+    if store.query("SELECT 1 FROM parts WHERE part_id = ?", [part]).height:
+        return Kept(tuple(_read(store, "part_id = ?", part)), is_new=False)
     found = cluster_tools(tools, config, progress=progress)
     if not found:
-        raise HeadraceError(f"no tool of these {len(tools):,} feeds another, so there is no cluster; lower edge_threshold, or add tools")
-    frames = {"tools": tools_frame(tools), "clusters": clusters_frame(found)}
+        raise HeadraceError(
+            f"of these {len(tools):,} tools no {config.min_tools} that feed each other make a cluster; "
+            "lower edge_threshold or min_tools, or add tools"
+        )
+    parts = build_parts(store, tools, config, found)
     own = worlds_frame(tool.world for tool in tools if tool.world is not None)
     if own.height:
-        frames["worlds"] = own
-    store.commit([store.find(names[table]) or store.write(table, names[table], frame) for table, frame in frames.items()])
+        name = part_id("worlds", [part], {}, VERSION)
+        parts.append(store.find(name) or store.write("worlds", name, own))
+    store.commit(parts)
     return Kept(tuple(found), is_new=True)
 
 
+def build_parts(store: Store, tools: Sequence[Tool], config: ClusterConfig, found: Sequence[Cluster]) -> list[Part]:
+    """The parts of a build, written where they are not there: its tools, its clusters."""
+    clusters = _clusters_part(tools, config)
+    own = _tools_part(clusters)
+    return [
+        store.find(own) or store.write("tools", own, tools_frame(tools)),
+        store.find(clusters) or store.write("clusters", clusters, clusters_frame(found)),
+    ]
+
+
+def _clusters_part(tools: Sequence[Tool], config: ClusterConfig) -> str:
+    return part_id("clusters", [build_id(tools, config)], {}, VERSION)
+
+
+def _tools_part(clusters_part: str) -> str:
+    return part_id("tools", [clusters_part], {}, VERSION)
+
+
 def stored_clusters(store: Store, *, domain: str | None = None) -> list[Cluster]:
-    """The clusters of a store, or of one domain (in any case), in the order of their ranks."""
-    return _read(store, "TRUE" if domain is None else "lower(domain) = lower(?)", *([] if domain is None else [domain]))
+    """The clusters of a store's last build, or those of one domain (in any case), in the order of their ranks."""
+    return _read(store, f"part_id = {LAST_BUILD}" + ("" if domain is None else " AND lower(domain) = lower(?)"), *filter(None, [domain]))
 
 
 def stored_cluster(store: Store, name: str) -> tuple[Cluster, list[Tool]]:
@@ -73,13 +92,14 @@ def stored_cluster(store: Store, name: str) -> tuple[Cluster, list[Tool]]:
     start = name if name.startswith("cluster-") else f"cluster-{name}"
     found = _read(store, "starts_with(cluster_id, ?)", start)
     if len(found) != 1:
-        known = ", ".join(cluster.id for cluster in (found or _read(store, "TRUE"))[:_NAMED])
+        known = ", ".join(cluster.id for cluster in (found or stored_clusters(store))[:_NAMED])
         what = "no cluster" if not found else f"{len(found)} clusters"
         raise BadInput(f"{store.root} has {what} {name}; {f'for example {known}' if known else 'it has none: build some first'}")
-    rows = store.query(
-        """SELECT DISTINCT ON (tool_id) * EXCLUDE (part_id) FROM tools WHERE list_contains(?, tool_id) ORDER BY tool_id, description""",
-        [list(found[0].tool_ids)],
-    )
+    (part,) = store.query("SELECT part_id FROM clusters WHERE cluster_id = ?", [found[0].id])["part_id"]
+    own = store.find(_tools_part(part))
+    if own is None:
+        raise BadInput(f"{found[0].id} was built by another version of Headrace, which did not keep its tools; build it again")
+    rows = pl.read_parquet(store.root / own.path).filter(pl.col("tool_id").is_in(found[0].tool_ids))
     return found[0], [
         Tool(
             **{key: row[key] for key in ("name", "description", "server", "domain", "world", "changes_state")},
@@ -105,3 +125,53 @@ def _read(store: Store, where: str, *values: str) -> list[Cluster]:
         )
         for row in rows.to_dicts()
     ]
+
+
+# ---- rows of the store ----------------------------------------------------------------------------------------------
+
+
+def tools_frame(tools: Sequence[Tool]) -> pl.DataFrame:
+    """Rows of table `tools`; schemas as JSON text."""
+    return pl.DataFrame(
+        [
+            {
+                "tool_id": tool.id,
+                "server": tool.server,
+                "name": tool.name,
+                "description": tool.description,
+                "domain": tool.domain,
+                "world": tool.world,
+                "parameters": canonical_json(tool.parameters),
+                "output": None if tool.output is None else canonical_json(tool.output),
+                "changes_state": tool.changes_state,
+            }
+            for tool in tools
+        ],
+        schema_overrides={"world": pl.String, "output": pl.String},
+        infer_schema_length=None,
+    )
+
+
+def clusters_frame(clusters: Sequence[Cluster]) -> pl.DataFrame:
+    """Rows of table `clusters`; edges as JSON text: a list of source, target, score, entity."""
+    return pl.DataFrame(
+        {
+            "cluster_id": [cluster.id for cluster in clusters],
+            "domain": [cluster.domain for cluster in clusters],
+            "world": [cluster.world for cluster in clusters],
+            "tool_ids": [list(cluster.tool_ids) for cluster in clusters],
+            "edges": [
+                canonical_json([{"source": e.source, "target": e.target, "score": e.score, "entity": e.entity} for e in cluster.edges])
+                for cluster in clusters
+            ],
+            "rank": [cluster.rank for cluster in clusters],
+        },
+        schema={
+            "cluster_id": pl.String,
+            "domain": pl.String,
+            "world": pl.String,
+            "tool_ids": pl.List(pl.String),
+            "edges": pl.String,
+            "rank": pl.Int32,
+        },
+    )

@@ -21,10 +21,9 @@ from itertools import permutations
 from typing import Self
 
 import numpy as np
-import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from storage.records import CODE_TOOL, Tool, canonical_json, content_id
+from storage.records import CODE_TOOL, Tool, content_id
 from synth.bridges import bridges
 from synth.dependencies import THRESHOLD, Described, Edge, chains, edges_of, group_of, members_of
 from synth.plans import plans_of
@@ -72,7 +71,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """id: of all the rest. domain: the label most of its tools carry. rank: position in the selection, 0 first."""
+    """id: of its build (`build_id`) and its rank. domain: the label most of its tools carry. rank: position in the selection, 0 first."""
 
     id: str
     domain: str
@@ -212,6 +211,7 @@ def cluster_tools(tools: Sequence[Tool], config: ClusterConfig | None = None, *,
 
     A world's `run_python` is in none: any cluster of the world can offer it."""
     config, report = config or ClusterConfig(), progress or (lambda step, done, total: None)
+    build = build_id(tools, config)
     tools = [tool for tool in tools if tool.world is None or tool.name != CODE_TOOL]
     if not tools:
         return []
@@ -226,7 +226,13 @@ def cluster_tools(tools: Sequence[Tool], config: ClusterConfig | None = None, *,
     report("selecting clusters", 3, 4)
     chosen = _select(_without_copies(candidates, config), graph, config)
     report("selecting clusters", 4, 4)
-    return [_cluster(candidate, graph, rank) for rank, candidate in enumerate(chosen)]
+    return [_cluster(candidate, graph, build, rank) for rank, candidate in enumerate(chosen)]
+
+
+def build_id(tools: Sequence[Tool], config: ClusterConfig) -> str:
+    """Of all that clusters follow from: the same clusters of other tools, or of another version of a tool, are other clusters."""
+    plans = sorted([world, intent, *sorted(plan)] for (world, intent), plan in plans_of(tools).items())
+    return content_id("build", [tool.model_dump(mode="json") for tool in tools], plans, config.model_dump(mode="json"), VERSION)
 
 
 def _candidates(graph: _Graph, config: ClusterConfig) -> list[_Candidate]:
@@ -337,63 +343,11 @@ def _covers(candidate: _Candidate, graph: _Graph) -> dict[Hashable, float]:
     return items
 
 
-def _cluster(candidate: _Candidate, graph: _Graph, rank: int) -> Cluster:
+def _cluster(candidate: _Candidate, graph: _Graph, build: str, rank: int) -> Cluster:
     tools = sorted((graph.tools[member] for member in candidate.members), key=lambda tool: tool.id)
     labels = Counter(tool.domain for tool in tools)
     domain = min(labels, key=lambda label: (-labels[label], label))
     worlds = {tool.world for tool in tools}
     world = worlds.pop() if len(worlds) == 1 else None
-    ids = tuple(tool.id for tool in tools)
     edges = tuple(sorted(candidate.edges, key=lambda edge: (edge.source, edge.target)))
-    said = [(edge.source, edge.target, edge.score, edge.entity) for edge in edges]
-    return Cluster(content_id("cluster", ids, said, domain, world, rank), domain, world, ids, edges, rank)
-
-
-# ---- rows of the store ----------------------------------------------------------------------------------------------
-
-
-def tools_frame(tools: Sequence[Tool]) -> pl.DataFrame:
-    """Rows of table `tools`; schemas as JSON text."""
-    return pl.DataFrame(
-        [
-            {
-                "tool_id": tool.id,
-                "server": tool.server,
-                "name": tool.name,
-                "description": tool.description,
-                "domain": tool.domain,
-                "world": tool.world,
-                "parameters": canonical_json(tool.parameters),
-                "output": None if tool.output is None else canonical_json(tool.output),
-                "changes_state": tool.changes_state,
-            }
-            for tool in tools
-        ],
-        schema_overrides={"world": pl.String, "output": pl.String},
-        infer_schema_length=None,
-    )
-
-
-def clusters_frame(clusters: Sequence[Cluster]) -> pl.DataFrame:
-    """Rows of table `clusters`; edges as JSON text: a list of source, target, score, entity."""
-    return pl.DataFrame(
-        {
-            "cluster_id": [cluster.id for cluster in clusters],
-            "domain": [cluster.domain for cluster in clusters],
-            "world": [cluster.world for cluster in clusters],
-            "tool_ids": [list(cluster.tool_ids) for cluster in clusters],
-            "edges": [
-                canonical_json([{"source": e.source, "target": e.target, "score": e.score, "entity": e.entity} for e in cluster.edges])
-                for cluster in clusters
-            ],
-            "rank": [cluster.rank for cluster in clusters],
-        },
-        schema={
-            "cluster_id": pl.String,
-            "domain": pl.String,
-            "world": pl.String,
-            "tool_ids": pl.List(pl.String),
-            "edges": pl.String,
-            "rank": pl.Int32,
-        },
-    )
+    return Cluster(content_id("cluster", build, rank), domain, world, tuple(tool.id for tool in tools), edges, rank)

@@ -36,7 +36,8 @@ from synth import drills as drilling
 from synth import simulate as simulation
 from synth.blueprints import Bands
 from synth.catalogue import joined, read_catalogue
-from synth.clusters import Cluster, ClusterConfig, cluster_tools, clusters_frame, tools_frame
+from synth.cluster_store import build_parts, tools_frame
+from synth.clusters import Cluster, ClusterConfig, cluster_tools
 from synth.diversity import SUBSAMPLE, Figure, Profile, figures
 from synth.division import DivisionConfig
 from synth.encoder import encode
@@ -260,10 +261,10 @@ class _Run:
 
     def _clusters(self) -> list[Cluster]:
         self._keep_worlds()
-        tools, groups = self._id("tools", [], {}), self._id("clusters", [], {"clusters": self.config.clusters.model_dump(mode="json")})
         found = cluster_tools(self.tools, self.config.clusters)
-        self._keep(self.store.find(tools) or self.store.write("tools", tools, tools_frame(self._known_tools())))
-        self._keep(self.store.find(groups) or self.store.write("clusters", groups, clusters_frame(found)))
+        self._keep(*build_parts(self.store, self.tools, self.config.clusters, found))
+        known = self._id("tools", [], {})
+        self._keep(self.store.find(known) or self.store.write("tools", known, tools_frame(self._known_tools())))
         return [cluster for cluster in found if cluster.world is not None]
 
     def _known_tools(self) -> list[Tool]:

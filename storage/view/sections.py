@@ -16,6 +16,7 @@ import polars as pl
 
 from storage.graph import LATEST_POLICY_SQL, chain_sql
 from storage.records import is_error
+from storage.schema import LAST_BUILD
 from storage.store import Store
 from storage.view import charts
 from storage.view.evolution import evolution
@@ -242,9 +243,9 @@ def _paths(store: Store, policies: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def clusters(store: Store, chart: Chart) -> Section:
-    """Of each domain the best cluster first, executable ones before others; then the second of each, and so on."""
+    """Of each domain the best cluster of the last build first, executable ones before others; then the second of each, and so on."""
     rows = store.query(
-        """SELECT cluster_id, domain, world, tool_ids, edges FROM clusters
+        f"""SELECT cluster_id, domain, world, tool_ids, edges FROM clusters WHERE part_id = {LAST_BUILD}
            ORDER BY row_number() OVER (PARTITION BY domain ORDER BY world IS NULL, rank, cluster_id), world IS NULL, rank, cluster_id"""
     ).to_dicts()
     if not rows:

@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from storage.store import Store
+from synth.catalogue import read_catalogue
+from synth.cluster_store import stored_cluster, stored_clusters
 
 ORDER = {"type": "object", "properties": {"invoice_id": {"type": "string"}}, "required": ["invoice_id"]}
 ROWS: list[object] = [
@@ -60,6 +62,34 @@ def test_the_same_tools_a_second_time_change_nothing(here: Path) -> None:
     assert Store(here / "st").query("SELECT part_id, content_hash, committed_at FROM parts ORDER BY ALL").equals(before)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"description": "Shows an invoice, its lines and its taxes."},
+        {"outputSchema": {"type": "object", "properties": {"sum": {"type": "number"}}}},
+        {"label": "Bookkeeping"},
+        {"annotations": {"readOnlyHint": False}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_every_build_has_its_own_versions_of_tools(here: Path, change: dict[str, object]) -> None:
+    """Given a tool that changes, and changes back while another one changes, each cluster is shown with the tools it was found in."""
+    first, second, third = ROWS[0], ROWS[1], ROWS[2]
+    assert isinstance(first, dict) and isinstance(second, dict) and isinstance(third, dict)
+    builds = [[first, second, third], [first, second | change, third], [first, second, third | {"description": "Removes an invoice."}]]
+    store, shown = Store(here / "st"), []
+    for rows in builds:
+        Path("tools.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        assert "they were there already" not in said("build", "--tools", "tools.jsonl", "--store", "st")
+        (listed,) = stored_clusters(store)
+        shown.append((listed, stored_cluster(store, listed.id)[1], read_catalogue(Path("tools.jsonl")).tools))
+
+    for cluster, tools, catalogue in shown:
+        assert stored_cluster(store, cluster.id) == (cluster, tools)
+        assert sorted(tools, key=lambda tool: tool.id) == sorted(catalogue, key=lambda tool: tool.id)
+    assert len({cluster.id for cluster, _, _ in shown}) == len(builds)
+
+
 def test_a_catalogue_that_grew_is_kept_beside_the_first(here: Path) -> None:
     said("build", "--tools", "tools.jsonl", "--store", "st")
     more = [{**row, "server": "Ledger", "description": "Another."} for row in ROWS[:3] if isinstance(row, dict)]
@@ -106,5 +136,5 @@ def test_names_of_clusters_that_are_not_there_are_refused(here: Path) -> None:
 def test_tools_that_have_nothing_to_do_with_each_other_fail(here: Path) -> None:
     Path("tools.jsonl").write_text("".join(json.dumps({"name": name}) + "\n" for name in ("wait", "sing", "dance")))
 
-    assert "no tool of these 3 feeds another" in said("build", "--tools", "tools.jsonl", "--store", "st", code=1)
+    assert "of these 3 tools no 3 that feed each other make a cluster" in said("build", "--tools", "tools.jsonl", "--store", "st", code=1)
     assert not (here / "st").exists()

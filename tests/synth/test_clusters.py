@@ -10,12 +10,11 @@ from itertools import permutations
 import pytest
 
 from storage.records import Tool
+from synth.cluster_store import clusters_frame, tools_frame
 from synth.clusters import (
     Cluster,
     ClusterConfig,
     cluster_tools,
-    clusters_frame,
-    tools_frame,
 )
 from synth.dependencies import Edge, chains, dependencies
 from synth.plans import plans_of, served
