@@ -4,6 +4,9 @@ A key is the hash of tool, version, arguments in one form (defaults filled in, f
 bucket of a live source, or the hash of the state of a world. Threads that ask the same thing at the same time wait for one call; errors
 are kept for a minute; tools that change state go past. The oldest answers make room when the bytes run out. A frozen cache answers from
 its snapshot alone: what is not in it is an error and never an answer made up, so that an evaluation always sees the same world.
+
+`run_python` keeps one a process (`code_tool.py`). The shipped worlds compute their answers in microseconds and need none; it is for callers
+whose tools cost money or time, as docs/worlds.md shows.
 """
 
 from __future__ import annotations

@@ -267,6 +267,21 @@ def test_percentiles_are_of_the_calls() -> None:
     assert (cache.report().p50_ms, cache.report().p95_ms) == (1_000.0, 5_000.0)
 
 
+def test_the_example_of_the_documentation_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "worlds.md").read_text(encoding="utf-8")
+    example = text.partition("## Costly tools")[2].partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(tmp_path)
+
+    names: dict[str, Any] = {}
+    exec(compile(example, "docs/worlds.md", "exec", dont_inherit=True), names)
+
+    assert names["answers"][0] == names["answers"][2] != names["answers"][1]
+    assert (names["report"].misses, names["report"].hits) == (2, 1)
+    assert names["weather"](names["frozen"], "Paris", 0.0) == names["answers"][1]
+    with pytest.raises(FrozenMiss):
+        names["weather"](names["frozen"], "Paris", 3_600.0)
+
+
 @pytest.mark.parametrize("name", ["city", "retail"])
 def test_a_world_behind_the_cache_answers_as_it_does_alone(name: str) -> None:
     alone, behind, cache = make_world(name, 3), make_world(name, 3), ToolCache()
