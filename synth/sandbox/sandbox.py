@@ -115,8 +115,7 @@ class Sandbox:
             for box in old:
                 self._users.pop(box.name, None)
             self._wind()
-        for box in old:
-            box.close()
+        _close_all(old)
         return len(old)
 
     def close(self) -> None:
@@ -132,9 +131,7 @@ class Sandbox:
             boxes = [*(box for _, box in self._waiting), *self._taken]
             self._waiting, self._taken = [], set()
         atexit.unregister(self._at_exit)
-        with ExitStack() as stack:  # one that fails keeps none of the others open
-            for box in boxes:
-                stack.callback(box.close)
+        _close_all(boxes)
 
     def _take(self, limits: Limits, *, may_wait: bool) -> Box:
         """may_wait: whether it may be a box that waits, or comes already."""
@@ -209,6 +206,13 @@ class Sandbox:
             self._timer = threading.Timer(max(left_s, 0.01), self.expire)
             self._timer.daemon = True
             self._timer.start()
+
+
+def _close_all(boxes: Sequence[Box]) -> None:
+    """One that fails keeps none of the others open."""
+    with ExitStack() as stack:
+        for box in boxes:
+            stack.callback(box.close)
 
 
 def _close(close: weakref.WeakMethod[Callable[[], None]]) -> None:

@@ -187,9 +187,12 @@ class Session:
         deadline = time.monotonic() + wall_s + GRACE_S
         try:
             self._box.wire.send(header, body, deadline)
-            return self._box.wire.receive(body_bytes, deadline)
+            answer, data = self._box.wire.receive(body_bytes, deadline)
         except SandboxError as error:
             self._fail(str(error))
+        if "error" in answer:
+            answer["error"] = safe_text(str(answer["error"]).encode("utf-8", errors="replace"))
+        return answer, data
 
     def _fail(self, why: str) -> NoReturn:
         self._is_open = False

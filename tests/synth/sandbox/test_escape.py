@@ -12,8 +12,8 @@ Covered, on each provider, every act with a control that succeeds once the one p
 
 Not covered: bugs of the kernel, of runc, of bubblewrap and of the processor (side channels, timing); attacks on Docker's engine from
 outside; a machine whose bubblewrap can make no control group (memory and CPU are then limited per process only, and the cases that need
-more are left out); a program that makes the kernel choose the box's own process 1 when memory runs out (the box is lost, which counts as
-our failure); filling the host's memory by many boxes at once, each within its limits; devices given to a box on purpose.
+more are left out); a program that makes the kernel choose the box's own process 1 when memory runs out (the box is lost, and
+the program has failed); filling the host's memory by many boxes at once, each within its limits; devices given to a box on purpose.
 What a kernel refuses even without our protection is run, listed as skipped with the reason, and not counted.
 """
 
