@@ -350,7 +350,8 @@ def test_boxes_start_ahead_and_those_not_needed_end(provider: Provider) -> None:
         session = soon.result()
         first = session.run("print(1)").stdout
         session.close()
-        while len(sandbox._waiting) < 2:  # the one that was used, and the one that came ahead of its next user
+        ends = time.monotonic() + 30
+        while len(sandbox._waiting) < 2 and time.monotonic() < ends:  # the one that was used, and the one that came ahead
             time.sleep(0.01)
         now[0] = 599.0
         kept = sandbox.expire()
