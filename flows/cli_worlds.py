@@ -162,6 +162,7 @@ def _complete(words: list[str]) -> None:
 
 def _tell(world: type[SpecWorld], draws: int) -> None:
     from synth.worlds.spec.admission import assess
+    from synth.worlds.spec.intents.computing import Computing
     from synth.worlds.spec.shapes import shape_of
 
     domain = world.domain
@@ -170,7 +171,8 @@ def _tell(world: type[SpecWorld], draws: int) -> None:
     _say(f"{world.name}: {domain.spec.head.about.en}")
     _say(f"entities  {len(domain.entities)} ({rows}), {sum(entity.spec.rows for entity in domain.by_number):,} rows")
     _say(f"tools     {len(world.tools)}: {', '.join(tool.name for tool in world.tools)}")
-    _say(f"rules     {rules}; intents {len(world.intents)}; shape {shape_of(world)}")
+    computing = sum(isinstance(intent, Computing) for intent in world.intents.values())
+    _say(f"rules     {rules}; intents {len(world.intents)}, {computing} of them compute with a program; shape {shape_of(world)}")
     for name, reason in world.unsolvable.items():
         _say(f"left out  {name}: {reason}")
     found = assess(world, draws, seed=0)

@@ -16,7 +16,7 @@ from synth import code_tool
 from synth.worlds.spec.admission import problems_of, tried
 from synth.worlds.spec.domain import Domain
 from synth.worlds.spec.intents import intents_of
-from synth.worlds.spec.load import parse_file, parse_text
+from synth.worlds.spec.load import parse_file
 from synth.worlds.spec.naming import public_names, published
 from synth.worlds.spec.resolve import resolve
 from synth.worlds.spec.schema import Problem, SpecError
@@ -26,7 +26,8 @@ from synth.worlds.spec.world import SpecWorld
 
 VERSION = 3
 """Bumped when the same spec gives other worlds."""
-CACHED = 4096
+CACHED = 256
+"""Classes kept in memory, most of a megabyte each; a run over more domains compiles some of them again."""
 
 _compiled: OrderedDict[tuple[str | None, str], type[SpecWorld]] = OrderedDict()
 
@@ -54,11 +55,6 @@ def compile_spec(raw: Any, *, name: str | None = None, where: str = "") -> type[
     return found
 
 
-def compile_text(text: str, *, name: str | None = None, where: str = "") -> type[SpecWorld]:
-    """`compile_spec` of YAML text."""
-    return compile_spec(parse_text(text, where), name=name, where=where)
-
-
 def compile_file(path: Path, *, name: str | None = None) -> type[SpecWorld]:
     """`compile_spec` of a YAML file."""
     return compile_spec(parse_file(path), name=name, where=str(path))
@@ -68,6 +64,9 @@ def _class(domain: Domain, raw: Any, name: str, where: str) -> type[SpecWorld]:
     inside = callees(domain)
     domain.public = public_names(domain, inside)
     made: dict[str, Callee] = published(domain, inside, domain.public)
+    if code_tool.TOOL.name in made:
+        taken = f"a tool would be called {code_tool.TOOL.name}, as the one for programs is; take other verbs or a prefix"
+        raise SpecError([Problem("naming", taken)], where)
     mark = "" if name == domain.name else f"-{name.removeprefix(f'{domain.name}@')}"  # servers of two worlds are never one
     tools: tuple[Tool, ...] = tuple(
         each.tool.model_copy(update={"world": name, "server": each.tool.server + mark}) for each in made.values()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -167,7 +168,7 @@ def compile_expression(text: str, scope: Scope, expect: Type | None = None) -> C
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ExpressionError(f"not an expression: {text[:80]!r}") from None
+        raise ExpressionError(f"not an expression: {text[:80]!r}{_hint(text)}") from None
     work = _Compiler(scope)
     piece = work.fitted(tree.body, expect) if expect is not None else work.piece(tree.body)
     if piece.type.kind == "word":
@@ -175,6 +176,13 @@ def compile_expression(text: str, scope: Scope, expect: Type | None = None) -> C
     reads, counts, names = tuple(dict.fromkeys(work.reads)), tuple(work.counts), frozenset(work.names)
     part = piece.part or Part(piece.run, reads=reads, counts=counts)
     return Compiled(text, piece.type, piece.run, reads, counts, names, part, tuple(_equalities(tree.body, scope)))
+
+
+def _hint(text: str) -> str:
+    """What may have been meant by text that cannot be read."""
+    if re.search(r"(?<![=!<>])=(?!=)", text):
+        return "; compare with == (one = stands only in count(...))"
+    return "; write and, or, not" if re.search(r"&&|\|\||!(?!=)", text) else ""
 
 
 def _equalities(node: ast.expr, scope: Scope) -> Iterator[tuple[str, str, Any]]:

@@ -56,11 +56,16 @@ class _Builder:
         self._open: list[Any] = []
         self._keys: list[str | None] = []
         """Of each open mapping, the key whose value comes next."""
+        self._has_begun = False
 
     def take(self, event: Any) -> None:
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise _Unfit(event, "anchors and aliases (& and *) are not taken; write it out")
-        if isinstance(event, yaml.ScalarEvent):
+        if isinstance(event, yaml.DocumentStartEvent):
+            if self._has_begun:
+                raise _Unfit(event, "a second document begins (---); a file holds one business, put the other into a file of its own")
+            self._has_begun = True
+        elif isinstance(event, yaml.ScalarEvent):
             self._scalar(event)
         elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             if self._open and isinstance(self._open[-1], dict) and self._keys[-1] is None:

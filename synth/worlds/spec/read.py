@@ -85,14 +85,44 @@ class Reader:
     def _complain(self, model: type[Any], error: Any, path: str) -> None:
         place = [str(part) for part in error["loc"] if part != "[key]"]
         where = ".".join(filter(None, [path, *place]))
-        message = str(error["msg"]).removeprefix("Value error, ")
         if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             known = _keys(model) if len(place) == 1 else ("en", "zh")
             self.add(where, f"unknown key; {nearest(place[-1], known)}")
         elif error["type"] == "missing":
             self.add(where, f"is missing{_HINTS.get(place[-1], '')}")
         else:
-            self.add(where, message[:1].lower() + message[1:])
+            self.add(where, _in_plain_words(error))
+
+
+def _in_plain_words(error: Any) -> str:
+    """What pydantic says of a value, for somebody who has never heard of it."""
+    form = next((form for kind, form in _PLAIN.items() if str(error["type"]).startswith(kind)), None)
+    if form is not None:
+        return form.format(value=str(error["input"])[:40], **error.get("ctx", {}))
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]
+
+
+_PLAIN = {
+    "int_": "{value!r} is not a whole number; write digits, e.g. 30",
+    "float_": "{value!r} is not a number; write digits, e.g. 2.5",
+    "finite_number": "{value!r} is not a number; write digits, e.g. 2.5",
+    "bool_": "{value!r} is neither true nor false",
+    "string_type": "write text here, not a list or keys and values",
+    "string_too_short": "is empty; write some text",
+    "string_too_long": "too long; at most {max_length} characters",
+    "tuple_type": "write a list here, e.g. [..., ...], or a line with - for each",
+    "too_long": "{actual_length} of them; at most {max_length}",
+    "too_short": "none; give at least {min_length}",
+    "dict_type": "write keys and values here, as key: value",
+    "mapping_type": "write keys and values here, as key: value",
+    "dataclass_type": "write it in both languages, as: english / 中文",
+    "model_type": "write keys and values here, as key: value",
+    "literal_error": "{value!r} is none of {expected}",
+    "greater_than_equal": "{value} is too small; at least {ge}",
+    "less_than_equal": "{value} is too large; at most {le}",
+}
+"""By the beginning of pydantic's name for a mistake."""
 
 
 _HINTS = {
@@ -101,7 +131,8 @@ _HINTS = {
     "words": "; the rule as a sentence, as: english / 中文",
     "id": "; e.g. a### for a000, a001, ...",
     "rows": "; how many of them a fresh world holds",
-    "to": "; the name of an entity for type ref, else the last value",
+    "to": "; the name of an entity for type ref, the field that it arrives at for a move, else the last value",
+    "from": "; the field that it leaves for a move, else the first value",
     "if": "; the condition that must hold, e.g. loan.renewals < 2",
     "about": "; what the business is, as: english / 中文",
 }
@@ -155,9 +186,19 @@ def _typed(reader: Reader, types: Mapping[str, type[Strict]], raw: Any, path: st
         return None
     model = types.get(str(raw["type"]))
     if model is None:
-        reader.add(f"{path}.type", f"no type {raw['type']!r}; {nearest(str(raw['type']), types)}")
+        meant = _MEANT.get(str(raw["type"]).lower())
+        hint = f"write {meant}" if meant is not None else nearest(str(raw["type"]), types)
+        reader.add(f"{path}.type", f"no type {raw['type']!r}; {hint}")
         return None
     return reader.part(model, raw, path)
+
+
+_MEANT = {
+    "boolean": "flag", "bool": "flag", "text": "choice (one of a few values) or name (a proper name)", "int": "integer",
+    "string": "choice (one of a few values) or name (a proper name)", "str": "choice (one of a few values) or name (a proper name)",
+    "float": "number", "decimal": "number", "enum": "choice", "reference": "ref", "datetime": "date or time", "price": "money",
+}  # fmt: skip
+"""What other languages call the types of fields."""
 
 
 def _read_action(reader: Reader, source: Any, path: str) -> Action | None:

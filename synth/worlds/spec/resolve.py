@@ -32,6 +32,7 @@ from synth.worlds.spec.expressions import DATE, FLAG, REAL, TIME, WHOLE, Compile
 from synth.worlds.spec.names import names_of, plural_of
 from synth.worlds.spec.read import Action, Spec, read_spec
 from synth.worlds.spec.schema import Problem, SpecError, Words, nearest
+from synth.worlds.spec.state import clock_steps
 
 
 def resolve(raw: Any, where: str = "") -> Domain:
@@ -90,7 +91,8 @@ class _Resolver:
         place = 0
         for key, given in self.spec.fields[name].items():
             stored = given.derived is None
-            fields[key] = Field(key, given, self._type(given, name, key), self._label(given, key), place if stored else -1)
+            label = self._label(given, key, f"entities.{name}.fields.{key}")
+            fields[key] = Field(key, given, self._type(given, name, key), label, place if stored else -1)
             fields[key].words = self._words(given, name, key)
             place += stored
         digits = spec.id.count("#")
@@ -123,12 +125,19 @@ class _Resolver:
             return {words.en: words for words in given.values or names_of(given.list, rows, f"{self.head.domain}/{entity}/{key}")}
         return {}
 
-    def _label(self, given: Any, key: str) -> Words:
+    def _label(self, given: Any, key: str, path: str) -> Words:
         if given.label is not None:
             return given.label  # type: ignore[no-any-return]
         if given.type == "ref" and given.to in self.spec.entities:
             return self.spec.entities[given.to].noun
-        return Words(en=key.replace("_", " "), zh=_USUAL_LABELS.get(key, key.replace("_", " ")))
+        entity, _, of = (getattr(given, "like", None) or "").partition(".")
+        liked = self.spec.fields.get(entity, {}).get(of)
+        if liked is not None and liked.label is not None:
+            return liked.label
+        said = key.replace("_", " ")
+        if key not in _USUAL_LABELS and given.type != "ref":
+            self.add(f"{path}.label", f"is missing; what it is called in both languages, as: {said} / 中文")
+        return Words(en=said, zh=_USUAL_LABELS.get(key, said))
 
     def _names_differ(self) -> None:
         taken: dict[tuple[str, str], str] = {}
@@ -223,7 +232,7 @@ class _Resolver:
             else:
                 kind = {"integer": WHOLE, "money": WHOLE, "number": REAL, "date": DATE, "time": TIME, "flag": FLAG}[spec.type]
             is_person = isinstance(spec, schema.RefParam) and spec.to in self.entities and self.entities[spec.to].spec.person
-            params[name] = Param(name, spec, kind, self._label(spec, name), words, self._default(spec, kind, where), is_person)
+            params[name] = Param(name, spec, kind, self._label(spec, name, where), words, self._default(spec, kind, where), is_person)
         return params
 
     def _choices(self, spec: schema.ChoiceParam, where: str, name: str) -> Mapping[str, Words]:
@@ -244,14 +253,10 @@ class _Resolver:
         if spec.default is None:
             return False if spec.type == "flag" else None
         try:
-            value = _parsed(spec.default, kind)
-        except ValueError:
-            self.add(f"{where}.default", f"{spec.default!r} is not {kind}")
-            return None
-        low, high = getattr(spec, "min", None), getattr(spec, "max", None)
-        if (low is not None and value < low) or (high is not None and value > high):
-            self.add(f"{where}.default", f"{spec.default} is not between {low} and {high}")
-        return value
+            return default_of(spec, kind)
+        except ValueError as error:
+            self.add(f"{where}.default", str(error))
+            return spec.default
 
     def _conditions(self, action: Action, scope: _ActScope, path: str) -> tuple[Condition, ...]:
         found = []
@@ -331,6 +336,10 @@ class _Resolver:
         """Requests of the spec's own name every parameter that must be given, and nothing else."""
         for at, words in enumerate(act.spec.says):
             for language in ("en", "zh"):
+                if not _SAID.fullmatch(words[language]):
+                    remedy = "write parameters as {name}, what may be left out in [ ]"
+                    self.add(f"{path}.says[{at}].{language}", f"brackets do not match; {remedy}")
+                    continue
                 named = set(re.findall(r"\{(\w+)\}", words[language]))
                 for name in sorted(named - set(act.params)):
                     self.add(f"{path}.says[{at}].{language}", f"no parameter {name!r}; {nearest(name, act.params)}")
@@ -381,22 +390,33 @@ class _Resolver:
                 self.add(f"actions.{name}", "a reading tool has such a name; take another")
 
 
-def _parsed(text: Any, kind: Type) -> Any:
-    """A default of a parameter as its type has it; raises ValueError."""
-    value = str(text).lower() if isinstance(text, bool) else str(text)
-    if kind.kind == "whole":
-        return int(value)
-    if kind.kind == "real":
-        return float(value)
-    if kind.kind == "flag":
-        return {"true": True, "false": False, "yes": True, "no": False}.get(value) if value in ("true", "false", "yes", "no") else int("x")
-    if kind.kind == "choice" and value not in (kind.values or ()):
-        raise ValueError(value)
+def default_of(spec: Any, kind: Type) -> Any:
+    """A parameter's default as its type has it; raises ValueError for one that a caller could not give."""
+    text = str(spec.default).lower() if isinstance(spec.default, bool) else str(spec.default)
     if kind.kind in ("ref", "date"):
-        raise ValueError("no default")
+        raise ValueError(f"{kind} has no default; leave it out")
+    if kind.kind == "flag":
+        if text not in ("true", "false"):
+            raise ValueError(f"{text!r} is neither true nor false")
+        return text == "true"
+    if kind.kind == "choice":
+        if text not in (kind.values or ()):
+            raise ValueError(f"no value {text!r}; {nearest(text, kind.values or ())}")
+        return text
+    if kind.kind == "time":
+        if text not in clock_steps(spec.first, spec.last):
+            raise ValueError(f"{text!r} is no full or half hour from {spec.first} to {spec.last}")
+        return text
+    try:
+        value = int(text) if kind.kind == "whole" else float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not {kind}") from None
+    if not spec.min <= value <= spec.max:
+        raise ValueError(f"{text} is not between {spec.min} and {spec.max}")
     return value
 
 
+_SAID = re.compile(r"(?:[^\[\]{}]|\{\w+\}|\[(?:[^\[\]{}]|\{\w+\})*\])*")
 _USUAL_LABELS = {
     "name": "姓名", "status": "状态", "price": "价格", "date": "日期", "kind": "类型", "type": "类型", "balance": "余额", "amount": "金额",
     "city": "城市", "due": "到期日", "start": "开始日期", "end": "结束日期", "quantity": "数量", "stock": "库存", "title": "名称",

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from storage.errors import BadInput
 
 MAX_ENTITIES, MAX_FIELDS, MAX_ACTIONS, MAX_ROWS, MAX_VALUES = 16, 24, 40, 999, 40
+MAX_WEIGHT = 1_000_000
 MIN_ENTITIES, MIN_ROWS, MIN_TOOLS, MIN_RULES = 4, 200, 8, 2
 
 
@@ -90,7 +91,7 @@ Key = Annotated[str, AfterValidator(check_key), Field(max_length=40)]
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
 
 
 _Text = Annotated[str, Field(min_length=1, max_length=300)]
@@ -121,7 +122,20 @@ def _in_two_languages(value: Any) -> Any:
     return {"en": english.strip(), "zh": chinese.strip()}
 
 
-Phrase = Annotated[Words, BeforeValidator(_in_two_languages)]
+def _plain(text: str) -> str:
+    if found := next((character for character in text if character in "[]{}"), None):
+        raise ValueError(f"no {found} in words: brackets and braces stand for what a request fills in; leave it out or use ( )")
+    return text
+
+
+def _both_plain(words: Words) -> Words:
+    _plain(words.en + words.zh)
+    return words
+
+
+Template = Annotated[Words, BeforeValidator(_in_two_languages)]
+"""A request with {parameter} fields."""
+Phrase = Annotated[Template, AfterValidator(_both_plain)]
 
 
 def _as_text(value: Any) -> Any:
@@ -143,6 +157,17 @@ def _clock(text: Any) -> Any:
 
 
 Clock = Annotated[str, BeforeValidator(_clock)]
+
+
+def _day(value: Any) -> Any:
+    try:
+        found = value if isinstance(value, date) else date.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{str(value)[:40]!r} is no day; write it as 2026-05-13") from None
+    if not 1970 <= found.year <= 2100:
+        raise ValueError(f"{found} is out of reach; take a day from 1970 to 2100")
+    return found
+
 
 Unit = Literal[
     "count", "days", "nights", "weeks", "months", "years", "hours", "minutes", "people", "items", "pages", "points", "stars", "percent",
@@ -189,6 +214,8 @@ class _Number(Strict):
     @model_validator(mode="after")
     def _is_a_range(self) -> _Number:
         _check_range(self.min, self.max, self.step)
+        if any(round(value, 1) != value for value in (self.min, self.max, self.step)):
+            raise ValueError("min, max and step have one decimal at most")
         return self
 
 
@@ -274,9 +301,9 @@ class ChoiceField(_Choice, _Held):
             raise ValueError("values: give at least two, each as key: english / 中文")
         if unknown := sorted(set(self.weights) - set(self.values)):
             raise ValueError(f"weights: {unknown[0]!r} is no value; {nearest(unknown[0], self.values)}")
-        is_negative = any(weight < 0 for weight in self.weights.values())
-        if is_negative or (self.weights and not any(self.weights.get(key, 1) for key in self.values)):
-            raise ValueError("weights: none below 0, and one at least above")
+        is_out = any(not 0 <= weight <= MAX_WEIGHT for weight in self.weights.values())
+        if is_out or (self.weights and not any(self.weights.get(key, 1) for key in self.values)):
+            raise ValueError(f"weights: from 0 to {MAX_WEIGHT:,}, and one at least above 0")
         return self
 
 
@@ -411,7 +438,7 @@ class EntitySpec(Strict):
     """
 
     noun: Phrase
-    plural: str | None = Field(default=None, max_length=60)
+    plural: Annotated[_Text, AfterValidator(_plain)] | None = None
     id: Annotated[str, AfterValidator(_id_pattern)]
     rows: int = Field(ge=2, le=MAX_ROWS)
     person: bool = False
@@ -497,7 +524,7 @@ class ActionSpec(Strict):
     sets: dict[str, Expression] = Field(default_factory=dict, max_length=12)
     moves: tuple[Any, ...] = Field(default=(), max_length=4)
     creates: dict[Key, dict[Key, Expression]] = Field(default_factory=dict, max_length=3)
-    says: tuple[Phrase, ...] = Field(default=(), max_length=12)
+    says: tuple[Template, ...] = Field(default=(), max_length=12)
 
 
 class Naming(Strict):
@@ -518,7 +545,7 @@ class SpecHead(Strict):
 
     domain: Key
     about: Phrase
-    today: date = date(2026, 5, 13)
+    today: Annotated[date, BeforeValidator(_day)] = date(2026, 5, 13)
     currency: Currency = "dollars"
     naming: Naming = Naming()
     entities: dict[str, Any] = Field(max_length=MAX_ENTITIES)

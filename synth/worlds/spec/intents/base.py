@@ -132,13 +132,15 @@ def counted(found: Fact, listed: Fact | None) -> Fact:
 
 
 def fact(domain: Domain, of: Field, value: Any, rivals: Iterable[Any] = ()) -> Fact:
-    """What an answer must say of a field; `rivals` are values of other rows, or other fields of the same type."""
+    """What an answer must say of a field; `rivals` are values of other rows, or other fields of the same type. No rival stands in the
+    field's own label: that is said with every value."""
     kind = of.type.kind
     if kind == "choice":
         names = of.words[value]
         mine = {names.en.casefold(), names.zh, value}
         others = [each[language] for key, each in of.words.items() if key != value for language in ("en", "zh")]
-        fitting = tuple(other for other in others if not any(other.casefold() in name for name in mine))
+        beside = (*mine, of.label.en.casefold(), of.label.zh)
+        fitting = tuple(other for other in others if not any(other.casefold() in words for words in beside))
         return Fact(kind="word", value=names.en, alternatives=(names.zh, value), rivals=fitting)
     if kind == "name":
         return Fact(kind="name", value=value, alternatives=(of.words[value].zh,))

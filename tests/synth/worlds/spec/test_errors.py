@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from synth.worlds.spec.compile import compile_spec, compile_text
+from synth.worlds.spec.compile import compile_spec
 from synth.worlds.spec.load import MAX_BYTES, parse_text
 from synth.worlds.spec.schema import SpecError
 
@@ -40,6 +40,18 @@ def sets(target: str, value: str) -> Callable[[Any], object]:
     return lambda raw: renew(raw)["sets"].update({target: value})
 
 
+def takes(param: dict[str, str]) -> Callable[[Any], object]:
+    return lambda raw: renew(raw)["takes"].update(more={"label": "more / 其他", **param})
+
+
+def _snakes(raw: Any) -> None:
+    """A business with a python, in which looking is called running."""
+    raw["naming"] = {"get": "run"}
+    age = {"type": "integer", "min": "1", "max": "60", "label": "age / 年龄"}
+    raw["entities"]["python"] = {"noun": "python / 蟒蛇", "id": "p##", "rows": "9", "fields": {"age": age}}
+
+
+BRACKETS = "brackets and braces stand for what a request fills in; leave it out or use ( )"
 RULES = "actions.renew_loan.rules"
 GOLDEN: list[tuple[Callable[[Any], object], str]] = [
     (rule("renewal_limit", "loan.renewal < 2"), f"{RULES}.renewal_limit.if: no field 'renewal' of loan; did you mean 'renewals'?"),
@@ -92,6 +104,63 @@ GOLDEN: list[tuple[Callable[[Any], object], str]] = [
         lambda raw: raw["info"][0].update(answer="10:00"),
         "info[0]: answer: the English words must contain it as it stands: '10:00'",
     ),
+    (
+        rule("renewal_limit", "loan.renewals = 1"),
+        f"{RULES}.renewal_limit.if: not an expression: 'loan.renewals = 1'; compare with == (one = stands only in count(...))",
+    ),
+    (
+        rule("not_overdue", "(loan if days > 7 else loan).due >= today"),
+        f"{RULES}.not_overdue.if: '(loan if days > 7 else loan).due': which row that is shows nowhere; "
+        "put the `if` around it: a.due if ... else b.due",
+    ),
+    (
+        lambda raw: loan(raw)["fields"]["due"].update(type="text"),
+        "entities.loan.fields.due.type: no type 'text'; write choice (one of a few values) or name (a proper name)",
+    ),
+    (
+        lambda raw: raw["entities"]["branch"]["fields"].update(colour={"type": "flag"}),
+        "entities.branch.fields.colour.label: is missing; what it is called in both languages, as: colour / 中文",
+    ),
+    (lambda raw: loan(raw).update(noun="loan [x] / 借单"), f"entities.loan.noun: no [ in words: {BRACKETS}"),
+    (lambda raw: loan(raw).update(plural="lo{ans"), f"entities.loan.plural: no {{ in words: {BRACKETS}"),
+    (
+        lambda raw: renew(raw).update(says=["keep {loan} for {days / {loan}再借{days}"]),
+        "actions.renew_loan.says[0].en: brackets do not match; write parameters as {name}, what may be left out in [ ]",
+    ),
+    (lambda raw: raw.update(today="0012-01-01"), "today: 0012-01-01 is out of reach; take a day from 1970 to 2100"),
+    (lambda raw: raw.update(today="20"), "today: '20' is no day; write it as 2026-05-13"),
+    (lambda raw: loan(raw).update(rows="many"), "entities.loan.rows: 'many' is not a whole number; write digits, e.g. 30"),
+    (
+        lambda raw: loan(raw)["fields"]["status"].update(weights={"out": "inf"}),
+        "entities.loan.fields.status.weights.out: 'inf' is not a number; write digits, e.g. 2.5",
+    ),
+    (
+        lambda raw: loan(raw)["fields"]["status"].update(weights={"out": "1e300"}),
+        "entities.loan.fields.status: weights: from 0 to 1,000,000, and one at least above 0",
+    ),
+    (
+        lambda raw: loan(raw)["fields"].update(weight={"type": "number", "min": "0", "max": "9", "step": "nan", "label": "weight / 重量"}),
+        "entities.loan.fields.weight.step: 'nan' is not a number; write digits, e.g. 2.5",
+    ),
+    (
+        lambda raw: loan(raw)["fields"].update(weight={"type": "number", "min": "0", "max": "9", "step": "0.25", "label": "weight / 重量"}),
+        "entities.loan.fields.weight: min, max and step have one decimal at most",
+    ),
+    (
+        takes({"type": "time", "default": "25:00"}),
+        "actions.renew_loan.takes.more.default: '25:00' is no full or half hour from 08:00 to 18:00",
+    ),
+    (
+        takes({"type": "number", "min": "0", "max": "5", "default": "nan"}),
+        "actions.renew_loan.takes.more.default: nan is not between 0.0 and 5.0",
+    ),
+    (takes({"type": "flag", "default": "maybe"}), "actions.renew_loan.takes.more.default: 'maybe' is neither true nor false"),
+    (
+        takes({"type": "choice", "like": "loan.kind", "default": "week"}),
+        "actions.renew_loan.takes.more.default: no value 'week'; did you mean 'weekly'?",
+    ),
+    (takes({"type": "ref", "to": "tool", "default": "t001"}), "actions.renew_loan.takes.more.default: a tool has no default; leave it out"),
+    (_snakes, "naming: a tool would be called run_python, as the one for programs is; take other verbs or a prefix"),
 ]
 
 
@@ -109,7 +178,7 @@ def test_all_problems_are_told_at_once() -> None:
 
     structure = problems(break_much)
     assert structure == [
-        "entities.tool.fields.fee.min: input should be a valid integer, unable to parse string as an integer",
+        "entities.tool.fields.fee.min: 'fifty' is not a whole number; write digits, e.g. 30",
         "entities.loan.colour: unknown key; there are called, fields, group, id, noun, person, plural, rows, tools",
     ]
     rest = problems(lambda raw: [change(raw) for change, _ in GOLDEN[:3]])
@@ -136,13 +205,17 @@ def test_too_little_is_refused_with_what_is_missing() -> None:
         ("a: &x [1]\nb: *x\n", "line 1: anchors and aliases (& and *) are not taken; write it out"),
         ("a: [1\n", "line 2: not valid YAML: did not find expected ',' or ']'"),
         ("x: " + "a" * MAX_BYTES, "larger than 256 KiB; a spec of one business is a few hundred lines"),
+        (
+            "domain: x\n---\ndomain: y\n",
+            "line 2: a second document begins (---); a file holds one business, put the other into a file of its own",
+        ),
         ("[" * 50_000, "line 1: nested too deeply"),
         ("- a\n", "expected keys and values (domain, about, today, currency"),
     ],
 )
 def test_a_text_that_is_no_spec_is_refused(text: str, told: str) -> None:
     with pytest.raises(SpecError) as caught:
-        compile_text(text)
+        compile_spec(parse_text(text))
     assert [str(problem)[: len(told)] for problem in caught.value.problems] == [told]
 
 

@@ -62,7 +62,7 @@ def _another_action(spec: dict[str, Any]) -> None:
 
 
 def _another_parameter(spec: dict[str, Any]) -> None:
-    spec["actions"]["change_level"]["takes"]["days"] = {"type": "integer", "min": "1", "max": "9"}
+    spec["actions"]["change_level"]["takes"]["days"] = {"type": "integer", "min": "1", "max": "9", "label": "days / 天数"}
 
 
 def _another_relation(spec: dict[str, Any]) -> None:

@@ -191,9 +191,11 @@ def test_numbers_and_days_stay_within_bounds_whatever_a_stranger_writes() -> Non
     with pytest.raises(SpecError, match="numbers grow out of all bounds"):
         compile_spec(raw)
     raw["actions"]["return_tool"]["needs"].pop()
-    world = compile_spec(raw)(1)
-    loan = next(
-        key for key, row in world.state()["loan"].items() if row["status"] == "out" and row["renewals"] == 0 and row["due"] > "2026-06"
+    world, loan = next(
+        (world, key)
+        for world in map(compile_spec(raw), range(9))
+        for key, row in world.state()["loan"].items()
+        if row["status"] == "out" and row["renewals"] == 0 and row["due"] > "2026-06"
     )
     told = [world.call("renew_loan", {"loan": loan, "days": 7}).content for _ in range(8)]
     assert told[0].startswith('{"done"')
