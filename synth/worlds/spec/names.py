@@ -80,19 +80,26 @@ _PARTICIPLES = dict(
         "pay/paid send/sent lend/lent give/given take/taken make/made set/set put/put hold/held book/booked withdraw/withdrawn "
         "write/written buy/bought sell/sold bring/brought keep/kept find/found freeze/frozen begin/begun do/done get/got lay/laid "
         "leave/left let/let lose/lost mean/meant rise/risen see/seen show/shown shut/shut split/split spend/spent tell/told "
-        "undo/undone reset/reset rebook/rebooked redo/redone refer/referred transfer/transferred defer/deferred admit/admitted "
+        "refer/referred transfer/transferred defer/deferred admit/admitted "
         "permit/permitted submit/submitted swap/swapped drop/dropped ship/shipped stop/stopped plan/planned ban/banned top/topped "
-        "enrol/enrolled cancel/cancelled label/labelled draw/drawn lift/lifted run/run cut/cut feed/fed meet/met"
+        "enrol/enrolled cancel/cancelled label/labelled draw/drawn lift/lifted run/run cut/cut feed/fed meet/met quit/quit"
     )
 )
+
+
+_ONE_SYLLABLE = re.compile(r"[^aeiou]+[aeiou][bdgmnprt]")
+"""Verbs that double their last letter: tag, stop."""
 
 
 def participle_of(verb: str) -> str:
     """The past participle of an English verb phrase (its first word): check in -> checked in."""
     first, space, rest = verb.partition(" ")
     word = first.lower()
-    if word in _PARTICIPLES:
-        done = _PARTICIPLES[word]
+    prefix = next((each for each in ("un", "re") if word.startswith(each) and word[2:] in _PARTICIPLES), "")
+    if word in _PARTICIPLES or prefix:
+        done = prefix + _PARTICIPLES[word.removeprefix(prefix)]
+    elif _ONE_SYLLABLE.fullmatch(word):
+        done = f"{word}{word[-1]}ed"
     elif word.endswith("e"):
         done = f"{word}d"
     elif word.endswith("y") and word[-2:-1] not in "aeiou":

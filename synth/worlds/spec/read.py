@@ -118,6 +118,7 @@ _PLAIN = {
     "mapping_type": "write keys and values here, as key: value",
     "dataclass_type": "write it in both languages, as: english / 中文",
     "model_type": "write keys and values here, as key: value",
+    "string_pattern_mismatch": "{value!r} does not look like that; one or two Chinese characters, e.g. 张",
     "literal_error": "{value!r} is none of {expected}",
     "greater_than_equal": "{value} is too small; at least {ge}",
     "less_than_equal": "{value} is too large; at most {le}",

@@ -432,13 +432,14 @@ def _id_pattern(text: str) -> str:
 class EntitySpec(Strict):
     """A kind of thing that the business keeps rows of.
 
-    id: `m###` gives m000, m001, ... rows: how many a fresh world holds. person: somebody who speaks of themselves ("I am m012").
-    tools: which reading tools it gets. called: the field by which an owner's rows are told apart ("my savings account").
-    group: the server its tools belong to. fields are read one by one.
+    measure: its Chinese measure word. id: `m###` gives m000, m001, ... rows: how many a fresh world holds. person: somebody who speaks of
+    themselves ("I am m012"). tools: which reading tools it gets. called: the field by which an owner's rows are told apart ("my savings
+    account"). group: the server its tools belong to. fields are read one by one.
     """
 
     noun: Phrase
     plural: Annotated[_Text, AfterValidator(_plain)] | None = None
+    measure: Annotated[str, Field(pattern=r"^[\u4e00-\u9fff]{1,2}$")] = "个"
     id: Annotated[str, AfterValidator(_id_pattern)]
     rows: int = Field(ge=2, le=MAX_ROWS)
     person: bool = False

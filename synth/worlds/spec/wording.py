@@ -197,12 +197,12 @@ def _kinds(domain: Domain) -> dict[str, Any]:
     """How roles leave values open, by slot kind: rows, and parameters that need not be given at once."""
     found: dict[str, Any] = {}
     for entity in domain.by_number:
-        en, zh = entity.noun.en, entity.noun.zh
+        en, zh, measure = entity.noun.en, entity.noun.zh, entity.spec.measure
         found[entity.name] = {
-            "vague": {"en": [f"a certain {en}", f"one of the {entity.plural}"], "zh": [f"某个{zh}"]},
-            "that": {"en": [f"that {en}"], "zh": [f"那个{zh}"]},
+            "vague": {"en": [f"a certain {en}", f"one of the {entity.plural}"], "zh": [f"某{measure}{zh}"]},
+            "that": {"en": [f"that {en}"], "zh": [f"那{measure}{zh}"]},
             "nouns": {"en": [en], "zh": [zh]},
-            "ask": {"en": [f"Which {en} do you mean?", f"What is the {en} id?"], "zh": [f"请问是哪个{zh}？", f"{zh}编号是多少？"]},
+            "ask": {"en": [f"Which {en} do you mean?", f"What is the {en} id?"], "zh": [f"请问是哪{measure}{zh}？", f"{zh}编号是多少？"]},
         }
         for field in entity.fields.values():
             if field.type.kind in ("choice", "whole", "real"):

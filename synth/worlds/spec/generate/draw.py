@@ -163,6 +163,7 @@ class _Draw:
             entity: dict[str, Any] = {
                 "noun": f"{chosen.noun.en} / {chosen.noun.zh}",
                 "plural": chosen.noun.plural,
+                "measure": chosen.noun.measure,
                 "id": letter + "#" * self.rng.choice((3, 3, 3, 4)),
                 "rows": self.rng.choice(archetype.rows),
                 "fields": {chosen.names[symbol].key: self._field(role, symbol, writer) for symbol in chosen.parts},

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -93,7 +93,6 @@ class Archetype:
     fields: Mapping[str, FieldPart]
     actions: Mapping[str, ActionPart]
     called: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @cache

@@ -154,6 +154,7 @@ class Finding(SpecIntent):
     def wordings(self) -> Mapping[Language, Sequence[str]]:
         _, english = self.finder.ways("en")[0]
         _, chinese = self.finder.ways("zh")[0]
+        which = self.finder.entity.spec.measure
         return {
             "en": [
                 f"which is {english}",
@@ -162,7 +163,7 @@ class Finding(SpecIntent):
                 f"can you look up {english}",
                 f"I am looking for {english}",
             ],
-            "zh": [f"{chinese}是哪个", f"帮我找{chinese}", f"请问{chinese}是哪个", f"查一下{chinese}", f"我在找{chinese}"],
+            "zh": [f"{chinese}是哪{which}", f"帮我找{chinese}", f"请问{chinese}是哪{which}", f"查一下{chinese}", f"我在找{chinese}"],
         }
 
 
@@ -202,7 +203,9 @@ class Counting(SpecIntent):
         work.evidence.append(piece(found_key(self.entity), total))
         told_total = Fact(kind="number", value=str(total), rivals=(str(DEFAULT_LIMIT),))
         plural = self.entity.plural
-        return work.solution(say(language, f"There are {total} such {plural}.", f"一共有{total}个。"), facts=(told_total,))
+        return work.solution(
+            say(language, f"There are {total} such {plural}.", f"一共有{total}{self.entity.spec.measure}。"), facts=(told_total,)
+        )
 
     def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:
         for key in islice(wander(self.entity.ids, rng), _TRIES):

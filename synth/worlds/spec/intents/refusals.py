@@ -92,7 +92,7 @@ class Unnamed(SpecIntent):
 
     def plan(self, state: State, slots: Slots, language: Language) -> Solution:
         noun = self.entity.noun
-        answer = say(language, f"Please tell me which {noun.en} you mean.", f"请告诉我是哪个{noun.zh}。")
+        answer = say(language, f"Please tell me which {noun.en} you mean.", f"请告诉我是哪{self.entity.spec.measure}{noun.zh}。")
         return Solution(Plan(answer=answer), Success(refusal=self.refusal))
 
     def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:
@@ -113,7 +113,8 @@ class Unnamed(SpecIntent):
                     named = f"a[ {slot}] {noun}" if slot else f"a {noun}"
                 command = verb.replace("_", named) if "_" in verb else f"{verb} {named}"
             else:
-                named = f"一个[{slot}]{noun}" if slot else f"一个{noun}"
+                one = f"一{self.entity.spec.measure}"
+                named = f"{one}[{slot}]{noun}" if slot else f"{one}{noun}"
                 command = verb.replace("_", named) if "_" in verb else f"{verb}{named}"
             out[language] = [form.replace("{}", command) for form in ORDERS[language]]
         return out

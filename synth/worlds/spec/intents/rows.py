@@ -168,7 +168,7 @@ class First(Rows):
 
     def ways(self, language: Language) -> list[Way]:
         if language == "zh":
-            return [("", f"{{pick}}{{few}}个{{kind}}{self.entity.noun.zh}")]
+            return [("", f"{{pick}}{{few}}{self.entity.spec.measure}{{kind}}{self.entity.noun.zh}")]
         return [("", f"the {{few}} {{pick}} {{kind}} {self.entity.plural}")]
 
 
