@@ -1,6 +1,7 @@
 """Reads a catalogue of tools that nobody here wrote: a JSONL file (.gz too), a tool a line, in OpenAI's or MCP's form.
 
-One idea: what a row says usably is kept, noise is cleaned away, and what cannot be used is dropped with its line and reason.
+One idea: what a row says usably is kept, noise is cleaned away (characters that a terminal would obey among it), and what cannot be used
+is dropped with its line and reason.
 - OpenAI: `{"type": "function", "function": {"name", "description", "parameters"}}`, or the inner object alone.
 - MCP: `name`, `description`, `inputSchema` or `input_schema`, `outputSchema` or `output_schema`, `annotations`.
 - Either may name its `server` (with `server_id` where names repeat) and a `label`, the business it is about; and the `world` that
@@ -15,10 +16,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -27,10 +30,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from storage.errors import BadInput
 from storage.records import JSON, MAX_NESTING, Tool, canonical_json, parse_arguments
+from synth.sandbox.text import safe_text
 from synth.tool_words import action, raw_words
 from synth.worlds import WORLDS, WorldName
 
-VERSION = 2
+VERSION = 3
 
 _FRAME = re.compile(
     r"^(Deploy Server|Claim Server)\b.*\bTry in Playground\b|^Description not available\.?$|^No description( available)?\.?$", re.S
@@ -156,16 +160,18 @@ def _collect(lines: IO[bytes], found: _Rows) -> None:
         if reason:
             found.drop(number, reason)
         else:
-            found.usable.append({**_flat(row), "line": number})
+            found.usable.append({**_safe(_flat(row)), "line": number})
 
 
 def _row(raw: bytes) -> Any:
     """The JSON object of a line, or why it is none. Half a surrogate pair is no text in any encoding: it becomes `?`."""
     try:
         text = raw.decode("utf-8-sig")
-        row = json.loads(text)
+        row = _parsed(text)
     except UnicodeDecodeError:
         return "not UTF-8"
+    except OverflowError as error:
+        return str(error)
     except (ValueError, RecursionError):
         return "not JSON"
     if not isinstance(row, Mapping):
@@ -173,6 +179,31 @@ def _row(raw: bytes) -> Any:
     if text.count("{") + text.count("[") > MAX_NESTING and parse_arguments(text) is None:
         return f"nested deeper than {MAX_NESTING} levels"
     return json.loads(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace")) if b"\\ud" in raw.lower() else row
+
+
+def _parsed(text: str) -> JSON:
+    """The JSON value in a text.
+
+    Raises:
+        OverflowError: a number in it is none that JSON can say.
+        ValueError: it is not JSON.
+    """
+
+    def finite(number: str) -> float:
+        if not math.isfinite(value := float(number)):
+            raise OverflowError(f"holds {number}, which JSON cannot say")
+        return value
+
+    return json.loads(text, parse_constant=finite, parse_float=finite)
+
+
+def _safe(value: JSON) -> JSON:
+    """The value, all texts in it safe to be shown on a terminal."""
+    if isinstance(value, str):
+        return value if value.isascii() and value.isprintable() else safe_text(value.encode())
+    if isinstance(value, Mapping):
+        return {_safe(key): _safe(item) for key, item in value.items()}
+    return [_safe(item) for item in value] if isinstance(value, list) else value
 
 
 def _flat(row: Mapping[str, JSON]) -> dict[str, JSON]:
@@ -197,7 +228,7 @@ def _reason_against(row: Mapping[str, JSON]) -> str | None:
 def _tool(row: Mapping[str, JSON], known: Mapping[str, int], path: Path) -> Tool:
     name = row["name"].strip()
     server, label = row.get("server"), row.get("label")
-    server_name = server.strip() if isinstance(server, str) and server.strip() else path.name.split(".")[0]
+    server_name = _line(server) or path.name.split(".")[0]
     output = _first(row, "outputSchema", "output_schema", "output", "response")
     annotations = row.get("annotations")
     read_only = annotations.get("readOnlyHint") if isinstance(annotations, Mapping) else None
@@ -207,7 +238,7 @@ def _tool(row: Mapping[str, JSON], known: Mapping[str, int], path: Path) -> Tool
         description=_description(row.get("description")),
         parameters=parameters(_first(row, "parameters", "inputSchema", "input_schema"), name, known),
         server=server_key(server_name, row.get("server_id")),
-        domain=label.strip() if isinstance(label, str) and label.strip() else server_name,
+        domain=_line(label) or server_name,
         output=dict(output) if isinstance(output, Mapping) and output else None,
         changes_state=changes,
     )
@@ -229,9 +260,17 @@ def _executable(row: Mapping[str, JSON], path: Path) -> Tool:
 
 
 def server_key(name: str, number: JSON = None) -> str:
-    """`GitHub Projects`, 256 -> `github-projects-256`: one key a server, whatever its name shares with others'."""
-    slug = "-".join(re.findall(r"[^\W_]+", name.lower())) or "server"
-    return slug if number is None or isinstance(number, Mapping | list) else f"{slug}-{number}"
+    """`GitHub Projects`, 256 -> `github-projects-256`: one key a server, whatever its name shares with others'. It holds no dot."""
+    said = "" if number is None or isinstance(number, Mapping | list) else str(number)
+    return "-".join([*(_slug(name) or ["server"]), *_slug(said)])
+
+
+def _slug(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.lower())
+
+
+def _line(text: JSON) -> str:
+    return " ".join(text.split()) if isinstance(text, str) else ""
 
 
 def _first(row: Mapping[str, JSON], *keys: str) -> JSON:
@@ -254,7 +293,7 @@ def parameters(schema: JSON, tool_name: str = "", known: Mapping[str, int] | Non
     known: in the real schemas of how many servers a property of this name occurs.
     """
     if isinstance(schema, str):
-        schema = parse_arguments(schema)
+        schema = _object_in(schema)
     if isinstance(schema, list):
         return _from_list(schema, tool_name, known or {})
     if not isinstance(schema, Mapping) or not schema:
@@ -269,6 +308,13 @@ def parameters(schema: JSON, tool_name: str = "", known: Mapping[str, int] | Non
     names = [name for name in needed if isinstance(name, str) and name in found] if isinstance(needed, list) else []
     rest = {key: value for key, value in schema.items() if key not in ("type", "properties", "required", "$schema")}
     return {"type": "object", "properties": found, **({"required": names} if names else {}), **rest}
+
+
+def _object_in(text: str) -> JSON:
+    with suppress(ValueError, OverflowError, RecursionError):
+        _parsed(text)
+        return _safe(parse_arguments(text))
+    return None
 
 
 def _properties(schema: Mapping[str, JSON]) -> dict[str, JSON] | None:

@@ -226,6 +226,7 @@ def mean_distance(vectors: NDArray[np.float32]) -> float:
 class Profile:
     """What the figures need of one trajectory."""
 
+    world: str
     domain: str
     coarse: str
     fine: str
@@ -237,15 +238,15 @@ def figures(
     profiles: Sequence[Profile],
     *,
     domains: Collection[str],
-    universe: Collection[str],
+    universe: Collection[tuple[str, str]],
     vectors: NDArray[np.float32] | None = None,
     size: int = SUBSAMPLE,
     seed: int = 0,
 ) -> list[Figure]:
     """All figures of a set of trajectories.
 
-    domains: the fixed label set. universe: names of all tools there are. vectors: unit embeddings of what the users said, shape [n, d].
-    size: of the subsamples for mode entropy.
+    domains: the fixed label set. universe: world and name of every tool there is.
+    vectors: unit embeddings of what the users said, shape [n, d]. size: of the subsamples for mode entropy.
     """
     n = len(profiles)
     if n == 0:
@@ -256,6 +257,7 @@ def figures(
     fine, fine_sd, fine_n = mode_entropy([profile.fine for profile in profiles], size=size, seed=seed)
     cac = np.array([profile.complexity for profile in profiles])
     low, middle, high = np.quantile(cac, [0.1, 0.5, 0.9])
+    used = {(profile.world, tool) for profile in profiles for tool in profile.tools}
     out = [
         Figure("domain_entropy_bits", domain.entropy_bits, None, n),
         Figure("domain_evenness", domain.evenness, None, n),
@@ -267,7 +269,7 @@ def figures(
         Figure("complexity_q10", float(low), None, n),
         Figure("complexity_q50", float(middle), None, n),
         Figure("complexity_q90", float(high), None, n),
-        Figure("tool_coverage", len({tool for profile in profiles for tool in profile.tools} & set(universe)) / len(universe), None, n),
+        Figure("tool_coverage", len(used & set(universe)) / len(set(universe)), None, n),
         Figure("tool_bigram_entropy_bits", bigram_entropy(profile.tools for profile in profiles), None, n),
     ]
     if vectors is not None:

@@ -112,12 +112,13 @@ def _judged(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool], teacher
         teacher=teacher,
         cost=Cost(),
     )
-    return Simulated(trajectory, profile(blueprint.domain, seen.turns, tools), not reason, reason, grades)
+    return Simulated(trajectory, profile(blueprint.world, blueprint.domain, seen.turns, tools), not reason, reason, grades)
 
 
-def profile(domain: str, turns: Sequence[Turn], tools: Mapping[str, Tool]) -> Profile:
+def profile(world: str, domain: str, turns: Sequence[Turn], tools: Mapping[str, Tool]) -> Profile:
     """What diversity is measured on."""
     return Profile(
+        world=world,
         domain=domain,
         coarse=coarse_mode(turns),
         fine=fine_mode(turns),
@@ -163,7 +164,7 @@ def trajectories_frame(trajectories: Sequence[Trajectory], tasks: Sequence[Task]
     rows = []
     for trajectory, task in zip(trajectories, tasks, strict=True):
         tools = {tool.name: tool for tool in WORLDS[task.world].tools}
-        found = profile(WORLDS[task.world].intents[task.intent].domain, derive_turns(trajectory.messages), tools)
+        found = profile(task.world, WORLDS[task.world].intents[task.intent].domain, derive_turns(trajectory.messages), tools)
         about = {
             "task_id": task.id,
             "blueprint_id": task.blueprint_id,

@@ -428,7 +428,7 @@ class _Run:
                 Report(asked, got["mode_coarse"], Cell(got["domain"], mode_family(got["mode_coarse"]), got["complexity_band"]))
             )
             self.state.profiles.append(
-                Profile(got["domain"], got["mode_coarse"], got["mode_fine"], got["complexity"], tuple(got["tools_used"]))
+                Profile(got["world"], got["domain"], got["mode_coarse"], got["mode_fine"], got["complexity"], tuple(got["tools_used"]))
             )
             texts.append(_said(message["content"] for message in json.loads(got["messages"]) if message["role"] == "user"))
         self.state.vectors.append(encode(texts))
@@ -455,7 +455,7 @@ class _Run:
         found = figures(
             profiles,
             domains=tuple(sorted(self.by_domain)),
-            universe=[tool.name for tool in self.tools],
+            universe=[(tool.world or tool.server, tool.name) for tool in self.tools],
             vectors=vectors,
             size=self.config.subsample,
             seed=self.config.seed,

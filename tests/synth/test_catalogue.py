@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -220,10 +222,32 @@ def test_no_schema_is_too_odd(schema: Any) -> None:
     assert parameters(found, "tool", {}) == found, "what is clean stays"
 
 
-@given(st.text())
-def test_a_server_key_holds_no_dot(name: str) -> None:
-    assert "." not in server_key(name, 1)
-    assert server_key(name)
+@given(st.text(), st.none() | st.text() | st.integers() | st.floats() | st.booleans())
+def test_a_server_key_holds_no_dot(name: str, number: Any) -> None:
+    assert "." not in server_key(name, number)
+    assert server_key(name, number)
+
+
+@given(st.text(), st.text(), st.text())
+def test_nothing_that_a_terminal_obeys_comes_in(server: str, label: str, says: str) -> None:
+    schema = {"properties": {"a\x1b[2J": {"description": says}}}
+    (tool,) = read(
+        folder, {"name": "a", "server": server, "label": label, "description": says + "\x1b]0;x\x07", "inputSchema": schema}
+    ).tools
+
+    for text in (tool.server, tool.domain, tool.description, *tool.parameters["properties"]):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+    assert "\n" not in tool.domain
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_numbers_that_are_none_are_dropped_with_their_line(tmp_path: Path, number: str) -> None:
+    odd = f'{{"name": "b", "inputSchema": {{"properties": {{"x": {{"maximum": {number}}}}}}}}}'
+
+    found = read(tmp_path, {"name": "a"}, odd)
+
+    assert [(dropped.reason, dropped.line) for dropped in found.dropped] == [(f"holds {number}, which JSON cannot say", 2)]
+    assert parameters(f'{{"properties": {{"x": {number}}}}}') == {}
 
 
 def test_the_real_catalogue(test_data: Path) -> None:
