@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -197,14 +197,13 @@ def _damping(giving: Sequence[tuple[float, int]], taking: Sequence[tuple[float, 
 # ---- declared outputs -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class _Field:
     """A field of an output or a parameter: its words with those of what holds it, and its JSON type."""
 
-    tool: int
     name: str
     words: tuple[str, ...]
-    kind: JSON
+    kind: str
 
     @property
     def about(self) -> frozenset[str]:
@@ -212,62 +211,82 @@ class _Field:
 
 
 def _by_schema(members: Sequence[int], described: Described) -> Iterator[tuple[int, int, float, str]]:
-    """Output fields that fit a parameter: .5 x overlap of their words + .5 x cosine of the words, rare ones counting more (P1)."""
-    fields = [field for i in members for field in _outputs(i, described.tools[i])]
-    if not fields:
+    """Output fields that fit a parameter: .5 x overlap of their words + .5 x cosine of the words, rare ones counting more (P1).
+
+    Fields that say the same are matched once, whoever has them.
+    """
+    given, wanted = _holders(members, described, _outputs), _holders(members, described, _inputs)
+    if not given:
         return
-    wanted = [field for j in members for field in _inputs(j, described.tools[j])]
     by_word: dict[str, list[_Field]] = defaultdict(list)
-    for parameter in wanted:
-        for word in sorted(parameter.about):
-            by_word[word].append(parameter)
-    common = Counter(word for field in (*fields, *wanted) for word in set(field.words))
-    weight = {word: 1 + math.log((1 + len(fields) + len(wanted)) / (1 + count)) for word, count in common.items()}
+    for field in given:
+        for word in field.about:
+            by_word[word].append(field)
+    uses = Counter[str]()
+    for field, holders in (*given.items(), *wanted.items()):
+        uses.update(dict.fromkeys(field.words, len(holders)))
+    total = sum(map(len, given.values())) + sum(map(len, wanted.values()))
+    weight = {word: 1 + math.log((1 + total) / (1 + count)) for word, count in uses.items()}
     best: dict[tuple[int, int], tuple[float, str]] = {}
-    for field in fields:
-        for parameter in {id(one): one for word in sorted(field.about) for one in by_word.get(word, ())}.values():
-            if field.tool != parameter.tool and _fits(field, parameter):
-                left, right = set(field.words), set(parameter.words)
-                norm = math.sqrt(sum(weight[w] ** 2 for w in left) * sum(weight[w] ** 2 for w in right))
-                score = 0.5 * len(left & right) / len(left | right) + 0.5 * sum(weight[w] ** 2 for w in sorted(left & right)) / norm
-                pair = (field.tool, parameter.tool)
-                best[pair] = max(best.get(pair, (0.0, "")), (score, parameter.name))
+    for parameter, takers in wanted.items():
+        fields = {field for word in parameter.about for field in by_word[word] if _fits(field, parameter)}
+        scored = sorted((-_overlap(field, parameter, weight), field) for field in fields)
+        givers = [(-score, i) for score, field in scored for i in given[field]][:_PRODUCERS_TRIED]
+        for j in takers:
+            for score, i in givers:
+                if i != j:
+                    best[i, j] = max(best.get((i, j), (0.0, "")), (score, parameter.name))
     for (i, j), (score, name) in best.items():
         yield i, j, score, name
 
 
+def _holders(members: Sequence[int], described: Described, fields: Callable[[Tool], list[_Field]]) -> dict[_Field, list[int]]:
+    """The tools that have each of the fields, in order."""
+    found: dict[_Field, list[int]] = {}
+    for position in members:
+        for field in dict.fromkeys(fields(described.tools[position])):
+            found.setdefault(field, []).append(position)
+    return found
+
+
+def _overlap(field: _Field, parameter: _Field, weight: Mapping[str, float]) -> float:
+    left, right = set(field.words), set(parameter.words)
+    squares = [math.fsum(weight[word] ** 2 for word in words) for words in (left, right, left & right)]
+    return 0.5 * len(left & right) / len(left | right) + 0.5 * squares[2] / math.sqrt(squares[0] * squares[1])
+
+
 def _fits(field: _Field, parameter: _Field) -> bool:
     """Of one type, and not two attributes of one thing (its name for its id)."""
-    if field.kind is not None and parameter.kind is not None and field.kind != parameter.kind:
+    if field.kind and parameter.kind and field.kind != parameter.kind:
         return False
     ends = {field.words[-1], parameter.words[-1]} & (vocabulary().attributes | vocabulary().references)
     return field.words[-1] == parameter.words[-1] or not ends
 
 
-def _outputs(position: int, tool: Tool) -> list[_Field]:
+def _outputs(tool: Tool) -> list[_Field]:
     """Scalar fields of a declared output that the tool does not itself take, an `id` named after what holds it."""
     own = {words(name) for name in properties(tool.parameters)}
-    found = [_Field(position, name, named, kind) for name, named, kind in _scalars(tool.output, ())]
+    found = [_Field(name, named, kind) for name, named, kind in _scalars(tool.output, ())]
     return [field for field in found if field.words not in own and words(field.name) not in own]
 
 
-def _inputs(position: int, tool: Tool) -> list[_Field]:
+def _inputs(tool: Tool) -> list[_Field]:
     return [
-        _Field(position, name, words(name), _kind(schema))
+        _Field(name, words(name), _kind(schema))
         for name, schema in properties(tool.parameters).items()
         if words(name) and not set(words(name)) <= vocabulary().generic
     ]
 
 
-def _kind(schema: Mapping[str, JSON]) -> JSON:
-    """The type of a scalar, or of what an array holds; whole numbers are numbers. None where it is not said."""
+def _kind(schema: Mapping[str, JSON]) -> str:
+    """The type of a scalar, or of what an array holds; whole numbers are numbers. Empty where it is not said."""
     kind, items = schema.get("type"), schema.get("items")
     if kind == "array" and isinstance(items, Mapping):
         return _kind(items)
-    return {"integer": "number", "float": "number"}.get(kind, kind) if isinstance(kind, str) else None
+    return {"integer": "number", "float": "number"}.get(kind, kind) if isinstance(kind, str) else ""
 
 
-def _scalars(schema: JSON, holder: tuple[str, ...]) -> list[tuple[str, tuple[str, ...], JSON]]:
+def _scalars(schema: JSON, holder: tuple[str, ...]) -> list[tuple[str, tuple[str, ...], str]]:
     """Name, words and type of every scalar field of an output schema, however deep."""
     if isinstance(schema, list):
         return [field for one in schema for field in _scalars(one, holder)]
@@ -282,7 +301,7 @@ def _scalars(schema: JSON, holder: tuple[str, ...]) -> list[tuple[str, tuple[str
         is_scalar = not inner and item.get("type") not in ("object", "array")
         full = (*holder, *named) if all(word in vocabulary().attributes for word in named) else named
         out += [(name, full, _kind(item))] if is_scalar else inner
-        if not inner and item.get("type") == "array" and isinstance(item.get("items"), Mapping) and _kind(item) not in (None, "object"):
+        if not inner and item.get("type") == "array" and isinstance(item.get("items"), Mapping) and _kind(item) not in ("", "object"):
             out.append((name, full, _kind(item)))
     return out
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -56,32 +57,15 @@ class Vocabulary:
 def vocabulary() -> Vocabulary:
     """The words, read once."""
     text = yaml.safe_load(Path(__file__).with_name("tool_words.yaml").read_text(encoding="utf-8"))
-    listed = {key: frozenset(value.split()) for key, value in text.items() if isinstance(value, str)}
+    listed: dict[str, Any] = {key: frozenset(value.split()) for key, value in text.items() if isinstance(value, str)}
     classes = {key: {verb: kind for kind, verbs in text[key].items() for verb in verbs.split()} for key in ("strong_verbs", "weak_verbs")}
     return Vocabulary(
         strong=classes["strong_verbs"],
         weak=classes["weak_verbs"],
-        prepositions=listed["prepositions"],
-        stop_words=listed["stop_words"] | listed["prepositions"],
-        attributes=listed["attributes"],
-        generic=listed["generic"],
-        measures=listed["measures"],
-        identifiers=listed["identifiers"],
-        references=listed["references"],
-        weak_references=listed["weak_references"],
-        ignored=listed["ignored_parameters"],
-        nominalisations=text["nominalisations"],
         synonyms=tuple(frozenset(group.split()) for group in text["synonyms"]),
         universal={value: frozenset(names.split()) for value, names in text["universal"].items()},
-        irregular=text["irregular"],
-        never_singular=listed["never_singular"],
-        abbreviations=text["abbreviations"],
-        web=listed["web"],
-        cuts=listed["cuts"],
-        articles=listed["articles"],
-        not_glued=listed["not_glued"],
-        hosts=listed["hosts"],
-        server_words=listed["server_words"],
+        **{key: text[key] for key in ("nominalisations", "irregular", "abbreviations")},
+        **listed | {"stop_words": listed["stop_words"] | listed["prepositions"]},
     )
 
 

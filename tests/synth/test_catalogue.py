@@ -231,9 +231,9 @@ def test_a_server_key_holds_no_dot(name: str, number: Any) -> None:
 @given(st.text(), st.text(), st.text())
 def test_nothing_that_a_terminal_obeys_comes_in(server: str, label: str, says: str) -> None:
     schema = {"properties": {"a\x1b[2J": {"description": says}}}
-    (tool,) = read(
-        folder, {"name": "a", "server": server, "label": label, "description": says + "\x1b]0;x\x07", "inputSchema": schema}
-    ).tools
+    row = {"name": "a", "server": server, "label": label, "description": says + "\x1b]0;x\x07", "inputSchema": schema}
+    with tempfile.TemporaryDirectory() as folder:
+        (tool,) = read(Path(folder), row).tools
 
     for text in (tool.server, tool.domain, tool.description, *tool.parameters["properties"]):
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)

@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from itertools import permutations
 
@@ -16,7 +17,7 @@ from synth.clusters import (
     ClusterConfig,
     cluster_tools,
 )
-from synth.dependencies import Edge, chains, dependencies
+from synth.dependencies import Described, Edge, chains, dependencies, feeds
 from synth.plans import plans_of, served
 from synth.tool_words import entity_keys, words
 from synth.worlds import GROUNDED, WORLDS, admitted_in
@@ -115,6 +116,17 @@ def test_a_declared_output_feeds_by_name_type_and_meaning() -> None:
 
     assert [(edge.source, edge.target, edge.entity) for edge in right] == [("s.do_it", "s.then", "ticket_number")]
     assert wrong_type == []
+
+
+def test_a_server_whose_tools_all_give_and_take_one_value_has_no_pair_of_each_two() -> None:
+    """Given 400 tools that declare it, when they are linked, then each has the surest 256 sources at most."""
+    output = {"type": "object", "properties": {"gift_voucher": {"type": "string"}}}
+    schema = {"type": "object", "properties": {"present_voucher": {"type": "string"}}}
+    tools = [Tool(name=f"do{n}", description="", parameters=schema, output=output, server="s", domain="d") for n in range(400)]
+
+    found = feeds(Described.of(tools))
+
+    assert 0 < max(Counter(found.targets.tolist()).values()) <= 256
 
 
 def test_tools_of_different_worlds_never_meet(edges: list[Edge]) -> None:
