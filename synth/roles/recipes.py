@@ -47,12 +47,21 @@ def _about(world: str, intent: str) -> _About:
     return _About(found.domain, required, optional, found.refusal, bool(found.shape(required).calls))
 
 
+@lru_cache(maxsize=4096)
+def _split(world: str, intents: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Intents that are done without a call, and those that are done by calls."""
+    return (
+        tuple(name for name in intents if not _about(world, name).is_busy),
+        tuple(name for name in intents if _about(world, name).is_busy),
+    )
+
+
 class Kitchen:
     """What recipes are made of: a world, the tools on offer, and the intents that these can serve."""
 
     def __init__(self, world: str, tools: frozenset[str], intents: tuple[str, ...]) -> None:
         self.world, self.tools, self.intents = world, tools, intents
-        self.idle, self.busy = self.split(intents)
+        self.idle, self.busy = _split(world, intents)
         self.by_domain: dict[str, tuple[str, ...]] = {}
         for name in intents:
             domain = _about(world, name).domain
@@ -65,15 +74,6 @@ class Kitchen:
         """Whether a recipe has a goal that needs a program."""
         return any(goal.intent in self.computing for goal in recipe.goals)
 
-    @lru_cache(maxsize=64)  # noqa: B019
-    def split(self, intents: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Intents that are done without a call, and those that are done by calls."""
-        about = [_about(self.world, name) for name in intents]
-        return (
-            tuple(name for name, found in zip(intents, about, strict=True) if not found.is_busy),
-            tuple(name for name, found in zip(intents, about, strict=True) if found.is_busy),
-        )
-
 
 @lru_cache(maxsize=4096)
 def kitchen(world: str, tools: frozenset[str]) -> Kitchen:
@@ -83,7 +83,7 @@ def kitchen(world: str, tools: frozenset[str]) -> Kitchen:
 
 
 def _goal(kitchen: Kitchen, intents: tuple[str, ...], rng: random.Random) -> GoalRecipe:
-    idle, busy = kitchen.split(intents)
+    idle, busy = _split(kitchen.world, intents)
     intent = rng.choice(idle if not busy or (idle and rng.random() < _IDLE_SHARE) else busy)
     about = _about(kitchen.world, intent)
     chosen = about.required.union([name for name in about.optional if rng.random() < _OPTIONAL_SHARE])

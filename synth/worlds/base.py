@@ -134,15 +134,15 @@ class Solution:
 class Intent(ABC):
     """A kind of job in a world. Stateless; one instance an intent."""
 
-    name: ClassVar[str]
+    name: str
     """Unique within the world, e.g. `poi_search`."""
-    leaf: ClassVar[str]
+    leaf: str
     """Dotted leaf of the taxonomy, e.g. `discovery.poi_search.constrained_poi_search`."""
-    domain: ClassVar[str]
-    slots: ClassVar[tuple[Slot, ...]]
-    refusal: ClassVar[RefusalReason | None] = None
+    domain: str
+    slots: tuple[Slot, ...]
+    refusal: RefusalReason | None = None
     """Set where the intent can never be done and the right act is to refuse (difficulty -1)."""
-    needs_no_tool: ClassVar[bool] = False
+    needs_no_tool: bool = False
     """Set where the request is answered from the conversation alone, without a call (difficulty 0)."""
 
     @abstractmethod

@@ -89,7 +89,7 @@ class CityIntent(Intent):
 class RefusalIntent(Intent):
     """An intent that can never be done: the plan is the answer that says why."""
 
-    refusal: ClassVar[RefusalReason | None]
+    refusal: RefusalReason | None
     detail_en: ClassVar[str]
     detail_zh: ClassVar[str]
     domain = "map"

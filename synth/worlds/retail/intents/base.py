@@ -153,7 +153,7 @@ class RetailIntent(Intent):
     is_owned: the order is named by user and category.
     """
 
-    domain: ClassVar[str] = "retail"
+    domain: str = "retail"
     statuses: ClassVar[tuple[str, ...]] = ()
     is_owned: ClassVar[bool] = False
     calls: ClassVar[tuple[tuple[str, tuple[int, ...]], ...]] = ()

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import random
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import gcd
 from typing import Any
 
-from storage.records import JSON, Call, Fact, Language, Plan, RefusalReason, Success
+from storage.records import JSON, Call, Fact, Language, Plan, Success
 from synth.surfaces import surfaces
 from synth.worlds.base import Date, Identifier, Intent, Quantity, Shape, Slot, SlotKind, Solution, Unsolvable, Vocabulary, World
 from synth.worlds.spec import schema
@@ -206,22 +207,15 @@ class Work:
 class SpecIntent(Intent):
     """An intent of a compiled domain: an instance a job, not a class."""
 
-    name: str  # type: ignore[misc]
-    leaf: str  # type: ignore[misc]
-    domain: str  # type: ignore[misc]
-    slots: tuple[Slot, ...]  # type: ignore[misc]
-    refusal: RefusalReason | None = None  # type: ignore[misc]
-    needs_no_tool: bool = False  # type: ignore[misc]
-
     def __init__(self, domain: Domain, name: str, group: str, slots: Sequence[tuple[Slot, SlotKind]]) -> None:
         self.name, self.leaf, self.domain = name, f"{domain.name}.{group}.{name}", domain.name
         self.of = domain
         self.slots = tuple(slot for slot, _ in slots)
         self.kinds = {slot.kind: kind for slot, kind in slots}
 
+    @abstractmethod
     def wordings(self) -> Mapping[Language, Sequence[str]]:
         """Templates by language, the plainest first."""
-        raise NotImplementedError
 
     def shaped(self, steps: Iterable[tuple[str, tuple[int, ...]]]) -> Shape:
         """The shape of a plan, its tools as they are called from outside."""
@@ -239,20 +233,17 @@ class SpecIntent(Intent):
         assert isinstance(world, SpecWorld)
         return self.plan(world.now, slots, language)
 
-    def shape(self, slot_names: frozenset[str]) -> Shape:
-        raise NotImplementedError
-
+    @abstractmethod
     def plan(self, state: State, slots: Slots, language: Language) -> Solution:
         """`solve`, in a state.
 
         Raises:
             Unsolvable: the slots do not fit it.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:
         """Values for these slots, those `given` kept, that the state has a plan for; None where a few tries found none."""
-        raise NotImplementedError
 
 
 def wander(values: Sequence[Any], rng: random.Random) -> Iterator[Any]:

@@ -8,6 +8,7 @@ A way that leads by an owner's or a row's name costs one call more: the chain gr
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -36,7 +37,7 @@ class Step:
     parents: tuple[int, ...] = ()
 
 
-class Finder:
+class Finder(ABC):
     """slots: that name the row. steps: the calls that find it. covers: rows that these calls show in short, by path from the row."""
 
     is_by_id: ClassVar[bool] = False
@@ -47,18 +48,19 @@ class Finder:
         self.steps: tuple[Step, ...] = ()
         self.covers: tuple[tuple[str, ...], ...] = ()
 
+    @abstractmethod
     def propose(
         self, state: State, names: frozenset[str], given: Slots, keys: Sequence[str], rng: random.Random
     ) -> Iterator[tuple[str, dict[str, JSON]]]:
         """Rows of the state, each with the slots that name it, in random order; of `keys`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def find(self, work: Work, slots: Slots) -> str:
         """The id of the row that the slots name; raises Unsolvable where they name none, or several."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ways(self, language: Language) -> list[Way]:
-        raise NotImplementedError
+        """How requests call it."""
 
 
 class ById(Finder):

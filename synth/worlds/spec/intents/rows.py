@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,7 +46,7 @@ class Shown:
     rows: tuple[Mapping[str, JSON], ...]
 
 
-class Rows:
+class Rows(ABC):
     """slots: that name the rows. steps: the calls that show them."""
 
     def __init__(self, domain: Domain, entity: Entity) -> None:
@@ -53,16 +54,17 @@ class Rows:
         self.slots: tuple[tuple[Slot, SlotKind], ...] = ()
         self.steps: tuple[Step, ...] = ()
 
+    @abstractmethod
     def propose(self, state: State, names: frozenset[str], given: Slots, rng: random.Random) -> Iterator[dict[str, JSON]]:
         """Slots of sets of rows, in random order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def show(self, work: Work, slots: Slots) -> Shown:
         """The rows, by calls that are added to the plan; raises Unsolvable where there are too few."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ways(self, language: Language) -> list[Way]:
-        raise NotImplementedError
+        """How requests call it."""
 
     def _made(self, work: Work, callee: Callee, arguments: Mapping[str, JSON]) -> str:
         """What a call shows, which is added to the plan."""
