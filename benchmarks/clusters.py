@@ -39,7 +39,7 @@ from synth.clusters import Cluster, cluster_tools
 from synth.dependencies import Described, chains, edges_of, feeds
 from synth.tool_text import parameter_text, vectors
 from synth.worlds import WORLDS
-from synth.worlds.spec.schema import SpecError
+from synth.worlds.spec.problems import SpecError
 
 SIZES = (2_000, 5_000, 10_000, 17_000)
 EXTRA_TOOLS = 20_000

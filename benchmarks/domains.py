@@ -33,7 +33,7 @@ from synth.worlds import WORLDS, make_world
 from synth.worlds.base import World
 from synth.worlds.spec.compile import compile_spec
 from synth.worlds.spec.generate import generate
-from synth.worlds.spec.schema import SpecError
+from synth.worlds.spec.problems import SpecError
 from synth.worlds.spec.shapes import shape_of
 from synth.worlds.spec.shelf import shipped
 from synth.worlds.spec.world import SpecWorld

@@ -63,7 +63,7 @@ def check(
     """
     with told(debug):
         from synth.worlds.spec.compile import compile_file
-        from synth.worlds.spec.schema import SpecError
+        from synth.worlds.spec.problems import SpecError
 
         try:
             world = compile_file(file)

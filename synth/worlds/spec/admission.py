@@ -19,7 +19,7 @@ from synth.worlds.spec.intents.acts import Doing
 from synth.worlds.spec.intents.base import SpecIntent
 from synth.worlds.spec.intents.finders import Owned, Picked
 from synth.worlds.spec.intents.questions import Asking, Counting, Finding
-from synth.worlds.spec.schema import Problem
+from synth.worlds.spec.problems import Problem
 from synth.worlds.spec.state import State, open_base
 
 if TYPE_CHECKING:

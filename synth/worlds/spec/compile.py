@@ -13,14 +13,15 @@ from typing import Any
 
 from storage.records import Tool
 from synth import code_tool
+from synth.worlds.spec.acting import Refused
 from synth.worlds.spec.admission import problems_of, tried
 from synth.worlds.spec.domain import Domain
 from synth.worlds.spec.intents import intents_of
 from synth.worlds.spec.load import parse_file
 from synth.worlds.spec.naming import public_names, published
+from synth.worlds.spec.problems import Problem, SpecError
 from synth.worlds.spec.resolve import resolve
-from synth.worlds.spec.schema import Problem, SpecError
-from synth.worlds.spec.tools import Callee, Refused, callees, get_name, list_name, search_name
+from synth.worlds.spec.tools import Callee, callees, get_name, list_name, search_name
 from synth.worlds.spec.wording import Wording
 from synth.worlds.spec.world import SpecWorld
 

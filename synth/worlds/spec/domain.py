@@ -13,10 +13,10 @@ from typing import Any
 
 from synth.worlds.base import SlotKind
 from synth.worlds.spec import schema
-from synth.worlds.spec.expressions import Compiled, Type
 from synth.worlds.spec.names import plural_of
 from synth.worlds.spec.read import Spec
-from synth.worlds.spec.schema import Words
+from synth.worlds.spec.terms import Compiled, Type
+from synth.worlds.spec.values import Words
 
 CREATED_DIGITS = 1
 """Ids of rows that acts create have so many digits more than those of a fresh world."""
@@ -208,3 +208,8 @@ def listing_for(entity: Entity, filters: Sequence[Field]) -> Field | None:
 def key_of(entity: Entity) -> str:
     """The plural of an entity's name, for tools."""
     return plural_of(entity.name)
+
+
+def filter_name(field: Field) -> str:
+    """The argument by which `search` filters by a field."""
+    return field.name if field.filter == "equal" else f"{field.filter}_{field.name}"

@@ -3,7 +3,6 @@
 One idea: the text is parsed by `ast` and only what is listed here is given a meaning; nothing of it is ever evaluated by Python itself,
 so a stranger's spec cannot do anything but compute. Types are checked when it is compiled (a date is not a number, `loan.status` is one
 of its values), so that no expression fails at run time: division by zero gives 0.
-Compiling also tells which fields of which rows an expression looks at: what has to be seen before one can judge by it (evidence).
 
 There are: names (parameters, fields, `today`), attributes along references (`loan.member.status`), numbers, text in quotes or the bare
 value of a choice, `+ - * / // %`, comparisons, `in (a, b)`, `and or not`, `x if c else y`, and the functions
@@ -19,130 +18,28 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Protocol
+from typing import Any
 
-from synth.worlds.spec.schema import FUNCTIONS, nearest
+from synth.worlds.spec.problems import nearest
+from synth.worlds.spec.terms import (
+    DATE,
+    FLAG,
+    REAL,
+    WHOLE,
+    WORD,
+    Compiled,
+    Count,
+    ExpressionError,
+    Function,
+    Part,
+    Read,
+    Scope,
+    Silent,
+    Type,
+)
+from synth.worlds.spec.values import FUNCTIONS
 
 MAX_DEPTH = 24
-
-
-class ExpressionError(Exception):
-    """What is wrong with an expression, for the person who wrote it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Type:
-    """kind: whole, real, date, time, flag, choice, name, ref, or word (text whose meaning the other side decides).
-    entity: of a ref. values: of a choice or name, else None."""
-
-    kind: str
-    entity: str = ""
-    values: frozenset[str] | None = None
-
-    @property
-    def is_number(self) -> bool:
-        return self.kind in ("whole", "real")
-
-    def __str__(self) -> str:
-        plain = {
-            "whole": "a whole number",
-            "real": "a number",
-            "flag": "yes or no",
-            "time": "a time of day",
-            "name": "a name",
-            "word": "text",
-        }
-        if self.kind == "ref":
-            return f"a {self.entity}"
-        if self.kind == "choice":
-            return "a choice"
-        return plain.get(self.kind, f"a {self.kind}")
-
-
-WHOLE, REAL, FLAG, DATE, TIME, WORD = (Type(kind) for kind in ("whole", "real", "flag", "date", "time", "word"))
-
-Function = Callable[[Any, Any], Any]
-"""(state, what names stand for) -> value."""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A field of a row that is looked at. path: how the row is reached: a root name, then fields that refer to rows."""
-
-    path: tuple[str, ...]
-    field: str
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """A number of rows that is looked at: those of an entity with these values."""
-
-    entity: str
-    filters: tuple[tuple[str, Function], ...]
-    reads: tuple[Read, ...]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Part:
-    """A condition as one judges by it. joint: `and`, `or`, `not` of its `parts`; empty where it is one test, which needs all that it
-    `reads` and `counts`."""
-
-    run: Function
-    joint: str = ""
-    parts: tuple[Part, ...] = ()
-    reads: tuple[Read, ...] = ()
-    counts: tuple[Count, ...] = ()
-
-    def tests(self) -> Iterator[Part]:
-        """The single tests that it is put together from."""
-        if not self.joint:
-            yield self
-        for part in self.parts:
-            yield from part.tests()
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """type and run: what it gives. reads, counts: all that it looks at; part: which of that must be seen to know its value.
-    names: roots that it mentions.
-    equalities: (root, field, value) that must hold for it to be true, as far as they are plain: `tool.status == free and ...`."""
-
-    text: str
-    type: Type
-    run: Function
-    reads: tuple[Read, ...]
-    counts: tuple[Count, ...]
-    names: frozenset[str]
-    part: Part
-    equalities: tuple[tuple[str, str, Any], ...] = ()
-
-
-class Scope(Protocol):
-    """What names mean where an expression stands."""
-
-    today: date
-
-    def root(self, name: str) -> tuple[Type, Function] | None:
-        """Type and getter of a plain name."""
-
-    def roots(self) -> list[str]:
-        """All plain names, for hints."""
-
-    def attribute(self, entity: str, name: str) -> tuple[Type, Callable[[Any, str], Any]] | None:
-        """Type of a field, and how to get it from (state, id of a row)."""
-
-    def attributes(self, entity: str) -> list[str]:
-        """All fields of an entity, for hints; raises KeyError for an unknown entity."""
-
-    def counter(self, entity: str, fields: tuple[str, ...]) -> Callable[[Any, tuple[Any, ...]], int]:
-        """How many rows of an entity have these values in these fields."""
-
-    def is_broken(self, name: str) -> bool:
-        """Whether that entity or field could not be read, and was complained of already."""
-
-
-class Silent(Exception):
-    """An expression that cannot be judged, for what it uses was complained of already."""
 
 
 @dataclass(frozen=True, slots=True)

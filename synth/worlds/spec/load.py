@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from synth.worlds.spec.schema import Problem, SpecError
+from synth.worlds.spec.problems import Problem, SpecError
 
 MAX_BYTES, MAX_DEPTH = 256 * 1024, 24
 

@@ -10,7 +10,7 @@ import random
 import re
 from functools import lru_cache
 
-from synth.worlds.spec.schema import Words
+from synth.worlds.spec.values import Words
 
 
 def _pairs(text: str) -> tuple[tuple[str, str], ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from synth.worlds.spec.problems import Problem, nearest
 from synth.worlds.spec.schema import (
     FIELD_TYPES,
     PARAM_TYPES,
@@ -22,13 +23,10 @@ from synth.worlds.spec.schema import (
     Move,
     Need,
     ParamSpec,
-    Problem,
     Rule,
     SpecHead,
-    Strict,
-    check_key,
-    nearest,
 )
+from synth.worlds.spec.values import Strict, check_key
 
 
 @dataclass(frozen=True, slots=True)

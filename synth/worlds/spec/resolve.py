@@ -9,11 +9,12 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from storage.records import canonical_json
 from synth.worlds.spec import schema
+from synth.worlds.spec.arguments import default_of
 from synth.worlds.spec.domain import (
     Act,
     Condition,
@@ -28,11 +29,13 @@ from synth.worlds.spec.domain import (
     key_of,
     listing_for,
 )
-from synth.worlds.spec.expressions import DATE, FLAG, REAL, TIME, WHOLE, Compiled, ExpressionError, Silent, Type, compile_expression
+from synth.worlds.spec.expressions import compile_expression
 from synth.worlds.spec.names import names_of, plural_of
+from synth.worlds.spec.problems import Problem, SpecError, nearest
 from synth.worlds.spec.read import Action, Spec, read_spec
-from synth.worlds.spec.schema import Problem, SpecError, Words, nearest
-from synth.worlds.spec.state import clock_steps
+from synth.worlds.spec.scopes import ActScope, Known, RowScope
+from synth.worlds.spec.terms import DATE, FLAG, REAL, TIME, WHOLE, Compiled, ExpressionError, Silent, Type
+from synth.worlds.spec.values import Words
 
 
 def resolve(raw: Any, where: str = "") -> Domain:
@@ -66,6 +69,7 @@ class _Resolver:
         self.problems: list[Problem] = []
         self.entities: dict[str, Entity] = {}
         self.broken: set[str] = set()
+        self.known = Known(spec.head.today, self.entities, self.broken)
 
     def add(self, path: str, text: str) -> None:
         self.problems.append(Problem(path, text))
@@ -166,7 +170,7 @@ class _Resolver:
                 if text is None:
                     continue
                 path = f"entities.{entity.name}.fields.{each.name}.{what}"
-                compiled = self._compiled(text, _RowScope(self, entity, each, is_start=what == "starts"), each.type, path)
+                compiled = self._compiled(text, RowScope(self.known, entity, each, is_start=what == "starts"), each.type, path)
                 if compiled is not None:
                     setattr(each, what, compiled)
                 else:
@@ -194,7 +198,7 @@ class _Resolver:
             self.broken.add(spec.on)
         params = self._params(action, on, path)
         act = Act(name, number, spec, on, params)
-        scope = _ActScope(self, params)
+        scope = ActScope(self.known, params)
         act.conditions = self._conditions(action, scope, path)
         settings = (self._setting(target, text, scope, f"{path}.sets.{target}") for target, text in spec.sets.items())
         act.settings = tuple(each for each in settings if each is not None)
@@ -258,7 +262,7 @@ class _Resolver:
             self.add(f"{where}.default", str(error))
             return spec.default
 
-    def _conditions(self, action: Action, scope: _ActScope, path: str) -> tuple[Condition, ...]:
+    def _conditions(self, action: Action, scope: ActScope, path: str) -> tuple[Condition, ...]:
         found = []
         for at, need in enumerate(action.needs):
             test = self._compiled(need.condition, scope, FLAG, f"{path}.needs[{at}].if")
@@ -270,7 +274,7 @@ class _Resolver:
                 found.append(Condition(name, test, f"against the rules: {name.replace('_', ' ')}", rule))
         return tuple(found)
 
-    def _setting(self, target: str, text: str, scope: _ActScope, path: str) -> Setting | None:
+    def _setting(self, target: str, text: str, scope: ActScope, path: str) -> Setting | None:
         place = self._target(target, scope, path)
         if place is None:
             return None
@@ -278,7 +282,7 @@ class _Resolver:
         value = self._compiled(text, scope, found.type, path)
         return Setting(row, entity.number, found.place, found.name, value) if value is not None else None
 
-    def _target(self, target: str, scope: _ActScope, path: str) -> tuple[Compiled, Entity, Field] | None:
+    def _target(self, target: str, scope: ActScope, path: str) -> tuple[Compiled, Entity, Field] | None:
         """The row and the stored field that `loan.member.fees` names."""
         prefix, dot, name = target.rpartition(".")
         if not dot:
@@ -301,7 +305,7 @@ class _Resolver:
             return None
         return row, entity, found
 
-    def _transfer(self, move: schema.Move, scope: _ActScope, path: str) -> Transfer | None:
+    def _transfer(self, move: schema.Move, scope: ActScope, path: str) -> Transfer | None:
         amount = self._compiled(move.amount, scope, WHOLE, f"{path}.amount")
         ends = [self._target(text, scope, f"{path}.{key}") for key, text in (("from", move.source), ("to", move.target))]
         for key, end in zip(("from", "to"), ends, strict=True):
@@ -312,7 +316,7 @@ class _Resolver:
         source, target = ((row, entity.number, found.place, found.name) for row, entity, found in (ends[0], ends[1]))
         return Transfer(amount, source, target)
 
-    def _creation(self, name: str, values: Mapping[str, str], scope: _ActScope, path: str) -> Creation | None:
+    def _creation(self, name: str, values: Mapping[str, str], scope: ActScope, path: str) -> Creation | None:
         entity = self.entities.get(name)
         if entity is None:
             self.add(path, f"no entity {name!r}; {nearest(name, self.entities)}")
@@ -390,32 +394,6 @@ class _Resolver:
                 self.add(f"actions.{name}", "a reading tool has such a name; take another")
 
 
-def default_of(spec: Any, kind: Type) -> Any:
-    """A parameter's default as its type has it; raises ValueError for one that a caller could not give."""
-    text = str(spec.default).lower() if isinstance(spec.default, bool) else str(spec.default)
-    if kind.kind in ("ref", "date"):
-        raise ValueError(f"{kind} has no default; leave it out")
-    if kind.kind == "flag":
-        if text not in ("true", "false"):
-            raise ValueError(f"{text!r} is neither true nor false")
-        return text == "true"
-    if kind.kind == "choice":
-        if text not in (kind.values or ()):
-            raise ValueError(f"no value {text!r}; {nearest(text, kind.values or ())}")
-        return text
-    if kind.kind == "time":
-        if text not in clock_steps(spec.first, spec.last):
-            raise ValueError(f"{text!r} is no full or half hour from {spec.first} to {spec.last}")
-        return text
-    try:
-        value = int(text) if kind.kind == "whole" else float(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not {kind}") from None
-    if not spec.min <= value <= spec.max:
-        raise ValueError(f"{text} is not between {spec.min} and {spec.max}")
-    return value
-
-
 _SAID = re.compile(r"(?:[^\[\]{}]|\{\w+\}|\[(?:[^\[\]{}]|\{\w+\})*\])*")
 _USUAL_LABELS = {
     "name": "姓名", "status": "状态", "price": "价格", "date": "日期", "kind": "类型", "type": "类型", "balance": "余额", "amount": "金额",
@@ -424,103 +402,3 @@ _USUAL_LABELS = {
     "category": "类别",
 }  # fmt: skip
 """Chinese labels of fields that give none."""
-
-
-# ---- scopes -------------------------------------------------------------------------------------------------------------------------
-
-
-class _Scope:
-    """What both kinds of expressions share: attributes along references, and counts."""
-
-    def __init__(self, resolver: _Resolver) -> None:
-        self.resolver = resolver
-        self.today = resolver.head.today
-
-    def attribute(self, entity: str, name: str) -> tuple[Type, Callable[[Any, str], Any]] | None:
-        owner = self.resolver.entities.get(entity)
-        found = owner.fields.get(name) if owner is not None else None
-        if owner is None or found is None:
-            return None
-        number, place = owner.number, found.place
-        if place >= 0:
-            return found.type, lambda state, key: state.row(number, key)[place]
-        if found.derived is None:
-            if self.is_broken(f"{entity}.{name}"):
-                raise Silent
-            raise ExpressionError(f"{entity}.{name} is derived further down; put {entity} above")
-        run = found.derived.run
-        return found.type, lambda state, key: run(state, state.row(number, key))
-
-    def attributes(self, entity: str) -> list[str]:
-        return list(self.resolver.entities[entity].fields)
-
-    def counter(self, entity: str, fields: tuple[str, ...]) -> Callable[[Any, tuple[Any, ...]], int]:
-        owner = self.resolver.entities[entity]
-        if any(owner.fields[name].place < 0 for name in fields):
-            raise ExpressionError("count: only by fields that are stored, not by derived ones")
-        number, places = owner.number, tuple(owner.fields[name].place for name in fields)
-        return lambda state, values: state.count(number, places, values)
-
-    def is_broken(self, name: str) -> bool:
-        return name in self.resolver.broken
-
-
-class _ActScope(_Scope):
-    """Names are the parameters of an action; at run time they are looked up in a mapping."""
-
-    def __init__(self, resolver: _Resolver, params: Mapping[str, Param]) -> None:
-        super().__init__(resolver)
-        self.params = params
-
-    def root(self, name: str) -> tuple[Type, Callable[[Any, Any], Any]] | None:
-        param = self.params.get(name)
-        return None if param is None else (param.type, lambda state, names: names[name])
-
-    def roots(self) -> list[str]:
-        return list(self.params)
-
-
-class _RowScope(_Scope):
-    """Names are the fields of the row that stand above the one that is worked out; at run time the row is a tuple.
-
-    `self` is the row as a reference. is_start: for the first value of a stored field: rows of entities further down do not exist yet, and
-    nothing is counted.
-    """
-
-    def __init__(self, resolver: _Resolver, entity: Entity, target: Field, *, is_start: bool) -> None:
-        super().__init__(resolver)
-        self.entity, self.target, self.is_start = entity, target, is_start
-
-    def root(self, name: str) -> tuple[Type, Callable[[Any, Any], Any]] | None:
-        if name not in self.roots():
-            return None
-        if name == "self":
-            return Type("ref", self.entity.name), lambda state, row: row[-1]
-        found = self.entity.fields[name]
-        if found.place >= 0:
-            place = found.place
-            return found.type, lambda state, row: row[place]
-        if found.derived is None:
-            raise Silent
-        return found.type, found.derived.run
-
-    def roots(self) -> list[str]:
-        names = list(self.entity.fields)
-        above = names[: names.index(self.target.name) + self.is_start]
-        if self.is_start:
-            return [name for name in above if self.entity.fields[name].place >= 0]
-        return ["self", *above, *(each.name for each in self.entity.stored if each.name not in above)]
-
-    def attribute(self, entity: str, name: str) -> tuple[Type, Callable[[Any, str], Any]] | None:
-        other = self.resolver.entities.get(entity)
-        if other is not None and name in other.fields and self.is_start:
-            if other.number >= self.entity.number:
-                raise ExpressionError(f"`starts` can only use entities above; put {entity} before {self.entity.name}")
-            if other.fields[name].place < 0:
-                raise ExpressionError(f"`starts` cannot use {entity}.{name}, which is derived")
-        return super().attribute(entity, name)
-
-    def counter(self, entity: str, fields: tuple[str, ...]) -> Callable[[Any, tuple[Any, ...]], int]:
-        if self.is_start:
-            raise ExpressionError("`starts` cannot count; use `derived`")
-        return super().counter(entity, fields)

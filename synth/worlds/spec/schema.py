@@ -7,174 +7,33 @@ is `resolve.py`'s business.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import date
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from storage.errors import BadInput
+from synth.worlds.spec.problems import nearest
+from synth.worlds.spec.values import (
+    Clock,
+    Currency,
+    Expression,
+    Key,
+    NameList,
+    Phrase,
+    Strict,
+    Template,
+    Text,
+    Unit,
+    Words,
+    day_of,
+    plain_text,
+)
 
 MAX_ENTITIES, MAX_FIELDS, MAX_ACTIONS, MAX_ROWS, MAX_VALUES = 16, 24, 40, 999, 40
 MAX_WEIGHT = 1_000_000
 MIN_ENTITIES, MIN_ROWS, MIN_TOOLS, MIN_RULES = 4, 200, 8, 2
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What is wrong, where (`actions.refund.rules.window.if`), and what to do about it."""
-
-    path: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.text}" if self.path else self.text
-
-
-class SpecError(BadInput):
-    """A domain spec that cannot be compiled, with everything that is wrong with it."""
-
-    def __init__(self, problems: Iterable[Problem], where: str = "") -> None:
-        self.problems = tuple(problems)
-        self.where = where
-        super().__init__((f"{where}: " if where else "") + "; ".join(map(str, self.problems)))
-
-
-def nearest(word: str, known: Iterable[str], *, lead: str = "there are") -> str:
-    """` did you mean 'x'?`, else what there is: the end of a complaint about an unknown word."""
-    words = sorted(set(known))
-    near = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.6)
-    return f"did you mean {near[0]!r}?" if near else f"{lead} {', '.join(words[:20])}" if words else "there are none"
-
-
-# ---- small values ---------------------------------------------------------------------------------------------------------------
-
-_KEY = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
-_TAKEN = frozenset(
-    [
-        "and",
-        "or",
-        "not",
-        "if",
-        "else",
-        "in",
-        "is",
-        "true",
-        "false",
-        "none",
-        "today",
-        "lambda",
-        "for",
-        "self",
-        "id",
-        "total",
-        "rows",
-        "error",
-    ]
-)
-FUNCTIONS = frozenset({"days_until", "days_since", "min", "max", "round", "abs", "count"})
-
-
-def check_key(text: str) -> str:
-    """A name that expressions can use; raises ValueError."""
-    if not _KEY.fullmatch(text):
-        raise ValueError("a name is lower case, letters, digits and single underscores, e.g. due_date")
-    if text in _TAKEN | FUNCTIONS:
-        raise ValueError(f"{text!r} means something in expressions; take another name")
-    return text
-
-
-Key = Annotated[str, AfterValidator(check_key), Field(max_length=40)]
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
-
-
-_Text = Annotated[str, Field(min_length=1, max_length=300)]
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """A phrase in both languages; a file may write it as `english / 中文`. There are thousands of them: no model."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
-
-    en: _Text
-    zh: _Text
-
-    def __getitem__(self, language: str) -> str:
-        return self.zh if language == "zh" else self.en
-
-    def names(self) -> dict[Any, str]:
-        return {"en": self.en, "zh": self.zh}
-
-
-def _in_two_languages(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    english, slash, chinese = value.rpartition(" / ")
-    if not slash:
-        raise ValueError("write it in both languages, as: english / 中文")
-    return {"en": english.strip(), "zh": chinese.strip()}
-
-
-def _plain(text: str) -> str:
-    if found := next((character for character in text if character in "[]{}"), None):
-        raise ValueError(f"no {found} in words: brackets and braces stand for what a request fills in; leave it out or use ( )")
-    return text
-
-
-def _both_plain(words: Words) -> Words:
-    _plain(words.en + words.zh)
-    return words
-
-
-Template = Annotated[Words, BeforeValidator(_in_two_languages)]
-"""A request with {parameter} fields."""
-Phrase = Annotated[Template, AfterValidator(_both_plain)]
-
-
-def _as_text(value: Any) -> Any:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, (int, float)) else value
-
-
-Expression = Annotated[str, BeforeValidator(_as_text), Field(max_length=300)]
-"""Text that `expressions.py` compiles."""
-
-_CLOCK = re.compile(r"([01]\d|2[0-3]):(00|30)")
-
-
-def _clock(text: Any) -> Any:
-    if not isinstance(text, str) or not _CLOCK.fullmatch(text):
-        raise ValueError("a time of day on the full or half hour, as 09:30")
-    return text
-
-
-Clock = Annotated[str, BeforeValidator(_clock)]
-
-
-def _day(value: Any) -> Any:
-    try:
-        found = value if isinstance(value, date) else date.fromisoformat(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{str(value)[:40]!r} is no day; write it as 2026-05-13") from None
-    if not 1970 <= found.year <= 2100:
-        raise ValueError(f"{found} is out of reach; take a day from 1970 to 2100")
-    return found
-
-
-Unit = Literal[
-    "count", "days", "nights", "weeks", "months", "years", "hours", "minutes", "people", "items", "pages", "points", "stars", "percent",
-    "kg", "m", "km", "gb",
-]  # fmt: skip
-Currency = Literal["dollars", "yuan", "euros", "pounds"]
-NameList = Literal["person", "city", "company", "street"]
 
 
 # ---- typed values -----------------------------------------------------------------------------------------------------------------
@@ -438,7 +297,7 @@ class EntitySpec(Strict):
     """
 
     noun: Phrase
-    plural: Annotated[_Text, AfterValidator(_plain)] | None = None
+    plural: Annotated[Text, AfterValidator(plain_text)] | None = None
     measure: Annotated[str, Field(pattern=r"^[\u4e00-\u9fff]{1,2}$")] = "个"
     id: Annotated[str, AfterValidator(_id_pattern)]
     rows: int = Field(ge=2, le=MAX_ROWS)
@@ -546,7 +405,7 @@ class SpecHead(Strict):
 
     domain: Key
     about: Phrase
-    today: Annotated[date, BeforeValidator(_day)] = date(2026, 5, 13)
+    today: Annotated[date, BeforeValidator(day_of)] = date(2026, 5, 13)
     currency: Currency = "dollars"
     naming: Naming = Naming()
     entities: dict[str, Any] = Field(max_length=MAX_ENTITIES)

@@ -14,6 +14,7 @@ from storage.records import Language
 from synth.worlds.spec import schema
 from synth.worlds.spec.domain import Act, Domain, Entity, Param
 from synth.worlds.spec.names import participle_of
+from synth.worlds.spec.values import Words
 
 if TYPE_CHECKING:
     from synth.worlds.spec.intents.base import SpecIntent
@@ -214,7 +215,7 @@ def _kinds(domain: Domain) -> dict[str, Any]:
     return found
 
 
-def _ask(label: schema.Words, spec: Any) -> dict[str, Any]:
+def _ask(label: Words, spec: Any) -> dict[str, Any]:
     if isinstance(spec, (schema.DateField, schema.DateParam)):
         return {"ask": {"en": ["For which day is that?"], "zh": ["请问是哪一天？"]}}
     if isinstance(spec, (schema.TimeField, schema.TimeParam)):

@@ -17,7 +17,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from synth.worlds.spec.names import plural_of
-from synth.worlds.spec.schema import Key
+from synth.worlds.spec.values import Key
 
 _KEY = TypeAdapter(Key)
 

@@ -15,12 +15,12 @@ from typing import Any
 from storage.records import JSON, Language, RefusalReason
 from synth.worlds.base import Shape, Slot, SlotKind, Solution
 from synth.worlds.spec import schema
+from synth.worlds.spec.acting import defaults_of, perform
 from synth.worlds.spec.domain import Act, Condition, Domain, Entity, Param, Transfer
 from synth.worlds.spec.intents.base import Slots, SpecIntent, Work, grid, inside, misfit, outside, say, value_kind, wander
 from synth.worlds.spec.intents.finders import ById, Finder
 from synth.worlds.spec.intents.sight import look, sight_of
 from synth.worlds.spec.state import State, clock_steps
-from synth.worlds.spec.tools import defaults_of, perform
 from synth.worlds.spec.wording import act_wordings, done_words, object_of
 
 _BUDGET, _VALUES = 2000, 12

@@ -22,6 +22,7 @@ from synth.worlds.base import Date, Identifier, Intent, Quantity, Shape, Slot, S
 from synth.worlds.spec import schema
 from synth.worlds.spec.domain import Domain, Entity, Field, Param
 from synth.worlds.spec.state import State, clock_steps, number_steps, shown
+from synth.worlds.spec.values import Words
 
 Slots = Mapping[str, JSON]
 
@@ -43,7 +44,7 @@ def id_kind(domain: Domain, entity: Entity) -> tuple[str, SlotKind]:
     return entity.name, domain.kinds[entity.name]
 
 
-def words_kind(name: str, words: Mapping[str, schema.Words]) -> tuple[str, SlotKind]:
+def words_kind(name: str, words: Mapping[str, Words]) -> tuple[str, SlotKind]:
     return name, Vocabulary({key: each.names() for key, each in words.items()})
 
 

@@ -22,8 +22,8 @@ from synth.worlds.spec import schema
 from synth.worlds.spec.domain import Domain, Entity, Field
 from synth.worlds.spec.intents.base import Slots, SpecIntent, Work, grid, misfit, say, seen, value_kind, words_kind
 from synth.worlds.spec.intents.rows import Listed, Rows, Shown, first_of
-from synth.worlds.spec.schema import Words
 from synth.worlds.spec.state import State
+from synth.worlds.spec.values import Words
 from synth.worlds.spec.wording import joined, questions
 
 _NUMBERS = (schema.IntegerField, schema.NumberField, schema.MoneyField)

@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 from storage.records import JSON, Language
 from synth.worlds.base import Slot, SlotKind, Vocabulary
 from synth.worlds.spec import schema
-from synth.worlds.spec.domain import Domain, Entity, Field
+from synth.worlds.spec.domain import Domain, Entity, Field, filter_name
 from synth.worlds.spec.intents.base import Slots, Work, grid, id_kind, inside, misfit, outside, value_kind, wander
-from synth.worlds.spec.schema import Words
 from synth.worlds.spec.state import Row, State
-from synth.worlds.spec.tools import DEFAULT_LIMIT, LIST_LIMIT, filter_name, list_name, search_name, value_of
+from synth.worlds.spec.tools import DEFAULT_LIMIT, LIST_LIMIT, list_name, search_name, value_of
+from synth.worlds.spec.values import Words
 
 _TRIES = 24
 

@@ -8,7 +8,7 @@ from itertools import islice
 
 from storage.records import JSON, Fact, Language
 from synth.worlds.base import Shape, Slot, SlotKind, Solution
-from synth.worlds.spec.domain import Domain, Entity, Field
+from synth.worlds.spec.domain import Domain, Entity, Field, filter_name
 from synth.worlds.spec.intents.base import (
     Slots,
     SpecIntent,
@@ -26,9 +26,9 @@ from synth.worlds.spec.intents.base import (
     words_kind,
 )
 from synth.worlds.spec.intents.finders import Finder, Picked, filter_words, pick_filters, said_of
-from synth.worlds.spec.schema import Words
 from synth.worlds.spec.state import State, shown
-from synth.worlds.spec.tools import DEFAULT_LIMIT, filter_name, found_key, search_name, value_of
+from synth.worlds.spec.tools import DEFAULT_LIMIT, found_key, search_name, value_of
+from synth.worlds.spec.values import Words
 from synth.worlds.spec.wording import questions
 
 _TRIES = 12

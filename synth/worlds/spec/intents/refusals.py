@@ -11,8 +11,8 @@ from storage.records import JSON, Fact, Language, Plan, RefusalReason, Success
 from synth.worlds.base import Shape, Slot, SlotKind, Solution
 from synth.worlds.spec.domain import Act, Domain, Entity
 from synth.worlds.spec.intents.base import Slots, SpecIntent, id_kind, say, value_kind, words_kind
-from synth.worlds.spec.schema import Words
 from synth.worlds.spec.state import State
+from synth.worlds.spec.values import Words
 from synth.worlds.spec.wording import ORDERS
 
 NO_TOOL = (

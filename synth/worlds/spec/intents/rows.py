@@ -16,7 +16,7 @@ from itertools import islice
 
 from storage.records import JSON, Language
 from synth.worlds.base import Quantity, Slot, SlotKind, Vocabulary
-from synth.worlds.spec.domain import Domain, Entity, Field
+from synth.worlds.spec.domain import Domain, Entity, Field, filter_name
 from synth.worlds.spec.intents.base import Slots, Work, misfit, value_kind, wander
 from synth.worlds.spec.intents.finders import Step, Way, pick_filters, pick_orders
 from synth.worlds.spec.state import State
@@ -26,7 +26,6 @@ from synth.worlds.spec.tools import (
     MAX_LIMIT,
     Callee,
     Writer,
-    filter_name,
     list_name,
     lister,
     search_name,

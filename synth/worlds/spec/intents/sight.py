@@ -14,9 +14,9 @@ from typing import Any
 
 from storage.records import Fact
 from synth.worlds.spec.domain import Act, Domain, Entity, Field, is_searched, listing_for
-from synth.worlds.spec.expressions import Part
 from synth.worlds.spec.intents.base import Work, counted, outside, piece, seen
 from synth.worlds.spec.state import Row, State, shown
+from synth.worlds.spec.terms import Part
 from synth.worlds.spec.tools import found_key, list_name, listed_key, search_name, value_of
 
 Way = tuple[Part, ...]

@@ -11,7 +11,7 @@ import pytest
 
 from synth.worlds.spec.compile import compile_spec
 from synth.worlds.spec.load import MAX_BYTES, parse_text
-from synth.worlds.spec.schema import SpecError
+from synth.worlds.spec.problems import SpecError
 
 TEXT = files("synth.worlds.spec").joinpath("starter.yaml").read_text(encoding="utf-8")
 

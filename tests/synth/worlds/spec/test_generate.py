@@ -19,8 +19,8 @@ from synth.worlds import WORLDS, make_world
 from synth.worlds.spec.compile import compile_spec
 from synth.worlds.spec.generate import generate
 from synth.worlds.spec.generate.parts import archetypes, themes
+from synth.worlds.spec.problems import SpecError
 from synth.worlds.spec.resolve import resolve
-from synth.worlds.spec.schema import SpecError
 from synth.worlds.spec.tools import callees
 from synth.worlds.spec.world import SpecWorld
 

@@ -15,7 +15,7 @@ import yaml
 from synth.worlds import WORLDS
 from synth.worlds.spec.compile import compile_spec
 from synth.worlds.spec.generate import generate
-from synth.worlds.spec.schema import SpecError
+from synth.worlds.spec.problems import SpecError
 from synth.worlds.spec.shapes import shape_of
 from synth.worlds.spec.shelf import shipped
 

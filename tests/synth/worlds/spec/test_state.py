@@ -20,7 +20,7 @@ from storage.records import JSON, Tool, canonical_json
 from synth.worlds import WORLDS
 from synth.worlds.spec.compile import compile_file, compile_spec
 from synth.worlds.spec.load import parse_file
-from synth.worlds.spec.schema import SpecError
+from synth.worlds.spec.problems import SpecError
 from synth.worlds.spec.world import SpecWorld
 
 ROOT = Path(__file__).parents[4]

@@ -1,0 +1,36 @@
+"""What is wrong with a spec, said to the person who wrote it: where, what, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from storage.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong, where (`actions.refund.rules.window.if`), and what to do about it."""
+
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text}" if self.path else self.text
+
+
+class SpecError(BadInput):
+    """A domain spec that cannot be compiled, with everything that is wrong with it."""
+
+    def __init__(self, problems: Iterable[Problem], where: str = "") -> None:
+        self.problems = tuple(problems)
+        self.where = where
+        super().__init__((f"{where}: " if where else "") + "; ".join(map(str, self.problems)))
+
+
+def nearest(word: str, known: Iterable[str], *, lead: str = "there are") -> str:
+    """` did you mean 'x'?`, else what there is: the end of a complaint about an unknown word."""
+    words = sorted(set(known))
+    near = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.6)
+    return f"did you mean {near[0]!r}?" if near else f"{lead} {', '.join(words[:20])}" if words else "there are none"

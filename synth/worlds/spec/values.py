@@ -1,0 +1,137 @@
+"""The small values that a spec is written in: names, words in both languages, expressions as text, days and times of day.
+
+One idea: each is checked where it stands, so that whoever reads a spec further on finds none that means nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+_KEY = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+_TAKEN = frozenset(
+    [
+        "and",
+        "or",
+        "not",
+        "if",
+        "else",
+        "in",
+        "is",
+        "true",
+        "false",
+        "none",
+        "today",
+        "lambda",
+        "for",
+        "self",
+        "id",
+        "total",
+        "rows",
+        "error",
+    ]
+)
+FUNCTIONS = frozenset({"days_until", "days_since", "min", "max", "round", "abs", "count"})
+
+
+def check_key(text: str) -> str:
+    """A name that expressions can use; raises ValueError."""
+    if not _KEY.fullmatch(text):
+        raise ValueError("a name is lower case, letters, digits and single underscores, e.g. due_date")
+    if text in _TAKEN | FUNCTIONS:
+        raise ValueError(f"{text!r} means something in expressions; take another name")
+    return text
+
+
+Key = Annotated[str, AfterValidator(check_key), Field(max_length=40)]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+
+
+Text = Annotated[str, Field(min_length=1, max_length=300)]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A phrase in both languages; a file may write it as `english / 中文`. There are thousands of them: no model."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    en: Text
+    zh: Text
+
+    def __getitem__(self, language: str) -> str:
+        return self.zh if language == "zh" else self.en
+
+    def names(self) -> dict[Any, str]:
+        return {"en": self.en, "zh": self.zh}
+
+
+def _in_two_languages(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    english, slash, chinese = value.rpartition(" / ")
+    if not slash:
+        raise ValueError("write it in both languages, as: english / 中文")
+    return {"en": english.strip(), "zh": chinese.strip()}
+
+
+def plain_text(text: str) -> str:
+    if found := next((character for character in text if character in "[]{}"), None):
+        raise ValueError(f"no {found} in words: brackets and braces stand for what a request fills in; leave it out or use ( )")
+    return text
+
+
+def _both_plain(words: Words) -> Words:
+    plain_text(words.en + words.zh)
+    return words
+
+
+Template = Annotated[Words, BeforeValidator(_in_two_languages)]
+"""A request with {parameter} fields."""
+Phrase = Annotated[Template, AfterValidator(_both_plain)]
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (int, float)) else value
+
+
+Expression = Annotated[str, BeforeValidator(_as_text), Field(max_length=300)]
+"""Text that `expressions.py` compiles."""
+
+_CLOCK = re.compile(r"([01]\d|2[0-3]):(00|30)")
+
+
+def _clock(text: Any) -> Any:
+    if not isinstance(text, str) or not _CLOCK.fullmatch(text):
+        raise ValueError("a time of day on the full or half hour, as 09:30")
+    return text
+
+
+Clock = Annotated[str, BeforeValidator(_clock)]
+
+
+def day_of(value: Any) -> Any:
+    try:
+        found = value if isinstance(value, date) else date.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{str(value)[:40]!r} is no day; write it as 2026-05-13") from None
+    if not 1970 <= found.year <= 2100:
+        raise ValueError(f"{found} is out of reach; take a day from 1970 to 2100")
+    return found
+
+
+Unit = Literal[
+    "count", "days", "nights", "weeks", "months", "years", "hours", "minutes", "people", "items", "pages", "points", "stars", "percent",
+    "kg", "m", "km", "gb",
+]  # fmt: skip
+Currency = Literal["dollars", "yuan", "euros", "pounds"]
+NameList = Literal["person", "city", "company", "street"]
