@@ -259,7 +259,7 @@ def _numbers_in(text: str) -> tuple[float, ...]:
     return tuple({reading for number in numbers_in(normalise(text), also_parts=True) for reading in number.readings})
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _numbers_told(domain: Domain) -> tuple[float, ...]:
     """Numbers of the system prompt."""
     from synth.worlds.spec.compile import system_prompt
