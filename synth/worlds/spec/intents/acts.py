@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -54,7 +55,6 @@ class Doing(SpecIntent):
         if against:
             self.refusal = RefusalReason.RULE
         self.defaults = defaults_of(act)
-        self._steps = self._plan_steps()
         self.order = self._ordered()
         self.checks = self._by_param()
         self.pools = {name: self._pool_of(name) for name in finders}
@@ -160,7 +160,8 @@ class Doing(SpecIntent):
                 text += say(language, f" The new {noun} is {row['id']}.", f"新的{noun}是{row['id']}。")
         return text
 
-    def _plan_steps(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    @cached_property
+    def _steps(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """The calls of the longest plan, each with the earlier ones that it follows from: what an `or` spares is told by the values."""
         steps: list[tuple[str, tuple[int, ...]]] = []
         shows: dict[tuple[str, ...], int] = {}
