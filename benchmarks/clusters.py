@@ -37,6 +37,7 @@ from storage.records import CODE_TOOL, Tool
 from synth.catalogue import read_catalogue
 from synth.clusters import Cluster, cluster_tools
 from synth.dependencies import Described, chains, edges_of, feeds
+from synth.plans import plans_of
 from synth.tool_text import parameter_text, vectors
 from synth.worlds import WORLDS
 from synth.worlds.spec.problems import SpecError
@@ -120,6 +121,7 @@ def generated_tools(count: int) -> list[Tool]:
         world = f"gen-{number}"
         number += 1
         with suppress(SpecError):
+            plans_of(WORLDS[world].tools)  # while it is there: compiling it is not clustering
             found += [
                 tool.model_copy(update={"server": f"{world}-{tool.server}"}) for tool in WORLDS[world].tools if tool.name != CODE_TOOL
             ]

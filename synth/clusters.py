@@ -236,7 +236,8 @@ def build_id(tools: Sequence[Tool], config: ClusterConfig) -> str:
 
 
 def _candidates(graph: _Graph, config: ClusterConfig) -> list[_Candidate]:
-    grown = {tuple(sorted(graph.grow(plan, config.max_tools))) for plan in graph.plans if len(plan) <= config.max_tools}
+    fitting = [plan for plan in graph.plans if len(plan) <= config.max_tools]
+    grown = {tuple(sorted(graph.grow(plan, config.max_tools))) for plan in _whole(fitting)}
     for start, tool in enumerate(graph.tools):
         if not graph.neighbours[start]:
             continue
@@ -252,6 +253,15 @@ def _candidates(graph: _Graph, config: ClusterConfig) -> list[_Candidate]:
             if graph.tools[other].server != tool.server:
                 grown.add(_span(graph, start, other, config))
     return [candidate for members in sorted(grown) if (candidate := _candidate(members, graph, config)) is not None]
+
+
+def _whole(plans: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Those that are no part of another."""
+    holders: dict[int, set[int]] = defaultdict(set)
+    for number, plan in enumerate(plans):
+        for tool in plan:
+            holders[tool].add(number)
+    return [plan for plan in plans if len(set.intersection(*(holders[tool] for tool in plan))) == 1]
 
 
 def _candidate(members: tuple[int, ...], graph: _Graph, config: ClusterConfig) -> _Candidate | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
 from storage.records import CODE_TOOL, Tool
 from synth.worlds import WORLDS
@@ -23,13 +24,21 @@ def plans_of(tools: Sequence[Tool]) -> Plans:
     for tool in tools:
         if tool.world is not None and tool.world in WORLDS:
             ids[tool.world][tool.name] = tool.id
-    found = {}
-    for world, own in ids.items():
-        for name, intent in WORLDS[world].intents.items():
-            needed = {*intent.shape(frozenset(slot.name for slot in intent.slots if slot.is_required)).tools} - {CODE_TOOL}
-            if needed and needed <= own.keys():
-                found[world, name] = frozenset(own[tool] for tool in needed)
-    return found
+    return {
+        (world, intent): frozenset(own[tool] for tool in needed)
+        for world, own in ids.items()
+        for intent, needed in _needed(world).items()
+        if needed and needed <= own.keys()
+    }
+
+
+@cache
+def _needed(world: str) -> Mapping[str, frozenset[str]]:
+    """Intent -> names of its tools. Kept: a world is compiled anew where many others were looked at since."""
+    return {
+        name: frozenset(intent.shape(frozenset(slot.name for slot in intent.slots if slot.is_required)).tools) - {CODE_TOOL}
+        for name, intent in WORLDS[world].intents.items()
+    }
 
 
 def served(plans: Plans, groups: Iterable[Sequence[str]]) -> int:
