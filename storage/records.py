@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -291,8 +292,9 @@ MAX_NESTING = 64
 """Arguments nested deeper are none: whoever walks through them would run out of stack."""
 
 
+@lru_cache(maxsize=512)
 def parse_arguments(text: str) -> dict[str, JSON] | None:
-    """The JSON object in `text`, or None where it is not one, or has more than 64 levels."""
+    """The JSON object in `text`, or None where it is not one, or has more than 64 levels. It is remembered: do not change it."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -5,6 +5,7 @@ A proposal depends on nothing but its `Job`, so any process may work on it, besi
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -75,8 +76,17 @@ class Made:
 
 
 def propose(jobs: Sequence[Job]) -> list[Made]:
-    """Plans, simulates and judges some proposals."""
-    return [_made(job) for job in jobs]
+    """Plans, simulates and judges some proposals.
+
+    Garbage is not collected meanwhile: hardly anything here refers to itself, and what would be looked through, again and again, are the
+    worlds and cookbooks that stay."""
+    is_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return [_made(job) for job in jobs]
+    finally:
+        if is_collecting:
+            gc.enable()
 
 
 @lru_cache(maxsize=64)

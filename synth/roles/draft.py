@@ -21,6 +21,7 @@ from synth.roles.phrases import (
     can_point_at,
     corrected,
     dressed,
+    entities_of,
     fault,
     mentioned,
     noise,
@@ -211,8 +212,7 @@ class Draft:
         raise failure
 
     def _may_use(self, frame: Frame) -> bool:
-        entities = frozenset(name for name, slot in slots_of(frame.world, frame.intent).items() if slot.is_entity)
-        return not is_evaluation_frame(frame, entities) and self.is_allowed(frame)
+        return not is_evaluation_frame(frame, entities_of(frame.world, frame.intent)) and self.is_allowed(frame)
 
     def _point_at(self, goal: GoalRecipe, slots: dict[str, JSON], previous: _Solved) -> tuple[str, ...]:
         """Puts something that the previous answer named into one of the slots, and says into which."""

@@ -128,20 +128,36 @@ def request_without(frame: Frame, slot: Slot, language: Language, rng: random.Ra
 def _replace(text: str, names: Sequence[str], nouns: Sequence[str], stand_in: str, language: Language) -> str | None:
     plain = text.casefold()
     for name in sorted(names, key=len, reverse=True):
-        if name.casefold() not in plain:
-            continue
-        pattern = _named(name, tuple(nouns), language)
-        if pattern.search(text):
-            return pattern.sub(stand_in, text)
+        if name.casefold() in plain and (replaced := _without(text, name, _lead(tuple(nouns)), stand_in, language)) != text:
+            return replaced
     return None
 
 
-@lru_cache(maxsize=4096)
-def _named(name: str, nouns: tuple[str, ...], language: Language) -> re.Pattern[str]:
-    """A value, with the noun before it and its article."""
-    edge = r"(?<![A-Za-z0-9])" if name[:1].isascii() else "", r"(?![A-Za-z0-9])" if name[-1:].isascii() else ""
-    before = rf"(?:(?:the |my )?(?:{'|'.join(nouns)})s? ?)?" if nouns else ""
-    return re.compile(before + edge[0] + re.escape(name) + edge[1], re.IGNORECASE if language == "en" else 0)
+def _without(text: str, name: str, lead: re.Pattern[str], stand_in: str, language: Language) -> str:
+    """The text with `stand_in` for the name, as a word of its own, and what leads up to it. No pattern is compiled for the name."""
+    plain = text.lower() if language == "en" and len(text.lower()) == len(text) else text
+    wanted = name.lower() if language == "en" else name
+    parts, begin = [], 0
+    at = plain.find(wanted)
+    while at >= 0:
+        end = at + len(wanted)
+        if not (name[:1].isascii() and _is_latin(text[at - 1 : at])) and not (name[-1:].isascii() and _is_latin(text[end : end + 1])):
+            found = lead.search(text[begin:at])
+            assert found is not None
+            parts += [text[begin : begin + found.start()], stand_in]
+            begin = end
+        at = plain.find(wanted, max(begin, at + 1))
+    return "".join((*parts, text[begin:]))
+
+
+def _is_latin(beside: str) -> bool:
+    return beside.isascii() and beside.isalnum()
+
+
+@lru_cache(maxsize=1024)
+def _lead(nouns: tuple[str, ...]) -> re.Pattern[str]:
+    """A noun before a value, with its article, or nothing."""
+    return re.compile(rf"(?:(?:the |my )?(?:{'|'.join(nouns)})s? ?)?\Z" if nouns else r"\Z", re.IGNORECASE)
 
 
 def reveal(frame: Frame, slot: Slot, language: Language, rng: random.Random) -> str:
@@ -176,9 +192,15 @@ def _places(name: str, text: str) -> Iterator[int]:
     at = text.find(name)
     while at >= 0:
         beside = text[at - 1 : at] + text[at + len(name) : at + len(name) + 1]
-        if not name.isascii() or not any(each.isascii() and each.isalnum() for each in beside):
+        if not name.isascii() or not any(map(_is_latin, beside)):
             yield at
         at = text.find(name, at + 1)
+
+
+@lru_cache(maxsize=65536)
+def entities_of(world: str, intent: str) -> frozenset[str]:
+    """Names of the slots that name individuals."""
+    return frozenset(name for name, slot in slots_of(world, intent).items() if slot.is_entity)
 
 
 @lru_cache(maxsize=65536)
