@@ -5,6 +5,7 @@ Every function raises BadInput, in one line that says what to do. Heavy librarie
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,8 +100,10 @@ def synthesis(config: Config, worlds: list[str], tools: Path | None, accepted: i
 
 def _drills(config: Config, worlds: list[str], accepted: int | None) -> dict[str, int]:
     """The drills of worlds that were named one by one: as configured, else as many together as conversations are wanted."""
-    single = [name for name in worlds if ".." not in name]
-    share = (accepted or config.synthesize.accepted) // max(1, len(single))
+    from synth.worlds import names_in
+
+    single = [name for name in worlds if names_in([name]) == (name,)]
+    share = math.ceil((accepted or config.synthesize.accepted) / max(1, len(single)))
     return {name: config.synthesize.drills.get(name, share) for name in single}
 
 

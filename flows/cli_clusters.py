@@ -82,7 +82,7 @@ def list_(
     limit: Annotated[int, typer.Option("--n", metavar="N", min=1, help="How many, the best first.")] = _SHOWN,
     debug: Debug = False,
 ) -> None:
-    """List the clusters of a store's last build, those that cover most first.
+    """List the clusters of the build that a store got last, those that cover most first.
 
     Example: headrace clusters list --store runs/tools/store --domain "Travel & Maps"
     """
@@ -150,7 +150,7 @@ def _tell_kept(kept: Kept, tools: Sequence[Tool], store: Path) -> None:
     out.print(
         f"clusters: {len(kept.clusters):,}, with {len(covered):,} of {len(tools):,} tools ({len(covered) / len(tools):.0%}); "
         f"{executable:,} executable, {len(kept.clusters) - executable:,} simulated only; {spanning:,} span servers"
-        + ("" if kept.is_new else " (they were there already)"),
+        + ("" if kept.is_new else " (they were there already; what is listed and drawn is the build that the store got last)"),
         markup=False,
         soft_wrap=True,
     )

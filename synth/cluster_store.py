@@ -1,7 +1,7 @@
 """Clusters of tools from anywhere, kept in a store and read from it again.
 
 One idea: the same tools and settings make the same build, and a build the same parts, so a second one finds them and does nothing. A store
-may hold several builds; what is listed is the last, and each cluster is shown with the tools of its own.
+may hold several builds; what is listed is the one that it got last, and each cluster is shown with the tools of its own.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def _tools_part(clusters_part: str) -> str:
 
 def stored_clusters(store: Store, *, domain: str | None = None) -> list[Cluster]:
     """The clusters of a store's last build, or those of one domain (in any case), in the order of their ranks."""
-    return _read(store, f"part_id = {LAST_BUILD}" + ("" if domain is None else " AND lower(domain) = lower(?)"), *filter(None, [domain]))
+    named = [] if domain is None else [domain]
+    return _read(store, f"part_id = {LAST_BUILD}" + " AND lower(domain) = lower(?)" * len(named), *named)
 
 
 def stored_cluster(store: Store, name: str) -> tuple[Cluster, list[Tool]]:

@@ -7,7 +7,8 @@ dropped; a greedy weighted maximum coverage of tools, edges, chains, plans and d
 an edge, and no tool name twice.
 
 A cluster whose tools are of no world, or not all of one, has `world` None: it can be simulated, not executed. What a world's intents are
-done with is known, not inferred: tools of one plan are tied as an edge would tie them, and every plan that fits is in a cluster.
+done with is known, not inferred: tools of one plan are tied as an edge would tie them, and unless `max_clusters` or `least_gain` leave
+it out, every plan that fits is in a cluster.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from synth.bridges import bridges
 from synth.dependencies import THRESHOLD, Described, Edge, chains, edges_of, group_of, members_of
 from synth.plans import plans_of
 
-VERSION = 4
+VERSION = 5
 
 
 class ClusterConfig(BaseModel):
@@ -49,9 +50,12 @@ class ClusterConfig(BaseModel):
     min_tools: int = Field(3, ge=2, description="Fewest tools of a cluster.")
     max_tools: int = Field(12, ge=2, description="Most tools of a cluster.")
     copy_similarity: float = Field(
-        0.7, gt=0, le=1, description="Of two candidates with a Jaccard of their tools this high, the poorer goes."
+        0.7,
+        gt=0,
+        le=1,
+        description="Of two candidates with a Jaccard of their tools this high, the poorer goes, unless it alone serves a plan.",
     )
-    least_gain: float = Field(1.0, ge=0, description="Selection stops when the next cluster adds less coverage than this.")
+    least_gain: float = Field(1.0, ge=0, description="A cluster that adds less coverage than this is left out.")
     max_clusters: int | None = Field(None, ge=1, description="At most so many clusters; null for no limit.")
 
     @model_validator(mode="after")
@@ -111,7 +115,7 @@ class _Graph:
             for i, j in permutations(plan, 2):
                 self.neighbours[i][j] = 1.0
         groups = members_of(self.tools)
-        for (lone,) in (plan for plan in self.plans if len(plan) == 1 and not self.neighbours[plan[0]]):
+        for lone in [plan[0] for plan in self.plans if len(plan) == 1 and not self.neighbours[plan[0]]]:
             for other in groups[group_of(self.tools[lone])]:
                 self.neighbours[lone][other] = self.neighbours[other][lone] = 0.0
             del self.neighbours[lone][lone]

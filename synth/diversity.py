@@ -151,7 +151,7 @@ def nesting_depth(value: JSON) -> int:
     """1 for a flat object of scalars, one more for every list or object inside another; 0 for a scalar."""
     if isinstance(value, (str, int, float)) or value is None:
         return 0
-    if isinstance(value, (dict, Mapping)):
+    if isinstance(value, (dict, Mapping)):  # what is a dict is told far sooner
         return 1 + max((nesting_depth(item) for item in value.values()), default=0)
     if isinstance(value, (list, tuple)):
         return 1 + max((nesting_depth(item) for item in value), default=0)

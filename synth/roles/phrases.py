@@ -135,7 +135,7 @@ def _replace(text: str, names: Sequence[str], nouns: Sequence[str], stand_in: st
 
 def _without(text: str, name: str, lead: re.Pattern[str], stand_in: str, language: Language) -> str:
     """The text with `stand_in` for the name, as a word of its own, and what leads up to it. No pattern is compiled for the name."""
-    plain = text.lower() if language == "en" and len(text.lower()) == len(text) else text
+    plain = "".join(each.lower() if len(each.lower()) == 1 else each for each in text) if language == "en" else text
     wanted = name.lower() if language == "en" else name
     parts, begin = [], 0
     at = plain.find(wanted)

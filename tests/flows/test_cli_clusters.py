@@ -131,6 +131,7 @@ def test_names_of_clusters_that_are_not_there_are_refused(here: Path) -> None:
 
     assert "has no cluster atlantis; for example cluster-" in said("show", "atlantis", "--store", "st", code=2)
     assert "no clusters of the domain 'sea'" in said("list", "--domain", "sea", "--store", "st", code=2)
+    assert "no clusters of the domain ''" in said("list", "--domain", "", "--store", "st", code=2)
 
 
 def test_tools_that_have_nothing_to_do_with_each_other_fail(here: Path) -> None:

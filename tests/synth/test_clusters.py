@@ -15,9 +15,10 @@ from synth.cluster_store import clusters_frame, tools_frame
 from synth.clusters import (
     Cluster,
     ClusterConfig,
+    _Graph,
     cluster_tools,
 )
-from synth.dependencies import Described, Edge, chains, dependencies, feeds
+from synth.dependencies import Described, Edge, chains, dependencies, edges_of, feeds
 from synth.plans import plans_of, served
 from synth.tool_words import entity_keys, words
 from synth.worlds import GROUNDED, WORLDS, admitted_in
@@ -207,6 +208,16 @@ def test_every_plan_of_an_executable_world_lies_in_one_cluster() -> None:
     assert len(plans) > 1000
     assert served(plans, [cluster.tool_ids for cluster in found]) == len(plans)
     assert all(3 <= len(cluster.tool_ids) <= 12 and cluster.edges for cluster in found)
+
+
+def test_tools_that_are_a_plan_alone_do_not_come_with_one_another() -> None:
+    tools = WORLDS["gen-78"].tools
+    graph = _Graph(Described.of(tools), edges_of(Described.of(tools)), plans_of(tools).values())
+
+    alone = [plan[0] for plan in graph.plans if len(plan) == 1 and not any(graph.neighbours[plan[0]].values())]
+
+    assert len(alone) > 1
+    assert len({len(graph.neighbours[tool]) for tool in alone}) == 1, "each neighbours all of its world"
 
 
 def test_a_plan_that_is_larger_than_a_cluster_may_be_is_left_out() -> None:
