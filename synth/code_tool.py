@@ -24,7 +24,7 @@ from synth.sandbox.text import safe_text
 from synth.tool_cache import ToolCache
 from synth.worlds.base import Observation
 
-VERSION = 2
+VERSION = 3
 """Bumped by hand when the same snippet gives another observation."""
 CODE_CHARS, TIMEOUT_S, MOST_TIMEOUT_S = 8_000, 5, 10
 STDOUT_CHARS, STDERR_CHARS, REPR_CHARS = 4_000, 2_000, 2_000
@@ -114,9 +114,9 @@ class CodeTool:
         limits = replace(LIMITS, cpu_s=timeout_s, wall_s=3.0 * timeout_s)
         with self._lock:
             for is_fresh in (False, True):
-                if self._session is None:
-                    self._session = self._taught(is_fresh)
                 try:
+                    if self._session is None:
+                        self._session = self._taught(is_fresh)
                     return observation(*self._session.call(asked["code"], limits=limits), timeout_s)
                 except BoxDied:
                     self._session = None
@@ -126,8 +126,11 @@ class CodeTool:
         session = self._sandbox.start(is_fresh=is_fresh)
         try:
             session.teach(_LESSON)
-        except BoxDied as error:
-            raise SandboxError(f"the box died before the snippet ran: {error}") from error
+        except SandboxError as error:
+            session.close()
+            if is_fresh and isinstance(error, BoxDied):
+                raise SandboxError(f"the box died before the snippet ran: {error}") from error
+            raise
         return session
 
 

@@ -85,7 +85,8 @@ class Sandbox:
         return Result(exit_code=-signal.SIGKILL, stdout="", stderr=f"the program ended its box: {why}\n", missing=tuple(wanted))
 
     def start(self, state: State | None = None, *, limits: Limits | None = None, is_fresh: bool = False) -> Session:
-        """A session, its work folder as `state` has it, or empty. is_fresh: in a box that nobody has used.
+        """A session, its work folder as `state` has it, or empty. is_fresh: in a box that nobody has used; so
+        it is where a box that waited turns out to be dead when it gets the state.
 
         Raises:
             SandboxError: no box could be started. BadInput: the box cannot hold the state.
@@ -97,6 +98,10 @@ class Sandbox:
         if state is not None:
             try:
                 session.restore(state)
+            except BoxDied:
+                if is_fresh:
+                    raise
+                return self.start(state, limits=limits, is_fresh=True)
             except BaseException:
                 session.close()
                 raise

@@ -33,14 +33,17 @@ if TYPE_CHECKING:
 LOADED = (math, statistics, json, re, datetime, itertools, functools, collections, decimal, fractions, random, string)
 ALLOWED = tuple(module.__name__ for module in LOADED)
 NAME = "<snippet>"
+ASKED_BY_C = ("_pylong", "_strptime", "struct", "time", "traceback", "typing", "unicodedata", "warnings")
+"""What the library's own C code imports on behalf of whoever runs: `datetime.strptime`, division of long integers, `def f[T]()`."""
 
 
 def importer(allowed: tuple[str, ...]) -> Any:
-    """An `__import__` that knows these modules only; a snippet cannot lengthen the list. What the library's own C code asks for passes
-    (`datetime.strptime` needs `_strptime`): it alone gives the names that it wants as a list."""
+    """An `__import__` that knows these modules only, and those of ASKED_BY_C where the names wanted are a list, as C code gives them and
+    an import statement never does. A snippet that digs finds other ways (`random._os`); what it does there is the box's business."""
 
     def limited(name: str, names: Any = None, local_names: Any = None, wanted: Any = (), level: int = 0) -> Any:
-        if not isinstance(wanted, list) and (level or name.partition(".")[0] not in (*allowed, "__future__")):
+        passing = (*allowed, "__future__", *(ASKED_BY_C if isinstance(wanted, list) else ()))
+        if level or name.partition(".")[0] not in passing:
             raise ImportError(f"{name} is not allowed here; these are: {', '.join(allowed)}")
         return __import__(name, names, local_names, wanted, level)
 

@@ -100,6 +100,8 @@ def test_every_module_of_the_list_can_be_imported(tool: CodeTool, module: str) -
         ("import statistics\nround(statistics.NormalDist(0, 1).inv_cdf(0.975), 2)", "1.96"),
         ("from collections import Counter, namedtuple\nnamedtuple('P', 'x y')(1, 2).y + Counter('aab')['a']", "4"),
         ("from string import Template\nTemplate('$x').substitute(x='{:,}'.format(12500))", "'12,500'"),
+        ("eval(r\"'\\N{EM DASH}'\") + 'é'.encode('ascii', 'namereplace').decode()", r"'—\\N{LATIN SMALL LETTER E WITH ACUTE}'"),
+        ("divmod(10**30_000, 10**10_000) == (10**20_000, 0)", "True"),
         ("print('\\d' is None)\nimport re\nre.findall(r'\\d+', 'a1b22')", "['1', '22']"),
     ],
 )
@@ -110,7 +112,16 @@ def test_programs_that_people_write_run(tool: CodeTool, code: str, value: str) -
 
 
 @pytest.mark.parametrize(
-    "code", ["import os", "from subprocess import run", "import importlib", "__import__('socket')", "exec('import sys')"]
+    "code",
+    [
+        "import os",
+        "import time",
+        "from subprocess import run",
+        "import importlib",
+        "__import__('socket')",
+        "__import__('os', None, None, ['path'])",
+        "exec('import sys')",
+    ],
 )
 def test_no_other_module_can(tool: CodeTool, code: str) -> None:
     found = ran(tool, code)
@@ -196,6 +207,24 @@ def test_a_snippet_whose_box_died_runs_again_in_another(sandbox: Sandbox) -> Non
 
     assert ran(tool, "2")["result_repr"] == "2"
     tool.close()
+
+
+def test_a_snippet_whose_waiting_box_died_runs_in_another(provider: Provider) -> None:
+    with Sandbox(provider, LIMITS) as sandbox:
+        sandbox.start().close()
+        (_, box), *_ = sandbox._waiting
+        box.close()
+
+        assert ran(CodeTool(sandbox), "2")["result_repr"] == "2"
+
+
+def test_a_refused_lesson_hands_the_box_back(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("synth.code_tool._LESSON", "raise OSError")
+    with Sandbox(provider, LIMITS) as sandbox:
+        with pytest.raises(SandboxError, match="could not take its lesson"):
+            CodeTool(sandbox).call({"code": "1"})
+
+        assert (len(sandbox._taken), len(sandbox._waiting)) == (0, 1)
 
 
 def test_a_snippet_that_ends_every_box_has_failed_itself(provider: Provider) -> None:

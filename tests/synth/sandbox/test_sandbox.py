@@ -114,6 +114,18 @@ def test_a_session_can_start_again_from_a_committed_state(sandbox: Sandbox) -> N
             assert third.commit() == state
 
 
+def test_a_state_goes_into_another_box_where_the_waiting_one_has_died(provider: Provider) -> None:
+    with Sandbox(provider, LIMITS) as sandbox:
+        with sandbox.start() as first:
+            first.put("a", b"x")
+            state = first.commit()
+        (_, box), *_ = sandbox._waiting
+        box.close()
+
+        with sandbox.start(state) as second:
+            assert second.get("a") == b"x"
+
+
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(NAMES, st.binary(max_size=2_000), max_size=6))
 def test_files_come_back_as_they_went_in(sandbox: Sandbox, files: dict[str, bytes]) -> None:
