@@ -144,11 +144,11 @@ def test_the_same_snippet_gives_the_same_bytes_in_every_box(provider: Provider, 
 
 
 @pytest.mark.parametrize(
-    ("code", "exit_code"),
-    [("while True: pass", 124), ("kept = [b'x' * 2**20 for n in range(700)]", 137)],
+    ("code", "timeout_s", "exit_code"),
+    [("while True: pass", 2, 124), ("kept = [b'x' * 2**20 for n in range(700)]", 10, 137)],
 )
-def test_limits_that_run_out_are_an_error_observation(tool: CodeTool, code: str, exit_code: int) -> None:
-    observation = tool.call({"code": code, "timeout_s": 2})
+def test_limits_that_run_out_are_an_error_observation(tool: CodeTool, code: str, timeout_s: int, exit_code: int) -> None:
+    observation = tool.call({"code": code, "timeout_s": timeout_s})
 
     assert observation.is_error
     assert json.loads(observation.content)["exit_code"] == exit_code
