@@ -41,7 +41,7 @@ def tried(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, str]:
         is_basic = isinstance(intent, Doing) and (intent.against or intent.name == intent.act.name)
         problem: str | None = None
         for at, state in enumerate(states[: len(SEEDS) if is_basic else _trials(intent)]):
-            problem = _problem(intent, state, rng, at)
+            problem = _problem(intent, state, rng, at, is_solved=at == 0 or bool(is_basic))
             if (problem is None) == bool(is_basic):
                 break
         if problem is not None:
@@ -57,9 +57,9 @@ def _trials(intent: SpecIntent) -> int:
     return 2 if isinstance(intent, Counting) or any(isinstance(finder, Owned) for finder in finders) else 1
 
 
-def _problem(intent: SpecIntent, state: State, rng: random.Random, at: int) -> str | None:
-    """Why a draw of an intent cannot be solved in state number `at`: in the first it is, in the second it has its optional slots, where
-    there are rows that have them all."""
+def _problem(intent: SpecIntent, state: State, rng: random.Random, at: int, *, is_solved: bool) -> str | None:
+    """Why an intent cannot be drawn in state number `at`, or the draw cannot be solved (where it `is_solved`): in the second state it has
+    its optional slots, where there are rows that have them all."""
     required = frozenset(slot.name for slot in intent.slots if slot.is_required)
     every = frozenset(slot.name for slot in intent.slots)
     slots = intent.draw(state, every, {}, rng) if at == 1 and every != required else None
@@ -67,7 +67,7 @@ def _problem(intent: SpecIntent, state: State, rng: random.Random, at: int) -> s
         slots = intent.draw(state, required, {}, rng)
     if slots is None:
         return f"nothing in the world of seed {state.base.seed} suits it"
-    if at == 0:
+    if is_solved:
         try:
             intent.plan(state, slots, "en")
         except Unsolvable as unsolvable:

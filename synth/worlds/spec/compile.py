@@ -25,7 +25,7 @@ from synth.worlds.spec.tools import Callee, callees, get_name, list_name, search
 from synth.worlds.spec.wording import Wording
 from synth.worlds.spec.world import SpecWorld
 
-VERSION = 3
+VERSION = 4
 """Bumped when the same spec gives other worlds."""
 CACHED = 256
 """Classes kept in memory, most of a megabyte each; a run over more domains compiles some of them again."""

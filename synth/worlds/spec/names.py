@@ -82,7 +82,8 @@ _PARTICIPLES = dict(
         "leave/left let/let lose/lost mean/meant rise/risen see/seen show/shown shut/shut split/split spend/spent tell/told "
         "refer/referred transfer/transferred defer/deferred admit/admitted "
         "permit/permitted submit/submitted swap/swapped drop/dropped ship/shipped stop/stopped plan/planned ban/banned top/topped "
-        "enrol/enrolled cancel/cancelled label/labelled draw/drawn lift/lifted run/run cut/cut feed/fed meet/met quit/quit"
+        "enrol/enrolled cancel/cancelled label/labelled draw/drawn lift/lifted run/run cut/cut feed/fed meet/met quit/quit "
+        "relay/relaid win/won dig/dug hit/hit bid/bid sit/sat spin/spun relay/relayed"
     )
 )
 
@@ -95,8 +96,8 @@ def participle_of(verb: str) -> str:
     """The past participle of an English verb phrase (its first word): check in -> checked in."""
     first, space, rest = verb.partition(" ")
     word = first.lower()
-    prefix = next((each for each in ("un", "re") if word.startswith(each) and word[2:] in _PARTICIPLES), "")
-    if word in _PARTICIPLES or prefix:
+    prefix = next((each for each in ("", "un", "re") if word.startswith(each) and word.removeprefix(each) in _PARTICIPLES), None)
+    if prefix is not None:
         done = prefix + _PARTICIPLES[word.removeprefix(prefix)]
     elif _ONE_SYLLABLE.fullmatch(word):
         done = f"{word}{word[-1]}ed"

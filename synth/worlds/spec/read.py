@@ -185,17 +185,17 @@ def _typed(reader: Reader, types: Mapping[str, type[Strict]], raw: Any, path: st
         return None
     model = types.get(str(raw["type"]))
     if model is None:
-        meant = _MEANT.get(str(raw["type"]).lower())
-        hint = f"write {meant}" if meant is not None else nearest(str(raw["type"]), types)
+        meant = [each for each in _MEANT.get(str(raw["type"]).lower(), ()) if each.split()[0] in types]
+        hint = f"write {' or '.join(meant)}" if meant else nearest(str(raw["type"]), types)
         reader.add(f"{path}.type", f"no type {raw['type']!r}; {hint}")
         return None
     return reader.part(model, raw, path)
 
 
+_WORDS = ("choice (one of a few values)", "name (a proper name)")
 _MEANT = {
-    "boolean": "flag", "bool": "flag", "text": "choice (one of a few values) or name (a proper name)", "int": "integer",
-    "string": "choice (one of a few values) or name (a proper name)", "str": "choice (one of a few values) or name (a proper name)",
-    "float": "number", "decimal": "number", "enum": "choice", "reference": "ref", "datetime": "date or time", "price": "money",
+    "boolean": ("flag",), "bool": ("flag",), "text": _WORDS, "int": ("integer",), "string": _WORDS, "str": _WORDS, "float": ("number",),
+    "decimal": ("number",), "enum": ("choice",), "reference": ("ref",), "datetime": ("date", "time"), "price": ("money",),
 }  # fmt: skip
 """What other languages call the types of fields."""
 

@@ -151,7 +151,7 @@ class Owned(Finder):
             if given.get(self.which, value) != value:
                 continue
             whose = row[self.owner.place]
-            if len(self._of(state, whose, value)) != 1:
+            if self._only(state, whose, value) is None:
                 continue
             if self.name is None:
                 yield key, {self.who: whose, self.which: value}
@@ -160,12 +160,11 @@ class Owned(Finder):
             if len(state.select(self.of.number, ((self.name.place, name),))) == 1:
                 yield key, {self.who: name, self.which: value}
 
-    def _of(self, state: State, owner: str, value: Any) -> list[tuple[str, Row]]:
-        return [
-            pair
-            for pair in state.select(self.entity.number, ((self.owner.place, owner),))
-            if value_of(state, pair[1], self.attribute) == value
-        ]
+    def _only(self, state: State, owner: str, value: Any) -> str | None:
+        """The id of the owner's only row of that kind; None where there are none or several, or the list does not show it."""
+        mine = state.select(self.entity.number, ((self.owner.place, owner),))
+        found = [at for at, (_, row) in enumerate(mine) if value_of(state, row, self.attribute) == value]
+        return mine[found[0]][0] if len(found) == 1 and found[0] < LIST_LIMIT else None
 
     def find(self, work: Work, slots: Slots) -> str:
         state, owner = work.state, slots[self.who]
@@ -176,14 +175,14 @@ class Owned(Finder):
             work.call(search_name(self.of), **{filter_name(self.name): owner})
             owner = named[0][0]
             work.shows(self.of, owner)
-        found = self._of(state, owner, slots[self.which])
-        if len(found) != 1:
-            raise misfit("not exactly one of that kind")
+        found = self._only(state, owner, slots[self.which])
+        if found is None:
+            raise misfit("not exactly one of that kind, or not in the list")
         work.call(list_name(self.entity, self.owner), **{self.owner.name: owner})
         work.listed.add((list_name(self.entity, self.owner), owner))
         for key, _ in state.select(self.entity.number, ((self.owner.place, owner),))[:LIST_LIMIT]:
             work.shows(self.entity, key)
-        return found[0][0]
+        return found
 
     def ways(self, language: Language) -> list[Way]:
         who, which, noun = f"{{{self.who}}}", f"{{{self.which}}}", self.entity.noun[language]

@@ -1,28 +1,35 @@
 """What must be seen before one can say what a rule comes to: rows that are looked at, and rows that are counted.
 
 One idea: a rule is put together from single tests by `and`, `or`, `not`, and a few of them may settle it: one broken half of an `and`, one
-fulfilled half of an `or`. Every set of tests that is enough is one way to see it, and nobody is asked for more than one of them. Only rules
-have to be looked at: what an action needs besides, its tool says itself.
+fulfilled half of an `or`. Every set of tests that is enough is one way to see it, and nobody is asked for more than one of them: the plan
+goes one of the shortest, the evidence is what every way leaves. Only rules have to be looked at: what an action needs besides, its tool
+says itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
 from storage.records import Fact
+from synth.worlds.base import Unsolvable
 from synth.worlds.spec.domain import Act, Domain, Entity, Field, is_searched, listing_for
-from synth.worlds.spec.intents.base import Work, counted, outside, piece, seen
+from synth.worlds.spec.intents.base import Work, counted, misfit, outside, piece, seen
 from synth.worlds.spec.state import Row, State, shown
 from synth.worlds.spec.terms import Part
-from synth.worlds.spec.tools import found_key, list_name, listed_key, search_name, value_of
+from synth.worlds.spec.tools import LIST_LIMIT, found_key, list_name, listed_key, search_name, value_of
 
 Way = tuple[Part, ...]
 """Single tests that together settle a rule."""
 _WAYS, _PLANS = 4, 64
-"""Ways to see one rule that are thought of, those of the fewest tests first; and plans to see all rules of an act."""
+"""Ways to see one rule that plans are made of, those of the fewest tests first; and plans to see all rules of an act."""
+Clause = tuple[str, ...]
+"""Pieces that tools write, one of which was shown to whoever knows."""
+_CLAUSES = 16
+"""Clauses that an `or` leaves at most, the shortest first: without the others nobody fails who knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,7 @@ class Sight:
 
 
 def ways(part: Part, state: State, values: Mapping[str, Any]) -> list[Way]:
-    """The ways to see what a condition comes to with these values; the empty one where the request says it all."""
+    """A few ways to see what a condition comes to with these values; the empty one where the request says it all."""
     if not part.joint:
         return [(part,) if part.reads or part.counts else ()]
     if part.joint == "not":
@@ -130,15 +137,47 @@ def row_at(domain: Domain, act: Act, state: State, values: Mapping[str, Any], pa
 
 
 def look(work: Work, act: Act, conditions: Sequence[Part], values: Mapping[str, Any]) -> Work:
-    """The plan with the fewest more calls that show what the conditions come to, and the evidence that any sufficient ones leave."""
+    """The plan with the fewest more calls that show what the conditions come to, and the evidence that any sufficient ones leave.
+
+    Raises:
+        Unsolvable: no list shows all that is counted, and no search tells.
+    """
     options = [ways(each, work.state, values) for each in conditions]
     tests = (dict.fromkeys(test for way in chosen for test in way) for chosen in islice(product(*options), _PLANS))
-    plans = [_looked(work, sight_of(work.domain, act, each), act, values) for each in tests]
+    plans: list[Work] = []
+    for each in tests:
+        with suppress(Unsolvable):
+            plans.append(_looked(work, sight_of(work.domain, act, each), act, values))
+    if not plans:
+        raise misfit(f"a list shows only {LIST_LIMIT} of the rows that a rule counts, and no search tells")
     best = min(plans, key=lambda plan: len(plan.calls))
-    for each in options:
-        facts = [_facts(work, sight_of(work.domain, act, way), act, values) for way in each]
-        best.evidence += [_any_of(chosen) for chosen in product(*facts)]
+    clauses = _least(clause for each in conditions for clause in _clauses(work, act, each, values))
+    best.evidence += [Fact(kind="word", value=first, alternatives=tuple(others)) for first, *others in clauses]
     return best
+
+
+def _clauses(work: Work, act: Act, part: Part, values: Mapping[str, Any]) -> list[Clause]:
+    """Evidence that any way to see what a condition comes to leaves; none where the request says it all."""
+    if not part.joint:
+        return [(each.value, *each.alternatives) for each in _facts(work, sight_of(work.domain, act, (part,)), act, values)]
+    settling = part.joint == "or"
+    deciding = [each for each in part.parts if part.joint != "not" and bool(each.run(work.state, values)) == settling]
+    if not deciding:
+        return _least(clause for each in part.parts for clause in _clauses(work, act, each, values))
+    found: list[Clause] = [()]
+    for each in deciding:
+        more = _clauses(work, act, each, values)
+        found = _least(tuple(dict.fromkeys(one + other)) for one in found for other in more)[:_CLAUSES]
+    return found
+
+
+def _least(clauses: Iterable[Clause]) -> list[Clause]:
+    """Those that do not follow from another one, the shortest first."""
+    kept: list[Clause] = []
+    for clause in sorted(clauses, key=len):
+        if not any(set(each) <= set(clause) for each in kept):
+            kept.append(clause)
+    return kept
 
 
 def _looked(work: Work, sight: Sight, act: Act, values: Mapping[str, Any]) -> Work:
@@ -156,14 +195,24 @@ def _wanted(tally: Tally, state: State, values: Mapping[str, Any]) -> list[tuple
     return [(each, run(state, values)) for each, run in tally.filters]
 
 
+def _listed(work: Work, tally: Tally, equal: list[tuple[Field, Any]]) -> int | None:
+    """How many rows the owner has whose list shows all that is counted; None where there is none."""
+    if tally.owner is None:
+        return None
+    found = len(work.state.select(tally.entity.number, [(tally.owner.place, dict(equal)[tally.owner])]))
+    return found if found <= LIST_LIMIT or len(equal) == 1 else None
+
+
 def _count(work: Work, tally: Tally, equal: list[tuple[Field, Any]]) -> None:
     """The counted rows are seen: by their number, or among all of an owner's, whichever has been asked for."""
     entity, owner = tally.entity, tally.owner
-    if owner is not None:
+    if owner is not None and _listed(work, tally, equal) is not None:
         whose = dict(equal)[owner]
         if (list_name(entity, owner), whose) in work.listed or not tally.is_searched:
             work.call(list_name(entity, owner), **{owner.name: whose})
             return
+    if not tally.is_searched:
+        raise misfit("a list does not show all that is counted")
     work.call(search_name(entity), **{each.name: outside(work.domain, each.type.kind, value) for each, value in equal})
 
 
@@ -175,17 +224,7 @@ def _facts(work: Work, sight: Sight, act: Act, values: Mapping[str, Any]) -> lis
         found += [seen(key), *(piece(field.name, shown(domain, field, value_of(state, row, field))) for field in each.fields)]
     for tally in sight.tallies:
         entity, equal = tally.entity, _wanted(tally, state, values)
-        listed = None
-        if tally.owner is not None:
-            whose = [(tally.owner.place, dict(equal)[tally.owner])]
-            listed = piece(listed_key(entity), len(state.select(entity.number, whose)))
+        listed = _listed(work, tally, equal)
         number = len(state.select(entity.number, [(each.place, value) for each, value in equal]))
-        found.append(counted(piece(found_key(entity), number), listed))
+        found.append(counted(piece(found_key(entity), number), None if listed is None else piece(listed_key(entity), listed)))
     return found
-
-
-def _any_of(facts: Sequence[Fact]) -> Fact:
-    """Evidence that is there as soon as one of these is."""
-    first, *others = dict.fromkeys(facts)
-    more = (spelling for each in others for spelling in (each.value, *each.alternatives))
-    return first.model_copy(update={"alternatives": (*first.alternatives, *more)}) if others else first

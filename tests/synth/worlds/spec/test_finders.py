@@ -11,9 +11,11 @@ from synth.solver import admit, training_seed
 from synth.wording import render
 from synth.worlds import WORLDS, make_world
 from synth.worlds.spec.compile import compile_spec
-from synth.worlds.spec.intents.finders import pick_orders
+from synth.worlds.spec.intents.acts import Doing
+from synth.worlds.spec.intents.finders import Owned, pick_orders
 from synth.worlds.spec.load import parse_text
 from synth.worlds.spec.resolve import resolve
+from synth.worlds.spec.tools import LIST_LIMIT
 
 
 def starter() -> Any:
@@ -43,6 +45,24 @@ def test_what_the_best_must_be_for_an_act_is_said_in_the_request() -> None:
     for plan in plans:
         search = next(call for call in plan.calls if call.tool == "search_tools")
         assert set(search.arguments) == {"status", "insured", "kind", "sort"}
+
+
+def test_a_row_is_named_as_the_only_one_of_its_kind_where_the_list_shows_it() -> None:
+    """Given members with more loans than their list shows, and kinds of which each has about one, then no task is about a loan that the
+    list cuts off."""
+    raw = starter()
+    raw["entities"]["member"]["rows"] = "20"
+    raw["entities"]["loan"] |= {"rows": "900", "id": "l####"}
+    raw["entities"]["loan"]["fields"]["kind"]["values"] = {f"k{at}": f"kind{chr(97 + at)} / 类{chr(0x4E00 + at)}" for at in range(24)}
+    raw["actions"]["lend_tool"]["creates"]["loan"]["kind"] = "k0"
+    world = compile_spec(raw)
+    state = world(training_seed(1)).now
+    acts = [intent for intent in world.jobs() if isinstance(intent, Doing)]
+    owned = [each for intent in acts for each in intent.finders.values() if isinstance(each, Owned)]
+    finder = next(each for each in owned if each.name is None and each.attribute.name == "kind")
+    named = [key for key, _ in finder.propose(state, frozenset(), {}, finder.entity.ids, random.Random(1))]
+    shown = {key for member in finder.of.ids for key, _ in state.select(finder.entity.number, ((finder.owner.place, member),))[:LIST_LIMIT]}
+    assert named and set(named) <= shown
 
 
 def test_two_orders_never_share_a_superlative_in_either_language() -> None:

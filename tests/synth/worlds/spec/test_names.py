@@ -20,7 +20,8 @@ STARTER = parse_text(files("synth.worlds.spec").joinpath("starter.yaml").read_te
 @pytest.mark.parametrize(
     ("verb", "done"),
     [("unfreeze", "unfrozen"), ("tag _ as late", "tagged _ as late"), ("reset", "reset"), ("rebook", "rebooked"), ("release", "released"),
-     ("open", "opened"), ("check in", "checked in"), ("carry", "carried"), ("return", "returned"), ("ship", "shipped"), ("quit", "quit")],
+     ("open", "opened"), ("check in", "checked in"), ("carry", "carried"), ("return", "returned"), ("ship", "shipped"), ("quit", "quit"),
+     ("relay", "relayed"), ("win", "won"), ("dig", "dug"), ("hit", "hit"), ("bid for", "bid for"), ("sit", "sat"), ("spin", "spun")],
 )  # fmt: skip
 def test_participles(verb: str, done: str) -> None:
     assert participle_of(verb) == done

@@ -21,6 +21,7 @@ from synth.worlds.spec.compile import compile_spec
 from synth.worlds.spec.domain import Act, Condition, Field
 from synth.worlds.spec.intents.acts import Doing
 from synth.worlds.spec.load import parse_text
+from synth.worlds.spec.problems import SpecError
 from synth.worlds.spec.shelf import shipped
 from synth.worlds.spec.state import Row, State, shown
 from synth.worlds.spec.tools import list_name, search_name
@@ -197,9 +198,14 @@ def test_an_act_that_no_rule_forbids_takes_one_call() -> None:
 # ---- rules put together from several tests ----------------------------------------------------------------------------------------
 
 
-def starter(condition: str) -> type[SpecWorld]:
+def starter(condition: str, **loans: Any) -> type[SpecWorld]:
+    """loans: what is said of loans besides, where there are to be 45 of each member."""
     raw = copy.deepcopy(parse_text(files("synth.worlds.spec").joinpath("starter.yaml").read_text(encoding="utf-8")))
     raw["actions"]["lend_tool"]["rules"]["deposit_covers"]["if"] = condition
+    if loans:
+        raw["entities"]["member"]["rows"] = "20"
+        raw["entities"]["loan"] |= {"rows": "900", "id": "l####"}
+        raw["entities"]["loan"]["fields"]["status"] |= loans
     world = compile_spec(raw)
     WORLDS.register(world)
     return world
@@ -232,6 +238,58 @@ def test_the_tests_that_settle_a_rule_are_looked_at_and_no_others(
     world = starter(condition)
     assert looked(world, "lend_tool_against_deposit_covers") == set(trapped)
     assert looked(world, "lend_tool") == set(free)
+
+
+THREE = "(member.deposit >= 20 or tool.fee <= 30) and (member.level == plus or tool.fee <= 50) and (member.deposit >= 10 or tool.fee <= 55)"
+FOUR = "member.deposit >= 5 or tool.branch.opens <= '09:50' or member.level == plus or tool.branch.city in (Elmwick, Pineford)"
+
+
+@pytest.mark.parametrize("condition", [THREE, f"not ({THREE})", FOUR, f"days <= 3 or ({THREE}) or tool.kind == saw"])
+@pytest.mark.parametrize("intent", ["lend_tool", "lend_tool_against_deposit_covers"])
+def test_whichever_of_many_ways_one_goes_one_passes(condition: str, intent: str) -> None:
+    """Given rules that many sets of tests settle, when somebody looks at any rows that are enough, then he passes; no piece of evidence
+    follows from another, and where a look is needed nobody passes without one."""
+    world = starter(condition)
+    found = world.intents[intent]
+    assert isinstance(found, Doing)
+    (rule,) = (each for each in found.act.conditions if each.rule is not None)
+    for task in tasks(world, found, 16):
+        act = [] if found.against else [task.plan.calls[-1]]
+        for is_backwards in (False, True):
+            policy = Policy(world, found.act, world(task.world_seed).now, inside(world, found, task), is_backwards)
+            policy.judge(rule)
+            assert passes(task, [*policy.calls, *act]), (policy.calls, task.success.evidence)
+        assert passes(task, act) is not bool(policy.calls)
+        clauses = [{each.value, *each.alternatives} for each in task.success.evidence]
+        assert not any(one <= other for one in clauses for other in clauses if one is not other)
+        assert len(clauses) <= 16
+
+
+def test_one_look_is_enough_where_it_settles_three_halves() -> None:
+    """Given a rule with eight ways to see it, when somebody looks at the tool alone, he passes where its fee fulfils one half of each `or`,
+    and fails where it does not and a look at the member is needed."""
+    world = starter(THREE)
+    found = world.intents["lend_tool"]
+    assert isinstance(found, Doing)
+    told = {True: 0, False: 0}
+    for task in tasks(world, found, 24):
+        state, tool = world(task.world_seed).now, task.slots["tool"]
+        fields = world.domain.entities["tool"].fields
+        settles = state.row(world.domain.entities["tool"].number, str(tool))[fields["fee"].place] <= 30
+        assert passes(task, [Call(tool="get_tool", arguments={"tool": tool}), task.plan.calls[-1]]) is settles
+        told[settles] += 1
+    assert all(told.values())
+
+
+def test_a_count_is_not_seen_in_a_list_that_is_cut_off() -> None:
+    """Given members with more loans than their list shows, then loans of one status are counted by a search; where none tells, the spec is
+    refused, but for a rule on how many loans there are at all: that the list says."""
+    rule = "count(loan, member=member, status=out) <= 36"
+    assert looked(starter(rule, filter="equal"), "lend_tool") == {("search_loans", "lend_tool")}
+    with pytest.raises(SpecError, match="a list shows only 20 of the rows that a rule counts"):
+        starter(rule, filter="none")
+    raw_count = starter("count(loan, member=member) <= 45", filter="none")
+    assert {plan[-1] for plan in looked(raw_count, "lend_tool")} == {"lend_tool"}
 
 
 def test_whose_purse_cannot_be_looked_into_may_still_pay() -> None:
