@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -144,7 +145,8 @@ class TreeUsage:
 def run_tree(
     command: Sequence[str], *, cwd: Path = ROOT, log: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> TreeUsage:
-    """Runs a command and measures its whole process tree, orphans included (they are adopted and waited for).
+    """Runs a command and measures its whole process tree, orphans included (they are adopted and waited for), and no other child of this
+    process.
 
     environment: the command's, in place of this process's own.
     """
@@ -152,16 +154,21 @@ def run_tree(
 
     set_child_subreaper = 36
     ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
+    own = psutil.Process()
+    others = {process.pid for process in own.children(recursive=True)}
+
+    def tree(*, recursive: bool) -> list[psutil.Process]:
+        return [process for process in own.children(recursive=recursive) if process.pid not in others]
+
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.monotonic()
     peak_bytes, done = 0, threading.Event()
 
     def sample() -> None:
         nonlocal peak_bytes
-        own = psutil.Process()
         while not done.wait(0.25):
             total = 0
-            for process in own.children(recursive=True):
+            for process in tree(recursive=True):
                 try:
                     total += process.memory_info().rss
                 except psutil.Error:
@@ -175,11 +182,9 @@ def run_tree(
         command, cwd=cwd, env=environment, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False
     ).returncode
     wall_s = time.monotonic() - started
-    while True:
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            break
+    while left := tree(recursive=False):
+        with suppress(ChildProcessError):
+            os.waitpid(left[0].pid, 0)
     done.set()
     sampler.join()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

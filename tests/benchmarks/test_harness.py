@@ -98,3 +98,16 @@ def test_a_process_tree_is_measured_with_its_orphans() -> None:
     assert usage["returncode"] == 3
     assert 0.5 < usage["cpu_s"] < 5
     assert 0.19 < usage["peak_gib"] < 1
+
+
+def test_a_child_from_before_is_neither_waited_for_nor_counted() -> None:
+    """Given a process with a child that sleeps on, holding 200 MiB, when it runs a command, then it has the answer and the child lives."""
+    child = "held = bytearray(200 << 20)\nprint(flush=True)\nimport time; time.sleep(600)"
+    measure = (
+        "import subprocess, sys; from benchmarks.harness import run_tree\n"
+        f"other = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE); other.stdout.readline()\n"
+        "usage = run_tree([sys.executable, '-c', 'import time; time.sleep(1)'])\n"
+        "print(other.poll() is None and usage.peak_gib < 0.15); other.kill()"
+    )
+    done = subprocess.run([sys.executable, "-c", measure], cwd=harness.ROOT, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == "True"
