@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal
 
-from storage.records import CODE_TOOL, JSON, Message, Record, ToolCall, canonical_json, is_error, leaves, parse_arguments
+from storage.records import CODE_TOOL, JSON, Message, ToolCall, canonical_json, is_error, leaves, parse_arguments
 
 
-class ExecutedCall(Record):
+@dataclass(frozen=True, slots=True)
+class ExecutedCall:
     call_id: str
     tool: str
     arguments: dict[str, JSON] | None
@@ -27,7 +28,8 @@ class ExecutedCall(Record):
     status: Literal["ok", "error", "empty", "missing"]
 
 
-class Step(Record):
+@dataclass(frozen=True, slots=True)
+class Step:
     """One assistant message: its reasoning-mode token (P3) and its calls."""
 
     mode: str
@@ -35,7 +37,8 @@ class Step(Record):
     text: str = ""
 
 
-class Turn(Record):
+@dataclass(frozen=True, slots=True)
+class Turn:
     user: str
     steps: tuple[Step, ...]
 
@@ -310,7 +313,7 @@ def derive_turns(messages: Sequence[Message]) -> tuple[Turn, ...]:
         if not steps and not user:
             return
         if steps and not any(step.calls for step in steps) and steps[-1].mode == "F":
-            steps[-1] = steps[-1].model_copy(update={"mode": "N"})
+            steps[-1] = replace(steps[-1], mode="N")
         turns.append(Turn(user=user, steps=tuple(steps)))
 
     for index, message in enumerate(messages):
