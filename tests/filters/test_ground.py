@@ -40,7 +40,7 @@ def frames(count: int, seed: int) -> Iterator[Frame]:
 
 
 def _kind(intent: object, slot: str) -> str:
-    return next(one.kind for one in intent.slots if one.name == slot)  # type: ignore[attr-defined]
+    return next(one.kind for one in intent.slots if one.name == slot)
 
 
 def _canonical(frame: Frame) -> Frame:

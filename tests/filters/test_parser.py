@@ -66,20 +66,20 @@ def test_a_mere_number_is_a_value_only_in_its_role() -> None:
     ],
 )
 def test_what_cannot_be_explained_says_why(text: str, reason: str) -> None:
-    assert parser.parse(symbols(text)) == reason  # type: ignore[arg-type]
+    assert parser.parse(symbols(text)) == reason
 
 
 def test_the_best_explanation_does_not_depend_on_the_order_of_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["close order o17", "which way from Willow Park to Crane Museum", "明天昆明天气怎么样", "buy the cheapest lamp for u07"]
-    before = [parser.parse(symbols(text)) for text in texts]  # type: ignore[arg-type]
+    before = [parser.parse(symbols(text)) for text in texts]
     ordinary = parser.fitting
 
-    def reversed_fitting(cues: int, kinds: int):  # type: ignore[no-untyped-def]
+    def reversed_fitting(cues: int, kinds: int):
         found, is_short = ordinary(cues, kinds)
         return tuple((-order, *rest) for order, *rest in reversed(found)), is_short
 
     monkeypatch.setattr(parser, "fitting", reversed_fitting)
-    assert [parser.parse(symbols(text)) for text in texts] == before  # type: ignore[arg-type]
+    assert [parser.parse(symbols(text)) for text in texts] == before
 
 
 def test_every_intent_has_a_rule_and_every_rule_names_cues_that_exist() -> None:
@@ -97,9 +97,9 @@ def test_synonyms_name_values_that_exist() -> None:
         grounding = load_grounding(world)
         for source in (grounding.synonyms, grounding.readings):
             for kind, by_value in source.items():
-                assert set(by_value) <= set(WORLDS[world].kinds[kind].names)  # type: ignore[union-attr]
+                assert set(by_value) <= set(WORLDS[world].kinds[kind].names)
 
 
 def test_incomplete_requests_are_near_something() -> None:
-    assert nearest(symbols("directions please")) == "planning_and_decision.route_planning"  # type: ignore[arg-type]
-    assert nearest(symbols("zorgblat")) is None  # type: ignore[arg-type]
+    assert nearest(symbols("directions please")) == "planning_and_decision.route_planning"
+    assert nearest(symbols("zorgblat")) is None

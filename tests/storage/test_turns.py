@@ -311,7 +311,7 @@ def test_nothing_is_lost_and_every_source_is_an_earlier_call(events: list[object
         if isinstance(event, Message):
             talk.append(event)
         else:
-            talk += step(*((f"{number}.{i}", *call) for i, call in enumerate(event)))  # type: ignore[arg-type, var-annotated, attr-defined]
+            talk += step(*((f"{number}.{i}", *call) for i, call in enumerate(event)))
 
     steps = [step for turn in derive_turns(talk) for step in turn.steps]
 

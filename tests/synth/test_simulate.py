@@ -64,7 +64,7 @@ def made() -> list[tuple[Blueprint, Simulated]]:
 
 
 def first(made: Sequence[tuple[Blueprint, Simulated]], fits: object) -> tuple[Blueprint, Simulated]:
-    return next((b, s) for b, s in made if s.accepted and fits(b))  # type: ignore[operator]
+    return next((b, s) for b, s in made if s.accepted and fits(b))
 
 
 def tools_of(blueprint: Blueprint) -> dict[str, Tool]:
@@ -205,7 +205,7 @@ class Spoilt:
 
     def act(self, dialogue: Sequence[Message], tools: Sequence[Tool]) -> Message:
         self._made += 1
-        changed: Message = self._change(self._inner.act(dialogue, tools), self._made)  # type: ignore[operator]
+        changed: Message = self._change(self._inner.act(dialogue, tools), self._made)
         return changed
 
 

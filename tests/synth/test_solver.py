@@ -118,8 +118,8 @@ class TestSiblings:
         frame = frame_of(intent, 3)
         entities = frozenset(slot.name for slot in RetailWorld.intents[intent].slots if slot.is_entity)
         for use in ("train", "eval_in"):
-            made = [sibling(frame, index=index, language="en", division="seed", use=use, query_id="q") for index in range(4)]  # type: ignore[arg-type]
-            assert made == [sibling(frame, index=index, language="en", division="seed", use=use, query_id="q") for index in range(4)]  # type: ignore[arg-type]
+            made = [sibling(frame, index=index, language="en", division="seed", use=use, query_id="q") for index in range(4)]
+            assert made == [sibling(frame, index=index, language="en", division="seed", use=use, query_id="q") for index in range(4)]
             assert len({task.id for task in made}) == 4
             for task in made:
                 assert {name: value for name, value in task.slots.items() if name not in entities} == {

@@ -34,7 +34,7 @@ def test_two_is_another_word_where_nothing_is_counted() -> None:
     ],
 )
 def test_a_value_has_many_spellings(kind: str, value: object, language: str, expected: set[str]) -> None:
-    assert expected <= set(surfaces(WORLDS["city"].kinds[kind], value, language))  # type: ignore[arg-type]
+    assert expected <= set(surfaces(WORLDS["city"].kinds[kind], value, language))
 
 
 @pytest.mark.parametrize(

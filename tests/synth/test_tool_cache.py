@@ -219,7 +219,7 @@ def test_equal_answers_give_equal_snapshots(tmp_path_factory: pytest.TempPathFac
     for name, pairs in (("one", list(answers.items())), ("other", list(reversed(answers.items())))):
         cache = ToolCache()
         for query, content in pairs:
-            cache.call(SEARCH, 1, {"query": query}, lambda content=content: Observation(content))  # type: ignore[misc]
+            cache.call(SEARCH, 1, {"query": query}, lambda content=content: Observation(content))
         cache.save(folder / name)
 
     assert (folder / "one").read_bytes() == (folder / "other").read_bytes()

@@ -136,7 +136,7 @@ def test_the_answer_may_not_name_what_was_not_talked_about() -> None:
     chinese = {"lamp": "台灯", "mug": "马克杯"}[category]
     assert failed(attempt(task, task.plan.calls, f"{task.plan.answer} A {category}.")) == {"grounded_answer"}
     assert failed(attempt(task, task.plan.calls, f"{task.plan.answer}{chinese}。")) == {"grounded_answer"}
-    known = RetailWorld.kinds["category"].names[shown["category"]]["zh"]  # type: ignore[union-attr]
+    known = RetailWorld.kinds["category"].names[shown["category"]]["zh"]
     assert attempt(task, task.plan.calls, f"{task.plan.answer}{known}。").success, "the other language's name of what was shown"
 
 

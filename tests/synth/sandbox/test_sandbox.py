@@ -421,7 +421,7 @@ def test_what_a_dead_owner_left_is_reaped_at_the_next_start(provider: Provider) 
     elif not provider.limits_whole_box:
         pytest.skip("bubblewrap without a control group leaves nothing that could be found")
     else:
-        for home in provider._homes:  # type: ignore[attr-defined]
+        for home in provider._homes:
             (home / orphan).mkdir()
 
     with Sandbox(provider, LIMITS):

@@ -47,7 +47,7 @@ def solved(name: str) -> list[tuple[CityWorld, dict[str, object], Solution | Non
             assert set(slots) == names
             language = rng.choice(("en", "zh"))
             try:
-                out.append((world, slots, INTENTS[name].solve(world, slots, language), language))  # type: ignore[arg-type]
+                out.append((world, slots, INTENTS[name].solve(world, slots, language), language))
             except Unsolvable as problem:
                 assert not problem.is_refusal
                 out.append((world, slots, None, language))
@@ -139,7 +139,7 @@ def test_solved_draws_are_admitted(name: str) -> None:
     runs = [(world, slots, language) for world, slots, solution, language in solved(name) if solution is not None]
     for world, slots, language in runs:
         try:
-            admit(Frame(world="city", intent=name, slots=slots), text="x", language=language, seed=world.city.seed, division="seed")  # type: ignore[arg-type]
+            admit(Frame(world="city", intent=name, slots=slots), text="x", language=language, seed=world.city.seed, division="seed")
         except NotAdmitted as problem:
             refused[problem.reason] += 1
     assert not set(refused) - {"not_minimal"}
@@ -153,7 +153,7 @@ def test_refusals_name_their_reason_and_no_other_in_both_languages() -> None:
         world = CityWorld(1)
         slots = world.draw_slots(name, frozenset(slot.name for slot in intent.slots), random.Random(2))
         for language in ("en", "zh"):
-            assert refusal_reasons(intent.solve(world, slots, language).plan.answer) == {intent.refusal}  # type: ignore[arg-type]
+            assert refusal_reasons(intent.solve(world, slots, language).plan.answer) == {intent.refusal}
 
 
 def test_entities_are_drawn_anew_and_the_rest_is_kept() -> None:

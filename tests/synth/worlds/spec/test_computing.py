@@ -147,7 +147,7 @@ def test_the_number_is_that_of_the_rows_and_no_other_will_do() -> None:
 
 def test_no_such_task_where_rows_are_too_few_or_values_too_near() -> None:
     def jobs(**changed: Any) -> set[str]:
-        raw = copy.deepcopy(WORLDS["banking"].source)  # type: ignore[attr-defined]
+        raw = copy.deepcopy(WORLDS["banking"].source)
         deposit = raw["entities"]["deposit"]
         deposit["rows"] = changed.get("rows", deposit["rows"])
         deposit["fields"]["amount"]["max"] = changed.get("most", deposit["fields"]["amount"]["max"])
@@ -161,7 +161,7 @@ def test_no_such_task_where_rows_are_too_few_or_values_too_near() -> None:
 
 
 def test_more_rows_than_a_list_shows_are_no_such_task() -> None:
-    raw = copy.deepcopy(WORLDS["logistics"].source)  # type: ignore[attr-defined]
+    raw = copy.deepcopy(WORLDS["logistics"].source)
     raw["entities"]["shipment"]["rows"] = 999
     world = compile_spec(raw)
     intent, state = world.intents["total_shipment_of_client"], world(0).now
@@ -214,7 +214,7 @@ def test_a_share_of_conversations_computes_and_a_run_that_goes_on_ends_the_same(
     assert again.content_hash() == store.content_hash()
 
 
-def _stop_after(rounds: int):  # type: ignore[no-untyped-def]
+def _stop_after(rounds: int):
     seen = []
 
     def progress(label: str, done: int, total: int) -> None:
@@ -277,4 +277,4 @@ def test_where_no_sandbox_works_no_job_needs_one(no_sandbox: None) -> None:
     here = WORLDS["banking"].jobs()
     assert here
     assert not any(isinstance(intent, Computing) for intent in here)
-    assert assess(WORLDS["banking"], 40, seed=0).share > 0.95  # type: ignore[arg-type]
+    assert assess(WORLDS["banking"], 40, seed=0).share > 0.95

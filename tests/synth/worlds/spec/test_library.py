@@ -119,7 +119,7 @@ def test_what_is_said_is_said_in_both_languages(name: str) -> None:
         if isinstance(value, (list, tuple)):
             return [pair for each in value for pair in words(each)]
         if isinstance(value, str) and " / " in value:
-            return [tuple(part.strip() for part in value.rsplit(" / ", 1))]  # type: ignore[list-item]
+            return [tuple(part.strip() for part in value.rsplit(" / ", 1))]
         return []
 
     said = words(world_of(name).source)

@@ -37,7 +37,7 @@ def test_plurals(noun: str, plural: str) -> None:
 def test_rows_are_counted_with_their_measure_word() -> None:
     raw = copy.deepcopy(STARTER)
     raw["entities"]["tool"]["measure"] = "把"
-    wordings = compile_spec(raw).intents["find_tool"].wordings()  # type: ignore[attr-defined]
+    wordings = compile_spec(raw).intents["find_tool"].wordings()
     assert any(text.endswith("是哪把") for text in wordings["zh"])
     assert {entity["measure"] for seed in range(20) for entity in generate(seed)["entities"].values()} > {"位", "张", "件"}
 

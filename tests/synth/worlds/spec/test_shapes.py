@@ -96,7 +96,7 @@ def test_what_only_the_inside_knows_is_no_part_of_a_shape() -> None:
 
 
 def test_shipped_and_generated_domains_are_of_many_shapes() -> None:
-    shapes = [shape_of(WORLDS[name]) for name in shipped()]  # type: ignore[arg-type]
+    shapes = [shape_of(WORLDS[name]) for name in shipped()]
     for seed in range(40):
         with suppress(SpecError):
             shapes.append(shape(generate(seed)))

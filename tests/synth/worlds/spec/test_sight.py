@@ -93,7 +93,7 @@ class Dream(State):
             return rng.random() < 0.5
         if isinstance(spec, schema.TimeField):
             return rng.choice([spec.first, spec.last])
-        low, high = (spec.first, spec.last) if isinstance(spec, schema.DateField) else (spec.min, spec.max)  # type: ignore[union-attr]
+        low, high = (spec.first, spec.last) if isinstance(spec, schema.DateField) else (spec.min, spec.max)
         return rng.choice([-(10**6), low, rng.randint(int(low), int(high)), high, 10**6])
 
 
