@@ -88,7 +88,7 @@ def steered(worlds: Sequence[str], trajectories: int, seed: int) -> Arm:
 def unsteered(worlds: Sequence[str], trajectories: int, seed: int) -> Arm:
     """What the planner makes when no cell is asked of it."""
     rng, divisions = random.Random(seed), DivisionConfig()
-    planner = Planner(lambda frame: division(frame.id, divisions) == "seed")
+    planner = Planner(lambda frame: division(frame, divisions) == "seed")
     by_domain = clusters_by_domain(worlds)
     domains = rng.sample(sorted(by_domain), len(by_domain))
     weights = [1 / rank for rank in range(1, len(domains) + 1)]

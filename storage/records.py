@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal, cast
@@ -131,6 +131,11 @@ class RefusalReason(StrEnum):
     NOT_ACTIONABLE = "not_actionable"
 
 
+def frame_id(world: str, intent: str, slots: Mapping[str, JSON]) -> str:
+    """`Frame.id`, of a frame that need not be made for it."""
+    return content_id("frame", world, intent, slots)
+
+
 class Frame(Record):
     """The canonical meaning of a query: an intent of a world, and its normalised slots. It has no language and no wording."""
 
@@ -140,7 +145,7 @@ class Frame(Record):
 
     @property
     def id(self) -> str:
-        return content_id("frame", self.world, self.intent, self.slots)
+        return frame_id(self.world, self.intent, self.slots)
 
     @property
     def combination(self) -> str:
@@ -321,10 +326,10 @@ def leaves(value: JSON, path: str = "") -> list[tuple[str, JSON]]:
 def _add_leaves(value: JSON, path: str, found: list[tuple[str, JSON]]) -> None:
     if isinstance(value, (str, int, float)) or value is None:
         found.append((path, value))
-    elif isinstance(value, (dict, Mapping)):
+    elif isinstance(value, dict):
         for key, item in value.items():
             _add_leaves(item, f"{path}.{key}" if path else str(key), found)
-    elif isinstance(value, (list, tuple, Sequence)):
+    elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             _add_leaves(item, f"{path}.{index}" if path else str(index), found)
     else:

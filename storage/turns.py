@@ -43,6 +43,7 @@ class Turn:
     steps: tuple[Step, ...]
 
 
+_NO_JSON = object()
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 
 
@@ -117,18 +118,26 @@ def _may_hold(result: str, wanted: JSON) -> bool:
 
 @lru_cache(maxsize=512)
 def _own_of(result: str, arguments: str) -> _Index:
-    given = _Index.of([value for _, value in leaves(json.loads(arguments))])
+    given = _Index.of([value for _, value in leaves(_parsed(arguments))])
     return _Index.of([value for value in _values_of(result) if not given.has(value)])
 
 
-@lru_cache(maxsize=512)
 def _values_of(result: str) -> tuple[JSON, ...]:
     """All scalars of an observation, and those of its keys that are data."""
+    value = _parsed(result)
     try:
-        value = json.loads(result)
-        return (*(leaf for _, leaf in leaves(value)), *_data_keys(value))
-    except (ValueError, RecursionError):
+        return (result,) if value is _NO_JSON else (*(leaf for _, leaf in leaves(value)), *_data_keys(value))
+    except RecursionError:
         return (result,)
+
+
+@lru_cache(maxsize=512)
+def _parsed(result: str) -> JSON:
+    """The JSON value that an observation is, or `_NO_JSON`."""
+    try:
+        return json.loads(result)
+    except (ValueError, RecursionError):
+        return _NO_JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +199,8 @@ def _is_data(key: str) -> bool:
 
 def _is_empty(result: str) -> bool:
     """Whether a result found nothing: no value at all, or only empty lists beside zeros (`{"count": 0, "places": []}`)."""
-    try:
-        value = json.loads(result) if result.strip() else None
-    except (ValueError, RecursionError):
-        return False
-    if not isinstance(value, Mapping):
+    value = _parsed(result) if result.strip() else None
+    if not isinstance(value, dict):
         return value in (None, "", [])
     lists = [item for item in value.values() if isinstance(item, list)]
     others = [item for item in value.values() if not isinstance(item, list)]
@@ -206,12 +212,12 @@ class ArgumentSources:
     `user` where earlier user or system text mentions them, else `const`."""
 
     def __init__(self) -> None:
-        self._said = ""
+        self._said: list[str] = []
         self._results: list[_Result] = []
 
     def hear(self, text: str) -> None:
         """What the user or the system says."""
-        self._said += "\n" + text
+        self._said.append(text)
 
     def show(self, tool: str, call_id: str, result: str, arguments: Mapping[str, JSON]) -> None:
         """What a call that succeeded returned; what it put in itself is not held by it."""
@@ -229,7 +235,7 @@ class ArgumentSources:
                 found[path] = self._of_code(str(value))
                 continue
             holding = next((result.call_id for result in reversed(self._results) if result.holds(value)), None)
-            found[path] = holding if holding is not None else "user" if mentions(self._said, value) else "const"
+            found[path] = holding if holding is not None else "user" if self._is_said(value) else "const"
         return found
 
     def _of_code(self, code: str) -> str:
@@ -239,7 +245,10 @@ class ArgumentSources:
         best = max(held, key=held.__getitem__, default="")
         if held and 2 * held[best] >= len(numbers) > 0:
             return best
-        return "user" if any(mentions(self._said, number) for number in numbers) else "const"
+        return "user" if any(map(self._is_said, numbers)) else "const"
+
+    def _is_said(self, value: JSON) -> bool:
+        return any(mentions(text, value) for text in self._said)
 
 
 def _mode(message: Message, calls: Sequence[ExecutedCall], seen: set[tuple[str, str]], *, repairs: bool, is_last: bool) -> str:

@@ -86,8 +86,12 @@ class Cluster:
 
     @property
     def tool_names(self) -> frozenset[str]:
-        """What follows the server's key in the ids; keys hold no dot."""
-        return frozenset(tool.partition(".")[2] for tool in self.tool_ids)
+        return names_of(self.tool_ids)
+
+
+def names_of(tool_ids: Iterable[str]) -> frozenset[str]:
+    """Names of tools: what follows the server's key in an id; keys hold no dot."""
+    return frozenset(tool.partition(".")[2] for tool in tool_ids)
 
 
 class _Graph:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -19,7 +19,7 @@ from synth.blueprints import Bands, Blueprint
 from synth.clusters import Cluster
 from synth.division import DivisionConfig, division
 from synth.evolve import Band, Cell, Draw, Report, mode_family
-from synth.roles.draft import PlanFailed
+from synth.roles.draft import FrameFilter, PlanFailed
 from synth.roles.planner import Planner
 from synth.simulate import Simulated, simulate
 from synth.solver import NotAdmitted, admit
@@ -90,9 +90,9 @@ def propose(jobs: Sequence[Job]) -> list[Made]:
 
 
 @lru_cache(maxsize=64)
-def _is_seed(divisions: DivisionConfig) -> Callable[[Frame], bool]:
+def _is_seed(divisions: DivisionConfig) -> FrameFilter:
     """Whether frames are to be trained on: one function for one way of dividing, so that planners can remember what it said."""
-    return lambda frame: division(frame.id, divisions) == "seed"
+    return lambda frame: division(frame, divisions) == "seed"
 
 
 def _made(job: Job) -> Made:

@@ -1,7 +1,8 @@
 """What a piece of text says: its numbers, times of day, dates, identifiers and known names.
 
 One idea: text is normalised once (`normalise`), and then searched with plain scans and four regular expressions that are compiled
-once; nothing is compiled per value, because a judge reads tens of thousands of answers.
+once; nothing is compiled per value, because a judge reads tens of thousands of answers. What the last texts said is remembered: the
+same observations are read for every goal, and the same system message in every conversation of a world.
 Both languages: full-width digits, `1.5公里`, `9点半`, `1小时20分钟`, `2026年3月2日` are read as their English forms are. Numbers written
 out in words are not read, and a day without a year (`3月2日`, `May 17`) is no date, only the numbers in it.
 """
@@ -11,6 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 from unicodedata import normalize
 
 _NUMBER = re.compile(
@@ -28,6 +31,9 @@ _LIST_MARK = re.compile(r"^\s*\d{1,2}[.)、]\s", re.MULTILINE)
 _WORD = re.compile(r"[a-z0-9]+")
 _UNSPACED = re.compile(r"[\u3400-\u9fff](?:[\u3400-\u9fff0-9]*[\u3400-\u9fff])?")
 
+_REMEMBERED = 1024
+"""Texts of which it is remembered what they say."""
+
 _SCALES: Mapping[str, tuple[float, ...]] = {
     **dict.fromkeys(("km", "kms", "kilometre", "kilometres", "kilometer", "kilometers", "公里", "千米"), (1000.0,)),
     **dict.fromkeys(("h", "hr", "hrs", "hour", "hours", "小时"), (60.0, 3600.0)),
@@ -37,8 +43,11 @@ _SCALES: Mapping[str, tuple[float, ...]] = {
 
 def normalise(text: str) -> str:
     """Lower case, compatibility forms (full-width digits and punctuation) folded, one minus sign, one apostrophe."""
-    if text.isascii():
-        return text.lower()
+    return text.lower() if text.isascii() else _normalised(text)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _normalised(text: str) -> str:
     return normalize("NFKC", text).casefold().replace("−", "-").replace("’", "'")
 
 
@@ -58,8 +67,7 @@ def _is_word(character: str) -> bool:
     return character.isascii() and character.isalnum()
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(NamedTuple):
     """A number as it was written, and every value it may stand for: itself, and itself in smaller units (1.5 km is 1500)."""
 
     value: float
@@ -71,12 +79,13 @@ class Reading:
     """What a normalised text says. `minutes` are times of day in minutes; `dates` ISO; `ids` letter-digit words such as `o17`."""
 
     numbers: list[Number] = field(default_factory=list)
-    minutes: set[int] = field(default_factory=set)
-    dates: set[str] = field(default_factory=set)
+    minutes: frozenset[int] = frozenset()
+    dates: frozenset[str] = frozenset()
     ids: set[str] = field(default_factory=set)
 
 
-def numbers_in(text: str, *, also_parts: bool = False) -> list[Number]:
+@lru_cache(maxsize=_REMEMBERED)
+def numbers_in(text: str, *, also_parts: bool = False) -> tuple[Number, ...]:
     """All numbers of a normalised text. `12,500` is one number; with `also_parts` (JSON lists) it is 12 and 500 besides."""
     found = []
     for sign, digits, unit in _NUMBER.findall(text):
@@ -84,10 +93,11 @@ def numbers_in(text: str, *, also_parts: bool = False) -> list[Number]:
         found.append(Number(value, (value, *(value * scale for scale in _SCALES.get(unit, ())))))
         if also_parts and "," in digits:
             found += [Number(float(part), (float(part),)) for part in digits.split(",")]
-    return found
+    return tuple(found)
 
 
-def minutes_in(text: str) -> set[int]:
+@lru_cache(maxsize=_REMEMBERED)
+def minutes_in(text: str) -> frozenset[int]:
     """All times of day of a normalised text, in minutes since midnight."""
     found = set()
     if ":" in text or "点" in text or "时" in text:
@@ -100,7 +110,7 @@ def minutes_in(text: str) -> set[int]:
                 )
     if "m" in text:
         found.update(_twelve(int(hour), half) * 60 for hour, half in _BARE_HOUR.findall(text))
-    return found
+    return frozenset(found)
 
 
 def _twelve(hour: int, half: str) -> int:
@@ -109,8 +119,9 @@ def _twelve(hour: int, half: str) -> int:
     return hour % 12 + (12 if half == "p" else 0)
 
 
-def dates_in(text: str) -> set[str]:
-    return {f"{year}-{int(month):02d}-{int(day):02d}" for year, month, day in _DATE.findall(text)}
+@lru_cache(maxsize=_REMEMBERED)
+def dates_in(text: str) -> frozenset[str]:
+    return frozenset(f"{year}-{int(month):02d}-{int(day):02d}" for year, month, day in _DATE.findall(text))
 
 
 def read(text: str) -> Reading:

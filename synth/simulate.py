@@ -95,9 +95,9 @@ def _converse(user: User, assistant: Assistant, box: WorldTools, tools: tuple[To
 
 def _judged(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool], teacher: str) -> Simulated:
     keys = Keys.of(blueprint)
-    checks = observe(blueprint, keys, seen, tools)
-    calls = [call for turn in seen.turns for step in turn.steps for call in step.calls]
-    grades = ScriptedJudge(blueprint.language, checks, extra_calls(keys, calls, seen.injected)).grade(seen.messages)
+    extra = extra_calls(keys, [call for turn in seen.turns for step in turn.steps for call in step.calls], seen.injected)
+    checks = observe(blueprint, keys, extra, seen, tools)
+    grades = ScriptedJudge(blueprint.language, checks, extra).grade(seen.messages)
     checks["judge"] = grades.least >= LEAST_GRADE
     reason = next((name for name, holds in checks.items() if not holds), "")
     broken_off = not checks["complete"] and len(seen.changes) == len(seen.turns)

@@ -7,9 +7,9 @@ it is and what the last calls returned.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from storage.records import Call, FunctionCall, Message, Tool, ToolCall, plain_json
+from storage.records import JSON, Message, Tool, plain_json
 from storage.turns import call_status
 from synth.blueprints import Blueprint
 
@@ -41,7 +41,7 @@ class ScriptedAssistant:
             tried = next((self._in_vain.pop(n) for n in self._pending[0] if n in self._in_vain), None)
             if tried is not None:
                 self._last = ()
-                return self._calls([tried])
+                return self._calls([(tried.tool, tried.arguments)])
             self._last = self._pending.pop(0)
             return self._call(self._last)
         return Message(role="assistant", content=turn.reply)
@@ -57,12 +57,11 @@ class ScriptedAssistant:
 
     def _call(self, nodes: Sequence[int]) -> Message:
         planned = [self._blueprint.nodes[n] for n in nodes]
-        return self._calls([Call(tool=node.tool, arguments=node.values()) for node in planned])
+        return self._calls([(node.tool, node.values()) for node in planned])
 
-    def _calls(self, calls: Sequence[Call]) -> Message:
+    def _calls(self, calls: Sequence[tuple[str, Mapping[str, JSON]]]) -> Message:
         made = []
-        for call in calls:
-            arguments = plain_json(call.arguments)
-            made.append(ToolCall(id=f"call_{self._made}", function=FunctionCall(name=call.tool, arguments=arguments)))
+        for tool, arguments in calls:
+            made.append({"id": f"call_{self._made}", "function": {"name": tool, "arguments": plain_json(arguments)}})
             self._made += 1
-        return Message(role="assistant", tool_calls=tuple(made))
+        return Message.model_validate({"role": "assistant", "tool_calls": made})

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
-from storage.records import CODE_TOOL, JSON, Call, Frame, Language, content_id
+from storage.records import CODE_TOOL, JSON, Call, Frame, Language, content_id, frame_id
 from storage.turns import ArgumentSources, call_status
 from synth.blueprints import Argument, Blueprint, Goal, Node, Perturbation, TurnPlan
-from synth.clusters import Cluster
+from synth.clusters import Cluster, names_of
 from synth.roles.phrases import (
     PERSONAS,
     can_point_at,
@@ -36,7 +36,7 @@ from synth.roles.phrases import (
 from synth.roles.recipes import MERGE_CLUSTERS, domain_of
 from synth.roles.schedule import GoalPlan, GoalRecipe, Move, Recipe, Schedule, Source, Turn, changing_tools, predict, schedule
 from synth.roles.sketch import merged_sources, planned
-from synth.solver import is_evaluation_frame, solve, training_seed
+from synth.solver import is_for_evaluation, solve, training_seed
 from synth.worlds import make_world
 from synth.worlds.base import Solution, Unsolvable, World
 
@@ -49,7 +49,8 @@ WORLD_SEEDS = 64
 open. With a hundred rows or more in each, two conversations hardly ever ask for the same thing of the same world."""
 _PERSONAS, _CHATTY = tuple(sorted(PERSONAS)), "chatty"
 
-FrameFilter = Callable[[Frame], bool]
+FrameFilter = Callable[[str], bool]
+"""By a frame's id, whether it may be used."""
 
 
 class PlanFailed(Exception):
@@ -77,13 +78,13 @@ class Offer:
 
     @property
     def tools(self) -> frozenset[str]:
-        own = _tool_names(self.cluster, self.has_code)
-        return own if self.partner is None else own | _tool_names(self.partner, self.has_code)
+        own = _tool_names(self.cluster.tool_ids, self.has_code)
+        return own if self.partner is None else own | _tool_names(self.partner.tool_ids, self.has_code)
 
 
 @lru_cache(maxsize=8192)
-def _tool_names(cluster: Cluster, has_code: bool) -> frozenset[str]:
-    return cluster.tool_names | {CODE_TOOL} if has_code else cluster.tool_names
+def _tool_names(tool_ids: tuple[str, ...], has_code: bool) -> frozenset[str]:
+    return names_of(tool_ids) | {CODE_TOOL} if has_code else names_of(tool_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,7 @@ class Draft:
 
         def may_use(slots: Mapping[str, JSON]) -> bool:
             nonlocal failure
-            is_free = self._may_use(Frame(world=self.recipe.world, intent=goal.intent, slots=dict(slots)))
+            is_free = self._may_use(goal.intent, slots)
             failure = failure if is_free else kept
             return is_free
 
@@ -211,8 +212,9 @@ class Draft:
             return self._execute(index, goal, frame, solution, hidden)
         raise failure
 
-    def _may_use(self, frame: Frame) -> bool:
-        return not is_evaluation_frame(frame, entities_of(frame.world, frame.intent)) and self.is_allowed(frame)
+    def _may_use(self, intent: str, slots: Mapping[str, JSON]) -> bool:
+        world = self.recipe.world
+        return self.is_allowed(frame_id(world, intent, slots)) and not is_for_evaluation(intent, slots, entities_of(world, intent))
 
     def _point_at(self, goal: GoalRecipe, slots: dict[str, JSON], previous: _Solved) -> tuple[str, ...]:
         """Puts something that the previous answer named into one of the slots, and says into which."""
@@ -220,9 +222,9 @@ class Draft:
             if name not in slots or not slot.is_entity or not can_point_at(self.recipe.world, slot):
                 continue
             named = mentioned(previous.solution.plan.answer, self.recipe.world, goal.intent, name, self.language)
-            named = [value for value in named if value not in previous.frame.slots.values()]
-            if named:
-                slots[name] = self.rng.choice(named)
+            others = [value for value in named if value not in previous.frame.slots.values()]
+            if others:
+                slots[name] = self.rng.choice(others)
                 return (name,)
         return ()
 

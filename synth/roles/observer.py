@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from storage.records import JSON, Fact, Message, Plan, Success, Task, Tool, ToolCall, canonical_json, leaves, parse_arguments
+from storage.records import JSON, Fact, Message, Task, Tool, ToolCall, canonical_json, leaves, parse_arguments
 from storage.turns import ExecutedCall, Turn
 from synth.blueprints import MAX_EXTRA_CALLS, Blueprint, Goal, schema_problems
 from synth.reading import has_word, normalise
@@ -29,8 +29,9 @@ class Seen:
     injected: frozenset[str]
 
 
-def observe(blueprint: Blueprint, keys: Keys, seen: Seen, tools: Mapping[str, Tool]) -> dict[str, bool]:
-    """All checks by name, in a fixed order; a conversation passes if all hold. keys: the blueprint's. tools: those on offer, by name."""
+def observe(blueprint: Blueprint, keys: Keys, extra: int | None, seen: Seen, tools: Mapping[str, Tool]) -> dict[str, bool]:
+    """All checks by name, in a fixed order; a conversation passes if all hold. keys: the blueprint's. extra: as `extra_calls` says. tools:
+    those on offer, by name."""
     calls = [call for turn in seen.turns for step in turn.steps for call in step.calls]
     complete = len(seen.turns) == len(blueprint.turns) == len(seen.changes)
     checks = {
@@ -39,7 +40,7 @@ def observe(blueprint: Blueprint, keys: Keys, seen: Seen, tools: Mapping[str, To
             call.tool in tools and call.arguments is not None and not schema_problems(tools[call.tool], call.arguments) for call in calls
         ),
         "no_unplanned_errors": all(call.status not in ("error", "missing") or call.call_id in seen.injected for call in calls),
-        "covers_plan": _covers(keys, calls, seen.injected),
+        "covers_plan": extra is not None and extra <= MAX_EXTRA_CALLS,
         "no_forbidden_tool": not {call.tool for call in calls} & set(blueprint.forbidden_tools),
         "waits_for_facts": _waits(blueprint, seen.turns),
         "end_state": complete and dict(seen.changes[-1]) == _last_state(blueprint),
@@ -80,11 +81,6 @@ def extra_calls(keys: Keys, calls: Sequence[ExecutedCall], injected: frozenset[s
             return None
         made.remove(wanted)
     return len(made)
-
-
-def _covers(keys: Keys, calls: Sequence[ExecutedCall], injected: frozenset[str]) -> bool:
-    extra = extra_calls(keys, calls, injected)
-    return extra is not None and extra <= MAX_EXTRA_CALLS
 
 
 def _key(tool: str, arguments: Mapping[str, JSON] | None) -> str:
@@ -149,21 +145,23 @@ def _judge_goal(blueprint: Blueprint, keys: Keys, index: int, seen: Seen) -> dic
 def goal_task(blueprint: Blueprint, goal: Goal, *, facts: tuple[Fact, ...], changes: Mapping[str, JSON]) -> Task:
     """One goal of a conversation as a task for the judge. Slots that were only pointed at are left out: observations must ground them."""
     said = {name: value for name, value in goal.slots.items() if name not in goal.hidden}
-    return Task(
-        id=f"{blueprint.id}/{goal.frame_id}",
-        world=blueprint.world,
-        world_seed=blueprint.world_seed,
-        intent=goal.intent,
-        leaf=goal.leaf,
-        frame_id=goal.frame_id,
-        slots=said,
-        language=blueprint.language,
-        messages=(),
-        tools=blueprint.tools,
-        plan=Plan(),
-        success=Success(changes=dict(changes), evidence=goal.evidence, facts=facts, refusal=goal.refusal),
-        difficulty=-1 if goal.refusal is not None else 1,
-        division="seed",
+    return Task.model_validate(
+        {
+            "id": f"{blueprint.id}/{goal.frame_id}",
+            "world": blueprint.world,
+            "world_seed": blueprint.world_seed,
+            "intent": goal.intent,
+            "leaf": goal.leaf,
+            "frame_id": goal.frame_id,
+            "slots": said,
+            "language": blueprint.language,
+            "messages": (),
+            "tools": blueprint.tools,
+            "plan": {},
+            "success": {"changes": dict(changes), "evidence": goal.evidence, "facts": facts, "refusal": goal.refusal},
+            "difficulty": -1 if goal.refusal is not None else 1,
+            "division": "seed",
+        }
     )
 
 

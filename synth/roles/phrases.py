@@ -169,10 +169,11 @@ def reveal(frame: Frame, slot: Slot, language: Language, rng: random.Random) -> 
     return said.replace(f"{{{slot.name}}}", value)
 
 
-def mentioned(text: str, world: str, intent: str, slot: str, language: Language) -> list[Any]:
+@lru_cache(maxsize=1024)
+def mentioned(text: str, world: str, intent: str, slot: str, language: Language) -> tuple[Any, ...]:
     """Those of a slot's possible values that a text names, in the order of the world's list; none for numbers and dates."""
     plain = text.casefold()
-    return [value for name, value in _plain_names(world, intent, slot, language) if name in plain and _is_word(name, plain)]
+    return tuple(value for name, value in _plain_names(world, intent, slot, language) if name in plain and _is_word(name, plain))
 
 
 @lru_cache(maxsize=65536)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from storage.records import CODE_TOOL, Frame, Language
+from storage.records import CODE_TOOL, Language, frame_id
 from synth.blueprints import Bands, Blueprint, static_checks
 from synth.clusters import Cluster
 from synth.evolve import Cell
@@ -54,7 +54,7 @@ def _is_usable(is_allowed: FrameFilter, world: str, intent: str, slots: frozense
         return True
     names = [slot.name for slot, _ in named]
     drawn = (dict(zip(names, said, strict=True)) for said in itertools.product(*values))
-    return any(is_allowed(Frame(world=world, intent=intent, slots=slots)) for slots in drawn)
+    return any(is_allowed(frame_id(world, intent, slots)) for slots in drawn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from synth.diversity import entropy_bits
 from synth.division import DivisionConfig, division
 from synth.evolve import BANDS, EvolutionConfig, mode_family
 from synth.proposals import Job, Made
-from synth.solver import is_evaluation_frame, is_evaluation_seed
+from synth.solver import is_evaluation_seed, is_for_evaluation
 from synth.synthesize import SynthesisConfig, SynthesisResult, synthesize
 from synth.verify import verify_teacher
 from synth.worlds import WORLDS
@@ -155,7 +155,7 @@ def test_only_frames_seeds_and_individuals_of_training_are_used(both: tuple[Stor
             entities = frozenset(slot.name for slot in WORLDS[frame.world].intents[frame.intent].slots if slot.is_entity)
             assert frame.id == goal.frame_id
             assert division(frame.id, DivisionConfig()) == "seed"
-            assert not is_evaluation_frame(frame, entities)
+            assert not is_for_evaluation(frame.intent, frame.slots, entities)
 
 
 # ---- steering -----------------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ _SUPERLATIVES: Mapping[str, Mapping[str, Words]] = {
 
 @dataclass(eq=False, slots=True)
 class Entity:
-    """ids: of a fresh world. stored: fields that rows hold, in order."""
+    """ids: of a fresh world. stored: fields that rows hold, in order of their places."""
 
     name: str
     number: int
@@ -76,14 +76,12 @@ class Entity:
     plural: str
     fields: dict[str, Field]
     ids: tuple[str, ...]
+    stored: tuple[Field, ...] = field(init=False)
     known_ids: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.stored = tuple(each for each in self.fields.values() if each.place >= 0)
         self.known_ids = frozenset(self.ids)
-
-    @property
-    def stored(self) -> tuple[Field, ...]:
-        return tuple(each for each in self.fields.values() if each.place >= 0)
 
     @property
     def noun(self) -> Words:

@@ -27,6 +27,7 @@ from synth.worlds.spec.terms import (
     REAL,
     WHOLE,
     WORD,
+    Attribute,
     Compiled,
     Count,
     ExpressionError,
@@ -50,6 +51,9 @@ class _Piece:
     """Of a row: how it is reached."""
     part: Part | None = None
     """Of what `and`, `or`, `not` put together."""
+    key: str = ""
+    """The name that it is and no more, where names are looked up in a mapping."""
+    is_constant: bool = False
 
 
 def compile_expression(text: str, scope: Scope, expect: Type | None = None) -> Compiled:
@@ -114,12 +118,26 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 }
 
 
-def _binary(act: Callable[[Any, Any], Any], left: Function, right: Function) -> Function:
-    return lambda state, names: act(left(state, names), right(state, names))
+def _binary(act: Callable[[Any, Any], Any], left: _Piece, right: _Piece) -> Function:
+    first, second = left.run, right.run
+    if right.is_constant:
+        value = second(None, None)
+        return lambda state, names: act(first(state, names), value)
+    return lambda state, names: act(first(state, names), second(state, names))
 
 
-def _constant(value: Any) -> Function:
-    return lambda state, names: value
+def _reader(field: Attribute, row: _Piece) -> Function:
+    """What gets a field of the row that a piece gives: most are rows that a parameter names."""
+    number, place, work, inner, key = field.entity, field.place, field.run, row.run, row.key
+    if work is not None:
+        return lambda state, names: work(state, state.row(number, inner(state, names)))
+    if key:
+        return lambda state, names: state.row(number, names[key])[place]
+    return lambda state, names: state.row(number, inner(state, names))[place]
+
+
+def _constant(kind: Type, value: Any) -> _Piece:
+    return _Piece(kind, lambda state, names: value, is_constant=True)
 
 
 class _Compiler:
@@ -147,7 +165,7 @@ class _Compiler:
         """A piece of the expected type; words become values of a choice, whole numbers pass as numbers."""
         word = self._word(node)
         if word is not None and expect.kind in ("choice", "name", "time", "date"):
-            return _Piece(expect, _constant(self._literal(word, expect)))
+            return _constant(expect, self._literal(word, expect))
         piece = self._ifexp(node, expect) if isinstance(node, ast.IfExp) else self.piece(node)
         if not _fits(piece.type, expect):
             hint = "; use round(...)" if (piece.type.kind, expect.kind) == ("real", "whole") else ""
@@ -181,28 +199,28 @@ class _Compiler:
     def _constant(self, node: ast.Constant) -> _Piece:
         value = node.value
         if isinstance(value, bool):
-            return _Piece(FLAG, _constant(value))
+            return _constant(FLAG, value)
         if isinstance(value, int) and abs(value) <= 10**9:
-            return _Piece(WHOLE, _constant(value))
+            return _constant(WHOLE, value)
         if isinstance(value, float) and abs(value) <= 10**9:
-            return _Piece(REAL, _constant(value))
+            return _constant(REAL, value)
         if isinstance(value, str):
-            return _Piece(WORD, _constant(value))
+            return _constant(WORD, value)
         raise ExpressionError(f"{str(value)[:40]!r} is no value of the language")
 
     def _name(self, node: ast.Name) -> _Piece:
         name = node.id
         if name == "today":
-            return _Piece(DATE, _constant(0))
+            return _constant(DATE, 0)
         if name in ("true", "false"):
-            return _Piece(FLAG, _constant(name == "true"))
+            return _constant(FLAG, name == "true")
         found = self.scope.root(name)
         if found is None:
             if self.scope.is_broken(name):
                 raise Silent
             raise ExpressionError(f"unknown name {name!r}; {nearest(name, [*self.scope.roots(), 'today'])}")
         self.names.add(name)
-        return _Piece(found[0], found[1], (name,))
+        return _Piece(found[0], found[1], (name,), key=name if self.scope.is_keyed else "")
 
     def _attribute(self, node: ast.Attribute) -> _Piece:
         row = self.piece(node.value)
@@ -220,10 +238,8 @@ class _Compiler:
             raise ExpressionError(
                 f"{text!r}: which row that is shows nowhere; put the `if` around it: a.{node.attr} if ... else b.{node.attr}"
             )
-        kind, get, path = *found, row.path
-        self.reads.append(Read(path, node.attr))
-        inner = row.run
-        return _Piece(kind, lambda state, names: get(state, inner(state, names)), (*path, node.attr))
+        self.reads.append(Read(row.path, node.attr))
+        return _Piece(found.type, _reader(found, row), (*row.path, node.attr))
 
     # ---- operators ------------------------------------------------------------------------------------------------------------
 
@@ -234,13 +250,13 @@ class _Compiler:
         left, right = self.piece(node.left), self.piece(node.right)
         kinds = (left.type.kind, right.type.kind)
         if kinds == ("date", "date") and isinstance(node.op, ast.Sub):
-            return _Piece(WHOLE, _binary(act, left.run, right.run))
+            return _Piece(WHOLE, _binary(act, left, right))
         if kinds == ("date", "whole") and isinstance(node.op, (ast.Add, ast.Sub)):
-            return _Piece(DATE, _binary(act, left.run, right.run))
+            return _Piece(DATE, _binary(act, left, right))
         if not (left.type.is_number and right.type.is_number):
             raise ExpressionError(f"{ast.unparse(node)[:60]!r}: {left.type} and {right.type} do not go together")
         is_whole = kinds == ("whole", "whole") and not isinstance(node.op, ast.Div)
-        return _Piece(WHOLE if is_whole else REAL, _binary(act, left.run, right.run))
+        return _Piece(WHOLE if is_whole else REAL, _binary(act, left, right))
 
     def _unaryop(self, node: ast.UnaryOp) -> _Piece:
         if isinstance(node.op, ast.Not):
@@ -256,6 +272,11 @@ class _Compiler:
     def _boolop(self, node: ast.BoolOp) -> _Piece:
         parts = [self._part(each) for each in node.values]
         runs = [part.run for part in parts]
+        if len(runs) == 2:
+            first, second = runs
+            if isinstance(node.op, ast.And):
+                return self._joined("and", lambda state, names: first(state, names) and second(state, names), *parts)
+            return self._joined("or", lambda state, names: first(state, names) or second(state, names), *parts)
         if isinstance(node.op, ast.And):
             return self._joined("and", lambda state, names: all(run(state, names) for run in runs), *parts)
         return self._joined("or", lambda state, names: any(run(state, names) for run in runs), *parts)
@@ -292,7 +313,7 @@ class _Compiler:
             raise ExpressionError(f"{ast.unparse(left)[:40]!r} is {first.type}, {ast.unparse(right)[:40]!r} is {second.type}: never equal")
         if not isinstance(op, (ast.Eq, ast.NotEq)) and first.type.kind not in ("whole", "real", "date", "time"):
             raise ExpressionError(f"{ast.unparse(left)[:40]!r} is {first.type}, which has no order; compare with == or !=")
-        return _binary(act, first.run, second.run)
+        return _binary(act, first, second)
 
     def _membership(self, left: ast.expr, right: ast.expr, *, is_in: bool) -> Function:
         if not isinstance(right, (ast.Tuple, ast.List, ast.Set)) or not right.elts:
@@ -363,7 +384,7 @@ class _Compiler:
             found = self.scope.attribute(entity, name)
             if found is None:
                 raise ExpressionError(f"count: no field {name!r} of {entity}; {nearest(name, known)}")
-            filters.append((name, self.fitted(keyword.value, found[0]).run))
+            filters.append((name, self.fitted(keyword.value, found.type).run))
         self.counts.append(Count(entity, tuple(filters), tuple(self.reads[before:])))
         counter = self.scope.counter(entity, tuple(name for name, _ in filters))
         values = [value for _, value in filters]

@@ -11,7 +11,7 @@ from datetime import date
 from typing import Any
 
 from synth.worlds.spec.domain import Entity, Field, Param
-from synth.worlds.spec.terms import ExpressionError, Silent, Type
+from synth.worlds.spec.terms import Attribute, ExpressionError, Silent, Type
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +29,18 @@ class _Scope:
     def __init__(self, known: Known) -> None:
         self.known, self.today = known, known.today
 
-    def attribute(self, entity: str, name: str) -> tuple[Type, Callable[[Any, str], Any]] | None:
+    def attribute(self, entity: str, name: str) -> Attribute | None:
         owner = self.known.entities.get(entity)
         found = owner.fields.get(name) if owner is not None else None
         if owner is None or found is None:
             return None
-        number, place = owner.number, found.place
-        if place >= 0:
-            return found.type, lambda state, key: state.row(number, key)[place]
+        if found.place >= 0:
+            return Attribute(found.type, owner.number, found.place)
         if found.derived is None:
             if self.is_broken(f"{entity}.{name}"):
                 raise Silent
             raise ExpressionError(f"{entity}.{name} is derived further down; put {entity} above")
-        run = found.derived.run
-        return found.type, lambda state, key: run(state, state.row(number, key))
+        return Attribute(found.type, owner.number, -1, found.derived.run)
 
     def attributes(self, entity: str) -> list[str]:
         return list(self.known.entities[entity].fields)
@@ -60,6 +58,8 @@ class _Scope:
 
 class ActScope(_Scope):
     """Names are the parameters of an action; at run time they are looked up in a mapping."""
+
+    is_keyed = True
 
     def __init__(self, known: Known, params: Mapping[str, Param]) -> None:
         super().__init__(known)
@@ -79,6 +79,8 @@ class RowScope(_Scope):
     `self` is the row as a reference. is_start: for the first value of a stored field: rows of entities further down do not exist yet, and
     nothing is counted.
     """
+
+    is_keyed = False
 
     def __init__(self, known: Known, entity: Entity, target: Field, *, is_start: bool) -> None:
         super().__init__(known)
@@ -104,7 +106,7 @@ class RowScope(_Scope):
             return [name for name in above if self.entity.fields[name].place >= 0]
         return ["self", *above, *(each.name for each in self.entity.stored if each.name not in above)]
 
-    def attribute(self, entity: str, name: str) -> tuple[Type, Callable[[Any, str], Any]] | None:
+    def attribute(self, entity: str, name: str) -> Attribute | None:
         other = self.known.entities.get(entity)
         if other is not None and name in other.fields and self.is_start:
             if other.number >= self.entity.number:

@@ -18,7 +18,7 @@ from storage.records import JSON
 from synth.worlds.spec import schema
 from synth.worlds.spec.domain import CREATED_DIGITS, Domain, Entity, Field
 
-CACHED_SEEDS = 256
+CACHED_SEEDS = 512
 """Seeded states kept in memory, over all domains."""
 
 Row = tuple[Any, ...]
@@ -51,16 +51,17 @@ class Base:
 
     def __init__(self, domain: Domain, seed: int) -> None:
         self.domain, self.seed = domain, seed
-        self._tables: list[Table | None] = [None] * len(domain.by_number)
+        self.tables: list[Table | None] = [None] * len(domain.by_number)
+        """Those that were looked at; `table` makes the others."""
 
     def table(self, entity: int) -> Table:
-        found = self._tables[entity]
+        found = self.tables[entity]
         if found is None:
-            found = self._tables[entity] = Table(self._rows(self.domain.by_number[entity]))
+            found = self.tables[entity] = Table(self._rows(self.domain.by_number[entity]))
         return found
 
     def row(self, entity: int, key: str) -> Row:
-        return self.table(entity).rows[key]
+        return (self.tables[entity] or self.table(entity)).rows[key]
 
     def _rows(self, entity: Entity) -> dict[str, Row]:
         rng = random.Random(f"{self.domain.digest}/{self.seed}/{entity.number}")
@@ -157,10 +158,12 @@ class State:
         self.acts: dict[tuple[str, str], int] = {}
 
     def row(self, entity: int, key: str) -> Row:
-        changed = self.changed.get(entity)
-        if changed is not None and key in changed:
-            return changed[key]
-        return self.base.table(entity).rows[key]
+        if self.changed:
+            changed = self.changed.get(entity)
+            if changed is not None and key in changed:
+                return changed[key]
+        base = self.base
+        return (base.tables[entity] or base.table(entity)).rows[key]
 
     def has(self, entity: int, key: str) -> bool:
         return key in self.base.table(entity).rows or key in self.changed.get(entity, ())

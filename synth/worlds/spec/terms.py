@@ -52,6 +52,16 @@ Function = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Attribute:
+    """A field of rows: at `place` of those of entity number `entity`, or what `run` makes of (state, row)."""
+
+    type: Type
+    entity: int
+    place: int
+    run: Function | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """A field of a row that is looked at. path: how the row is reached: a root name, then fields that refer to rows."""
 
@@ -107,6 +117,8 @@ class Scope(Protocol):
     """What names mean where an expression stands."""
 
     today: date
+    is_keyed: bool
+    """Whether what names stand for is a mapping with the names as keys."""
 
     def root(self, name: str) -> tuple[Type, Function] | None:
         """Type and getter of a plain name."""
@@ -114,8 +126,8 @@ class Scope(Protocol):
     def roots(self) -> list[str]:
         """All plain names, for hints."""
 
-    def attribute(self, entity: str, name: str) -> tuple[Type, Callable[[Any, str], Any]] | None:
-        """Type of a field, and how to get it from (state, id of a row)."""
+    def attribute(self, entity: str, name: str) -> Attribute | None:
+        """A field of an entity."""
 
     def attributes(self, entity: str) -> list[str]:
         """All fields of an entity, for hints; raises KeyError for an unknown entity."""
