@@ -15,10 +15,11 @@ from __future__ import annotations
 import hashlib
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import polars as pl
@@ -34,6 +35,7 @@ from storage.schema import TABLES, schema_version
 __all__ = ["Journal", "Part", "Store", "part_id"]
 
 LOCK_WAIT_S = 120.0
+_Answer = TypeVar("_Answer")
 _UNFIT = ",?\\"
 """What DuckDB does not take literally in a path: where one path ends, where a URL's query begins, what parts folders elsewhere."""
 
@@ -118,9 +120,9 @@ class Store:
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pl.DataFrame:
         """The rows of a SELECT over the tables, as last committed; all tables are empty where the store does not exist yet."""
-        with self._mutex, _interruptible():
+        with self._mutex:
             reader = self._current_reader()
-            answer = pl.from_arrow(reader.sql(sql, params=list(params)).to_arrow_table())
+            answer = _interruptibly(reader, lambda: pl.from_arrow(reader.sql(sql, params=list(params)).to_arrow_table()))
         assert isinstance(answer, pl.DataFrame)
         return answer
 
@@ -268,9 +270,25 @@ class Store:
         return connection
 
 
+def _interruptibly(connection: duckdb.DuckDBPyConnection, query: Callable[[], _Answer]) -> _Answer:
+    """What a query on the connection answers. Ctrl-C ends it: DuckDB itself looks for one only between pieces of work that the calling
+    thread gets to do, and on a busy machine others do them all; so the main thread, which alone is interrupted, only waits."""
+    if threading.current_thread() is not threading.main_thread():
+        return query()
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        asked = pool.submit(query)
+        try:
+            return asked.result()
+        except KeyboardInterrupt:
+            while not asked.done():
+                connection.interrupt()
+                wait([asked], timeout=0.05)
+            raise
+
+
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C during a query, which DuckDB tells as a RuntimeError, as what it is."""
+    """Ctrl-C during a statement that writes, which DuckDB tells as a RuntimeError, as what it is."""
     try:
         yield
     except RuntimeError as error:
