@@ -31,7 +31,8 @@ from synth.roles.draft import PlanFailed
 from synth.roles.planner import Planner
 from synth.roles.recipes import kitchen
 from synth.simulate import simulate
-from synth.synthesize import SynthesisConfig, synthesize
+from synth.synthesis_config import SynthesisConfig
+from synth.synthesize import synthesize
 from synth.worlds import WORLDS
 
 STEERING_KEYS = ("eff_domains_ratio", "eff_modes_ratio", "band_share_gap", "yield_ratio")

@@ -74,7 +74,7 @@ def synthesis(config: Config, worlds: list[str], tools: Path | None, accepted: i
     from pydantic import ValidationError
 
     from synth.catalogue import read_catalogue
-    from synth.synthesize import SynthesisConfig
+    from synth.synthesis_config import SynthesisConfig
 
     if tools is not None and all(tool.world is None for tool in read_catalogue(tools).tools):
         raise BadInput(

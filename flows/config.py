@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from filters.funnel import FunnelConfig
 from flows import yaml_config
 from synth.haystack import HaystackConfig
-from synth.synthesize import SynthesisConfig
+from synth.synthesis_config import SynthesisConfig
 from synth.wording import load_families
 from synth.worlds import GROUNDED
 from train.cascade import CascadeConfig

@@ -12,18 +12,14 @@ evaluation. Drills (`drills.py`) are single tasks of all divisions, held-out one
 
 from __future__ import annotations
 
-import json
 import random
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from storage.errors import HeadraceError
 from storage.records import CODE_TOOL, Tool, content_id
@@ -37,16 +33,16 @@ from synth import simulate as simulation
 from synth.blueprints import Bands
 from synth.catalogue import joined, read_catalogue
 from synth.cluster_store import build_parts, tools_frame
-from synth.clusters import Cluster, ClusterConfig, cluster_tools
-from synth.diversity import SUBSAMPLE, Figure, Profile, figures
-from synth.division import DivisionConfig
-from synth.encoder import encode
-from synth.evolve import BANDS, Cell, Controller, EvolutionConfig, Report, mode_family
+from synth.clusters import Cluster, cluster_tools
+from synth.diversity import Figure, Profile, figures
+from synth.evolve import BANDS, Cell, Controller
 from synth.proposals import Job, Made, blueprint_rows, decision_rows, propose, report
 from synth.roles import planner as planning
 from synth.roles.recipes import kitchen
 from synth.simulate import simulated_frame
-from synth.worlds import WORLDS, WorldName, WorldRange, admitted_in, names_in
+from synth.so_far import SoFar, vectors_of
+from synth.synthesis_config import SynthesisConfig
+from synth.worlds import WORLDS, admitted_in
 from synth.worlds.stored import worlds_frame
 
 VERSION = 3
@@ -55,8 +51,6 @@ CALIBRATION = -1
 _BATCH = 10
 _COMMIT_ROUNDS = 5
 _CLUSTERS_TRIED = 3
-_SPECS = ("banking", "clinic", "helpdesk", "hotel", "library", "logistics", "school", "telecom")
-_DRILLS = {"retail": 160, "library": 24}
 
 Progress = Callable[[str, int, int], None]
 """(label, done, total)"""
@@ -67,66 +61,6 @@ class Executor(Protocol):
     """Runs batches, results in order; `concurrent.futures` executors are of this form."""
 
     def map(self, fn: Callable[..., Result], *iterables: Iterable[Any]) -> Iterator[Result]: ...
-
-
-class SynthesisConfig(BaseModel):
-    """What is synthesised, and how much."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    worlds: tuple[WorldRange, ...] = Field(
-        ("city", "retail", *_SPECS, "gen-1..40"),
-        description="Worlds whose tools are clustered and used: names, domain specs' files, ranges of generated domains (gen-1..100).",
-    )
-    tools: Path | None = Field(
-        None, description="A catalogue of tools (JSONL, OpenAI or MCP form) to cluster beside those; what no world executes is only stored."
-    )
-    seed: int = Field(0, description="Another number gives another set of trajectories.")
-    accepted: int = Field(300, ge=1, description="Accepted trajectories to stop at.")
-    max_proposals: int = Field(2000, ge=1, description="Budget: blueprints asked for at most.")
-    calibration: int = Field(300, ge=9, description="Unsteered trajectories whose complexity sets the bands; they count as nothing else.")
-    chinese_share: float = Field(0.3, ge=0, le=1, description="Share of conversations in Chinese; the rest are English.")
-    veiled_share: float = Field(
-        0.3, ge=0, le=1, description="Share of steered conversations that are harder to see through: distractors, vague words, noise."
-    )
-    code_share: float = Field(
-        0.15,
-        ge=0,
-        lt=1,
-        description="Of accepted conversations in worlds that offer run_python (compiled domains), those that call it. 0 switches it off.",
-    )
-    subsample: int = Field(SUBSAMPLE, ge=10, description="Size of the subsamples on which mode entropy is measured.")
-    drills: Mapping[WorldName, Annotated[int, Field(ge=0)]] = Field(
-        _DRILLS,
-        description="Worlds that a small policy practises on, each with the number of single-goal blueprints that are made in it, in all "
-        "divisions, beside the conversations.",
-    )
-    clusters: ClusterConfig = Field(default_factory=ClusterConfig, description="How tools are grouped.")
-    evolution: EvolutionConfig = Field(default_factory=EvolutionConfig, description="How the controller steers.")
-    divisions: DivisionConfig = Field(
-        default_factory=DivisionConfig,
-        description="How frames are divided; the funnel must be given the same, or evaluation tasks may leak.",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drills_of_the_worlds(cls, given: Any) -> Any:
-        """Where only `worlds` are named, the usual drills of those among them."""
-        if not isinstance(given, Mapping) or "drills" in given or not isinstance(given.get("worlds"), (list, tuple)):
-            return given
-        return {**given, "drills": {world: count for world, count in _DRILLS.items() if world in given["worlds"]}}
-
-    @model_validator(mode="after")
-    def _drills_where_it_works(self) -> SynthesisConfig:
-        if others := sorted(set(self.drills) - set(names_in(self.worlds))):
-            raise ValueError(f"drills: {others[0]!r} is not among worlds ({', '.join(self.worlds)}): add it there, or drill another")
-        return self
-
-    @model_validator(mode="after")
-    def _has_something(self) -> SynthesisConfig:
-        if not self.worlds and self.tools is None:
-            raise ValueError("worlds and tools are both empty: name at least one world, or a catalogue of tools")
-        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,19 +104,6 @@ def synthesize(
 # ---- the run --------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _State:
-    """What has been accepted, in order of rounds."""
-
-    profiles: list[Profile] = field(default_factory=list)
-    vectors: list[NDArray[np.float32]] = field(default_factory=list)
-    cluster_use: Counter[str] = field(default_factory=Counter)
-    rejected: Counter[str] = field(default_factory=Counter)
-    proposals: int = 0
-    tasks: int = 0
-    alarms: list[str] = field(default_factory=list)
-
-
 class _Run:
     def __init__(self, store: Store, config: SynthesisConfig, progress: Progress, executor: Executor | None) -> None:
         self.store, self.config, self.progress, self.executor = store, config, progress, executor
@@ -210,7 +131,7 @@ class _Run:
         self.run = content_id("synthesis", self.parameters, self.versions)
         self.parts: list[Part] = []
         self.uncommitted: list[Part] = []
-        self.state = _State()
+        self.so_far = SoFar()
 
     def result(self) -> SynthesisResult:
         self.clusters = self._clusters()
@@ -230,26 +151,26 @@ class _Run:
             run=self.run,
             parts=tuple(sorted(part.part_id for part in self.parts)),
             rounds=number,
-            accepted=len(self.state.profiles),
-            proposals=self.state.proposals,
-            tasks=self.state.tasks,
-            rejected=dict(self.state.rejected.most_common()),
-            figures=tuple(self._figures(self.state.profiles, np.concatenate(self.state.vectors))) if self.state.profiles else (),
+            accepted=len(self.so_far.profiles),
+            proposals=self.so_far.proposals,
+            tasks=self.so_far.tasks,
+            rejected=dict(self.so_far.rejected.most_common()),
+            figures=tuple(self._figures(self.so_far.profiles, self.so_far.all_vectors())) if self.so_far.profiles else (),
             unsteered=unsteered,
-            alarms=tuple(self.state.alarms),
+            alarms=tuple(self.so_far.alarms),
             notes=(*self.notes, *self._stopped_short()),
         )
 
     def _is_over(self, controller: Controller) -> bool:
-        enough = len(self.state.profiles) >= self.config.accepted or self.state.proposals >= self.config.max_proposals
+        enough = len(self.so_far.profiles) >= self.config.accepted or self.so_far.proposals >= self.config.max_proposals
         return enough or controller.is_done()
 
     def _stopped_short(self) -> list[str]:
         """Why fewer trajectories were accepted than wanted, if so, and what to do."""
-        got, wanted = len(self.state.profiles), self.config.accepted
+        got, wanted = len(self.so_far.profiles), self.config.accepted
         if got >= wanted:
             return []
-        if self.state.proposals >= self.config.max_proposals:
+        if self.so_far.proposals >= self.config.max_proposals:
             return [f"stopped at {got:,} of {wanted:,} accepted: all {self.config.max_proposals:,} proposals are used up (max_proposals)"]
         rounds = self.config.evolution.stop_idle_rounds
         return [
@@ -330,7 +251,7 @@ class _Run:
             )
         profiles = [one.simulated.profile for one in made if one.simulated is not None]
         low, high = np.quantile([profile.complexity for profile in profiles], [1 / 3, 2 / 3])
-        found = self._figures(profiles, self._vectors(made))
+        found = self._figures(profiles, vectors_of(made))
         found += [
             Figure("complexity_low_to", round(float(low), 6), None, len(made)),
             Figure("complexity_high_from", round(float(high), 6), None, len(made)),
@@ -346,20 +267,21 @@ class _Run:
         there = {table: self.store.find(part) for table, part in ids.items()}
         if all(there.values()):
             self._keep(*there.values())
-            self._read_round(there, controller)
+            for outcome in self.so_far.add_stored(*(self._read(there[table]) for table in ("blueprints", "trajectories", "tasks"))):
+                controller.record(outcome)
         else:
             self._make_round(number, ids, controller, bands)
         controller.end_round()
-        self.state.alarms += [f"round {number}: {alarm}" for alarm in controller.alarms()]
-        self.progress("synthesize", min(len(self.state.profiles), self.config.accepted), self.config.accepted)
+        self.so_far.alarms += [f"round {number}: {alarm}" for alarm in controller.alarms()]
+        self.progress("synthesize", min(len(self.so_far.profiles), self.config.accepted), self.config.accepted)
         return ids["blueprints"]
 
     def _make_round(self, number: int, ids: Mapping[str, str], controller: Controller, bands: Bands) -> None:
         rng = random.Random(content_id("round", self.config.seed, number))
         planned = self.config.evolution.proposals_per_round
-        draws = controller.draw_round(rng, min(planned, self.config.max_proposals - self.state.proposals))
+        draws = controller.draw_round(rng, min(planned, self.config.max_proposals - self.so_far.proposals))
         code_shares = self._owed_code([draw.cell for draw in draws])
-        jobs, use, used_modes = [], self.state.cluster_use.copy(), controller.used_modes.copy()
+        jobs, use, used_modes = [], self.so_far.cluster_use.copy(), controller.used_modes.copy()
         for index, draw in enumerate(draws):
             clusters = sorted(self.by_domain[draw.cell.domain], key=lambda cluster: (use[cluster.id], cluster.rank))
             use[clusters[0].id] += 1
@@ -375,19 +297,13 @@ class _Run:
                 )
             )
         made = self._trimmed(self._work(jobs, f"round {number}"))
-        kept = [one for one in made if one.accepted]
         for one in made:
-            self.state.cluster_use[one.cluster.id] += 1
             controller.record(report(one, bands))
-            self.state.rejected.update([one.reason] if one.reason else [])
-        self.state.proposals += len(made)
-        self.state.tasks += sum(one.task is not None for one in made)
-        self.state.profiles += [one.simulated.profile for one in kept if one.simulated is not None]
-        self.state.vectors.append(self._vectors(kept))
-        found = self._figures(self.state.profiles, np.concatenate(self.state.vectors))
+        self.so_far.add(made)
+        found = self._figures(self.so_far.profiles, self.so_far.all_vectors())
         shares = controller.band_shares()
-        found += [Figure(f"band_share_{band}", round(shares[band], 6), None, len(self.state.profiles)) for band in BANDS]
-        found.append(Figure("accepted_share", round(len(self.state.profiles) / self.state.proposals, 6), None, self.state.proposals))
+        found += [Figure(f"band_share_{band}", round(shares[band], 6), None, len(self.so_far.profiles)) for band in BANDS]
+        found.append(Figure("accepted_share", round(len(self.so_far.profiles) / self.so_far.proposals, 6), None, self.so_far.proposals))
         self._write_round(number, ids, made, bands, found, decision_rows(self.run, number, draws[: len(made)], made, bands))
 
     def _owed_code(self, cells: Sequence[Cell]) -> list[float | None]:
@@ -395,7 +311,7 @@ class _Run:
         comes to what is wanted, those of high complexity first: a program hardly fits into a lower band."""
         if self.code_share is None:
             return [None] * len(cells)
-        done = [profile for profile in self.state.profiles if profile.domain in self.coding]
+        done = [profile for profile in self.so_far.profiles if profile.domain in self.coding]
         able = [at for at, cell in enumerate(cells) if cell.domain in self.coding]
         lacking = self.code_share * (len(done) + len(able)) - sum(CODE_TOOL in profile.tools for profile in done)
         able.sort(key=lambda at: -BANDS.index(cells[at].band))
@@ -404,36 +320,13 @@ class _Run:
 
     def _trimmed(self, made: Sequence[Made]) -> list[Made]:
         """A round up to the acceptance that reaches the target; the proposals after it are as if never made."""
-        room, out = self.config.accepted - len(self.state.profiles), []
+        room, out = self.config.accepted - len(self.so_far.profiles), []
         for one in made:
             if room == 0:
                 break
             out.append(one)
             room -= one.accepted
         return out
-
-    def _read_round(self, there: Mapping[str, Part | None], controller: Controller) -> None:
-        blueprints, trajectories = self._read(there["blueprints"]), self._read(there["trajectories"])
-        done = {row["blueprint_id"]: row for row in trajectories.to_dicts()}
-        texts: list[str] = []
-        for row in blueprints.to_dicts():
-            asked = Cell(row["domain"], row["mode_family"], row["complexity_band"])
-            got = done.get(row["blueprint_id"])
-            self.state.cluster_use[row["cluster_id"]] += 1
-            self.state.rejected.update([row["reason"]] if row["reason"] else [])
-            if got is None or not got["accepted"]:
-                controller.record(Report(asked, was_planned=got is not None))
-                continue
-            controller.record(
-                Report(asked, got["mode_coarse"], Cell(got["domain"], mode_family(got["mode_coarse"]), got["complexity_band"]))
-            )
-            self.state.profiles.append(
-                Profile(got["world"], got["domain"], got["mode_coarse"], got["mode_fine"], got["complexity"], tuple(got["tools_used"]))
-            )
-            texts.append(_said(message["content"] for message in json.loads(got["messages"]) if message["role"] == "user"))
-        self.state.vectors.append(encode(texts))
-        self.state.proposals += blueprints.height
-        self.state.tasks += self._read(there["tasks"]).height
 
     # ---- work, rows, parts ----------------------------------------------------------------------------------------------------
 
@@ -461,11 +354,6 @@ class _Run:
             seed=self.config.seed,
         )
         return [Figure(f.metric, round(f.value, 6), None if f.sd is None else round(f.sd, 6), f.n) for f in found]
-
-    def _vectors(self, made: Sequence[Made]) -> NDArray[np.float32]:
-        """Embeddings of what the users said; always of one round's list, so that a resumed run has the same bytes."""
-        talks = [one.simulated.trajectory.messages for one in made if one.simulated is not None]
-        return encode([_said(message.content for message in talk if message.role == "user") for talk in talks])
 
     def _write_round(
         self,
@@ -511,7 +399,3 @@ class _Run:
     def _read(self, part: Part | None) -> pl.DataFrame:
         assert part is not None
         return pl.read_parquet(self.store.root / part.path)
-
-
-def _said(texts: Iterable[str | None]) -> str:
-    return "\n".join(text or "" for text in texts)

@@ -15,7 +15,8 @@ from storage.release import load_split, manifest_of
 from storage.schema import TABLES
 from storage.store import Store, part_id
 from synth.evolve import EvolutionConfig
-from synth.synthesize import SynthesisConfig, synthesize
+from synth.synthesis_config import SynthesisConfig
+from synth.synthesize import synthesize
 
 
 @pytest.fixture(scope="module")

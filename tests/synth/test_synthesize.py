@@ -24,7 +24,8 @@ from synth.division import DivisionConfig, division
 from synth.evolve import BANDS, EvolutionConfig, mode_family
 from synth.proposals import Job, Made
 from synth.solver import is_evaluation_seed, is_for_evaluation
-from synth.synthesize import SynthesisConfig, SynthesisResult, synthesize
+from synth.synthesis_config import SynthesisConfig
+from synth.synthesize import SynthesisResult, synthesize
 from synth.verify import verify_teacher
 from synth.worlds import WORLDS
 
@@ -265,7 +266,8 @@ def test_threads_give_the_same_store(small: tuple[Store, SynthesisResult], tmp_p
 def test_another_process_with_another_hash_seed_gives_the_same_store(small: tuple[Store, SynthesisResult], tmp_path: Path) -> None:
     undisturbed, _ = small
     code = (
-        "import sys; from storage.store import Store; from synth.synthesize import SynthesisConfig, synthesize;"
+        "import sys; from storage.store import Store; from synth.synthesis_config import SynthesisConfig;"
+        "from synth.synthesize import synthesize;"
         "synthesize(Store(sys.argv[1]), SynthesisConfig.model_validate_json(sys.argv[2]))"
     )
     env = {**os.environ, "PYTHONHASHSEED": "77"}

@@ -21,7 +21,8 @@ from synth.engines.base import ChatAnswer
 from synth.rollouts import Episode
 from synth.sandbox import Sandbox, SandboxError, pick
 from synth.solver import admit, check_admission, draw_seed, execute, expert_messages
-from synth.synthesize import SynthesisConfig, synthesize
+from synth.synthesis_config import SynthesisConfig
+from synth.synthesize import synthesize
 from synth.verify import judge, verify, verify_teacher
 from synth.wording import load_families, render
 from synth.worlds import WORLDS, make_world
