@@ -9,7 +9,10 @@ Speed is in seconds of processor time of one thread, from proposal to acceptance
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -19,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import Figures
+from benchmarks.harness import ROOT, Figures
 from storage.store import Store
 from synth.blueprints import Bands
 from synth.clusters import Cluster, cluster_tools
@@ -89,7 +92,7 @@ def steered(worlds: Sequence[str], trajectories: int, seed: int) -> Arm:
 def unsteered(worlds: Sequence[str], trajectories: int, seed: int) -> Arm:
     """What the planner makes when no cell is asked of it."""
     rng, divisions = random.Random(seed), DivisionConfig()
-    planner = Planner(lambda frame: division(frame, divisions) == "seed")
+    planner = Planner(lambda frame_id: division(frame_id, divisions) == "seed")
     by_domain = clusters_by_domain(worlds)
     domains = rng.sample(sorted(by_domain), len(by_domain))
     weights = [1 / rank for rank in range(1, len(domains) + 1)]
@@ -161,6 +164,13 @@ def speed(worlds: Sequence[str]) -> Figures:
     }
 
 
+def speed_alone(worlds: Sequence[str]) -> Figures:
+    """`speed` in a process of its own: what other sections left in memory slows it down."""
+    command = [sys.executable, "-m", "benchmarks.evolution", *worlds]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout))
+
+
 def _best_rate(batch: Callable[[], int]) -> float:
     rates = []
     for _ in range(_BATCHES):
@@ -173,3 +183,7 @@ def _best_rate(batch: Callable[[], int]) -> float:
 def _effective(labels: Iterable[str]) -> float:
     """2^H: how many equally frequent labels would be as diverse."""
     return float(2 ** entropy_bits(Counter(labels).values()))
+
+
+if __name__ == "__main__":
+    print(json.dumps(speed(sys.argv[1:])))

@@ -40,7 +40,7 @@ def main() -> int:
         Section("replay", ("replay_sequences", "replay_mismatches"), lambda _: domains.replay_figures(), minutes=5),
         *clusters.sections(),
         Section("steering", evolution.STEERING_KEYS, lambda _: evolution.steering(domains.try_domains(STEERED).names), minutes=10),
-        Section("speed", evolution.SPEED_KEYS, lambda _: evolution.speed(FAST), minutes=3),
+        Section("speed", evolution.SPEED_KEYS, lambda _: evolution.speed_alone(FAST), minutes=3),
         Section(
             "escapes",
             ("docker_escapes_tried", "docker_escapes_missed", "bwrap_escapes_tried", "bwrap_escapes_missed"),

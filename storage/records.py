@@ -317,7 +317,7 @@ def _is_too_deep(text: str, value: JSON) -> bool:
 
 
 def leaves(value: JSON, path: str = "") -> list[tuple[str, JSON]]:
-    """All scalars of a JSON value with their dotted paths."""
+    """All scalars of a JSON value (of dicts, lists and tuples) with their dotted paths."""
     found: list[tuple[str, JSON]] = []
     _add_leaves(value, path, found)
     return found

@@ -16,7 +16,7 @@ import hashlib
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -120,9 +120,9 @@ class Store:
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pl.DataFrame:
         """The rows of a SELECT over the tables, as last committed; all tables are empty where the store does not exist yet."""
-        with self._mutex:
+        with self._mutex, _interruptible():
             reader = self._current_reader()
-            answer = _interruptibly(reader, lambda: pl.from_arrow(reader.sql(sql, params=list(params)).to_arrow_table()))
+            answer = _answered(reader, lambda: pl.from_arrow(reader.sql(sql, params=list(params)).to_arrow_table()))
         assert isinstance(answer, pl.DataFrame)
         return answer
 
@@ -270,25 +270,36 @@ class Store:
         return connection
 
 
-def _interruptibly(connection: duckdb.DuckDBPyConnection, query: Callable[[], _Answer]) -> _Answer:
-    """What a query on the connection answers. Ctrl-C ends it: DuckDB itself looks for one only between pieces of work that the calling
-    thread gets to do, and on a busy machine others do them all; so the main thread, which alone is interrupted, only waits."""
+def _answered(connection: duckdb.DuckDBPyConnection, query: Callable[[], _Answer]) -> _Answer:
+    """What a query on the connection answers. Ctrl-C, or whatever else a signal raises, ends it.
+
+    DuckDB itself looks for signals only between pieces of work that the calling thread gets to do, and on a busy machine others do them
+    all; so the main thread, which alone is told of signals, waits, and interrupts.
+    """
     if threading.current_thread() is not threading.main_thread():
         return query()
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        asked = pool.submit(query)
+    answer: Future[_Answer] = Future()
+
+    def ask() -> None:
         try:
-            return asked.result()
-        except KeyboardInterrupt:
-            while not asked.done():
+            answer.set_result(query())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    try:
+        thread.start()
+        return answer.result()
+    finally:
+        while thread.is_alive() and not answer.done():
+            with suppress(KeyboardInterrupt):  # the first one is on its way already
                 connection.interrupt()
-                wait([asked], timeout=0.05)
-            raise
+                wait([answer], timeout=0.05)
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C during a statement that writes, which DuckDB tells as a RuntimeError, as what it is."""
+    """Ctrl-C that DuckDB notices itself, and tells as a RuntimeError, as what it is."""
     try:
         yield
     except RuntimeError as error:

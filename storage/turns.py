@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal
@@ -95,7 +95,7 @@ class _Result:
 
     code: of a call that computes: what stands in it is not held either."""
 
-    def __init__(self, call_id: str, result: str, arguments: Mapping[str, JSON], code: str) -> None:
+    def __init__(self, call_id: str, result: str, arguments: dict[str, JSON], code: str) -> None:
         self.call_id, self._result, self._arguments, self._code = call_id, result, arguments, code
 
     @cached_property
@@ -118,7 +118,7 @@ def _may_hold(result: str, wanted: JSON) -> bool:
 
 @lru_cache(maxsize=512)
 def _own_of(result: str, arguments: str) -> _Index:
-    given = _Index.of([value for _, value in leaves(_parsed(arguments))])
+    given = _Index.of([value for _, value in leaves(json.loads(arguments))])
     return _Index.of([value for value in _values_of(result) if not given.has(value)])
 
 
@@ -133,7 +133,7 @@ def _values_of(result: str) -> tuple[JSON, ...]:
 
 @lru_cache(maxsize=512)
 def _parsed(result: str) -> JSON:
-    """The JSON value that an observation is, or `_NO_JSON`."""
+    """The JSON value that an observation is, or `_NO_JSON`. It is remembered: do not change it."""
     try:
         return json.loads(result)
     except (ValueError, RecursionError):
@@ -209,7 +209,7 @@ def _is_empty(result: str) -> bool:
 
 class ArgumentSources:
     """Where values of arguments come from, in a conversation that is read from its start: the latest earlier result that holds them, else
-    `user` where earlier user or system text mentions them, else `const`."""
+    `user` where an earlier message of the user or the system mentions them, else `const`."""
 
     def __init__(self) -> None:
         self._said: list[str] = []
@@ -219,12 +219,12 @@ class ArgumentSources:
         """What the user or the system says."""
         self._said.append(text)
 
-    def show(self, tool: str, call_id: str, result: str, arguments: Mapping[str, JSON]) -> None:
+    def show(self, tool: str, call_id: str, result: str, arguments: dict[str, JSON]) -> None:
         """What a call that succeeded returned; what it put in itself is not held by it."""
         code = str(arguments.get("code", "")) if tool == CODE_TOOL else ""
         self._results.append(_Result(call_id, result, arguments, code))
 
-    def of(self, tool: str, arguments: Mapping[str, JSON]) -> dict[str, str]:
+    def of(self, tool: str, arguments: dict[str, JSON]) -> dict[str, str]:
         """Argument name (dotted for nested ones) -> `user`, `const` or the id of a call."""
         found: dict[str, str] = {}
         for path, value in leaves(arguments):

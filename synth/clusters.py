@@ -86,10 +86,10 @@ class Cluster:
 
     @property
     def tool_names(self) -> frozenset[str]:
-        return names_of(self.tool_ids)
+        return tool_names(self.tool_ids)
 
 
-def names_of(tool_ids: Iterable[str]) -> frozenset[str]:
+def tool_names(tool_ids: Iterable[str]) -> frozenset[str]:
     """Names of tools: what follows the server's key in an id; keys hold no dot."""
     return frozenset(tool.partition(".")[2] for tool in tool_ids)
 

@@ -92,7 +92,7 @@ def propose(jobs: Sequence[Job]) -> list[Made]:
 @lru_cache(maxsize=64)
 def _is_seed(divisions: DivisionConfig) -> FrameFilter:
     """Whether frames are to be trained on: one function for one way of dividing, so that planners can remember what it said."""
-    return lambda frame: division(frame, divisions) == "seed"
+    return lambda frame_id: division(frame_id, divisions) == "seed"
 
 
 def _made(job: Job) -> Made:

@@ -96,7 +96,7 @@ def _converse(user: User, assistant: Assistant, box: WorldTools, tools: tuple[To
 def _judged(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool], teacher: str) -> Simulated:
     keys = Keys.of(blueprint)
     extra = extra_calls(keys, [call for turn in seen.turns for step in turn.steps for call in step.calls], seen.injected)
-    checks = observe(blueprint, keys, extra, seen, tools)
+    checks = observe(blueprint, keys, seen, tools, extra=extra)
     grades = ScriptedJudge(blueprint.language, checks, extra).grade(seen.messages)
     checks["judge"] = grades.least >= LEAST_GRADE
     reason = next((name for name, holds in checks.items() if not holds), "")

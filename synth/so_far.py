@@ -20,7 +20,8 @@ from synth.proposals import Made
 @dataclass
 class SoFar:
     """profiles: of what was accepted, in order; vectors: embeddings of what its users said, an array a round, [accepted, dimensions].
-    proposals: blueprints asked for. rejected: reasons with counts. alarms: collapses of the controller, in words."""
+    cluster_use: by a cluster's id, blueprints over it. rejected: reasons with counts. proposals: blueprints asked for. tasks: those that
+    single-goal conversations gave. alarms: collapses of the controller, in words."""
 
     profiles: list[Profile] = field(default_factory=list)
     vectors: list[NDArray[np.float32]] = field(default_factory=list)

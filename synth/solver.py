@@ -240,7 +240,7 @@ def is_evaluation_seed(seed: int) -> bool:
     return seed % 4 == 3
 
 
-def is_for_evaluation(intent: str, slots: Mapping[str, JSON], entity_names: frozenset[str]) -> bool:
+def are_evaluation_slots(intent: str, slots: Mapping[str, JSON], entity_names: frozenset[str]) -> bool:
     """Whether a frame's combination of individuals is set aside for evaluation; False where it names none."""
     entities = {name: value for name, value in slots.items() if name in entity_names}
     return bool(entities) and int(content_id("entities", intent, entities)[-8:], 16) % 4 == 3
@@ -314,7 +314,7 @@ def _draw(frame: Frame, world: World, use: Use, rng: random.Random) -> Frame | N
     has_entities = bool(entity_names & frozenset(frame.slots))
     for _ in range(DRAWS_PER_SEED):
         drawn = Frame(world=frame.world, intent=frame.intent, slots=world.draw_entities(frame.intent, frame.slots, rng))
-        if not has_entities or is_for_evaluation(drawn.intent, drawn.slots, entity_names) == (use != "train"):
+        if not has_entities or are_evaluation_slots(drawn.intent, drawn.slots, entity_names) == (use != "train"):
             return drawn
     return None
 

@@ -267,7 +267,8 @@ class _Run:
         there = {table: self.store.find(part) for table, part in ids.items()}
         if all(there.values()):
             self._keep(*there.values())
-            for outcome in self.so_far.add_stored(*(self._read(there[table]) for table in ("blueprints", "trajectories", "tasks"))):
+            rows = {table: self._read(there[table]) for table in ("blueprints", "trajectories", "tasks")}
+            for outcome in self.so_far.add_stored(**rows):
                 controller.record(outcome)
         else:
             self._make_round(number, ids, controller, bands)

@@ -15,7 +15,7 @@ from functools import lru_cache
 from storage.records import CODE_TOOL, JSON, Call, Frame, Language, content_id, frame_id
 from storage.turns import ArgumentSources, call_status
 from synth.blueprints import Argument, Blueprint, Goal, Node, Perturbation, TurnPlan
-from synth.clusters import Cluster, names_of
+from synth.clusters import Cluster, tool_names
 from synth.roles.phrases import (
     PERSONAS,
     can_point_at,
@@ -36,7 +36,7 @@ from synth.roles.phrases import (
 from synth.roles.recipes import MERGE_CLUSTERS, domain_of
 from synth.roles.schedule import GoalPlan, GoalRecipe, Move, Recipe, Schedule, Source, Turn, changing_tools, predict, schedule
 from synth.roles.sketch import merged_sources, planned
-from synth.solver import is_for_evaluation, solve, training_seed
+from synth.solver import are_evaluation_slots, solve, training_seed
 from synth.worlds import make_world
 from synth.worlds.base import Solution, Unsolvable, World
 
@@ -84,7 +84,7 @@ class Offer:
 
 @lru_cache(maxsize=8192)
 def _tool_names(tool_ids: tuple[str, ...], has_code: bool) -> frozenset[str]:
-    return names_of(tool_ids) | {CODE_TOOL} if has_code else names_of(tool_ids)
+    return tool_names(tool_ids) | {CODE_TOOL} if has_code else tool_names(tool_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class Draft:
 
     def _may_use(self, intent: str, slots: Mapping[str, JSON]) -> bool:
         world = self.recipe.world
-        return self.is_allowed(frame_id(world, intent, slots)) and not is_for_evaluation(intent, slots, entities_of(world, intent))
+        return self.is_allowed(frame_id(world, intent, slots)) and not are_evaluation_slots(intent, slots, entities_of(world, intent))
 
     def _point_at(self, goal: GoalRecipe, slots: dict[str, JSON], previous: _Solved) -> tuple[str, ...]:
         """Puts something that the previous answer named into one of the slots, and says into which."""

@@ -417,7 +417,7 @@ def test_frames_that_are_kept_for_another_use_are_never_planned() -> None:
 def test_what_comes_as_it_comes_leaves_out_jobs_whose_every_frame_is_kept_for_another_use() -> None:
     without_slots = {frame_id("banking", intent, {}) for intent in WORLDS["banking"].intents}
     (cluster, *_), plain = clusters_of("banking"), Planner(lambda _: True)
-    kept = [Planner(lambda frame: frame not in without_slots).unsteered(cluster, random.Random(seed)) for seed in range(40)]
+    kept = [Planner(lambda known: known not in without_slots).unsteered(cluster, random.Random(seed)) for seed in range(40)]
     free = [plain.unsteered(cluster, random.Random(seed)) for seed in range(40)]
 
     assert all(goal.slots for blueprint in kept for goal in blueprint.goals)

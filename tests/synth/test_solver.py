@@ -12,11 +12,11 @@ from synth.solver import (
     NotAdmitted,
     admit,
     admit_any,
+    are_evaluation_slots,
     check_admission,
     draw_seed,
     expert_messages,
     is_evaluation_seed,
-    is_for_evaluation,
     sibling,
     training_seed,
     world_seeds,
@@ -128,7 +128,7 @@ class TestSiblings:
                 assert (task.frame_id, task.query_id, task.use) == (frame.id, "q", use)
                 drawn = Frame(world="retail", intent=intent, slots=task.slots)
                 assert is_evaluation_seed(task.world_seed) == (use != "train")
-                assert not entities or is_for_evaluation(drawn.intent, drawn.slots, entities) == (use != "train")
+                assert not entities or are_evaluation_slots(drawn.intent, drawn.slots, entities) == (use != "train")
 
 
 def test_seeds_are_drawn_for_their_use() -> None:

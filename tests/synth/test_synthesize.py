@@ -11,7 +11,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from pydantic import ValidationError
 
 from storage.records import Frame, Task
 from storage.release import trajectory_of
@@ -23,7 +22,7 @@ from synth.diversity import entropy_bits
 from synth.division import DivisionConfig, division
 from synth.evolve import BANDS, EvolutionConfig, mode_family
 from synth.proposals import Job, Made
-from synth.solver import is_evaluation_seed, is_for_evaluation
+from synth.solver import are_evaluation_slots, is_evaluation_seed
 from synth.synthesis_config import SynthesisConfig
 from synth.synthesize import SynthesisResult, synthesize
 from synth.verify import verify_teacher
@@ -156,7 +155,7 @@ def test_only_frames_seeds_and_individuals_of_training_are_used(both: tuple[Stor
             entities = frozenset(slot.name for slot in WORLDS[frame.world].intents[frame.intent].slots if slot.is_entity)
             assert frame.id == goal.frame_id
             assert division(frame.id, DivisionConfig()) == "seed"
-            assert not is_for_evaluation(frame.intent, frame.slots, entities)
+            assert not are_evaluation_slots(frame.intent, frame.slots, entities)
 
 
 # ---- steering -----------------------------------------------------------------------------------------------------------
@@ -283,27 +282,3 @@ def test_another_seed_gives_other_trajectories(small: tuple[Store, SynthesisResu
 
     ids = "SELECT trajectory_id FROM trajectories"
     assert not set(store.query(ids)["trajectory_id"]) & set(other.query(ids)["trajectory_id"])
-
-
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ({"worlds": ["retial"]}, "no world is called 'retial'; did you mean 'retail'"),
-        ({"worlds": ["nope"]}, "there are city, retail"),
-        ({"drills": {"City": 3}}, "did you mean 'city'"),
-        ({"worlds": ["retail"], "drills": {"city": 3}}, r"drills: 'city' is not among worlds \(retail\)"),
-        ({"clusters": {"min_tools": 9, "max_tools": 4}}, "min_tools 9 is more than max_tools 4"),
-        ({"evolution": {"band_shares": [0.2, 0.2, 0.2]}}, "each must be above 0, and they must add up to 1"),
-        ({"evolution": {"band_shares": [0, 0.5, 0.5]}}, "each must be above 0"),
-    ],
-)
-def test_a_setting_that_cannot_be_is_refused_at_the_door(setting: dict[str, object], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
-        SynthesisConfig.model_validate(setting)
-
-
-def test_without_a_word_about_drills_they_are_of_the_small_worlds_in_use() -> None:
-    assert SynthesisConfig(worlds=("retail",)).drills == {"retail": 160}
-    city = SynthesisConfig(worlds=("city",))
-    assert city.drills == {}
-    assert SynthesisConfig.model_validate(city.model_dump(mode="json")) == city

@@ -120,7 +120,7 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 
 def _binary(act: Callable[[Any, Any], Any], left: _Piece, right: _Piece) -> Function:
     first, second = left.run, right.run
-    if right.is_constant:
+    if right.is_constant:  # as on the right of most comparisons: a call less
         value = second(None, None)
         return lambda state, names: act(first(state, names), value)
     return lambda state, names: act(first(state, names), second(state, names))
@@ -272,7 +272,7 @@ class _Compiler:
     def _boolop(self, node: ast.BoolOp) -> _Piece:
         parts = [self._part(each) for each in node.values]
         runs = [part.run for part in parts]
-        if len(runs) == 2:
+        if len(runs) == 2:  # most are: no generator is made for them
             first, second = runs
             if isinstance(node.op, ast.And):
                 return self._joined("and", lambda state, names: first(state, names) and second(state, names), *parts)
