@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from storage.records import CODE_TOOL, Tool, content_id
 from synth.bridges import bridges
 from synth.dependencies import THRESHOLD, Described, Edge, chains, edges_of, group_of, members_of
+from synth.no_collection import no_collection
 from synth.plans import plans_of
 
 VERSION = 5
@@ -105,6 +106,7 @@ class _Graph:
         self._vectors = described.own
         self.position = {tool.id: index for index, tool in enumerate(self.tools)}
         self.names = [tool.name.lower() for tool in self.tools]
+        self.servers = [tool.server for tool in self.tools]
         self.neighbours: list[dict[int, float]] = [{} for _ in self.tools]
         self.after: list[dict[int, Edge]] = [{} for _ in self.tools]
         for edge in edges:
@@ -127,7 +129,7 @@ class _Graph:
     def grow(self, seed: Sequence[int], limit: int, *, floor: float = 0.0, least: int = 1, server: str | None = None) -> list[int]:
         """From the seed along neighbours (of that server), always the one with the greatest mean affinity, up to `limit` tools.
 
-        No tool name comes twice. Once there are `least` tools, a mean affinity below `floor` ends it.
+        No tool name comes twice: `ties` are those that may still join. Once there are `least` tools, a mean affinity below `floor` ends it.
         """
         grown: list[int] = []
         used: set[str] = set()
@@ -136,13 +138,11 @@ class _Graph:
         servers: Counter[str] = Counter()
         for start in seed:
             self._join(start, grown, used, ties, total, servers, server)
-        while len(grown) < limit:
-            near = sorted(tool for tool in ties if tool not in grown and self.names[tool] not in used)
-            if not near:
-                break
+        while len(grown) < limit and ties:
+            near = sorted(ties)
             affinity = 0.4 * (self._vectors[near] @ total) + 0.4 * np.array([ties[tool] for tool in near])
-            affinity += 0.2 * np.array([servers[self.tools[tool].server] for tool in near])
-            best = int(np.argmax(affinity))
+            affinity += 0.2 * np.array([servers[self.servers[tool]] for tool in near])
+            best = int(affinity.argmax())
             if affinity[best] / len(grown) < floor and len(grown) >= least:
                 break
             self._join(near[best], grown, used, ties, total, servers, server)
@@ -158,12 +158,15 @@ class _Graph:
         servers: Counter[str],
         server: str | None,
     ) -> None:
+        name = self.names[tool]
         grown.append(tool)
-        used.add(self.names[tool])
+        used.add(name)
         total += self._vectors[tool]
-        servers[self.tools[tool].server] += 1
+        servers[self.servers[tool]] += 1
+        for namesake in [other for other in ties if self.names[other] == name]:
+            del ties[namesake]
         for other, strength in self.neighbours[tool].items():
-            if server in (None, self.tools[other].server):
+            if (server is None or server == self.servers[other]) and self.names[other] not in used:
                 ties[other] = ties.get(other, 0.0) + strength
 
     def chain_through(self, middle: int) -> tuple[int, int, int] | None:
@@ -218,7 +221,11 @@ def cluster_tools(tools: Sequence[Tool], config: ClusterConfig | None = None, *,
     """Business clusters of a catalogue, best first; deterministic. Empty where nothing depends on anything.
 
     A world's `run_python` is in none: any cluster of the world can offer it."""
-    config, report = config or ClusterConfig(), progress or (lambda step, done, total: None)
+    with no_collection():
+        return _built(tools, config or ClusterConfig(), progress or (lambda step, done, total: None))
+
+
+def _built(tools: Sequence[Tool], config: ClusterConfig, report: Progress) -> list[Cluster]:
     build = build_id(tools, config)
     tools = [tool for tool in tools if tool.world is None or tool.name != CODE_TOOL]
     if not tools:

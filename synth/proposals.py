@@ -5,7 +5,6 @@ A proposal depends on nothing but its `Job`, so any process may work on it, besi
 
 from __future__ import annotations
 
-import gc
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from synth.blueprints import Bands, Blueprint
 from synth.clusters import Cluster
 from synth.division import DivisionConfig, division
 from synth.evolve import Band, Cell, Draw, Report, mode_family
+from synth.no_collection import no_collection
 from synth.roles.draft import FrameFilter, PlanFailed
 from synth.roles.planner import Planner
 from synth.simulate import Simulated, simulate
@@ -80,13 +80,8 @@ def propose(jobs: Sequence[Job]) -> list[Made]:
 
     Garbage is not collected meanwhile: hardly anything here refers to itself, and what would be looked through, again and again, are the
     worlds and cookbooks that stay."""
-    is_collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with no_collection():
         return [_made(job) for job in jobs]
-    finally:
-        if is_collecting:
-            gc.enable()
 
 
 @lru_cache(maxsize=64)
