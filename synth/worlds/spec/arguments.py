@@ -6,7 +6,7 @@ what the schema names, never what the caller made up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import lru_cache
@@ -52,19 +52,19 @@ def id_argument(entity: Entity, name: str, *, is_required: bool = True) -> Check
 
 
 def choice_argument(values: tuple[str, ...], name: str, label: str, default: Any = None, *, is_required: bool = True) -> Checked:
-    allowed = frozenset(values)
     described: dict[str, JSON] = {"type": "string", "enum": list(values)}
     if label != name.replace("_", " "):
         described["description"] = label
-    if default is not None:
-        described["default"] = default
-    return Checked(
-        described,
-        lambda state, value: value if isinstance(value, str) and value in allowed else BAD,
-        f"no such {name}",
-        default,
-        is_required,
-    )
+    return Checked(_with_default(described, default), _one_of(values), f"no such {name}", default, is_required)
+
+
+def _one_of(values: Iterable[str]) -> Parser:
+    allowed = frozenset(values)
+    return lambda state, value: value if isinstance(value, str) and value in allowed else BAD
+
+
+def _with_default(described: dict[str, JSON], default: Any) -> dict[str, JSON]:
+    return described if default is None else {**described, "default": default}
 
 
 def _name_argument(field: Field, name: str) -> Checked:
@@ -90,10 +90,8 @@ def number_argument(
 
     kind = "integer" if is_whole else "number"
     described: dict[str, JSON] = {"type": kind, "minimum": low, "maximum": high, "description": label, "x-grounded": True}
-    if default is not None:
-        described["default"] = default
     error = f"{name} must be a {'whole ' if is_whole else ''}number from {low:g} to {high:g}"
-    return Checked(described, parse, error, default, is_required)
+    return Checked(_with_default(described, default), parse, error, default, is_required)
 
 
 @lru_cache(maxsize=4096)
@@ -114,23 +112,13 @@ def _date_argument(domain: Domain, name: str, label: str, first: int, last: int,
 
 
 def _clock_argument(name: str, label: str, first: str, last: str, default: Any = None, *, is_required: bool = True) -> Checked:
-    allowed = frozenset(clock_steps(first, last))
-    described: dict[str, JSON] = {"type": "string", "pattern": r"^\d\d:(00|30)$", "description": label, "x-grounded": True}
-    if default is not None:
-        described["default"] = default
-    return Checked(
-        described,
-        lambda state, value: value if isinstance(value, str) and value in allowed else BAD,
-        f"{name} must be a full or half hour from {first} to {last}",
-        default,
-        is_required,
-    )
+    described = _with_default({"type": "string", "pattern": r"^\d\d:(00|30)$", "description": label, "x-grounded": True}, default)
+    error = f"{name} must be a full or half hour from {first} to {last}"
+    return Checked(described, _one_of(clock_steps(first, last)), error, default, is_required)
 
 
 def _flag_argument(name: str, label: str, default: Any = None, *, is_required: bool = True) -> Checked:
-    described: dict[str, JSON] = {"type": "boolean", "description": label}
-    if default is not None:
-        described["default"] = default
+    described = _with_default({"type": "boolean", "description": label}, default)
     return Checked(
         described, lambda state, value: value if isinstance(value, bool) else BAD, f"{name} must be true or false", default, is_required
     )
