@@ -18,7 +18,7 @@ from storage.records import JSON
 from synth.worlds.spec import schema
 from synth.worlds.spec.domain import CREATED_DIGITS, Domain, Entity, Field
 
-CACHED_SEEDS = 512
+CACHED_SEEDS = 320
 """Seeded states kept in memory, over all domains."""
 
 Row = tuple[Any, ...]
