@@ -15,7 +15,7 @@ from synth.worlds.base import SlotKind
 from synth.worlds.spec import schema
 from synth.worlds.spec.names import plural_of
 from synth.worlds.spec.read import Spec
-from synth.worlds.spec.terms import Compiled, Type
+from synth.worlds.spec.terms import Compiled, Part, Type
 from synth.worlds.spec.values import Words
 
 CREATED_DIGITS = 1
@@ -156,7 +156,8 @@ class Creation:
 
 @dataclass(eq=False, slots=True)
 class Act:
-    """An action. params: the row that it acts on first."""
+    """An action. params: the row that it acts on first. sights: what sets of its tests look at (`intents/sight.py`), kept when first asked
+    for."""
 
     name: str
     number: int
@@ -167,6 +168,7 @@ class Act:
     settings: tuple[Setting, ...] = ()
     transfers: tuple[Transfer, ...] = ()
     creations: tuple[Creation, ...] = ()
+    sights: dict[tuple[Part, ...], Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)

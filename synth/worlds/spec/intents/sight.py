@@ -96,7 +96,15 @@ def _shortest(found: Iterable[Way]) -> list[Way]:
 
 
 def sight_of(domain: Domain, act: Act, tests: Iterable[Part]) -> Sight:
-    """What these tests look at; a reference along the way must be seen as well."""
+    """What these tests of the act look at; a reference along the way must be seen as well."""
+    parts = tuple(tests)
+    found: Sight | None = act.sights.get(parts)
+    if found is None:
+        found = act.sights[parts] = _sight(domain, act, parts)
+    return found
+
+
+def _sight(domain: Domain, act: Act, tests: Sequence[Part]) -> Sight:
     needed: dict[tuple[str, ...], dict[str, Field]] = {}
     tallies = []
     for test in tests:
