@@ -15,11 +15,10 @@ from __future__ import annotations
 import hashlib
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -28,6 +27,7 @@ from storage import catalogue
 from storage.addup import check_funnel
 from storage.errors import BadInput, HeadraceError
 from storage.files import Busy, disk_errors, file_lock, replace_atomically, sweep, sync_dir
+from storage.interrupts import answered, told_as_interrupts
 from storage.journal import Journal
 from storage.parts import Part, find_written, part_id, write_part
 from storage.schema import TABLES, schema_version
@@ -35,7 +35,6 @@ from storage.schema import TABLES, schema_version
 __all__ = ["Journal", "Part", "Store", "part_id"]
 
 LOCK_WAIT_S = 120.0
-_Answer = TypeVar("_Answer")
 _UNFIT = ",?\\"
 """What DuckDB does not take literally in a path: where one path ends, where a URL's query begins, what parts folders elsewhere."""
 
@@ -120,9 +119,9 @@ class Store:
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pl.DataFrame:
         """The rows of a SELECT over the tables, as last committed; all tables are empty where the store does not exist yet."""
-        with self._mutex, _interruptible():
+        with self._mutex, told_as_interrupts():
             reader = self._current_reader()
-            answer = _answered(reader, lambda: pl.from_arrow(reader.sql(sql, params=list(params)).to_arrow_table()))
+            answer = answered(reader, lambda: pl.from_arrow(reader.sql(sql, params=list(params)).to_arrow_table()))
         assert isinstance(answer, pl.DataFrame)
         return answer
 
@@ -145,7 +144,7 @@ class Store:
     @contextmanager
     def _writing(self, doing: str, wait_s: float) -> Iterator[duckdb.DuckDBPyConnection]:
         """The one writing connection, under the lock, with the newest schema; rolled back and closed after an error."""
-        with disk_errors(doing, self.root), _interruptible():
+        with disk_errors(doing, self.root), told_as_interrupts():
             self.root.mkdir(parents=True, exist_ok=True)
             with file_lock(self.root / "catalog.lock", wait_s=wait_s):
                 connection = catalogue.open_for_writing(self._writable, self.root)
@@ -268,44 +267,6 @@ class Store:
         else:
             catalogue.migrate(connection, 0)
         return connection
-
-
-def _answered(connection: duckdb.DuckDBPyConnection, query: Callable[[], _Answer]) -> _Answer:
-    """What a query on the connection answers. Ctrl-C, or whatever else a signal raises, ends it.
-
-    DuckDB itself looks for signals only between pieces of work that the calling thread gets to do, and on a busy machine others do them
-    all; so the main thread, which alone is told of signals, waits, and interrupts.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return query()
-    answer: Future[_Answer] = Future()
-
-    def ask() -> None:
-        try:
-            answer.set_result(query())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    thread = threading.Thread(target=ask, daemon=True)
-    try:
-        thread.start()
-        return answer.result()
-    finally:
-        while thread.is_alive() and not answer.done():
-            with suppress(KeyboardInterrupt):  # the first one is on its way already
-                connection.interrupt()
-                wait([answer], timeout=0.05)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C that DuckDB notices itself, and tells as a RuntimeError, as what it is."""
-    try:
-        yield
-    except RuntimeError as error:
-        if "Query interrupted" in str(error):
-            raise KeyboardInterrupt from None
-        raise
 
 
 def _refuse_unfit(root: Path) -> None:

@@ -1,7 +1,7 @@
 """Garbage collection, paused.
 
 Work that makes millions of objects which stay, or which refer to nothing that refers back, has no garbage to find; the collector would
-look through all that there is, again and again: a third of the time of clustering a large catalogue.
+look through all that there is, again and again.
 """
 
 from __future__ import annotations

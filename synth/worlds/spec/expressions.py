@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
+from functools import reduce
 from typing import Any
 
 from synth.worlds.spec.problems import nearest
@@ -124,6 +125,14 @@ def _binary(act: Callable[[Any, Any], Any], left: _Piece, right: _Piece) -> Func
         value = second(None, None)
         return lambda state, names: act(first(state, names), value)
     return lambda state, names: act(first(state, names), second(state, names))
+
+
+def _both(first: Function, second: Function) -> Function:
+    return lambda state, names: first(state, names) and second(state, names)
+
+
+def _either(first: Function, second: Function) -> Function:
+    return lambda state, names: first(state, names) or second(state, names)
 
 
 def _reader(field: Attribute, row: _Piece) -> Function:
@@ -271,15 +280,8 @@ class _Compiler:
 
     def _boolop(self, node: ast.BoolOp) -> _Piece:
         parts = [self._part(each) for each in node.values]
-        runs = [part.run for part in parts]
-        if len(runs) == 2:  # most are: no generator is made for them
-            first, second = runs
-            if isinstance(node.op, ast.And):
-                return self._joined("and", lambda state, names: first(state, names) and second(state, names), *parts)
-            return self._joined("or", lambda state, names: first(state, names) or second(state, names), *parts)
-        if isinstance(node.op, ast.And):
-            return self._joined("and", lambda state, names: all(run(state, names) for run in runs), *parts)
-        return self._joined("or", lambda state, names: any(run(state, names) for run in runs), *parts)
+        joint, join = ("and", _both) if isinstance(node.op, ast.And) else ("or", _either)
+        return self._joined(joint, reduce(join, (part.run for part in parts)), *parts)
 
     def _part(self, node: ast.expr) -> Part:
         """A yes or no with what it alone looks at."""

@@ -19,7 +19,7 @@ from synth.worlds.spec import schema
 from synth.worlds.spec.domain import CREATED_DIGITS, Domain, Entity, Field
 
 CACHED_SEEDS = 320
-"""Seeded states kept in memory, over all domains."""
+"""Seeded states kept in memory, over all domains: those that conversations of five of them are drawn from."""
 
 Row = tuple[Any, ...]
 """The stored fields by place, and the row's id last."""
