@@ -91,6 +91,7 @@ TABLES: dict[str, TableSchema] = {
         "s_constraints:s stratum_rank:s status:t reason:t",
         "run query_id",
     ),
+    "taxonomies": _table("position:s taxonomy_id:t parent_id:t origin:t tree:t statistics:t", "position"),
     "tasks": _table(
         "task_id:t query_id:t blueprint_id:t frame_id:t world:t world_seed:w intent:t leaf:t language:t division:t use:t difficulty:s "
         "spec:t",
