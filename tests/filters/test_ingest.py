@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filters.ingest import IngestConfig, batches, inspect
+from filters.ingest import IngestConfig, inspect, read_piece
 from storage.errors import BadInput
 
 CONFIG = IngestConfig(column="query", batch_rows=1000)
@@ -19,7 +19,7 @@ TEXTS = ["find a cafe", "取消订单 o17", "", 'say "hi", please', "tab\tand, c
 
 def read(path: Path, config: IngestConfig = CONFIG) -> list[str | None]:
     (source,) = inspect([path], config)
-    texts = [text for batch in batches(source, config) for text in batch]
+    texts = [text for piece in source.pieces for batch in read_piece(piece) for text in batch]
     assert source.rows == len(texts)
     return texts
 
@@ -57,7 +57,7 @@ def test_batches_are_bounded_and_rows_count_through_files(tmp_path: Path) -> Non
     second = written(tmp_path, "csv", ["one more", "and another"])
     sources = inspect([first, second], CONFIG)
     assert [(source.first_row, source.rows) for source in sources] == [(0, 2500), (2500, 2)]
-    assert [len(batch) for batch in batches(sources[0], CONFIG)] == [1000, 1000, 500]
+    assert [rows for piece in sources[0].pieces for rows in piece.batches] == [1000, 1000, 500]
 
 
 def test_rows_that_cannot_be_decoded_are_null_and_keep_their_place(tmp_path: Path) -> None:

@@ -1,0 +1,290 @@
+"""Raw queries from a person's files: Parquet, JSONL, CSV (TSV), or text with a query a line; any number, from anywhere, compressed or not.
+
+`inspect` reads every file once before anything is written, and refuses bad input at the door: missing, empty, damaged, not UTF-8,
+no such column. It cuts each file into pieces, which `read_piece` then reads, each alone, in any process. A single row that cannot be
+decoded inside a good file is a null, which becomes the verdict `undecodable`: a line that is not a JSON object, a value that is missing or
+not text, invalid UTF-8, a NUL, a line or text of more than 1 MiB, a CSV row of another length. A file most of whose rows are like that is
+not what its name says, and is refused. Rows are numbered as they lie in the file, from 0, blank lines included, so that a verdict can be
+looked up in it. A file must stay as it is until the run is over: a piece that is no longer what was inspected is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import polars as pl
+import polars_hash as plh
+from pydantic import BaseModel, ConfigDict, Field
+
+from filters.ingest import files, parquet
+from filters.ingest.column import Keys
+from filters.ingest.csv_rows import DELIMITERS, CsvRows
+from filters.ingest.lines import Lines, decoder, json_keys, refuse_truncated_json, without_value
+from filters.step import Executor
+from storage.errors import BadInput, HeadraceError
+
+BATCH_BYTES = 64 << 20
+"""A batch ends after so many bytes of text, if it has not as many rows by then as it may have."""
+MAX_TEXT_BYTES = 1 << 20
+_HEAD_BYTES = 65536
+
+
+class IngestConfig(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    column: str = Field(default="text", description="The column (Parquet, CSV) or key (JSONL) that holds the query; text files have none.")
+    strict: bool = Field(default=False, description="Refuse a file with a row that cannot be decoded, instead of dropping the row.")
+    batch_rows: int = Field(default=125_000, ge=1_000, description="Rows of a batch; two batches a core are in memory at once.")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Successive batches of a file that are read together, from `start` to `end`: offsets in bytes (lines), row groups (Parquet), or
+    the whole file (compressed, CSV).
+
+    batches: rows of each; checks: a checksum of the texts of each; stamp: what the file looked like from outside; keys: the way to the
+    query in a row.
+    """
+
+    location: str
+    stamp: str
+    keys: Keys
+    start: int
+    end: int | None
+    batches: tuple[int, ...] = ()
+    checks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An inspected file. location: path or URL; first_row: number of its row 0 in the run; content_hash: SHA-256 of its bytes, in hex."""
+
+    location: str
+    content_hash: str
+    first_row: int
+    rows: int
+    pieces: tuple[Piece, ...]
+
+    @property
+    def name(self) -> str:
+        return files.name_of(self.location)
+
+    @property
+    def path(self) -> Path:
+        return Path(self.location)
+
+    @property
+    def format(self) -> str:
+        return str(files.format_of(self.location))
+
+
+class _Reader(Protocol):
+    def take(self, rows: int) -> pl.Series: ...
+
+
+def inspect(paths: Sequence[str | Path], config: IngestConfig, executor: Executor | None = None) -> list[Source]:
+    """The files, counted, hashed and cut into pieces. `executor` takes a file a call; without one they are read in turn.
+
+    Raises:
+        BadInput: no file, one that is missing, empty, damaged, of unknown format, not UTF-8, without the column, given twice; with
+            `strict`, one with a row that cannot be decoded.
+    """
+    if not paths:
+        raise BadInput("no query file given: name at least one Parquet, JSONL, CSV or text file")
+    found = (executor.map if executor else map)(partial(_inspected, config=config), files.locate(paths))
+    sources: list[Source] = []
+    paths_of: dict[str, str] = {}
+    for source in found:
+        if source.content_hash in paths_of:
+            raise BadInput(f"{source.location}: same content as {paths_of[source.content_hash]}; give each file once")
+        paths_of[source.content_hash] = source.location
+        sources.append(replace(source, first_row=sources[-1].first_row + sources[-1].rows if sources else 0))
+    return sources
+
+
+def read_piece(piece: Piece) -> Iterator[pl.Series]:
+    """The texts of each batch of a piece, in order; null where a row could not be decoded.
+
+    Raises:
+        HeadraceError: the file is no longer what it was when it was inspected.
+    """
+    changed = f"{piece.location}: no longer what it was when the run began; run again, and leave the file as it is until the run is over"
+    try:
+        if files.stamp(piece.location) != piece.stamp:
+            raise HeadraceError(changed)
+        with _reader(piece) as reader:
+            for rows, check in zip(piece.batches, piece.checks, strict=True):
+                texts = _batch(reader, rows)
+                if len(texts) != rows or _checksum(texts) != check:
+                    raise HeadraceError(changed)
+                yield texts
+    except BadInput as error:
+        raise HeadraceError(f"{changed} ({error})") from error
+
+
+def batches(source: Source, config: IngestConfig) -> Iterator[pl.Series]:
+    """The texts of a file in order, `batch_rows` at a time; null where a row could not be decoded."""
+    held = pl.Series("text", [], pl.String)
+    for piece in source.pieces:
+        for texts in read_piece(piece):
+            held = pl.concat([held, texts])
+            while len(held) >= config.batch_rows:
+                yield held[: config.batch_rows]
+                held = held[config.batch_rows :]
+    if len(held):
+        yield held
+
+
+@contextmanager
+def _reader(piece: Piece) -> Iterator[_Reader]:
+    kind = files.format_of(piece.location)
+    if kind == "parquet":
+        with parquet.opened(piece.location) as file:
+            yield parquet.ParquetRows(piece.location, file, piece.keys, range(piece.start, piece.end or 0))
+        return
+    with files.reading(piece.location), files.unpacked(piece.location) as stream:
+        if kind in DELIMITERS:
+            yield CsvRows(piece.location, stream, piece.keys[0], DELIMITERS[kind])
+        else:
+            yield Lines(stream, decoder(str(kind), piece.keys), piece.start, piece.end)
+
+
+def _batch(reader: _Reader, rows: int, size_bytes: int | None = None) -> pl.Series:
+    """The next texts: `rows` of them, fewer where they come to `size_bytes` before that or there are no more."""
+    parts, count, size = [pl.Series("text", [], pl.String)], 0, 0
+    while count < rows and (size_bytes is None or size < size_bytes):
+        texts = reader.take(rows - count)
+        if not len(texts):
+            break
+        lengths = texts.str.len_bytes()
+        is_bad = (lengths > MAX_TEXT_BYTES) | texts.str.contains("\0", literal=True)
+        parts.append(texts.set(is_bad, None) if is_bad.any() else texts)
+        count, size = count + len(texts), size + int(lengths.sum())
+    return pl.concat(parts, rechunk=True)
+
+
+def _checksum(texts: pl.Series) -> int:
+    hashes = texts.to_frame("text").select(plh.col("text").nchash.xxh3_64().fill_null(0)).to_series()
+    return zlib.crc32(hashes.to_numpy().tobytes())
+
+
+# ---- inspecting -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What is noted of a batch. first_bad: its first row that could not be decoded."""
+
+    rows: int
+    check: int
+    undecodable: int
+    first_bad: int | None
+
+
+def _inspected(path: str, config: IngestConfig) -> Source:
+    """A file as if it were the first of the run."""
+    with files.reading(path):
+        stamp, content_hash = files.stamp(path), _content_hash(path)
+        whole = Piece(path, stamp, _keys(path, config.column), 0, None)
+        pieces: list[Piece] = []
+        noted: list[_Batch] = []
+        for piece, found in _cut(whole, config):
+            pieces.append(replace(piece, batches=tuple(each.rows for each in found), checks=tuple(each.check for each in found)))
+            noted += found
+        _check_rows(whole, config, noted)
+    return Source(path, content_hash, 0, sum(each.rows for each in noted), tuple(pieces))
+
+
+def _content_hash(path: str) -> str:
+    with files.stored(path) as file:
+        content_hash = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+    with files.unpacked(path) as unpacked:
+        head = unpacked.read(_HEAD_BYTES)
+    if not head.strip():
+        raise BadInput(f"{path}: the file is empty")
+    if files.format_of(path) != "parquet" and (head.startswith((b"\xff\xfe", b"\xfe\xff")) or head.count(0) * 4 > len(head)):
+        raise BadInput(f"{path}: not UTF-8 text (UTF-16, or binary); convert it, e.g. with `iconv -t UTF-8`")
+    return content_hash
+
+
+def _keys(path: str, column: str) -> Keys:
+    kind = files.format_of(path)
+    if kind == "parquet":
+        return parquet.parquet_keys(path, column)
+    if kind == "jsonl":
+        with files.unpacked(path) as stream:
+            return json_keys(path, stream, column)
+    return (column,)
+
+
+def _cut(whole: Piece, config: IngestConfig) -> Iterator[tuple[Piece, list[_Batch]]]:
+    """The pieces of a file, each with what is noted of its batches."""
+    if files.format_of(whole.location) == "parquet":
+        for groups, rows in parquet.runs(whole.location, config.batch_rows):
+            piece = replace(whole, start=groups.start, end=groups.stop)
+            with _reader(piece) as reader:
+                yield piece, list(_noted(reader, math.ceil(rows / max(1, round(rows / config.batch_rows)))))
+        return
+    with _reader(whole) as reader:
+        if isinstance(reader, Lines) and files.is_seekable(whole.location):
+            start = reader.position
+            for batch in _noted(reader, config.batch_rows):
+                yield replace(whole, start=start, end=reader.position), [batch]
+                start = reader.position
+        else:
+            yield whole, list(_noted(reader, config.batch_rows))
+        if isinstance(reader, Lines) and files.format_of(whole.location) == "jsonl":
+            refuse_truncated_json(whole.location, reader.unfinished)
+
+
+def _noted(reader: _Reader, rows: int) -> Iterator[_Batch]:
+    while len(texts := _batch(reader, rows, BATCH_BYTES)):
+        bad = texts.null_count()
+        yield _Batch(len(texts), _checksum(texts), bad, int(texts.is_null().arg_max() or 0) if bad else None)
+
+
+def _check_rows(whole: Piece, config: IngestConfig, noted: Sequence[_Batch]) -> None:
+    rows, undecodable = sum(each.rows for each in noted), sum(each.undecodable for each in noted)
+    if rows == 0:
+        raise BadInput(f"{whole.location}: no rows")
+    if undecodable == 0:
+        return
+    index, first_bad = next((index, each.first_bad) for index, each in enumerate(noted) if each.first_bad is not None)
+    first_bad += sum(each.rows for each in noted[:index])
+    if undecodable * 2 > rows:
+        empty = _empty(whole)
+        if empty * 2 > undecodable:
+            raise BadInput(f"{whole.location}: column '{config.column}' is empty in {empty} of {rows} rows; name another with --column")
+        beside = f", {empty} are empty" if empty else ""
+        raise BadInput(
+            f"{whole.location}: {undecodable - empty} of {rows} rows cannot be decoded{beside}, the first is row {first_bad}; is it "
+            f"{files.format_of(whole.location)} in UTF-8? (convert other encodings with `iconv -t UTF-8`)"
+        )
+    if config.strict:
+        raise BadInput(
+            f"{whole.location}: row {first_bad} is empty or cannot be decoded (and {undecodable - 1} more); mend the file, or leave out "
+            "`strict`"
+        )
+
+
+def _empty(whole: Piece) -> int:
+    """In how many rows of a file there is no value at all."""
+    kind = files.format_of(whole.location)
+    if kind == "parquet":
+        with parquet.opened(whole.location) as file:
+            return parquet.ParquetRows(whole.location, file, whole.keys, range(file.num_row_groups)).empty()
+    if kind == "jsonl":
+        with files.unpacked(whole.location) as stream:
+            lines, empty = Lines(stream, partial(without_value, keys=whole.keys)), 0
+            while len(found := lines.take(10_000)):
+                empty += int(found.sum())
+            return empty
+    return 0

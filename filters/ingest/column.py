@@ -1,0 +1,52 @@
+"""Which value of a row is the query: a column or key by its name, or a dotted path into nested data (`messages.0.content`).
+
+A name that exists as it is written, dots included, wins over the path that it could be read as.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+
+from storage.errors import BadInput
+
+Keys = tuple[str, ...]
+"""The way to the value: keys of objects, and positions in lists as decimal digits."""
+
+_LISTED, _DEEPEST = 20, 6
+
+
+def keys_of(column: str, names: Iterable[str]) -> Keys:
+    """The way to a column where rows have these names at the top."""
+    return (column,) if column in names else tuple(column.split("."))
+
+
+def value_at(value: object, keys: Keys) -> object:
+    """What lies at the end of a way; None where it leads nowhere."""
+    for key in keys:
+        if isinstance(value, dict):
+            value = value.get(key)
+        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            return None
+    return value
+
+
+def dotted_names(value: object, prefix: str = "") -> Iterator[str]:
+    """The paths to the leaves of a value; of a list, those of its first item."""
+    inner = value if isinstance(value, dict) else {"0": value[0]} if isinstance(value, list) and value else {}
+    if inner and prefix.count(".") < _DEEPEST:
+        for key, item in inner.items():
+            yield from dotted_names(item, f"{prefix}{key}.")
+    elif prefix:
+        yield prefix[:-1]
+
+
+def missing_column(path: str, column: str, columns: Iterable[str]) -> BadInput:
+    names = list(dict.fromkeys(columns))
+    near = difflib.get_close_matches(column.lower(), [name.lower() for name in names], n=3, cutoff=0.5)
+    nearest = [name for name in names if name.lower() in near]
+    hint = f"nearest: {', '.join(nearest)}; " if nearest else ""
+    listed = ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
+    return BadInput(f"{path}: no column '{column}' ({hint}it has: {listed or 'none'}); name the query's column with --column")

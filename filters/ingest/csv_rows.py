@@ -1,0 +1,100 @@
+"""Queries in a column of CSV (or TSV) files.
+
+A row of another length than the header, or with a quote that is never closed, cannot be decoded: then only its first line is given up,
+and what follows is read afresh. So does a line longer than MAX_LINE_CHARACTERS, of which only a part is ever held.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from itertools import islice
+
+import polars as pl
+
+from filters.ingest.column import missing_column
+from filters.ingest.lines import series
+from storage.errors import BadInput
+
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+MAX_LINE_CHARACTERS = 1 << 20
+_UNREADABLE = '"a"b\n'
+"""A line that is an error wherever it stands, inside an open quote too."""
+_AT_ONCE = 2048
+
+
+class CsvRows:
+    """The texts of a column, row by row.
+
+    Raises:
+        BadInput: no header, no such column; from `take`: the file ends inside a quoted field.
+    """
+
+    def __init__(self, path: str, file: io.BufferedReader, column: str, delimiter: str) -> None:
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        self._records = _Records(_bounded(text), delimiter)
+        header = next(self._records, None)
+        if not header:
+            raise BadInput(f"{path}: the first line is not a CSV header")
+        if column not in header:
+            raise missing_column(path, column, header)
+        self._path, self._index, self._fields = path, header.index(column), len(header)
+
+    def take(self, rows: int) -> pl.Series:
+        """The next texts: `rows` of them at most, and some at least unless there are no more; null where a row cannot be decoded."""
+        return series([self._value(record) for record in islice(self._records, min(rows, _AT_ONCE))])
+
+    def _value(self, record: list[str] | None) -> str | None:
+        if record is None and self._records.is_truncated:
+            raise BadInput(f"{self._path}: truncated, the file ends inside a quoted field; its row begins in line {self._records.line}")
+        return record[self._index] if record is not None and len(record) == self._fields else None
+
+
+def _bounded(text: io.TextIOWrapper) -> Iterator[str]:
+    """The lines, with their ends; _UNREADABLE in the place of one that is too long."""
+    while line := text.readline(MAX_LINE_CHARACTERS):
+        if len(line) == MAX_LINE_CHARACTERS and line[-1] not in "\r\n":
+            while (more := text.readline(MAX_LINE_CHARACTERS)) and more[-1] not in "\r\n":
+                pass
+            line = _UNREADABLE
+        yield line
+
+
+class _Records:
+    """The records of CSV lines, each a list of fields, or None for a line that cannot be read. A quote that is never closed runs on into
+    lines that are not its own: only the first line is given up, and reading goes on with the next.
+
+    After each record, `line` is the number of its first line, from 1, and `is_truncated` says whether the text ends within it.
+    """
+
+    def __init__(self, lines: Iterator[str], delimiter: str) -> None:
+        self._lines, self._delimiter = lines, delimiter
+        self._held: list[str] = []
+        self._again: list[str] = []
+        self._reader = self._fresh()
+        self.line, self.is_truncated = 1, False
+
+    def __iter__(self) -> Iterator[list[str] | None]:
+        return self
+
+    def __next__(self) -> list[str] | None:
+        self.line += len(self._held)
+        self._held.clear()
+        try:
+            return next(self._reader)
+        except csv.Error as error:
+            self.is_truncated = "unexpected end of data" in str(error) and not self._held[-1].endswith(("\n", "\r"))
+            self._again += reversed(self._held[1:])
+            del self._held[1:]
+            self._reader = self._fresh()
+            return None
+
+    def _fresh(self) -> Iterator[list[str]]:
+        return csv.reader(self._given(), delimiter=self._delimiter, strict=True)
+
+    def _given(self) -> Iterator[str]:
+        """The lines that are still to be read; those of the record that is being read are held."""
+        while (line := self._again.pop() if self._again else next(self._lines, None)) is not None:
+            self._held.append(line)
+            yield line
