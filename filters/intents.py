@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -178,26 +178,31 @@ def neutral_cues(rule: Rule) -> frozenset[Cue]:
     return rule.cues | role_cues()
 
 
-def nearest(symbols: Sequence[SymbolClass | None]) -> str | None:
-    """The leaf that a text is likeliest about, its request complete or not; None where too little speaks for any."""
+def nearest(symbols: Sequence[SymbolClass | None], leaf_of: Mapping[str, str]) -> str | None:
+    """The leaf that a text is likeliest about, its request complete or not; None where too little speaks for any.
+
+    Args:
+        leaf_of: `world/intent` -> leaf; other intents do not count.
+    """
     cues = kinds = 0
     for symbol in symbols:
         if symbol is not None:
             mask = masks_of(symbol)
             cues |= mask.cues
             kinds |= mask.kinds
-    return _nearest_leaf(cues, kinds)
+    return next((leaf_of[intent] for intent in _nearest_intents(cues, kinds) if intent in leaf_of), None)
 
 
 @lru_cache(maxsize=1 << 16)
-def _nearest_leaf(cues: int, kinds: int) -> str | None:
-    scores: dict[str, float] = {}
-    for rule, mask in _ruled():
+def _nearest_intents(cues: int, kinds: int) -> tuple[str, ...]:
+    """The intents (world/intent) that enough speaks for, the nearest first."""
+    scores: list[tuple[float, int, str]] = []
+    for order, (rule, mask) in enumerate(_ruled()):
         if not mask.telling & cues and not mask.kinds & kinds:
             continue
         score = (mask.telling & cues).bit_count() + (mask.kinds & kinds).bit_count() - (mask.required & ~kinds).bit_count() / 2
         for group in (mask.needed, *mask.wanted):
             score -= 2 * bool(group and not group & cues)
-        scores[rule.leaf] = max(score, scores.get(rule.leaf, score))
-    best = max(scores, key=scores.__getitem__, default=None)
-    return best if best is not None and scores[best] >= _MIN_NEARNESS else None
+        if score >= _MIN_NEARNESS:
+            scores.append((-score, order, f"{rule.world}/{rule.intent}"))
+    return tuple(intent for _, _, intent in sorted(scores))

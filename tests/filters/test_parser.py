@@ -101,5 +101,7 @@ def test_synonyms_name_values_that_exist() -> None:
 
 
 def test_incomplete_requests_are_near_something() -> None:
-    assert nearest(symbols("directions please")) == "planning_and_decision.route_planning"
-    assert nearest(symbols("zorgblat")) is None
+    leaf_of = {f"{rule.world}/{rule.intent}": rule.leaf for rule in rules()}
+    assert nearest(symbols("directions please"), leaf_of) == "planning_and_decision.route_planning"
+    assert nearest(symbols("directions please"), {}) is None
+    assert nearest(symbols("zorgblat"), leaf_of) is None
