@@ -28,7 +28,7 @@ _TOLD = 5
 
 
 class Node(Record):
-    """A class. Only leaves (nodes with no children) have examples, cues and intents. Rows that fit no child belong to the node's `other`."""
+    """A class. Only leaves (nodes without children) have examples, cues and intents; what fits no child belongs to the node's `other`."""
 
     id: str = Field(description="Dotted path from the top class; lower-case words joined by underscores.")
     name: str = Field("", description="For people.")
