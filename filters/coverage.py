@@ -1,20 +1,23 @@
-"""Coverage: from everything executable to a shortlist of at most ten times the target, in the order in which admission tries it.
+"""Coverage: from all that is left to a pool that is worth encoding (`pool`), and from that to a shortlist in the order in which
+admission tries it (`shortlist`).
 
 One idea: a *stratum* is a static difficulty (with the learnable worlds' rows apart, so that a small policy gets its share), with a quota
 of the target (P6). Inside a stratum rare combinations come first: rows are ranked in tiers by how many rows share their combination of
 intent, slot names and plan shape; damaged rows (`quality.is_odd`) count among the commonest, because a slot that a typo has lost looks
 rare. Inside a tier intents take turns by the square root of their size (P5), and an intent's rows come in k-center greedy order over
-sentence vectors, after the farthest few are set aside, because k-center loves outliers.
-Everything is deterministic; at most `max_encoded` rows are encoded, the first of every stratum in proportion to its quota: where these
-are fewer than the shortlist, the rest of it follows unspread.
+sentence vectors, after the stratum's farthest few are set aside, because k-center loves outliers.
+Rows without a frame have strata of their own, a leaf of the taxonomy each, with quotas by the square root of its rows (P5). They are
+kept where admission leaves room: the target is one for all.
+k-center costs rows times rows chosen, so it runs in one intent at a time, and in parts where an intent is large. All is deterministic.
 
-What it does not do: execute anything (`admit.py`).
+What it does not do: encode, or execute anything (`admit.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from typing import TypeVar, cast
 
 import numpy as np
 import polars as pl
@@ -22,15 +25,18 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from filters.quality import is_odd
+from filters.step import alive
+from synth.encoder import Encode, Vectors
 from synth.worlds import WorldName
 
-Vectors = NDArray[np.float32]
-Encode = Callable[[Sequence[str]], Vectors]
+Key = TypeVar("Key")
 
 QUOTAS: Mapping[int, float] = {-1: 0.05, 0: 0.05, 1: 0.10, 2: 0.20, 3: 0.25, 4: 0.20, 5: 0.15}
 """Shares of the target by difficulty (P6; its tenth for -1 and 0 is halved between them)."""
 TIERS = (5, 50, 500)
 """Upper ends of the rarity tiers, in rows of the log that ask in a combination."""
+PART = 5000
+"""Rows among which k-center compares at most."""
 
 
 class CoverageConfig(BaseModel):
@@ -45,10 +51,13 @@ class CoverageConfig(BaseModel):
     learnable_share: float = Field(
         0.45, ge=0, le=1, description="Share of the target that is reserved for learnable rows, if there are so many."
     )
-    max_encoded: int = Field(3000, ge=0, le=20_000, description="Rows that are encoded at most, over all strata.")
-    outliers: float = Field(
-        0.005, ge=0, lt=0.5, description="Share of a stratum's encoded rows, the farthest from its mean, that come last."
+    max_encoded: int = Field(
+        3000, ge=1, le=200_000, description="Rows of the pool at most: what is encoded, and what the shortlist is drawn from."
     )
+    outliers: float = Field(
+        0.005, ge=0, lt=0.5, description="Share of a stratum's rows, the farthest from the mean of their intent, that come last in it."
+    )
+    leaf_floor: int = Field(1, ge=0, description="Rows without a frame that every leaf of the taxonomy has at least, if there are so many.")
 
 
 def quotas(available: Mapping[tuple[int, bool], int], config: CoverageConfig) -> dict[tuple[int, bool], int]:
@@ -63,97 +72,200 @@ def quotas(available: Mapping[tuple[int, bool], int], config: CoverageConfig) ->
     for level, share in QUOTAS.items():
         learnable = inside if level in easy else 0.0
         wanted[level, True], wanted[level, False] = share * learnable, share * (1 - learnable)
-    granted = dict.fromkeys(wanted, 0)
-    left = config.keep
-    while left and (open_strata := {stratum: share for stratum, share in wanted.items() if available.get(stratum, 0) > granted[stratum]}):
-        if not any(open_strata.values()):
-            open_strata = dict.fromkeys(open_strata, 1.0)
-        for stratum, count in _largest_remainder(open_strata, left).items():
-            granted[stratum] += min(count, available.get(stratum, 0) - granted[stratum])
-        left = config.keep - sum(granted.values())
-    return {stratum: count for stratum, count in granted.items() if count}
+    return _filled(wanted, available, config.keep)
+
+
+def leaf_quotas(sizes: Mapping[str, int], available: Mapping[str, int], total: int, floor: int) -> dict[str, int]:
+    """Rows of each leaf, k_b = max(floor, total * sqrt(n_b) / sum of sqrt(n)) (P5), none beyond what is available; they add up to `total`
+    unless there are fewer rows. Where the floors alone are too much, they are lowered.
+
+    Args:
+        sizes: rows that each leaf has in the log. available: rows that can still be taken.
+    """
+    floor = min(floor, total // max(len(sizes), 1))
+    fixed: dict[str, int] = {}
+    while True:
+        shares = {leaf: math.sqrt(size) for leaf, size in sizes.items() if leaf not in fixed}
+        granted = _filled(shares, available, total - sum(fixed.values()))
+        low = {leaf: least for leaf in shares if granted.get(leaf, 0) < (least := min(floor, available.get(leaf, 0)))}
+        if not low:
+            return fixed | granted
+        fixed |= low
+
+
+def pool(rows: pl.DataFrame, config: CoverageConfig) -> pl.DataFrame:
+    """Adds tier (Int8, from the rarest) and peers (UInt32: rows of the same tier and intent, or of the leaf); `not_pooled` where a row is
+    not among the first of its stratum, which are in proportion to the quotas and at most `max_encoded` in all. Rows with and without a
+    frame have half of the pool each; what the one half does not need is the other's.
+
+    Args:
+        rows: columns row, frame_id, leaf, language, residue, world, intent, quality, difficulty, asked (rows of the log, duplicates
+            included, that share the combination of intent, slot names and plan shape).
+    """
+    is_framed = rows["frame_id"].is_not_null()
+    framed, strange = _tiered(rows.filter(is_framed), config), rows.filter(~is_framed)
+    strange = strange.with_columns(tier=pl.lit(0, pl.Int8), peers=pl.len().over("leaf"))
+    room = _filled({True: 1.0, False: 1.0}, {True: framed.height, False: strange.height}, config.max_encoded)
+    chosen = []
+    strata = _strata(framed)
+    available = {stratum: group.height for stratum, group in strata.items()}
+    for stratum, count in _filled(quotas(available, config), available, room.get(True, 0)).items():
+        chosen.append(_taking_turns(strata[stratum].sort("tier", pl.col("quality").neg(), "row")).head(count)["row"])
+    leaves = dict(strange.group_by("leaf").len().sort("leaf").iter_rows())
+    wanted = leaf_quotas(leaves, leaves, room.get(False, 0), config.leaf_floor)
+    ordered = strange.sort(pl.col("quality").neg(), "row")
+    chosen.append(ordered.filter(pl.int_range(pl.len()).over("leaf") < pl.col("leaf").replace_strict(wanted, default=0))["row"])
+    marks = pl.concat([part.select("row", "tier", pl.col("peers").cast(pl.UInt32)) for part in (framed, strange)])
+    return rows.join(marks, on="row", how="left", maintain_order="left").with_columns(
+        reason=pl.when(~pl.col("row").is_in(pl.concat(chosen).implode())).then(pl.lit("not_pooled"))
+    )
 
 
 def step(rows: pl.DataFrame, config: CoverageConfig, encode: Encode) -> pl.DataFrame:
+    """`pool`, encoding and `shortlist` in one."""
+    pooled = pool(rows, config)
+    chosen = alive(pooled)
+    listed = shortlist(chosen, encode(chosen["norm"].to_list()), config)
+    return pl.concat([pooled.filter(pl.col("reason").is_not_null()), listed], how="diagonal").sort("row")
+
+
+def shortlist(rows: pl.DataFrame, vectors: Vectors, config: CoverageConfig) -> pl.DataFrame:
     """Adds stratum_rank (Int32, from 0 within a stratum) to the rows of the shortlist; all others get the reason `not_shortlisted`.
 
     Args:
-        rows: columns row, norm, language, residue, world, intent, quality, difficulty, asked (rows of the log, duplicates included, that
-            share the combination of intent, slot names and plan shape).
-        encode: texts -> unit vectors, float32 [n, d].
+        rows: what is left of the pool, with the columns that `pool` reads and adds.
+        vectors: of the rows' texts, unit rows [n, d].
     """
-    rarity = pl.when(is_odd(rows)).then(pl.lit(TIERS[-1] + 1)).otherwise(pl.col("asked"))
-    pool = rows.select(
-        "row", "norm", "intent", "world", "quality", "difficulty",
-        is_learnable=pl.col("world").is_in(config.learnable_worlds) & pl.col("difficulty").is_between(1, config.learnable_difficulty),
-        tier=pl.sum_horizontal([(rarity > end).cast(pl.Int8) for end in TIERS]),
-    )  # fmt: skip
-    groups = {
-        (int(level), bool(learnable)): group
-        for (level, learnable), group in pool.group_by("difficulty", "is_learnable", maintain_order=True)
-    }
-    wanted = quotas({stratum: group.height for stratum, group in groups.items()}, config)
-    ranked = [_ranked(groups[stratum], wanted[stratum], config, encode) for stratum in sorted(wanted)]
-    ranks = pl.concat(ranked) if ranked else pl.DataFrame(schema={"row": rows.schema["row"], "stratum_rank": pl.Int32})
-    return rows.join(ranks, on="row", how="left", maintain_order="left").with_columns(
+    placed = rows.with_row_index("place")
+    is_framed = rows["frame_id"].is_not_null()
+    ranked = []
+    strata = _strata(_marked(placed.filter(is_framed), config))
+    wanted = quotas({stratum: group.height for stratum, group in strata.items()}, config)
+    for stratum in sorted(wanted):
+        size = math.ceil(wanted[stratum] * config.shortlist)
+        ordered = _spread(strata[stratum], vectors, ["tier", "world", "intent"], size, config.outliers)
+        ranked.append(_taking_turns(ordered).head(size))
+    for leaf, count in _leaf_rows(placed.filter(~is_framed), config.keep, config).items():
+        ranked.append(_spread(placed.filter(~is_framed, leaf=leaf), vectors, ["leaf"], count, config.outliers).head(count))
+    ranks = [one.with_row_index("stratum_rank").select("row", pl.col("stratum_rank").cast(pl.Int32)) for one in ranked]
+    empty = pl.DataFrame(schema={"row": rows.schema["row"], "stratum_rank": pl.Int32})
+    return rows.join(pl.concat([empty, *ranks]), on="row", how="left", maintain_order="left").with_columns(
         reason=pl.when(pl.col("stratum_rank").is_null()).then(pl.lit("not_shortlisted"))
     )
 
 
-def _ranked(group: pl.DataFrame, wanted: int, config: CoverageConfig, encode: Encode) -> pl.DataFrame:
-    """row and stratum_rank of a stratum's shortlist."""
-    size = math.ceil(wanted * config.shortlist)
-    budget = config.max_encoded * wanted // config.keep
-    counted = group.with_columns(peers=pl.len().over("tier", "world", "intent"))
-    candidates = _taking_turns(counted.sort("tier", pl.col("quality").neg(), "row")).head(max(size, budget))
-    if budget:
-        candidates = pl.concat([_spread(candidates[:budget], config.outliers, encode), candidates[budget:]])
-    return _taking_turns(candidates).head(size).with_row_index("stratum_rank").select("row", pl.col("stratum_rank").cast(pl.Int32))
+def fill(rows: pl.DataFrame, wanted: int, config: CoverageConfig) -> pl.DataFrame:
+    """The rows of the shortlist that have no frame, after admission: `not_needed` but for the first of every leaf, `wanted` in all."""
+    counts = _leaf_rows(rows, wanted, config)
+    is_wanted = pl.col("stratum_rank") < pl.col("leaf").replace_strict(counts, default=0, return_dtype=pl.Int64)
+    return rows.with_columns(reason=pl.when(~is_wanted).then(pl.lit("not_needed")))
+
+
+def _leaf_rows(rows: pl.DataFrame, total: int, config: CoverageConfig) -> dict[str, int]:
+    leaves = rows.group_by("leaf").agg(pl.col("peers").first(), pl.len()).sort("leaf")
+    sizes, available = dict(zip(leaves["leaf"], leaves["peers"], strict=True)), dict(zip(leaves["leaf"], leaves["len"], strict=True))
+    return leaf_quotas(sizes, available, total, config.leaf_floor)
+
+
+def _marked(rows: pl.DataFrame, config: CoverageConfig) -> pl.DataFrame:
+    is_easy = pl.col("difficulty").is_between(1, config.learnable_difficulty)
+    return rows.with_columns(is_learnable=pl.col("world").is_in(config.learnable_worlds) & is_easy)
+
+
+def _tiered(rows: pl.DataFrame, config: CoverageConfig) -> pl.DataFrame:
+    """Rows with a frame, with is_learnable, tier and peers."""
+    rarity = pl.when(is_odd(rows)).then(pl.lit(TIERS[-1] + 1)).otherwise(pl.col("asked"))
+    tiered = _marked(rows, config).with_columns(tier=pl.sum_horizontal([(rarity > end).cast(pl.Int8) for end in TIERS]))
+    return tiered.with_columns(peers=pl.len().over("difficulty", "is_learnable", "tier", "world", "intent"))
+
+
+def _strata(rows: pl.DataFrame) -> dict[tuple[int, bool], pl.DataFrame]:
+    """The rows of each stratum (difficulty, is learnable), in their order."""
+    groups = rows.group_by("difficulty", "is_learnable", maintain_order=True)
+    return {cast(tuple[int, bool], stratum): group for stratum, group in groups}
 
 
 def _taking_turns(ordered: pl.DataFrame) -> pl.DataFrame:
     """Keeps the tiers' order; inside a tier, intents take turns by the square root of their size (`peers`), each in its given order."""
     turn = pl.int_range(pl.len()).over("tier", "world", "intent") / pl.col("peers").sqrt()
-    return ordered.with_columns(turn=turn, place=pl.int_range(pl.len())).sort("tier", "turn", "place").drop("turn", "place")
+    return ordered.with_columns(turn=turn, place_in=pl.int_range(pl.len())).sort("tier", "turn", "place_in").drop("turn", "place_in")
 
 
-def _spread(candidates: pl.DataFrame, outliers: float, encode: Encode) -> pl.DataFrame:
-    """Orders each tier k-center greedily; the farthest rows go to the tier's end."""
-    vectors = encode(candidates["norm"].to_list())
+def _spread(stratum: pl.DataFrame, vectors: Vectors, by: list[str], count: int, outliers: float) -> pl.DataFrame:
+    """The stratum's rows group by group, the first `count` of each in k-center greedy order; rows that are farther from the mean of their
+    group than this share of the stratum come last in it. `place` is a row's place in `vectors`."""
+    groups = [group["place"].to_numpy() for _, group in stratum.sort("place").group_by(by, maintain_order=True)]
+    nearness = [vectors[places] @ vectors[places].mean(axis=0) for places in groups]
+    far_count = int(stratum.height * outliers)
+    limit = np.sort(np.concatenate(nearness))[far_count] if groups else 0.0
     order: list[int] = []
-    for (_,), places in candidates.with_row_index("place").group_by("tier", maintain_order=True):
-        members = places["place"].to_numpy()
-        order += [int(members[chosen]) for chosen in k_center(vectors[members], outliers)]
-    return candidates[order]
+    for places, near in zip(groups, nearness, strict=True):
+        is_far = near < limit
+        inside = places[~is_far]
+        order += inside[k_center(vectors[inside], count)].tolist()
+        order += places[is_far][np.argsort(-near[is_far], kind="stable")].tolist()
+    rank = pl.DataFrame({"place": pl.Series(order, dtype=stratum.schema["place"])})
+    return rank.join(stratum, on="place", how="left", maintain_order="left")
 
 
-def k_center(vectors: Vectors, outliers: float = 0.0) -> list[int]:
-    """All rows in k-center greedy order: the medoid first, then always the row farthest from those before; ties go to the lower index.
+def k_center(vectors: Vectors, count: int | None = None) -> NDArray[np.int64]:
+    """The first `count` rows (all by default) in k-center greedy order: the medoid, then always the row farthest from those before; ties
+    go to the lower index. More rows than `PART` are halved along their longest axis until they are fewer, and the parts take turns.
 
     Args:
-        vectors: unit rows, [n, d]. outliers: this share of the rows, the farthest from the mean, is put last (in order of distance).
+        vectors: unit rows, [n, d].
     """
-    count = len(vectors)
-    if count == 0:
-        return []
-    nearness = vectors @ vectors.mean(axis=0)
-    far = np.argsort(nearness, kind="stable")[: int(count * outliers)]
-    is_open = np.ones(count, dtype=bool)
-    is_open[far] = False
-    chosen = [int(np.argmax(np.where(is_open, nearness, -np.inf)))]
-    closest = np.full(count, -np.inf, dtype=np.float32)
-    for _ in range(int(is_open.sum()) - 1):
-        is_open[chosen[-1]] = False
-        closest = np.maximum(closest, vectors @ vectors[chosen[-1]])
-        chosen.append(int(np.argmin(np.where(is_open, closest, np.inf))))
-    return chosen + [int(row) for row in far[::-1]]
+    wanted = len(vectors) if count is None else min(count, len(vectors))
+    if wanted == 0:
+        return np.empty(0, np.int64)
+    parts = _parts(vectors, np.arange(len(vectors)))
+    share = math.ceil(wanted / len(parts)) + 1  # halves differ by a row
+    orders = [part[_greedy(vectors[part], min(share, len(part)))] for part in parts]
+    turns = np.concatenate([np.arange(len(order)) for order in orders])
+    merged: NDArray[np.int64] = np.concatenate(orders)[np.argsort(turns, kind="stable")][:wanted]
+    return merged
 
 
-def _largest_remainder(shares: Mapping[tuple[int, bool], float], total: int) -> dict[tuple[int, bool], int]:
+def _parts(vectors: Vectors, places: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Halves of halves, none larger than `PART`: each cut lies across the line between two far rows."""
+    if len(places) <= PART:
+        return [places]
+    here = vectors[places]
+    one = here[np.argmin(here @ here.mean(axis=0))]
+    other = here[np.argmin(here @ one)]
+    order = np.argsort(here @ (one - other), kind="stable")
+    half = len(places) // 2
+    return _parts(vectors, np.sort(places[order[:half]])) + _parts(vectors, np.sort(places[order[half:]]))
+
+
+def _greedy(vectors: Vectors, count: int) -> list[int]:
+    chosen = [int(np.argmax(vectors @ vectors.mean(axis=0)))]
+    closest = np.full(len(vectors), -np.inf, dtype=np.float32)
+    for _ in range(count - 1):
+        np.maximum(closest, vectors @ vectors[chosen[-1]], out=closest)
+        closest[chosen[-1]] = np.inf
+        chosen.append(int(np.argmin(closest)))
+    return chosen
+
+
+def _filled(shares: Mapping[Key, float], available: Mapping[Key, int], total: int) -> dict[Key, int]:
+    """`total` in proportion to the shares, none beyond what is available: what one cannot take, the others do. None that gets nothing."""
+    granted = dict.fromkeys(shares, 0)
+    left = total
+    while left and (open_shares := {key: share for key, share in shares.items() if available.get(key, 0) > granted[key]}):
+        if not any(open_shares.values()):
+            open_shares = dict.fromkeys(open_shares, 1.0)
+        for key, count in _largest_remainder(open_shares, left).items():
+            granted[key] += min(count, available.get(key, 0) - granted[key])
+        left = total - sum(granted.values())
+    return {key: count for key, count in granted.items() if count}
+
+
+def _largest_remainder(shares: Mapping[Key, float], total: int) -> dict[Key, int]:
     """Whole numbers in proportion to the shares that add up to `total`; ties go to the first."""
     scale = total / sum(shares.values())
-    floors = {stratum: math.floor(share * scale) for stratum, share in shares.items()}
-    by_remainder = sorted(shares, key=lambda stratum: floors[stratum] - shares[stratum] * scale)
-    for stratum in by_remainder[: total - sum(floors.values())]:
-        floors[stratum] += 1
+    floors = {key: math.floor(share * scale) for key, share in shares.items()}
+    by_remainder = sorted(shares, key=lambda key: floors[key] - shares[key] * scale)
+    for key in by_remainder[: total - sum(floors.values())]:
+        floors[key] += 1
     return floors

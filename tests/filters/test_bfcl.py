@@ -52,7 +52,7 @@ def test_bfcl_questions_in_a_generated_log(tmp_path: Path) -> None:
     print(f"{len(questions)} BFCL questions: {by_reason}")
     assert set(by_reason) <= {
         *("kept", "exact_duplicate", "near_duplicate", "equal_frame", "too_short", "too_long", "language", "chit_chat", "no_words"),
-        *("keyboard_mash", "only_link", "only_personal_data", "low_quality", "not_shortlisted", "not_needed"),
+        *("keyboard_mash", "only_link", "only_personal_data", "low_quality", "not_pooled", "not_shortlisted", "not_needed"),
     }
     assert by_reason["kept"] >= 0.5 * len(set(questions))
     noise = theirs.filter(pl.col("reason").is_in(["keyboard_mash", "only_link", "only_personal_data", "no_words", "chit_chat"]))
