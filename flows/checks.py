@@ -6,6 +6,7 @@ Every function raises BadInput, in one line that says what to do. Heavy librarie
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,14 @@ def has_policy(config: Config, policy_id: str | None) -> None:
         raise BadInput(f"{store.root} has no policy {policy_id}; it has {', '.join(known) or 'none'}")
 
 
-def query_rows(files: list[Path], config: Config) -> int:
+def query_files(names: Sequence[str | Path]) -> list[str]:
+    """The files that these paths, patterns and URLs stand for, in an order that does not change: absolute paths, and URLs."""
+    from filters.ingest.files import is_url, locate
+
+    return [name if is_url(name) else str(Path(name).absolute()) for name in locate(names)]
+
+
+def query_rows(files: Sequence[str | Path], config: Config) -> int:
     """How many rows these query files hold, each read once."""
     from filters.ingest import inspect
 

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -31,7 +31,7 @@ from filters.ingest.lines import Lines, decoder, json_keys, refuse_truncated_jso
 from filters.step import Executor
 from storage.errors import BadInput, HeadraceError
 
-BATCH_BYTES = 64 << 20
+BATCH_BYTES = 32 << 20
 """A batch ends after so many bytes of text, if it has not as many rows by then as it may have."""
 MAX_TEXT_BYTES = 1 << 20
 _HEAD_BYTES = 65536
@@ -91,7 +91,8 @@ class _Reader(Protocol):
 
 
 def inspect(paths: Sequence[str | Path], config: IngestConfig, executor: Executor | None = None) -> list[Source]:
-    """The files, counted, hashed and cut into pieces. `executor` takes a file a call; without one they are read in turn.
+    """The files that paths, patterns and URLs stand for, counted, hashed and cut into pieces. Heads are looked at before any file is read
+    whole. `executor` takes a file a call; without one they are read in turn. What this process has inspected is not read again.
 
     Raises:
         BadInput: no file, one that is missing, empty, damaged, of unknown format, not UTF-8, without the column, given twice; with
@@ -99,13 +100,14 @@ def inspect(paths: Sequence[str | Path], config: IngestConfig, executor: Executo
     """
     if not paths:
         raise BadInput("no query file given: name at least one Parquet, JSONL, CSV or text file")
-    found = (executor.map if executor else map)(partial(_inspected, config=config), files.locate(paths))
+    run = executor.map if executor else map
+    heads = list(run(partial(_looked_at, config=config), files.locate(paths)))
     sources: list[Source] = []
-    paths_of: dict[str, str] = {}
-    for source in found:
-        if source.content_hash in paths_of:
-            raise BadInput(f"{source.location}: same content as {paths_of[source.content_hash]}; give each file once")
-        paths_of[source.content_hash] = source.location
+    locations: dict[str, str] = {}
+    for source in run(partial(_inspected, config=config), heads):
+        if source.content_hash in locations:
+            raise BadInput(f"{source.location}: same content as {locations[source.content_hash]}; give each file once")
+        locations[source.content_hash] = source.location
         sources.append(replace(source, first_row=sources[-1].first_row + sources[-1].rows if sources else 0))
     return sources
 
@@ -189,30 +191,36 @@ class _Batch:
     first_bad: int | None
 
 
-def _inspected(path: str, config: IngestConfig) -> Source:
+@lru_cache(maxsize=4096)
+def _inspected(whole: Piece, config: IngestConfig) -> Source:
     """A file as if it were the first of the run."""
-    with files.reading(path):
-        stamp, content_hash = files.stamp(path), _content_hash(path)
-        whole = Piece(path, stamp, _keys(path, config.column), 0, None)
+    with files.reading(whole.location):
+        with files.stored(whole.location) as file:
+            content_hash = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
         pieces: list[Piece] = []
         noted: list[_Batch] = []
         for piece, found in _cut(whole, config):
             pieces.append(replace(piece, batches=tuple(each.rows for each in found), checks=tuple(each.check for each in found)))
             noted += found
         _check_rows(whole, config, noted)
-    return Source(path, content_hash, 0, sum(each.rows for each in noted), tuple(pieces))
+    return Source(whole.location, content_hash, 0, sum(each.rows for each in noted), tuple(pieces))
 
 
-def _content_hash(path: str) -> str:
-    with files.stored(path) as file:
-        content_hash = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+def _looked_at(path: str, config: IngestConfig) -> Piece:
+    """The whole file as one piece, of which only the head was read."""
+    with files.reading(path):
+        stamp = files.stamp(path)
+        _check_head(path)
+        return Piece(path, stamp, _keys(path, config.column), 0, None)
+
+
+def _check_head(path: str) -> None:
     with files.unpacked(path) as unpacked:
         head = unpacked.read(_HEAD_BYTES)
     if not head.strip():
         raise BadInput(f"{path}: the file is empty")
     if files.format_of(path) != "parquet" and (head.startswith((b"\xff\xfe", b"\xfe\xff")) or head.count(0) * 4 > len(head)):
         raise BadInput(f"{path}: not UTF-8 text (UTF-16, or binary); convert it, e.g. with `iconv -t UTF-8`")
-    return content_hash
 
 
 def _keys(path: str, column: str) -> Keys:
@@ -222,6 +230,9 @@ def _keys(path: str, column: str) -> Keys:
     if kind == "jsonl":
         with files.unpacked(path) as stream:
             return json_keys(path, stream, column)
+    if kind in DELIMITERS:
+        with files.unpacked(path) as stream:
+            CsvRows(path, stream, column, DELIMITERS[kind])
     return (column,)
 
 

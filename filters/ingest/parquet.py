@@ -18,7 +18,7 @@ from filters.ingest.files import is_url, reading, stored
 from filters.ingest.lines import series
 from storage.errors import BadInput
 
-_STEP_ROWS, _STEP_BYTES = 16_384, 16 << 20
+_STEP_ROWS, _STEP_BYTES = 16_384, 4 << 20
 _BUFFER_BYTES = 1 << 20
 
 
