@@ -15,7 +15,8 @@ import polars as pl
 
 from filters import normalise
 from filters.compiled import U32, Mask
-from filters.ingest import Source
+from filters.ingest import Piece, Source, read_piece
+from filters.keyed import write_keys
 from filters.step import alive
 from filters.workspace import Workspace
 from storage.store import Part, Store
@@ -25,10 +26,11 @@ Steps = Mapping[str, Callable[[pl.DataFrame], pl.DataFrame]]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Successive rows of one file. first_row counts within the run."""
+    """Successive rows of one file. file_row: its first row's number in the file; first_row: among all rows."""
 
     name: str
-    source: Source
+    file: str
+    file_row: int
     first_row: int
     rows: int
 
@@ -48,13 +50,36 @@ def query_ids(rows: pl.Series, files: Sequence[Source]) -> pl.Series:
     return frame.select(pl.when("is_known").then(text)).to_series()
 
 
-def normalise_batch(batch: Batch, texts: pl.Series | None, work: Workspace) -> None:
-    """Writes `read-<batch>`: row, text and norm (masked), language, key, text_bytes, reason."""
-    if texts is None:
-        return
-    numbers = np.arange(batch.first_row, batch.first_row + batch.rows, dtype=np.uint32)
-    rows = normalise.step(pl.DataFrame({"row": numbers, "text": texts}))
-    work.write(f"read-{batch.name}", rows.with_columns(text_bytes=pl.col("norm").str.len_bytes().fill_null(0)))
+def batches_of(files: Sequence[Source]) -> list[tuple[Piece, list[Batch]]]:
+    """The pieces of all files, with the batches of each."""
+    cut = []
+    for number, file in enumerate(files):
+        row, count = file.first_row, 0
+        for piece in file.pieces:
+            own = []
+            for rows in piece.batches:
+                own.append(Batch(f"{number:02d}-{count:05d}", file.name, row - file.first_row, row, rows))
+                row, count = row + rows, count + 1
+            cut.append((piece, own))
+    return cut
+
+
+def read_batches(cut: tuple[Piece, Sequence[Batch]], work: Workspace) -> float:
+    """Reads and normalises the batches of a piece: `read-<batch>` gets row, text and norm (masked), language, key_high, key_low,
+    text_bytes, reason, and `read-keys-<batch>` the keys. Returns the seconds that reading took."""
+    piece, batches = cut
+    if all(work.has(f"read-{batch.name}") for batch in batches):
+        return 0.0
+    texts, reading_s = read_piece(piece), 0.0
+    for batch in batches:
+        since = time.perf_counter()
+        column = next(texts)
+        reading_s += time.perf_counter() - since
+        numbers = np.arange(batch.first_row, batch.first_row + batch.rows, dtype=np.uint32)
+        rows = normalise.step(pl.DataFrame({"row": numbers, "text": column}))
+        write_keys(work, f"read-keys-{batch.name}", rows.select("row", "key_high", "key_low").drop_nulls())
+        work.write(f"read-{batch.name}", rows.with_columns(text_bytes=pl.col("norm").str.len_bytes().fill_null(0)))
+    return reading_s
 
 
 def pass_batch(
@@ -94,8 +119,8 @@ def write_batch(
     queries = work.read(f"read-{batch.name}", ["row", "text", "language"]).select(
         query_id=ids,
         run=pl.lit(run),
-        source=pl.lit(batch.source.path.name),
-        row=pl.col("row").cast(pl.Int64) - batch.source.first_row,
+        source=pl.lit(batch.file),
+        row=pl.col("row").cast(pl.Int64) - batch.first_row + batch.file_row,
         text="text",
         language="language",
         occurrences=pl.when(counted > 0).then(counted).cast(pl.Int64),
@@ -105,3 +130,35 @@ def write_batch(
         store.write("queries", parts[f"queries-{batch.name}"], queries),
         store.write("verdicts", parts[f"verdicts-{batch.name}"], told),
     ]
+
+
+def write_seen(
+    batch: Batch,
+    is_distinct: Mask,
+    keepers: pl.DataFrame,
+    store: Store,
+    work: Workspace,
+    segment: str,
+    first_row: int,
+    parts: Mapping[str, str],
+) -> Part:
+    """The part of `seen` with this batch's distinct rows: their keys, and of those that were compared (`keepers`: row, keeper) kind, keeper
+    and, where they were kept, the normalised text."""
+    kinds = pl.DataFrame({"row": work.array(f"near-rows-{batch.name}"), "kind": work.array(f"near-kinds-{batch.name}")})
+    rows = work.read(f"read-{batch.name}", ["row", "norm", "key_high", "key_low"]).filter(is_distinct)
+    told = rows.join(keepers, on="row", how="left", maintain_order="left").join(kinds, on="row", how="left", maintain_order="left")
+    seen = told.select(
+        pl.lit(segment).alias("segment"),
+        pl.col("row").cast(pl.Int64) - first_row,
+        pl.col("key_high", "key_low").reinterpret(signed=True),
+        pl.col("kind", "keeper").cast(pl.Int64),
+        pl.when(pl.col("keeper") == pl.col("row")).then("norm").alias("norm"),
+    )
+    return store.write("seen", parts[f"seen-{batch.name}"], seen)
+
+
+def write_band(band: int, store: Store, work: Workspace, segment: str, first_row: int, parts: Mapping[str, str]) -> Part:
+    """The part of `bands` with the rows that stand for the buckets of a band."""
+    entries = np.sort((work.array(f"near-firsts-{band}") - np.uint64(first_row)).view(np.int64))
+    rows = pl.DataFrame({"entry": entries}).select(segment=pl.lit(segment), band=pl.lit(band, pl.Int32), entry="entry")
+    return store.write("bands", parts[f"bands-{band}"], rows)

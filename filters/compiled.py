@@ -14,7 +14,7 @@ U8 = npt.NDArray[np.uint8]
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
-F64 = npt.NDArray[np.float64]
+F32 = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 

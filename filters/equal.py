@@ -9,11 +9,12 @@ import polars as pl
 
 
 def step(rows: pl.DataFrame) -> pl.DataFrame:
-    """The joining step (columns row, frame_id; ascending by row): `equal_frame` as an earlier row, with that row."""
-    rows = rows.with_columns(first=pl.when(pl.col("frame_id").is_not_null()).then(pl.col("row").min().over("frame_id")))
+    """The joining step (columns row, first, see `keyed.firsts`; first is null where a row has no frame): `equal_frame` as an earlier row,
+    with that row."""
     is_later = pl.col("row") > pl.col("first")
-    return rows.with_columns(
+    return rows.select(
+        "row",
         reason=pl.when(is_later).then(pl.lit("equal_frame")),
         duplicate_of=pl.when(is_later).then("first"),
         similarity=pl.when(is_later).then(1.0),
-    ).drop("first")
+    )

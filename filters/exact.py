@@ -10,17 +10,13 @@ import polars as pl
 
 
 def step(rows: pl.DataFrame) -> pl.DataFrame:
-    """The joining step (columns row, key; ascending by row): `exact_duplicate` of the first row with the key; adds `occurrences`
+    """The joining step (columns row, first, count, see `keyed.firsts`): `exact_duplicate` of the first row with the key; adds `occurrences`
     (UInt32), which counts all rows with the key and is null in the duplicates."""
-    first = pl.col("row").min().over("key")
     is_first = pl.col("row") == pl.col("first")
-    return (
-        rows.with_columns(first=first, occurrences=pl.len().over("key"))
-        .with_columns(
-            reason=pl.when(~is_first).then(pl.lit("exact_duplicate")),
-            duplicate_of=pl.when(~is_first).then("first"),
-            similarity=pl.when(~is_first).then(1.0),
-            occurrences=pl.when(is_first).then("occurrences"),
-        )
-        .drop("first")
+    return rows.select(
+        "row",
+        reason=pl.when(~is_first).then(pl.lit("exact_duplicate")),
+        duplicate_of=pl.when(~is_first).then("first"),
+        similarity=pl.when(~is_first).then(1.0),
+        occurrences=pl.when(is_first).then("count"),
     )

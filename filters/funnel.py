@@ -1,38 +1,42 @@
 """The funnel: raw queries in, a small set of executable tasks out, a verdict on every row.
 
 Order (design of STAgent's funnel, cheap steps first): ingest, normalise, exact, rules, near, ground, equal, taxonomy, quality, difficulty,
-coverage, admission. What a step is stands in `step.py`. Batches stream through the disk; the joining steps hold the columns that they
-compare in memory (near duplicates: the normalised texts that are left, and some 350 bytes a row).
-A run's id is a hash of the files' contents and formats, the configuration and the code of this room and the one below, so a killed run
-goes on where it was, a finished one is not done again, and either gives the same rows.
+coverage, admission. What a step is stands in `step.py`. Batches stream through the disk; the joining steps go by partitions of keys and by
+bands (`dedup.py`), and what is held in memory is some 15 bytes a row, and the texts that are compared while near duplicates are decided.
+A run's id is a hash of the files' contents and formats, the configuration, the code of this room and the one below, and what was seen
+before (`seen.py`); so a killed run goes on where it was, a finished one is not done again, and either gives the same rows.
 
 It decides nothing itself, and trains on nothing: what becomes of the tasks is another room's.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from filters import admit, coverage, difficulty, equal, exact, ground, ingest, near, quality, rules, taxonomy
-from filters.batches import Batch, Steps, normalise_batch, pass_batch, query_ids, write_batch
+from filters import admit, coverage, dedup, difficulty, equal, exact, ground, ingest, near, normalise, quality, rules, taxonomy
+from filters.batches import Steps, batches_of, pass_batch, query_ids, read_batches, write_band, write_batch, write_seen
 from filters.code_hash import code_hash
 from filters.coverage import CoverageConfig
 from filters.guards import world_terms
 from filters.ingest import IngestConfig, Source
+from filters.keyed import ROWS_A_PARTITION, key_of, write_keys
 from filters.ledger import Ledger
 from filters.near import NearConfig
 from filters.quality import QualityConfig
 from filters.rules import RulesConfig
+from filters.seen import Seen
 from filters.step import Executor, Progress
 from filters.workspace import Workspace
 from storage.records import content_id
@@ -42,7 +46,8 @@ from storage.store import Part, Store, part_id
 from synth.division import DivisionConfig
 from synth.encoder import encode
 
-VERSION = 1
+Item = TypeVar("Item")
+VERSION = 2
 """Of the parts that a run writes: what is in them is decided by the run's id."""
 
 
@@ -63,7 +68,7 @@ class FunnelConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class FunnelResult:
-    """A committed run: its id, the ids of its parts, the admitted tasks, and the funnel, a step a row."""
+    """A committed run: its id, the ids of its parts (but those of the index), the admitted tasks, and the funnel, a step a row."""
 
     run: str
     parts: tuple[str, ...]
@@ -72,7 +77,7 @@ class FunnelResult:
 
 
 def curate(
-    store: Store, sources: Sequence[Path], config: FunnelConfig, *, progress: Progress | None = None, executor: Executor | None = None
+    store: Store, sources: Sequence[str | Path], config: FunnelConfig, *, progress: Progress | None = None, executor: Executor | None = None
 ) -> FunnelResult:
     """Runs the funnel over the files and commits everything that it found.
 
@@ -85,9 +90,9 @@ def curate(
         HeadraceError: the disk is full, the store is held by another process. What was done is there for the next try.
     """
     started = time.perf_counter()
-    files = ingest.inspect(sources, config.ingest)
     with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
-        return _Run(store, files, config, progress, executor or threads, started).result()
+        run = executor or threads
+        return _Run(store, ingest.inspect(sources, config.ingest, run), config, progress, run, started).result()
 
 
 class _Run:
@@ -96,28 +101,36 @@ class _Run:
     def __init__(
         self, store: Store, files: Sequence[Source], config: FunnelConfig, progress: Progress | None, executor: Executor, started: float
     ) -> None:
-        self.store, self.files, self.config, self.progress, self.executor = store, files, config, progress, executor
+        self.store, self.config, self.progress, self.executor = store, config, progress, executor
         self.started, rows = started, sum(file.rows for file in files)
+        self.recipe = content_id(
+            "recipe",
+            normalise.VERSION,
+            near.VERSION,
+            *(one.model_dump(mode="json") for one in (config.rules, config.near)),
+            list(world_terms()),
+        )
+        self.seen = Seen(store, self.recipe, files)
+        self.files = [replace(file, first_row=file.first_row + self.seen.rows) for file in files]
         self.coverage = config.coverage
         if config.keep_one_in is not None:
             self.coverage = config.coverage.model_copy(update={"keep": max(1, round(rows / config.keep_one_in))})
         read = [(file.content_hash, file.format) for file in files]
-        self.id = content_id("funnel", read, config.model_dump(mode="json"), code_hash("filters", "synth"))
+        before = [segment.id for segment in self.seen.segments]
+        self.id = content_id("funnel", read, config.model_dump(mode="json"), code_hash("filters", "synth"), before)
+        self.segment = content_id("segment", read, config.ingest.column, self.recipe, before)
         self.work = Workspace(store.lake / "_work" / self.id)
-        self.batches = [
-            Batch(
-                f"{number:02d}-{start // config.ingest.batch_rows:05d}",
-                file,
-                file.first_row + start,
-                min(config.ingest.batch_rows, file.rows - start),
-            )
-            for number, file in enumerate(files)
-            for start in range(0, file.rows, config.ingest.batch_rows)
-        ]
-        self.ledger = Ledger(rows)
+        self.pieces = batches_of(self.files)
+        self.batches = [batch for _, batches in self.pieces for batch in batches]
+        self.ledger = Ledger(rows, self.seen.rows)
+        self.occurrences = np.zeros(rows, np.uint32)
+
+        self.is_indexed = store.query("SELECT 1 FROM segments WHERE segment = ?", [self.segment]).height > 0
 
     def result(self) -> FunnelResult:
-        parts = {name: part_id(table, [self.id, name], {}, VERSION) for name, table in self._part_names().items()}
+        made_of = {"segments": self.segment, "seen": self.segment, "bands": self.segment}
+        names = self._part_names()
+        parts = {name: part_id(table, [made_of.get(table, self.id), name], {}, VERSION) for name, table in names.items()}
         found = [self.store.find(part) for part in parts.values()]
         if not all(found):
             self.read()
@@ -129,61 +142,66 @@ class _Run:
             self.rate()
             self.cover()
             self.admit()
-            found = [*self._write_rows(parts), *self._write_results(parts)]
+            found = [*self._write_rows(parts), *self._write_segment(parts), *self._write_results(parts)]
         self.store.commit([part for part in found if part])
         self.work.clear()
         funnel = self.store.query("SELECT * EXCLUDE (part_id) FROM funnel WHERE run = ? ORDER BY position", [self.id])
         tasks = [
             pl.read_parquet(self.store.root / part.path, glob=False)["task_id"].sort() for part in found if part and part.table == "tasks"
         ]
-        return FunnelResult(self.id, tuple(parts.values()), tuple(tasks[0]), funnel)
+        own = tuple(part for name, part in parts.items() if names[name] not in made_of)
+        return FunnelResult(self.id, own, tuple(tasks[0]), funnel)
 
     # ---- the steps ------------------------------------------------------------------------------------------------------
 
     def read(self) -> None:
         """ingest and normalise: every row, with its normalised text, language and key, lies in the workspace."""
-        started, reading_s, done = time.perf_counter(), 0.0, 0
-        at_once = 2 * (os.cpu_count() or 1)
-        texts = self._texts()
-        for start in range(0, len(self.batches), at_once):
-            group = self.batches[start : start + at_once]
-            since = time.perf_counter()
-            read = [next(texts) for _ in group]
-            reading_s += time.perf_counter() - since
-            for _ in self.executor.map(partial(normalise_batch, work=self.work), group, read):
-                done += 1
-                self._tell("normalise", done)
+        started, reading_s = time.perf_counter(), 0.0
+        for done, seconds in enumerate(self.executor.map(partial(read_batches, work=self.work), self.pieces), 1):
+            reading_s += seconds
+            self._tell("normalise", done, len(self.pieces))
+        wall_s, cores = time.perf_counter() - started, os.cpu_count() or 1
+        reading_s = min(wall_s, reading_s / cores)
         columns = ["row", "text_bytes", "reason"]
-        report = pl.concat([self.work.read(f"read-{batch.name}", columns) for batch in self.batches])
-        self.ledger.text_bytes[:] = report["text_bytes"].to_numpy()
-        self.ledger.record("ingest", report, reading_s)
-        self.ledger.record("normalise", self._nothing_dropped(), time.perf_counter() - started - reading_s)
+        reports = []
+        for batch in self.batches:
+            report = self.work.read(f"read-{batch.name}", columns)
+            self.ledger.text_bytes[report["row"].to_numpy() - self.seen.rows] = report["text_bytes"].to_numpy()
+            reports.append(report.select("row", "reason").drop_nulls("reason"))
+        self.ledger.drop("ingest", reports, reading_s)
+        self.ledger.drop("normalise", [], wall_s - reading_s)
 
     def deduplicate(self) -> None:
         started = time.perf_counter()
-        keys = self._living("read", ["row", "key"])
-        report = self.work.once("exact", lambda: exact.step(keys).select("row", "reason", "duplicate_of", "similarity", "occurrences"))
-        self.occurrences = np.zeros(self.ledger.is_alive.size, np.uint32)
-        self.occurrences[report["row"].to_numpy()] = report["occurrences"].fill_null(0).to_numpy()
+        told = self._joined("exact", [f"read-keys-{batch.name}" for batch in self.batches], self.seen.keys)
+        report = exact.step(told)
+        self.occurrences[report["row"].to_numpy() - self.seen.rows] = report["occurrences"].fill_null(0).to_numpy()
         self.ledger.record("exact", report, time.perf_counter() - started)
+        self.is_distinct = self.ledger.is_alive.copy()
 
     def sift(self) -> None:
         """rules."""
         self._through("rules", {"rules": partial(rules.step, config=self.config.rules)}, ["row", "norm", "language"])
 
     def near(self) -> None:
-        started = time.perf_counter()
+        """near: sketches by batch, pairs by band, and one pass over all that they propose."""
+        started, config, terms = time.perf_counter(), self.config.near, world_terms()
+        if not self.work.has("near"):
+            self._map("near sketches", partial(dedup.sketch_batch, work=self.work, config=config, terms=terms), self.batches)
+            dedup.kinds_of_all(self.batches, self.work, self.seen, self.seen.rows + self.ledger.is_alive.size)
+            for band in range(config.bands):
+                self.work.write_array(f"near-before-{band}", self.seen.firsts(band))
+            self._map("near bands", partial(dedup.join_band, batches=self.batches, work=self.work), range(config.bands))
         self._tell("near duplicates", 0, 1)
-
-        def compared() -> pl.DataFrame:
-            rows = self._living("rules", ["row", "norm"])
-            return near.step(rows, self.config.near, world_terms(), executor=self.executor).drop("norm")
-
-        report = self.work.once("near", compared)
-        dropped = report.filter(pl.col("duplicate_of").is_not_null())
+        compared = self.work.once("near", lambda: dedup.decide_near(self.batches, self.work, self.seen, config, terms))
+        is_dropped = pl.col("keeper") != pl.col("row")
+        dropped = compared.filter(is_dropped).select("row", "similarity", reason=pl.lit("near_duplicate"), duplicate_of="keeper")
+        self.keepers = compared.select("row", "keeper")
+        self.ledger.drop("near", [dropped], time.perf_counter() - started)
         self.askers = self.occurrences.astype(np.int64)
-        np.add.at(self.askers, dropped["duplicate_of"].to_numpy(), self.occurrences[dropped["row"].to_numpy()])
-        self.ledger.record("near", report, time.perf_counter() - started)
+        own = dropped.filter(pl.col("duplicate_of") >= self.seen.rows)
+        places = (own[name].to_numpy() - self.seen.rows for name in ("duplicate_of", "row"))
+        np.add.at(self.askers, next(places), self.occurrences[next(places)])
         self._tell("near duplicates", 1, 1)
 
     def ground(self) -> None:
@@ -191,7 +209,11 @@ class _Run:
 
     def equal(self) -> None:
         started = time.perf_counter()
-        self.ledger.record("equal", equal.step(self._living("grounded", ["row", "frame_id"])), time.perf_counter() - started)
+        self._map("frames", partial(dedup.keys_of_frames, work=self.work), self.batches)
+        names = [f"frame-keys-{batch.name}" for batch in self.batches]
+        told = self._joined("equal", names, lambda: self.seen.frames().select("row", *key_of("frame_id")))
+        self.ledger.drop("equal", [equal.step(told).drop_nulls("reason")], time.perf_counter() - started)
+        self.has_own_frame = self.ledger.is_alive.copy()
 
     def rate(self) -> None:
         """taxonomy, quality and difficulty."""
@@ -204,17 +226,27 @@ class _Run:
 
     def cover(self) -> None:
         started = time.perf_counter()
-        rows = self._living("rated")
+        rows, poor = self._living("rated"), self._poor()
         executable = rows.filter(pl.col("frame_id").is_not_null()).join(self._asked(), on="combination", how="left", maintain_order="left")
         covered = self.work.once("covered", lambda: coverage.step(executable, self.coverage, encode))
-        self.frames = pl.concat([covered, rows.filter(pl.col("frame_id").is_null())], how="diagonal").sort("row")
-        self.ledger.record("coverage", self.frames, time.perf_counter() - started)
+        frames = pl.concat([covered, rows.filter(pl.col("frame_id").is_null())], how="diagonal").sort("row")
+        self.ledger.record("coverage", frames, time.perf_counter() - started)
+        self.frames = pl.concat([frames, poor], how="diagonal").sort("row")
+
+    def _poor(self) -> pl.DataFrame:
+        """The rows of frames of their own that were rated too poor."""
+        is_poor = self.has_own_frame & ~self.ledger.is_alive
+        pieces = []
+        for batch in self.batches:
+            rows = self.work.read(f"grounded-{batch.name}")
+            pieces.append(rows.filter(is_poor[rows["row"].to_numpy() - self.seen.rows], pl.col("frame_id").is_not_null()))
+        return pl.concat(pieces).with_columns(reason=pl.lit("low_quality"))
 
     def _asked(self) -> pl.DataFrame:
         """How many rows of the log ask in each combination (combination, asked), those that were dropped as duplicates (exact, near, equal)
         included."""
         grounded = pl.concat([self.work.read(f"grounded-{batch.name}", ["row", "combination"]) for batch in self.batches]).drop_nulls()
-        asked = grounded.with_columns(asked=pl.Series(self.askers[grounded["row"].to_numpy()]))
+        asked = grounded.with_columns(asked=pl.Series(self.askers[grounded["row"].to_numpy() - self.seen.rows]))
         return asked.group_by("combination").agg(pl.col("asked").sum())
 
     def admit(self) -> None:
@@ -223,7 +255,7 @@ class _Run:
         listed = self.ledger.living(self.frames)
         texts = self._living("read", ["row", "text"])
         shortlist = listed.filter(pl.col("frame_id").is_not_null()).join(texts, on="row", how="left", maintain_order="left")
-        ids = query_ids(shortlist["row"], self.files).to_list()
+        ids = query_ids(shortlist["row"], self._all_files).to_list()
         admission = admit.admit(shortlist, ids, self.coverage, self.config.divisions, progress=self.progress)
         self.tasks = [admission.tasks[row] for row in sorted(admission.tasks)]
         reasons = {row: admission.refused.get(row, "not_needed") for row in shortlist["row"] if row not in admission.tasks}
@@ -236,20 +268,33 @@ class _Run:
     def _part_names(self) -> dict[str, str]:
         """Name of each part -> its table."""
         names = {f"{table}-{batch.name}": table for table in ("queries", "verdicts") for batch in self.batches}
-        return names | {"funnel": "funnel", "frames": "frames", "tasks": "tasks"}
+        names |= {table: table for table in ("funnel", "frames", "tasks")}
+        if not self.is_indexed:
+            names |= {"segments": "segments", **{f"seen-{batch.name}": "seen" for batch in self.batches}}
+            names |= {f"bands-{band}": "bands" for band in range(self.config.near.bands)}
+        return names
 
-    def _texts(self) -> Iterator[pl.Series | None]:
-        """The texts of each batch in turn; None where it was read before. A file of which all was read is not opened again."""
-        for file in self.files:
-            batches = [batch for batch in self.batches if batch.source is file]
-            is_read = [self.work.has(f"read-{batch.name}") for batch in batches]
-            texts = iter([None] * len(batches)) if all(is_read) else ingest.batches(file, self.config.ingest)
-            for done, text in zip(is_read, texts, strict=True):
-                yield None if done else text
+    @property
+    def _all_files(self) -> list[Source]:
+        """The files of earlier runs and of this one, as rows are numbered."""
+        return [*self.seen.sources, *self.files]
 
-    def _nothing_dropped(self) -> pl.DataFrame:
-        rows = np.flatnonzero(self.ledger.is_alive).astype(np.uint32)
-        return pl.DataFrame({"row": rows}).with_columns(reason=pl.lit(None, pl.String))
+    def _joined(self, step: str, names: list[str], before: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        """`keyed.firsts` of this run's rows, whose keys were written under these names. before: row, key_high, key_low of earlier rows."""
+        partitions = 1 + (self.seen.rows + self.ledger.is_alive.size) // ROWS_A_PARTITION
+        if self.seen.rows and not self.work.has_array(f"{step}-before"):
+            write_keys(self.work, f"{step}-before", before())
+        every = [*([f"{step}-before"] if self.seen.rows else []), *names]
+        self._map(
+            f"{step} keys", partial(dedup.join_partition, partitions=partitions, names=every, work=self.work, name=step), range(partitions)
+        )
+        told = [self.work.read(f"{step}-{partition}").filter(pl.col("row") >= self.seen.rows) for partition in range(partitions)]
+        return pl.concat(told)
+
+    def _map(self, label: str, work: Callable[[Item], object], items: Sequence[Item]) -> None:
+        """Has each item worked on, wherever the executor likes."""
+        for done, _ in enumerate(self.executor.map(work, items), 1):
+            self._tell(label, done, len(items))
 
     def _living(self, pass_name: str, columns: list[str] | None = None) -> pl.DataFrame:
         """These columns (row among them; all by default) of all living rows, ascending by row."""
@@ -258,21 +303,16 @@ class _Run:
     def _through(self, pass_name: str, steps: Steps, columns: list[str] | None, source: str = "read") -> None:
         """Sends all living rows through batch steps; what they leave lies in the workspace as `<pass name>-<batch>`."""
         started = time.perf_counter()
-        masks = [self.ledger.is_alive[batch.numbers] for batch in self.batches]
+        masks = [self.ledger.is_alive[batch.first_row - self.seen.rows :][: batch.rows] for batch in self.batches]
         work = partial(pass_batch, work=self.work, pass_name=pass_name, source=source, columns=columns, steps=steps)
         spent = dict.fromkeys(steps, 0.0)
         for done, seconds in enumerate(self.executor.map(work, self.batches, masks), 1):
             spent = {name: spent[name] + seconds.get(name, 0.0) for name in steps}
             self._tell(pass_name, done)
         wall_s, busy_s = time.perf_counter() - started, sum(spent.values())
-        dropped = pl.concat([self.work.read(f"{pass_name}-{batch.name}-dropped") for batch in self.batches])
+        dropped = [self.work.read(f"{pass_name}-{batch.name}-dropped") for batch in self.batches]
         for name in steps:
-            report = (
-                self._nothing_dropped()
-                .drop("reason")
-                .join(dropped.filter(step=name).drop("step"), on="row", how="left", maintain_order="left")
-            )
-            self.ledger.record(name, report, wall_s * spent[name] / busy_s if busy_s else 0.0)
+            self.ledger.drop(name, [frame.filter(step=name) for frame in dropped], wall_s * spent[name] / busy_s if busy_s else 0.0)
 
     def _tell(self, label: str, done: int, total: int | None = None) -> None:
         if self.progress:
@@ -282,14 +322,31 @@ class _Run:
 
     def _write_rows(self, parts: Mapping[str, str]) -> list[Part]:
         """The parts of queries and verdicts, a batch each."""
-        verdicts = self.ledger.verdicts()
-        work = partial(write_batch, store=self.store, work=self.work, run=self.id, files=self.files, parts=parts)
-        occurrences = [self.occurrences[batch.numbers] for batch in self.batches]
-        told = [verdicts[batch.numbers] for batch in self.batches]
+        work = partial(write_batch, store=self.store, work=self.work, run=self.id, files=self._all_files, parts=parts)
+        own = [slice(batch.first_row - self.seen.rows, batch.first_row - self.seen.rows + batch.rows) for batch in self.batches]
+        told = (self.ledger.verdicts(batch.numbers) for batch in self.batches)
         out: list[Part] = []
-        for done, written in enumerate(self.executor.map(work, self.batches, occurrences, told), 1):
+        for done, written in enumerate(self.executor.map(work, self.batches, [self.occurrences[rows] for rows in own], told), 1):
             out += written
             self._tell("store", done)
+        return out
+
+    def _write_segment(self, parts: Mapping[str, str]) -> list[Part]:
+        """The parts of segments, seen and bands: what a later run goes on from. None where a run with other settings has left them."""
+        if self.is_indexed:
+            return []
+        work = partial(write_seen, store=self.store, work=self.work, segment=self.segment, first_row=self.seen.rows, parts=parts)
+        masks, keepers = [], []
+        for batch in self.batches:
+            start = batch.first_row - self.seen.rows
+            masks.append(self.is_distinct[start : start + batch.rows])
+            keepers.append(self.keepers.filter(pl.col("row").is_between(batch.first_row, batch.first_row + batch.rows - 1)))
+        told = {"segment": self.segment, "recipe": self.recipe, "position": len(self.seen.segments), "first_row": self.seen.rows}
+        files = json.dumps([(file.content_hash, file.name, file.rows) for file in self.files])
+        out = [self.store.write("segments", parts["segments"], pl.DataFrame([{**told, "files": files}]))]
+        out += self.executor.map(work, self.batches, masks, keepers)
+        bands = partial(write_band, store=self.store, work=self.work, segment=self.segment, first_row=self.seen.rows, parts=parts)
+        out += self.executor.map(bands, range(self.config.near.bands))
         return out
 
     def _write_results(self, parts: Mapping[str, str]) -> list[Part]:
@@ -303,7 +360,7 @@ class _Run:
         )  # fmt: skip
         frames = self.frames.with_columns(
             run=pl.lit(self.id),
-            query_id=query_ids(self.frames["row"], self.files),
+            query_id=query_ids(self.frames["row"], self._all_files),
             status=status,
             reason=pl.when(status == "refused").then("admission").when(status == "ungrounded").then("ungrounded"),
         ).select(list(TABLES["frames"].columns))

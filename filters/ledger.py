@@ -1,37 +1,47 @@
 """Who is still in the funnel, and what became of the others: exactly one verdict a row, and steps that add up.
 
-A step reports on *every* row that is alive; the ledger takes note of the dropped ones and counts. It holds a few bytes a row
-and no text.
+One idea: what became of a row is a number (of a step and reason), the row that it duplicates and how like it is: 14 bytes a row with
+its length, and no text, whatever the number of rows.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 import numpy as np
 import polars as pl
 
-from filters.compiled import U32
+from filters.compiled import F32, U8, U32
 
-_VERDICT = {"row": pl.UInt32, "reason": pl.String, "duplicate_of": pl.UInt32, "similarity": pl.Float64}
+_MOST_REASONS = 255
 
 
 class Ledger:
-    """The verdicts on rows 0 .. rows-1 of a run. `text_bytes` is filled by whoever reads the rows."""
+    """The verdicts on the rows `first_row .. first_row + rows - 1`. `text_bytes` is filled by whoever reads the rows."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, first_row: int = 0) -> None:
+        self.first_row = first_row
         self.is_alive = np.ones(rows, np.bool_)
         self.text_bytes: U32 = np.zeros(rows, np.uint32)
-        self._dropped: list[pl.DataFrame] = []
+        self._reason: U8 = np.zeros(rows, np.uint8)
+        self._duplicate_of: U32 = np.zeros(rows, np.uint32)
+        self._similarity: F32 = np.full(rows, np.nan, np.float32)
+        self._reasons: list[tuple[str, str]] = []
         self._steps: list[dict[str, object]] = []
 
     @property
     def alive(self) -> int:
         return int(self.is_alive.sum())
 
+    @property
+    def numbers(self) -> U32:
+        """The rows alive, ascending."""
+        return (np.flatnonzero(self.is_alive) + self.first_row).astype(np.uint32)
+
     def living(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Those of the rows (column row) that no step has dropped."""
-        return rows.filter(self.is_alive[rows["row"].to_numpy()])
+        return rows.filter(self.is_alive[self._places(rows)])
 
     def record(self, step: str, report: pl.DataFrame, seconds: float) -> None:
         """Takes a step's report: columns row, reason and, optionally, duplicate_of and similarity, for every row alive.
@@ -39,28 +49,36 @@ class Ledger:
         Raises:
             AssertionError: a row is missing from the report, is in it twice, or was dropped before.
         """
-        numbers = report["row"].to_numpy()
-        rows_in = self.alive
-        assert report.height == rows_in and bool(self.is_alive[numbers].all()), f"step {step} did not report on the rows that are alive"
-        missing = {name: pl.lit(None, dtype) for name, dtype in _VERDICT.items() if name not in report.columns}
-        dropped = (
-            report.filter(pl.col("reason").is_not_null())
-            .with_columns(**missing)
-            .select(pl.col(name).cast(_VERDICT[name]) for name in _VERDICT)
-        )
-        gone = dropped["row"].to_numpy()
-        self.is_alive[gone] = False
-        assert self.alive == rows_in - dropped.height, f"step {step} reported a row twice"
-        self._dropped.append(dropped.with_columns(step=pl.lit(step)))
-        reasons = dropped.group_by("reason").len().sort("len", "reason", descending=[True, False])
+        is_whole = report.height == self.alive and bool(self.is_alive[self._places(report)].all())
+        assert is_whole, f"step {step} did not report on the rows that are alive"
+        self.drop(step, [report.filter(pl.col("reason").is_not_null())], seconds)
+
+    def drop(self, step: str, dropped: Iterable[pl.DataFrame], seconds: float) -> None:
+        """Takes what a step dropped, frames with the columns of `record` and a reason in every row; all other rows alive are kept.
+
+        Raises:
+            AssertionError: a row is dropped twice, or was dropped before.
+        """
+        rows_in, counts = self.alive, dict[str, int]()
+        for frame in dropped:
+            places = self._places(frame)
+            assert bool(self.is_alive[places].all()), f"step {step} reported on rows that are not alive"
+            self.is_alive[places] = False
+            for (reason,), group in frame.group_by("reason"):
+                self._reason[self._places(group)] = self._code(step, str(reason))
+                counts[str(reason)] = counts.get(str(reason), 0) + group.height
+            if "duplicate_of" in frame.columns:
+                self._duplicate_of[places] = frame["duplicate_of"].fill_null(0).to_numpy()
+                self._similarity[places] = frame["similarity"].cast(pl.Float32).fill_null(np.nan).to_numpy()
+        assert self.alive == rows_in - sum(counts.values()), f"step {step} reported a row twice"
         self._steps.append(
             {
                 "position": len(self._steps),
                 "step": step,
                 "rows_in": rows_in,
                 "kept": self.alive,
-                "dropped": dropped.height,
-                "reasons": json.dumps(dict(reasons.iter_rows())),
+                "dropped": rows_in - self.alive,
+                "reasons": json.dumps(dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))),
                 "seconds": seconds,
                 "size_bytes": int(self.text_bytes[self.is_alive].sum(dtype=np.int64)),
             }
@@ -75,9 +93,33 @@ class Ledger:
         first_s = pl.when(pl.col("position") == 0).then(max(0.0, unaccounted_s)).otherwise(0.0)
         return pl.DataFrame(self._steps).with_columns(seconds=pl.col("seconds") + first_s)
 
-    def verdicts(self) -> pl.DataFrame:
-        """One verdict a row, ascending by row: row, step, kept, reason, duplicate_of, similarity. Rows alive are kept, by the last step."""
-        last = str(self._steps[-1]["step"])
-        kept = pl.DataFrame({"row": np.flatnonzero(self.is_alive).astype(np.uint32)}).with_columns(step=pl.lit(last), kept=pl.lit(True))
-        told = pl.concat([*(frame.with_columns(kept=pl.lit(False)) for frame in self._dropped), kept], how="diagonal")
-        return told.sort("row").select("row", "step", "kept", "reason", "duplicate_of", "similarity")
+    def verdicts(self, numbers: slice | None = None) -> pl.DataFrame:
+        """One verdict a row, of the rows `numbers` or of all, ascending: row, step, kept, reason, duplicate_of, similarity. Rows alive are
+        kept, by the last step."""
+        own = slice(0, self.is_alive.size) if numbers is None else slice(numbers.start - self.first_row, numbers.stop - self.first_row)
+        code = pl.Series(self._reason[own])
+        similarity = pl.Series(self._similarity[own])
+        is_duplicate = similarity.is_not_nan()
+        steps = pl.Series([str(self._steps[-1]["step"]), *(step for step, _ in self._reasons)])
+        reasons = pl.Series([None, *(reason for _, reason in self._reasons)], dtype=pl.String)
+        return pl.DataFrame(
+            {
+                "row": np.arange(own.start + self.first_row, own.stop + self.first_row, dtype=np.uint32),
+                "step": steps.cast(pl.Enum(steps.unique(maintain_order=True))).gather(code),
+                "kept": code == 0,
+                "reason": reasons.cast(pl.Enum(reasons.drop_nulls().unique(maintain_order=True))).gather(code),
+                "duplicate_of": self._duplicate_of[own],
+                "similarity": similarity.cast(pl.Float64).round(6),
+            }
+        ).with_columns(pl.when(is_duplicate).then(pl.col(name)) for name in ("duplicate_of", "similarity"))
+
+    def _places(self, rows: pl.DataFrame) -> U32:
+        places: U32 = rows["row"].to_numpy() - np.uint32(self.first_row)
+        return places
+
+    def _code(self, step: str, reason: str) -> int:
+        if (step, reason) not in self._reasons:
+            self._reasons.append((step, reason))
+        code = self._reasons.index((step, reason)) + 1
+        assert code <= _MOST_REASONS, "more reasons than a byte can number"
+        return code

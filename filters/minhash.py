@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from datasketch import MinHash
 
-from filters.compiled import F64, I64, U8, U32, U64, compiled
+from filters.compiled import F32, I64, U8, U32, U64, compiled
 
 SHINGLE_BYTES = 6
 
@@ -106,8 +106,9 @@ def sign(data: U8, start: int, end: int, packed: U64, hashes: U32, a: U32, b: U3
 
 
 @compiled
-def fill_band_keys(data: U8, offsets: I64, a: U32, b: U32, keys: U64) -> None:
-    """Fills `keys` [bands, rows] with a 64-bit hash of each band's part of the signature. Permutations = bands x rows a band."""
+def fill_band_keys(data: U8, offsets: I64, a: U32, b: U32, digits: U32, keys: U32) -> None:
+    """Fills `keys` [bands, rows] with a hash of each band's part of the signature and of the row's `digits` [rows]. Permutations = bands x
+    rows a band."""
     bands = keys.shape[0]
     rows_a_band = a.size // bands
     packed = np.empty(_longest(offsets) + 1, np.uint64)
@@ -120,41 +121,45 @@ def fill_band_keys(data: U8, offsets: I64, a: U32, b: U32, keys: U64) -> None:
             for k in range(band * rows_a_band, (band + 1) * rows_a_band):
                 key = (key ^ np.uint64(signature[k])) * np.uint64(0x9E3779B97F4A7C15)
                 key ^= key >> np.uint64(29)
-            keys[band, row] = key
+            keys[band, row] = (key ^ (np.uint64(digits[row]) * np.uint64(0x9E3779B97F4A7C15))) >> np.uint64(32)
 
 
 @compiled
-def bucket_pairs(ordered: U64, row_bits: int, kinds: U32, out: U64) -> int:
-    """Candidate pairs of one band, `later row << 32 | earlier row`, into `out`, as far as they fit; returns how many there are.
+def bucket_pairs(ordered: U64, kinds: U32, old: int, pairs: U64, firsts: U64) -> tuple[int, int]:
+    """Candidate pairs of one band, `later row << 32 | earlier row`, into `pairs` as far as they fit, and its representatives into `firsts`
+    [rows]; returns how many there are of each.
 
-    ordered: sorted `key with its low bits cleared | row`; equal high bits are a bucket. kinds [rows]: rows of one kind ask for the same
-    terms in the same order. A bucket's first rows of each kind stand for it, eight at most: a row is paired with the one of
-    its own kind, and where there is none, with all of them. So the pairs stay linear in the rows, where all pairs of a bucket
-    are quadratic in popular templates, and a row still meets its like among many that only sound alike.
+    ordered: sorted `key << 32 | row`; equal keys are a bucket. kinds [rows]: rows of one kind ask for the same terms in the same order. A
+    bucket's first rows of each kind stand for it, eight at most: a row is paired with the one of its own kind, and where there is none,
+    with all of them. So the pairs stay linear in the rows, where all pairs of a bucket are quadratic in popular templates, and a row
+    still meets its like among many that only sound alike. Rows below `old` were joined before: of these there are only
+    representatives, and neither pairs nor representatives are told again.
     """
-    bits = np.uint64(row_bits)
-    mask = (np.uint64(1) << bits) - np.uint64(1)
-    firsts = np.empty(8, np.uint64)
-    known, count = 0, 0
+    represent = np.empty(8, np.uint64)
+    known, count, told = 0, 0, 0
     bucket = ~ordered[0]
     for entry in ordered:
-        if (entry ^ bucket) >> bits:
+        if (entry ^ bucket) >> np.uint64(32):
             bucket, known = entry, 0
-        row = entry & mask
+        row = entry & np.uint64(0xFFFFFFFF)
         twin = -1
         for index in range(known):
-            if kinds[firsts[index]] == kinds[row]:
+            if kinds[represent[index]] == kinds[row]:
                 twin = index
                 break
-        for index in range(known):
-            if twin in (-1, index):
-                if count < out.size:
-                    out[count] = (row << np.uint64(32)) | firsts[index]
-                count += 1
-        if twin == -1 and known < firsts.size:
-            firsts[known] = row
+        if row >= old:
+            for index in range(known):
+                if twin in (-1, index):
+                    if count < pairs.size:
+                        pairs[count] = (row << np.uint64(32)) | represent[index]
+                    count += 1
+        if twin == -1 and known < represent.size:
+            represent[known] = row
             known += 1
-    return count
+            if row >= old:
+                firsts[told] = entry
+                told += 1
+    return count, told
 
 
 @compiled
@@ -219,6 +224,72 @@ def terms_agree(a: U32, b: U32, bytes_a: int, bytes_b: int, term_bytes: I64) -> 
 
 
 @compiled
+def _guards_agree(row: np.uint32, earlier: np.uint32, offsets: I64, digits: U32, terms: U32, term_offsets: I64, term_bytes: I64) -> bool:
+    if digits[row] != digits[earlier]:
+        return False
+    return terms_agree(
+        terms[term_offsets[row] : term_offsets[row + 1]],
+        terms[term_offsets[earlier] : term_offsets[earlier + 1]],
+        offsets[row + 1] - offsets[row],
+        offsets[earlier + 1] - offsets[earlier],
+        term_bytes,
+    )
+
+
+@compiled
+def _scratch(offsets: I64) -> tuple[U64, U64, U64, U32, U32, U64, U32, U32, I64]:
+    """What `_jaccard` works with: two texts' shingles, the table of the row that is loaded (entries, stamps, turns), a spare one, how many
+    distinct shingles each row has (0: not counted yet), and [loaded row, its shingles, turn, bits that are shifted out of a hash]."""
+    longest = _longest(offsets)
+    bits = 4
+    while (1 << bits) < 2 * longest + 2:
+        bits += 1
+    size = 1 << bits
+    state = np.array([-1, 0, 0, 64 - bits], np.int64)
+    mine, other = np.empty(longest + 1, np.uint64), np.empty(longest + 1, np.uint64)
+    table, stamps, turns = np.empty(size, np.uint64), np.zeros(size, np.uint32), np.zeros(size, np.uint32)
+    return (
+        mine,
+        other,
+        table,
+        stamps,
+        turns,
+        np.empty(size, np.uint64),
+        np.zeros(size, np.uint32),
+        np.zeros(offsets.size - 1, np.uint32),
+        state,
+    )
+
+
+@compiled
+def _jaccard(
+    row: np.uint32,
+    earlier: np.uint32,
+    data: U8,
+    offsets: I64,
+    least: float,
+    scratch: tuple[U64, U64, U64, U32, U32, U64, U32, U32, I64],
+) -> float:
+    """The true Jaccard of two rows, or -1 where it is below `least`. Fast where one row is compared with many in turn."""
+    mine, other, table, stamps, turns, spare, spare_stamps, distinct, state = scratch
+    shift = state[3]
+    if state[0] != row:
+        state[1] = _pack(data, offsets[row], offsets[row + 1], mine)
+        distinct[row] = _insert(mine, state[1], shift, table, stamps, row + np.uint32(1))
+        state[0] = row
+    count = _pack(data, offsets[earlier], offsets[earlier + 1], other)
+    if distinct[earlier] == 0:
+        distinct[earlier] = _insert(other, count, shift, spare, spare_stamps, earlier + np.uint32(1))
+    low, high = min(distinct[row], distinct[earlier]), max(distinct[row], distinct[earlier])
+    if low < least * high or high == 0:
+        return -1.0
+    state[2] += 1
+    shared = _shared(other, count, shift, table, stamps, row + np.uint32(1), turns, np.uint32(state[2]))
+    jaccard = shared / (np.int64(low) + np.int64(high) - shared)
+    return jaccard if jaccard >= least else -1.0
+
+
+@compiled
 def keep_first(
     data: U8,
     offsets: I64,
@@ -229,54 +300,66 @@ def keep_first(
     term_bytes: I64,
     threshold: float,
     keeper: U32,
-    similarity: F64,
-) -> int:
+    similarity: F32,
+) -> None:
     """Goes through the rows in order and drops each that has a kept earlier row with true Jaccard >= `threshold` and agreeing guards.
 
     pairs: candidates `later row << 32 | earlier row`, sorted, each once. A candidate that was itself dropped stands for the row it
-    duplicates. `keeper` [rows] gets that row (its own number where a row is kept), `similarity` [rows] the Jaccard of byte 6-grams.
-    Returns how many Jaccards were computed.
+    duplicates. `keeper` [rows] holds each row's own number, or the row that stands for one that was dropped before, and gets that of those
+    that are dropped now; `similarity` [rows] gets the Jaccard of byte 6-grams with it.
     """
-    longest = _longest(offsets)
-    bits = 4
-    while (1 << bits) < 2 * longest + 2:
-        bits += 1
-    shift = 64 - bits
-    mine, other = np.empty(longest + 1, np.uint64), np.empty(longest + 1, np.uint64)
-    table, stamps, turns = np.empty(1 << bits, np.uint64), np.zeros(1 << bits, np.uint32), np.zeros(1 << bits, np.uint32)
-    spare, spare_stamps = np.empty(1 << bits, np.uint64), np.zeros(1 << bits, np.uint32)
-    distinct = np.zeros(offsets.size - 1, np.uint32)
+    scratch = _scratch(offsets)
     asked = np.zeros(offsets.size - 1, np.uint32)
-    keeper[:] = np.arange(keeper.size).astype(np.uint32)
-    loaded = np.uint32(0xFFFFFFFF)
-    turn = np.uint32(0)
     for pair in pairs:
         row, earlier = np.uint32(pair >> np.uint64(32)), keeper[np.uint32(pair & np.uint64(0xFFFFFFFF))]
         if keeper[row] != row or asked[earlier] == row:
             continue
         asked[earlier] = row
-        if digits[row] != digits[earlier] or not terms_agree(
-            terms[term_offsets[row] : term_offsets[row + 1]],
-            terms[term_offsets[earlier] : term_offsets[earlier + 1]],
-            offsets[row + 1] - offsets[row],
-            offsets[earlier + 1] - offsets[earlier],
-            term_bytes,
-        ):
+        if _guards_agree(row, earlier, offsets, digits, terms, term_offsets, term_bytes):
+            jaccard = _jaccard(row, earlier, data, offsets, threshold, scratch)
+            if jaccard >= 0:
+                keeper[row] = earlier
+                similarity[row] = jaccard
+
+
+@compiled
+def _root(row: np.uint32, keeper: U32) -> np.uint32:
+    while keeper[row] != row:
+        keeper[row] = keeper[keeper[row]]
+        row = keeper[row]
+    return row
+
+
+@compiled
+def join_components(
+    data: U8,
+    offsets: I64,
+    pairs: U64,
+    digits: U32,
+    terms: U32,
+    term_offsets: I64,
+    term_bytes: I64,
+    threshold: float,
+    largest: int,
+    keeper: U32,
+    similarity: F32,
+) -> None:
+    """Joins rows by verified pairs (as in `keep_first`) to components, whose first row stands for the others. A pair that would make a
+    component of more than `largest` rows is passed over, so that chains of likeness do not run away. `similarity` is with the first row."""
+    scratch = _scratch(offsets)
+    size = np.ones(keeper.size, np.uint32)
+    for pair in pairs:
+        row, earlier = np.uint32(pair >> np.uint64(32)), np.uint32(pair & np.uint64(0xFFFFFFFF))
+        one, other = _root(row, keeper), _root(earlier, keeper)
+        if one == other or size[one] + size[other] > largest:
             continue
-        if loaded != row:
-            count = _pack(data, offsets[row], offsets[row + 1], mine)
-            distinct[row] = _insert(mine, count, shift, table, stamps, row + np.uint32(1))
-            loaded = row
-        count = _pack(data, offsets[earlier], offsets[earlier + 1], other)
-        if distinct[earlier] == 0:
-            distinct[earlier] = _insert(other, count, shift, spare, spare_stamps, earlier + np.uint32(1))
-        low, high = min(distinct[row], distinct[earlier]), max(distinct[row], distinct[earlier])
-        if low < threshold * high or high == 0:
+        if not _guards_agree(row, earlier, offsets, digits, terms, term_offsets, term_bytes):
             continue
-        turn += np.uint32(1)
-        shared = _shared(other, count, shift, table, stamps, row + np.uint32(1), turns, turn)
-        jaccard = shared / (np.int64(low) + np.int64(high) - shared)
-        if jaccard >= threshold:
-            keeper[row] = earlier
-            similarity[row] = jaccard
-    return int(turn)
+        if _jaccard(row, earlier, data, offsets, threshold, scratch) >= 0:
+            first, last = min(one, other), max(one, other)
+            keeper[last] = first
+            size[first] += size[last]
+    for number in range(keeper.size):
+        keeper[number] = _root(np.uint32(number), keeper)
+        if keeper[number] != number:
+            similarity[number] = _jaccard(np.uint32(number), keeper[number], data, offsets, 0.0, scratch)

@@ -3,16 +3,18 @@
 Normalised: Unicode NFKC, lower case, no zero-width characters, runs of white space as one blank, no punctuation at either end,
 personal data masked. Only rows with a character that NFKC could change go through it (three times as fast, same result).
 Language is decided by script alone: `zh`, `en` (Latin letters: French passes for English here, and falls out at grounding), else `other`.
-The key is xxh3_128, the same in every version and process.
+The key is two halves of a hash (`keyed.py`).
 """
 
 from __future__ import annotations
 
 import polars as pl
-import polars_hash as plh
 
+from filters.keyed import key_of
 from filters.personal import MASK, masked
 
+VERSION = 1
+"""Of what the normalised text and its key are: a number more where older ones are no longer comparable."""
 _UNSTABLE = r"[^\x00-\x7f\u4e00-\u9fff\u3001\u3002\u3008-\u3011\u2014\u2018\u2019\u201c\u201d]"
 """Everything but ASCII, common Chinese characters and punctuation: what NFKC could change, or has no width."""
 _NO_WIDTH = r"[\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]"
@@ -48,7 +50,8 @@ def languages(norm: pl.Series) -> pl.Series:
 
 
 def step(rows: pl.DataFrame) -> pl.DataFrame:
-    """The batch step (columns row, text): adds norm, language, key and masks personal data in text; `undecodable` where text is null.
+    """The batch step (columns row, text): adds norm, language, key_high, key_low and masks personal data in text; `undecodable` where
+    text is null.
 
     Where masking finds less in the text as written than in the normalised one (full-width digits), the normalised one is kept as the text.
     """
@@ -57,7 +60,7 @@ def step(rows: pl.DataFrame) -> pl.DataFrame:
     hidden = marked.filter(pl.col("norm").str.count_matches(MASK) > pl.col("text").str.count_matches(MASK))
     rows = rows.with_columns(text=rows["text"].scatter(hidden["index"], hidden["norm"]))
     return rows.with_columns(
+        *key_of("norm"),
         language=languages(rows["norm"]),
-        key=plh.col("norm").nchash.xxh3_128(),
         reason=pl.when(pl.col("text").is_null()).then(pl.lit("undecodable")),
     )

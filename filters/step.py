@@ -8,7 +8,8 @@ that takes rows still alive and returns *the same rows in the same order*, with 
     reason: String        null = kept, else why the row is dropped (a short snake_case word)
     duplicate_of: UInt32  optional; the `row` that a dropped row duplicates
     similarity: Float64   optional; how like it (1.0 = equal)
-The runner (`funnel.py`) moves rows with a reason to the verdicts, so a step never filters. `row` (UInt32) counts the rows of a run from 0.
+The runner (`funnel.py`) moves rows with a reason to the verdicts, so a step never filters. `row` (UInt32) counts all rows that were ever
+seen, those of earlier runs first (`seen.py`).
 A *batch* step looks at each row alone and is called with any batches in any order, on any thread (normalise, rules, ground, taxonomy,
 quality, difficulty); a *joining* step (exact, near, equal, coverage) is called once with the columns that it compares, all rows,
 ascending by `row`.
@@ -16,7 +17,7 @@ No randomness that is not drawn from a seed in the step's configuration, and no 
 
 Columns, and who adds them:
     ingest      row, text (null where the row could not be decoded)
-    normalise   norm (normalised text), language (en | zh | other), key (exact hash); text and norm with personal data masked
+    normalise   norm (normalised text), language (en | zh | other), key_high, key_low (exact hash); text and norm with personal data masked
     exact       occurrences (rows of the run with the same norm; null in all but the first)
     ground      world, intent, slots (canonical JSON), combination, shape, frame_id; null in rows that no world can execute, which
                 have the reason why in `ungrounded` (String): with `ungrounded=True` they stay. residue: words that were not read;

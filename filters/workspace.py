@@ -10,12 +10,15 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 
 from storage.files import disk_errors, replace_atomically
 
 _FORGOTTEN_AFTER_S = 7 * 86_400
+_SMALL_BYTES = 65_536
 
 
 class Workspace:
@@ -45,6 +48,25 @@ class Workspace:
     def read(self, name: str, columns: list[str] | None = None) -> pl.DataFrame:
         return pl.read_parquet(self._path(name), columns=columns, glob=False)
 
+    def has_array(self, name: str) -> bool:
+        return self._array_path(name).exists()
+
+    def write_array(self, name: str, array: np.ndarray[Any, Any]) -> None:
+        """Writes an array under a name. Raises HeadraceError: the disk is full."""
+
+        def save(temporary: Path) -> None:
+            with temporary.open("wb") as file:
+                np.save(file, array, allow_pickle=False)
+
+        with disk_errors("writing intermediate rows", self.folder):
+            replace_atomically(self._array_path(name), save)
+
+    def array(self, name: str) -> np.ndarray[Any, Any]:
+        """The array of this name, mapped from the disk: what is not looked at is not read."""
+        path = self._array_path(name)
+        array: np.ndarray[Any, Any] = np.load(path, mmap_mode="r" if path.stat().st_size > _SMALL_BYTES else None, allow_pickle=False)
+        return array
+
     def clear(self) -> None:
         """Removes the folder, and those that killed runs left a week ago."""
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -54,3 +76,6 @@ class Workspace:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.parquet"
+
+    def _array_path(self, name: str) -> Path:
+        return self.folder / f"{name}.npy"

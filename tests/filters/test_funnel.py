@@ -301,21 +301,3 @@ def test_rarity_counts_everyone_who_asked(tmp_path: Path, monkeypatch: pytest.Mo
     dropped = verdicts(store, result.run).filter(~pl.col("kept"))
     assert dropped["step"].to_list() == ["exact", "near", "exact", "equal"]
     assert sorted(told.values()) == [1, 5]
-
-
-def test_logs_that_overlap_share_a_store(log: tuple[Path, pl.DataFrame], tmp_path: Path) -> None:
-    """Given a log, and the same with one row more, when both are curated into one store, then each has tasks of its own queries, though
-    they are worded alike."""
-    texts = pl.read_parquet(log[0])["text"][:2000]
-    store, runs = Store(tmp_path / "store"), []
-    for name, part in (("one", texts[1:]), ("two", texts)):
-        part.to_frame("text").write_parquet(tmp_path / f"{name}.parquet")
-        runs.append(curate(store, [tmp_path / f"{name}.parquet"], CONFIG))
-    tasks = store.query(
-        "SELECT t.task_id, t.query_id, q.run, q.text, t.frame_id, t.world_seed FROM tasks t JOIN queries q USING (query_id)"
-    )
-    assert len(set(tasks["query_id"])) == tasks.height == sum(len(run.task_ids) for run in runs)
-    for run in runs:
-        assert set(tasks.filter(run=run.run)["task_id"]) == set(run.task_ids)
-        assert set(tasks.filter(run=run.run)["query_id"]) == set(verdicts(store, run.run).filter("kept")["query_id"])
-    assert tasks.select("text", "frame_id", "world_seed").is_duplicated().any()

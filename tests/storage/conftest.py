@@ -159,6 +159,17 @@ def funnel_parts(store: Store, run: str = RUN, n: int = 1) -> list[Part]:
     ]
 
 
+def index_parts(store: Store) -> list[Part]:
+    """What a run leaves for later ones: a segment of one row, and a taxonomy."""
+    files = '[["c0ffee", "log.txt", 1]]'
+    return [
+        write(store, "segments", {"segment": "segment-1", "recipe": "recipe-1", "position": 0, "first_row": 0, "files": files}),
+        write(store, "seen", {"segment": "segment-1", "row": 0, "key_high": -5, "key_low": 7, "kind": 3, "keeper": 0, "norm": "a lamp"}),
+        write(store, "bands", {"segment": "segment-1", "band": 0, "entry": 1 << 40}),
+        write(store, "taxonomies", {"position": 0, "taxonomy_id": "taxonomy-1", "origin": "built in", "tree": "{}", "statistics": "{}"}),
+    ]
+
+
 @dataclass(frozen=True)
 class Sample:
     """A full store, and the ids to look for in it."""
@@ -338,6 +349,7 @@ def build_sample(root: Path) -> Sample:
     store.commit(
         [
             *funnel_parts(store),
+            *index_parts(store),
             write(
                 store,
                 "frames",

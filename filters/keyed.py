@@ -1,0 +1,54 @@
+"""Joins by a 128-bit key over any number of rows: which row was the first with its key, and how many have it.
+
+One idea: every batch leaves its keys in order on the disk (`write_keys`), so that a partition, which is a range of keys, reads only its
+own part of each (`first_of_key`). Partitions know nothing of each other, and of rows only keys are in memory, one partition at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import polars as pl
+import polars_hash  # noqa: F401  (registers `nchash`)
+
+from filters.workspace import Workspace
+
+_KEYED = np.dtype([("high", np.uint64), ("low", np.uint64), ("row", np.uint32)])
+_HALF = 1 << 64
+ROWS_A_PARTITION = 8_000_000
+
+
+def key_of(text: str) -> tuple[pl.Expr, pl.Expr]:
+    """The halves (UInt64, named key_high and key_low) of the xxh3_128 of a text column: the same in every version and process."""
+    key = pl.col(text).nchash.xxh3_128()  # type: ignore[attr-defined]
+    return (key // _HALF).cast(pl.UInt64).alias("key_high"), (key % _HALF).cast(pl.UInt64).alias("key_low")
+
+
+def write_keys(work: Workspace, name: str, rows: pl.DataFrame) -> None:
+    """Keeps the keys of rows (columns row, key_high, key_low; no nulls) under a name."""
+    keyed = np.empty(rows.height, _KEYED)
+    order = np.argsort(rows["key_high"].to_numpy(), kind="stable")
+    for field, column in (("high", "key_high"), ("low", "key_low"), ("row", "row")):
+        keyed[field] = rows[column].to_numpy()[order]
+    work.write_array(name, keyed)
+
+
+def firsts(rows: pl.DataFrame) -> pl.DataFrame:
+    """row, first (the first row with its key; its own number where it is that one) and count (of rows with its key), ascending by row, of
+    rows with columns row, key_high, key_low."""
+    key = ["key_high", "key_low"]
+    return rows.select("row", first=pl.col("row").min().over(key), count=pl.len().over(key)).sort("row")
+
+
+def first_of_key(partition: int, partitions: int, names: Iterable[str], work: Workspace) -> pl.DataFrame:
+    """`firsts` of the rows of one partition. names: under which the keys of all rows were written."""
+    width = (_HALF - 1) // partitions + 1
+    low, high = np.uint64(partition * width), np.uint64(min(_HALF - 1, (partition + 1) * width - 1))
+    pieces = [np.empty(0, _KEYED)]
+    for name in names:
+        keyed = work.array(name)
+        pieces.append(keyed[np.searchsorted(keyed["high"], low) : np.searchsorted(keyed["high"], high, side="right")])
+    own = np.concatenate(pieces)
+    columns = {"key_high": "high", "key_low": "low", "row": "row"}
+    return firsts(pl.DataFrame({column: np.ascontiguousarray(own[field]) for column, field in columns.items()}))

@@ -1,0 +1,117 @@
+"""Logs one after the other leave what one log of them all would; a log that is read again is no duplicate of itself."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from filters import near
+from filters.compiled import U64
+from filters.coverage import CoverageConfig
+from filters.funnel import FunnelConfig, curate
+from filters.ingest import IngestConfig
+from filters.near import NearConfig
+from filters.rules import RulesConfig
+from storage.store import Store
+from synth.haystack import HaystackConfig, generate
+
+CONFIG = FunnelConfig(ingest=IngestConfig(batch_rows=1000), coverage=CoverageConfig(keep=20, max_encoded=100))
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A log of 6,000 queries in three files, in which much is said again."""
+    folder = tmp_path_factory.mktemp("logs")
+    queries, _ = generate(folder, HaystackConfig(rows=6000, keep=20, common_combinations=80, seed=5))
+    texts = pl.read_parquet(queries)["text"]
+    paths = []
+    for number, (start, stop) in enumerate([(0, 2500), (2500, 2700), (2700, 6000)]):
+        paths.append(folder / f"day-{number}.parquet")
+        texts[start:stop].to_frame("text").write_parquet(paths[-1])
+    return paths
+
+
+def deduplicated(store: Store) -> pl.DataFrame:
+    """The verdicts of the steps that compare rows with each other, and of all others just that they were passed."""
+    return store.query(
+        """SELECT query_id, reason, duplicate_of, similarity FROM verdicts
+           WHERE step IN ('ingest', 'exact', 'rules', 'near', 'ground', 'equal') AND NOT kept ORDER BY query_id"""
+    )
+
+
+def test_logs_one_after_the_other_leave_what_one_log_would(logs: list[Path], tmp_path: Path) -> None:
+    together = Store(tmp_path / "together")
+    curate(together, logs, CONFIG)
+    daily = Store(tmp_path / "daily")
+    for log in logs:
+        curate(daily, [log], CONFIG)
+    found = deduplicated(daily)
+    assert found.equals(deduplicated(together))
+    crossing = found.filter(pl.col("query_id").str.slice(0, 10) != pl.col("duplicate_of").str.slice(0, 10))
+    assert crossing.group_by("reason").len().filter(pl.col("len") > 50).height == 3
+    curate(alone := Store(tmp_path / "alone"), logs[2:], CONFIG)
+    assert (
+        deduplicated(alone).height < found.filter(pl.col("query_id").is_in(alone.query("SELECT query_id FROM queries")["query_id"])).height
+    )
+
+
+def test_a_log_that_is_read_again_is_no_duplicate_of_itself(logs: list[Path], tmp_path: Path) -> None:
+    """Given two logs and then the first again, with more wanted of it, then its rows are judged as before, and its segment is not kept
+    twice."""
+    store = Store(tmp_path / "store")
+    first = curate(store, logs[:1], CONFIG)
+    curate(store, logs[1:2], CONFIG)
+    again = curate(store, logs[:1], CONFIG.model_copy(update={"coverage": CoverageConfig(keep=30, max_encoded=100)}))
+    assert again.run != first.run and len(again.task_ids) > len(first.task_ids)
+    steps = ["exact", "rules", "near", "ground", "equal"]
+    told = [run.funnel.filter(pl.col("step").is_in(steps)).select("step", "kept", "reasons") for run in (first, again)]
+    assert told[0].equals(told[1])
+    assert store.query("SELECT count(*) AS n FROM segments")["n"][0] == 2
+    assert curate(store, logs[:1], CONFIG).run == first.run
+
+
+def test_a_log_that_overlaps_gives_tasks_of_what_is_new_alone(logs: list[Path], tmp_path: Path) -> None:
+    """Given a log, and a file that holds all of it and some rows more, then every task of the second is of a row that the first has not."""
+    texts = pl.read_parquet(logs[0])["text"]
+    pl.concat([texts, pl.read_parquet(logs[2])["text"]]).to_frame().write_parquet(tmp_path / "more.parquet")
+    store = Store(tmp_path / "store")
+    first, more = (curate(store, [path], CONFIG) for path in (logs[0], tmp_path / "more.parquet"))
+    rows = store.query("SELECT row FROM tasks JOIN queries USING (query_id) WHERE run = ?", [more.run])["row"]
+    assert len(rows) == len(more.task_ids) > 0 and (rows >= texts.len()).all()
+    assert not set(first.task_ids) & set(more.task_ids)
+
+
+def test_an_index_of_another_recipe_is_not_used(logs: list[Path], tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    curate(store, logs[:1], CONFIG)
+    other = curate(store, logs[1:2], CONFIG.model_copy(update={"rules": RulesConfig(min_letters=8)}))
+    told = store.query("SELECT duplicate_of FROM verdicts WHERE run = ? AND duplicate_of IS NOT NULL", [other.run])["duplicate_of"]
+    assert told.str.slice(0, 10).n_unique() == 1
+
+
+TEXTS = st.lists(
+    st.sampled_from(["find a cafe near the old bridge", "find a cafe near the old bridge ok", "abc", "close order 12"]), max_size=12
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXTS, TEXTS)
+def test_bands_joined_in_two_goes_propose_what_one_go_does(early: list[str], late: list[str]) -> None:
+    config = NearConfig(bands=3, rows_a_band=2)
+    sketches = [near.sketch(pl.Series(texts, dtype=pl.String), config) for texts in (early, late)]
+    rows = [np.arange(len(early), dtype=np.uint32), np.arange(len(early), len(early) + len(late), dtype=np.uint32)]
+    kinds = np.concatenate([one.guards.kinds() for one in sketches])
+
+    def told(found: near.Joined) -> tuple[list[int], list[int]]:
+        return found.pairs.tolist(), found.firsts.tolist()
+
+    for band in range(config.bands):
+        keys = [one.keys[band] for one in sketches]
+        whole = near.join(keys, rows, kinds)
+        first = near.join(keys[:1], rows[:1], kinds)
+        second = near.join(keys[1:], rows[1:], kinds, first.firsts)
+        both: list[U64] = [np.sort(np.concatenate([first.pairs, second.pairs])), np.sort(np.concatenate([first.firsts, second.firsts]))]
+        assert told(whole) == (both[0].tolist(), both[1].tolist())
