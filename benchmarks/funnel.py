@@ -1,0 +1,66 @@
+"""The funnel at scale: against its peers, what it finds and loses, what it costs up to ten million rows, what it keeps.
+
+peers   `funnel_peers.py`: the near step and the rules against other libraries
+near    planted pairs that are found, needs that are lost, at this step alone, at 700 thousand and 7 million distinct rows
+front   CPU time a row of the log of normalise, exact, rules and near, on three million rows
+scale   `funnel_scale.py`: whole runs from 100,000 rows to ten million: cost, growth, needles, coverage
+
+Not measured here: runs on Ray. What is kept between calls lies under `.cache/bench/funnel/`: generated logs, and in a folder named after
+the code the pieces that are done.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from benchmarks import funnel_peers, funnel_scale
+from benchmarks.funnel_rows import KEPT, WORK, alone, front_cpu_s, kept_json, log, near_left, near_rows, needs_lost, recall
+from benchmarks.harness import Deadline, Figures, Section, run_sections
+
+RECALL = ("pair_recall", "pair_recall_en", "pair_recall_zh", "pair_recall_short", "pair_recall_medium", "pair_recall_long")
+FRONT_ROWS = 3_000_000
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--curate"]:
+        funnel_scale.curate_alone(Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])
+        return 0
+    WORK.mkdir(parents=True, exist_ok=True)
+    for other in KEPT.iterdir():
+        if other != WORK and not other.name.startswith("log-"):
+            shutil.rmtree(other)
+    sections = [
+        *funnel_peers.sections(),
+        Section("near: 700 thousand", (*RECALL, "needs_lost_700k"), lambda _: _near(700_000, "needs_lost_700k"), minutes=3),
+        Section("near: 7 million", ("needs_lost_7m",), lambda _: _only("needs_lost_7m", _near(7_000_000, "needs_lost_7m")), minutes=12),
+        Section("front", ("front_us_per_row",), measure_front, minutes=5),
+        *funnel_scale.sections(),
+    ]
+    return run_sections("funnel", sections)
+
+
+def _near(rows: int, key: str) -> Figures:
+    def measured() -> Figures:
+        found = near_rows(rows)
+        left, cpu_s, peak_gib = near_left(found)
+        print(f"    {rows:,} rows: {len(left):,} left, {rows / cpu_s:,.0f} rows/CPU-s, {peak_gib:.2f} GiB", flush=True)
+        return recall(found, left) | {key: needs_lost(found, left)}
+
+    return kept_json(WORK / f"near-{rows}.json", measured)
+
+
+def _only(key: str, figures: Figures) -> Figures:
+    return {key: figures[key]}
+
+
+def measure_front(_: Deadline) -> Figures:
+    queries, _plants = log(FRONT_ROWS, FRONT_ROWS // funnel_scale.ONE_IN)
+    spent = alone(front_cpu_s, queries)
+    print("    " + ", ".join(f"{step} {seconds / FRONT_ROWS * 1e6:.2f}" for step, seconds in spent.items()) + " us a row")
+    return {"front_us_per_row": sum(spent.values()) / FRONT_ROWS * 1e6}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
