@@ -22,9 +22,11 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from filters.compiled import F64, I64
+from filters.compiled import I64
 from filters.guards import guards, world_terms
 from synth.encoder import Vectors
+
+F64 = NDArray[np.float64]
 
 LARGE = 30_000
 """Rows of a group from which the index is faster than comparing all (512 dimensions, one thread)."""
