@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 
 import polars as pl
@@ -32,8 +33,7 @@ class CsvRows:
     """
 
     def __init__(self, path: str, file: io.BufferedReader, column: str, delimiter: str) -> None:
-        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
-        self._records = _Records(_bounded(text), delimiter)
+        self._records = _Records(io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline=""), delimiter)
         header = next(self._records, None)
         if not header:
             raise BadInput(f"{path}: the first line is not a CSV header")
@@ -43,48 +43,41 @@ class CsvRows:
 
     def take(self, rows: int) -> pl.Series:
         """The next texts: `rows` of them at most, and some at least unless there are no more; null where a row cannot be decoded."""
-        return series([self._value(record) for record in islice(self._records, min(rows, _AT_ONCE))])
-
-    def _value(self, record: list[str] | None) -> str | None:
-        if record is None and self._records.is_truncated:
-            raise BadInput(f"{self._path}: truncated, the file ends inside a quoted field; its row begins in line {self._records.line}")
-        return record[self._index] if record is not None and len(record) == self._fields else None
-
-
-def _bounded(text: io.TextIOWrapper) -> Iterator[str]:
-    """The lines, with their ends; _UNREADABLE in the place of one that is too long."""
-    while line := text.readline(MAX_LINE_CHARACTERS):
-        if len(line) == MAX_LINE_CHARACTERS and line[-1] not in "\r\n":
-            while (more := text.readline(MAX_LINE_CHARACTERS)) and more[-1] not in "\r\n":
-                pass
-            line = _UNREADABLE
-        yield line
+        records = islice(self._records, min(rows, _AT_ONCE))
+        index, fields = self._index, self._fields
+        texts = series([record[index] if record is not None and len(record) == fields else None for record in records])
+        if (line := self._records.truncated) is not None:
+            raise BadInput(f"{self._path}: truncated, the file ends inside a quoted field; its row begins in line {line}")
+        return texts
 
 
 class _Records:
-    """The records of CSV lines, each a list of fields, or None for a line that cannot be read. A quote that is never closed runs on into
+    """The records of CSV text, each a list of fields, or None for a line that cannot be read. A quote that is never closed runs on into
     lines that are not its own: only the first line is given up, and reading goes on with the next.
 
-    After each record, `line` is the number of its first line, from 1, and `is_truncated` says whether the text ends within it.
+    `truncated` is the number, from 1, of the line where a record begins within which the text ends; None as long as there is none.
     """
 
-    def __init__(self, lines: Iterator[str], delimiter: str) -> None:
-        self._lines, self._delimiter = lines, delimiter
+    def __init__(self, text: io.TextIOWrapper, delimiter: str) -> None:
+        self._text, self._delimiter = text, delimiter
+        self._lines = iter(partial(text.readline, MAX_LINE_CHARACTERS), "")
         self._held: list[str] = []
         self._again: list[str] = []
         self._reader = self._fresh()
-        self.line, self.is_truncated = 1, False
+        self._line = 1
+        self.truncated: int | None = None
 
     def __iter__(self) -> Iterator[list[str] | None]:
         return self
 
     def __next__(self) -> list[str] | None:
-        self.line += len(self._held)
+        self._line += len(self._held)
         self._held.clear()
         try:
             return next(self._reader)
         except csv.Error as error:
-            self.is_truncated = "unexpected end of data" in str(error) and not self._held[-1].endswith(("\n", "\r"))
+            if self.truncated is None and "unexpected end of data" in str(error) and not self._held[-1].endswith(("\n", "\r")):
+                self.truncated = self._line
             self._again += reversed(self._held[1:])
             del self._held[1:]
             self._reader = self._fresh()
@@ -94,7 +87,11 @@ class _Records:
         return csv.reader(self._given(), delimiter=self._delimiter, strict=True)
 
     def _given(self) -> Iterator[str]:
-        """The lines that are still to be read; those of the record that is being read are held."""
+        """The lines that are still to be read, _UNREADABLE for one that is too long; those of the record that is being read are held."""
         while (line := self._again.pop() if self._again else next(self._lines, None)) is not None:
+            if len(line) == MAX_LINE_CHARACTERS and line[-1] not in "\r\n":
+                while (more := self._text.readline(MAX_LINE_CHARACTERS)) and more[-1] not in "\r\n":
+                    pass
+                line = _UNREADABLE
             self._held.append(line)
             yield line

@@ -110,7 +110,7 @@ def reading(path: str) -> Iterator[None]:
     """Around what looks at or reads a file: its failures become messages to a person.
 
     Raises:
-        BadInput: the file is not there, damaged, or not open to us. Drivers of URLs raise errors of their own; they count as that too.
+        BadInput: the file is not there, damaged, or not open to us. Drivers of URLs raise whatever they like; all of it counts.
     """
     try:
         yield
@@ -121,7 +121,7 @@ def reading(path: str) -> Iterator[None]:
     except (OSError, EOFError, lzma.LZMAError, pa.ArrowException) as error:
         raise BadInput(f"{path}: damaged, truncated, or cannot be read ({_reason(error)})") from error
     except Exception as error:
-        if not is_url(path) or not type(error).__module__.startswith(("aiohttp", "botocore", "google", "gcsfs", "azure", "adlfs")):
+        if not is_url(path):
             raise
         raise BadInput(f"{path}: cannot be read ({_reason(error)})") from error
 

@@ -84,9 +84,11 @@ class Lines:
 def text_values(lines: list[bytes]) -> pl.Series:
     """Lines of text as they are, without a carriage return at the end; null where they are not UTF-8."""
     try:
-        return series([line.decode().rstrip("\r") for line in lines])
+        text = b"\n".join(lines).decode()
     except UnicodeDecodeError:
-        return series([line.decode(errors="surrogateescape").rstrip("\r") for line in lines])
+        text = b"\n".join(lines).decode(errors="surrogateescape")
+    values = text.split("\n") if lines else []
+    return series([value.rstrip("\r") for value in values] if "\r" in text else values)
 
 
 def json_values(lines: list[bytes], keys: Keys) -> pl.Series:

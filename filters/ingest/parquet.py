@@ -83,10 +83,19 @@ class ParquetRows:
 
     def take(self, rows: int) -> pl.Series:
         """The next texts: `rows` of them at most, and some at least unless there are no more; null where a text is missing or not UTF-8."""
-        while not len(self._held) and (step := next(self._steps, None)) is not None:
-            self._held = _decoded(step)
+        if not len(self._held):
+            self._held = self._next()
         taken, self._held = self._held[:rows], self._held[rows:]
         return taken
+
+    def _next(self) -> pl.Series:
+        """The texts of the next step; of several, where row groups are small."""
+        steps: list[pa.Array] = []
+        while sum(map(len, steps)) < _STEP_ROWS and sum(step.nbytes for step in steps) < _STEP_BYTES:
+            if (step := next(self._steps, None)) is None:
+                break
+            steps.append(step)
+        return _decoded(pa.chunked_array(steps)) if steps else pl.Series("text", [], pl.String)
 
     def empty(self) -> int:
         """How many of the rows to come have no value."""
@@ -162,7 +171,7 @@ def _values(column: pa.Array, keys: Keys) -> pa.Array:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
-def _decoded(column: pa.Array) -> pl.Series:
+def _decoded(column: pa.ChunkedArray) -> pl.Series:
     """Texts as a column; null where they are not UTF-8."""
     raw = pl.Series("text", pl.from_arrow(column.cast(pa.large_binary())))
     try:
