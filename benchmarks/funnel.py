@@ -2,7 +2,7 @@
 
 peers   `funnel_peers.py`: the near step and the rules against other libraries
 near    planted pairs that are found, needs that are lost, at this step alone, at 700 thousand and 7 million distinct rows
-front   CPU time a row of the log of normalise, exact, rules and near, on three million rows
+front   CPU time a row of the log until the near step is done (reading, normalise, exact, rules, near), on three million rows
 scale   `funnel_scale.py`: whole runs from 100,000 rows to ten million: cost, growth, needles, coverage
 
 Not measured here: runs on Ray. What is kept between calls lies under `.cache/bench/funnel/`: generated logs, and in a folder named after
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import funnel_peers, funnel_scale
-from benchmarks.funnel_rows import KEPT, WORK, alone, front_cpu_s, kept_json, log, near_left, near_rows, needs_lost, recall
+from benchmarks.funnel_rows import KEPT, WORK, alone, kept_json, log, near_left, near_rows, needs_lost, recall
 from benchmarks.harness import Deadline, Figures, Section, run_sections
 
 RECALL = ("pair_recall", "pair_recall_en", "pair_recall_zh", "pair_recall_short", "pair_recall_medium", "pair_recall_long")
@@ -57,8 +57,8 @@ def _only(key: str, figures: Figures) -> Figures:
 
 def measure_front(_: Deadline) -> Figures:
     queries, _plants = log(FRONT_ROWS, FRONT_ROWS // funnel_scale.ONE_IN)
-    spent = alone(front_cpu_s, queries)
-    print("    " + ", ".join(f"{step} {seconds / FRONT_ROWS * 1e6:.2f}" for step, seconds in spent.items()) + " us a row")
+    spent = alone(funnel_scale.front_cpu_s, queries, WORK / "store-front")
+    print("    us a row: " + ", ".join(f"{label} {seconds / FRONT_ROWS * 1e6:.2f}" for label, seconds in spent.items()))
     return {"front_us_per_row": sum(spent.values()) / FRONT_ROWS * 1e6}
 
 

@@ -130,31 +130,6 @@ def unmasked_rows(count: int) -> Path:
     return path
 
 
-def front_cpu_s(queries: Path) -> dict[str, float]:
-    """CPU seconds of each of the first steps over a log, as the funnel calls them (batches, default configuration), reading left out."""
-    from benchmarks.contestants import cpu_s
-    from filters import exact, near, normalise, rules
-    from filters.guards import world_terms
-    from filters.step import alive
-
-    def front(texts: pl.DataFrame) -> dict[str, float]:
-        at = [cpu_s()]
-        parts = [normalise.step(part).select("row", "norm", "language", "key") for part in texts.iter_slices(_BATCH)]
-        at.append(cpu_s())
-        firsts = exact.step(pl.concat([part.select("row", "key") for part in parts]))["reason"].is_null()
-        at.append(cpu_s())
-        rows = pl.concat(parts).drop("key").filter(firsts)
-        passed = pl.concat([alive(rules.step(part, rules.RulesConfig())) for part in rows.iter_slices(_BATCH)])
-        at.append(cpu_s())
-        near.step(passed.select("row", "norm"), near.NearConfig(), world_terms())
-        at.append(cpu_s())
-        return {name: end - begin for name, begin, end in zip(("normalise", "exact", "rules", "near"), at, at[1:], strict=False)}
-
-    texts = pl.read_parquet(queries, columns=["text"]).with_row_index("row")
-    front(texts.head(1000))
-    return front(texts)
-
-
 # ---- what a deduplicator left -------------------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -36,6 +37,8 @@ UNSEEN = ROOT / "benchmarks" / "families_unseen.yaml"
 DRAWS = 20
 MINUTES = {100_000: 1, 1_000_000: 3, 3_000_000: 6, 10_000_000: 15}
 """What a run takes at most, its log and what is looked at afterwards included."""
+LAST_OF_FRONT = "near duplicates"
+"""The label of the last progress that the first steps tell."""
 FEWER_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -124,6 +127,29 @@ def curate_alone(queries: Path, store: Path, config: str) -> None:
         "step", "rows_in", "kept", "dropped", "reasons", "seconds"
     ).iter_rows():
         print(f"| {step} | {rows_in:,} | {kept:,} | {dropped:,} | {reasons} | {seconds:.1f} |")
+
+
+def front_cpu_s(queries: Path, store: Path) -> dict[str, float]:
+    """CPU seconds of a run up to the end of the near step, by the label of its progress (each lasts until the next is told): reading and
+    what it writes in between included, compiling not."""
+    from benchmarks.contestants import WARM_UP, cpu_s, headrace
+    from filters.funnel import FunnelConfig, curate
+    from storage.store import Store
+
+    headrace()(["a table for two at noon"] * WARM_UP)
+    at = {"start": cpu_s()}
+
+    def told(label: str, done: int, total: int) -> None:
+        at[label] = cpu_s()
+        if label == LAST_OF_FRONT and done == total:
+            raise InterruptedError
+
+    with suppress(InterruptedError):
+        curate(Store(store), [queries], FunnelConfig(), progress=told)
+    shutil.rmtree(store)
+    if LAST_OF_FRONT not in at:
+        fail(f"the funnel never told of {LAST_OF_FRONT!r}")
+    return {label: at[label] - before for before, label in zip(at.values(), list(at)[1:], strict=False)}
 
 
 def _looked_at(path: Path, plants: Path) -> Figures:
