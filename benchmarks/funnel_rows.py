@@ -78,14 +78,14 @@ def near_rows(count: int) -> Rows:
 
 
 def _prepare_near(queries: Path, plants: Path, count: int, out: Rows) -> None:
-    from filters import exact, rules
+    from filters import normalise, rules
     from filters.step import alive
 
-    rows = normalised_rows(queries)
-    exactly = exact.step(rows.select("row", "key"))
-    group = exactly["duplicate_of"].fill_null(exactly["row"]).to_numpy()
-    rows = rows.drop("key").filter(exactly["reason"].is_null())
-    rows = alive(pl.concat([rules.step(part, rules.RulesConfig()) for part in rows.iter_slices(_BATCH)])).head(count)
+    texts = pl.read_parquet(queries, columns=["text"]).with_row_index("row")
+    rows = pl.concat([normalise.step(part).select("row", "norm", "language") for part in texts.iter_slices(_BATCH)])
+    group = rows.select(pl.col("row").min().over("norm")).to_series().to_numpy()
+    firsts = rows.filter(pl.col("row") == pl.Series(group))
+    rows = alive(pl.concat([rules.step(part, rules.RulesConfig()) for part in firsts.iter_slices(_BATCH)])).head(count)
     if rows.height < count:
         raise ValueError(f"only {rows.height} rows of {queries} reach the near step; raise LOG_ROWS_A_NEAR_ROW")
     planted = pl.read_parquet(plants, columns=["row", "kind", "frame", "twin"])
@@ -107,14 +107,6 @@ def _near_pairs(rows: pl.DataFrame, planted: pl.DataFrame, group: np.ndarray[Any
     pairs = pairs.filter((pl.col("first") >= 0) & (pl.col("first") != pl.col("second")))
     texts = zip(rows["norm"].gather(pairs["first"]), rows["norm"].gather(pairs["second"]), strict=True)
     return pairs.with_columns(jaccard=pl.Series([jaccard(one, two) for one, two in texts], dtype=pl.Float64))
-
-
-def normalised_rows(queries: Path) -> pl.DataFrame:
-    """row, norm, language, key of every row of a log."""
-    from filters import normalise
-
-    texts = pl.read_parquet(queries, columns=["text"]).with_row_index("row")
-    return pl.concat([normalise.step(part).select("row", "norm", "language", "key") for part in texts.iter_slices(_BATCH)])
 
 
 def unmasked_rows(count: int) -> Path:
