@@ -1,6 +1,5 @@
 """A stranger's log: BFCL's user questions mixed into a generated one. Few of them can be executed here; none may get lost."""
 
-import importlib.util
 import json
 import random
 from pathlib import Path
@@ -8,32 +7,27 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from filters.contamination import bfcl_questions
 from filters.coverage import CoverageConfig
 from filters.funnel import FunnelConfig, curate
 from filters.ingest import IngestConfig
+from storage.errors import BadInput
 from storage.store import Store
 from synth.haystack import HaystackConfig, generate
 
 
-def bfcl_questions() -> list[str]:
+@pytest.fixture(scope="module")
+def questions() -> list[str]:
     """Every user message of BFCL's question files, in order."""
-    found = importlib.util.find_spec("bfcl_eval")
-    if found is None or found.origin is None:
-        pytest.skip("BFCL's questions are not here: install them with `pip install --no-deps bfcl-eval`")
-    questions: list[str] = []
-    for path in sorted((Path(found.origin).parent / "data").glob("BFCL_v*.json")):
-        for line in path.read_text(encoding="utf-8").split("\n"):
-            turns = json.loads(line).get("question", []) if line.startswith('{"id"') else []
-            questions += [
-                message["content"] for turn in turns for message in turn if isinstance(message, dict) and message["role"] == "user"
-            ]
-    return questions
+    try:
+        return bfcl_questions()
+    except BadInput as missing:
+        pytest.skip(str(missing))
 
 
-def test_bfcl_questions_in_a_generated_log(tmp_path: Path) -> None:
+def test_bfcl_questions_in_a_generated_log(tmp_path: Path, questions: list[str]) -> None:
     """Given BFCL's questions shuffled into a generated log, when it is curated with `ungrounded`, then every row has its verdict, each
     question is kept or says why not, and the executable tasks still come."""
-    questions = bfcl_questions()
     queries, _ = generate(tmp_path / "log", HaystackConfig(rows=3000, keep=20, common_combinations=60, seed=5))
     rows = [(text, False) for text in pl.read_parquet(queries)["text"]] + [(text, True) for text in questions]
     random.Random(0).shuffle(rows)
