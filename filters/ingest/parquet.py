@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -19,6 +20,7 @@ from filters.ingest.lines import series
 from storage.errors import BadInput
 
 _STEP_ROWS, _STEP_BYTES = 16_384, 4 << 20
+_PEEKED_ROWS, _PEEKED_FROM_ROWS = 16, 1024
 _BUFFER_BYTES = 1 << 20
 
 
@@ -102,24 +104,36 @@ class ParquetRows:
         return sum(step.null_count for step in self._steps)
 
     def _group(self, group: int) -> Iterator[pa.Array]:
-        metadata, selected, read = self._file.metadata.row_group(group), self._selected(), 0
-        chunks = [metadata.column(index) for index in range(metadata.num_columns)]
-        size = sum(chunk.total_uncompressed_size for chunk in chunks if f"{chunk.path_in_schema}.".startswith(f"{selected}."))
-        step = max(1, min(_STEP_ROWS, _STEP_BYTES * metadata.num_rows // max(1, size)))
+        rows, read = self._file.metadata.row_group(group).num_rows, 0
         try:
-            for batch in self._file.iter_batches(step, row_groups=[group], columns=[selected], use_threads=False):
+            for batch in self._batches(group, self._step_rows(group)):
                 read += batch.num_rows
                 yield _values(batch.column(batch.schema.get_field_index(self._keys[0])), self._keys[1:])
         except (pa.ArrowException, OSError) as error:
             raise self._damaged(group, _reason(error)) from error
-        if read != metadata.num_rows:
+        if read != rows:
             raise self._damaged(group, f"{read} rows in it")
+
+    def _batches(self, group: int, rows: int) -> Iterator[pa.RecordBatch]:
+        return self._file.iter_batches(rows, row_groups=[group], columns=[self._selected], use_threads=False)  # type: ignore[no-any-return]
+
+    def _step_rows(self, group: int) -> int:
+        """How many rows of a group to decode at once. What it says of its size, and what its first rows take, since a text that is repeated
+        is in the file but once."""
+        metadata = self._file.metadata.row_group(group)
+        chunks = [metadata.column(index) for index in range(metadata.num_columns)]
+        chunks = [chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(f"{self._selected}.")]
+        size = sum(chunk.total_uncompressed_size for chunk in chunks)
+        if metadata.num_rows > _PEEKED_FROM_ROWS and any(chunk.has_dictionary_page for chunk in chunks):
+            size = max(size, next(self._batches(group, _PEEKED_ROWS)).nbytes * metadata.num_rows // _PEEKED_ROWS)
+        return int(max(1, min(_STEP_ROWS, _STEP_BYTES * metadata.num_rows // max(1, size))))
 
     def _damaged(self, group: int, reason: str) -> BadInput:
         sizes = [self._file.metadata.row_group(index).num_rows for index in range(group + 1)]
         rows = f"rows {sum(sizes[:-1])} to {sum(sizes) - 1}"
         return BadInput(f"{self._path}: row group {group} ({rows}) is damaged ({reason}); write the file again")
 
+    @cached_property
     def _selected(self) -> str:
         """The name under which Parquet knows the column, as far as it is not inside a list."""
         kind, names = self._file.schema_arrow.field(self._keys[0]).type, [self._keys[0]]

@@ -19,13 +19,14 @@ from storage.errors import BadInput
 CONFIG = IngestConfig(column="query", batch_rows=1000)
 LONG = "x" * 40_000_000
 MEASURED = """
-import resource, sys
+import sys
+from pathlib import Path
 from filters.ingest import IngestConfig, inspect, read_piece
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+peak = lambda: int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) // 1024
 before = peak()
 (source,) = inspect([sys.argv[1]], IngestConfig(column="query"))
-texts = [text for piece in source.pieces for batch in read_piece(piece) for text in batch]
-print([text if text is None else text[:9] for text in texts], peak() - before)
+texts = [text for piece in source.pieces for batch in read_piece(piece) for text in batch.str.slice(0, 9)]
+print(peak() - before, texts[:3], len(texts))
 """
 
 
@@ -41,6 +42,16 @@ def refused(path: Path, *words: str) -> str:
     for word in (path.name, *words):
         assert word in message
     return message
+
+
+def measured(path: Path) -> tuple[int, str]:
+    """By how many MiB a process of its own grows when it reads a file, and what it says of the texts."""
+    if sys.platform != "linux":
+        pytest.skip("looks into /proc")
+    command, environment = [sys.executable, "-c", MEASURED, str(path)], {**os.environ, "POLARS_MAX_THREADS": "2"}
+    told = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2], env=environment).stdout
+    more_mib, texts = told.strip().split(" ", maxsplit=1)
+    return int(more_mib), texts
 
 
 # ---- lines without end ------------------------------------------------------------------------------------------------------
@@ -59,13 +70,19 @@ def refused(path: Path, *words: str) -> str:
 )
 def test_a_line_of_40_mb_is_one_row_and_never_held(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
-    command = [sys.executable, "-c", MEASURED, str(tmp_path / name)]
-    environment = {**os.environ, "POLARS_MAX_THREADS": "2"}
-    told = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2], env=environment).stdout
-    texts, more_mib = told.rsplit(" ", maxsplit=1)
-    expected = ["first", "last", None] if name.startswith("ended") else ["first", None, "last"]
-    assert texts == str(expected)
-    assert int(more_mib) <= 35, "MiB beyond what importing takes; 40 would hold the line"
+    more_mib, texts = measured(tmp_path / name)
+    assert texts == ("['first', 'last', None] 3" if name.startswith("ended") else "['first', None, 'last'] 3")
+    assert more_mib <= 35, "MiB beyond what importing takes; 40 would hold the line"
+
+
+def test_long_texts_that_are_repeated_are_not_decoded_all_at_once(tmp_path: Path) -> None:
+    """Given 400 MB of texts that take a few kilobytes in the file, since each is in its dictionary but once."""
+    texts = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 3000, pa.int32()), ["x" * 66_000, "y" * 66_000]).cast(pa.string())
+    pq.write_table(pa.table({"query": texts}), tmp_path / "log.parquet")
+    assert (tmp_path / "log.parquet").stat().st_size < 20_000
+    more_mib, told = measured(tmp_path / "log.parquet")
+    assert told == "['xxxxxxxxx', 'yyyyyyyyy', 'xxxxxxxxx'] 6000"
+    assert more_mib <= 220
 
 
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "parquet"])
