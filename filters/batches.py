@@ -14,12 +14,12 @@ import numpy as np
 import polars as pl
 
 from filters import normalise
-from filters.compiled import U32, Mask
+from filters.compiled import Mask
 from filters.ingest import Piece, Source, read_piece
 from filters.keyed import write_keys
 from filters.step import alive
 from filters.workspace import Workspace
-from storage.store import Part, Store
+from synth.encoder import EncoderConfig, encoder
 
 Steps = Mapping[str, Callable[[pl.DataFrame], pl.DataFrame]]
 
@@ -103,62 +103,8 @@ def pass_batch(
     return seconds
 
 
-def write_batch(
-    batch: Batch,
-    occurrences: U32,
-    verdicts: pl.DataFrame,
-    store: Store,
-    work: Workspace,
-    run: str,
-    files: Sequence[Source],
-    parts: Mapping[str, str],
-) -> list[Part]:
-    """The parts of `queries` and `verdicts` with this batch's rows."""
-    ids = query_ids(verdicts["row"], files)
-    counted = pl.Series(occurrences)
-    queries = work.read(f"read-{batch.name}", ["row", "text", "language"]).select(
-        query_id=ids,
-        run=pl.lit(run),
-        source=pl.lit(batch.file),
-        row=pl.col("row").cast(pl.Int64) - batch.first_row + batch.file_row,
-        text="text",
-        language="language",
-        occurrences=pl.when(counted > 0).then(counted).cast(pl.Int64),
-    )
-    told = verdicts.drop("row").with_columns(query_id=ids, run=pl.lit(run), duplicate_of=query_ids(verdicts["duplicate_of"], files))
-    return [
-        store.write("queries", parts[f"queries-{batch.name}"], queries),
-        store.write("verdicts", parts[f"verdicts-{batch.name}"], told),
-    ]
-
-
-def write_seen(
-    batch: Batch,
-    is_distinct: Mask,
-    keepers: pl.DataFrame,
-    store: Store,
-    work: Workspace,
-    segment: str,
-    first_row: int,
-    parts: Mapping[str, str],
-) -> Part:
-    """The part of `seen` with this batch's distinct rows: their keys, and of those that were compared (`keepers`: row, keeper) kind, keeper
-    and, where they were kept, the normalised text."""
-    kinds = pl.DataFrame({"row": work.array(f"near-rows-{batch.name}"), "kind": work.array(f"near-kinds-{batch.name}")})
-    rows = work.read(f"read-{batch.name}", ["row", "norm", "key_high", "key_low"]).filter(is_distinct)
-    told = rows.join(keepers, on="row", how="left", maintain_order="left").join(kinds, on="row", how="left", maintain_order="left")
-    seen = told.select(
-        pl.lit(segment).alias("segment"),
-        pl.col("row").cast(pl.Int64) - first_row,
-        pl.col("key_high", "key_low").reinterpret(signed=True),
-        pl.col("kind", "keeper").cast(pl.Int64),
-        pl.when(pl.col("keeper") == pl.col("row")).then("norm").alias("norm"),
-    )
-    return store.write("seen", parts[f"seen-{batch.name}"], seen)
-
-
-def write_band(band: int, store: Store, work: Workspace, segment: str, first_row: int, parts: Mapping[str, str]) -> Part:
-    """The part of `bands` with the rows that stand for the buckets of a band."""
-    entries = np.sort((work.array(f"near-firsts-{band}") - np.uint64(first_row)).view(np.int64))
-    rows = pl.DataFrame({"entry": entries}).select(segment=pl.lit(segment), band=pl.lit(band, pl.Int32), entry="entry")
-    return store.write("bands", parts[f"bands-{band}"], rows)
+def encode_texts(chunk: tuple[int, list[str]], work: Workspace, config: EncoderConfig) -> None:
+    """Keeps the vectors of texts as `vectors-<number of the first>`."""
+    start, texts = chunk
+    if not work.has_array(f"vectors-{start}"):
+        work.write_array(f"vectors-{start}", encoder(config)(texts))

@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from filters.quality import is_odd
-from filters.step import alive
-from synth.encoder import Encode, Vectors
+from synth.encoder import Vectors
 from synth.worlds import WorldName
 
 Key = TypeVar("Key")
@@ -34,7 +33,9 @@ Key = TypeVar("Key")
 QUOTAS: Mapping[int, float] = {-1: 0.05, 0: 0.05, 1: 0.10, 2: 0.20, 3: 0.25, 4: 0.20, 5: 0.15}
 """Shares of the target by difficulty (P6; its tenth for -1 and 0 is halved between them)."""
 TIERS = (5, 50, 500)
-"""Upper ends of the rarity tiers, in rows of the log that ask in a combination."""
+"""Upper ends of the rarity tiers, in rows of a log of a million (or less) that ask in a combination."""
+MOST_ENCODED = 200_000
+_ENCODED_A_TASK = 30
 PART = 5000
 """Rows among which k-center compares at most."""
 
@@ -51,13 +52,20 @@ class CoverageConfig(BaseModel):
     learnable_share: float = Field(
         0.45, ge=0, le=1, description="Share of the target that is reserved for learnable rows, if there are so many."
     )
-    max_encoded: int = Field(
-        3000, ge=1, le=200_000, description="Rows of the pool at most: what is encoded, and what the shortlist is drawn from."
+    max_encoded: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_ENCODED,
+        description="Rows of the pool at most: what is encoded, and what the shortlist is drawn from. None: 30 for every task wanted.",
     )
     outliers: float = Field(
         0.005, ge=0, lt=0.5, description="Share of a stratum's rows, the farthest from the mean of their intent, that come last in it."
     )
     leaf_floor: int = Field(1, ge=0, description="Rows without a frame that every leaf of the taxonomy has at least, if there are so many.")
+
+    @property
+    def pool_rows(self) -> int:
+        return min(MOST_ENCODED, _ENCODED_A_TASK * self.keep) if self.max_encoded is None else self.max_encoded
 
 
 def quotas(available: Mapping[tuple[int, bool], int], config: CoverageConfig) -> dict[tuple[int, bool], int]:
@@ -93,19 +101,20 @@ def leaf_quotas(sizes: Mapping[str, int], available: Mapping[str, int], total: i
         fixed |= low
 
 
-def pool(rows: pl.DataFrame, config: CoverageConfig) -> pl.DataFrame:
+def pool(rows: pl.DataFrame, config: CoverageConfig, log_rows: int = 0) -> pl.DataFrame:
     """Adds tier (Int8, from the rarest) and peers (UInt32: rows of the same tier and intent, or of the leaf); `not_pooled` where a row is
-    not among the first of its stratum, which are in proportion to the quotas and at most `max_encoded` in all. Rows with and without a
+    not among the first of its stratum, which are in proportion to the quotas and at most `pool_rows` in all. Rows with and without a
     frame have half of the pool each; what the one half does not need is the other's.
 
     Args:
         rows: columns row, frame_id, leaf, language, residue, world, intent, quality, difficulty, asked (rows of the log, duplicates
             included, that share the combination of intent, slot names and plan shape).
+        log_rows: how many rows the log has: what is rare among ten million is asked ten times as often as among one.
     """
     is_framed = rows["frame_id"].is_not_null()
-    framed, strange = _tiered(rows.filter(is_framed), config), rows.filter(~is_framed)
+    framed, strange = _tiered(rows.filter(is_framed), config, max(1.0, log_rows / 1_000_000)), rows.filter(~is_framed)
     strange = strange.with_columns(tier=pl.lit(0, pl.Int8), peers=pl.len().over("leaf"))
-    room = _filled({True: 1.0, False: 1.0}, {True: framed.height, False: strange.height}, config.max_encoded)
+    room = _filled({True: 1.0, False: 1.0}, {True: framed.height, False: strange.height}, config.pool_rows)
     chosen = []
     strata = _strata(framed)
     available = {stratum: group.height for stratum, group in strata.items()}
@@ -119,14 +128,6 @@ def pool(rows: pl.DataFrame, config: CoverageConfig) -> pl.DataFrame:
     return rows.join(marks, on="row", how="left", maintain_order="left").with_columns(
         reason=pl.when(~pl.col("row").is_in(pl.concat(chosen).implode())).then(pl.lit("not_pooled"))
     )
-
-
-def step(rows: pl.DataFrame, config: CoverageConfig, encode: Encode) -> pl.DataFrame:
-    """`pool`, encoding and `shortlist` in one."""
-    pooled = pool(rows, config)
-    chosen = alive(pooled)
-    listed = shortlist(chosen, encode(chosen["norm"].to_list()), config)
-    return pl.concat([pooled.filter(pl.col("reason").is_not_null()), listed], how="diagonal").sort("row")
 
 
 def shortlist(rows: pl.DataFrame, vectors: Vectors, config: CoverageConfig) -> pl.DataFrame:
@@ -172,9 +173,9 @@ def _marked(rows: pl.DataFrame, config: CoverageConfig) -> pl.DataFrame:
     return rows.with_columns(is_learnable=pl.col("world").is_in(config.learnable_worlds) & is_easy)
 
 
-def _tiered(rows: pl.DataFrame, config: CoverageConfig) -> pl.DataFrame:
+def _tiered(rows: pl.DataFrame, config: CoverageConfig, millions: float) -> pl.DataFrame:
     """Rows with a frame, with is_learnable, tier and peers."""
-    rarity = pl.when(is_odd(rows)).then(pl.lit(TIERS[-1] + 1)).otherwise(pl.col("asked"))
+    rarity = pl.when(is_odd(rows)).then(pl.lit(TIERS[-1] + 1)).otherwise(pl.col("asked") / millions)
     tiered = _marked(rows, config).with_columns(tier=pl.sum_horizontal([(rarity > end).cast(pl.Int8) for end in TIERS]))
     return tiered.with_columns(peers=pl.len().over("difficulty", "is_learnable", "tier", "world", "intent"))
 

@@ -2,9 +2,9 @@
 
 One idea: rows are worded over columns, one batch a (combination, language, template), so a million of them take seconds. A *combination*
 is an intent with a set of slot names; some 300 common ones make up the ordinary traffic, and *needles* are complete, executable
-queries of combinations that occur at most five times. Around them lies what real logs are made of: exact duplicates in other dress
-(case, spaces, full-width digits, zero-width characters, trailing punctuation), near duplicates (typos and filler words), paraphrases, and
-junk. Typos never fall into a slot's value: that would be another need, not a misspelt one.
+queries of combinations that occur at most five times in a million rows. Around them lies what real logs are made of: exact duplicates in
+other dress (case, spaces, full-width digits, zero-width characters, trailing punctuation), near duplicates (typos and filler words),
+paraphrases, and junk. Typos never fall into a slot's value: that would be another need, not a misspelt one.
 
 Files: `queries.parquet` (text) is what a funnel reads; `plants.parquet` (a row each, in the same order) is what only an evaluation reads:
 kind, frame (a number; equal for all rows of one need), twin (row number of the row that a duplicate was made from, else null), world,
@@ -39,13 +39,14 @@ from synth.wording import _FIELD, Families, joiner, load_families, load_groundin
 from synth.worlds import GROUNDED, WORLDS, make_world
 from synth.worlds.base import Identifier, Quantity, SlotKind, Vocabulary
 
-VERSION = 2
+VERSION = 3
 Codes = NDArray[np.int64]
 
 SHARES = {"exact": 0.30, "near": 0.20, "paraphrase": 0.10, "junk": 0.12}
 """Of all rows; needles and ordinary first mentions are the rest."""
 NEEDLE_SHARES = {-1: 0.05, 0: 0.05, 1: 0.10, 2: 0.20, 3: 0.25, 4: 0.20, 5: 0.15}
 ROWS_A_NEEDLE_COMBINATION = 5
+"""In a log of a million rows or less; in a longer one, as many for each million."""
 _EASY, _EASY_WORLD, _EASY_SHARE = (1, 2, 3), "retail", 0.8
 _FULLY_LISTED = 5
 
@@ -199,14 +200,15 @@ class _Log:
         wanted = Counter({(level, world): needles_wanted(self.config.keep, level, world) for level in NEEDLE_SHARES for world in GROUNDED})
         rows: dict[str, dict[str, Any]] = {}
         of: Counter[Combination] = Counter()
-        for turn in range(2 * ROWS_A_NEEDLE_COMBINATION):
-            if turn == ROWS_A_NEEDLE_COMBINATION:
+        most = ROWS_A_NEEDLE_COMBINATION * max(1, self.config.rows // 1_000_000)
+        for turn in range(2 * most):
+            if turn == most:
                 missing = [(level, world, left) for (level, world), left in wanted.items() if left > 0]
                 for level, world, left in missing:
                     wanted.update({(level, other): left for other in GROUNDED if other != world})
             for one in self.rare:
                 levels = {one.difficulty, min(5, one.difficulty + 1)} if one.difficulty > 0 else {one.difficulty}
-                if of[one] == ROWS_A_NEEDLE_COMBINATION or not any(wanted[level, one.world] > 0 for level in levels):
+                if of[one] == most or not any(wanted[level, one.world] > 0 for level in levels):
                     continue
                 frame, text = self._needle(one, turn, rng)
                 level = difficulty(frame, text).r

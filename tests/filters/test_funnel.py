@@ -289,13 +289,13 @@ def test_rarity_counts_everyone_who_asked(tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "log.txt"
     path.write_text("\n".join([text, text.upper(), near, near + "!", anew, "close order o17 please"]) + "\n")
     told: dict[str, int] = {}
-    step = coverage.step
+    pool = coverage.pool
 
     def spying(rows: pl.DataFrame, *rest: Any) -> pl.DataFrame:
         told.update(rows.select("intent", "asked").iter_rows())
-        return step(rows, *rest)
+        return pool(rows, *rest)
 
-    monkeypatch.setattr(coverage, "step", spying)
+    monkeypatch.setattr(coverage, "pool", spying)
     store = Store(tmp_path / "store")
     result = curate(store, [path], CONFIG)
     dropped = verdicts(store, result.run).filter(~pl.col("kept"))

@@ -1,0 +1,31 @@
+"""The funnel's configuration: the sum of its steps'."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from filters.coverage import CoverageConfig
+from filters.ingest import IngestConfig
+from filters.near import NearConfig
+from filters.quality import QualityConfig
+from filters.rules import RulesConfig
+from filters.semantic import SemanticConfig
+from synth.division import DivisionConfig
+from synth.encoder import EncoderConfig
+
+
+class FunnelConfig(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ingest: IngestConfig = Field(default=IngestConfig(), description="How files are read.")
+    rules: RulesConfig = Field(default=RulesConfig(), description="What is no request.")
+    near: NearConfig = Field(default=NearConfig(), description="What is a near duplicate.")
+    quality: QualityConfig = Field(default=QualityConfig(), description="What is too poor to be kept.")
+    coverage: CoverageConfig = Field(default=CoverageConfig(), description="How many tasks are wanted, and of which kind.")
+    keep_one_in: int | None = Field(default=None, ge=1, description="Keep one row in so many, instead of the count `coverage.keep`.")
+    divisions: DivisionConfig = Field(default=DivisionConfig(), description="How frames are divided into training, probing and evaluation.")
+    encoder: EncoderConfig = Field(default=EncoderConfig(), description="What makes vectors of the texts in the pool.")
+    semantic: SemanticConfig = Field(default=SemanticConfig(), description="What says the same in other words.")
+    ungrounded: bool = Field(
+        default=False, description="Keep rows that no world can execute, in a stratum of their own, instead of dropping them."
+    )

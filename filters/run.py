@@ -1,0 +1,338 @@
+"""One run of the funnel: its files, batches, ledger and workspace, and the steps in their order.
+
+A method is a step, or a few that share a pass over the batches. It decides nothing itself: what a step drops, and why, stands in the step's
+own file; this one moves rows from one to the next, keeps count, and gives the work to an executor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import polars as pl
+
+from filters import admit, coverage, dedup, difficulty, equal, exact, ground, near, normalise, quality, rules, semantic, taxonomy
+from filters.batches import Steps, batches_of, encode_texts, pass_batch, query_ids, read_batches
+from filters.code_hash import code_hash
+from filters.funnel_config import FunnelConfig
+from filters.guards import world_terms
+from filters.ingest import Source
+from filters.keyed import ROWS_A_PARTITION, key_of, write_keys
+from filters.ledger import Ledger
+from filters.results import groups, write_band, write_batch, write_frames, write_seen
+from filters.seen import Seen
+from filters.step import Executor, Progress, alive
+from filters.workspace import Workspace
+from storage.records import content_id
+from storage.rows import tasks_frame
+from storage.store import Part, Store, part_id
+
+Item = TypeVar("Item")
+VERSION = 2
+"""Of the parts that a run writes: what is in them is decided by the run's id."""
+_ENCODED_AT_ONCE = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class FunnelResult:
+    """A committed run: its id, the ids of its parts (but those of the index), the admitted tasks, and the funnel, a step a row."""
+
+    run: str
+    parts: tuple[str, ...]
+    task_ids: tuple[str, ...]
+    funnel: pl.DataFrame
+
+
+class Run:
+    """One run of the funnel: its files, batches, ledger and workspace. A method a step, or a few that share a pass over the batches."""
+
+    def __init__(
+        self, store: Store, files: Sequence[Source], config: FunnelConfig, progress: Progress | None, executor: Executor, started: float
+    ) -> None:
+        self.store, self.config, self.progress, self.executor = store, config, progress, executor
+        self.started, rows = started, sum(file.rows for file in files)
+        self.recipe = content_id(
+            "recipe",
+            normalise.VERSION,
+            near.VERSION,
+            *(one.model_dump(mode="json") for one in (config.rules, config.near)),
+            list(world_terms()),
+        )
+        self.seen = Seen(store, self.recipe, files)
+        self.files = [replace(file, first_row=file.first_row + self.seen.rows) for file in files]
+        self.coverage = config.coverage
+        if config.keep_one_in is not None:
+            self.coverage = config.coverage.model_copy(update={"keep": max(1, round(rows / config.keep_one_in))})
+        read = [(file.content_hash, file.format) for file in files]
+        before = [segment.id for segment in self.seen.segments]
+        self.id = content_id("funnel", read, config.model_dump(mode="json"), code_hash("filters", "synth"), before)
+        self.segment = content_id("segment", read, config.ingest.column, self.recipe, before)
+        self.work = Workspace(store.lake / "_work" / self.id)
+        self.pieces = batches_of(self.files)
+        self.batches = [batch for _, batches in self.pieces for batch in batches]
+        self.ledger = Ledger(rows, self.seen.rows)
+        self.occurrences = np.zeros(rows, np.uint32)
+
+        self.is_indexed = store.query("SELECT 1 FROM segments WHERE segment = ?", [self.segment]).height > 0
+
+    def result(self) -> FunnelResult:
+        made_of = {"segments": self.segment, "seen": self.segment, "bands": self.segment}
+        names = self._part_names()
+        parts = {name: part_id(table, [made_of.get(table, self.id), name], {}, VERSION) for name, table in names.items()}
+        found = [self.store.find(part) for part in parts.values()]
+        if not all(found):
+            self.read()
+            self.deduplicate()
+            self.sift()
+            self.near()
+            self.ground()
+            self.equal()
+            self.rate()
+            self.pool()
+            self.semantic()
+            self.cover()
+            self.admit()
+            found = [*self._write_rows(parts), *self._write_segment(parts), *self._write_results(parts)]
+        self.store.commit([part for part in found if part])
+        self.work.clear()
+        funnel = self.store.query("SELECT * EXCLUDE (part_id) FROM funnel WHERE run = ? ORDER BY position", [self.id])
+        tasks = [
+            pl.read_parquet(self.store.root / part.path, glob=False)["task_id"].sort() for part in found if part and part.table == "tasks"
+        ]
+        own = tuple(part for name, part in parts.items() if names[name] not in made_of)
+        return FunnelResult(self.id, own, tuple(tasks[0]), funnel)
+
+    # ---- the steps ------------------------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """ingest and normalise: every row, with its normalised text, language and key, lies in the workspace."""
+        started, reading_s = time.perf_counter(), 0.0
+        for done, seconds in enumerate(self.executor.map(partial(read_batches, work=self.work), self.pieces), 1):
+            reading_s += seconds
+            self._tell("normalise", done, len(self.pieces))
+        wall_s, cores = time.perf_counter() - started, os.cpu_count() or 1
+        reading_s = min(wall_s, reading_s / cores)
+        columns = ["row", "text_bytes", "reason"]
+        reports = []
+        for batch in self.batches:
+            report = self.work.read(f"read-{batch.name}", columns)
+            self.ledger.text_bytes[report["row"].to_numpy() - self.seen.rows] = report["text_bytes"].to_numpy()
+            reports.append(report.select("row", "reason").drop_nulls("reason"))
+        self.ledger.drop("ingest", reports, reading_s)
+        self.ledger.drop("normalise", [], wall_s - reading_s)
+
+    def deduplicate(self) -> None:
+        started = time.perf_counter()
+        told = self._joined("exact", [f"read-keys-{batch.name}" for batch in self.batches], self.seen.keys)
+        report = exact.step(told)
+        self.occurrences[report["row"].to_numpy() - self.seen.rows] = report["occurrences"].fill_null(0).to_numpy()
+        self.ledger.record("exact", report, time.perf_counter() - started)
+        self.is_distinct = self.ledger.is_alive.copy()
+
+    def sift(self) -> None:
+        """rules."""
+        self._through("rules", {"rules": partial(rules.step, config=self.config.rules)}, ["row", "norm", "language"])
+
+    def near(self) -> None:
+        """near: sketches by batch, pairs by band, and one pass over all that they propose."""
+        started, config, terms = time.perf_counter(), self.config.near, world_terms()
+        if not self.work.has("near"):
+            self._map("near sketches", partial(dedup.sketch_batch, work=self.work, config=config, terms=terms), self.batches)
+            dedup.kinds_of_all(self.batches, self.work, self.seen, self.seen.rows + self.ledger.is_alive.size)
+            for band in range(config.bands):
+                self.work.write_array(f"near-before-{band}", self.seen.firsts(band))
+            self._map("near bands", partial(dedup.join_band, batches=self.batches, work=self.work), range(config.bands))
+        self._tell("near duplicates", 0, 1)
+        compared = self.work.once("near", lambda: dedup.decide_near(self.batches, self.work, self.seen, config, terms))
+        is_dropped = pl.col("keeper") != pl.col("row")
+        dropped = compared.filter(is_dropped).select("row", "similarity", reason=pl.lit("near_duplicate"), duplicate_of="keeper")
+        self.keepers = compared.select("row", "keeper")
+        self.ledger.drop("near", [dropped], time.perf_counter() - started)
+        self.askers = self.occurrences.astype(np.int64)
+        own = dropped.filter(pl.col("duplicate_of") >= self.seen.rows)
+        places = (own[name].to_numpy() - self.seen.rows for name in ("duplicate_of", "row"))
+        np.add.at(self.askers, next(places), self.occurrences[next(places)])
+        self._tell("near duplicates", 1, 1)
+
+    def ground(self) -> None:
+        self._through("grounded", {"ground": partial(ground.step, ungrounded=self.config.ungrounded)}, None, source="rules")
+
+    def equal(self) -> None:
+        started = time.perf_counter()
+        self._map("frames", partial(dedup.keys_of_frames, work=self.work), self.batches)
+        names = [f"frame-keys-{batch.name}" for batch in self.batches]
+        told = self._joined("equal", names, lambda: self.seen.frames().select("row", *key_of("frame_id")))
+        self.ledger.drop("equal", [equal.step(told).drop_nulls("reason")], time.perf_counter() - started)
+        self.has_own_frame = self.ledger.is_alive.copy()
+
+    def rate(self) -> None:
+        """taxonomy, quality and difficulty."""
+        steps: Steps = {
+            "taxonomy": taxonomy.step,
+            "quality": partial(quality.step, config=self.config.quality),
+            "difficulty": difficulty.step,
+        }
+        self._through("rated", steps, None, source="grounded")
+
+    def pool(self) -> None:
+        """pool: what is worth encoding, with its texts as written and its vectors."""
+        started = time.perf_counter()
+        columns = ["row", "frame_id", "leaf", "language", "residue", "world", "intent", "quality", "difficulty", "combination"]
+        rows = self._living("rated", columns).join(self._asked(), on="combination", how="left", maintain_order="left")
+        report = coverage.pool(rows, self.coverage, self.ledger.is_alive.size)
+        self.ledger.record("pool", report, time.perf_counter() - started)
+        marks = report.select("row", "asked", "tier", "peers")
+        texts = self._living("read", ["row", "text"])
+        rows = self._living("rated").join(marks, on="row", how="left", maintain_order="left")
+        self.pooled = rows.join(texts, on="row", how="left", maintain_order="left")
+        self.leaves = self.pooled.select("row", "leaf")
+
+    def semantic(self) -> None:
+        """semantic, with the encoding that it and what comes after it need."""
+        started, said = time.perf_counter(), self.pooled["norm"].to_list()
+        chunks = [(start, said[start : start + _ENCODED_AT_ONCE]) for start in range(0, len(said), _ENCODED_AT_ONCE)]
+        self._map("encode", partial(encode_texts, work=self.work, config=self.config.encoder), chunks)
+        vectors = [self.work.array(f"vectors-{start}") for start, _ in chunks]
+        self.vectors = np.concatenate(vectors) if vectors else np.empty((0, 1), np.float32)
+        self._narrow("semantic", semantic.step(self.pooled, self.vectors, self.config.semantic), started)
+
+    def cover(self) -> None:
+        started = time.perf_counter()
+        report = coverage.shortlist(self.pooled, self.vectors, self.coverage)
+        self.ranks = self.leaves.join(report.select("row", "stratum_rank"), on="row", how="left", maintain_order="left")
+        self._narrow("coverage", report, started)
+
+    def _narrow(self, step: str, report: pl.DataFrame, started: float) -> None:
+        """Records a step that looked at the pool, and keeps of it what the step has kept."""
+        self.ledger.record(step, report, time.perf_counter() - started)
+        is_kept = report["reason"].is_null()
+        self.pooled, self.vectors = alive(report), self.vectors[is_kept.to_numpy()]
+
+    def _asked(self) -> pl.DataFrame:
+        """How many rows of the log ask in each combination (combination, asked), those that were dropped as duplicates (exact, near, equal)
+        included."""
+        grounded = pl.concat([self.work.read(f"grounded-{batch.name}", ["row", "combination"]) for batch in self.batches]).drop_nulls()
+        asked = grounded.with_columns(asked=pl.Series(self.askers[grounded["row"].to_numpy() - self.seen.rows]))
+        return asked.group_by("combination").agg(pl.col("asked").sum())
+
+    def admit(self) -> None:
+        """Fills the quotas from the shortlist; what room is left is for rows without a frame, which stay as they are."""
+        started = time.perf_counter()
+        is_framed = pl.col("frame_id").is_not_null()
+        shortlist = self.pooled.filter(is_framed)
+        ids = query_ids(shortlist["row"], self._all_files).to_list()
+        admission = admit.admit(shortlist, ids, self.coverage, self.config.divisions, progress=self.progress)
+        self.tasks = [admission.tasks[row] for row in sorted(admission.tasks)]
+        reasons = {row: admission.refused.get(row, "not_needed") for row in shortlist["row"] if row not in admission.tasks}
+        tried = shortlist.select("row", reason=pl.col("row").replace_strict(reasons, default=None, return_dtype=pl.String))
+        others = coverage.fill(self.pooled.filter(~is_framed), self.coverage.keep - len(self.tasks), self.coverage)
+        report = pl.concat([tried, others.select("row", "reason")])
+        self.ledger.record("admission", report, time.perf_counter() - started)
+
+    # ---- what they share --------------------------------------------------------------------------------------------------
+
+    def _part_names(self) -> dict[str, str]:
+        """Name of each part -> its table."""
+        names = {f"{table}-{batch.name}": table for table in ("queries", "verdicts") for batch in self.batches}
+        names |= {f"frames-{number}": "frames" for number in range(len(groups(self.batches)))}
+        names |= {table: table for table in ("funnel", "tasks")}
+        if not self.is_indexed:
+            names |= {"segments": "segments", **{f"seen-{batch.name}": "seen" for batch in self.batches}}
+            names |= {f"bands-{band}": "bands" for band in range(self.config.near.bands)}
+        return names
+
+    @property
+    def _all_files(self) -> list[Source]:
+        """The files of earlier runs and of this one, as rows are numbered."""
+        return [*self.seen.sources, *self.files]
+
+    def _joined(self, step: str, names: list[str], before: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        """`keyed.firsts` of this run's rows, whose keys were written under these names. before: row, key_high, key_low of earlier rows."""
+        partitions = 1 + (self.seen.rows + self.ledger.is_alive.size) // ROWS_A_PARTITION
+        if self.seen.rows and not self.work.has_array(f"{step}-before"):
+            write_keys(self.work, f"{step}-before", before())
+        every = [*([f"{step}-before"] if self.seen.rows else []), *names]
+        self._map(
+            f"{step} keys", partial(dedup.join_partition, partitions=partitions, names=every, work=self.work, name=step), range(partitions)
+        )
+        told = [self.work.read(f"{step}-{partition}").filter(pl.col("row") >= self.seen.rows) for partition in range(partitions)]
+        return pl.concat(told)
+
+    def _map(self, label: str, work: Callable[[Item], object], items: Sequence[Item]) -> None:
+        """Has each item worked on, wherever the executor likes."""
+        for done, _ in enumerate(self.executor.map(work, items), 1):
+            self._tell(label, done, len(items))
+
+    def _living(self, pass_name: str, columns: list[str] | None = None) -> pl.DataFrame:
+        """These columns (row among them; all by default) of all living rows, ascending by row."""
+        return pl.concat([self.ledger.living(self.work.read(f"{pass_name}-{batch.name}", columns)) for batch in self.batches])
+
+    def _through(self, pass_name: str, steps: Steps, columns: list[str] | None, source: str = "read") -> None:
+        """Sends all living rows through batch steps; what they leave lies in the workspace as `<pass name>-<batch>`."""
+        started = time.perf_counter()
+        masks = [self.ledger.is_alive[batch.first_row - self.seen.rows :][: batch.rows] for batch in self.batches]
+        work = partial(pass_batch, work=self.work, pass_name=pass_name, source=source, columns=columns, steps=steps)
+        spent = dict.fromkeys(steps, 0.0)
+        for done, seconds in enumerate(self.executor.map(work, self.batches, masks), 1):
+            spent = {name: spent[name] + seconds.get(name, 0.0) for name in steps}
+            self._tell(pass_name, done)
+        wall_s, busy_s = time.perf_counter() - started, sum(spent.values())
+        dropped = [self.work.read(f"{pass_name}-{batch.name}-dropped") for batch in self.batches]
+        for name in steps:
+            self.ledger.drop(name, [frame.filter(step=name) for frame in dropped], wall_s * spent[name] / busy_s if busy_s else 0.0)
+
+    def _tell(self, label: str, done: int, total: int | None = None) -> None:
+        if self.progress:
+            self.progress(label, done, len(self.batches) if total is None else total)
+
+    # ---- what is stored ---------------------------------------------------------------------------------------------------
+
+    def _write_rows(self, parts: Mapping[str, str]) -> list[Part]:
+        """The parts of queries and verdicts, a batch each."""
+        work = partial(write_batch, store=self.store, work=self.work, run=self.id, files=self._all_files, parts=parts)
+        own = [slice(batch.first_row - self.seen.rows, batch.first_row - self.seen.rows + batch.rows) for batch in self.batches]
+        told = (self.ledger.verdicts(batch.numbers) for batch in self.batches)
+        out: list[Part] = []
+        for done, written in enumerate(self.executor.map(work, self.batches, [self.occurrences[rows] for rows in own], told), 1):
+            out += written
+            self._tell("store", done)
+        return out
+
+    def _write_segment(self, parts: Mapping[str, str]) -> list[Part]:
+        """The parts of segments, seen and bands: what a later run goes on from. None where a run with other settings has left them."""
+        if self.is_indexed:
+            return []
+        work = partial(write_seen, store=self.store, work=self.work, segment=self.segment, first_row=self.seen.rows, parts=parts)
+        masks, keepers = [], []
+        for batch in self.batches:
+            start = batch.first_row - self.seen.rows
+            masks.append(self.is_distinct[start : start + batch.rows])
+            keepers.append(self.keepers.filter(pl.col("row").is_between(batch.first_row, batch.first_row + batch.rows - 1)))
+        told = {"segment": self.segment, "recipe": self.recipe, "position": len(self.seen.segments), "first_row": self.seen.rows}
+        files = json.dumps([(file.content_hash, file.name, file.rows) for file in self.files])
+        out = [self.store.write("segments", parts["segments"], pl.DataFrame([{**told, "files": files}]))]
+        out += self.executor.map(work, self.batches, masks, keepers)
+        bands = partial(write_band, store=self.store, work=self.work, segment=self.segment, first_row=self.seen.rows, parts=parts)
+        out += self.executor.map(bands, range(self.config.near.bands))
+        return out
+
+    def _write_results(self, parts: Mapping[str, str]) -> list[Part]:
+        """The parts of the funnel, of every distinct frame with what became of it, and of the admitted tasks."""
+        write = partial(write_frames, store=self.store, work=self.work, run=self.id, files=self._all_files)
+        out = []
+        for number, group in enumerate(groups(self.batches)):
+            first, last = group[0], group[-1]
+            rows = slice(first.first_row, last.first_row + last.rows)
+            own = self.has_own_frame[rows.start - self.seen.rows : rows.stop - self.seen.rows]
+            told = self.ledger.verdicts(rows).drop("duplicate_of", "similarity")
+            out.append(write(group, told, own, self.ranks, part=parts[f"frames-{number}"]))
+        funnel = self.ledger.funnel(time.perf_counter() - self.started).with_columns(run=pl.lit(self.id))
+        out.append(self.store.write("funnel", parts["funnel"], funnel))
+        out.append(self.store.write("tasks", parts["tasks"], tasks_frame(self.tasks)))
+        return out
