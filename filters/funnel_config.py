@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from filters.contamination import ContaminationConfig
 from filters.coverage import CoverageConfig
 from filters.ingest import IngestConfig
 from filters.near import NearConfig
@@ -26,6 +27,7 @@ class FunnelConfig(BaseModel):
     divisions: DivisionConfig = Field(default=DivisionConfig(), description="How frames are divided into training, probing and evaluation.")
     encoder: EncoderConfig = Field(default=EncoderConfig(), description="What makes vectors of the texts in the pool.")
     semantic: SemanticConfig = Field(default=SemanticConfig(), description="What says the same in other words.")
+    contamination: ContaminationConfig = Field(default=ContaminationConfig(), description="Held-out sets that no kept row may come from.")
     ungrounded: bool = Field(
         default=False, description="Keep rows that no world can execute, in a stratum of their own, instead of dropping them."
     )

@@ -14,7 +14,7 @@ import polars_hash  # noqa: F401  (registers `nchash`)
 
 from filters.workspace import Workspace
 
-_KEYED = np.dtype([("high", np.uint64), ("low", np.uint64), ("row", np.uint32)])
+_COLUMNS = ("key_high", "key_low", "row")
 _HALF = 1 << 64
 ROWS_A_PARTITION = 8_000_000
 
@@ -27,11 +27,8 @@ def key_of(text: str) -> tuple[pl.Expr, pl.Expr]:
 
 def write_keys(work: Workspace, name: str, rows: pl.DataFrame) -> None:
     """Keeps the keys of rows (columns row, key_high, key_low; no nulls) under a name."""
-    keyed = np.empty(rows.height, _KEYED)
     order = np.argsort(rows["key_high"].to_numpy(), kind="stable")
-    for field, column in (("high", "key_high"), ("low", "key_low"), ("row", "row")):
-        keyed[field] = rows[column].to_numpy()[order]
-    work.write_array(name, keyed)
+    work.write_array(name, np.stack([rows[column].cast(pl.UInt64).to_numpy()[order] for column in _COLUMNS]))
 
 
 def firsts(rows: pl.DataFrame) -> pl.DataFrame:
@@ -45,10 +42,9 @@ def first_of_key(partition: int, partitions: int, names: Iterable[str], work: Wo
     """`firsts` of the rows of one partition. names: under which the keys of all rows were written."""
     width = (_HALF - 1) // partitions + 1
     low, high = np.uint64(partition * width), np.uint64(min(_HALF - 1, (partition + 1) * width - 1))
-    pieces = [np.empty(0, _KEYED)]
+    pieces = [np.empty((3, 0), np.uint64)]
     for name in names:
         keyed = work.array(name)
-        pieces.append(keyed[np.searchsorted(keyed["high"], low) : np.searchsorted(keyed["high"], high, side="right")])
-    own = np.concatenate(pieces)
-    columns = {"key_high": "high", "key_low": "low", "row": "row"}
-    return firsts(pl.DataFrame({column: np.ascontiguousarray(own[field]) for column, field in columns.items()}))
+        pieces.append(keyed[:, np.searchsorted(keyed[0], low) : np.searchsorted(keyed[0], high, side="right")])
+    own = np.concatenate(pieces, axis=1)
+    return firsts(pl.DataFrame(dict(zip(_COLUMNS, own, strict=True))).with_columns(pl.col("row").cast(pl.UInt32)))

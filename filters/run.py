@@ -17,7 +17,22 @@ from typing import TypeVar
 import numpy as np
 import polars as pl
 
-from filters import admit, coverage, dedup, difficulty, equal, exact, ground, near, normalise, quality, rules, semantic, taxonomy
+from filters import (
+    admit,
+    contamination,
+    coverage,
+    dedup,
+    difficulty,
+    equal,
+    exact,
+    ground,
+    near,
+    normalise,
+    quality,
+    rules,
+    semantic,
+    taxonomy,
+)
 from filters.batches import Steps, batches_of, encode_texts, pass_batch, query_ids, read_batches
 from filters.code_hash import code_hash
 from filters.funnel_config import FunnelConfig
@@ -32,6 +47,7 @@ from filters.workspace import Workspace
 from storage.records import content_id
 from storage.rows import tasks_frame
 from storage.store import Part, Store, part_id
+from synth.encoder import encoder
 
 Item = TypeVar("Item")
 VERSION = 2
@@ -69,9 +85,12 @@ class Run:
         self.coverage = config.coverage
         if config.keep_one_in is not None:
             self.coverage = config.coverage.model_copy(update={"keep": max(1, round(rows / config.keep_one_in))})
+        self.held_out = contamination.load(config.contamination, encoder(config.encoder))
         read = [(file.content_hash, file.format) for file in files]
         before = [segment.id for segment in self.seen.segments]
-        self.id = content_id("funnel", read, config.model_dump(mode="json"), code_hash("filters", "synth"), before)
+        self.id = content_id(
+            "funnel", read, config.model_dump(mode="json"), code_hash("filters", "synth"), before, self.held_out.content_hash
+        )
         self.segment = content_id("segment", read, config.ingest.column, self.recipe, before)
         self.work = Workspace(store.lake / "_work" / self.id)
         self.pieces = batches_of(self.files)
@@ -96,6 +115,7 @@ class Run:
             self.rate()
             self.pool()
             self.semantic()
+            self.contamination()
             self.cover()
             self.admit()
             found = [*self._write_rows(parts), *self._write_segment(parts), *self._write_results(parts)]
@@ -202,6 +222,13 @@ class Run:
         self.vectors = np.concatenate(vectors) if vectors else np.empty((0, 1), np.float32)
         self._narrow("semantic", semantic.step(self.pooled, self.vectors, self.config.semantic), started)
 
+    def contamination(self) -> None:
+        started = time.perf_counter()
+        compared = self.work.once("compared", lambda: contamination.compare(self.pooled, self.vectors, self.held_out))
+        report = contamination.step(self.pooled, compared, self.config.contamination)
+        self.leaks, self.nearness = report.drop_nulls("held_out"), contamination.histogram(compared)
+        self._narrow("contamination", report, started)
+
     def cover(self) -> None:
         started = time.perf_counter()
         report = coverage.shortlist(self.pooled, self.vectors, self.coverage)
@@ -241,7 +268,7 @@ class Run:
         """Name of each part -> its table."""
         names = {f"{table}-{batch.name}": table for table in ("queries", "verdicts") for batch in self.batches}
         names |= {f"frames-{number}": "frames" for number in range(len(groups(self.batches)))}
-        names |= {table: table for table in ("funnel", "tasks")}
+        names |= {table: table for table in ("funnel", "tasks", "contaminated", "nearness")}
         if not self.is_indexed:
             names |= {"segments": "segments", **{f"seen-{batch.name}": "seen" for batch in self.batches}}
             names |= {f"bands-{band}": "bands" for band in range(self.config.near.bands)}
@@ -335,4 +362,15 @@ class Run:
         funnel = self.ledger.funnel(time.perf_counter() - self.started).with_columns(run=pl.lit(self.id))
         out.append(self.store.write("funnel", parts["funnel"], funnel))
         out.append(self.store.write("tasks", parts["tasks"], tasks_frame(self.tasks)))
+        leaks = self.leaks.select(
+            "held_out",
+            "held_out_row",
+            "similarity",
+            run=pl.lit(self.id),
+            query_id=query_ids(self.leaks["row"], self._all_files),
+            found_by="held_out_by",
+        )
+        out.append(self.store.write("contaminated", parts["contaminated"], leaks))
+        nearness = self.nearness.select("rows", run=pl.lit(self.id), held_out="set", found_by="kind", bin_from="from")
+        out.append(self.store.write("nearness", parts["nearness"], nearness))
         return out

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from storage.files import disk_errors, replace_atomically
 
 _FORGOTTEN_AFTER_S = 7 * 86_400
-_SMALL_BYTES = 65_536
 
 
 class Workspace:
@@ -52,19 +52,24 @@ class Workspace:
         return self._array_path(name).exists()
 
     def write_array(self, name: str, array: np.ndarray[Any, Any]) -> None:
-        """Writes an array under a name. Raises HeadraceError: the disk is full."""
+        """Writes an array of numbers under a name, as an Arrow tensor: numpy's own header is parsed by `ast`, which Python 3.11 cannot do
+        on two threads at once.
+
+        Raises:
+            HeadraceError: the disk is full.
+        """
 
         def save(temporary: Path) -> None:
-            with temporary.open("wb") as file:
-                np.save(file, array, allow_pickle=False)
+            with pa.OSFile(str(temporary), "wb") as file:
+                pa.ipc.write_tensor(pa.Tensor.from_numpy(np.ascontiguousarray(array)), file)
 
         with disk_errors("writing intermediate rows", self.folder):
             replace_atomically(self._array_path(name), save)
 
     def array(self, name: str) -> np.ndarray[Any, Any]:
         """The array of this name, mapped from the disk: what is not looked at is not read."""
-        path = self._array_path(name)
-        array: np.ndarray[Any, Any] = np.load(path, mmap_mode="r" if path.stat().st_size > _SMALL_BYTES else None, allow_pickle=False)
+        with pa.memory_map(str(self._array_path(name))) as file:
+            array: np.ndarray[Any, Any] = pa.ipc.read_tensor(file).to_numpy()
         return array
 
     def clear(self) -> None:
@@ -78,4 +83,4 @@ class Workspace:
         return self.folder / f"{name}.parquet"
 
     def _array_path(self, name: str) -> Path:
-        return self.folder / f"{name}.npy"
+        return self.folder / f"{name}.tensor"

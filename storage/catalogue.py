@@ -21,6 +21,11 @@ from storage.files import is_disk_full
 from storage.parts import Part
 from storage.schema import TABLES, migrations, schema_version
 
+_MATCHES_SQL = """CREATE OR REPLACE VIEW matches AS
+SELECT v.run, v.step, v.similarity, v.query_id, q.text, v.duplicate_of, o.text AS duplicate_of_text
+FROM verdicts v JOIN queries q USING (query_id, run) JOIN (SELECT query_id, any_value(text) AS text FROM queries GROUP BY query_id) o
+  ON o.query_id = v.duplicate_of"""
+"""Every row that was dropped as another one's duplicate, beside that one, for people to look at."""
 _SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 
 
@@ -90,6 +95,7 @@ def migrate(connection: duckdb.DuckDBPyConnection, applied: int) -> None:
     for table, schema in TABLES.items():
         if schema.is_lake:
             connection.execute(view_sql(connection, table))
+    connection.execute(_MATCHES_SQL)
     connection.execute("COMMIT")
 
 

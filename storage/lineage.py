@@ -161,11 +161,16 @@ def _verdict(store: Store, verdict: dict[str, Any]) -> str:
     text = f"dropped at {verdict['step']}: {verdict['reason']}"
     if verdict["duplicate_of"]:
         other = _row(store, "SELECT text FROM queries WHERE query_id = ? ORDER BY run LIMIT 1", verdict["duplicate_of"])
-        fate = _row(store, "SELECT kept, step FROM verdicts WHERE query_id = ? AND run = ?", verdict["duplicate_of"], verdict["run"])
+        sql = "SELECT kept, step FROM verdicts WHERE query_id = ? ORDER BY run <> ?, run LIMIT 1"
+        fate = _row(store, sql, verdict["duplicate_of"], verdict["run"])
         similarity = f", similarity {verdict['similarity']:.3f}" if verdict["similarity"] is not None else ""
         text += f"\nrepeats {verdict['duplicate_of']}{similarity}"
         text += f", itself {'kept' if fate['kept'] else 'dropped at ' + fate['step']}" if fate else ""
         text += f"\n“{other['text']}”" if other else ""
+    leak = _row(store, "SELECT * FROM contaminated WHERE query_id = ? AND run = ?", verdict["query_id"], verdict["run"])
+    if leak:
+        text += f"\nis row {leak['held_out_row']} of the held-out set {leak['held_out']}"
+        text += f" ({leak['found_by']}, similarity {leak['similarity']:.3f})"
     return text
 
 

@@ -91,6 +91,8 @@ TABLES: dict[str, TableSchema] = {
         "s_constraints:s stratum_rank:s status:t reason:t",
         "run query_id",
     ),
+    "contaminated": _table("run:t query_id:t held_out:t held_out_row:w found_by:t similarity:r", "run query_id"),
+    "nearness": _table("run:t held_out:t found_by:t bin_from:r rows:w", "run held_out found_by bin_from"),
     "taxonomies": _table("position:s taxonomy_id:t parent_id:t origin:t tree:t statistics:t", "position"),
     "tasks": _table(
         "task_id:t query_id:t blueprint_id:t frame_id:t world:t world_seed:w intent:t leaf:t language:t division:t use:t difficulty:s "

@@ -50,7 +50,9 @@ def test_bfcl_questions_in_a_generated_log(tmp_path: Path, questions: list[str])
         "not_needed",
     }
     assert told["kept"].sum() == 20
-    worth_keeping = sum(by_reason.get(reason, 0) for reason in ("kept", "not_pooled", "semantic_duplicate", "not_shortlisted", "not_needed"))
+    worth_keeping = sum(
+        by_reason.get(reason, 0) for reason in ("kept", "not_pooled", "semantic_duplicate", "not_shortlisted", "not_needed")
+    )
     assert worth_keeping >= 0.5 * len(set(questions))
     noise = theirs.filter(pl.col("reason").is_in(["keyboard_mash", "only_link", "only_personal_data", "no_words", "chit_chat"]))
     assert noise.height <= 0.01 * len(questions)

@@ -166,6 +166,12 @@ def index_parts(store: Store) -> list[Part]:
         write(store, "segments", {"segment": "segment-1", "recipe": "recipe-1", "position": 0, "first_row": 0, "files": files}),
         write(store, "seen", {"segment": "segment-1", "row": 0, "key_high": -5, "key_low": 7, "kind": 3, "keeper": 0, "norm": "a lamp"}),
         write(store, "bands", {"segment": "segment-1", "band": 0, "entry": 1 << 40}),
+        write(
+            store,
+            "contaminated",
+            {"run": RUN, "query_id": "q-5", "held_out": "exam", "held_out_row": 3, "found_by": "near", "similarity": 0.9},
+        ),
+        write(store, "nearness", {"run": RUN, "held_out": "exam", "found_by": "near", "bin_from": 0.9, "rows": 1}),
         write(store, "taxonomies", {"position": 0, "taxonomy_id": "taxonomy-1", "origin": "built in", "tree": "{}", "statistics": "{}"}),
     ]
 
