@@ -191,7 +191,8 @@ def _name(one: str | HeldOutFile) -> str:
 
 def _of_file(one: HeldOutFile) -> pl.Series:
     config = IngestConfig(column=one.column)
-    return pl.concat([texts for source in ingest.inspect([one.file], config) for texts in ingest.batches(source, config)])
+    pieces = [piece for source in ingest.inspect([one.file], config) for piece in source.pieces]
+    return pl.concat([texts for piece in pieces for texts in ingest.read_piece(piece)])
 
 
 def _nearest_vectors(vectors: Vectors, questions: Vectors) -> tuple[F32, I64]:

@@ -78,10 +78,6 @@ class Source:
         return files.name_of(self.location)
 
     @property
-    def path(self) -> Path:
-        return Path(self.location)
-
-    @property
     def format(self) -> str:
         return str(files.format_of(self.location))
 
@@ -130,19 +126,6 @@ def read_piece(piece: Piece) -> Iterator[pl.Series]:
                 yield texts
     except BadInput as error:
         raise HeadraceError(f"{changed} ({error})") from error
-
-
-def batches(source: Source, config: IngestConfig) -> Iterator[pl.Series]:
-    """The texts of a file in order, `batch_rows` at a time; null where a row could not be decoded."""
-    held = pl.Series("text", [], pl.String)
-    for piece in source.pieces:
-        for texts in read_piece(piece):
-            held = pl.concat([held, texts])
-            while len(held) >= config.batch_rows:
-                yield held[: config.batch_rows]
-                held = held[config.batch_rows :]
-    if len(held):
-        yield held
 
 
 @contextmanager

@@ -3,9 +3,11 @@
 import json
 import os
 import pickle
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import polars as pl
@@ -14,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filters import ingest
+from filters.funnel import FunnelConfig, curate
 from filters.ingest import IngestConfig, Piece, Source, inspect, lines, read_piece
 from storage.errors import BadInput, HeadraceError
+from storage.store import Store
 
 KINDS = ["parquet", "jsonl", "csv", "txt"]
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30)
@@ -124,6 +128,29 @@ def test_a_file_that_changes_after_it_was_inspected_is_an_error(tmp_path: Path, 
     changed(source)
     path.unlink()
     changed(source)
+
+
+class InTurn:
+    """An executor that does each thing when its result is asked for."""
+
+    def map(self, fn: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
+        return map(fn, *iterables)
+
+
+def test_a_log_that_grows_while_it_is_curated_leaves_nothing_in_the_store(tmp_path: Path) -> None:
+    """Given a log to which a row is added when its first piece has been read, then the run ends in an error and nothing is committed."""
+    path = written(tmp_path / "log.jsonl", [f"find a cafe near gate {index}" for index in range(5000)])
+
+    def progress(label: str, done: int, _total: int) -> None:
+        if (label, done) == ("normalise", 1):
+            with path.open("a") as log:
+                log.write('{"query": "one more"}\n')
+
+    store = Store(tmp_path / "store")
+    config = FunnelConfig(ingest=IngestConfig(column="query", batch_rows=1000))
+    with pytest.raises(HeadraceError, match="no longer what it was when the run began"):
+        curate(store, [path], config, progress=progress, executor=InTurn())
+    assert not store.exists()
 
 
 def test_what_was_inspected_is_inspected_again_only_when_it_changed(tmp_path: Path) -> None:
