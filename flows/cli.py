@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from flows import checks, cli_clusters, cli_worlds
+from flows import checks, cli_clusters, cli_taxonomy, cli_worlds
 from flows.terminal import out, told
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ queries). `headrace doctor` checks the installation.""",
 )
 
 app.add_typer(cli_clusters.app, name="clusters", rich_help_panel="Store")
+app.add_typer(cli_taxonomy.app, name="taxonomy", rich_help_panel="Store")
 app.add_typer(cli_worlds.app, name="worlds", rich_help_panel="Operations")
 
 ConfigFile = Annotated[

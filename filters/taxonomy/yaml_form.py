@@ -24,6 +24,7 @@ _HEADER = """\
 #   intents             intents of worlds (world/intent): a query grounded to one of them has this leaf
 # Only leaves have examples, cues and intents. Rows that fit no child of a node are labelled `other` below it: never list that.
 """
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TEXTS, _LISTS = ("name", "description"), ("examples", "cues", "intents")
 
 
@@ -67,7 +68,7 @@ def parse(text: str, where: str = "taxonomy") -> Tree:
         BadInput: see `load`.
     """
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=_LOADER)
         top = dict(_entries(root, where))
         if list(top) != ["nodes"]:
             raise BadInput(f"{where}: the one key at the top is `nodes`, this has {', '.join(top) or 'none'}")

@@ -1,0 +1,140 @@
+"""Who puts rows into classes: the interface, and a scripted annotator of rules and vectors.
+
+One idea: an annotator says of every row which node of a tree it belongs to, how sure it is, and, where it fits none, in open words what it
+is about; and it names groups. Two methods, so that a language model can take the scripted one's place.
+The scripted annotator adds the odds of prototypes (`prototypes.py`) and of cues (words of a node, and the grounding rules of the worlds'
+intents: `CUE_FACTOR` each), and goes down the tree as long as a node is likelier than not: a row that stops at an inner node is its
+`other`. It does not read: its open labels and names are the salient terms of `terms.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import polars as pl
+
+from filters.compiled import I64
+from filters.normalise import languages, normalised
+from filters.taxonomy import prototypes
+from filters.taxonomy.prototypes import Prototypes, Reals
+from filters.taxonomy.rules import by_rules
+from filters.taxonomy.terms import Corpus
+from filters.taxonomy.tree import OTHER, Tree, ancestors, is_below, other_of
+from synth.encoder import Encode, Vectors
+
+CUE_FACTOR = 10.0
+"""How much likelier a cue makes a leaf."""
+_LIKELY = 0.5
+_TERMS = 3
+_CUE_SHARE, _CUE_LIFT = 0.5, 10.0
+"""A term becomes a cue of a group if this share of its texts has it, and so many times the corpus's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Annotation:
+    """A row each. labels: id of a leaf, or an inner node's `other`. confidence: probability that the label is right, 0..1.
+    open_labels: what a row labelled `other` is about, in the annotator's own words; None for all others."""
+
+    labels: list[str]
+    confidence: Reals
+    open_labels: list[str | None]
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a group may be called, what is in it, and words that speak for it."""
+
+    name: str
+    description: str
+    cues: tuple[str, ...]
+
+
+class Annotator(Protocol):
+    """Texts are normalised; vectors are their unit rows [n, d]. The same question gets the same answer."""
+
+    def annotate(self, texts: Sequence[str], vectors: Vectors, tree: Tree) -> Annotation: ...
+
+    def propose(self, texts: Sequence[str]) -> Proposal: ...
+
+
+class Scripted:
+    """Rules and vectors. encode: the encoder that made the rows' vectors. corpus: what terms of groups are weighed against."""
+
+    def __init__(self, encode: Encode, corpus: Corpus) -> None:
+        self._encode, self._corpus = encode, corpus
+        self._vectors: dict[str, Vectors] = {}
+
+    def annotate(self, texts: Sequence[str], vectors: Vectors, tree: Tree) -> Annotation:
+        labels, confidence = self.classify(texts, vectors, tree)
+        strange = (self._corpus.salient([text], _TERMS) if is_other(label) else None for text, label in zip(texts, labels, strict=True))
+        return Annotation(labels, confidence, [" ".join(terms) if terms else None for terms in strange])
+
+    def propose(self, texts: Sequence[str]) -> Proposal:
+        terms = self._corpus.salient(texts, _TERMS)
+        cues = self._corpus.marks(texts, _CUE_SHARE, _CUE_LIFT)[:_TERMS]
+        return Proposal(" ".join(terms) or "unnamed", f"Texts that share: {', '.join(self._corpus.salient(texts, 8))}", tuple(cues))
+
+    def classify(self, texts: Sequence[str], vectors: Vectors, tree: Tree) -> tuple[list[str], Reals]:
+        """`annotate` without open labels."""
+        if not tree.leaves or not len(texts):
+            return [OTHER] * len(texts), np.ones(len(texts))
+        found = self._prototypes(tree).probabilities(vectors, math.log(CUE_FACTOR) * _cues(texts, tree))
+        return _descended(found, tree)
+
+    def _prototypes(self, tree: Tree) -> Prototypes:
+        examples = {text: None for leaf in tree.leaves for text in leaf.texts if text not in self._vectors}
+        fresh = pl.DataFrame({"text": list(examples)}, schema={"text": pl.String})
+        encoded = self._encode(fresh.select(normalised(pl.col("text"))).to_series().to_list())
+        self._vectors.update(zip(examples, encoded, strict=True))
+        which = np.repeat(np.arange(len(tree.leaves)), [len(leaf.texts) for leaf in tree.leaves])
+        classes = [leaf.id.split(".")[0] for leaf in tree.leaves]
+        tops = np.unique(classes, return_inverse=True)[1].astype(np.int64)
+        return prototypes.fit(np.stack([self._vectors[text] for leaf in tree.leaves for text in leaf.texts]), which, tops)
+
+
+def is_other(label: str) -> bool:
+    """Whether a label is the `other` of some node."""
+    return label.rpartition(".")[2] == OTHER
+
+
+def _cues(texts: Sequence[str], tree: Tree) -> Reals:
+    """How many kinds of cues (a node's words, the worlds' rules) speak for each leaf, [n, leaves]."""
+    found = np.zeros((len(texts), len(tree.leaves)))
+    norm = pl.Series("norm", texts, dtype=pl.String)
+    padded = " " + norm.str.replace_all(r"[^\w]+", " ") + " "
+    place = {leaf.id: number for number, leaf in enumerate(tree.leaves)}
+    for leaf in tree.leaves:
+        if leaf.cues:
+            words = [f" {cue} " if cue.isascii() else cue for cue in (cue.lower() for cue in leaf.cues)]
+            found[:, place[leaf.id]] += padded.str.contains_any(words).to_numpy()
+    if tree.leaf_of_intent:
+        told = by_rules(norm.to_frame().with_columns(language=languages(norm)), tree.leaf_of_intent)
+        rows = np.array([row for row, leaf in enumerate(told) if leaf is not None], np.int64)
+        found[rows, [place[leaf] for leaf in told if leaf is not None]] += 1
+    return found
+
+
+def _descended(found: Reals, tree: Tree) -> tuple[list[str], Reals]:
+    """The deepest likely node on the way to each row's likeliest leaf; and how sure: the leaf's probability, or for an `other` that of its
+    node less that of the node's likeliest child."""
+    below = {node.id: np.array([is_below(leaf.id, node.id) for leaf in tree.leaves]) for node in tree.nodes}
+    best: I64 = found.argmax(axis=1)
+    labels = np.full(len(found), OTHER, dtype=object)
+    confidence = np.ones(len(found))
+    for number, leaf in enumerate(tree.leaves):
+        rows = np.flatnonzero(best == number)
+        reached = np.ones(len(rows))
+        is_open = np.ones(len(rows), bool)
+        for node in ancestors(leaf.id):
+            likely = found[np.ix_(rows, np.flatnonzero(below[node]))].sum(axis=1)
+            stops = is_open & (likely < _LIKELY)
+            confidence[rows[stops]] = reached[stops] - likely[stops]
+            is_open &= ~stops
+            labels[rows[is_open]] = node if node == leaf.id else other_of(node)
+            reached = likely
+        confidence[rows[is_open]] = reached[is_open]
+    return labels.tolist(), confidence

@@ -1,0 +1,252 @@
+"""How a tree grows with the rows that it labels: annotate, feed back, annotate again, and make classes of what is left in `other`.
+
+A round: seeds are drawn, some of every label, a third of them the least sure; leaves take up rows that they are sure of as further
+examples (the feedback); where an inner node's `other` holds more than `expand_share` of the node's rows, coherent groups in it become
+classes below the node, those of one family under a parent of their own, unless the annotator says of a group's mean that it belongs to a
+leaf: then the leaf takes up its rows. All rows are annotated again. It ends when labels and tree stand still: `min_agreement` of the
+seeds keep their label, and `other` holds at most `max_other` of the rows or nothing more could be made of it.
+Without a tree the first round induces one: everything is `other`. What the given tree says is never changed, only added to.
+
+Source: STAgent (2512.24957), seed-driven taxonomy evolution; thresholds by this project. Annotators: `annotate.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from filters.compiled import I64
+from filters.step import Progress
+from filters.taxonomy.annotate import Annotation, Annotator, Proposal, is_other
+from filters.taxonomy.groups import MAX_ROWS, Group, coherent_groups, strangers
+from filters.taxonomy.tree import MAX_DEPTH, MAX_EXAMPLES, MAX_TEXT, OTHER, Node, Tree, other_of, tree_of
+from synth.encoder import Vectors
+
+_TAKEN, _BORN_WITH = 12, 24
+"""Examples that a leaf takes up from the rows, and that a new leaf has."""
+_SURE = 0.8
+_UNSURE_SHARE = 1 / 3
+_NAMED_BY = 200
+
+
+class EvolveConfig(BaseModel):
+    """When a tree is good enough, and what makes a class."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seed: int = Field(0, ge=0, description="Of everything that is drawn.")
+    seeds: int = Field(600, ge=10, description="Rows on which two rounds are compared.")
+    rounds: int = Field(10, ge=1, le=100, description="Rounds at most.")
+    min_agreement: float = Field(0.97, gt=0, le=1, description="Share of the seeds that keep their label, for the tree to stand still.")
+    max_other: float = Field(0.03, ge=0, le=1, description="Share of the rows labelled `other` (at any node) that is good enough.")
+    expand_share: float = Field(0.05, ge=0, le=1, description="A node is expanded where its `other` holds more than this of its rows.")
+    min_group: int = Field(20, ge=2, description="Rows that a coherent group has at least.")
+
+
+@dataclass(frozen=True)
+class Round:
+    """agreement: share of the seeds that kept their label, 0..1. other: share of all rows labelled `other`. added: ids of new leaves.
+    merged: leaves that took up a group."""
+
+    agreement: float
+    other: float
+    added: tuple[str, ...]
+    merged: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Evolved:
+    """tree; annotation: of all rows, by it; rounds; stopped: why there were no more."""
+
+    tree: Tree
+    annotation: Annotation
+    rounds: tuple[Round, ...]
+    stopped: str
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows by label."""
+        return dict(sorted(Counter(self.annotation.labels).items()))
+
+
+def evolve(
+    texts: Sequence[str],
+    vectors: Vectors,
+    annotator: Annotator,
+    tree: Tree | None = None,
+    config: EvolveConfig | None = None,
+    *,
+    progress: Progress | None = None,
+) -> Evolved:
+    """A tree that fits the rows.
+
+    Args:
+        texts: distinct normalised texts. vectors: their unit rows [n, d]. tree: what to begin with; None: nothing, a tree is induced.
+    """
+    config = config or EvolveConfig()
+    growth = _Growth(texts, vectors, annotator, tree or Tree(()), config)
+    rounds: list[Round] = []
+    stopped = f"{config.rounds} rounds were made"
+    for number in range(config.rounds):
+        rounds.append(growth.round())
+        if progress is not None:
+            progress("taxonomy", number + 1, config.rounds)
+        last = rounds[-1]
+        if last.agreement >= config.min_agreement and (last.other <= config.max_other or not (last.added or last.merged)):
+            enough = last.other <= config.max_other
+            stopped = "labels stand still" if enough else "labels stand still; what is left in `other` is not coherent"
+            break
+    return Evolved(growth.tree, growth.now, tuple(rounds), stopped)
+
+
+class _Growth:
+    """The tree so far, and its annotation of all rows. order: rows as they are preferred for seeds and examples; own: examples that a leaf
+    keeps, by its id: those of the given tree, and of groups that it took up; born: leaves that were made here, with the node whose `other`
+    they came from; barren: nodes all of whose new leaves won no rows, so that they are not tried again."""
+
+    def __init__(self, texts: Sequence[str], vectors: Vectors, annotator: Annotator, base: Tree, config: EvolveConfig) -> None:
+        self.texts, self.vectors, self.annotator, self.config = texts, vectors, annotator, config
+        self.tree = base
+        self.kept = {node.id for node in base.nodes}
+        self.own = {leaf.id: leaf.examples for leaf in base.leaves}
+        self.born: dict[str, str] = {}
+        self.barren: set[str] = set()
+        self.rng = np.random.default_rng(config.seed)
+        self.order: I64 = self.rng.permutation(len(texts))
+        self.now = annotator.annotate(texts, vectors, base)
+
+    def round(self) -> Round:
+        seeds = self._seeds()
+        grown, added, merged = self._grown(self._fed_back())
+        after = self.annotator.annotate(self.texts, self.vectors, grown)
+        kept = [after.labels[row] == self.now.labels[row] for row in seeds.tolist()]
+        self.tree, self.now = grown, after
+        other = sum(map(is_other, after.labels)) / max(len(self.texts), 1)
+        return Round(float(np.mean(kept)) if kept else 1.0, other, tuple(added), tuple(merged))
+
+    def _rows_by_label(self) -> dict[str, I64]:
+        """Rows in the preferred order, by label."""
+        found: dict[str, list[int]] = {}
+        for row in self.order.tolist():
+            found.setdefault(self.now.labels[row], []).append(row)
+        return {label: np.array(found[label], np.int64) for label in sorted(found)}
+
+    def _seeds(self) -> I64:
+        """Rows of every label in equal shares as far as there are so many, a third of each the least sure."""
+        by_label = self._rows_by_label()
+        share = -(-self.config.seeds // max(len(by_label), 1))
+        chosen = []
+        for rows in by_label.values():
+            unsure = rows[np.argsort(self.now.confidence[rows], kind="stable")][: round(share * _UNSURE_SHARE)]
+            chosen.append(np.concatenate([unsure, rows[~np.isin(rows, unsure)][: share - len(unsure)]]))
+        return np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
+
+    def _fed_back(self) -> dict[str, Node]:
+        """The nodes by id; leaves with the rows that they are sure of as examples beside their own, new leaves without rows left out."""
+        nodes = {node.id: node for node in self.tree.nodes}
+        by_label = self._rows_by_label()
+        taken = {text for examples in self.own.values() for text in examples}
+        left: set[str] = set()
+        for leaf in self.tree.leaves:
+            rows = by_label.get(leaf.id, np.zeros(0, np.int64))
+            own = self.own.get(leaf.id, ())
+            wanted = min(_TAKEN, MAX_EXAMPLES - len(own)) if own else _BORN_WITH
+            sure = (self.texts[row] for row in rows[self.now.confidence[rows] >= _SURE].tolist())
+            fresh = [text for text in sure if text not in taken and len(text) <= MAX_TEXT][:wanted]
+            if own or len(fresh) >= _BORN_WITH // 2:
+                nodes[leaf.id] = leaf.model_copy(update={"examples": (*own, *fresh)})
+            if leaf.id in self.born and len(rows) < self.config.min_group // 2:
+                left.add(self.born.pop(leaf.id))
+                del nodes[leaf.id]
+                if leaf.parent and leaf.parent not in self.kept and not any(node.parent == leaf.parent for node in nodes.values()):
+                    del nodes[leaf.parent]
+        self.barren |= left - set(self.born.values())
+        return nodes
+
+    def _grown(self, nodes: dict[str, Node]) -> tuple[Tree, list[str], list[str]]:
+        """The tree with classes for what is coherent in an `other`; the new leaves, and the leaves that took up a group."""
+        added: list[str] = []
+        merged: list[str] = []
+        by_label = self._rows_by_label()
+        inner = sorted({node.parent for node in self.tree.nodes} | {""})
+        for place in inner:
+            rows = by_label.get(other_of(place), np.zeros(0, np.int64))
+            all_here = sum(len(found) for label, found in by_label.items() if not place or label.startswith(f"{place}."))
+            if place in self.barren or len(rows) <= self.config.expand_share * all_here or place.count(".") >= MAX_DEPTH - 2:
+                continue
+            pool = np.sort(rows[:MAX_ROWS])
+            groups = coherent_groups(self.vectors[pool], strangers(self.vectors, len(pool), self.rng), self.config.min_group)
+            fresh = [group for group in groups if not self._merge(pool, group, nodes, merged)]
+            made = self._make(place, pool, fresh, nodes)
+            self.born |= dict.fromkeys(made, place)
+            added += made
+        return tree_of(nodes.values()), added, merged
+
+    def _merge(self, pool: I64, group: Group, nodes: dict[str, Node], merged: list[str]) -> bool:
+        """Whether the group belongs to a leaf that there is; the leaf takes up its rows then."""
+        members = pool[group.members]
+        mean = self.vectors[members].mean(axis=0, keepdims=True)
+        label = self.annotator.annotate([self.texts[members[0]]], mean / max(float(np.linalg.norm(mean)), 1e-12), self.tree).labels[0]
+        if is_other(label):
+            return False
+        leaf = nodes[label]
+        room = min(_TAKEN, MAX_EXAMPLES - len(leaf.examples))
+        fresh = self._examples(members, nodes)[: max(room, 0)]
+        if fresh:
+            self.own[label] = (*self.own.get(label, leaf.examples), *fresh)
+            nodes[label] = leaf.model_copy(update={"examples": (*leaf.examples, *fresh)})
+            merged.append(label)
+        return True
+
+    def _make(self, place: str, pool: I64, groups: Sequence[Group], nodes: dict[str, Node]) -> list[str]:
+        """New leaves below a node; groups of one family get a parent of their own."""
+        families: dict[int, list[Group]] = {}
+        for group in groups:
+            families.setdefault(group.family, []).append(group)
+        added: list[str] = []
+        for family in families.values():
+            parent = place
+            if len(family) > 1:
+                told = self._proposal(pool[np.concatenate([group.members for group in family])])
+                parent = _free_id(place, told.name, nodes)
+                nodes[parent] = Node(id=parent, name=told.name, description=told.description)
+            for group in family:
+                members = pool[group.members]
+                examples = self._examples(members, nodes)
+                if not examples:
+                    continue
+                told = self._proposal(members)
+                leaf = _free_id(parent, told.name, nodes)
+                nodes[leaf] = Node(id=leaf, name=told.name, description=told.description, examples=examples, cues=told.cues)
+                added.append(leaf)
+        return added
+
+    def _proposal(self, rows: I64) -> Proposal:
+        return self.annotator.propose([self.texts[row] for row in rows[_spread(len(rows), _NAMED_BY)].tolist()])
+
+    def _examples(self, members: I64, nodes: dict[str, Node]) -> tuple[str, ...]:
+        """Texts from the middle of a group to its edge that no leaf has yet."""
+        taken = {text for node in nodes.values() for text in node.examples}
+        free = [text for row in members.tolist() if (text := self.texts[row]) not in taken and len(text) <= MAX_TEXT]
+        return tuple(free[number] for number in _spread(len(free), _BORN_WITH).tolist())
+
+
+def _spread(count: int, limit: int) -> I64:
+    """Up to `limit` places of `count`, evenly."""
+    return np.unique(np.linspace(0, count - 1, min(count, limit)).round().astype(np.int64)) if count else np.zeros(0, np.int64)
+
+
+def _free_id(parent: str, name: str, nodes: dict[str, Node]) -> str:
+    """An id below `parent` that no node has, from the first two words of a name."""
+    words = "".join(letter if letter.isalnum() else " " for letter in name.lower()).split()[:2]
+    stem = "_".join(words) if words and words != [OTHER] else "group"
+    own = f"{parent}.{stem}" if parent else stem
+    number = 2
+    found = own
+    while found in nodes:
+        found, number = f"{own}_{number}", number + 1
+    return found

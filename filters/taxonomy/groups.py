@@ -1,0 +1,78 @@
+"""Coherent groups among rows that no class fits.
+
+One idea: average linkage over cosines, whose merging height *is* the mean cosine between two groups, cut where a group is about as close
+as a row and its neighbours are and not as any two rows are: halfway between the mean cosine of strangers and the mean cosine of a row with
+its k-th nearest, k half the least size of a group. Strangers are vectors of the whole log with every column shuffled, so the cut follows
+the encoder and the log; rows whose neighbours are no nearer than those of strangers give no group at all. A second cut, halfway down
+again, says which groups are of one family.
+
+SciPy's linkage, exact and deterministic; O(n^2) memory: `MAX_ROWS` rows are 64 MB.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
+
+from filters.compiled import I64
+from synth.encoder import Vectors
+
+MAX_ROWS = 4_000
+_MIN_CONTRAST = 1.25
+"""How many times as much nearer than any two strangers a row's neighbours must be as a stranger's neighbours are."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """members: row numbers, those nearest the group's mean first. family: groups of one number are near each other. cohesion: mean cosine
+    of the members with their mean."""
+
+    members: I64
+    family: int
+    cohesion: float
+
+
+def strangers(vectors: Vectors, count: int, rng: np.random.Generator) -> Vectors:
+    """`count` unit vectors without structure: of drawn rows of `vectors` (unit rows [n, d]), every column shuffled."""
+    drawn = rng.permuted(vectors[rng.integers(0, len(vectors), count)], axis=0)
+    out: Vectors = drawn / np.maximum(np.linalg.norm(drawn, axis=1, keepdims=True), np.float32(1e-12))
+    return out
+
+
+def coherent_groups(vectors: Vectors, unrelated: Vectors, min_size: int) -> list[Group]:
+    """The groups of at least `min_size` rows, the largest first.
+
+    Args:
+        vectors: unit rows [n, d], at most MAX_ROWS; more raise ValueError. unrelated: as many `strangers`.
+    """
+    count = len(vectors)
+    if count > MAX_ROWS:
+        raise ValueError(f"{count} rows, at most {MAX_ROWS} are grouped; draw a sample")
+    if count < max(min_size, 2):
+        return []
+    _, near = _closeness(vectors, max(min_size // 2, 1))
+    background, chance = _closeness(unrelated, max(min_size // 2, 1))
+    if near - background < _MIN_CONTRAST * (chance - background):
+        return []
+    cut = min((background + near) / 2, 1 - 1e-6)
+    merges = linkage(vectors.astype(np.float64), "average", metric="cosine")
+    which = fcluster(merges, 1 - cut, "distance")
+    family = fcluster(merges, 1 - (background + cut) / 2, "distance")
+    groups = [_group(np.flatnonzero(which == number), family, vectors) for number in np.flatnonzero(np.bincount(which) >= min_size)]
+    return sorted(groups, key=lambda group: (-len(group.members), int(group.members.min())))
+
+
+def _closeness(vectors: Vectors, neighbour: int) -> tuple[float, float]:
+    """The mean cosine of all pairs of rows, and of a row with its nearest but `neighbour` - 1."""
+    cosines, count = vectors @ vectors.T, len(vectors)
+    background = float(cosines.sum() - np.trace(cosines)) / (count * (count - 1))
+    place = count - 1 - neighbour
+    return background, float(np.partition(cosines, place, axis=1)[:, place].mean())
+
+
+def _group(members: I64, family: I64, vectors: Vectors) -> Group:
+    mean = vectors[members].mean(axis=0)
+    nearness = vectors[members] @ (mean / max(float(np.linalg.norm(mean)), 1e-12))
+    return Group(members[np.argsort(-nearness, kind="stable")], int(family[members[0]]), float(nearness.mean()))

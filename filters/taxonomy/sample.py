@@ -1,0 +1,69 @@
+"""Rows to evolve a tree on: a sample of a store's or a file's queries, without duplicates and what is no request.
+
+Which rows are drawn depends on the seed and the texts alone, not on their order or the number of files: those with the smallest keyed
+hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+import polars_hash  # noqa: F401  (registers `nchash`)
+
+from filters import ingest, normalise, rules
+from filters.ingest import IngestConfig
+from filters.rules import RulesConfig
+from filters.step import alive
+from storage.errors import BadInput
+from storage.store import Store
+
+_BEFORE = ("ingest", "normalise", "exact", "rules", "near")
+"""Steps whose dropped rows are no survivors of near duplicates."""
+
+
+def of_store(store: Store, rows: int, seed: int) -> list[str]:
+    """Up to `rows` normalised texts of queries that the near step of any run left, in a drawn order.
+
+    Raises:
+        BadInput: the store holds no queries.
+    """
+    steps = ", ".join(f"'{step}'" for step in _BEFORE)
+    found = store.query(
+        f"SELECT DISTINCT text FROM queries JOIN verdicts USING (query_id, run) WHERE step NOT IN ({steps}) "
+        "AND text IS NOT NULL ORDER BY md5(concat(?, text)), text LIMIT ?",
+        [f"{seed}:", 2 * rows],
+    )
+    if not found.height:
+        raise BadInput(f"{store.root} holds no queries yet; curate some first, or name files of queries")
+    return _requests(found["text"]).unique("norm", maintain_order=True).head(rows)["norm"].to_list()
+
+
+def of_files(files: Sequence[str | Path], config: IngestConfig, rows: int, seed: int) -> list[str]:
+    """Up to `rows` distinct normalised texts of query files, in a drawn order; files are read batch by batch.
+
+    Raises:
+        BadInput: see `ingest.inspect`; or no row is a request.
+    """
+    held = pl.DataFrame(schema={"norm": pl.String})
+    for source in ingest.inspect(files, config):
+        for piece in source.pieces:
+            for texts in ingest.read_piece(piece):
+                held = _smallest(pl.concat([held, _requests(texts)]), rows, seed)
+    if not held.height:
+        raise BadInput(f"{files[0]}: no row is a request in English or Chinese; is it the right column (--column)?")
+    return held["norm"].to_list()
+
+
+def _requests(texts: pl.Series) -> pl.DataFrame:
+    """norm of the rows that the rules let through."""
+    rows = pl.DataFrame({"text": texts}).with_row_index("row")
+    normalised = alive(normalise.step(rows))
+    return alive(rules.step(normalised, RulesConfig())).select("norm")
+
+
+def _smallest(found: pl.DataFrame, rows: int, seed: int) -> pl.DataFrame:
+    """The distinct rows with the smallest keyed hashes."""
+    keyed = pl.concat_str(pl.lit(f"{seed}:"), "norm").nchash.xxh3_64()  # type: ignore[attr-defined]
+    return found.unique("norm").with_columns(key=keyed).sort("key", "norm").head(rows).drop("key")
