@@ -1,0 +1,48 @@
+"""How contestants are compared: who takes part, what is run once, and which figure stands for several runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from benchmarks import contestants, funnel_peers
+
+
+def test_every_peer_is_pinned_in_an_environment_of_its_own() -> None:
+    lines = (Path(funnel_peers.__file__).parent / "peers.txt").read_text().splitlines()
+    pinned = {line.split("==")[0] for line in lines if "==" in line}
+    assert all("==" in line or line.startswith("#") for line in lines)
+    assert {distribution for distribution, _ in contestants.CONTESTANTS.values()} - {"headrace"} <= pinned
+    compared = [*funnel_peers.FAST.values(), *funnel_peers.SLOW.values(), *funnel_peers.RULES.values(), "headrace", "headrace_rules"]
+    assert sorted(compared) == sorted(contestants.CONTESTANTS)
+
+
+def test_contestants_run_alone_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(funnel_peers, "WORK", tmp_path)
+    rows = tmp_path / "rows.parquet"
+    pl.DataFrame(
+        {"norm": ["show me the way to iron pier", "show me the way to iron pierr", "a table for two at noon", "ok"]}
+    ).write_parquet(rows)
+    # given a first run cut off after one contestant
+    funnel_peers._run("headrace_rules", rows, 4, tmp_path / "peers" / "headrace_rules-4-0.json")
+    first = (tmp_path / "peers" / "headrace_rules-4-0.json").stat().st_mtime_ns
+    # then the next does what is left, and the first stands
+    monkeypatch.setattr(funnel_peers, "ROUNDS", 1)
+    runs = funnel_peers._interleaved(["headrace_rules", "headrace"], rows, 4)
+    assert (tmp_path / "peers" / "headrace_rules-4-0.json").stat().st_mtime_ns == first
+    assert runs["headrace_rules"][0].kept == [0, 1, 2] and runs["headrace"][0].kept == [0, 2, 3]
+    assert all(run.rows == 4 and run.cpu_s > 0 and run.peak_mib > 0 and run.version for own in runs.values() for run in own)
+
+
+def test_a_ratio_is_of_medians(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(funnel_peers, "WORK", tmp_path)
+    (tmp_path / "peers").mkdir()
+    for name, seconds in {"ours": (1.0, 9.0, 2.0), "theirs": (30.0, 10.0, 20.0)}.items():
+        for number, cpu_s in enumerate(seconds):
+            told = {"rows": 5, "cpu_s": cpu_s, "peak_mib": 1.0, "version": "1", "kept": [0]}
+            (tmp_path / "peers" / f"{name}-5-{number}.json").write_text(json.dumps(told))
+    runs = funnel_peers._interleaved(["ours", "theirs"], tmp_path / "none.parquet", 5)
+    assert funnel_peers._ratio(runs, "ours", "theirs") == 10.0
