@@ -156,30 +156,39 @@ def fastsketchlsh_flags() -> Work:
 
 
 def datatrove() -> Work:
-    """Its four steps with the parameters of its documentation (14 buckets of 8) over word 2-grams: it knows no n-grams of characters.
-    Its English tokeniser for all rows, which is the quicker one; a Chinese text is few words to it. Unverified clusters."""
-    from datatrove.executor.local import LocalPipelineExecutor
-    from datatrove.pipeline.dedup import MinhashDedupBuckets, MinhashDedupCluster, MinhashDedupFilter, MinhashDedupSignature
+    """Its four steps with the parameters of its documentation (14 buckets of 8), once a language, each with the tokeniser that it has for
+    it, over word 2-grams: it knows no n-grams of characters. Clusters are not verified."""
     from datatrove.pipeline.dedup.minhash import MinhashConfig
 
     _quiet()
     config = MinhashConfig(n_grams=2)
 
     def work(texts: list[str]) -> Sequence[int]:
-        with tempfile.TemporaryDirectory() as folder:
-            steps = [
-                ([_documents(texts), MinhashDedupSignature(f"{folder}/sig", config=config)], 1),
-                ([MinhashDedupBuckets(f"{folder}/sig", f"{folder}/pairs", config=config)], config.num_buckets),
-                ([MinhashDedupCluster(f"{folder}/pairs", f"{folder}/removed", config=config)], 1),
-            ]
-            for number, (pipeline, tasks) in enumerate(steps):
-                LocalPipelineExecutor(pipeline, tasks=tasks, workers=1, logging_dir=f"{folder}/log{number}").run()
-            kept: list[int] = []
-            last = [_documents(texts), MinhashDedupFilter(f"{folder}/removed"), _collector(kept)]
-            LocalPipelineExecutor(last, tasks=1, logging_dir=f"{folder}/log3").run()
-        return kept
+        is_chinese = [re.search(r"[\u4e00-\u9fff]", text) is not None for text in texts]
+        kept: list[int] = []
+        for language, chosen in (("eng_Latn", False), ("cmn_Hani", True)):
+            rows = [row for row, chinese in enumerate(is_chinese) if chinese == chosen]
+            kept += [rows[place] for place in _datatrove_kept([texts[row] for row in rows], language, config)]
+        return sorted(kept)
 
     return work
+
+
+def _datatrove_kept(texts: list[str], language: str, config: Any) -> list[int]:
+    from datatrove.executor.local import LocalPipelineExecutor
+    from datatrove.pipeline.dedup import MinhashDedupBuckets, MinhashDedupCluster, MinhashDedupFilter, MinhashDedupSignature
+
+    kept: list[int] = []
+    with tempfile.TemporaryDirectory() as folder:
+        steps = [
+            ([_documents(texts), MinhashDedupSignature(f"{folder}/sig", config=config, language=language)], 1),
+            ([MinhashDedupBuckets(f"{folder}/sig", f"{folder}/pairs", config=config)], config.num_buckets),
+            ([MinhashDedupCluster(f"{folder}/pairs", f"{folder}/removed", config=config)], 1),
+            ([_documents(texts), MinhashDedupFilter(f"{folder}/removed"), _collector(kept)], 1),
+        ]
+        for number, (pipeline, tasks) in enumerate(steps):
+            LocalPipelineExecutor(pipeline, tasks=tasks, workers=1, logging_dir=f"{folder}/log{number}").run()
+    return kept
 
 
 # ---- rules --------------------------------------------------------------------------------------------------------------------
