@@ -22,19 +22,16 @@ def test_every_peer_is_pinned_in_an_environment_of_its_own() -> None:
 
 def test_contestants_run_alone_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(funnel_peers, "WORK", tmp_path)
-    rows = tmp_path / "rows.parquet"
-    pl.DataFrame(
-        {"norm": ["show me the way to iron pier", "show me the way to iron pierr", "a table for two at noon", "ok"]}
-    ).write_parquet(rows)
-    # given a first run cut off after one contestant
-    funnel_peers._run("headrace_rules", rows, 4, tmp_path / "peers" / "headrace_rules-4-0.json")
-    first = (tmp_path / "peers" / "headrace_rules-4-0.json").stat().st_mtime_ns
-    # then the next does what is left, and the first stands
-    monkeypatch.setattr(funnel_peers, "ROUNDS", 1)
-    runs = funnel_peers._interleaved(["headrace_rules", "headrace"], rows, 4)
-    assert (tmp_path / "peers" / "headrace_rules-4-0.json").stat().st_mtime_ns == first
-    assert runs["headrace_rules"][0].kept == [0, 1, 2] and runs["headrace"][0].kept == [0, 2, 3]
-    assert all(run.rows == 4 and run.cpu_s > 0 and run.peak_mib > 0 and run.version for own in runs.values() for run in own)
+    monkeypatch.setattr(funnel_peers, "ROUNDS", 2)
+    rows, out = tmp_path / "rows.parquet", tmp_path / "peers" / "headrace_rules-3-0.json"
+    pl.DataFrame({"norm": ["show me the way to iron pier", "a table for two at noon", "ok"]}).write_parquet(rows)
+    # given a call that was cut off after a first run
+    funnel_peers._run("headrace_rules", rows, 3, out)
+    first = out.stat().st_mtime_ns
+    # then the next call does what is left, and the first run stands
+    runs = funnel_peers._interleaved(["headrace_rules"], rows, 3)["headrace_rules"]
+    assert out.stat().st_mtime_ns == first and len(runs) == 2
+    assert all(run.kept == [0, 1] and run.rows == 3 and run.cpu_s > 0 and run.peak_mib > 0 and run.version for run in runs)
 
 
 def test_a_ratio_is_of_medians(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
