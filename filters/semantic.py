@@ -8,7 +8,8 @@ small groups, in which a row goes when a kept row, one of better quality or earl
 Rows with a frame have a threshold of their own, near 1: equal frames are gone, so what is left differs in a slot, unless the parser misread
 one of them. That two frames hold the same values is no evidence: most such pairs swap two places, or two numbers.
 
-What it cannot see: two common words of which each means something (a theatre show, a music show), where no world declares them.
+What it cannot see: two common words of which each means something (a theatre show, a music show), where no world declares them; and most
+paraphrases, which share their specifics only in part. `benchmarks/semantic.py` measures both, and calibrates the thresholds.
 Groups of more than `LARGE` rows are searched with faiss (inverted lists over k-means cells), smaller ones exactly.
 """
 

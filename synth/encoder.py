@@ -21,7 +21,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +116,7 @@ def _unit(vectors: Vectors) -> Vectors:
 # ---- a local sentence-transformers model ----------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=1)
 def _of_folder(folder: Path) -> Encode:
     if not folder.is_dir():
         raise BadInput(f"{folder}: no such folder; name the folder of a sentence-transformers model")
