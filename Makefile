@@ -84,12 +84,12 @@ endef
 	$(call install,what a run needs,-e '.[train]')
 
 .venv/.ready-test: .venv/.venv-ready pyproject.toml constraints.txt
-	$(call install,what tests need,-e '.[train$(comma)test$(comma)sandbox]')
+	$(call install,what tests need,-e '.[train$(comma)test$(comma)sandbox$(comma)ray]')
 	@$(BIN)/python -m pip install --quiet --no-deps $(BFCL)
 	@touch .venv/.ready-run $@
 
 .venv/.ready-dev: .venv/.venv-ready pyproject.toml constraints.txt
-	$(call install,what tests and benchmarks need,-e '.[train$(comma)test$(comma)sandbox$(comma)bench]')
+	$(call install,what tests and benchmarks need,-e '.[train$(comma)test$(comma)sandbox$(comma)ray$(comma)bench]')
 	@$(BIN)/python -m pip install --quiet --no-deps $(BFCL)
 	@touch .venv/.ready-run .venv/.ready-test $@
 

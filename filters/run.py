@@ -57,12 +57,27 @@ _ENCODED_AT_ONCE = 2048
 
 @dataclass(frozen=True, slots=True)
 class FunnelResult:
-    """A committed run: its id, the ids of its parts (but those of the index), the admitted tasks, and the funnel, a step a row."""
+    """A committed run: its id, the ids of its parts (but those of the index), the admitted tasks, and the funnel, a step a row. shortfall:
+    which step left too few, where fewer rows were kept than wanted."""
 
     run: str
     parts: tuple[str, ...]
     task_ids: tuple[str, ...]
     funnel: pl.DataFrame
+    shortfall: str | None
+
+
+def shortfall(funnel: pl.DataFrame, wanted: int) -> str | None:
+    """Which step of a funnel was the first to leave fewer rows than wanted, and why; None where enough are kept."""
+    short = funnel.filter(pl.col("kept") < wanted)
+    if short.is_empty():
+        return None
+    step = short.row(0, named=True)
+    why = ", ".join(f"{reason} {count:,}" for reason, count in json.loads(step["reasons"]).items())
+    return (
+        f"{funnel['kept'][-1]:,} kept of {wanted:,} wanted: step {step['step']} left too few, {step['kept']:,} of {step['rows_in']:,} "
+        f"rows ({why or 'there were no more'})"
+    )
 
 
 class Run:
@@ -126,7 +141,7 @@ class Run:
             pl.read_parquet(self.store.root / part.path, glob=False)["task_id"].sort() for part in found if part and part.table == "tasks"
         ]
         own = tuple(part for name, part in parts.items() if names[name] not in made_of)
-        return FunnelResult(self.id, own, tuple(tasks[0]), funnel)
+        return FunnelResult(self.id, own, tuple(tasks[0]), funnel, shortfall(funnel, self.coverage.keep))
 
     # ---- the steps ------------------------------------------------------------------------------------------------------
 

@@ -67,8 +67,8 @@ def _without(names: tuple[str, ...]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def run_flow(name: str, config: Config, console: Console, *, show: Callable[[str], None], keep_ui: bool = False, **parameters: Any) -> None:
-    """Run the flow `flows.NAME` on `config` in this process, showing progress, and wait for it.
+def run_flow(name: str, config: Config, console: Console, *, show: Callable[[str], None], keep_ui: bool = False, **parameters: Any) -> Any:
+    """Run the flow `flows.NAME` on `config` in this process, showing progress, wait for it, and return what it returned.
 
     name: `module:function`. show: called once it is done, with the link of the run's page on the server that PREFECT_API_URL names, or
     "" where none is named: our own ends with this call. keep_ui: keep that one open afterwards, until Ctrl-C.
@@ -93,13 +93,14 @@ def run_flow(name: str, config: Config, console: Console, *, show: Callable[[str
 
             try:
                 with on_console(console):
-                    flow.with_options(on_running=[*flow.on_running_hooks, began])(config, **parameters)
+                    returned = flow.with_options(on_running=[*flow.on_running_hooks, began])(config, **parameters)
             finally:
                 link = f"{url.removesuffix('/api')}/runs/flow-run/{json.loads(note.read_text())['flow_run_id']}" if note.exists() else ""
                 note.unlink(missing_ok=True)
             show(link if named else "")
         if keep_ui:
             _stay_open(console, link, own=named is None)
+    return returned
 
 
 def _stay_open(console: Console, link: str, *, own: bool) -> None:

@@ -77,6 +77,19 @@ def query_rows(files: Sequence[str | Path], config: Config) -> int:
     return sum(source.rows for source in inspect(files, config.curate.ingest))
 
 
+def row_read(store: Store, named: str) -> str:
+    """The id of the row that `FILE:ROW` names (rows count from 0, as they lie in the file); any other text as it is."""
+    source, _, row = named.rpartition(":")
+    if not source or not row.isdecimal():
+        return named
+    found = store.query("SELECT DISTINCT query_id FROM queries WHERE source = ? AND row = ?", [Path(source).name, int(row)])["query_id"]
+    if len(found) != 1:
+        known = store.query("SELECT DISTINCT source FROM queries ORDER BY source LIMIT 10")["source"].to_list()
+        files = f"no such row; files read: {', '.join(known) or 'none'}"
+        raise BadInput(f"{named}: {store.root} holds {'several files of that name' if len(found) else files}; give the query's id")
+    return str(found[0])
+
+
 def synthesis(config: Config, worlds: list[str], tools: Path | None, accepted: int | None) -> Config:
     """The configuration with other worlds or tools to synthesise with and another number to stop at, where these are given."""
     from pydantic import ValidationError

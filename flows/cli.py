@@ -8,20 +8,17 @@ Heavy libraries are imported inside the commands, so that `headrace --help` answ
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
-from flows import checks, cli_clusters, cli_taxonomy, cli_worlds
+from flows import checks, cli_clusters, cli_curate, cli_taxonomy, cli_worlds
+from flows.cli_shared import ConfigFile, Debug, DryRun, Families, ReadStore, StoreFolder, do
 from flows.terminal import out, told
-
-if TYPE_CHECKING:
-    from flows.config import Config
 
 app = typer.Typer(
     name="headrace",
@@ -42,22 +39,6 @@ queries). `headrace doctor` checks the installation.""",
 app.add_typer(cli_clusters.app, name="clusters", rich_help_panel="Store")
 app.add_typer(cli_taxonomy.app, name="taxonomy", rich_help_panel="Store")
 app.add_typer(cli_worlds.app, name="worlds", rich_help_panel="Operations")
-
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", metavar="FILE", help="YAML configuration; see configs/sample.yaml, where every key is explained."),
-]
-StoreFolder = Annotated[Path | None, typer.Option("--store", "-s", metavar="DIR", help="Store to work on (default: the configuration's).")]
-ReadStore = Annotated[
-    Path | None,
-    typer.Option("--store", "-s", metavar="DIR", help="Store to read (default: the configuration's, else the newest under runs/)."),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan (steps, counts, estimated time and cost) and do nothing.")]
-Families = Annotated[
-    Path | None,
-    typer.Option("--families", metavar="FILE", help="Other wordings for the generated queries (YAML, as synth/worlds/*/families.yaml)."),
-]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Prefect's own log.")]
 
 
 def main() -> None:
@@ -97,7 +78,7 @@ def run(
     """
     with told(debug):
         settings = checks.settings(config, store, families)
-        _do("pipeline:pipeline", settings, dry_run, ("synthesize", "haystack", "curate", "train", "tag", "report"), keep_ui=ui)
+        do("pipeline:pipeline", settings, dry_run, ("synthesize", "haystack", "curate", "train", "tag", "report"), keep_ui=ui)
 
 
 @app.command(rich_help_panel="Pipeline")
@@ -133,48 +114,10 @@ def synthesize(
     """
     with told(debug):
         settings = checks.synthesis(checks.settings(config, store), worlds or [], tools, accepted)
-        _do("synthesize:synthesize", settings, dry_run, ("synthesize",), ("diversity",))
+        do("synthesize:synthesize", settings, dry_run, ("synthesize",), ("diversity",))
 
 
-@app.command(rich_help_panel="Pipeline")
-def curate(
-    files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILES]...", help="Query files: Parquet, JSONL, CSV, TSV or text (a query a line).")
-    ] = None,
-    column: Annotated[
-        str | None,
-        typer.Option("--column", metavar="NAME", help="Column or key that holds the query (text files have none). Default: text."),
-    ] = None,
-    ungrounded: Annotated[
-        bool, typer.Option("--ungrounded", help="Keep queries that no world can execute, in a stratum of their own.")
-    ] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse a file with a row that cannot be decoded, instead of dropping the row.")
-    ] = False,
-    families: Families = None,
-    config: ConfigFile = None,
-    store: StoreFolder = None,
-    dry_run: DryRun = False,
-    debug: Debug = False,
-) -> None:
-    """Sift raw queries down to the few that are worth training on, each with an admitted task.
-
-    Without FILES the generated sample haystack is sifted. Every row read leaves one verdict: `headrace explain ID` tells it.
-
-    Examples:
-
-      headrace curate questions.parquet --column prompt --store runs/mine/store
-
-      headrace curate log-1.jsonl log-2.jsonl --column text --ungrounded --store runs/mine/store
-    """
-    with told(debug):
-        from flows.config import for_curation
-
-        settings = for_curation(checks.settings(config, store, families), column=column, ungrounded=ungrounded, strict=strict)
-        rows = checks.query_rows(files, settings) if files else None
-        steps = ("curate",) if files else ("haystack", "curate")
-        sources = [path.absolute() for path in files or []]
-        _do("curate:curate", settings, dry_run, steps, ("funnel", "difficulty"), rows=rows, files=sources)
+app.command(rich_help_panel="Pipeline")(cli_curate.curate)
 
 
 @app.command(rich_help_panel="Pipeline")
@@ -187,7 +130,7 @@ def tag(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRun = 
         settings = checks.settings(config, store)
         if not dry_run:
             checks.has_tasks(settings)
-        _do("tag:tag", settings, dry_run, ("tag",), ("difficulty", "certainty"))
+        do("tag:tag", settings, dry_run, ("tag",), ("difficulty", "certainty"))
 
 
 @app.command(rich_help_panel="Pipeline")
@@ -200,7 +143,7 @@ def train(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRun 
         settings = checks.settings(config, store)
         if not dry_run:
             checks.has_tasks(settings)
-        _do("cascade:train", settings, dry_run, ("train",), ("certainty", "ladder"))
+        do("cascade:train", settings, dry_run, ("train",), ("certainty", "ladder"))
 
 
 @app.command(rich_help_panel="Pipeline")
@@ -221,7 +164,7 @@ def evaluate(
         settings = checks.settings(config, store)
         if not dry_run:
             checks.has_policy(settings, policy)
-        _do("evaluate:evaluate", settings, dry_run, ("evaluate",), ("ladder",), policy_id=policy)
+        do("evaluate:evaluate", settings, dry_run, ("evaluate",), ("ladder",), policy_id=policy)
 
 
 # ---- looking at a store, taking things out -----------------------------------------------------------------------------
@@ -294,19 +237,26 @@ def lineage(
 
 @app.command(rich_help_panel="Store")
 def explain(
-    id: Annotated[str, typer.Argument(metavar="ID", help="A query, task, trajectory, rollout, release or policy id.")],
+    id: Annotated[
+        str, typer.Argument(metavar="ID|FILE:ROW", help="Id of a query, task, trajectory, rollout, release or policy; or a row read.")
+    ],
     config: ConfigFile = None,
     store: ReadStore = None,
     debug: Debug = False,
 ) -> None:
     """Say why: kept or dropped (and which row it duplicates), which difficulty, region and split, and who trained on it.
 
-    Example: headrace explain q-1a2b3c4d-00000042 --store runs/sample/store
+    Examples:
+
+      headrace explain q-1a2b3c4d-00000042 --store runs/sample/store
+
+      headrace explain queries.jsonl:42 --store runs/mine/store
     """
     with told(debug):
         from storage import lineage as storage_lineage
 
-        out.print(str(storage_lineage.explain(checks.readable(config, store), id)), markup=False, soft_wrap=True)
+        opened = checks.readable(config, store)
+        out.print(str(storage_lineage.explain(opened, checks.row_read(opened, id))), markup=False, soft_wrap=True)
 
 
 # ---- running things ----------------------------------------------------------------------------------------------------
@@ -349,58 +299,6 @@ def down(debug: Debug = False) -> None:
         from flows import always_on
 
         always_on.down(out.print)
-
-
-# ---- shared ------------------------------------------------------------------------------------------------------------
-
-
-def _do(
-    flow: str,
-    settings: Config,
-    dry_run: bool,
-    steps: tuple[str, ...],
-    keys: tuple[str, ...] = (),
-    *,
-    rows: int | None = None,
-    keep_ui: bool = False,
-    **parameters: Any,
-) -> None:
-    """Run a flow and show the tables of these keys (all where none is named); or only show the plan of these steps.
-
-    rows: of the queries, for the plan; None: as many as are generated.
-    """
-    if dry_run:
-        from flows.plan import plan
-        from flows.tables import draw
-
-        draw(plan(settings, steps, rows), out)
-        return
-    from flows.call import run_flow
-
-    run_flow(flow, settings, out, show=lambda link: _show(settings, link, keys), keep_ui=keep_ui, **parameters)
-
-
-def _show(settings: Config, link: str, keys: tuple[str, ...]) -> None:
-    """The tables of the store, where everything lies, and how to ask it."""
-    from flows.tables import TAGS_SQL, draw, tables
-    from storage.store import Store
-
-    def say(line: str, style: str = "") -> None:
-        out.print(line, style=style, markup=False, soft_wrap=True)
-
-    store = Store(settings.store)
-    for table in tables(store):
-        if not keys or table.key in keys:
-            draw(table, out)
-    out.print()
-    say(f"store        {settings.store}  (content hash {store.content_hash()[:16]})")
-    if settings.report.exists():
-        say(f"report       {settings.report}")
-    if not keys or "certainty" in keys:
-        query = f"import duckdb; print(duckdb.connect('catalog.read.duckdb', read_only=True).sql('{' '.join(TAGS_SQL.split())}'))"
-        say(f'the tags     cd {shlex.quote(str(settings.store))} && {shlex.quote(sys.executable)} -c "{query}"')
-    if link:
-        say(f"Prefect run  {link}", style="dim")
 
 
 if __name__ == "__main__":

@@ -6,12 +6,16 @@ Unknown keys are refused (`flows/yaml_config.py` says which key was meant); noth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from filters.contamination import BFCL, HeldOutFile
 from filters.funnel import FunnelConfig
 from flows import yaml_config
+from storage.errors import BadInput
 from synth.haystack import HaystackConfig
 from synth.synthesis_config import SynthesisConfig
 from synth.wording import load_families
@@ -62,11 +66,31 @@ def read(file: Path | None, *, store: Path | None = None, families: Path | None 
     return config
 
 
-def for_curation(config: Config, *, column: str | None, ungrounded: bool, strict: bool) -> Config:
-    """The configuration with what the command line of `curate` says; what it does not say stays."""
+def for_curation(
+    config: Config, *, column: str | None, keep: str | None, held_out: Sequence[str], ungrounded: bool, strict: bool
+) -> Config:
+    """The configuration with what the command line of `curate` says; what it does not say stays.
+
+    Raises BadInput: `keep` is neither a number nor one in so many.
+    """
     funnel = config.curate
     ingest = funnel.ingest.model_copy(update={"column": column or funnel.ingest.column, "strict": strict or funnel.ingest.strict})
-    return config.model_copy(update={"curate": funnel.model_copy(update={"ingest": ingest, "ungrounded": ungrounded or funnel.ungrounded})})
+    said: dict[str, Any] = {"ingest": ingest, "ungrounded": ungrounded or funnel.ungrounded}
+    if keep is not None:
+        said |= _kept(keep, funnel)
+    if held_out:
+        sets = [BFCL if name == BFCL else HeldOutFile(name=Path(name).name, file=name, column=ingest.column) for name in held_out]
+        said["contamination"] = funnel.contamination.model_copy(update={"held_out": tuple(sets)})
+    return config.model_copy(update={"curate": funnel.model_copy(update=said)})
+
+
+def _kept(keep: str, funnel: FunnelConfig) -> dict[str, Any]:
+    one, is_ratio, number = keep.replace(",", "").replace("_", "").rpartition("/")
+    if not number.isdecimal() or int(number) < 1 or (is_ratio and one.strip() != "1"):
+        raise BadInput(f"--keep {keep}: give a number of queries (500), or one in so many (1/10000)")
+    if is_ratio:
+        return {"keep_one_in": int(number)}
+    return {"keep_one_in": None, "coverage": funnel.coverage.model_copy(update={"keep": int(number)})}
 
 
 HEAD = """# The sample run: `make run`. Every key of a configuration stands here with its default, so this file is also the list of them; a

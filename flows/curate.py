@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from flows.artifacts import leave_table
 from flows.at_work import at_work
 from flows.config import Config
 from flows.progress import report
+from flows.ray import ray_executor
 from flows.tables import difficulty
 from flows.tables import funnel as funnel_table
 from storage.store import Store
@@ -21,14 +23,19 @@ from synth import haystack
 
 
 @flow(name="curate", log_prints=True)
-def curate(config: Config = Config(), files: list[Path] | None = None) -> dict[str, Any]:  # noqa: B008 (frozen)
+def curate(
+    config: Config = Config(),  # noqa: B008 (frozen)
+    files: list[str] | None = None,
+    ray: str | None = None,
+) -> dict[str, Any]:
     """Sift query files, or the generated haystack where none is named, and commit every verdict and the admitted tasks.
 
-    config: as in a configuration file; `curate` says what is kept. files: Parquet, JSONL, CSV, TSV or text files.
+    config: as in a configuration file; `curate` says what is kept. files: paths, patterns or URLs of Parquet, JSONL, CSV, TSV or text
+    files. ray: address of a Ray cluster to do it on, or `local`; threads of this process where none is named.
     """
     with at_work("curate", config.store):
-        sources = files or [make_haystack(config)]
-        kept = sift(config, sources)
+        sources = files or [str(make_haystack(config))]
+        kept = sift(config, sources, ray)
         leave_table(funnel_table(Store(config.store)))
         leave_table(difficulty(Store(config.store)))
         events.tell(events.TASKS_CURATED, config, run=kept["run"], tasks=kept["tasks"])
@@ -44,6 +51,9 @@ def make_haystack(config: Config) -> Path:
 
 
 @task(cache_policy=NO_CACHE)
-def sift(config: Config, sources: list[Path]) -> dict[str, Any]:
-    result = funnel.curate(Store(config.store), sources, config.curate, progress=report)
-    return {"run": result.run, "tasks": len(result.task_ids)}
+def sift(config: Config, sources: list[str], ray: str | None = None) -> dict[str, Any]:
+    with ray_executor(ray) if ray else contextlib.nullcontext() as executor:
+        result = funnel.curate(Store(config.store), sources, config.curate, progress=report, executor=executor)
+    if result.shortfall:
+        print(result.shortfall)
+    return {"run": result.run, "tasks": len(result.task_ids), "shortfall": result.shortfall}

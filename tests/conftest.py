@@ -28,6 +28,11 @@ def processes(mark: str) -> list[str]:
     return found
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Ray comes last: its start wants an idle machine."""
+    items.sort(key=lambda item: item.get_closest_marker("ray") is not None)
+
+
 @pytest.fixture(scope="session")
 def test_data() -> Path:
     """The folder of optional test data: HEADRACE_TEST_DATA, by default ../shared/data beside the checkout."""

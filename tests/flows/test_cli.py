@@ -14,7 +14,8 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from flows.cli import _show, app
+from flows.cli import app
+from flows.cli_shared import show
 from flows.config import Config, read, sample
 from flows.server import named_server
 from storage.schema import TABLES
@@ -154,10 +155,10 @@ def test_paths_are_shown_as_they_are(here: Path) -> None:
 def test_a_link_is_shown_where_there_is_one_and_the_store_as_it_is_called(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = Config(store=Path("o[/new]x") / "s")
     build_sample(settings.store)
-    _show(settings, "", ())
+    show(settings, "", ())
     shown = capsys.readouterr().out
     assert f"store        {settings.store}  (content hash" in shown and "Prefect run" not in shown
-    _show(settings, "http://127.0.0.1:9/runs/flow-run/1", ())
+    show(settings, "http://127.0.0.1:9/runs/flow-run/1", ())
     assert "Prefect run  http://127.0.0.1:9/runs/flow-run/1" in capsys.readouterr().out
 
 

@@ -1,0 +1,81 @@
+"""What the commands of the pipeline share: their options, and how one calls a flow and shows what came of it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.terminal import out
+
+if TYPE_CHECKING:
+    from flows.config import Config
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="YAML configuration; see configs/sample.yaml, where every key is explained."),
+]
+StoreFolder = Annotated[Path | None, typer.Option("--store", "-s", metavar="DIR", help="Store to work on (default: the configuration's).")]
+ReadStore = Annotated[
+    Path | None,
+    typer.Option("--store", "-s", metavar="DIR", help="Store to read (default: the configuration's, else the newest under runs/)."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan (steps, counts, estimated time and cost) and do nothing.")]
+Families = Annotated[
+    Path | None,
+    typer.Option("--families", metavar="FILE", help="Other wordings for the generated queries (YAML, as synth/worlds/*/families.yaml)."),
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Prefect's own log.")]
+
+
+def do(
+    flow: str,
+    settings: Config,
+    dry_run: bool,
+    steps: tuple[str, ...],
+    keys: tuple[str, ...] = (),
+    *,
+    rows: int | None = None,
+    keep_ui: bool = False,
+    **parameters: Any,
+) -> Any:
+    """Run a flow and show the tables of these keys (all where none is named), and return what it returned; or only show the plan of these
+    steps, and return None.
+
+    rows: of the queries, for the plan; None: as many as are generated.
+    """
+    if dry_run:
+        from flows.plan import plan
+        from flows.tables import draw
+
+        draw(plan(settings, steps, rows), out)
+        return None
+    from flows.call import run_flow
+
+    return run_flow(flow, settings, out, show=lambda link: show(settings, link, keys), keep_ui=keep_ui, **parameters)
+
+
+def show(settings: Config, link: str, keys: tuple[str, ...]) -> None:
+    """The tables of the store, where everything lies, and how to ask it."""
+    from flows.tables import TAGS_SQL, draw, tables
+    from storage.store import Store
+
+    def say(line: str, style: str = "") -> None:
+        out.print(line, style=style, markup=False, soft_wrap=True)
+
+    store = Store(settings.store)
+    for table in tables(store):
+        if not keys or table.key in keys:
+            draw(table, out)
+    out.print()
+    say(f"store        {settings.store}  (content hash {store.content_hash()[:16]})")
+    if settings.report.exists():
+        say(f"report       {settings.report}")
+    if not keys or "certainty" in keys:
+        query = f"import duckdb; print(duckdb.connect('catalog.read.duckdb', read_only=True).sql('{' '.join(TAGS_SQL.split())}'))"
+        say(f'the tags     cd {shlex.quote(str(settings.store))} && {shlex.quote(sys.executable)} -c "{query}"')
+    if link:
+        say(f"Prefect run  {link}", style="dim")
