@@ -19,9 +19,8 @@ app = typer.Typer(
     no_args_is_help=True,
     help="""The taxonomy: the tree of classes that tells what queries are about, a leaf a query, `other` where none fits.
 
-Every store begins with the tree of the worlds that come with Headrace, and keeps each later version; `headrace curate` labels with
-the newest. To change it by hand: `export` it, edit the YAML, `import` it. To let it grow with your own queries: `evolve`. Then curate
-again.""",
+A store begins with the tree of the worlds that come with Headrace, and keeps each later version; the newest counts. To change it by
+hand: `export` it, edit the YAML, `import` it. To let it grow with your own queries: `evolve`. Then curate again.""",
 )
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
@@ -140,10 +139,10 @@ def evolve(
     ] = None,
     column: Annotated[str, typer.Option("--column", metavar="NAME", help="Column or key that holds the query in FILES.")] = "text",
     rows: Annotated[
-        int, typer.Option("--rows", metavar="N", min=100, max=200_000, help="Queries at most, drawn; some 2 ms each to encode.")
+        int, typer.Option("--rows", metavar="N", min=100, max=200_000, help="Queries at most, drawn; encoding them takes longest.")
     ] = 5_000,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of all draws.")] = 0,
-    rounds: Annotated[int, typer.Option("--rounds", metavar="N", min=1, max=100, help="Rounds at most; some 5 s each.")] = 10,
+    rounds: Annotated[int, typer.Option("--rounds", metavar="N", min=1, max=100, help="Rounds at most.")] = 10,
     fresh: Annotated[bool, typer.Option("--fresh", help="Induce a tree from the queries alone, whatever the newest is.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would come of it, and keep nothing.")] = False,
     debug: Debug = False,

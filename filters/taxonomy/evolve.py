@@ -90,7 +90,7 @@ def evolve(
     config = config or EvolveConfig()
     growth = _Growth(texts, vectors, annotator, tree or Tree(()), config)
     rounds: list[Round] = []
-    stopped = f"{config.rounds} rounds were made"
+    stopped = f"the limit of {config.rounds} rounds was reached"
     for number in range(config.rounds):
         rounds.append(growth.round())
         if progress is not None:
@@ -157,8 +157,10 @@ class _Growth:
             wanted = min(_TAKEN, MAX_EXAMPLES - len(own)) if own else _BORN_WITH
             sure = (self.texts[row] for row in rows[self.now.confidence[rows] >= _SURE].tolist())
             fresh = [text for text in sure if text not in taken and len(text) <= MAX_TEXT][:wanted]
-            if own or len(fresh) >= _BORN_WITH // 2:
-                nodes[leaf.id] = leaf.model_copy(update={"examples": (*own, *fresh)})
+            if not own and len(fresh) < _BORN_WITH // 2:
+                fresh = [text for text in leaf.examples if text not in taken]
+            taken.update(fresh)
+            nodes[leaf.id] = leaf.model_copy(update={"examples": (*own, *fresh)})
             if leaf.id in self.born and len(rows) < self.config.min_group // 2:
                 left.add(self.born.pop(leaf.id))
                 del nodes[leaf.id]
@@ -191,7 +193,7 @@ class _Growth:
         members = pool[group.members]
         mean = self.vectors[members].mean(axis=0, keepdims=True)
         label = self.annotator.annotate([self.texts[members[0]]], mean / max(float(np.linalg.norm(mean)), 1e-12), self.tree).labels[0]
-        if is_other(label):
+        if label not in nodes:
             return False
         leaf = nodes[label]
         room = min(_TAKEN, MAX_EXAMPLES - len(leaf.examples))
@@ -204,21 +206,18 @@ class _Growth:
 
     def _make(self, place: str, pool: I64, groups: Sequence[Group], nodes: dict[str, Node]) -> list[str]:
         """New leaves below a node; groups of one family get a parent of their own."""
-        families: dict[int, list[Group]] = {}
+        families: dict[int, list[tuple[I64, tuple[str, ...]]]] = {}
         for group in groups:
-            families.setdefault(group.family, []).append(group)
+            if examples := self._examples(pool[group.members], nodes):
+                families.setdefault(group.family, []).append((pool[group.members], examples))
         added: list[str] = []
         for family in families.values():
             parent = place
             if len(family) > 1:
-                told = self._proposal(pool[np.concatenate([group.members for group in family])])
+                told = self._proposal(np.concatenate([members for members, _ in family]))
                 parent = _free_id(place, told.name, nodes)
                 nodes[parent] = Node(id=parent, name=told.name, description=told.description)
-            for group in family:
-                members = pool[group.members]
-                examples = self._examples(members, nodes)
-                if not examples:
-                    continue
+            for members, examples in family:
                 told = self._proposal(members)
                 leaf = _free_id(parent, told.name, nodes)
                 nodes[leaf] = Node(id=leaf, name=told.name, description=told.description, examples=examples, cues=told.cues)

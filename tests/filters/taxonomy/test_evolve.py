@@ -15,7 +15,7 @@ from filters.taxonomy.annotate import Scripted
 from filters.taxonomy.evolve import EvolveConfig, Evolved, evolve
 from filters.taxonomy.groups import MAX_ROWS, coherent_groups, strangers
 from filters.taxonomy.terms import Corpus
-from filters.taxonomy.tree import Node, Tree, tree_of
+from filters.taxonomy.tree import Node, Tree, other_of, tree_of
 from synth.encoder import Encode
 from tests.filters.taxonomy.conftest import bag_of_words, worded
 
@@ -129,7 +129,7 @@ def test_it_ends_when_labels_stand_still_and_says_so() -> None:
     assert evolved.rounds[-1].other <= 0.03
     assert sum(evolved.counts.values()) == len(texts)
     strange, _ = log([*KNOWN, "refund"])
-    assert grown(strange, TREE, rounds=1).stopped == "1 rounds were made"
+    assert grown(strange, TREE, rounds=1).stopped == "the limit of 1 rounds was reached"
     lonely = [*texts, *(f"alone{number} solitary{number} single{number}" for number in range(60))]
     left = grown(lonely, TREE)
     assert left.stopped == "labels stand still; what is left in `other` is not coherent"
@@ -150,6 +150,19 @@ def test_a_seed_gives_one_tree_in_every_process() -> None:
     environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])}
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert said.stdout.strip() == grown(texts, TREE).tree.id
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_the_rows_the_tree_stays_a_tree(seed: int) -> None:
+    """Given classes that share most of their words, when a tree is induced and grows, then every row has a label of the tree."""
+    rng = np.random.default_rng(seed)
+    words = [f"w{number}" for number in range(12)]
+    texts = list(dict.fromkeys(" ".join(rng.permutation(words[start : start + 6])[:4]) for start in rng.integers(0, 7, 250)))
+    first = grown(texts, None, seed=seed, min_group=5, rounds=3)
+    again = grown(texts[::-1], first.tree, seed=seed, min_group=5, rounds=3)
+    for evolved in (first, again):
+        known = {leaf.id for leaf in evolved.tree.leaves} | {other_of(node.parent) for node in evolved.tree.nodes} | {"other"}
+        assert set(evolved.annotation.labels) <= known
 
 
 def test_no_rows_leave_the_tree_as_it_is() -> None:
