@@ -1,7 +1,7 @@
 """What the steps that look at vectors find and lose, and the thresholds that they ship with.
 
 log            paraphrases of a generated log, as a stranger's rows: thresholds calibrated on the needs of even number, measured on the odd
-frames         rows that were grounded, one a frame (near duplicates are still among them): the threshold for rows with a frame
+frames         rows that were grounded, no near duplicates, one a frame: the threshold for rows with a frame
 bfcl           real questions; two are the same where the benchmark expects the same values for both
 index          30,000 rows in one group: faiss against comparing all
 contamination  BFCL held out: a generated log, and planted questions
@@ -26,7 +26,9 @@ import polars as pl
 
 from benchmarks.funnel_rows import alone, log
 from benchmarks.harness import Deadline, Figures, Section, fail, run_sections
-from filters import contamination, ground, semantic
+from filters import contamination, ground, near, semantic
+from filters.guards import world_terms
+from filters.near import NearConfig
 from filters.normalise import languages, normalised
 from filters.semantic import SemanticConfig
 from filters.step import alive
@@ -127,15 +129,16 @@ def share(pairs: pl.DataFrame) -> float:
 def measure_frames() -> Figures:
     """Of grounded rows, one a frame: pairs with equal specifics are one need that the parser read in two ways, or two needs."""
     known = known_log().filter(pl.col("kind") != "exact")
-    grounded = alive(ground.step(known.select("row", "norm", "language")))
+    left = alive(near.step(known.select("row", "norm", "language"), NearConfig(), world_terms()))
+    grounded = alive(ground.step(left))
     rows = grounded.sort("row").unique("frame_id", keep="first", maintain_order=True).select("row", "frame_id")
     rows = rows.join(known.drop("frame_id"), on="row", maintain_order="left")
-    near = semantic.pairs(rows, np.zeros((rows.height, 1), np.float32), SemanticConfig()).drop("cosine")
-    numbers = pl.concat([near["left"], near["right"]]).unique().sort()
+    agreeing = semantic.pairs(rows, np.zeros((rows.height, 1), np.float32), SemanticConfig()).drop("cosine")
+    numbers = pl.concat([agreeing["left"], agreeing["right"]]).unique().sort()
     vectors = encode(rows.filter(pl.col("row").is_in(numbers.implode()))["norm"].to_list())
-    left, right = (vectors[numbers.search_sorted(near[side]).to_numpy()] for side in ("left", "right"))
+    one, other = (vectors[numbers.search_sorted(agreeing[side]).to_numpy()] for side in ("left", "right"))
     need = dict(zip(rows["row"], rows["need"], strict=True))
-    pairs = labelled(near.with_columns(cosine=pl.Series(np.einsum("nd,nd->n", left, right))), need)
+    pairs = labelled(agreeing.with_columns(cosine=pl.Series(np.einsum("nd,nd->n", one, other))), need)
     taken = pairs.filter(pl.col("cosine") >= SemanticConfig().framed)
     print(f"    {rows.height:,} frames, {pairs.height} pairs with equal specifics, {taken.height} at {SemanticConfig().framed}")
     threshold = semantic.calibrate(pairs["cosine"].cast(pl.Float64).to_numpy(), pairs["is_same"].to_numpy())

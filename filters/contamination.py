@@ -33,7 +33,7 @@ from synth.encoder import Encode, Vectors
 
 BFCL: Literal["bfcl"] = "bfcl"
 BINS = 20
-_BLOCK = 4096
+_CELLS = 1 << 24
 
 
 class HeldOutFile(BaseModel):
@@ -198,8 +198,9 @@ def _of_file(one: HeldOutFile) -> pl.Series:
 def _nearest_vectors(vectors: Vectors, questions: Vectors) -> tuple[F32, I64]:
     """The highest cosine of each vector to one of the questions, and which that is."""
     best, place = np.empty(len(vectors), np.float32), np.empty(len(vectors), np.int64)
-    for start in range(0, len(vectors), _BLOCK):
-        block = slice(start, start + _BLOCK)
+    size = max(1, _CELLS // len(questions))
+    for start in range(0, len(vectors), size):
+        block = slice(start, start + size)
         cosine = vectors[block] @ questions.T
         place[block] = cosine.argmax(axis=1)
         best[block] = cosine.max(axis=1)
