@@ -36,6 +36,8 @@ TIERS = (5, 50, 500)
 """Upper ends of the rarity tiers, in rows of a log of a million (or less) that ask in a combination."""
 MOST_ENCODED = 200_000
 _ENCODED_A_TASK = 30
+_SPREAD = 2_654_435_761
+"""Multiplies row numbers, so that rows in the order of what is left (of 2^32) come from all over the log."""
 PART = 5000
 """Rows among which k-center compares at most."""
 
@@ -104,7 +106,7 @@ def leaf_quotas(sizes: Mapping[str, int], available: Mapping[str, int], total: i
 def pool(rows: pl.DataFrame, config: CoverageConfig, log_rows: int = 0) -> pl.DataFrame:
     """Adds tier (Int8, from the rarest) and peers (UInt32: rows of the same tier and intent, or of the leaf); `not_pooled` where a row is
     not among the first of its stratum, which are in proportion to the quotas and at most `pool_rows` in all. Rows with and without a
-    frame have half of the pool each; what the one half does not need is the other's.
+    frame have half of the pool each; what the one half does not need is the other's. Rows without one come from all over the log.
 
     Args:
         rows: columns row, frame_id, leaf, language, residue, world, intent, quality, difficulty, asked (rows of the log, duplicates
@@ -122,7 +124,7 @@ def pool(rows: pl.DataFrame, config: CoverageConfig, log_rows: int = 0) -> pl.Da
         chosen.append(_taking_turns(strata[stratum].sort("tier", pl.col("quality").neg(), "row")).head(count)["row"])
     leaves = dict(strange.group_by("leaf").len().sort("leaf").iter_rows())
     wanted = leaf_quotas(leaves, leaves, room.get(False, 0), config.leaf_floor)
-    ordered = strange.sort(pl.col("quality").neg(), "row")
+    ordered = strange.sort(pl.col("row").cast(pl.UInt64) * _SPREAD % (1 << 32))
     chosen.append(ordered.filter(pl.int_range(pl.len()).over("leaf") < pl.col("leaf").replace_strict(wanted, default=0))["row"])
     marks = pl.concat([part.select("row", "tier", pl.col("peers").cast(pl.UInt32)) for part in (framed, strange)])
     return rows.join(marks, on="row", how="left", maintain_order="left").with_columns(

@@ -43,6 +43,7 @@ from filters.ledger import Ledger
 from filters.results import groups, write_band, write_batch, write_frames, write_seen
 from filters.seen import Seen
 from filters.step import Executor, Progress, alive
+from filters.taxonomy.versions import newest
 from filters.workspace import Workspace
 from storage.records import content_id
 from storage.rows import tasks_frame
@@ -100,11 +101,12 @@ class Run:
         self.coverage = config.coverage
         if config.keep_one_in is not None:
             self.coverage = config.coverage.model_copy(update={"keep": max(1, round(rows / config.keep_one_in))})
+        self.tree = newest(store).tree
         self.held_out = contamination.load(config.contamination, encoder(config.encoder))
         read = [(file.content_hash, file.format) for file in files]
         before = [segment.id for segment in self.seen.segments]
         self.id = content_id(
-            "funnel", read, config.model_dump(mode="json"), code_hash("filters", "synth"), before, self.held_out.content_hash
+            "funnel", read, config.model_dump(mode="json"), code_hash("filters", "synth"), before, self.held_out.content_hash, self.tree.id
         )
         self.segment = content_id("segment", read, config.ingest.column, self.recipe, before)
         self.work = Workspace(store.lake / "_work" / self.id)
@@ -209,14 +211,14 @@ class Run:
     def rate(self) -> None:
         """taxonomy, quality and difficulty."""
         steps: Steps = {
-            "taxonomy": taxonomy.step,
+            "taxonomy": partial(taxonomy.step, tree=self.tree),
             "quality": partial(quality.step, config=self.config.quality),
             "difficulty": difficulty.step,
         }
         self._through("rated", steps, None, source="grounded")
 
     def pool(self) -> None:
-        """pool: what is worth encoding, with its texts as written and its vectors."""
+        """pool: what is worth encoding, with its texts as written."""
         started = time.perf_counter()
         columns = ["row", "frame_id", "leaf", "language", "residue", "world", "intent", "quality", "difficulty", "combination"]
         rows = self._living("rated", columns).join(self._asked(), on="combination", how="left", maintain_order="left")
@@ -226,16 +228,25 @@ class Run:
         texts = self._living("read", ["row", "text"])
         rows = self._living("rated").join(marks, on="row", how="left", maintain_order="left")
         self.pooled = rows.join(texts, on="row", how="left", maintain_order="left")
-        self.leaves = self.pooled.select("row", "leaf")
 
     def semantic(self) -> None:
-        """semantic, with the encoding that it and what comes after it need."""
-        started, said = time.perf_counter(), self.pooled["norm"].to_list()
+        """semantic, with the encoding that it and what comes after it need, and better labels for rows without a frame."""
+        started = time.perf_counter()
+        self._encode()
+        is_strange = self.pooled["frame_id"].is_null()
+        if is_strange.any():
+            labelled = taxonomy.by_vectors(self.pooled, self.vectors, self.tree, encoder(self.config.encoder))
+            peers = pl.when(pl.col("frame_id").is_null()).then(pl.len().over("leaf").cast(pl.UInt32)).otherwise("peers")
+            self.pooled = labelled.drop("leaf_confidence").with_columns(peers=peers)
+        self.leaves = self.pooled.select("row", "leaf")
+        self._narrow("semantic", semantic.step(self.pooled, self.vectors, self.config.semantic), started)
+
+    def _encode(self) -> None:
+        said = self.pooled["norm"].to_list()
         chunks = [(start, said[start : start + _ENCODED_AT_ONCE]) for start in range(0, len(said), _ENCODED_AT_ONCE)]
         self._map("encode", partial(encode_texts, work=self.work, config=self.config.encoder), chunks)
         vectors = [self.work.array(f"vectors-{start}") for start, _ in chunks]
         self.vectors = np.concatenate(vectors) if vectors else np.empty((0, 1), np.float32)
-        self._narrow("semantic", semantic.step(self.pooled, self.vectors, self.config.semantic), started)
 
     def contamination(self) -> None:
         started = time.perf_counter()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -21,6 +21,9 @@ _CLUSTERS_A_ROW = 2
 _CLUSTER_WIDTH, _CLUSTER_HEIGHT = 3.6, 3.4
 _NAME_LENGTH = 20
 _RADIUS = 0.85
+
+Chart = Callable[[go.Figure], dict[str, int]]
+"""Takes a figure into the page and returns where it stands: its number and height in pixels."""
 
 
 def _styled(figure: go.Figure, height: int) -> go.Figure:
@@ -65,6 +68,18 @@ def funnel_chart(funnel: pl.DataFrame) -> go.Figure:
     figure.update_yaxes(autorange="reversed", ticklen=6, tickcolor="rgba(0,0,0,0)", showgrid=False)
     figure.update_xaxes(type="log", range=[0, math.log10(max(10, left[0])) * 1.09], dtick=1, title="rows left")
     return _styled(figure, 70 + 29 * len(labels))
+
+
+def nearness_chart(nearness: pl.DataFrame) -> go.Figure:
+    """Rows of the pool by their similarity to the nearest held-out question. Columns: held_out, found_by, bin_from, rows; in order."""
+    figure = go.Figure()
+    kinds = nearness.group_by("held_out", "found_by", maintain_order=True)
+    for number, ((name, found_by), bins) in enumerate(kinds):
+        label = f"{_plain(str(name))}, {'wording' if found_by == 'near' else 'meaning'}"
+        figure.add_bar(x=bins["bin_from"] + 0.025, y=bins["rows"], name=label, marker={"color": SERIES[number % len(SERIES)]})
+    figure.update_xaxes(title="similarity with the nearest held-out question", range=[0, 1])
+    figure.update_yaxes(title="rows of the pool")
+    return _styled(figure, 280)
 
 
 def entropy_chart(diversity: pl.DataFrame) -> go.Figure:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-import plotly.graph_objects as go
 import polars as pl
 
 from storage.graph import LATEST_POLICY_SQL, chain_sql
@@ -19,7 +18,9 @@ from storage.records import is_error
 from storage.schema import LAST_BUILD
 from storage.store import Store
 from storage.view import charts
+from storage.view.charts import Chart
 from storage.view.evolution import evolution
+from storage.view.funnel import funnel
 
 SAMPLES = 10
 REGIONS = ("mastered", "certain", "uncertain", "out_of_reach")
@@ -27,8 +28,6 @@ _CLUSTERS_LISTED = 40
 _SUMMARY_LENGTH = 90
 _LATEST_RUN = "(SELECT run FROM {table} JOIN parts USING (part_id) ORDER BY committed_at DESC, run LIMIT 1)"
 
-Chart = Callable[[go.Figure], dict[str, int]]
-"""Takes a figure into the page and returns where it stands: its number and height in pixels."""
 Section = dict[str, Any] | None
 
 
@@ -53,30 +52,6 @@ def summary(store: Store) -> dict[str, int]:
              (SELECT count(*) FROM rollouts) AS rollouts, (SELECT count(*) FROM policies) AS policies"""
     )
     return row.row(0, named=True)
-
-
-def funnel(store: Store, chart: Chart) -> Section:
-    run = _LATEST_RUN.format(table="funnel")
-    rows = store.query(f"SELECT step, rows_in, kept, dropped, reasons, seconds FROM funnel WHERE run = {run} ORDER BY position")
-    if rows.is_empty():
-        return None
-    examples = store.query(
-        f"""WITH first AS (
-              SELECT run, step, reason, min(query_id) AS query_id FROM verdicts WHERE run = {run} AND NOT kept GROUP BY ALL)
-            SELECT f.step, f.reason, q.text, q.query_id FROM first f JOIN queries q USING (run, query_id)
-            LEFT JOIN funnel s ON s.run = f.run AND s.step = f.step ORDER BY s.position, f.reason"""
-    )
-    first, last = rows["rows_in"][0], rows["kept"][-1]
-    return {
-        "chart": chart(charts.funnel_chart(rows)),
-        "steps": [row | {"reasons": _largest_first(row["reasons"])} for row in rows.to_dicts()],
-        "ratio": f"1 in {round(first / last):,} kept" if last else "nothing was kept",
-        "examples": examples.to_dicts(),
-    }
-
-
-def _largest_first(counts: str | None) -> list[tuple[str, int]]:
-    return sorted(json.loads(counts or "{}").items(), key=lambda item: (-item[1], item[0]))
 
 
 def diversity(store: Store, chart: Chart) -> Section:

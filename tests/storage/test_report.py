@@ -126,6 +126,8 @@ def test_every_section_is_there(sample, tmp_path):
     assert "Not run yet" not in shown.text
     for words in (
         "1 in 3 kept",
+        "Held-out sets",
+        "Duplicates beside what they duplicate",
         "near duplicate 1",
         "C>F",
         "uncertain 0",
