@@ -29,10 +29,11 @@ import numpy.typing as npt
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from filters import minhash
+from filters import minhash, normalise
 from filters.compiled import F32, I64, U8, U32, U64, text_buffer
 from filters.guards import Guards, guards, joined
 from filters.step import Executor
+from storage.records import content_id
 
 VERSION = 1
 """Of what `sketch` and `join` make of the same rows: a number more where an older index no longer fits."""
@@ -71,6 +72,13 @@ class Joined:
 
     pairs: U64
     firsts: U64
+
+
+def recipe(config: NearConfig, terms: Sequence[str]) -> str:
+    """The id of all that must be equal for rows to be comparable with those of an earlier run: what is normalised and sketched, and how.
+    Whoever is dropped for it (threshold, rule) may be decided otherwise each time."""
+    sketched = config.model_dump(mode="json", include={"bands", "rows_a_band", "seed", "protect"})
+    return content_id("recipe", normalise.VERSION, VERSION, sketched, list(terms))
 
 
 def sketch(texts: pl.Series, config: NearConfig, terms: Sequence[str] = ()) -> Sketch:

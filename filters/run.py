@@ -27,7 +27,6 @@ from filters import (
     exact,
     ground,
     near,
-    normalise,
     quality,
     rules,
     semantic,
@@ -59,13 +58,15 @@ _ENCODED_AT_ONCE = 2048
 @dataclass(frozen=True, slots=True)
 class FunnelResult:
     """A committed run: its id, the ids of its parts (but those of the index), the admitted tasks, and the funnel, a step a row. shortfall:
-    which step left too few, where fewer rows were kept than wanted."""
+    which step left too few, where fewer rows were kept than wanted. not_compared: what of earlier runs this one was not compared with, and
+    why, where there is such."""
 
     run: str
     parts: tuple[str, ...]
     task_ids: tuple[str, ...]
     funnel: pl.DataFrame
     shortfall: str | None
+    not_compared: str | None
 
 
 def shortfall(funnel: pl.DataFrame, wanted: int) -> str | None:
@@ -89,13 +90,7 @@ class Run:
     ) -> None:
         self.store, self.config, self.progress, self.executor = store, config, progress, executor
         self.started, rows = started, sum(file.rows for file in files)
-        self.recipe = content_id(
-            "recipe",
-            normalise.VERSION,
-            near.VERSION,
-            *(one.model_dump(mode="json") for one in (config.rules, config.near)),
-            list(world_terms()),
-        )
+        self.recipe = near.recipe(config.near, world_terms())
         self.seen = Seen(store, self.recipe, files)
         self.files = [replace(file, first_row=file.first_row + self.seen.rows) for file in files]
         self.coverage = config.coverage
@@ -143,7 +138,7 @@ class Run:
             pl.read_parquet(self.store.root / part.path, glob=False)["task_id"].sort() for part in found if part and part.table == "tasks"
         ]
         own = tuple(part for name, part in parts.items() if names[name] not in made_of)
-        return FunnelResult(self.id, own, tuple(tasks[0]), funnel, shortfall(funnel, self.coverage.keep))
+        return FunnelResult(self.id, own, tuple(tasks[0]), funnel, shortfall(funnel, self.coverage.keep), self.seen.not_compared)
 
     # ---- the steps ------------------------------------------------------------------------------------------------------
 

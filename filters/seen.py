@@ -3,8 +3,8 @@
 One idea: every run leaves a *segment* in the store: of its distinct rows the keys (table `seen`), and of every band the rows that stand for
 their buckets (table `bands`). A later run goes on from there, its rows numbered after those of all segments before, and so leaves just
 what one run over all the files would, in the order in which they were first read.
-Segments before a run: those of the same recipe (how rows are normalised, ruled out and compared) that were committed before any of the
-run's own files was first read; so a file that is curated again, with other settings, never duplicates itself.
+Segments before a run: those of the same recipe (how rows are normalised and sketched) that were committed before any of the run's own
+files was first read; so a file that is curated again, with other settings, never duplicates itself.
 
 What it does not do: decide (`dedup.py`).
 """
@@ -34,7 +34,8 @@ class Segment:
 
 
 class Seen:
-    """The segments before a run. `rows`: how many rows they have read; `sources`: the files, `first_row` counted over all of them."""
+    """The segments before a run. `rows`: how many rows they have read; `sources`: the files, `first_row` counted over all of them;
+    `not_compared`: what was read by another recipe, in words."""
 
     def __init__(self, store: Store, recipe: str, files: Sequence[Source]) -> None:
         self._store = store
@@ -53,6 +54,13 @@ class Seen:
                 self.sources.append(Source(name, content_hash, self.rows, rows, ()))
                 self.rows += rows
             self.segments.append(Segment(segment, start, self.rows - start, stored_first_row))
+        others: dict[str, int] = {}
+        for (told,) in store.query("SELECT files FROM segments WHERE recipe <> ?", [recipe]).iter_rows():
+            others |= {content_hash: rows for content_hash, _, rows in json.loads(told)}
+        unread = sum(rows for content_hash, rows in others.items() if content_hash not in own | {one.content_hash for one in self.sources})
+        why = "with other settings of near (bands, rows_a_band, seed, protect) or by another version"
+        again = "curate their files again to have them in this index"
+        self.not_compared = f"not compared with {unread:,} rows that were read before {why}: {again}" if unread else None
 
     def keys(self) -> pl.DataFrame:
         """row, key_high, key_low of every distinct text."""

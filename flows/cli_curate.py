@@ -85,5 +85,5 @@ def curate(
         rows = checks.query_rows(sources, settings) if sources else None
         steps = ("curate",) if sources else ("haystack", "curate")
         done = do("curate:curate", settings, dry_run, steps, ("funnel", "difficulty"), rows=rows, files=sources, ray=ray)
-        if done and done["shortfall"]:
-            out.print(f"[yellow]{done['shortfall']}[/yellow]", soft_wrap=True)
+        for note in done["notes"] if done else ():
+            out.print(note, style="yellow", markup=False, soft_wrap=True)

@@ -54,6 +54,7 @@ def make_haystack(config: Config) -> Path:
 def sift(config: Config, sources: list[str], ray: str | None = None) -> dict[str, Any]:
     with ray_executor(ray) if ray else contextlib.nullcontext() as executor:
         result = funnel.curate(Store(config.store), sources, config.curate, progress=report, executor=executor)
-    if result.shortfall:
-        print(result.shortfall)
-    return {"run": result.run, "tasks": len(result.task_ids), "shortfall": result.shortfall}
+    notes = [note for note in (result.shortfall, result.not_compared) if note]
+    for note in notes:
+        print(note)
+    return {"run": result.run, "tasks": len(result.task_ids), "notes": notes}

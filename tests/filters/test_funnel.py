@@ -19,6 +19,7 @@ from filters.code_hash import ROOT, code_hash
 from filters.coverage import CoverageConfig
 from filters.funnel import FunnelConfig, FunnelResult, curate
 from filters.ingest import IngestConfig
+from filters.run import shortfall
 from filters.workspace import Workspace
 from storage.errors import BadInput
 from storage.records import Task
@@ -301,3 +302,14 @@ def test_rarity_counts_everyone_who_asked(tmp_path: Path, monkeypatch: pytest.Mo
     dropped = verdicts(store, result.run).filter(~pl.col("kept"))
     assert dropped["step"].to_list() == ["exact", "near", "exact", "equal"]
     assert sorted(told.values()) == [1, 5]
+
+
+def test_a_ratio_is_met_to_the_row_or_the_step_that_left_too_few_is_named(undisturbed: tuple[Store, FunnelResult], tmp_path: Path) -> None:
+    _, result = undisturbed
+    assert result.shortfall is None and result.funnel["kept"][-1] == 20
+    path = tmp_path / "few.txt"
+    path.write_text("find a hotel near Willow Park\nclose order o17 please\nfind a hotel near willow park\nhello\n")
+    short = curate(Store(tmp_path / "few"), [path], CONFIG.model_copy(update={"keep_one_in": 1}))
+    assert short.shortfall is not None
+    assert short.shortfall.startswith("2 kept of 4 wanted: step exact left too few, 3 of 4 rows (exact_duplicate 1)")
+    assert shortfall(pl.DataFrame({"step": ["ingest"], "rows_in": [9], "kept": [9], "reasons": ["{}"]}), 9) is None

@@ -84,12 +84,22 @@ def test_a_log_that_overlaps_gives_tasks_of_what_is_new_alone(logs: list[Path], 
     assert not set(first.task_ids) & set(more.task_ids)
 
 
-def test_an_index_of_another_recipe_is_not_used(logs: list[Path], tmp_path: Path) -> None:
+def test_what_is_decided_otherwise_is_still_compared_with_everything(logs: list[Path], tmp_path: Path) -> None:
+    """Given a log read with other rules and another threshold, then the next is compared with it; read with another seed of the sketches,
+    it is not, and the run says so."""
     store = Store(tmp_path / "store")
-    curate(store, logs[:1], CONFIG)
-    other = curate(store, logs[1:2], CONFIG.model_copy(update={"rules": RulesConfig(min_letters=8)}))
-    told = store.query("SELECT duplicate_of FROM verdicts WHERE run = ? AND duplicate_of IS NOT NULL", [other.run])["duplicate_of"]
-    assert told.str.slice(0, 10).n_unique() == 1
+    first = curate(store, logs[:1], CONFIG.model_copy(update={"rules": RulesConfig(min_letters=8), "near": NearConfig(threshold=0.8)}))
+    assert first.not_compared is None
+
+    def files_named(run: str) -> int:
+        told = store.query("SELECT duplicate_of FROM verdicts WHERE run = ? AND duplicate_of IS NOT NULL", [run])["duplicate_of"]
+        return told.str.slice(0, 10).n_unique()
+
+    second = curate(store, logs[1:2], CONFIG)
+    assert files_named(second.run) == 2 and second.not_compared is None
+    other = curate(store, logs[1:2], CONFIG.model_copy(update={"near": NearConfig(seed=2)}))
+    assert files_named(other.run) == 1
+    assert other.not_compared is not None and "2,500 rows" in other.not_compared
 
 
 TEXTS = st.lists(
