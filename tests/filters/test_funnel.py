@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from filters import coverage
 from filters.code_hash import ROOT, code_hash
@@ -91,6 +94,35 @@ def test_every_kept_query_is_an_executable_task_of_its_own(undisturbed: tuple[St
     assert {(task.query_id, task.difficulty) for task in tasks if task.difficulty > 0} <= set(
         frames.select("query_id", "difficulty").iter_rows()
     )
+
+
+SCRAPS = st.sampled_from(
+    ["find a hotel near Willow Park", "FIND a hotel near willow park!", "find a hotle near Willow Park", "close order o17 please", "hello"]
+)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.one_of(SCRAPS, st.text(max_size=30)), min_size=1, max_size=40), st.booleans())
+def test_whatever_is_read_has_one_verdict_a_row(texts: list[str], ungrounded: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.jsonl"
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in ["find a museum near Willow Park", *texts]), encoding="utf-8")
+        store = Store(Path(folder) / "store")
+        result = curate(store, [path], CONFIG.model_copy(update={"ungrounded": ungrounded}))
+        told = verdicts(store, result.run)
+        assert told["row"].to_list() == list(range(len(texts) + 1))
+        assert told["kept"].sum() == result.funnel["kept"][-1] == result.funnel["rows_in"][0] - result.funnel["dropped"].sum()
+        assert (told["reason"].is_null() == told["kept"]).all()
+
+
+def test_one_row_a_third_of_a_million_times(tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    pl.DataFrame({"text": pl.Series(["Find a hotel near Willow Park"]).new_from_index(0, 333_333)}).write_parquet(path)
+    store = Store(tmp_path / "store")
+    result = curate(store, [path], FunnelConfig(coverage=CoverageConfig(keep=5)))
+    assert result.funnel.filter(step="exact").select("kept", "dropped").row(0) == (1, 333_332)
+    assert store.query("SELECT occurrences FROM queries WHERE occurrences IS NOT NULL")["occurrences"].to_list() == [333_333]
+    assert len(result.task_ids) == 1
 
 
 def test_no_personal_data_reach_the_store(undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame]) -> None:

@@ -103,6 +103,28 @@ def test_memory_is_bounded_by_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peak_bytes < 1.5 * 21 * 8 * rows.height
 
 
+def test_a_bucket_of_all_rows_proposes_few_pairs_a_row() -> None:
+    """Given rows that all lie in one bucket and ask for different things, then eight of them stand for it, and pairs stay linear."""
+    size = 50_000
+    kinds = np.random.default_rng(0).integers(0, 2**32, size, dtype=np.uint32)
+    found = near.join([np.zeros(size, np.uint32)], [np.arange(size, dtype=np.uint32)], kinds)
+    assert found.firsts.size == 8 and found.pairs.size <= 8 * size
+    alike = near.join([np.zeros(size, np.uint32)], [np.arange(size, dtype=np.uint32)], np.zeros(size, np.uint32))
+    assert alike.firsts.size == 1 and alike.pairs.size == size - 1
+    nothing = near.join([np.empty(0, np.uint32)], [np.empty(0, np.uint32)], np.empty(0, np.uint32))
+    assert nothing.firsts.size == nothing.pairs.size == 0
+
+
+def test_one_giant_cluster_leaves_few_rows() -> None:
+    """Given 30,000 misspellings of one request, then nine in ten go, each for a verified match with a row that stays."""
+    rng = random.Random(0)
+    text = "please find me a quiet place near the old bridge for a long evening with friends from out of town"
+    texts = list(dict.fromkeys(slipped(slipped(text, rng), rng) for _ in range(30_000)))
+    gone = dropped(texts)
+    assert len(gone) > 0.9 * len(texts) > 10_000
+    assert not set(gone) & set(gone.values())
+
+
 def test_few_and_empty_rows() -> None:
     assert dropped([]) == {}
     assert dropped(["a"]) == {}
