@@ -164,7 +164,7 @@ def _looked_at(path: Path, plants: Path) -> Figures:
                        "WHERE v.kept AND f.frame_id IS NOT NULL GROUP BY ALL ORDER BY ALL")  # fmt: skip
     grounded = store.query(
         "SELECT f.leaf, f.difficulty, count(*) AS rows FROM verdicts v JOIN funnel s USING (run, step) "
-        "JOIN frames f ON f.run = v.run AND f.query_id = CASE WHEN v.step = 'equal' THEN v.duplicate_of ELSE v.query_id END "
+        "JOIN frames f ON f.run = v.run AND f.query_id = coalesce(v.duplicate_of, v.query_id) "
         "WHERE s.position > (SELECT min(position) FROM funnel WHERE step = 'ground') AND f.frame_id IS NOT NULL GROUP BY ALL ORDER BY ALL"
     )
     entropy, lift = compared(kept, grounded)
