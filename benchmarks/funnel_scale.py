@@ -8,7 +8,7 @@ is noise; what a run costs at the least, whatever its rows, flattens the line, s
 `needle_hit_share_unseen` is of a log in wordings that the parser's author has not seen. `real_needle_hit_share` is of BFCL's first user
 messages (none repeated) among the rows of a generated log without its needles: ungrounded, for most of them no world here can execute.
 `coverage_entropy_ratio` and `difficulty_lift` compare the tasks kept of ten million rows with random grounded rows, as many: entropy over
-taxonomy leaves, mean static difficulty.
+taxonomy leaves (over other labels it is printed), mean static difficulty.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ SEEDS = (0, 1, 2)
 REAL_ROWS = 1_000_000
 UNSEEN = ROOT / "benchmarks" / "families_unseen.yaml"
 DRAWS = 20
+LABELS = ("leaf", "world", "intent", "combination", "difficulty")
 MINUTES = {100_000: 1, 1_000_000: 3, 3_000_000: 6, 10_000_000: 15}
 """What a run takes at most, its log and what is looked at afterwards included."""
 LAST_OF_FRONT = "near duplicates"
@@ -160,33 +161,38 @@ def _looked_at(path: Path, plants: Path) -> Figures:
     rows = store.query("SELECT q.row FROM verdicts v JOIN queries q USING (query_id, run) WHERE v.kept ORDER BY q.row")["row"]
     kinds = pl.read_parquet(plants, columns=["kind"])["kind"].gather(rows)
     print(f"    kept: {dict(kinds.value_counts().sort('kind').iter_rows())}")
-    kept = store.query("SELECT f.leaf, f.difficulty, count(*) AS rows FROM verdicts v JOIN frames f USING (query_id, run) "
+    labels = ", ".join(f"f.{label}" for label in LABELS)
+    kept = store.query(f"SELECT {labels}, count(*) AS rows FROM verdicts v JOIN frames f USING (query_id, run) "
                        "WHERE v.kept AND f.frame_id IS NOT NULL GROUP BY ALL ORDER BY ALL")  # fmt: skip
     grounded = store.query(
-        "SELECT f.leaf, f.difficulty, count(*) AS rows FROM verdicts v JOIN funnel s USING (run, step) "
+        f"SELECT {labels}, count(*) AS rows FROM verdicts v JOIN funnel s USING (run, step) "
         "JOIN frames f ON f.run = v.run AND f.query_id = coalesce(v.duplicate_of, v.query_id) "
         "WHERE s.position > (SELECT min(position) FROM funnel WHERE step = 'ground') AND f.frame_id IS NOT NULL GROUP BY ALL ORDER BY ALL"
     )
-    entropy, lift = compared(kept, grounded)
-    hit_share = float((kinds == "needle").mean() or 0.0)  # type: ignore[arg-type]
-    return {"kept": float(len(rows)), "hit_share": hit_share, "coverage_entropy_ratio": entropy, "difficulty_lift": lift}
+    print(
+        "    entropy of what was kept over random: " + ", ".join(f"{label} {entropy_ratio(kept, grounded, label):.3f}" for label in LABELS)
+    )
+    return {
+        "kept": float(len(rows)),
+        "hit_share": float((kinds == "needle").mean() or 0.0),  # type: ignore[arg-type]
+        "coverage_entropy_ratio": entropy_ratio(kept, grounded, "leaf"),
+        "difficulty_lift": mean_difficulty(kept) - mean_difficulty(grounded),
+    }
 
 
-def compared(kept: pl.DataFrame, grounded: pl.DataFrame) -> tuple[float, float]:
-    """Of tables of leaf, difficulty and rows: the entropy over leaves of what was kept over that of as many random grounded rows (mean of
-    DRAWS), and by how much the mean difficulty is higher than theirs."""
+def entropy_ratio(kept: pl.DataFrame, grounded: pl.DataFrame, label: str) -> float:
+    """Of tables of labels and rows: the entropy over a label of what was kept over that of as many random grounded rows (mean of DRAWS);
+    nan where the random rows all have one label."""
     from synth.diversity import entropy_bits
 
-    def leaves(table: pl.DataFrame) -> pl.Series:
-        return table.group_by("leaf").agg(pl.col("rows").sum()).sort("leaf")["rows"]
+    here, among = (table.group_by(label).agg(pl.col("rows").sum()).sort(label)["rows"].to_numpy() for table in (kept, grounded))
+    rng = np.random.default_rng(0)
+    drawn = [entropy_bits(rng.multivariate_hypergeometric(among, here.sum(), method="marginals").tolist()) for _ in range(DRAWS)]
+    return entropy_bits(here.tolist()) * DRAWS / sum(drawn) if any(drawn) else math.nan
 
-    def level(table: pl.DataFrame) -> float:
-        return float((table["difficulty"].cast(pl.Int64) * table["rows"]).sum() / table["rows"].sum())
 
-    rng, among = np.random.default_rng(0), leaves(grounded).to_numpy()
-    size = int(kept["rows"].sum())
-    drawn = [entropy_bits(rng.multivariate_hypergeometric(among, size).tolist()) for _ in range(DRAWS)]
-    return entropy_bits(leaves(kept).to_list()) / (sum(drawn) / DRAWS), level(kept) - level(grounded)
+def mean_difficulty(table: pl.DataFrame) -> float:
+    return float((table["difficulty"].cast(pl.Int64) * table["rows"]).sum() / table["rows"].sum())
 
 
 # ---- real needles -------------------------------------------------------------------------------------------------------------

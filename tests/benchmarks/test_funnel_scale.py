@@ -19,10 +19,10 @@ def test_coverage_is_compared_with_random_grounded_rows() -> None:
     spread = pl.DataFrame({"leaf": ["a", "b", "c"], "difficulty": [2, 3, 4], "rows": [20, 20, 20]})
     alike = grounded.with_columns(rows=pl.col("rows") // 10)
     # then only the first is more even and harder
-    entropy, lift = funnel_scale.compared(spread, grounded)
-    assert entropy > 2 and lift == pytest.approx(3 - 1.31)
-    entropy, lift = funnel_scale.compared(alike, grounded)
-    assert entropy == pytest.approx(1, abs=0.1) and lift == pytest.approx(0, abs=0.01)
+    assert funnel_scale.entropy_ratio(spread, grounded, "leaf") > 2
+    assert funnel_scale.mean_difficulty(spread) - funnel_scale.mean_difficulty(grounded) == pytest.approx(3 - 1.31)
+    assert funnel_scale.entropy_ratio(alike, grounded, "leaf") == pytest.approx(1, abs=0.1)
+    assert funnel_scale.mean_difficulty(alike) == pytest.approx(funnel_scale.mean_difficulty(grounded), abs=0.01)
 
 
 def test_what_a_run_kept_is_compared_with_what_could_be_executed(tmp_path: Path) -> None:
