@@ -6,7 +6,8 @@ it kept is looked at afterwards. Runs are the pieces of the sections: what was m
 is noise; what a run costs at the least, whatever its rows, flattens the line, so the slope from one million to ten is printed beside it.
 
 `needle_hit_share_unseen` is of a log in wordings that the parser's author has not seen. `real_needle_hit_share` is of BFCL's first user
-messages (none repeated) among the rows of a generated log without its needles: ungrounded, for most of them no world here can execute.
+messages (none repeated) in a million rows of perturbed junk: ungrounded, for most of them no world here can execute; `..._ordinary` among
+a million ordinary requests, which can be executed and so go before them.
 `coverage_entropy_ratio` and `difficulty_lift` compare the tasks kept of ten million rows with random grounded rows, as many: entropy over
 taxonomy leaves (over other labels it is printed), mean static difficulty.
 """
@@ -33,10 +34,11 @@ ONE_IN = 10_000
 SIZES = (100_000, 1_000_000, 3_000_000, 10_000_000)
 SEEDS = (0, 1, 2)
 REAL_ROWS = 1_000_000
+REAL = {"real_needle_hit_share": "noise", "real_needle_hit_share_ordinary": "ordinary"}
 UNSEEN = ROOT / "benchmarks" / "families_unseen.yaml"
 DRAWS = 20
 LABELS = ("leaf", "world", "intent", "combination", "difficulty")
-MINUTES = {100_000: 1, 1_000_000: 3, 3_000_000: 6, 10_000_000: 15}
+MINUTES = {100_000: 1, 1_000_000: 5, 3_000_000: 6, 10_000_000: 15}
 """What a run takes at most, its log and what is looked at afterwards included."""
 LAST_OF_FRONT = "near duplicates"
 """The label of the last progress that the first steps tell."""
@@ -48,7 +50,7 @@ def sections() -> list[Section]:
         Section("scale: growth", ("ten_million_wall_s", "ten_million_peak_gib", "growth_exponent"), measure_growth, minutes=0),
         Section("scale: needles", ("needle_hit_share", "needle_hit_share_min"), measure_needles, minutes=0),
         Section("scale: unseen wordings", ("needle_hit_share_unseen",), measure_unseen, minutes=0),
-        Section("scale: real needles", ("real_needle_hit_share",), measure_real, minutes=0),
+        Section("scale: real needles", tuple(REAL), measure_real, minutes=0),
         Section("scale: coverage", ("coverage_entropy_ratio", "difficulty_lift"), measure_coverage, minutes=0),
     ]
 
@@ -80,13 +82,17 @@ def measure_coverage(deadline: Deadline) -> Figures:
 
 
 def measure_real(deadline: Deadline) -> Figures:
+    return {key: _real(name, deadline)["hit_share"] for key, name in REAL.items()}
+
+
+def _real(name: str, deadline: Deadline) -> Figures:
     def measured() -> Figures:
         deadline.allows(MINUTES[REAL_ROWS])
-        queries, plants = real_log()
+        queries, plants = real_log(is_ordinary=name == "ordinary")
         keep = pl.read_parquet(plants)["kind"].eq("needle").sum() // 3
-        return _curated("real", queries, plants, {"coverage": {"keep": keep}, "ungrounded": True})
+        return _curated(f"real-{name}", queries, plants, {"coverage": {"keep": keep}, "ungrounded": True})
 
-    return {"real_needle_hit_share": kept_json(WORK / "curated" / "real.json", measured)["hit_share"]}
+    return kept_json(WORK / "curated" / f"real-{name}.json", measured)
 
 
 # ---- runs ---------------------------------------------------------------------------------------------------------------------
@@ -198,18 +204,34 @@ def mean_difficulty(table: pl.DataFrame) -> float:
 # ---- real needles -------------------------------------------------------------------------------------------------------------
 
 
-def real_log() -> tuple[Path, Path]:
-    """A generated log whose needles are BFCL's questions: queries (text) and plants (kind)."""
-    queries, plants = (KEPT / f"log-{REAL_ROWS}-real" / f"{name}.parquet" for name in ("queries", "plants"))
+def real_log(*, is_ordinary: bool) -> tuple[Path, Path]:
+    """A log whose needles are BFCL's questions: queries (text) and plants (kind).
+
+    is_ordinary: among the rows of a generated log; else among junk of all kinds, half of it perturbed once more.
+    """
+    queries, plants = (KEPT / f"log-real-{REAL_ROWS}-{is_ordinary}" / f"{name}.parquet" for name in ("queries", "plants"))
     if not plants.exists():
-        texts, kinds = (pl.read_parquet(path) for path in log(REAL_ROWS, keep=100))
-        rows = texts.select("text", kinds["kind"]).filter(pl.col("kind") != "needle")
+        rows = (_ordinary() if is_ordinary else _noise()).filter(pl.col("kind") != "needle")
         real = pl.DataFrame({"text": list(dict.fromkeys(questions()))}).with_columns(kind=pl.lit("needle"))
         mixed = pl.concat([rows, real]).sample(fraction=1.0, shuffle=True, seed=0)
         queries.parent.mkdir(parents=True, exist_ok=True)
         mixed.select("text").write_parquet(queries)
         mixed.select("kind").write_parquet(plants)
     return queries, plants
+
+
+def _ordinary() -> pl.DataFrame:
+    texts, planted = (pl.read_parquet(path) for path in log(REAL_ROWS, keep=100))
+    return texts.select("text", planted["kind"])
+
+
+def _noise() -> pl.DataFrame:
+    from synth.noise import exact_variants, junk, near_variants
+
+    rng, quarter = np.random.default_rng(0), REAL_ROWS // 4
+    first = junk(2 * quarter, 0.35, rng).select("text", "kind")
+    perturbed = [perturb(first[rng.integers(0, first.height, quarter)], rng) for perturb in (exact_variants, near_variants)]
+    return pl.concat([first, *perturbed])
 
 
 def questions() -> Iterator[str]:

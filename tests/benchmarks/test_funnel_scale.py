@@ -11,6 +11,7 @@ import pytest
 from benchmarks import funnel_rows, funnel_scale
 from storage.schema import TABLES
 from storage.store import Store
+from synth.haystack import HaystackConfig, generate
 
 
 def test_coverage_is_compared_with_random_grounded_rows() -> None:
@@ -77,15 +78,15 @@ def test_a_piece_is_measured_once(tmp_path: Path) -> None:
     assert len(calls) == 1
 
 
-def test_bfcl_questions_take_the_needles_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from synth.haystack import HaystackConfig, generate
-
+@pytest.mark.parametrize("is_ordinary", [True, False])
+def test_bfcl_questions_take_the_needles_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ordinary: bool) -> None:
     config = HaystackConfig(rows=3000, keep=20, common_combinations=60)
     monkeypatch.setattr(funnel_scale, "KEPT", tmp_path)
+    monkeypatch.setattr(funnel_scale, "REAL_ROWS", 3000)
     monkeypatch.setattr(funnel_scale, "log", lambda *_, **__: generate(tmp_path / "log", config))
-    queries, plants = (pl.read_parquet(path) for path in funnel_scale.real_log())
+    queries, plants = (pl.read_parquet(path) for path in funnel_scale.real_log(is_ordinary=is_ordinary))
     assert queries.height == plants.height and queries.columns == ["text"]
     real = queries["text"].filter(plants["kind"] == "needle")
     assert real.n_unique() == len(real) > 1000 and set(real) == set(funnel_scale.questions())
-    planted = pl.read_parquet(tmp_path / "log" / "plants.parquet")
-    assert plants.height - len(real) == planted.filter(pl.col("kind") != "needle").height
+    kinds = {"base", "exact", "near", "paraphrase", "junk"} if is_ordinary else {"junk", "exact", "near"}
+    assert set(plants["kind"]) == kinds | {"needle"} and 2500 < plants.height - len(real) <= 3000
