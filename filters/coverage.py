@@ -2,11 +2,13 @@
 admission tries it (`shortlist`).
 
 One idea: a *stratum* is a static difficulty (with the learnable worlds' rows apart, so that a small policy gets its share), with a quota
-of the target (P6). Inside a stratum rare combinations come first: rows are ranked in tiers by how many rows share their combination of
-intent, slot names and plan shape; damaged rows (`quality.is_odd`) count among the commonest, because a slot that a typo has lost looks
-rare. Inside a tier intents take turns by the square root of their size (P5), and an intent's rows come in k-center greedy order over
-sentence vectors, after the stratum's farthest few are set aside, because k-center loves outliers.
-Rows without a frame have strata of their own, a leaf of the taxonomy each, with quotas by the square root of its rows (P5). They are
+of the target (P6); a leaf of the taxonomy has one too, by the square root of its size and no less than a floor (P5). Of both together
+comes how many rows of each leaf a stratum should have (`allotted`): most of them of rare combinations, wherever those are, the rest of
+whatever leaf is short of rows. Inside a leaf rows are ranked in tiers by how many rows share their combination of intent, slot names and
+plan shape; damaged rows (`quality.is_odd`) count among the commonest, because a slot that a typo has lost looks rare. Inside a tier
+intents take turns by the square root of their size, and an intent's rows come in k-center greedy order over sentence vectors, after the
+stratum's farthest few are set aside, because k-center loves outliers.
+Rows without a frame have strata of their own, a leaf each, with the same quotas. They are
 kept where admission leaves room: the target is one for all.
 k-center costs rows times rows chosen, so it runs in one intent at a time, and in parts where an intent is large. All is deterministic.
 
@@ -63,10 +65,16 @@ class CoverageConfig(BaseModel):
     outliers: float = Field(
         0.005, ge=0, lt=0.5, description="Share of a stratum's rows, the farthest from the mean of their intent, that come last in it."
     )
-    leaf_floor: int = Field(1, ge=0, description="Rows without a frame that every leaf of the taxonomy has at least, if there are so many.")
+    leaf_floor: float = Field(
+        0.02, ge=0, le=1, description="Share of the target that every leaf of the taxonomy should have at least, if it has so many rows."
+    )
+    rare_share: float = Field(
+        0.75, ge=0, le=1, description="Share of the target that rare combinations fill first, if there are so many; then short leaves."
+    )
 
     @property
     def pool_rows(self) -> int:
+        """Rows of the pool at most."""
         return min(MOST_ENCODED, _ENCODED_A_TASK * self.keep) if self.max_encoded is None else self.max_encoded
 
 
@@ -103,6 +111,45 @@ def leaf_quotas(sizes: Mapping[str, int], available: Mapping[str, int], total: i
         fixed |= low
 
 
+def allotted(strata: Mapping[tuple[int, bool], pl.DataFrame], config: CoverageConfig) -> dict[tuple[int, bool], dict[str, int]]:
+    """How many of the tasks wanted of each stratum are of each leaf: stratum -> leaf -> count.
+
+    One after the other, each goes to the leaf that is farthest behind its quota and has a row in a stratum that is not full, to the one of
+    these that lacks most; while less than `rare_share` of all are given, only rows of the rarest tier count.
+
+    Args:
+        strata: rows of each, columns leaf, leaf_rows (rows of the leaf in the log), tier.
+    """
+    wanted = quotas({stratum: rows.height for stratum, rows in strata.items()}, config)
+    cells = [
+        rows.group_by("leaf").agg(pl.len(), rare=(pl.col("tier") == 0).sum(), size=pl.col("leaf_rows").max()).with_columns(at=pl.lit(at))
+        for at, rows in enumerate(strata.values())
+    ]
+    table = pl.concat(cells) if cells else pl.DataFrame(schema=dict.fromkeys(("leaf", "len", "rare", "size", "at"), pl.Int64))
+    leaves = table.group_by("leaf").agg(pl.col("size").max(), pl.col("len").sum()).sort("leaf")
+    names = leaves["leaf"].to_list()
+    sizes, available = dict(zip(names, leaves["size"], strict=True)), dict(zip(names, leaves["len"], strict=True))
+    quota = leaf_quotas(sizes, available, config.keep, _floor(config.keep, config))
+    target = np.array([max(quota.get(name, 0), 0.5) for name in names])
+    room = {kind: np.zeros((len(strata), len(names)), np.int64) for kind in ("rare", "len")}
+    place = {name: at for at, name in enumerate(names)}
+    for leaf, count, rare, at in table.select("leaf", "len", "rare", "at").iter_rows():
+        room["len"][at, place[leaf]], room["rare"][at, place[leaf]] = count, rare
+    lacking = np.array([wanted.get(stratum, 0) for stratum in strata], np.int64)
+    given = np.zeros_like(room["len"])
+    for kind, until in (("rare", int(config.rare_share * lacking.sum())), ("len", int(lacking.sum()))):
+        while given.sum() < until:
+            is_open = (given < room[kind]) & (lacking > 0)[:, None]
+            if not is_open.any():
+                break
+            behind = np.where(is_open.any(axis=0), (given.sum(axis=0) + 0.5) / target, np.inf)
+            leaf_at = int(np.argmin(behind))
+            stratum_at = int(np.argmax(np.where(is_open[:, leaf_at], lacking, -1)))
+            given[stratum_at, leaf_at] += 1
+            lacking[stratum_at] -= 1
+    return {stratum: {name: int(count) for name, count in zip(names, given[at], strict=True) if count} for at, stratum in enumerate(strata)}
+
+
 def pool(rows: pl.DataFrame, config: CoverageConfig, log_rows: int = 0) -> pl.DataFrame:
     """Adds tier (Int8, from the rarest) and peers (UInt32: rows of the same tier and intent, or of the leaf); `not_pooled` where a row is
     not among the first of its stratum, which are in proportion to the quotas and at most `pool_rows` in all. Rows with and without a
@@ -114,16 +161,19 @@ def pool(rows: pl.DataFrame, config: CoverageConfig, log_rows: int = 0) -> pl.Da
         log_rows: how many rows the log has: what is rare among ten million is asked ten times as often as among one.
     """
     is_framed = rows["frame_id"].is_not_null()
+    rows = rows.with_columns(leaf_rows=pl.len().over("leaf", pl.col("frame_id").is_null()).cast(pl.UInt32))
     framed, strange = _tiered(rows.filter(is_framed), config, max(1.0, log_rows / 1_000_000)), rows.filter(~is_framed)
     strange = strange.with_columns(tier=pl.lit(0, pl.Int8), peers=pl.len().over("leaf"))
     room = _filled({True: 1.0, False: 1.0}, {True: framed.height, False: strange.height}, config.pool_rows)
     chosen = []
     strata = _strata(framed)
     available = {stratum: group.height for stratum, group in strata.items()}
+    allotment = allotted(strata, config)
     for stratum, count in _filled(quotas(available, config), available, room.get(True, 0)).items():
-        chosen.append(_taking_turns(strata[stratum].sort("tier", pl.col("quality").neg(), "row")).head(count)["row"])
+        ordered = strata[stratum].sort("tier", pl.col("quality").neg(), "row")
+        chosen.append(_taking_turns(ordered, allotment[stratum]).head(count)["row"])
     leaves = dict(strange.group_by("leaf").len().sort("leaf").iter_rows())
-    wanted = leaf_quotas(leaves, leaves, room.get(False, 0), config.leaf_floor)
+    wanted = leaf_quotas(leaves, leaves, room.get(False, 0), _floor(room.get(False, 0), config))
     ordered = strange.sort(pl.col("row").cast(pl.UInt64) * _SPREAD % (1 << 32))
     chosen.append(ordered.filter(pl.int_range(pl.len()).over("leaf") < pl.col("leaf").replace_strict(wanted, default=0))["row"])
     marks = pl.concat([part.select("row", "tier", pl.col("peers").cast(pl.UInt32)) for part in (framed, strange)])
@@ -144,10 +194,11 @@ def shortlist(rows: pl.DataFrame, vectors: Vectors, config: CoverageConfig) -> p
     ranked = []
     strata = _strata(_marked(placed.filter(is_framed), config))
     wanted = quotas({stratum: group.height for stratum, group in strata.items()}, config)
+    allotment = allotted(strata, config)
     for stratum in sorted(wanted):
         size = math.ceil(wanted[stratum] * config.shortlist)
         ordered = _spread(strata[stratum], vectors, ["tier", "world", "intent"], size, config.outliers)
-        ranked.append(_taking_turns(ordered).head(size))
+        ranked.append(_taking_turns(ordered, allotment[stratum]).head(size))
     for leaf, count in _leaf_rows(placed.filter(~is_framed), config.keep, config).items():
         ranked.append(_spread(placed.filter(~is_framed, leaf=leaf), vectors, ["leaf"], count, config.outliers).head(count))
     ranks = [one.with_row_index("stratum_rank").select("row", pl.col("stratum_rank").cast(pl.Int32)) for one in ranked]
@@ -167,7 +218,7 @@ def fill(rows: pl.DataFrame, wanted: int, config: CoverageConfig) -> pl.DataFram
 def _leaf_rows(rows: pl.DataFrame, total: int, config: CoverageConfig) -> dict[str, int]:
     leaves = rows.group_by("leaf").agg(pl.col("peers").first(), pl.len()).sort("leaf")
     sizes, available = dict(zip(leaves["leaf"], leaves["peers"], strict=True)), dict(zip(leaves["leaf"], leaves["len"], strict=True))
-    return leaf_quotas(sizes, available, total, config.leaf_floor)
+    return leaf_quotas(sizes, available, total, _floor(total, config))
 
 
 def _marked(rows: pl.DataFrame, config: CoverageConfig) -> pl.DataFrame:
@@ -188,10 +239,19 @@ def _strata(rows: pl.DataFrame) -> dict[tuple[int, bool], pl.DataFrame]:
     return {cast(tuple[int, bool], stratum): group for stratum, group in groups}
 
 
-def _taking_turns(ordered: pl.DataFrame) -> pl.DataFrame:
-    """Keeps the tiers' order; inside a tier, intents take turns by the square root of their size (`peers`), each in its given order."""
+def _taking_turns(ordered: pl.DataFrame, allotment: Mapping[str, int]) -> pl.DataFrame:
+    """Interleaves the leaves of a stratum by their allotment, those without any last. Inside a leaf the tiers keep their order, and inside
+    a tier intents take turns by the square root of their size (`peers`), each in its given order."""
     turn = pl.int_range(pl.len()).over("tier", "world", "intent") / pl.col("peers").sqrt()
-    return ordered.with_columns(turn=turn, place_in=pl.int_range(pl.len())).sort("tier", "turn", "place_in").drop("turn", "place_in")
+    inside = ordered.with_columns(turn=turn, place_in=pl.int_range(pl.len())).sort("tier", "turn", "place_in")
+    share = pl.col("leaf").replace_strict(allotment, default=0, return_dtype=pl.Int64)
+    nth = pl.int_range(pl.len()).over("leaf") + 0.5
+    order = pl.when(share > 0).then(nth / share).otherwise(nth + pl.len())
+    return inside.with_columns(turn=order, place_in=pl.int_range(pl.len())).sort("turn", "place_in").drop("turn", "place_in")
+
+
+def _floor(total: int, config: CoverageConfig) -> int:
+    return max(1, int(config.leaf_floor * total)) if config.leaf_floor else 0
 
 
 def _spread(stratum: pl.DataFrame, vectors: Vectors, by: list[str], count: int, outliers: float) -> pl.DataFrame:

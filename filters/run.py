@@ -47,7 +47,7 @@ from filters.workspace import Workspace
 from storage.records import content_id
 from storage.rows import tasks_frame
 from storage.store import Part, Store, part_id
-from synth.encoder import encoder
+from synth.encoder import encoder, identity
 
 Item = TypeVar("Item")
 VERSION = 2
@@ -100,9 +100,8 @@ class Run:
         self.held_out = contamination.load(config.contamination, encoder(config.encoder))
         read = [(file.content_hash, file.format) for file in files]
         before = [segment.id for segment in self.seen.segments]
-        self.id = content_id(
-            "funnel", read, config.model_dump(mode="json"), code_hash("filters", "synth"), before, self.held_out.content_hash, self.tree.id
-        )
+        made_by = [code_hash("filters", "synth"), self.tree.id, self.held_out.content_hash, identity(config.encoder)]
+        self.id = content_id("funnel", read, config.model_dump(mode="json"), made_by, before)
         self.segment = content_id("segment", read, config.ingest.column, self.recipe, before)
         self.work = Workspace(store.lake / "_work" / self.id)
         self.pieces = batches_of(self.files)
@@ -219,7 +218,7 @@ class Run:
         rows = self._living("rated", columns).join(self._asked(), on="combination", how="left", maintain_order="left")
         report = coverage.pool(rows, self.coverage, self.ledger.is_alive.size)
         self.ledger.record("pool", report, time.perf_counter() - started)
-        marks = report.select("row", "asked", "tier", "peers")
+        marks = report.select("row", "asked", "tier", "peers", "leaf_rows")
         texts = self._living("read", ["row", "text"])
         rows = self._living("rated").join(marks, on="row", how="left", maintain_order="left")
         self.pooled = rows.join(texts, on="row", how="left", maintain_order="left")

@@ -162,7 +162,8 @@ class _Log:
     # ---- combinations ------------------------------------------------------------------------------------------------------
 
     def _split(self) -> tuple[list[Combination], list[Combination]]:
-        """Common and rare combinations: of every world and difficulty, enough rare ones for the needles, those with the most slots."""
+        """Common and rare combinations: of every world and difficulty, half and enough for the needles are rare. Intents take turns in
+        giving them, those with the most slots first, and their plainest one last, so that needles are of as many intents as can be."""
         rng = random.Random(f"haystack/{self.config.seed}")
         common: list[Combination] = []
         rare: list[Combination] = []
@@ -172,11 +173,17 @@ class _Log:
                 by_level[combination.difficulty].append(combination)
             for level, found in sorted(by_level.items()):
                 rng.shuffle(found)
-                found.sort(key=lambda one: len(one.slots))
+                found.sort(key=lambda one: -len(one.slots))
+                turns, sizes = Counter[str](), Counter(one.intent for one in found)
+                placed: list[tuple[bool, int, int, Combination]] = []
+                for one in found:
+                    placed.append((turns[one.intent] == sizes[one.intent] - 1, turns[one.intent], len(placed), one))
+                    turns[one.intent] += 1
+                ordered = [one for *_, one in sorted(placed, key=lambda place: place[:3])]
                 wanted = 2 * math.ceil(needles_wanted(self.config.keep, level, world) / ROWS_A_NEEDLE_COMBINATION)
-                cut = max(1, len(found) - max(wanted, len(found) // 2)) if len(found) > wanted else max(1, len(found) // 2)
-                common += found[:cut]
-                rare += found[cut:]
+                cut = max(wanted, len(found) // 2) if len(found) > wanted else len(found) // 2
+                rare += ordered[: min(cut, len(found) - 1)]
+                common += ordered[min(cut, len(found) - 1) :]
         common.sort(key=lambda one: (len(one.slots), one.key))
         return self._traffic(common), rare
 
@@ -260,7 +267,7 @@ class _Log:
         intents = sorted({(one.world, one.intent) for one in self.common})
         rank = {key: place for place, key in enumerate(random.Random(self.config.seed).sample(intents, len(intents)), 1)}
         share: Counter[tuple[str, str]] = Counter((one.world, one.intent) for one in self.common)
-        weights = np.array([rank[one.world, one.intent] ** -0.6 / share[one.world, one.intent] for one in self.common])
+        weights = np.array([rank[one.world, one.intent] ** -1.0 / share[one.world, one.intent] for one in self.common])
         room = np.array([min(math.prod(len(values) for values in self._values(one)) // 2 + 1, 10**9) for one in self.common])
         counts = np.zeros(len(weights), dtype=np.int64)
         for _ in range(60):
