@@ -97,17 +97,34 @@ def stored_cluster(store: Store, name: str) -> tuple[Cluster, list[Tool]]:
         what = "no cluster" if not found else f"{len(found)} clusters"
         raise BadInput(f"{store.root} has {what} {name}; {f'for example {known}' if known else 'it has none: build some first'}")
     (part,) = store.query("SELECT part_id FROM clusters WHERE cluster_id = ?", [found[0].id])["part_id"]
+    return found[0], _tools_of(store, part, found[0].tool_ids)
+
+
+def stored_tools(store: Store) -> list[Tool]:
+    """The tools of a store's last build, those in no cluster too.
+
+    Raises:
+        BadInput: there is no build, or its tools were not kept.
+    """
+    parts = store.query(f"SELECT {LAST_BUILD} AS part_id")["part_id"].drop_nulls()
+    if parts.is_empty():
+        raise BadInput(f"{store.root} has no clusters: build some first")
+    return _tools_of(store, parts[0])
+
+
+def _tools_of(store: Store, part: str, named: Sequence[str] | None = None) -> list[Tool]:
+    """The tools of a build (its part of `clusters`), or those of these ids."""
     own = store.find(_tools_part(part))
     if own is None:
-        raise BadInput(f"{found[0].id} was built by another version of Headrace, which did not keep its tools; build it again")
-    rows = pl.read_parquet(store.root / own.path).filter(pl.col("tool_id").is_in(found[0].tool_ids))
-    return found[0], [
+        raise BadInput(f"{store.root}: its clusters are of another version of Headrace, which kept no tools; build them again")
+    rows = pl.read_parquet(store.root / own.path)
+    return [
         Tool(
             **{key: row[key] for key in ("name", "description", "server", "domain", "world", "changes_state")},
             parameters=json.loads(row["parameters"]),
             output=None if row["output"] is None else json.loads(row["output"]),
         )
-        for row in rows.to_dicts()
+        for row in (rows if named is None else rows.filter(pl.col("tool_id").is_in(named))).to_dicts()
     ]
 
 
