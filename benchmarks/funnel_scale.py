@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from benchmarks.funnel_rows import KEPT, WORK, alone, kept_json, log
+from benchmarks.funnel_rows import WORK, alone, kept_json, log
 from benchmarks.harness import ROOT, Deadline, Figures, Section, fail, run_tree
 
 ONE_IN = 10_000
@@ -209,7 +209,7 @@ def real_log(*, is_ordinary: bool) -> tuple[Path, Path]:
 
     is_ordinary: among the rows of a generated log; else among junk of all kinds, half of it perturbed once more.
     """
-    queries, plants = (KEPT / f"log-real-{REAL_ROWS}-{is_ordinary}" / f"{name}.parquet" for name in ("queries", "plants"))
+    queries, plants = (WORK / f"log-real-{REAL_ROWS}-{is_ordinary}" / f"{name}.parquet" for name in ("queries", "plants"))
     if not plants.exists():
         rows = (_ordinary() if is_ordinary else _noise()).filter(pl.col("kind") != "needle")
         real = pl.DataFrame({"text": list(dict.fromkeys(questions()))}).with_columns(kind=pl.lit("needle"))

@@ -81,7 +81,7 @@ def test_a_piece_is_measured_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_ordinary", [True, False])
 def test_bfcl_questions_take_the_needles_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ordinary: bool) -> None:
     config = HaystackConfig(rows=3000, keep=20, common_combinations=60)
-    monkeypatch.setattr(funnel_scale, "KEPT", tmp_path)
+    monkeypatch.setattr(funnel_scale, "WORK", tmp_path)
     monkeypatch.setattr(funnel_scale, "REAL_ROWS", 3000)
     monkeypatch.setattr(funnel_scale, "log", lambda *_, **__: generate(tmp_path / "log", config))
     queries, plants = (pl.read_parquet(path) for path in funnel_scale.real_log(is_ordinary=is_ordinary))
