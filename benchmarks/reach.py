@@ -2,8 +2,9 @@
 
 tools     BFCL's questions of one turn: is the function that answers one the nearest of its file's? The cosine from which it is so in four
           of five named is found on every other question, the share right at `near` on the rest. That below which one question in a hundred
-          lies is found in the same way. Missing are the function itself, taken out (near copies stay, some of which would do), and all
-          functions, for questions that none of those offered answers, held against these. Control: the functions' texts shuffled.
+          lies (`reach_far`) is found in the same way; `far` is lower for what `log` shows. Missing are the function itself, taken out
+          (near copies stay, some of which would do), and all functions, for questions that none of those offered answers, held against
+          these. Control: the functions' texts shuffled.
 clusters  BFCL's conversations: how many of the tools that the first turn needs are in the cluster chosen; against the best cluster that
           holds the nearest tool, and one at random
 log       rows of a generated log whose world is known, by language: whether the nearest tool is of that world, and how many are below
@@ -193,7 +194,7 @@ def measure_clusters() -> Figures:
 def measure_log() -> Figures:
     with TemporaryDirectory() as folder:
         tables = generate(Path(folder), HaystackConfig(rows=LOG_ROWS, keep=20, common_combinations=60, seed=5))
-        log = pl.concat([pl.read_parquet(path) for path in tables], how="horizontal").unique("text", maintain_order=True)
+        log = pl.concat([pl.read_parquet(path) for path in tables], how="horizontal").unique("text", keep="first", maintain_order=True)
     log = log.with_columns(norm=log.select(normalised(pl.col("text"))).to_series())
     log = log.with_columns(language=languages(log["norm"]))
     tools = [tool for world in GROUNDED for tool in WORLDS[world].tools if tool.name != CODE_TOOL]

@@ -56,7 +56,7 @@ class ReachConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     near: float = Field(0.45, ge=-1, le=1, description="Cosine from which a tool could serve a query that no world can execute.")
-    far: float = Field(0.15, ge=-1, le=1, description="Cosine to the nearest tool below which no tool can serve a query.")
+    far: float = Field(0.10, ge=-1, le=1, description="Cosine to the nearest tool below which no tool can serve a query.")
 
     @model_validator(mode="after")
     def _is_in_order(self) -> Self:

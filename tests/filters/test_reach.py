@@ -75,7 +75,7 @@ def test_a_query_finds_the_tool_that_could_serve_it_and_a_cluster_that_holds_it(
 
 
 def test_where_nothing_is_near_the_tool_is_missing_and_the_nearness_is_known(reach: Reach) -> None:
-    (found,) = step(rows_of(["unknown"]), encode(["translate this poem into latin"]), reach, CONFIG).to_dicts()
+    (found,) = step(rows_of(["unknown"]), encode(["why do cats purr"]), reach, CONFIG).to_dicts()
 
     assert found["ungrounded"] == "missing_tool"
     assert (found["cluster_id"], found["tool_id"]) == (None, None)
