@@ -9,6 +9,7 @@ from filters.coverage import CoverageConfig
 from filters.ingest import IngestConfig
 from filters.near import NearConfig
 from filters.quality import QualityConfig
+from filters.reach import ReachConfig
 from filters.rules import RulesConfig
 from filters.semantic import SemanticConfig
 from synth.division import DivisionConfig
@@ -26,6 +27,7 @@ class FunnelConfig(BaseModel):
     keep_one_in: int | None = Field(default=None, ge=1, description="Keep one row in so many, instead of the count `coverage.keep`.")
     divisions: DivisionConfig = Field(default=DivisionConfig(), description="How frames are divided into training, probing and evaluation.")
     encoder: EncoderConfig = Field(default=EncoderConfig(), description="What makes vectors of the texts in the pool.")
+    reach: ReachConfig = Field(default=ReachConfig(), description="Which tool of the store's clusters could serve what no world reads.")
     semantic: SemanticConfig = Field(default=SemanticConfig(), description="What says the same in other words.")
     contamination: ContaminationConfig = Field(default=ContaminationConfig(), description="Held-out sets that no kept row may come from.")
     ungrounded: bool = Field(

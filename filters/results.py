@@ -106,7 +106,7 @@ def write_frames(
 
     Args:
         verdicts: of the group's rows. has_own_frame: of the group's rows, those that no earlier row equals.
-        pooled: row, leaf, stratum_rank of the rows of the pool.
+        pooled: row, leaf, ungrounded, cluster_id, tool_id, nearness, stratum_rank of the rows of the pool.
     """
     about = ["row", "frame_id", "world", "intent", "slots", "combination", "shape", "ungrounded"]
     rated = ["row", "leaf", "quality", "difficulty", "s_tool", "s_chain", "s_constraints"]
@@ -121,7 +121,7 @@ def write_frames(
         .when(is_refused).then(pl.lit("refused"))
         .otherwise(pl.col("reason").cast(pl.String))
     )  # fmt: skip
-    why = pl.when(is_refused).then(pl.col("reason").cast(pl.String)).otherwise("ungrounded")
+    why = pl.when(is_refused).then(pl.col("reason").cast(pl.String)).otherwise(pl.coalesce("ungrounded_pooled", "ungrounded"))
     frames = frames.with_columns(
         run=pl.lit(run), query_id=query_ids(frames["row"], files), leaf=pl.coalesce("leaf_pooled", "leaf"), status=status, reason=why
     )

@@ -28,6 +28,7 @@ from filters import (
     ground,
     near,
     quality,
+    reach,
     rules,
     semantic,
     taxonomy,
@@ -97,10 +98,12 @@ class Run:
         if config.keep_one_in is not None:
             self.coverage = config.coverage.model_copy(update={"keep": max(1, round(rows / config.keep_one_in))})
         self.tree = newest(store).tree
+        self.reach = reach.load(store, encoder(config.encoder))
         self.held_out = contamination.load(config.contamination, encoder(config.encoder))
         read = [(file.content_hash, file.format) for file in files]
         before = [segment.id for segment in self.seen.segments]
         made_by = [code_hash("filters", "synth"), self.tree.id, self.held_out.content_hash, identity(config.encoder)]
+        made_by += [self.reach.content_hash] if config.ungrounded else []
         self.id = content_id("funnel", read, config.model_dump(mode="json"), made_by, before)
         self.segment = content_id("segment", read, config.ingest.column, self.recipe, before)
         self.work = Workspace(store.lake / "_work" / self.id)
@@ -224,7 +227,7 @@ class Run:
         self.pooled = rows.join(texts, on="row", how="left", maintain_order="left")
 
     def semantic(self) -> None:
-        """semantic, with the encoding that it and what comes after it need, and better labels for rows without a frame."""
+        """semantic, with the encoding that it and what comes after it need, and by it better labels for rows without a frame."""
         started = time.perf_counter()
         self._encode()
         is_strange = self.pooled["frame_id"].is_null()
@@ -232,7 +235,8 @@ class Run:
             labelled = taxonomy.by_vectors(self.pooled, self.vectors, self.tree, encoder(self.config.encoder))
             peers = pl.when(pl.col("frame_id").is_null()).then(pl.len().over("leaf").cast(pl.UInt32)).otherwise("peers")
             self.pooled = labelled.drop("leaf_confidence").with_columns(peers=peers)
-        self.leaves = self.pooled.select("row", "leaf")
+        self.pooled = alive(reach.step(self.pooled, self.vectors, self.reach, self.config.reach))
+        self.labels = self.pooled.select("row", "leaf", "ungrounded", "cluster_id", "tool_id", "nearness")
         self._narrow("semantic", semantic.step(self.pooled, self.vectors, self.config.semantic), started)
 
     def _encode(self) -> None:
@@ -252,7 +256,7 @@ class Run:
     def cover(self) -> None:
         started = time.perf_counter()
         report = coverage.shortlist(self.pooled, self.vectors, self.coverage)
-        self.ranks = self.leaves.join(report.select("row", "stratum_rank"), on="row", how="left", maintain_order="left")
+        self.ranks = self.labels.join(report.select("row", "stratum_rank"), on="row", how="left", maintain_order="left")
         self._narrow("coverage", report, started)
 
     def _narrow(self, step: str, report: pl.DataFrame, started: float) -> None:

@@ -25,6 +25,8 @@ Columns, and who adds them:
     taxonomy    leaf (String; dotted, or `other`)
     quality     quality (Float64, 0..1)
     difficulty  difficulty (Int8, -1..5), s_tool, s_chain, s_constraints (Int8)
+    pool        asked, tier, peers, leaf_rows (see `coverage.py`)
+    reach       cluster_id, tool_id, nearness; `ungrounded` told anew (see `reach.py`)
     coverage    stratum_rank (Int32; the order in which admission tries a stratum's rows, null = not on the shortlist)
 """
 

@@ -175,13 +175,19 @@ def _verdict(store: Store, verdict: dict[str, Any]) -> str:
 
 
 def _frame_facts(frame: dict[str, Any]) -> Facts:
-    return [
+    tool = f"{frame['tool_id']} of {frame['cluster_id'] or 'no cluster'}, cosine {frame['nearness']:.2f}" if frame["tool_id"] else ""
+    understood = [
         ("understood as", f"{frame['world']}/{frame['intent']} {frame['slots']}"),
         ("frame", f"{frame['frame_id']}, combination {frame['combination']}"),
         ("plan shape", frame["shape"] or ""),
+    ]
+    return [
+        *(understood if frame["frame_id"] else [("understood as", "nothing that a world here executes")]),
+        ("about", frame["leaf"] or ""),
         ("difficulty", _difficulty(frame) if frame["difficulty"] is not None else ""),
         ("quality", f"{frame['quality']:.3f}" if frame["quality"] is not None else ""),
         ("status", f"{frame['status']}" + (f": {frame['reason']}" if frame["reason"] else "")),
+        ("nearest tool", tool),
         ("rank in its stratum", str(frame["stratum_rank"]) if frame["stratum_rank"] is not None else ""),
     ]
 

@@ -39,7 +39,7 @@ from synth.wording import _FIELD, Families, joiner, load_families, load_groundin
 from synth.worlds import GROUNDED, WORLDS, make_world
 from synth.worlds.base import Identifier, Quantity, SlotKind, Vocabulary
 
-VERSION = 3
+VERSION = 4
 Codes = NDArray[np.int64]
 
 SHARES = {"exact": 0.30, "near": 0.20, "paraphrase": 0.10, "junk": 0.12}

@@ -27,7 +27,9 @@ from filters.workspace import Workspace
 from storage.errors import BadInput
 from storage.records import Task
 from storage.store import Store
+from synth.cluster_store import keep_clusters
 from synth.haystack import HaystackConfig, generate, needle_hits
+from synth.worlds import WORLDS
 
 CONFIG = FunnelConfig(ingest=IngestConfig(batch_rows=1000), coverage=CoverageConfig(keep=20, max_encoded=300))
 
@@ -345,3 +347,16 @@ def test_a_ratio_is_met_to_the_row_or_the_step_that_left_too_few_is_named(undist
     assert short.shortfall is not None
     assert short.shortfall.startswith("2 kept of 4 wanted: step exact left too few, 3 of 4 rows (exact_duplicate 1)")
     assert shortfall(pl.DataFrame({"step": ["ingest"], "rows_in": [9], "kept": [9], "reasons": ["{}"]}), 9) is None
+
+
+def test_what_no_world_reads_says_which_tool_could_serve_it(tmp_path: Path) -> None:
+    """Given a store with clusters of a bank's tools, then a question about accounts names one of them, and one about nothing here none."""
+    store = Store(tmp_path / "store")
+    keep_clusters(store, WORLDS["banking"].tools)
+    path = tmp_path / "log.txt"
+    path.write_text("List all my bank accounts with their balances\nWhat is the boiling point of tungsten at sea level?\n")
+    curate(store, [path], CONFIG.model_copy(update={"ungrounded": True}))
+    rows = store.query("SELECT f.tool_id, f.cluster_id, f.nearness, f.reason FROM frames f JOIN queries q USING (query_id) ORDER BY q.row")
+    assert rows["tool_id"][0].startswith("banking") and rows["reason"][0] == "unread" and rows["nearness"][0] >= 0.45
+    assert rows["cluster_id"][0] in set(store.query("SELECT cluster_id FROM clusters")["cluster_id"])
+    assert rows["tool_id"][1] is None and rows["nearness"][1] < 0.45
