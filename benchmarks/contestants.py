@@ -46,20 +46,25 @@ def alike(first: set[bytes], second: set[bytes]) -> bool:
 # ---- near duplicates ----------------------------------------------------------------------------------------------------------
 
 
-def headrace() -> Work:
-    """What a run of the funnel does, with its guards."""
+def headrace(guarded: bool = False) -> Work:
+    """The near step, of what its peers do: signatures, candidates, true Jaccard of each, the first of its kind kept."""
     import polars as pl
 
     from filters import near
     from filters.guards import world_terms
 
-    config, terms = near.NearConfig(), world_terms()
+    config, terms = (near.NearConfig(), world_terms()) if guarded else (near.NearConfig(protect=()), ())
 
     def work(texts: list[str]) -> Sequence[int]:
         rows = pl.DataFrame({"norm": texts}).with_row_index("row")
         return near.step(rows, config, terms).filter(pl.col("reason").is_null())["row"].to_list()
 
     return work
+
+
+def headrace_guarded() -> Work:
+    """The near step as the funnel runs it: numbers and terms must agree as well, which no peer looks at."""
+    return headrace(guarded=True)
 
 
 def rensa_verified() -> Work:
@@ -337,6 +342,7 @@ def _quiet() -> None:
 
 CONTESTANTS: dict[str, tuple[str, Callable[[], Work]]] = {
     "headrace": ("headrace", headrace),
+    "headrace_guarded": ("headrace", headrace_guarded),
     "rensa_verified": ("rensa", rensa_verified),
     "rensa_estimated": ("rensa", rensa_estimated),
     "rensa_flags": ("rensa", rensa_flags),

@@ -3,9 +3,10 @@
 peers   `funnel_peers.py`: the near step and the rules against other libraries
 near    planted pairs that are found, needs that are lost, at this step alone, at 700 thousand and 7 million distinct rows
 front   CPU time a row of the log until the near step is done (reading, normalise, exact, rules, near), on three million rows
+ray     `funnel_ray.py`: a million rows on Ray and on threads
 scale   `funnel_scale.py`: whole runs from 100,000 rows to ten million: cost, growth, needles, coverage
 
-Not measured here: runs on Ray. What is kept between calls lies under `.cache/bench/funnel/`: generated logs, and in a folder named after
+What is kept between calls lies under `.cache/bench/funnel/`: generated logs, and in a folder named after
 the code the pieces that are done.
 """
 
@@ -15,7 +16,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from benchmarks import funnel_peers, funnel_scale
+from benchmarks import funnel_peers, funnel_ray, funnel_scale
 from benchmarks.funnel_rows import KEPT, WORK, alone, kept_json, log, near_left, near_rows, needs_lost, recall
 from benchmarks.harness import Deadline, Figures, Section, run_sections
 
@@ -27,6 +28,9 @@ def main() -> int:
     if sys.argv[1:2] == ["--curate"]:
         funnel_scale.curate_alone(Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])
         return 0
+    if sys.argv[1:2] in (["--on-threads"], ["--on-ray"]):
+        funnel_ray.curate_on(sys.argv[1].removeprefix("--on-"), Path(sys.argv[2]), Path(sys.argv[3]))
+        return 0
     WORK.mkdir(parents=True, exist_ok=True)
     for other in KEPT.iterdir():
         if other != WORK and not other.name.startswith("log-"):
@@ -36,6 +40,7 @@ def main() -> int:
         Section("near: 700 thousand", (*RECALL, "needs_lost_700k"), lambda _: _near(700_000, "needs_lost_700k"), minutes=3),
         Section("near: 7 million", ("needs_lost_7m",), lambda _: _only("needs_lost_7m", _near(7_000_000, "needs_lost_7m")), minutes=15),
         Section("front", ("front_us_per_row",), measure_front, minutes=5),
+        *funnel_ray.sections(),
         *funnel_scale.sections(),
     ]
     return run_sections("funnel", sections)

@@ -45,6 +45,7 @@ from filters.seen import Seen
 from filters.step import Executor, Progress, alive
 from filters.taxonomy.versions import newest
 from filters.workspace import Workspace
+from storage.errors import BadInput
 from storage.records import content_id
 from storage.rows import tasks_frame
 from storage.store import Part, Store, part_id
@@ -53,6 +54,8 @@ from synth.encoder import encoder, identity
 Item = TypeVar("Item")
 VERSION = 2
 """Of the parts that a run writes: what is in them is decided by the run's id."""
+MOST_ROWS = 2**32 - 1
+"""Rows are numbered in 32 bits, those of earlier runs included."""
 _ENCODED_AT_ONCE = 2048
 
 
@@ -93,6 +96,9 @@ class Run:
         self.started, rows = started, sum(file.rows for file in files)
         self.recipe = near.recipe(config.near, world_terms())
         self.seen = Seen(store, self.recipe, files)
+        if self.seen.rows + rows > MOST_ROWS:
+            seen = f"{self.seen.rows:,} rows were read into {store.root} before"
+            raise BadInput(f"{seen}, and {rows:,} more are more than one index can number ({MOST_ROWS:,}); begin another store")
         self.files = [replace(file, first_row=file.first_row + self.seen.rows) for file in files]
         self.coverage = config.coverage
         if config.keep_one_in is not None:
@@ -111,7 +117,6 @@ class Run:
         self.batches = [batch for _, batches in self.pieces for batch in batches]
         self.ledger = Ledger(rows, self.seen.rows)
         self.occurrences = np.zeros(rows, np.uint32)
-
         self.is_indexed = store.query("SELECT 1 FROM segments WHERE segment = ?", [self.segment]).height > 0
 
     def result(self) -> FunnelResult:
@@ -365,7 +370,7 @@ class Run:
             start = batch.first_row - self.seen.rows
             masks.append(self.is_distinct[start : start + batch.rows])
             keepers.append(self.keepers.filter(pl.col("row").is_between(batch.first_row, batch.first_row + batch.rows - 1)))
-        told = {"segment": self.segment, "recipe": self.recipe, "position": len(self.seen.segments), "first_row": self.seen.rows}
+        told = {"segment": self.segment, "recipe": self.recipe, "position": self.seen.known, "first_row": self.seen.rows}
         files = json.dumps([(file.content_hash, file.name, file.rows) for file in self.files])
         out = [self.store.write("segments", parts["segments"], pl.DataFrame([{**told, "files": files}]))]
         out += self.executor.map(work, self.batches, masks, keepers)

@@ -35,7 +35,7 @@ class Segment:
 
 class Seen:
     """The segments before a run. `rows`: how many rows they have read; `sources`: the files, `first_row` counted over all of them;
-    `not_compared`: what was read by another recipe, in words."""
+    `known`: segments of the recipe, later ones as well; `not_compared`: what was read by another recipe, in words."""
 
     def __init__(self, store: Store, recipe: str, files: Sequence[Source]) -> None:
         self._store = store
@@ -43,9 +43,9 @@ class Seen:
         self.sources: list[Source] = []
         self.rows = 0
         own = {file.content_hash for file in files}
-        for segment, stored_first_row, told in store.query(
-            "SELECT segment, first_row, files FROM segments WHERE recipe = ? ORDER BY position, segment", [recipe]
-        ).iter_rows():
+        known = store.query("SELECT segment, first_row, files FROM segments WHERE recipe = ? ORDER BY position", [recipe])
+        self.known = known.height
+        for segment, stored_first_row, told in known.iter_rows():
             read = json.loads(told)
             if own & {content_hash for content_hash, *_ in read}:
                 break

@@ -16,7 +16,14 @@ def test_every_peer_is_pinned_in_an_environment_of_its_own() -> None:
     pinned = {line.split("==")[0] for line in lines if "==" in line}
     assert all("==" in line or line.startswith("#") for line in lines)
     assert {distribution for distribution, _ in contestants.CONTESTANTS.values()} - {"headrace"} <= pinned
-    compared = [*funnel_peers.FAST.values(), *funnel_peers.SLOW.values(), *funnel_peers.RULES.values(), "headrace", "headrace_rules"]
+    compared = [
+        *funnel_peers.FAST.values(),
+        *funnel_peers.SLOW.values(),
+        *funnel_peers.RULES.values(),
+        "headrace",
+        "headrace_guarded",
+        "headrace_rules",
+    ]
     assert sorted(compared) == sorted(contestants.CONTESTANTS)
 
 

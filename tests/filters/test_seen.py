@@ -13,7 +13,9 @@ from filters.compiled import U64
 from filters.coverage import CoverageConfig
 from filters.funnel import FunnelConfig, curate
 from filters.ingest import IngestConfig
+from filters.minhash import jaccard
 from filters.near import NearConfig
+from filters.normalise import normalised
 from filters.rules import RulesConfig
 from storage.store import Store
 from synth.haystack import HaystackConfig, generate
@@ -100,6 +102,32 @@ def test_what_is_decided_otherwise_is_still_compared_with_everything(logs: list[
     other = curate(store, logs[1:2], CONFIG.model_copy(update={"near": NearConfig(seed=2)}))
     assert files_named(other.run) == 1
     assert other.not_compared is not None and "2,500 rows" in other.not_compared
+
+
+def test_rows_are_found_whatever_was_read_in_between(logs: list[Path], tmp_path: Path) -> None:
+    """Given a file, a second one, and the first again by another column, when a fourth repeats the second with slips, then each of its
+    duplicates stands beside the text that it is like."""
+    texts = [pl.read_parquet(log)["text"][:400] for log in logs]
+    first, second, fourth = (tmp_path / f"{name}.parquet" for name in ("first", "second", "fourth"))
+    pl.DataFrame({"text": texts[0], "other": texts[1][:200].extend(texts[2][:200])}).write_parquet(first)
+    pl.concat([texts[0][:100] + " please", texts[2]]).to_frame("text").write_parquet(second)
+    (pl.concat([texts[0][:100], texts[2]]) + " ok").to_frame("text").write_parquet(fourth)
+    store = Store(tmp_path / "store")
+    for path, column in ((first, "text"), (second, "text"), (first, "other"), (fourth, "text")):
+        last = curate(store, [path], CONFIG.model_copy(update={"ingest": IngestConfig(column=column, batch_rows=1000)}))
+    assert store.query("SELECT position FROM segments ORDER BY 1")["position"].to_list() == [0, 1, 2, 3]
+    by_id = dict(store.query("SELECT query_id, list(text) FROM queries GROUP BY 1").iter_rows())
+    near_pairs = store.query(
+        "SELECT query_id, duplicate_of, similarity FROM verdicts WHERE run = ? AND step = 'near' AND NOT kept", [last.run]
+    )
+    assert near_pairs["duplicate_of"].str.slice(0, 10).n_unique() >= 2 and near_pairs.height > 150
+    for query_id, other, similarity in near_pairs.iter_rows():
+        found = [jaccard(norm(mine), norm(text)) for mine in by_id[query_id] for text in by_id[other]]
+        assert any(value == pytest.approx(similarity, abs=1e-6) for value in found)
+
+
+def norm(text: str) -> str:
+    return str(pl.select(normalised(pl.lit(text))).item())
 
 
 TEXTS = st.lists(
