@@ -100,6 +100,8 @@ def decide_near(batches: Sequence[Batch], work: Workspace, seen: Seen, config: N
     del later, earlier
     keeper = np.arange(old.size + own.size, dtype=np.uint32)
     keeper[np.searchsorted(old, before["row"].to_numpy())] = np.searchsorted(old, before["keeper"].to_numpy())
+    if config.rule == "components":  # compares with the row itself, and of old rows only those that stand for others have a text
+        pairs = (pairs >> np.uint64(32) << np.uint64(32)) | keeper[pairs & np.uint64(0xFFFFFFFF)]
     old_texts = _old_texts(seen, old, before)
     old_data, old_ends = text_buffer(old_texts)
     old_guards = guards(old_texts, terms if "terms" in config.protect else (), digits="digits" in config.protect)

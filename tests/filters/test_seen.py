@@ -130,6 +130,22 @@ def norm(text: str) -> str:
     return str(pl.select(normalised(pl.lit(text))).item())
 
 
+def test_components_go_on_from_what_was_joined_before(tmp_path: Path) -> None:
+    """Given a wording and one with a slip on the first day, when the slip has another slip on the second, then it joins the first."""
+    text = "please find me a quiet coffee shop near Willow Park for a long evening with friends from out of town"
+    (tmp_path / "one.txt").write_text(f"{text}\n{text.replace('quiet', 'quite')}\n")
+    (tmp_path / "two.txt").write_text(f"{text.replace('quiet', 'quite').replace('friends', 'freinds')}\nclose order o17 please\n")
+    config = CONFIG.model_copy(update={"near": NearConfig(rule="components")})
+    store = Store(tmp_path / "store")
+    for name in ("one.txt", "two.txt"):
+        curate(store, [tmp_path / name], config)
+    told = store.query(
+        """SELECT source, row, duplicate_of[12:]::INT AS first FROM verdicts JOIN queries USING (query_id)
+           WHERE step = 'near' AND NOT kept ORDER BY 1, 2"""
+    )
+    assert told.rows() == [("one.txt", 1, 0), ("two.txt", 0, 0)]
+
+
 TEXTS = st.lists(
     st.sampled_from(["find a cafe near the old bridge", "find a cafe near the old bridge ok", "abc", "close order 12"]), max_size=12
 )
