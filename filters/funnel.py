@@ -20,10 +20,11 @@ from pathlib import Path
 from filters import ingest
 from filters.funnel_config import FunnelConfig
 from filters.run import FunnelResult, Run
+from filters.seen import NothingNew, unread
 from filters.step import Executor, Progress
 from storage.store import Store
 
-__all__ = ["FunnelConfig", "FunnelResult", "curate"]
+__all__ = ["FunnelConfig", "FunnelResult", "NothingNew", "curate"]
 
 
 def curate(
@@ -36,10 +37,14 @@ def curate(
         executor: runs batches; threads of this process by default, as many as there are cores.
 
     Raises:
+        NothingNew: `only_new`, and an earlier run has read every file.
         BadInput: see `ingest.inspect`; nothing was written then.
         HeadraceError: the disk is full, the store is held by another process. What was done is there for the next try.
     """
     started = time.perf_counter()
     with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
         run = executor or threads
-        return Run(store, ingest.inspect(sources, config.ingest, run), config, progress, run, started).result()
+        files = ingest.inspect(sources, config.ingest, run)
+        if config.only_new:
+            files = unread(store, files)
+        return Run(store, files, config, progress, run, started).result()

@@ -20,6 +20,9 @@ class FunnelConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     ingest: IngestConfig = Field(default=IngestConfig(), description="How files are read.")
+    only_new: bool = Field(
+        default=False, description="Leave out files that an earlier run has read into the store, instead of judging them again."
+    )
     rules: RulesConfig = Field(default=RulesConfig(), description="What is no request.")
     near: NearConfig = Field(default=NearConfig(), description="What is a near duplicate.")
     quality: QualityConfig = Field(default=QualityConfig(), description="What is too poor to be kept.")

@@ -11,16 +11,33 @@ What it does not do: decide (`dedup.py`).
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
 from filters.compiled import U32, U64
 from filters.ingest import Source
+from storage.errors import HeadraceError
 from storage.store import Store
+
+
+class NothingNew(HeadraceError):
+    """Only new files were wanted, and there are none."""
+
+
+def unread(store: Store, files: Sequence[Source]) -> list[Source]:
+    """The files that no run has read into the store, numbered anew. Raises NothingNew where there are none."""
+    told = store.query("SELECT files FROM segments")["files"]
+    known = {content_hash for read in told for content_hash, *_ in json.loads(read)}
+    new = [file for file in files if file.content_hash not in known]
+    if not new:
+        raise NothingNew(f"nothing new: every file ({len(files)} in all) was read into {store.root} before")
+    firsts = itertools.accumulate((file.rows for file in new), initial=0)
+    return [replace(file, first_row=first) for file, first in zip(new, firsts, strict=False)]
 
 
 @dataclass(frozen=True, slots=True)

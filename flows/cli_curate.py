@@ -43,6 +43,7 @@ def curate(
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse a file with a row that cannot be decoded, instead of dropping the row.")
     ] = False,
+    new: Annotated[bool, typer.Option("--new", help="Leave out files that an earlier call has read into the store.")] = False,
     ray: Annotated[
         str | None,
         typer.Option(
@@ -68,19 +69,16 @@ def curate(
 
       headrace curate 'logs/2026-11-*.jsonl.gz' --column messages.0.content --keep 1/10000 --held-out bfcl --store runs/mine/store
 
+      headrace curate 'logs/*.jsonl' --new --store runs/mine/store
+
       headrace curate log.jsonl --ungrounded --keep 500 --store runs/mine/store
     """
     with told(debug):
         from flows.config import for_curation
 
-        settings = for_curation(
-            checks.settings(config, store, families),
-            column=column,
-            keep=keep,
-            held_out=held_out or [],
-            ungrounded=ungrounded,
-            strict=strict,
-        )
+        base = checks.settings(config, store, families)
+        sets = held_out or []
+        settings = for_curation(base, column=column, keep=keep, held_out=sets, ungrounded=ungrounded, strict=strict, new=new)
         sources = checks.query_files(files or [])
         rows = checks.query_rows(sources, settings) if sources else None
         steps = ("curate",) if sources else ("haystack", "curate")

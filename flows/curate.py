@@ -36,6 +36,8 @@ def curate(
     with at_work("curate", config.store):
         sources = files or [str(make_haystack(config))]
         kept = sift(config, sources, ray)
+        if kept["run"] is None:
+            return kept
         leave_table(funnel_table(Store(config.store)))
         leave_table(difficulty(Store(config.store)))
         events.tell(events.TASKS_CURATED, config, run=kept["run"], tasks=kept["tasks"])
@@ -52,8 +54,12 @@ def make_haystack(config: Config) -> Path:
 
 @task(cache_policy=NO_CACHE)
 def sift(config: Config, sources: list[str], ray: str | None = None) -> dict[str, Any]:
-    with ray_executor(ray) if ray else contextlib.nullcontext() as executor:
-        result = funnel.curate(Store(config.store), sources, config.curate, progress=report, executor=executor)
+    try:
+        with ray_executor(ray) if ray else contextlib.nullcontext() as executor:
+            result = funnel.curate(Store(config.store), sources, config.curate, progress=report, executor=executor)
+    except funnel.NothingNew as nothing:
+        print(nothing)
+        return {"run": None, "tasks": 0, "notes": [str(nothing)]}
     notes = [note for note in (result.shortfall, result.not_compared) if note]
     for note in notes:
         print(note)

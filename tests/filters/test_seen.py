@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from filters import near
 from filters.compiled import U64
 from filters.coverage import CoverageConfig
-from filters.funnel import FunnelConfig, curate
+from filters.funnel import FunnelConfig, NothingNew, curate
 from filters.ingest import IngestConfig
 from filters.minhash import jaccard
 from filters.near import NearConfig
@@ -144,6 +144,19 @@ def test_components_go_on_from_what_was_joined_before(tmp_path: Path) -> None:
            WHERE step = 'near' AND NOT kept ORDER BY 1, 2"""
     )
     assert told.rows() == [("one.txt", 1, 0), ("two.txt", 0, 0)]
+
+
+def test_only_new_files_are_read_where_only_those_are_wanted(logs: list[Path], tmp_path: Path) -> None:
+    store, config = Store(tmp_path / "store"), CONFIG.model_copy(update={"only_new": True})
+    curate(store, logs[1:2], config)
+    second = curate(store, [*logs[1:], logs[0]], config)
+    assert second.funnel["rows_in"][0] == 5_800
+    sources = store.query("SELECT DISTINCT source FROM queries WHERE run = ? ORDER BY 1", [second.run])["source"].to_list()
+    assert sources == ["day-0.parquet", "day-2.parquet"]
+    before = store.content_hash()
+    with pytest.raises(NothingNew, match="3 in all"):
+        curate(store, logs, config)
+    assert store.content_hash() == before
 
 
 TEXTS = st.lists(

@@ -29,7 +29,7 @@ def test_each_world_that_is_named_gets_tasks_and_a_range_gets_none(tmp_path: Pat
 
 
 def curated(**said: Any) -> FunnelConfig:
-    nothing: dict[str, Any] = {"column": None, "keep": None, "held_out": [], "ungrounded": False, "strict": False}
+    nothing: dict[str, Any] = {"column": None, "keep": None, "held_out": [], "ungrounded": False, "strict": False, "new": False}
     return for_curation(Config(), **(nothing | said)).curate
 
 
