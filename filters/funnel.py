@@ -1,8 +1,10 @@
 """The funnel: raw queries in, a small set of executable tasks out, a verdict on every row.
 
 Order (design of STAgent's funnel, cheap steps first): ingest, normalise, exact, rules, near, ground, equal, taxonomy, quality, difficulty,
-coverage, admission. What a step is stands in `step.py`. Batches stream through the disk; the joining steps go by partitions of keys and by
-bands (`dedup.py`), and what is held in memory is some 15 bytes a row, and the texts that are compared while near duplicates are decided.
+pool, semantic (with taxonomy and reach by vectors), contamination, coverage, admission. What a step is stands in `step.py`.
+Batches stream through the disk; the joining steps go by ranges of keys and by bands (`dedup.py`). In memory are some 30 bytes a row read;
+while near duplicates are decided, the compared texts, their candidate pairs and some 40 bytes a row of these; and when the pool is drawn,
+the labels and unread words of what grounding has left.
 A run's id is a hash of the files' contents and formats, the configuration, the code of this room and the one below, and what was seen
 before (`seen.py`); so a killed run goes on where it was, a finished one is not done again, and either gives the same rows.
 
@@ -19,8 +21,9 @@ from pathlib import Path
 
 from filters import ingest
 from filters.funnel_config import FunnelConfig
+from filters.ingest import files
 from filters.run import FunnelResult, Run
-from filters.seen import NothingNew, unread
+from filters.seen import NothingNew, read_before
 from filters.step import Executor, Progress
 from storage.store import Store
 
@@ -44,7 +47,16 @@ def curate(
     started = time.perf_counter()
     with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
         run = executor or threads
-        files = ingest.inspect(sources, config.ingest, run)
+        named = files.locate(sources)
         if config.only_new:
-            files = unread(store, files)
-        return Run(store, files, config, progress, run, started).result()
+            named = _new(store, named, run)
+        return Run(store, ingest.inspect(named, config.ingest, run), config, progress, run, started).result()
+
+
+def _new(store: Store, named: Sequence[str], executor: Executor) -> list[str]:
+    """The files that no run has read into the store, known by their hash alone; what was read may be damaged by now."""
+    known = read_before(store)
+    new = [name for name, content_hash in zip(named, executor.map(ingest.content_hash, named), strict=True) if content_hash not in known]
+    if not new:
+        raise NothingNew(f"nothing new: every file ({len(named)} in all) was read into {store.root} before")
+    return new

@@ -361,5 +361,7 @@ def join_components(
             size[first] += size[last]
     for number in range(keeper.size):
         keeper[number] = _root(np.uint32(number), keeper)
+    fresh = _scratch(offsets)  # a row's stamp may stand for it once only
+    for number in range(keeper.size):
         if keeper[number] != number:
-            similarity[number] = _jaccard(np.uint32(number), keeper[number], data, offsets, 0.0, scratch)
+            similarity[number] = _jaccard(np.uint32(number), keeper[number], data, offsets, 0.0, fresh)

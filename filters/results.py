@@ -14,6 +14,7 @@ import polars as pl
 from filters.batches import Batch, query_ids
 from filters.compiled import U32, Mask
 from filters.ingest import Source
+from filters.keyed import key_of
 from filters.workspace import Workspace
 from storage.schema import TABLES
 from storage.store import Part, Store
@@ -62,6 +63,7 @@ def write_batch(
 def write_seen(
     batch: Batch,
     is_distinct: Mask,
+    has_own_frame: Mask,
     keepers: pl.DataFrame,
     store: Store,
     work: Workspace,
@@ -69,15 +71,21 @@ def write_seen(
     first_row: int,
     parts: Mapping[str, str],
 ) -> Part:
-    """The part of `seen` with this batch's distinct rows: their keys, and of those that were compared (`keepers`: row, keeper) kind, keeper
-    and, where they were kept, the normalised text."""
+    """The part of `seen` with this batch's distinct rows: their keys, of those that were compared (`keepers`: row, keeper) kind, keeper
+    and, where they were kept, the normalised text, and the keys of frames that no earlier row has."""
+    frames = work.read(f"grounded-{batch.name}", ["row", "frame_id"])
+    frames = frames.filter(has_own_frame[frames["row"].to_numpy() - batch.first_row]).drop_nulls()
+    high, low = key_of("frame_id")
+    own_frames = frames.select("row", high.alias("frame_high"), low.alias("frame_low"))
     kinds = pl.DataFrame({"row": work.array(f"near-rows-{batch.name}"), "kind": work.array(f"near-kinds-{batch.name}")})
     rows = work.read(f"read-{batch.name}", ["row", "norm", "key_high", "key_low"]).filter(is_distinct)
-    told = rows.join(keepers, on="row", how="left", maintain_order="left").join(kinds, on="row", how="left", maintain_order="left")
+    told = rows
+    for known in (keepers, kinds, own_frames):
+        told = told.join(known, on="row", how="left", maintain_order="left")
     seen = told.select(
         pl.lit(segment).alias("segment"),
         pl.col("row").cast(pl.Int64) - first_row,
-        pl.col("key_high", "key_low").reinterpret(signed=True),
+        pl.col("key_high", "key_low", "frame_high", "frame_low").reinterpret(signed=True),
         pl.col("kind", "keeper").cast(pl.Int64),
         pl.when(pl.col("keeper") == pl.col("row")).then("norm").alias("norm"),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -38,7 +38,7 @@ from filters.code_hash import code_hash
 from filters.funnel_config import FunnelConfig
 from filters.guards import world_terms
 from filters.ingest import Source
-from filters.keyed import ROWS_A_PARTITION, key_of, write_keys
+from filters.keyed import ROWS_A_PARTITION, write_keys
 from filters.ledger import Ledger
 from filters.results import groups, write_band, write_batch, write_frames, write_seen
 from filters.seen import Seen
@@ -57,6 +57,8 @@ VERSION = 2
 MOST_ROWS = 2**32 - 1
 """Rows are numbered in 32 bits, those of earlier runs included."""
 _ENCODED_AT_ONCE = 2048
+_WRITTEN_AT_ONCE = 64
+"""Batches whose verdicts are spelt out at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def shortfall(funnel: pl.DataFrame, wanted: int) -> str | None:
 
 
 class Run:
-    """One run of the funnel: its files, batches, ledger and workspace. A method a step, or a few that share a pass over the batches."""
+    """`result` does it all, or finds it done."""
 
     def __init__(
         self, store: Store, files: Sequence[Source], config: FunnelConfig, progress: Progress | None, executor: Executor, started: float
@@ -104,14 +106,15 @@ class Run:
         if config.keep_one_in is not None:
             self.coverage = config.coverage.model_copy(update={"keep": max(1, round(rows / config.keep_one_in))})
         self.tree = newest(store).tree
-        self.reach = reach.load(store, encoder(config.encoder))
+        self.reach = reach.load(store, encoder(config.encoder)) if config.ungrounded else reach.Reach((), (), encoder(config.encoder))
         self.held_out = contamination.load(config.contamination, encoder(config.encoder))
         read = [(file.content_hash, file.format) for file in files]
         before = [segment.id for segment in self.seen.segments]
         made_by = [code_hash("filters", "synth"), self.tree.id, self.held_out.content_hash, identity(config.encoder)]
-        made_by += [self.reach.content_hash] if config.ungrounded else []
-        self.id = content_id("funnel", read, config.model_dump(mode="json"), made_by, before)
-        self.segment = content_id("segment", read, config.ingest.column, self.recipe, before)
+        made_by.append(self.reach.content_hash)
+        self.id = content_id("funnel", read, config.model_dump(mode="json", exclude={"only_new"}), made_by, before)
+        decided_by = config.model_dump(mode="json", include={"ingest", "rules", "near"})
+        self.segment = content_id("segment", read, decided_by, self.recipe, code_hash("filters", "synth"), before)
         self.work = Workspace(store.lake / "_work" / self.id)
         self.pieces = batches_of(self.files)
         self.batches = [batch for _, batches in self.pieces for batch in batches]
@@ -168,10 +171,13 @@ class Run:
 
     def deduplicate(self) -> None:
         started = time.perf_counter()
-        told = self._joined("exact", [f"read-keys-{batch.name}" for batch in self.batches], self.seen.keys)
-        report = exact.step(told)
-        self.occurrences[report["row"].to_numpy() - self.seen.rows] = report["occurrences"].fill_null(0).to_numpy()
-        self.ledger.record("exact", report, time.perf_counter() - started)
+        names = [f"read-keys-{batch.name}" for batch in self.batches]
+        dropped = []
+        for told in self._joined("exact", names, self.seen.keys):
+            report = exact.step(told)
+            self.occurrences[report["row"].to_numpy() - self.seen.rows] = report["occurrences"].fill_null(0).to_numpy()
+            dropped.append(report.drop_nulls("reason").drop("occurrences"))
+        self.ledger.drop("exact", dropped, time.perf_counter() - started)
         self.is_distinct = self.ledger.is_alive.copy()
 
     def sift(self) -> None:
@@ -195,8 +201,8 @@ class Run:
         self.ledger.drop("near", [dropped], time.perf_counter() - started)
         self.askers = self.occurrences.astype(np.int64)
         own = dropped.filter(pl.col("duplicate_of") >= self.seen.rows)
-        places = (own[name].to_numpy() - self.seen.rows for name in ("duplicate_of", "row"))
-        np.add.at(self.askers, next(places), self.occurrences[next(places)])
+        first, again = (own[name].to_numpy() - self.seen.rows for name in ("duplicate_of", "row"))
+        np.add.at(self.askers, first, self.occurrences[again])
         self._tell("near duplicates", 1, 1)
 
     def ground(self) -> None:
@@ -206,8 +212,8 @@ class Run:
         started = time.perf_counter()
         self._map("frames", partial(dedup.keys_of_frames, work=self.work), self.batches)
         names = [f"frame-keys-{batch.name}" for batch in self.batches]
-        told = self._joined("equal", names, lambda: self.seen.frames().select("row", *key_of("frame_id")))
-        self.ledger.drop("equal", [equal.step(told).drop_nulls("reason")], time.perf_counter() - started)
+        dropped = [equal.step(told).drop_nulls("reason") for told in self._joined("equal", names, self.seen.frames)]
+        self.ledger.drop("equal", dropped, time.perf_counter() - started)
         self.has_own_frame = self.ledger.is_alive.copy()
 
     def rate(self) -> None:
@@ -238,7 +244,8 @@ class Run:
         is_strange = self.pooled["frame_id"].is_null()
         if is_strange.any():
             labelled = taxonomy.by_vectors(self.pooled, self.vectors, self.tree, encoder(self.config.encoder))
-            peers = pl.when(pl.col("frame_id").is_null()).then(pl.len().over("leaf").cast(pl.UInt32)).otherwise("peers")
+            is_unframed = pl.col("frame_id").is_null()
+            peers = pl.when(is_unframed).then(pl.len().over("leaf", is_unframed).cast(pl.UInt32)).otherwise("peers")
             self.pooled = labelled.drop("leaf_confidence").with_columns(peers=peers)
         self.pooled = alive(reach.step(self.pooled, self.vectors, self.reach, self.config.reach))
         self.labels = self.pooled.select("row", "leaf", "ungrounded", "cluster_id", "tool_id", "nearness")
@@ -308,8 +315,9 @@ class Run:
         """The files of earlier runs and of this one, as rows are numbered."""
         return [*self.seen.sources, *self.files]
 
-    def _joined(self, step: str, names: list[str], before: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-        """`keyed.firsts` of this run's rows, whose keys were written under these names. before: row, key_high, key_low of earlier rows."""
+    def _joined(self, step: str, names: list[str], before: Callable[[], pl.DataFrame]) -> Iterator[pl.DataFrame]:
+        """`keyed.firsts` of this run's rows, whose keys were written under these names, a range of keys at a time. before: row, key_high,
+        key_low of earlier rows."""
         partitions = 1 + (self.seen.rows + self.ledger.is_alive.size) // ROWS_A_PARTITION
         if self.seen.rows and not self.work.has_array(f"{step}-before"):
             write_keys(self.work, f"{step}-before", before())
@@ -317,8 +325,8 @@ class Run:
         self._map(
             f"{step} keys", partial(dedup.join_partition, partitions=partitions, names=every, work=self.work, name=step), range(partitions)
         )
-        told = [self.work.read(f"{step}-{partition}").filter(pl.col("row") >= self.seen.rows) for partition in range(partitions)]
-        return pl.concat(told)
+        for partition in range(partitions):
+            yield self.work.read(f"{step}-{partition}").filter(pl.col("row") >= self.seen.rows)
 
     def _map(self, label: str, work: Callable[[Item], object], items: Sequence[Item]) -> None:
         """Has each item worked on, wherever the executor likes."""
@@ -352,12 +360,14 @@ class Run:
     def _write_rows(self, parts: Mapping[str, str]) -> list[Part]:
         """The parts of queries and verdicts, a batch each."""
         work = partial(write_batch, store=self.store, work=self.work, run=self.id, files=self._all_files, parts=parts)
-        own = [slice(batch.first_row - self.seen.rows, batch.first_row - self.seen.rows + batch.rows) for batch in self.batches]
-        told = (self.ledger.verdicts(batch.numbers) for batch in self.batches)
         out: list[Part] = []
-        for done, written in enumerate(self.executor.map(work, self.batches, [self.occurrences[rows] for rows in own], told), 1):
-            out += written
-            self._tell("store", done)
+        for start in range(0, len(self.batches), _WRITTEN_AT_ONCE):
+            batches = self.batches[start : start + _WRITTEN_AT_ONCE]
+            counts = [self.occurrences[batch.first_row - self.seen.rows :][: batch.rows] for batch in batches]
+            told = [self.ledger.verdicts(batch.numbers) for batch in batches]
+            for done, written in enumerate(self.executor.map(work, batches, counts, told), start + 1):
+                out += written
+                self._tell("store", done)
         return out
 
     def _write_segment(self, parts: Mapping[str, str]) -> list[Part]:
@@ -365,15 +375,22 @@ class Run:
         if self.is_indexed:
             return []
         work = partial(write_seen, store=self.store, work=self.work, segment=self.segment, first_row=self.seen.rows, parts=parts)
-        masks, keepers = [], []
+        masks, frames, keepers = [], [], []
+        numbers = self.keepers["row"].to_numpy()
         for batch in self.batches:
             start = batch.first_row - self.seen.rows
             masks.append(self.is_distinct[start : start + batch.rows])
-            keepers.append(self.keepers.filter(pl.col("row").is_between(batch.first_row, batch.first_row + batch.rows - 1)))
+            frames.append(self.has_own_frame[start : start + batch.rows])
+            first, last = np.searchsorted(numbers, [batch.first_row, batch.first_row + batch.rows])
+            keepers.append(self.keepers[first:last])
         told = {"segment": self.segment, "recipe": self.recipe, "position": self.seen.known, "first_row": self.seen.rows}
         files = json.dumps([(file.content_hash, file.name, file.rows) for file in self.files])
-        out = [self.store.write("segments", parts["segments"], pl.DataFrame([{**told, "files": files}]))]
-        out += self.executor.map(work, self.batches, masks, keepers)
+        own = {
+            "seen": [parts[f"seen-{batch.name}"] for batch in self.batches],
+            "bands": [parts[f"bands-{band}"] for band in range(self.config.near.bands)],
+        }
+        out = [self.store.write("segments", parts["segments"], pl.DataFrame([{**told, "files": files, "parts": json.dumps(own)}]))]
+        out += self.executor.map(work, self.batches, masks, frames, keepers)
         bands = partial(write_band, store=self.store, work=self.work, segment=self.segment, first_row=self.seen.rows, parts=parts)
         out += self.executor.map(bands, range(self.config.near.bands))
         return out

@@ -8,11 +8,11 @@ that takes rows still alive and returns *the same rows in the same order*, with 
     reason: String        null = kept, else why the row is dropped (a short snake_case word)
     duplicate_of: UInt32  optional; the `row` that a dropped row duplicates
     similarity: Float64   optional; how like it (1.0 = equal)
-The runner (`funnel.py`) moves rows with a reason to the verdicts, so a step never filters. `row` (UInt32) counts all rows that were ever
+The runner (`run.py`) moves rows with a reason to the verdicts, so a step never filters. `row` (UInt32) counts all rows that were ever
 seen, those of earlier runs first (`seen.py`).
 A *batch* step looks at each row alone and is called with any batches in any order, on any thread (normalise, rules, ground, taxonomy,
-quality, difficulty); a *joining* step (exact, near, equal, coverage) is called once with the columns that it compares, all rows,
-ascending by `row`.
+quality, difficulty); a *joining* step (near, pool, semantic, contamination, coverage) is called once with the columns that it compares, all
+rows, ascending by `row`; exact and equal are told of each row which was the first with its key (`keyed.py`).
 No randomness that is not drawn from a seed in the step's configuration, and no order that depends on threads.
 
 Columns, and who adds them:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,9 @@ class Workspace:
         """Removes the folder, and those that killed runs left a week ago."""
         shutil.rmtree(self.folder, ignore_errors=True)
         for other in self.folder.parent.glob("*"):
-            if other.stat().st_mtime < time.time() - _FORGOTTEN_AFTER_S:
-                shutil.rmtree(other, ignore_errors=True)
+            with suppress(FileNotFoundError):  # its run has ended in between
+                if other.stat().st_mtime < time.time() - _FORGOTTEN_AFTER_S:
+                    shutil.rmtree(other, ignore_errors=True)
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.parquet"

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from filters.contamination import BFCL, HeldOutFile
+from filters.contamination import BFCL, ContaminationConfig
 from filters.funnel import FunnelConfig
 from flows import yaml_config
 from storage.errors import BadInput
@@ -79,8 +79,8 @@ def for_curation(
     if keep is not None:
         said |= _kept(keep, funnel)
     if held_out:
-        sets = [BFCL if name == BFCL else HeldOutFile(name=Path(name).name, file=name, column=ingest.column) for name in held_out]
-        said["contamination"] = funnel.contamination.model_copy(update={"held_out": tuple(sets)})
+        sets = [name if name == BFCL else {"name": name, "file": name, "column": ingest.column} for name in dict.fromkeys(held_out)]
+        said["contamination"] = ContaminationConfig.model_validate(funnel.contamination.model_dump() | {"held_out": sets})
     return config.model_copy(update={"curate": funnel.model_copy(update=said)})
 
 

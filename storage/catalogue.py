@@ -23,8 +23,8 @@ from storage.schema import TABLES, migrations, schema_version
 
 _MATCHES_SQL = """CREATE OR REPLACE VIEW matches AS
 SELECT v.run, v.step, v.similarity, v.query_id, q.text, v.duplicate_of, o.text AS duplicate_of_text
-FROM verdicts v JOIN queries q USING (query_id, run) JOIN (SELECT query_id, any_value(text) AS text FROM queries GROUP BY query_id) o
-  ON o.query_id = v.duplicate_of"""
+FROM verdicts v JOIN queries q USING (query_id, run) JOIN queries o ON o.query_id = v.duplicate_of
+QUALIFY row_number() OVER (PARTITION BY v.run, v.query_id ORDER BY o.run <> v.run, o.run) = 1"""
 """Every row that was dropped as another one's duplicate, beside that one, for people to look at."""
 _SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 

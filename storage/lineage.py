@@ -169,7 +169,7 @@ def _verdict(store: Store, verdict: dict[str, Any]) -> str:
         text += f"\n“{other['text']}”" if other else ""
     leak = _row(store, "SELECT * FROM contaminated WHERE query_id = ? AND run = ?", verdict["query_id"], verdict["run"])
     if leak:
-        text += f"\nis row {leak['held_out_row']} of the held-out set {leak['held_out']}"
+        text += f"\nis like row {leak['held_out_row']} of the held-out set {leak['held_out']}"
         text += f" ({leak['found_by']}, similarity {leak['similarity']:.3f})"
     return text
 

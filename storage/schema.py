@@ -131,8 +131,13 @@ TABLES: dict[str, TableSchema] = {
         is_lake=True,
         unique_across_parts=False,
     ),
-    "segments": _table("segment:t recipe:t position:s first_row:w files:t", "segment"),
-    "seen": _table("segment:t row:w key_high:w key_low:w kind:w keeper:w norm:t", "row segment", is_lake=True, unique_across_parts=False),
+    "segments": _table("segment:t recipe:t position:s first_row:w files:t parts:t", "segment"),
+    "seen": _table(
+        "segment:t row:w key_high:w key_low:w kind:w keeper:w frame_high:w frame_low:w norm:t",
+        "row segment",
+        is_lake=True,
+        unique_across_parts=False,
+    ),
     "bands": _table("segment:t band:s entry:w", "entry segment band", is_lake=True, unique_across_parts=False),
     "trajectories": _table(
         "trajectory_id:t task_id:t blueprint_id:t cluster_id:t query_id:t world:t world_seed:w domain:t language:t teacher:t outcome:t "

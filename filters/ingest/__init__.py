@@ -100,12 +100,21 @@ def inspect(paths: Sequence[str | Path], config: IngestConfig, executor: Executo
     heads = list(run(partial(_looked_at, config=config), files.locate(paths)))
     sources: list[Source] = []
     locations: dict[str, str] = {}
+    prefixes: dict[str, str] = {}
     for source in run(partial(_inspected, config=config), heads):
         if source.content_hash in locations:
             raise BadInput(f"{source.location}: same content as {locations[source.content_hash]}; give each file once")
         locations[source.content_hash] = source.location
+        if (alike := prefixes.setdefault(source.content_hash[:8], source.location)) != source.location:
+            raise BadInput(f"{source.location}: its rows would have the ids of {alike}'s (one in 4 billion); read the two apart")
         sources.append(replace(source, first_row=sources[-1].first_row + sources[-1].rows if sources else 0))
     return sources
+
+
+def content_hash(location: str) -> str:
+    """The SHA-256 of a file's bytes, hexadecimal. Raises BadInput: it cannot be read."""
+    with files.reading(location), files.stored(location) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 def read_piece(piece: Piece) -> Iterator[pl.Series]:
@@ -178,15 +187,14 @@ class _Batch:
 def _inspected(whole: Piece, config: IngestConfig) -> Source:
     """A file as if it were the first of the run."""
     with files.reading(whole.location):
-        with files.stored(whole.location) as file:
-            content_hash = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+        digest = content_hash(whole.location)
         pieces: list[Piece] = []
         noted: list[_Batch] = []
         for piece, found in _cut(whole, config):
             pieces.append(replace(piece, batches=tuple(each.rows for each in found), checks=tuple(each.check for each in found)))
             noted += found
         _check_rows(whole, config, noted)
-    return Source(whole.location, content_hash, 0, sum(each.rows for each in noted), tuple(pieces))
+    return Source(whole.location, digest, 0, sum(each.rows for each in noted), tuple(pieces))
 
 
 def _looked_at(path: str, config: IngestConfig) -> Piece:

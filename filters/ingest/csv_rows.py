@@ -20,6 +20,7 @@ from storage.errors import BadInput
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 MAX_LINE_CHARACTERS = 1 << 20
+csv.field_size_limit(MAX_LINE_CHARACTERS)
 _UNREADABLE = '"a"b\n'
 """A line that is an error wherever it stands, inside an open quote too."""
 _AT_ONCE = 2048

@@ -30,7 +30,7 @@ def funnel(store: Store, chart: Chart) -> dict[str, Any] | None:
         f"""WITH drawn AS (
               SELECT run, query_id, step, similarity, duplicate_of FROM verdicts WHERE run = {run} AND duplicate_of IS NOT NULL
               QUALIFY row_number() OVER (PARTITION BY step ORDER BY hash(query_id), query_id) <= {PAIRS})
-            SELECT d.step, d.similarity, d.query_id, q.text, d.duplicate_of, any_value(o.text) AS duplicate_of_text
+            SELECT d.step, d.similarity, d.query_id, q.text, d.duplicate_of, arg_min(o.text, (o.run <> d.run, o.run)) AS duplicate_of_text
             FROM drawn d JOIN queries q USING (run, query_id) JOIN queries o ON o.query_id = d.duplicate_of
             LEFT JOIN funnel s ON s.run = d.run AND s.step = d.step GROUP BY ALL ORDER BY min(s.position), d.similarity, d.query_id"""
     )

@@ -247,6 +247,8 @@ def test_components_are_verified_chains_of_at_most_so_many_rows() -> None:
     assert all(jaccard(a, b) >= 0.7 for a, b in pairwise(chain)) and jaccard(chain[0], chain[-1]) < 0.7
     rule = NearConfig(rule="components", protect=(), bands=64, rows_a_band=3)
     assert dropped(chain, rule) == dict.fromkeys(chain[1:], chain[0])
+    told = near.step(rows_of([*chain, "x" * 5000]), rule).drop_nulls("similarity")
+    assert told["similarity"].to_list() == pytest.approx([jaccard(text, chain[0]) for text in chain[1:]], abs=1e-6)
     cut = dropped(chain, rule.model_copy(update={"max_component": 3}))
     assert max(list(cut.values()).count(first) for first in cut.values()) == 2
     first = dropped(chain, rule.model_copy(update={"rule": "keep_first"}))

@@ -93,15 +93,37 @@ def test_what_is_decided_otherwise_is_still_compared_with_everything(logs: list[
     first = curate(store, logs[:1], CONFIG.model_copy(update={"rules": RulesConfig(min_letters=8), "near": NearConfig(threshold=0.8)}))
     assert first.not_compared is None
 
-    def files_named(run: str) -> int:
-        told = store.query("SELECT duplicate_of FROM verdicts WHERE run = ? AND duplicate_of IS NOT NULL", [run])["duplicate_of"]
-        return told.str.slice(0, 10).n_unique()
-
-    second = curate(store, logs[1:2], CONFIG)
-    assert files_named(second.run) == 2 and second.not_compared is None
+    assert near_in_other_files(store, curate(store, logs[1:2], CONFIG).run) > 20
     other = curate(store, logs[1:2], CONFIG.model_copy(update={"near": NearConfig(seed=2)}))
-    assert files_named(other.run) == 1
+    assert near_in_other_files(store, other.run) == 0
     assert other.not_compared is not None and "2,500 rows" in other.not_compared
+
+
+def near_in_other_files(store: Store, run: str) -> int:
+    sql = "SELECT count(*) AS n FROM verdicts WHERE run = ? AND step = 'near' AND duplicate_of[:10] <> query_id[:10]"
+    return int(store.query(sql, [run])["n"][0])
+
+
+def test_what_other_rules_have_dropped_is_known_once_it_was_compared(tmp_path: Path) -> None:
+    """Given a file whose rows the rules of a first run drop, and a second run keeps, then a slip in a later file is a near duplicate, as
+    it is where there was no first run."""
+    text = "please find me a quiet coffee shop near Willow Park for a long evening with friends from out of town"
+    (tmp_path / "one.txt").write_text(f"{text}\n")
+    (tmp_path / "two.txt").write_text(f"{text.replace('quiet', 'quite')}\n")
+    strict = CONFIG.model_copy(update={"rules": RulesConfig(languages=("zh",))})
+    for name, configs in (("straight", [CONFIG]), ("astray", [strict, CONFIG])):
+        store = Store(tmp_path / name)
+        for config in configs:
+            curate(store, [tmp_path / "one.txt"], config)
+        assert near_in_other_files(store, curate(store, [tmp_path / "two.txt"], CONFIG).run) == 1
+
+
+def test_what_came_between_old_files_and_new_ones_is_told(logs: list[Path], tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    for log in logs[:2]:
+        curate(store, [log], CONFIG)
+    mixed = curate(store, [logs[0], logs[2]], CONFIG)
+    assert mixed.not_compared is not None and "200 rows that were read after the first" in mixed.not_compared
 
 
 def test_rows_are_found_whatever_was_read_in_between(logs: list[Path], tmp_path: Path) -> None:

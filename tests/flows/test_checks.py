@@ -43,8 +43,8 @@ def test_what_to_keep_is_a_number_or_one_in_so_many() -> None:
 
 
 def test_held_out_sets_are_files_with_the_same_column_or_a_known_name() -> None:
-    sets = curated(column="messages.0.content", held_out=["bfcl", "exams/final.jsonl"]).contamination.held_out
-    assert sets == ("bfcl", HeldOutFile(name="final.jsonl", file="exams/final.jsonl", column="messages.0.content"))
+    sets = curated(column="messages.0.content", held_out=["bfcl", "exams/final.jsonl", "bfcl"]).contamination.held_out
+    assert sets == ("bfcl", HeldOutFile(name="exams/final.jsonl", file="exams/final.jsonl", column="messages.0.content"))
 
 
 def test_a_row_is_named_by_its_file_and_number(tmp_path: Path) -> None:

@@ -161,10 +161,11 @@ def funnel_parts(store: Store, run: str = RUN, n: int = 1) -> list[Part]:
 
 def index_parts(store: Store) -> list[Part]:
     """What a run leaves for later ones: a segment of one row, and a taxonomy."""
-    files = '[["c0ffee", "log.txt", 1]]'
+    segment, files = {"segment": "segment-1", "recipe": "recipe-1", "position": 0}, '[["c0ffee", "log.txt", 1]]'
+    keys = {"key_high": -5, "key_low": 7, "frame_high": 1, "frame_low": 2}
     return [
-        write(store, "segments", {"segment": "segment-1", "recipe": "recipe-1", "position": 0, "first_row": 0, "files": files}),
-        write(store, "seen", {"segment": "segment-1", "row": 0, "key_high": -5, "key_low": 7, "kind": 3, "keeper": 0, "norm": "a lamp"}),
+        write(store, "segments", segment | {"first_row": 0, "files": files, "parts": "{}"}),
+        write(store, "seen", {"segment": "segment-1", "row": 0, "kind": 3, "keeper": 0, "norm": "a lamp"} | keys),
         write(store, "bands", {"segment": "segment-1", "band": 0, "entry": 1 << 40}),
         write(
             store,
