@@ -33,7 +33,7 @@ def main() -> int:
         return 0
     WORK.mkdir(parents=True, exist_ok=True)
     for other in KEPT.iterdir():
-        if other != WORK and not other.name.startswith("log-"):
+        if other != WORK and other.is_dir() and not other.name.startswith("log-"):
             shutil.rmtree(other)
     sections = [
         *funnel_peers.sections(),

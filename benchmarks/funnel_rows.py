@@ -126,14 +126,15 @@ def unmasked_rows(count: int) -> Path:
 
 
 def near_left(found: Rows) -> tuple[list[int], float, float]:
-    """What the near step leaves of rows, in a process of its own: positions, CPU seconds, the process's peak in GiB."""
+    """What the near step leaves of rows, as the funnel runs it (guards on), in a process of its own: positions, CPU seconds, the process's
+    peak in GiB."""
     return alone(_near_left, found)  # type: ignore[no-any-return]
 
 
 def _near_left(found: Rows) -> tuple[list[int], float, float]:
-    from benchmarks.contestants import cpu_s, headrace
+    from benchmarks.contestants import cpu_s, headrace_guarded
 
-    work = headrace()
+    work = headrace_guarded()
     texts = pl.read_parquet(found.rows, columns=["norm"])["norm"].to_list()
     work(texts[:100])
     before = cpu_s()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -56,6 +56,8 @@ VERSION = 2
 """Of the parts that a run writes: what is in them is decided by the run's id."""
 MOST_ROWS = 2**32 - 1
 """Rows are numbered in 32 bits, those of earlier runs included."""
+_UNDECISIVE: Any = {"only_new": True, "encoder": True, "contamination": {"held_out"}, "ingest": {"strict"}}
+"""What decides no row, or is told by its content instead."""
 _ENCODED_AT_ONCE = 2048
 _WRITTEN_AT_ONCE = 64
 """Batches whose verdicts are spelt out at a time."""
@@ -112,7 +114,7 @@ class Run:
         before = [segment.id for segment in self.seen.segments]
         made_by = [code_hash("filters", "synth"), self.tree.id, self.held_out.content_hash, identity(config.encoder)]
         made_by.append(self.reach.content_hash)
-        self.id = content_id("funnel", read, config.model_dump(mode="json", exclude={"only_new"}), made_by, before)
+        self.id = content_id("funnel", read, config.model_dump(mode="json", exclude=_UNDECISIVE), made_by, before)
         decided_by = config.model_dump(mode="json", include={"ingest", "rules", "near"})
         self.segment = content_id("segment", read, decided_by, self.recipe, code_hash("filters", "synth"), before)
         self.work = Workspace(store.lake / "_work" / self.id)

@@ -228,6 +228,6 @@ def _tell(evolved: Evolved, known: set[str]) -> None:
     _say(f"stopped: {evolved.stopped}")
     new = [leaf for leaf in evolved.tree.leaves if leaf.id not in known]
     for leaf in sorted(new, key=lambda leaf: (-evolved.counts.get(leaf.id, 0), leaf.id))[:_SHOWN]:
-        _say(f"new  {evolved.counts.get(leaf.id, 0):>7,}  {leaf.id}: {leaf.examples[0]}")
+        _say(f"new  {evolved.counts.get(leaf.id, 0):>7,}  {leaf.id}: {leaf.texts[0]}")
     if len(new) > _SHOWN:
         _say(f"     and {len(new) - _SHOWN} more")

@@ -158,7 +158,8 @@ def _on_server(name: str) -> list[str]:
     except ValueError as error:
         raise BadInput(f"{name}: nothing is known of {protocol}://; known are {', '.join(sorted(known_implementations))}") from error
     with reading(name):
-        if "*" not in name and "[" not in name:
+        is_pattern = any(mark in name for mark in ("*", "[")) or ("?" in name and not protocol.startswith("http"))
+        if not is_pattern:
             if not files.isfile(place):
                 raise BadInput(f"{name}: no such file")
             return [name]

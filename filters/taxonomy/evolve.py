@@ -164,17 +164,21 @@ class _Growth:
             if leaf.id in self.born and len(rows) < self.config.min_group // 2:
                 left.add(self.born.pop(leaf.id))
                 del nodes[leaf.id]
-                if leaf.parent and leaf.parent not in self.kept and not any(node.parent == leaf.parent for node in nodes.values()):
-                    del nodes[leaf.parent]
+                self._prune(leaf.parent, nodes)
         self.barren |= left - set(self.born.values())
         return nodes
+
+    def _prune(self, place: str, nodes: dict[str, Node]) -> None:
+        """Takes out an inner node that was made here and has no child left, and so its parents."""
+        while place and place not in self.kept and not any(node.parent == place for node in nodes.values()):
+            place = nodes.pop(place).parent
 
     def _grown(self, nodes: dict[str, Node]) -> tuple[Tree, list[str], list[str]]:
         """The tree with classes for what is coherent in an `other`; the new leaves, and the leaves that took up a group."""
         added: list[str] = []
         merged: list[str] = []
         by_label = self._rows_by_label()
-        inner = sorted({node.parent for node in self.tree.nodes} | {""})
+        inner = sorted({node.parent for node in nodes.values()} | {""})
         for place in inner:
             rows = by_label.get(other_of(place), np.zeros(0, np.int64))
             all_here = sum(len(found) for label, found in by_label.items() if not place or label.startswith(f"{place}."))

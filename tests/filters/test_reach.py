@@ -66,7 +66,6 @@ def test_a_query_finds_the_tool_that_could_serve_it_and_a_cluster_that_holds_it(
     reach: Reach, text: str, tool_id: str, is_in_cluster: bool
 ) -> None:
     (found,) = step(rows_of(["unknown"]), encode([text]), reach, CONFIG).to_dicts()
-    print(found)
 
     holders = {cluster.id for cluster in reach.clusters if tool_id in cluster.tool_ids}
     assert (found["tool_id"], found["ungrounded"], found["reason"]) == (tool_id, "unread", None)

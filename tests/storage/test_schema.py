@@ -11,7 +11,7 @@ def test_declared_columns_are_those_of_the_migrations(tmp_path):
     )
     for table, column, sql_type in rows.iter_rows():
         found.setdefault(table, {})[column] = sql_type
-    own = {"parts", "migrations", "shadowed"}
+    own = {"parts", "migrations", "shadowed", "matches"}
     assert found.keys() == TABLES.keys() | own
     for table, schema in TABLES.items():
         columns = found[table] if schema.is_lake else {name: kind for name, kind in found[table].items() if name != "part_id"}
