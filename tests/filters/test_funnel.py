@@ -177,29 +177,63 @@ class Killed(BaseException):
     """Stands for a kill: nothing catches it."""
 
 
-@pytest.mark.parametrize("frames_written", [0, 5, 13])
+def dying_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workspace's frames and arrays are written, so many of them; then the process dies."""
+    written: list[str] = []
+
+    def dying(write: Any) -> Any:
+        def writing(self: Workspace, name: str, what: Any) -> None:
+            if len(written) >= writes:
+                raise Killed
+            written.append(name)
+            write(self, name, what)
+
+        return writing
+
+    for method in ("write", "write_array"):
+        monkeypatch.setattr(Workspace, method, dying(getattr(Workspace, method)))
+
+
+WRITES = (0, 9, 40, 70, 100, 118, 126, 134)
+"""While reading, after exact, in the sketches, the bands, deciding and grounding, equal, rating, comparing."""
+
+
+@pytest.mark.parametrize("writes", WRITES)
 def test_killed_anywhere_and_run_again_gives_the_same(
     undisturbed: tuple[Store, FunnelResult],
     log: tuple[Path, pl.DataFrame],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    frames_written: int,
+    writes: int,
 ) -> None:
-    store, written, write = Store(tmp_path / "store"), [], Workspace.write
-
-    def dying(self: Workspace, name: str, frame: pl.DataFrame) -> None:
-        if len(written) >= frames_written:
-            raise Killed
-        written.append(name)
-        write(self, name, frame)
-
+    store = Store(tmp_path / "store")
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Workspace, "write", dying)
+        dying_after(writes, patch)
         curate(store, [log[0]], CONFIG)
     assert not store.exists()
     result = curate(store, [log[0]], CONFIG)
     assert result.task_ids == undisturbed[1].task_ids
     assert store.content_hash() == undisturbed[0].content_hash()
+
+
+@pytest.mark.parametrize("writes", [30, 95])
+def test_killed_on_the_second_day_and_run_again_gives_the_same(
+    log: tuple[Path, pl.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    """Given a log that goes on from an index, when its run is killed and called again, then the store is that of two whole runs."""
+    texts, days = pl.read_parquet(log[0]), [tmp_path / "one.parquet", tmp_path / "two.parquet"]
+    texts[:2500].write_parquet(days[0])
+    texts[2500:].write_parquet(days[1])
+    whole, killed = Store(tmp_path / "whole"), Store(tmp_path / "killed")
+    for store in (whole, killed):
+        curate(store, days[:1], CONFIG)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        dying_after(writes, patch)
+        curate(killed, days[1:], CONFIG)
+    for store in (whole, killed):
+        curate(store, days[1:], CONFIG)
+    assert killed.content_hash() == whole.content_hash()
+    assert whole.query("SELECT count(*) AS n FROM verdicts WHERE duplicate_of[:10] <> query_id[:10]")["n"][0] > 500
 
 
 def test_killed_for_real_while_writing_the_result(
