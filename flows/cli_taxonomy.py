@@ -144,6 +144,9 @@ def evolve(
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of all draws.")] = 0,
     rounds: Annotated[int, typer.Option("--rounds", metavar="N", min=1, max=100, help="Rounds at most.")] = 10,
     fresh: Annotated[bool, typer.Option("--fresh", help="Induce a tree from the queries alone, whatever the newest is.")] = False,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", metavar="FILE", help="YAML configuration whose `curate.encoder` makes the vectors.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would come of it, and keep nothing.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -167,22 +170,25 @@ def evolve(
         from filters.taxonomy.sample import of_files, of_store
         from filters.taxonomy.terms import Corpus
         from filters.taxonomy.versions import keep, newest, statistics_of
+        from flows.config import read
         from flows.progress import on_console, report
         from storage.store import Store
-        from synth.encoder import encode
+        from synth.encoder import encoder
 
-        opened = Store(store)
+        opened, encode = Store(store), encoder(read(config).curate.encoder)
         texts = of_files(files, IngestConfig(column=column), rows, seed) if files else of_store(opened, rows, seed)
-        last, config = newest(opened), EvolveConfig(seed=seed, rounds=rounds)
+        last, settings = newest(opened), EvolveConfig(seed=seed, rounds=rounds)
         base = None if fresh else last.tree
         with on_console(out):
-            vectors = encode(texts, progress=report)
-            evolved = grow(texts, vectors, Scripted(encode, Corpus(texts)), base, config, progress=report)
+            report("encode", 0, 1)
+            vectors = encode(texts)
+            report("encode", 1, 1)
+            evolved = grow(texts, vectors, Scripted(encode, Corpus(texts)), base, settings, progress=report)
         _tell(evolved, {leaf.id for leaf in base.leaves} if base else set())
         if dry_run:
             _say("nothing was written")
         else:
-            kept = keep(opened, evolved.tree, "induced" if fresh else "refined", statistics_of(evolved, config))
+            kept = keep(opened, evolved.tree, "induced" if fresh else "refined", statistics_of(evolved, settings))
             _say(_head(kept) if kept.tree.id != last.tree.id else f"nothing new; {_head(last)}")
 
 
