@@ -34,11 +34,6 @@ class Ledger:
     def alive(self) -> int:
         return int(self.is_alive.sum())
 
-    @property
-    def numbers(self) -> U32:
-        """The rows alive, ascending."""
-        return (np.flatnonzero(self.is_alive) + self.first_row).astype(np.uint32)
-
     def living(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Those of the rows (column row) that no step has dropped."""
         return rows.filter(self.is_alive[self._places(rows)])
@@ -123,3 +118,16 @@ class Ledger:
         code = self._reasons.index((step, reason)) + 1
         assert code <= _MOST_REASONS, "more reasons than a byte can number"
         return code
+
+
+def shortfall(funnel: pl.DataFrame, wanted: int) -> str | None:
+    """Which step of a funnel was the first to leave fewer rows than wanted, and why; None where enough are kept."""
+    short = funnel.filter(pl.col("kept") < wanted)
+    if short.is_empty():
+        return None
+    step = short.row(0, named=True)
+    why = ", ".join(f"{reason} {count:,}" for reason, count in json.loads(step["reasons"]).items())
+    return (
+        f"{funnel['kept'][-1]:,} kept of {wanted:,} wanted: step {step['step']} left too few, {step['kept']:,} of {step['rows_in']:,} "
+        f"rows ({why or 'there were no more'})"
+    )

@@ -134,3 +134,13 @@ def write_frames(
         run=pl.lit(run), query_id=query_ids(frames["row"], files), leaf=pl.coalesce("leaf_pooled", "leaf"), status=status, reason=why
     )
     return store.write("frames", part, frames.select(list(TABLES["frames"].columns)))
+
+
+def write_gate(
+    leaks: pl.DataFrame, nearness: pl.DataFrame, store: Store, run: str, files: Sequence[Source], parts: Mapping[str, str]
+) -> list[Part]:
+    """The parts of `contaminated` and `nearness`. leaks: rows that the gate has dropped (`contamination.step`); nearness: its histogram."""
+    ids = query_ids(leaks["row"], files)
+    told = leaks.select("held_out", "held_out_row", "similarity", run=pl.lit(run), query_id=ids, found_by="held_out_by")
+    bins = nearness.select("rows", run=pl.lit(run), held_out="set", found_by="kind", bin_from="from")
+    return [store.write("contaminated", parts["contaminated"], told), store.write("nearness", parts["nearness"], bins)]

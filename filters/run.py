@@ -39,8 +39,8 @@ from filters.funnel_config import FunnelConfig
 from filters.guards import world_terms
 from filters.ingest import Source
 from filters.keyed import ROWS_A_PARTITION, write_keys
-from filters.ledger import Ledger
-from filters.results import groups, write_band, write_batch, write_frames, write_seen
+from filters.ledger import Ledger, shortfall
+from filters.results import groups, write_band, write_batch, write_frames, write_gate, write_seen
 from filters.seen import Seen
 from filters.step import Executor, Progress, alive
 from filters.taxonomy.versions import newest
@@ -75,19 +75,6 @@ class FunnelResult:
     funnel: pl.DataFrame
     shortfall: str | None
     not_compared: str | None
-
-
-def shortfall(funnel: pl.DataFrame, wanted: int) -> str | None:
-    """Which step of a funnel was the first to leave fewer rows than wanted, and why; None where enough are kept."""
-    short = funnel.filter(pl.col("kept") < wanted)
-    if short.is_empty():
-        return None
-    step = short.row(0, named=True)
-    why = ", ".join(f"{reason} {count:,}" for reason, count in json.loads(step["reasons"]).items())
-    return (
-        f"{funnel['kept'][-1]:,} kept of {wanted:,} wanted: step {step['step']} left too few, {step['kept']:,} of {step['rows_in']:,} "
-        f"rows ({why or 'there were no more'})"
-    )
 
 
 class Run:
@@ -400,25 +387,14 @@ class Run:
     def _write_results(self, parts: Mapping[str, str]) -> list[Part]:
         """The parts of the funnel, of every distinct frame with what became of it, and of the admitted tasks."""
         write = partial(write_frames, store=self.store, work=self.work, run=self.id, files=self._all_files)
-        out = []
+        out: list[Part] = []
         for number, group in enumerate(groups(self.batches)):
-            first, last = group[0], group[-1]
-            rows = slice(first.first_row, last.first_row + last.rows)
+            rows = slice(group[0].first_row, group[-1].first_row + group[-1].rows)
             own = self.has_own_frame[rows.start - self.seen.rows : rows.stop - self.seen.rows]
             told = self.ledger.verdicts(rows).drop("duplicate_of", "similarity")
             out.append(write(group, told, own, self.ranks, part=parts[f"frames-{number}"]))
         funnel = self.ledger.funnel(time.perf_counter() - self.started).with_columns(run=pl.lit(self.id))
         out.append(self.store.write("funnel", parts["funnel"], funnel))
         out.append(self.store.write("tasks", parts["tasks"], tasks_frame(self.tasks)))
-        leaks = self.leaks.select(
-            "held_out",
-            "held_out_row",
-            "similarity",
-            run=pl.lit(self.id),
-            query_id=query_ids(self.leaks["row"], self._all_files),
-            found_by="held_out_by",
-        )
-        out.append(self.store.write("contaminated", parts["contaminated"], leaks))
-        nearness = self.nearness.select("rows", run=pl.lit(self.id), held_out="set", found_by="kind", bin_from="from")
-        out.append(self.store.write("nearness", parts["nearness"], nearness))
+        out += write_gate(self.leaks, self.nearness, self.store, self.id, self._all_files, parts)
         return out

@@ -17,14 +17,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from filters import coverage
+from filters import coverage, normalise
 from filters.code_hash import ROOT, code_hash
+from filters.contamination import ContaminationConfig, HeldOutFile
 from filters.coverage import CoverageConfig
 from filters.funnel import FunnelConfig, FunnelResult, curate
 from filters.ingest import IngestConfig
-from filters.run import shortfall
+from filters.ledger import shortfall
+from filters.minhash import jaccard
 from filters.workspace import Workspace
 from storage.errors import BadInput
+from storage.lineage import explain
 from storage.records import Task
 from storage.store import Store
 from synth.cluster_store import keep_clusters
@@ -394,3 +397,38 @@ def test_what_no_world_reads_says_which_tool_could_serve_it(tmp_path: Path) -> N
     assert rows["tool_id"][0].startswith("banking") and rows["reason"][0] == "unread" and rows["nearness"][0] >= 0.45
     assert rows["cluster_id"][0] in set(store.query("SELECT cluster_id FROM clusters")["cluster_id"])
     assert rows["tool_id"][1] is None and rows["nearness"][1] < 0.45
+
+
+def test_no_kept_row_is_a_held_out_question(
+    undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame], tmp_path: Path
+) -> None:
+    """Given that the queries kept of a log are a held-out set, when the log is curated again, then none of them nor of their like is kept,
+    each says which question it is, and the report's histogram has every row of the pool."""
+    store, result = undisturbed
+    kept = store.query("SELECT q.query_id, q.text FROM verdicts v JOIN queries q USING (query_id, run) WHERE v.kept ORDER BY q.row")
+    kept.select("text").write_ndjson(tmp_path / "exam.jsonl")
+    exam = ContaminationConfig(held_out=(HeldOutFile(name="exam", file=str(tmp_path / "exam.jsonl")),))
+    clean = Store(tmp_path / "store")
+    run = curate(clean, [log[0]], CONFIG.model_copy(update={"contamination": exam}))
+    told = verdicts(clean, run.run)
+    leaks = clean.query("SELECT * FROM contaminated ORDER BY held_out_row")
+    assert set(kept["query_id"]) <= set(leaks["query_id"]) == set(told.filter(reason="contaminated")["query_id"])
+    own = kept.with_row_index("place").join(leaks, on="query_id")
+    assert (own["similarity"] == 1.0).all() and (own["found_by"] == "near").all() and (own["held_out_row"] == own["place"]).all()
+    assert not set(told.filter("kept")["query_id"]) & set(leaks["query_id"])
+    pooled = run.funnel.filter(step="contamination")["rows_in"][0]
+    counted = clean.query("SELECT found_by, sum(rows)::INT AS n FROM nearness GROUP BY 1 ORDER BY 1")
+    assert counted.rows() == [("near", pooled), ("semantic", pooled)]
+    assert "held-out set exam (near, similarity 1.000)" in str(explain(clean, own["query_id"][0]))
+    assert store.query("SELECT * FROM contaminated").is_empty() and "contaminated" not in str(result.funnel["reasons"].to_list())
+
+
+def test_duplicates_stand_beside_what_they_duplicate(undisturbed: tuple[Store, FunnelResult]) -> None:
+    store, result = undisturbed
+    dropped = store.query("SELECT count(*) AS n FROM verdicts WHERE duplicate_of IS NOT NULL")["n"][0]
+    pairs = store.query("SELECT * FROM matches ORDER BY similarity, query_id")
+    assert pairs.height == dropped > 1000 and set(pairs["run"]) == {result.run}
+    for row in pairs.filter(step="near").head(20).iter_rows(named=True):
+        texts = pl.Series([row["text"], row["duplicate_of_text"]])
+        one, other = normalise.step(pl.DataFrame({"row": [0, 1], "text": texts}))["norm"]
+        assert row["similarity"] == pytest.approx(jaccard(one, other), abs=1e-6)
