@@ -26,7 +26,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +33,7 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import ROOT, Deadline, Figures, Section, fail, run_sections, run_tree
 from storage.records import CODE_TOOL, Tool
+from synth import bfcl
 from synth.catalogue import read_catalogue
 from synth.clusters import Cluster, cluster_tools
 from synth.dependencies import Described, chains, edges_of, feeds
@@ -226,13 +226,9 @@ def purity_ratio(clusters: Sequence[Cluster], labels: Mapping[str, str]) -> floa
 
 def bfcl_tools() -> list[Tool]:
     """BFCL's multi-turn functions, a document a server, without their outputs: real catalogues have none."""
-    found = find_spec("bfcl_eval")
-    if found is None or found.origin is None:
-        fail("BFCL's tools are not here: run `make dev`, or `pip install --no-deps bfcl-eval`")
-    folder = Path(found.origin).parent / "data" / "multi_turn_func_doc"
     return [
         Tool(name=row["name"], description=row["description"], parameters=row["parameters"], server=path.stem, domain=path.stem)
-        for path in sorted(folder.glob("*.json"))
+        for path in bfcl.files(bfcl.MULTI_TURN_TOOLS)
         if path.stem != "math_api"
         for row in map(json.loads, path.read_text().splitlines())
     ]

@@ -21,7 +21,6 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -236,10 +235,8 @@ def _noise() -> pl.DataFrame:
 
 def questions() -> Iterator[str]:
     """The first user message of each of BFCL's cases."""
-    found = find_spec("bfcl_eval")
-    if found is None or found.origin is None:
-        fail("BFCL's questions are not here: `make dev` installs them")
-    for path in sorted((Path(found.origin).parent / "data").glob("BFCL_v*.json")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            turns = json.loads(line).get("question", []) if line.startswith('{"id"') else []
-            yield from [message["content"] for message in (turns[0] if turns else []) if message["role"] == "user"][:1]
+    from synth import bfcl
+
+    for path in bfcl.files(bfcl.QUESTIONS):
+        for case in bfcl.cases(path):
+            yield from [text for turn in bfcl.said(case)[:1] for text in turn[:1]]

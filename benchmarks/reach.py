@@ -23,7 +23,6 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,11 +32,11 @@ import polars as pl
 
 from benchmarks.clusters import bfcl_tools
 from benchmarks.harness import Figures, Section, fail, run_sections
-from benchmarks.semantic import cases
 from filters.normalise import languages, normalised
 from filters.reach import Reach, ReachConfig, nearest, nearest_clusters, tool_texts
 from filters.semantic import calibrate
 from storage.records import CODE_TOOL, Tool
+from synth import bfcl
 from synth.catalogue import read_catalogue
 from synth.clusters import cluster_tools
 from synth.encoder import DIMENSIONS, Vectors, encode
@@ -75,20 +74,13 @@ def main() -> int:
     return run_sections("reach", sections)
 
 
-def bfcl_folder() -> Path:
-    found = find_spec("bfcl_eval")
-    if found is None or found.origin is None:
-        fail("BFCL's questions are not here: `make dev` installs them")
-    return Path(found.origin).parent / "data"
-
-
 def questions() -> list[Question]:
     """BFCL's questions of one turn that a function answers, or that are said to have none."""
-    answers = {case["id"]: case["ground_truth"] for path in bfcl_folder().glob("possible_answer/*.json") for case in cases(path)}
+    answers = {case["id"]: case["ground_truth"] for path in bfcl.files(bfcl.ANSWERS) for case in bfcl.cases(path)}
     found = []
-    for path in sorted(bfcl_folder().glob("BFCL_v*.json")):
-        for case in cases(path):
-            said = [message["content"] for turn in case["question"] for message in turn if message["role"] == "user"]
+    for path in bfcl.files(bfcl.QUESTIONS):
+        for case in bfcl.cases(path):
+            said = [text for turn in bfcl.said(case) for text in turn]
             calls = answers.get(case["id"])
             has_calls = bool(calls) and all(isinstance(call, dict) for call in calls)
             if len(said) == 1 and case.get("function") and (has_calls or "irrelevance" in path.stem):
@@ -163,11 +155,10 @@ def measure_clusters() -> Figures:
     tools = bfcl_tools()
     reach = Reach(tuple(tools), tuple(cluster_tools(tools)), encode)
     known = {tool.name for tool in tools}
-    folder = bfcl_folder()
-    path = folder / "BFCL_v4_multi_turn_base.json"
-    calls = {case["id"]: case["ground_truth"][0] for case in cases(folder / "possible_answer" / path.name)}
+    name = "BFCL_v4_multi_turn_base.json"
+    calls = {case["id"]: case["ground_truth"][0] for path in bfcl.files(f"possible_answer/{name}") for case in bfcl.cases(path)}
     said, needed = [], []
-    for case in cases(path):
+    for case in (case for path in bfcl.files(name) for case in bfcl.cases(path)):
         names = {match[1] for call in calls[case["id"]] if (match := _CALL.match(call))} & known
         if names:
             said.append(case["question"][0][-1]["content"])

@@ -16,22 +16,21 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from benchmarks.funnel_rows import alone, log
-from benchmarks.harness import Deadline, Figures, Section, fail, run_sections
+from benchmarks.harness import Deadline, Figures, Section, run_sections
 from filters import contamination, ground, near, semantic
 from filters.guards import world_terms
 from filters.near import NearConfig
 from filters.normalise import languages, normalised
 from filters.semantic import SemanticConfig
 from filters.step import alive
+from synth.bfcl import ANSWERS, QUESTIONS, cases, files, said
 from synth.encoder import Vectors, encode
 from synth.worlds import GROUNDED, WORLDS
 
@@ -150,27 +149,17 @@ def measure_frames() -> Figures:
 
 def bfcl() -> tuple[pl.DataFrame, dict[int, Any]]:
     """BFCL's questions of one turn, as a stranger's rows of one leaf; and by row what answers it: the calls, and their required values."""
-    found = find_spec("bfcl_eval")
-    if found is None or found.origin is None:
-        fail("BFCL's questions are not here: `make dev` installs them")
-    folder = Path(found.origin).parent / "data"
-    answers = {case["id"]: case["ground_truth"] for path in sorted(folder.glob("possible_answer/*.json")) for case in cases(path)}
+    answers = {case["id"]: case["ground_truth"] for path in files(ANSWERS) for case in cases(path)}
     texts: dict[str, tuple[str, Any]] = {}
-    for path in sorted(folder.glob("BFCL_v*.json")):
+    for path in files(QUESTIONS):
         for case in cases(path):
-            said = [message["content"] for turn in case.get("question", []) for message in turn if message["role"] == "user"]
+            asked = [text for turn in said(case) for text in turn]
             calls = answers.get(case["id"])
-            if len(said) == 1 and calls and all(isinstance(call, dict) for call in calls):
-                texts.setdefault(said[0], (json.dumps(calls, sort_keys=True), required(calls)))
+            if len(asked) == 1 and calls and all(isinstance(call, dict) for call in calls):
+                texts.setdefault(asked[0], (json.dumps(calls, sort_keys=True), required(calls)))
     rows = pl.DataFrame({"text": list(texts)}).with_row_index("row").with_columns(leaf=pl.lit("other"))
     rows = as_strangers(rows).unique("norm", keep="first", maintain_order=True)
     return rows, {number: texts[text] for number, text in rows.select("row", "text").iter_rows()}
-
-
-def cases(path: Path) -> Iterator[dict[str, Any]]:
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        if line.startswith('{"id"'):
-            yield json.loads(line)
 
 
 def required(calls: list[dict[str, dict[str, list[Any]]]]) -> tuple[str, ...]:

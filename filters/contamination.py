@@ -14,11 +14,8 @@ other questions alone.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import json
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -29,6 +26,7 @@ from filters import ingest, normalise
 from filters.compiled import F32, I64, U8, U64, compiled, text_buffer
 from filters.ingest import IngestConfig
 from storage.errors import BadInput
+from synth import bfcl
 from synth.encoder import Encode, Vectors
 
 BFCL: Literal["bfcl"] = "bfcl"
@@ -110,17 +108,8 @@ def bfcl_questions() -> list[str]:
     Raises:
         BadInput: the package bfcl-eval is not installed.
     """
-    found = importlib.util.find_spec("bfcl_eval")
-    if found is None or found.origin is None:
-        raise BadInput("held-out set 'bfcl': its questions come with the package bfcl-eval: pip install --no-deps bfcl-eval")
-    questions: list[str] = []
-    for path in sorted((Path(found.origin).parent / "data").glob("BFCL_v*.json")):
-        for line in path.read_text(encoding="utf-8").split("\n"):
-            turns = json.loads(line).get("question", []) if line.startswith('{"id"') else []
-            questions += [
-                message["content"] for turn in turns for message in turn if isinstance(message, dict) and message["role"] == "user"
-            ]
-    return questions
+    cases = (case for path in bfcl.files(bfcl.QUESTIONS) for case in bfcl.cases(path))
+    return [text for case in cases for turn in bfcl.said(case) for text in turn]
 
 
 def compare(rows: pl.DataFrame, vectors: Vectors, held_out: HeldOut) -> pl.DataFrame:

@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -243,7 +244,9 @@ class Run:
     def _encode(self) -> None:
         said = self.pooled["norm"].to_list()
         chunks = [(start, said[start : start + _ENCODED_AT_ONCE]) for start in range(0, len(said), _ENCODED_AT_ONCE)]
-        self._map("encode", partial(encode_texts, work=self.work, config=self.config.encoder), chunks)
+        with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+            executor = threads if self.config.encoder.server else self.executor  # the server's key is in no other process's environment
+            self._map("encode", partial(encode_texts, work=self.work, config=self.config.encoder), chunks, executor)
         vectors = [self.work.array(f"vectors-{start}") for start, _ in chunks]
         self.vectors = np.concatenate(vectors) if vectors else np.empty((0, 1), np.float32)
 
@@ -317,9 +320,9 @@ class Run:
         for partition in range(partitions):
             yield self.work.read(f"{step}-{partition}").filter(pl.col("row") >= self.seen.rows)
 
-    def _map(self, label: str, work: Callable[[Item], object], items: Sequence[Item]) -> None:
-        """Has each item worked on, wherever the executor likes."""
-        for done, _ in enumerate(self.executor.map(work, items), 1):
+    def _map(self, label: str, work: Callable[[Item], object], items: Sequence[Item], executor: Executor | None = None) -> None:
+        """Has each item worked on, wherever the executor likes (the run's own by default)."""
+        for done, _ in enumerate((executor or self.executor).map(work, items), 1):
             self._tell(label, done, len(items))
 
     def _living(self, pass_name: str, columns: list[str] | None = None) -> pl.DataFrame:

@@ -34,7 +34,7 @@ def curate(
     files. ray: address of a Ray cluster to do it on, or `local`; threads of this process where none is named.
     """
     with at_work("curate", config.store):
-        sources = files or [str(make_haystack(config))]
+        sources = files or [str(make_haystack(config).absolute())]
         kept = sift(config, sources, ray)
         if kept["run"] is None:
             return kept

@@ -58,9 +58,9 @@ def ray_executor(address: str) -> Iterator[RayExecutor]:
         raise BadInput("Ray is not installed: pip install 'headrace[ray]'") from error
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
-    place: dict[str, Any] = {"num_cpus": os.cpu_count()} if address == LOCAL else {"address": address}
+    place: dict[str, Any] = {"address": address}
     if address == LOCAL:
-        place |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        place |= {"num_cpus": os.cpu_count(), "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
         ray.init(**place, log_to_driver=False, configure_logging=False, runtime_env={"env_vars": dict(_ENVIRONMENT)})
     except (ConnectionError, ValueError, RuntimeError) as error:

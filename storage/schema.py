@@ -156,6 +156,9 @@ TABLES: dict[str, TableSchema] = {
 LAST_BUILD = "(SELECT part_id FROM parts WHERE table_name = 'clusters' ORDER BY committed_at DESC, rowid DESC LIMIT 1)"
 """SQL for the part of `clusters` that was committed last: a store may hold those of several sets of tools."""
 
+LATEST_RUN = "(SELECT run FROM {table} JOIN parts USING (part_id) ORDER BY committed_at DESC, run LIMIT 1)"
+"""SQL for the run whose part of a table was committed last."""
+
 MIGRATIONS_DIR = Path(__file__).parent / "migrations"
 
 

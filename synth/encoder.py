@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from storage.errors import BadInput, HeadraceError
 
@@ -53,6 +53,11 @@ class EncoderConfig(BaseModel):
     batch: int = Field(64, ge=1, le=2048, description="Texts the server is sent at once.")
     timeout_s: float = Field(60.0, gt=0, description="How long one request to the server may take.")
     tries: int = Field(6, ge=1, le=20, description="How often a request is tried that the server could not take.")
+
+    @field_validator("folder")
+    @classmethod
+    def _is_found_from_anywhere(cls, folder: Path | None) -> Path | None:
+        return folder and folder.absolute()
 
     @model_validator(mode="after")
     def _is_one(self) -> EncoderConfig:

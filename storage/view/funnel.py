@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from storage.schema import LATEST_RUN
 from storage.store import Store
 from storage.view import charts
 from storage.view.charts import Chart
 
 PAIRS = 6
 """Pairs of duplicates that are shown of every step."""
-_LATEST_RUN = "(SELECT run FROM funnel JOIN parts USING (part_id) ORDER BY committed_at DESC, run LIMIT 1)"
 
 
 def funnel(store: Store, chart: Chart) -> dict[str, Any] | None:
     """The latest run's funnel: rows left, reasons, examples, pairs of duplicates, nearness to held-out sets."""
-    run = _LATEST_RUN
+    run = LATEST_RUN.format(table="funnel")
     rows = store.query(f"SELECT step, rows_in, kept, dropped, reasons, seconds FROM funnel WHERE run = {run} ORDER BY position")
     if rows.is_empty():
         return None

@@ -15,7 +15,7 @@ import polars as pl
 
 from storage.graph import LATEST_POLICY_SQL, chain_sql
 from storage.records import is_error
-from storage.schema import LAST_BUILD
+from storage.schema import LAST_BUILD, LATEST_RUN
 from storage.store import Store
 from storage.view import charts
 from storage.view.charts import Chart
@@ -26,7 +26,6 @@ SAMPLES = 10
 REGIONS = ("mastered", "certain", "uncertain", "out_of_reach")
 _CLUSTERS_LISTED = 40
 _SUMMARY_LENGTH = 90
-_LATEST_RUN = "(SELECT run FROM {table} JOIN parts USING (part_id) ORDER BY committed_at DESC, run LIMIT 1)"
 
 Section = dict[str, Any] | None
 
@@ -56,7 +55,7 @@ def summary(store: Store) -> dict[str, int]:
 
 def diversity(store: Store, chart: Chart) -> Section:
     rows = store.query(
-        f"SELECT round, metric, value, sd, n FROM diversity WHERE run = {_LATEST_RUN.format(table='diversity')} ORDER BY round, metric"
+        f"SELECT round, metric, value, sd, n FROM diversity WHERE run = {LATEST_RUN.format(table='diversity')} ORDER BY round, metric"
     )
     accepted = store.query("SELECT complexity FROM trajectories WHERE accepted AND complexity IS NOT NULL ORDER BY trajectory_id")
     if rows.is_empty() and accepted.is_empty():

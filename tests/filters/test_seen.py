@@ -127,13 +127,13 @@ def test_what_came_between_old_files_and_new_ones_is_told(logs: list[Path], tmp_
 
 
 def test_rows_are_found_whatever_was_read_in_between(logs: list[Path], tmp_path: Path) -> None:
-    """Given a file, a second one, and the first again by another column, when a fourth repeats the second with slips, then each of its
+    """Given a file, a second one, and the first again by another column, when a fourth repeats rows of each with slips, then each of its
     duplicates stands beside the text that it is like."""
     texts = [pl.read_parquet(log)["text"][:400] for log in logs]
     first, second, fourth = (tmp_path / f"{name}.parquet" for name in ("first", "second", "fourth"))
     pl.DataFrame({"text": texts[0], "other": texts[1][:200].extend(texts[2][:200])}).write_parquet(first)
     pl.concat([texts[0][:100] + " please", texts[2]]).to_frame("text").write_parquet(second)
-    (pl.concat([texts[0][:100], texts[2]]) + " ok").to_frame("text").write_parquet(fourth)
+    (pl.concat([texts[0][:100], texts[1][:100], texts[2]]) + " ok").to_frame("text").write_parquet(fourth)
     store = Store(tmp_path / "store")
     for path, column in ((first, "text"), (second, "text"), (first, "other"), (fourth, "text")):
         last = curate(store, [path], CONFIG.model_copy(update={"ingest": IngestConfig(column=column, batch_rows=1000)}))

@@ -16,6 +16,7 @@ from flows.ray import RayExecutor, ray_executor
 from storage.errors import BadInput
 from storage.store import Store
 from synth.haystack import HaystackConfig, generate
+from tests.e2e.conftest import headrace
 
 pytestmark = pytest.mark.ray
 
@@ -100,6 +101,17 @@ def test_a_node_killed_in_the_middle_changes_nothing(executor: tuple[RayExecutor
     assert on_ray.run == local.run and on_ray.task_ids == local.task_ids
     assert there.content_hash() == here.content_hash()
     assert not [path for path in there.lake.rglob("*") if path.is_file() and path.suffix != ".parquet"]
+
+
+@pytest.mark.server
+def test_the_command_starts_a_ray_of_its_own_beside_one_that_is_there(
+    prefect_server: str, executor: tuple[RayExecutor, TwoNodes], log: Path, tmp_path: Path
+) -> None:
+    told = headrace("curate", str(log), "--keep", "1/400", "--store", "s", "--ray", "local", folder=tmp_path, environment=dict(os.environ))
+    assert "coverage" in told
+    here = Store(tmp_path / "here")
+    local = curate(here, [log], FunnelConfig(keep_one_in=400))
+    assert sorted(local.task_ids) == Store(tmp_path / "s").query("SELECT task_id FROM tasks ORDER BY 1")["task_id"].to_list()
 
 
 def test_no_cluster_is_an_error_that_says_what_to_do() -> None:

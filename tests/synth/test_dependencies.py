@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 from itertools import permutations
@@ -13,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage.errors import BadInput
 from storage.records import Tool
+from synth import bfcl
 from synth.dependencies import MAX_PRODUCERS, THRESHOLD, Edge, dependencies, levels
 from synth.tool_text import without_preamble
 from synth.tool_words import words
@@ -24,10 +25,10 @@ Pairs = set[tuple[str, str]]
 @pytest.fixture(scope="module")
 def documents() -> list[dict[str, Any]]:
     """BFCL's multi-turn function documents; math_api is left out, where any number feeds any number."""
-    found = importlib.util.find_spec("bfcl_eval")
-    if found is None or found.origin is None:
-        pytest.skip("BFCL's tools are not here: install them with `pip install --no-deps bfcl-eval`")
-    paths = sorted((Path(found.origin).parent / "data" / "multi_turn_func_doc").glob("*.json"))
+    try:
+        paths = bfcl.files(bfcl.MULTI_TURN_TOOLS)
+    except BadInput as missing:
+        pytest.skip(str(missing))
     return [json.loads(line) | {"doc": path.stem} for path in paths if path.stem != "math_api" for line in path.read_text().splitlines()]
 
 
