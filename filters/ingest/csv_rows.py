@@ -21,6 +21,8 @@ from storage.errors import BadInput
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 MAX_LINE_CHARACTERS = 1 << 20
 csv.field_size_limit(MAX_LINE_CHARACTERS)
+_READ = MAX_LINE_CHARACTERS + 2
+"""What a line takes at most, with its end."""
 _UNREADABLE = '"a"b\n'
 """A line that is an error wherever it stands, inside an open quote too."""
 _AT_ONCE = 2048
@@ -61,7 +63,7 @@ class _Records:
 
     def __init__(self, text: io.TextIOWrapper, delimiter: str) -> None:
         self._text, self._delimiter = text, delimiter
-        self._lines = iter(partial(text.readline, MAX_LINE_CHARACTERS), "")
+        self._lines = iter(partial(text.readline, _READ), "")
         self._held: list[str] = []
         self._again: list[str] = []
         self._reader = self._fresh()
@@ -90,8 +92,8 @@ class _Records:
     def _given(self) -> Iterator[str]:
         """The lines that are still to be read, _UNREADABLE for one that is too long; those of the record that is being read are held."""
         while (line := self._again.pop() if self._again else next(self._lines, None)) is not None:
-            if len(line) == MAX_LINE_CHARACTERS and line[-1] not in "\r\n":
-                while (more := self._text.readline(MAX_LINE_CHARACTERS)) and more[-1] not in "\r\n":
+            if len(line) == _READ and line[-1] != "\n":
+                while (more := self._text.readline(_READ)) and more[-1] not in "\r\n":
                     pass
                 line = _UNREADABLE
             self._held.append(line)

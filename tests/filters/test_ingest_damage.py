@@ -85,7 +85,7 @@ def test_long_texts_that_are_repeated_are_not_decoded_all_at_once(tmp_path: Path
     assert more_mib <= 220
 
 
-@pytest.mark.parametrize("kind", ["txt", "jsonl", "parquet"])
+@pytest.mark.parametrize("kind", ["txt", "jsonl", "csv", "parquet"])
 def test_a_text_of_a_mebibyte_is_kept_and_a_longer_one_is_not(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"log.{kind}"
     around = len('{"query": ""}') if kind == "jsonl" else 0
@@ -93,7 +93,8 @@ def test_a_text_of_a_mebibyte_is_kept_and_a_longer_one_is_not(tmp_path: Path, ki
     if kind == "parquet":
         pl.DataFrame({"query": texts}).write_parquet(path)
     else:
-        path.write_text("".join((json.dumps({"query": text}) if kind == "jsonl" else text) + "\n" for text in texts))
+        lines = [json.dumps({"query": text}) if kind == "jsonl" else text for text in texts]
+        path.write_text("".join(f"{line}\n" for line in (["query", *lines] if kind == "csv" else lines)))
     assert read(path) == [texts[0], texts[1], None]
 
 
