@@ -79,9 +79,9 @@ class _Admitting:
         for stratum in sorted(self.quotas):
             self._fill(stratum, self.quotas[stratum])
         self._trim_refusals()
-        for stratum in sorted(self.queues):
+        for stratum in sorted(self.queues, key=lambda stratum: (stratum[0] <= 0, stratum)):
             missing = min(self.config.keep, sum(self.quotas.values())) - len(self.result.tasks)
-            if missing > 0 and stratum[0] > 0:
+            if missing > 0 and stratum[0] >= 0:
                 self._fill(stratum, missing)
         return self.result
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from filters import normalise
 from filters.compiled import Mask
-from filters.ingest import Piece, Source, read_piece
+from filters.ingest import ID_DIGITS, Piece, Source, read_piece
 from filters.keyed import write_keys
 from filters.step import alive
 from filters.workspace import Workspace
@@ -44,7 +44,7 @@ def query_ids(rows: pl.Series, files: Sequence[Source]) -> pl.Series:
     firsts = np.array([file.first_row for file in files], np.int64)
     known = rows.fill_null(0).to_numpy().astype(np.int64)
     of_file = np.searchsorted(firsts, known, side="right") - 1
-    hashes = pl.Series([file.content_hash[:8] for file in files]).gather(of_file)
+    hashes = pl.Series([file.content_hash[:ID_DIGITS] for file in files]).gather(of_file)
     frame = pl.DataFrame({"hash": hashes, "row": known - firsts[of_file], "is_known": rows.is_not_null()})
     text = pl.format("q-{}-{}", "hash", pl.col("row").cast(pl.String).str.zfill(8))
     return frame.select(pl.when("is_known").then(text)).to_series()
@@ -64,13 +64,13 @@ def batches_of(files: Sequence[Source]) -> list[tuple[Piece, list[Batch]]]:
     return cut
 
 
-def read_batches(cut: tuple[Piece, Sequence[Batch]], work: Workspace) -> float:
+def read_batches(cut: tuple[Piece, Sequence[Batch]], work: Workspace) -> tuple[float, float]:
     """Reads and normalises the batches of a piece: `read-<batch>` gets row, text and norm (masked), language, key_high, key_low,
-    text_bytes, reason, and `read-keys-<batch>` the keys. Returns the seconds that reading took."""
+    text_bytes, reason, and `read-keys-<batch>` the keys. Returns the seconds that reading took, and all else."""
     piece, batches = cut
     if all(work.has(f"read-{batch.name}") for batch in batches):
-        return 0.0
-    texts, reading_s = read_piece(piece), 0.0
+        return 0.0, 0.0
+    texts, reading_s, started = read_piece(piece), 0.0, time.perf_counter()
     for batch in batches:
         since = time.perf_counter()
         column = next(texts)
@@ -79,7 +79,7 @@ def read_batches(cut: tuple[Piece, Sequence[Batch]], work: Workspace) -> float:
         rows = normalise.step(pl.DataFrame({"row": numbers, "text": column}))
         write_keys(work, f"read-keys-{batch.name}", rows.select("row", "key_high", "key_low").drop_nulls())
         work.write(f"read-{batch.name}", rows.with_columns(text_bytes=pl.col("norm").str.len_bytes().fill_null(0)))
-    return reading_s
+    return reading_s, time.perf_counter() - started - reading_s
 
 
 def pass_batch(
@@ -96,9 +96,10 @@ def pass_batch(
         since = time.perf_counter()
         rows = step(rows)
         seconds[step_name] = time.perf_counter() - since
-        dropped.append(rows.filter(pl.col("reason").is_not_null()).select("row", "reason", step=pl.lit(step_name)))
+        rated = ["quality"] if "quality" in rows.columns else []
+        dropped.append(rows.filter(pl.col("reason").is_not_null()).select("row", "reason", *rated, step=pl.lit(step_name)))
         rows = alive(rows)
-    work.write(f"{name}-dropped", pl.concat(dropped))
+    work.write(f"{name}-dropped", pl.concat(dropped, how="diagonal"))
     work.write(name, rows)
     return seconds
 

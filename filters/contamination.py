@@ -72,10 +72,10 @@ class HeldOut:
 
     @cached_property
     def content_hash(self) -> str:
-        """Of the sets' names and texts; hexadecimal. For ids of what depends on them."""
+        """Of the sets' names, numbers and texts; hexadecimal. For ids of what depends on them."""
         digest = hashlib.sha256()
-        for name, norm in self.questions.select("set", "norm").iter_rows():
-            digest.update(f"{name}\0{norm}\0".encode())
+        for name, number, norm in self.questions.select("set", "number", "norm").iter_rows():
+            digest.update(f"{name}\0{number}\0{norm}\0".encode())
         return digest.hexdigest()
 
     @cached_property

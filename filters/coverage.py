@@ -38,6 +38,8 @@ TIERS = (5, 50, 500)
 """Upper ends of the rarity tiers, in rows of a log of a million (or less) that ask in a combination."""
 MOST_ENCODED = 200_000
 _ENCODED_A_TASK = 30
+_IN_RESERVE = 2
+"""Rows of a stratum without a quota that may stand in for others."""
 _SPREAD = 2_654_435_761
 """Multiplies row numbers, so that rows in the order of what is left (of 2^32) come from all over the log."""
 PART = 5000
@@ -152,7 +154,8 @@ def allotted(strata: Mapping[tuple[int, bool], pl.DataFrame], config: CoverageCo
 
 def pool(rows: pl.DataFrame, config: CoverageConfig, log_rows: int = 0) -> pl.DataFrame:
     """Adds tier (Int8, from the rarest) and peers (UInt32: rows of the same tier and intent, or of the leaf); `not_pooled` where a row is
-    not among the first of its stratum, which are in proportion to the quotas and at most `pool_rows` in all. Rows with and without a
+    not among the first of its stratum, which are in proportion to the quotas and at most `pool_rows` in all (a few of each stratum beside
+    them that has no quota: it may have to stand in for others). Rows with and without a
     frame have half of the pool each; what the one half does not need is the other's. Rows without one come from all over the log.
 
     Args:
@@ -169,9 +172,10 @@ def pool(rows: pl.DataFrame, config: CoverageConfig, log_rows: int = 0) -> pl.Da
     strata = _strata(framed)
     available = {stratum: group.height for stratum, group in strata.items()}
     allotment = allotted(strata, config)
-    for stratum, count in _filled(quotas(available, config), available, room.get(True, 0)).items():
+    counts = _filled(quotas(available, config), available, room.get(True, 0))
+    for stratum in sorted(strata):
         ordered = strata[stratum].sort("tier", pl.col("quality").neg(), "row")
-        chosen.append(_taking_turns(ordered, allotment[stratum]).head(count)["row"])
+        chosen.append(_taking_turns(ordered, allotment[stratum]).head(counts.get(stratum, _IN_RESERVE))["row"])
     leaves = dict(strange.group_by("leaf").len().sort("leaf").iter_rows())
     wanted = leaf_quotas(leaves, leaves, room.get(False, 0), _floor(room.get(False, 0), config))
     ordered = strange.sort(pl.col("row").cast(pl.UInt64) * _SPREAD % (1 << 32))
@@ -195,8 +199,8 @@ def shortlist(rows: pl.DataFrame, vectors: Vectors, config: CoverageConfig) -> p
     strata = _strata(_marked(placed.filter(is_framed), config))
     wanted = quotas({stratum: group.height for stratum, group in strata.items()}, config)
     allotment = allotted(strata, config)
-    for stratum in sorted(wanted):
-        size = math.ceil(wanted[stratum] * config.shortlist)
+    for stratum in sorted(strata):
+        size = math.ceil(wanted.get(stratum, _IN_RESERVE) * config.shortlist)
         ordered = _spread(strata[stratum], vectors, ["tier", "world", "intent"], size, config.outliers)
         ranked.append(_taking_turns(ordered, allotment[stratum]).head(size))
     for leaf, count in _leaf_rows(placed.filter(~is_framed), config.keep, config).items():

@@ -82,7 +82,7 @@ def decide_near(batches: Sequence[Batch], work: Workspace, seen: Seen, config: N
     """row, keeper (the row that stands for it, of this run or of an earlier one; its own number where it is kept) and similarity of every
     row compared."""
     own: U32 = np.concatenate([work.array(f"near-rows-{batch.name}") for batch in batches])
-    pairs = near.distinct([work.array(f"near-pairs-{band}") for band in range(config.bands)])
+    pairs = near.distinct(work.array(f"near-pairs-{band}") for band in range(config.bands))
     later, earlier = (pairs >> np.uint64(32)).astype(np.uint32), pairs.astype(np.uint32)
     before = seen.standing(np.unique(earlier[earlier < seen.rows]))
     old: U32 = np.unique(np.concatenate([before["row"].to_numpy(), before["keeper"].to_numpy()]))

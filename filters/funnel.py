@@ -27,7 +27,7 @@ from filters.seen import NothingNew, read_before
 from filters.step import Executor, Progress
 from storage.store import Store
 
-__all__ = ["FunnelConfig", "FunnelResult", "NothingNew", "curate"]
+__all__ = ["FunnelConfig", "FunnelResult", "NothingNew", "curate", "new_files"]
 
 
 def curate(
@@ -49,12 +49,15 @@ def curate(
         run = executor or threads
         named = files.locate(sources)
         if config.only_new:
-            named = _new(store, named, run)
+            named = new_files(store, named, run)
         return Run(store, ingest.inspect(named, config.ingest, run), config, progress, run, started).result()
 
 
-def _new(store: Store, named: Sequence[str], executor: Executor) -> list[str]:
-    """The files that no run has read into the store, known by their hash alone; what was read may be damaged by now."""
+def new_files(store: Store, named: Sequence[str], executor: Executor) -> list[str]:
+    """The files that no run has read into the store, known by their hash alone; what was read may be damaged by now.
+
+    Raises NothingNew: there is none.
+    """
     known = read_before(store)
     new = [name for name, content_hash in zip(named, executor.map(ingest.content_hash, named), strict=True) if content_hash not in known]
     if not new:

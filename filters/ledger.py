@@ -7,7 +7,7 @@ its length, and no text, whatever the number of rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import polars as pl
@@ -48,8 +48,9 @@ class Ledger:
         assert is_whole, f"step {step} did not report on the rows that are alive"
         self.drop(step, [report.filter(pl.col("reason").is_not_null())], seconds)
 
-    def drop(self, step: str, dropped: Iterable[pl.DataFrame], seconds: float) -> None:
-        """Takes what a step dropped, frames with the columns of `record` and a reason in every row; all other rows alive are kept.
+    def drop(self, step: str, dropped: Iterable[pl.DataFrame], seconds: float | Callable[[], float]) -> None:
+        """Takes what a step dropped, frames with the columns of `record` and a reason in every row; all other rows alive are kept. seconds:
+        asked for at the end where the frames are made as they are taken.
 
         Raises:
             AssertionError: a row is dropped twice, or was dropped before.
@@ -74,7 +75,7 @@ class Ledger:
                 "kept": self.alive,
                 "dropped": rows_in - self.alive,
                 "reasons": json.dumps(dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))),
-                "seconds": seconds,
+                "seconds": seconds if isinstance(seconds, float) else seconds(),
                 "size_bytes": int(self.text_bytes[self.is_alive].sum(dtype=np.int64)),
             }
         )
@@ -131,3 +132,19 @@ def shortfall(funnel: pl.DataFrame, wanted: int) -> str | None:
         f"{funnel['kept'][-1]:,} kept of {wanted:,} wanted: step {step['step']} left too few, {step['kept']:,} of {step['rows_in']:,} "
         f"rows ({why or 'there were no more'})"
     )
+
+
+def not_done(funnel: pl.DataFrame, tasks: int, ungrounded: bool, has_clusters: bool, has_held_out: bool) -> tuple[str, ...]:
+    """What a run could not do with rows that no world executes, and what would help, in words."""
+    ground = funnel.row(by_predicate=pl.col("step") == "ground", named=True)
+    notes = []
+    if not ungrounded and ground["dropped"] > ground["kept"]:
+        share = f"{ground['dropped']:,} of {ground['rows_in']:,} distinct requests ask for what no world here executes"
+        notes.append(f"{share}; keep such rows with --ungrounded, or describe your domain (headrace worlds new)")
+    if ungrounded and (others := funnel["kept"][-1] - tasks):
+        notes.append(f"{others:,} of the rows kept are no tasks: no world here executes them, so none was tried")
+        if not has_clusters:
+            notes.append("which tool could serve them is not told: the store knows no tools (headrace clusters build --tools FILE)")
+        if not has_held_out:
+            notes.append("they were compared with no held-out questions (--held-out FILE)")
+    return tuple(notes)

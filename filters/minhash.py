@@ -186,10 +186,13 @@ def _insert(packed: U64, count: int, shift: int, table: U64, stamps: U32, stamp:
 
 
 @compiled
-def _shared(packed: U64, count: int, shift: int, table: U64, stamps: U32, stamp: np.uint32, turns: U32, turn: np.uint32) -> int:
-    """How many distinct shingles of `packed` are in the table; `turns` marks entries that this `turn` has counted."""
+def _shared(
+    packed: U64, count: int, needed: int, shift: int, table: U64, stamps: U32, stamp: np.uint32, turns: U32, turn: np.uint32
+) -> int:
+    """How many distinct shingles of `packed` are in the table, or -1 once it is clear that they are fewer than `needed`; `turns` marks
+    entries that this `turn` has counted."""
     mask = np.uint64(table.size - 1)
-    shared = 0
+    shared, spare = 0, count - needed
     for index in range(count):
         slot = (packed[index] * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(shift)
         while stamps[slot] == stamp and table[slot] != packed[index]:
@@ -197,6 +200,10 @@ def _shared(packed: U64, count: int, shift: int, table: U64, stamps: U32, stamp:
         if stamps[slot] == stamp and turns[slot] != turn:
             turns[slot] = turn
             shared += 1
+        else:
+            spare -= 1
+            if spare < 0:
+                return -1
     return shared
 
 
@@ -284,15 +291,18 @@ def _jaccard(
         state[1] = _pack(data, offsets[row], offsets[row + 1], mine)
         distinct[row] = _insert(mine, state[1], shift, table, stamps, row + np.uint32(1))
         state[0] = row
+    own = np.int64(distinct[row])
+    if own == 0:
+        return -1.0
     count = _pack(data, offsets[earlier], offsets[earlier + 1], other)
+    state[2] += 1
+    needed = int(np.ceil(least * own - 1e-9))  # the union is never smaller than one of the two
+    shared = _shared(other, count, needed, shift, table, stamps, row + np.uint32(1), turns, np.uint32(state[2]))
+    if shared < needed:
+        return -1.0
     if distinct[earlier] == 0:
         distinct[earlier] = _insert(other, count, shift, spare, spare_stamps, earlier + np.uint32(1))
-    low, high = min(distinct[row], distinct[earlier]), max(distinct[row], distinct[earlier])
-    if low < least * high or high == 0:
-        return -1.0
-    state[2] += 1
-    shared = _shared(other, count, shift, table, stamps, row + np.uint32(1), turns, np.uint32(state[2]))
-    jaccard = shared / (np.int64(low) + np.int64(high) - shared)
+    jaccard = shared / (own + np.int64(distinct[earlier]) - shared)
     return jaccard if jaccard >= least else -1.0
 
 

@@ -18,7 +18,7 @@ after the other leave what one log of them all would.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -38,6 +38,8 @@ from storage.records import content_id
 VERSION = 1
 """Of what `sketch` and `join` make of the same rows: a number more where an older index no longer fits."""
 _ROWS_A_BATCH = 50_000
+_MERGED_PAIRS = 1 << 24
+"""Pairs that may wait to be merged, if there are not as many already."""
 
 
 class NearConfig(BaseModel):
@@ -54,7 +56,9 @@ class NearConfig(BaseModel):
         default="keep_first",
         description="Who goes: a row that is like a kept one before it, or all but the first of those that likeness connects.",
     )
-    max_component: int = Field(default=50, ge=2, description="Most rows of a component: likeness that would connect more is passed over.")
+    max_component: int = Field(
+        default=50, ge=2, description="Most rows of a component, of one run: likeness that would connect more is passed over."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +141,18 @@ def decide(data: U8, offsets: I64, guarded: Guards, pairs: U64, config: NearConf
     return similarity
 
 
-def distinct(pairs: Sequence[U64]) -> U64:
-    """All pairs in order, each once."""
+def distinct(bands: Iterable[U64]) -> U64:
+    """All pairs of all bands in order, each once. Bands are merged as they come, so that pairs which many of them propose are held once."""
+    held, waiting, size = np.empty(0, np.uint64), list[U64](), 0
+    for pairs in bands:
+        waiting.append(pairs)
+        size += pairs.size
+        if size > max(held.size, _MERGED_PAIRS):
+            held, waiting, size = _merged([held, *waiting]), [], 0
+    return _merged([held, *waiting])
+
+
+def _merged(pairs: Sequence[U64]) -> U64:
     ordered = np.concatenate(pairs)
     ordered.sort()
     is_new: npt.NDArray[np.bool_] = np.ones(ordered.size, np.bool_)
@@ -159,7 +173,7 @@ def step(rows: pl.DataFrame, config: NearConfig, terms: Sequence[str] = (), *, e
         bands = [[one.keys[band] for one in sketches] for band in range(config.bands)]
         numbers = np.split(np.arange(size, dtype=np.uint32), np.cumsum([one.keys.shape[1] for one in sketches])[:-1])
         del sketches
-        pairs = distinct([found.pairs for found in run.map(partial(join, rows=numbers, kinds=guarded.kinds()), bands)])
+        pairs = distinct(found.pairs for found in run.map(partial(join, rows=numbers, kinds=guarded.kinds()), bands))
         del bands
     keeper = np.arange(size, dtype=np.uint32)
     similarity = decide(*text_buffer(texts), guarded, pairs, config, keeper)

@@ -92,6 +92,17 @@ def write_seen(
     return store.write("seen", parts[f"seen-{batch.name}"], seen)
 
 
+def write_asked(batch: Batch, store: Store, work: Workspace, segment: str, first_row: int, parts: Mapping[str, str]) -> Part:
+    """The part of `asked` with this batch's rows that ask in a combination, and its key."""
+    rows = work.read(f"grounded-{batch.name}", ["row", "combination"]).drop_nulls()
+    asked = rows.select(
+        pl.lit(segment).alias("segment"),
+        pl.col("row").cast(pl.Int64) - first_row,
+        key_of("combination")[0].reinterpret(signed=True).alias("combination"),
+    )
+    return store.write("asked", parts[f"asked-{batch.name}"], asked)
+
+
 def write_band(band: int, store: Store, work: Workspace, segment: str, first_row: int, parts: Mapping[str, str]) -> Part:
     """The part of `bands` with the rows that stand for the buckets of a band."""
     entries = np.sort((work.array(f"near-firsts-{band}") - np.uint64(first_row)).view(np.int64))
@@ -120,7 +131,8 @@ def write_frames(
     rated = ["row", "leaf", "quality", "difficulty", "s_tool", "s_chain", "s_constraints"]
     own = pl.concat([work.read(f"grounded-{batch.name}", about) for batch in group])
     own = own.filter(has_own_frame[own["row"].to_numpy() - group[0].first_row])
-    told = pl.concat([work.read(f"rated-{batch.name}", rated) for batch in group])
+    poor = [work.read(f"rated-{batch.name}-dropped", ["row", "quality"]) for batch in group]
+    told = pl.concat([*(work.read(f"rated-{batch.name}", rated) for batch in group), *poor], how="diagonal")
     frames = own.join(told, on="row", how="left", maintain_order="left").join(verdicts, on="row", how="left", maintain_order="left")
     frames = frames.join(pooled, on="row", how="left", maintain_order="left", suffix="_pooled")
     is_refused = (pl.col("step") == "admission") & (pl.col("reason") != "not_needed")
@@ -131,7 +143,12 @@ def write_frames(
     )  # fmt: skip
     why = pl.when(is_refused).then(pl.col("reason").cast(pl.String)).otherwise(pl.coalesce("ungrounded_pooled", "ungrounded"))
     frames = frames.with_columns(
-        run=pl.lit(run), query_id=query_ids(frames["row"], files), leaf=pl.coalesce("leaf_pooled", "leaf"), status=status, reason=why
+        run=pl.lit(run),
+        query_id=query_ids(frames["row"], files),
+        leaf=pl.coalesce("leaf_pooled", "leaf"),
+        status=status,
+        reason=why,
+        nearness=pl.col("nearness").round(6),
     )
     return store.write("frames", part, frames.select(list(TABLES["frames"].columns)))
 

@@ -7,6 +7,8 @@ What the rules cannot see is left to grounding, which drops whatever no world ca
 
 from __future__ import annotations
 
+from typing import Literal
+
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -90,7 +92,7 @@ _NOT_LETTERS = r"[^a-z\u00df-\u024f\u3400-\u4dbf\u4e00-\u9fff]+"
 class RulesConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    languages: tuple[str, ...] = Field(default=("en", "zh"), description="Languages that stay; a subset of en, zh.")
+    languages: tuple[Literal["en", "zh"], ...] = Field(default=("en", "zh"), min_length=1, description="Languages that stay.")
     min_letters: int = Field(default=6, ge=1, description="Shortest text, in Latin letters; a Chinese character counts as three.")
     max_chars: int = Field(default=2000, ge=10, description="Longest text, in characters of the normalised text.")
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
+from threadpoolctl import threadpool_limits
 
 from filters import (
     admit,
@@ -34,14 +35,15 @@ from filters import (
     semantic,
     taxonomy,
 )
+from filters.askers import Askers
 from filters.batches import Steps, batches_of, encode_texts, pass_batch, query_ids, read_batches
 from filters.code_hash import code_hash
 from filters.funnel_config import FunnelConfig
 from filters.guards import world_terms
 from filters.ingest import Source
 from filters.keyed import ROWS_A_PARTITION, write_keys
-from filters.ledger import Ledger, shortfall
-from filters.results import groups, write_band, write_batch, write_frames, write_gate, write_seen
+from filters.ledger import Ledger, not_done, shortfall
+from filters.results import groups, write_asked, write_band, write_batch, write_frames, write_gate, write_seen
 from filters.seen import Seen
 from filters.step import Executor, Progress, alive
 from filters.taxonomy.versions import newest
@@ -68,7 +70,7 @@ _WRITTEN_AT_ONCE = 64
 class FunnelResult:
     """A committed run: its id, the ids of its parts (but those of the index), the admitted tasks, and the funnel, a step a row. shortfall:
     which step left too few, where fewer rows were kept than wanted. not_compared: what of earlier runs this one was not compared with, and
-    why, where there is such."""
+    why, where there is such. not_done: what else it could not do, and what would help."""
 
     run: str
     parts: tuple[str, ...]
@@ -76,6 +78,7 @@ class FunnelResult:
     funnel: pl.DataFrame
     shortfall: str | None
     not_compared: str | None
+    not_done: tuple[str, ...]
 
 
 class Run:
@@ -103,17 +106,17 @@ class Run:
         made_by = [code_hash("filters", "synth"), self.tree.id, self.held_out.content_hash, identity(config.encoder)]
         made_by.append(self.reach.content_hash)
         self.id = content_id("funnel", read, config.model_dump(mode="json", exclude=_UNDECISIVE), made_by, before)
-        decided_by = config.model_dump(mode="json", include={"ingest", "rules", "near"})
+        decided_by = config.model_dump(mode="json", include={"ingest", "rules", "near"}, exclude={"ingest": {"strict"}})
         self.segment = content_id("segment", read, decided_by, self.recipe, code_hash("filters", "synth"), before)
         self.work = Workspace(store.lake / "_work" / self.id)
         self.pieces = batches_of(self.files)
         self.batches = [batch for _, batches in self.pieces for batch in batches]
         self.ledger = Ledger(rows, self.seen.rows)
-        self.occurrences = np.zeros(rows, np.uint32)
+        self.askers = Askers(rows, self.seen)
         self.is_indexed = store.query("SELECT 1 FROM segments WHERE segment = ?", [self.segment]).height > 0
 
     def result(self) -> FunnelResult:
-        made_of = {"segments": self.segment, "seen": self.segment, "bands": self.segment}
+        made_of = dict.fromkeys(("segments", "seen", "asked", "bands"), self.segment)
         names = self._part_names()
         parts = {name: part_id(table, [made_of.get(table, self.id), name], {}, VERSION) for name, table in names.items()}
         found = [self.store.find(part) for part in parts.values()]
@@ -138,18 +141,19 @@ class Run:
             pl.read_parquet(self.store.root / part.path, glob=False)["task_id"].sort() for part in found if part and part.table == "tasks"
         ]
         own = tuple(part for name, part in parts.items() if names[name] not in made_of)
-        return FunnelResult(self.id, own, tuple(tasks[0]), funnel, shortfall(funnel, self.coverage.keep), self.seen.not_compared)
+        notes = not_done(funnel, len(tasks[0]), self.config.ungrounded, bool(self.reach.clusters), bool(self.config.contamination.held_out))
+        return FunnelResult(self.id, own, tuple(tasks[0]), funnel, shortfall(funnel, self.coverage.keep), self.seen.not_compared, notes)
 
     # ---- the steps ------------------------------------------------------------------------------------------------------
 
     def read(self) -> None:
         """ingest and normalise: every row, with its normalised text, language and key, lies in the workspace."""
-        started, reading_s = time.perf_counter(), 0.0
+        started, spent_s = time.perf_counter(), np.zeros(2)
         for done, seconds in enumerate(self.executor.map(partial(read_batches, work=self.work), self.pieces), 1):
-            reading_s += seconds
+            spent_s += seconds
             self._tell("normalise", done, len(self.pieces))
-        wall_s, cores = time.perf_counter() - started, os.cpu_count() or 1
-        reading_s = min(wall_s, reading_s / cores)
+        wall_s = time.perf_counter() - started
+        reading_s = wall_s * float(spent_s[0] / spent_s.sum()) if spent_s.any() else 0.0
         columns = ["row", "text_bytes", "reason"]
         reports = []
         for batch in self.batches:
@@ -162,12 +166,14 @@ class Run:
     def deduplicate(self) -> None:
         started = time.perf_counter()
         names = [f"read-keys-{batch.name}" for batch in self.batches]
-        dropped = []
-        for told in self._joined("exact", names, self.seen.keys):
-            report = exact.step(told)
-            self.occurrences[report["row"].to_numpy() - self.seen.rows] = report["occurrences"].fill_null(0).to_numpy()
-            dropped.append(report.drop_nulls("reason").drop("occurrences"))
-        self.ledger.drop("exact", dropped, time.perf_counter() - started)
+
+        def dropped() -> Iterator[pl.DataFrame]:
+            for told in self._joined("exact", names, self.seen.keys()):
+                report = exact.step(told)
+                self.askers.take_exact(report)
+                yield report.drop_nulls("reason").drop("occurrences")
+
+        self.ledger.drop("exact", dropped(), lambda: time.perf_counter() - started)
         self.is_distinct = self.ledger.is_alive.copy()
 
     def sift(self) -> None:
@@ -189,10 +195,7 @@ class Run:
         dropped = compared.filter(is_dropped).select("row", "similarity", reason=pl.lit("near_duplicate"), duplicate_of="keeper")
         self.keepers = compared.select("row", "keeper")
         self.ledger.drop("near", [dropped], time.perf_counter() - started)
-        self.askers = self.occurrences.astype(np.int64)
-        own = dropped.filter(pl.col("duplicate_of") >= self.seen.rows)
-        first, again = (own[name].to_numpy() - self.seen.rows for name in ("duplicate_of", "row"))
-        np.add.at(self.askers, first, self.occurrences[again])
+        self.askers.take_near(dropped)
         self._tell("near duplicates", 1, 1)
 
     def ground(self) -> None:
@@ -202,8 +205,8 @@ class Run:
         started = time.perf_counter()
         self._map("frames", partial(dedup.keys_of_frames, work=self.work), self.batches)
         names = [f"frame-keys-{batch.name}" for batch in self.batches]
-        dropped = [equal.step(told).drop_nulls("reason") for told in self._joined("equal", names, self.seen.frames)]
-        self.ledger.drop("equal", dropped, time.perf_counter() - started)
+        dropped = (equal.step(told).drop_nulls("reason") for told in self._joined("equal", names, self.seen.frames()))
+        self.ledger.drop("equal", dropped, lambda: time.perf_counter() - started)
         self.has_own_frame = self.ledger.is_alive.copy()
 
     def rate(self) -> None:
@@ -219,7 +222,9 @@ class Run:
         """pool: what is worth encoding, with its texts as written."""
         started = time.perf_counter()
         columns = ["row", "frame_id", "leaf", "language", "residue", "world", "intent", "quality", "difficulty", "combination"]
-        rows = self._living("rated", columns).join(self._asked(), on="combination", how="left", maintain_order="left")
+        grounded = pl.concat([self.work.read(f"grounded-{batch.name}", ["row", "combination"]) for batch in self.batches]).drop_nulls()
+        asked = self.askers.by_combination(grounded)
+        rows = self._living("rated", columns).join(asked, on="combination", how="left", maintain_order="left")
         report = coverage.pool(rows, self.coverage, self.ledger.is_alive.size)
         self.ledger.record("pool", report, time.perf_counter() - started)
         marks = report.select("row", "asked", "tier", "peers", "leaf_rows")
@@ -244,7 +249,7 @@ class Run:
     def _encode(self) -> None:
         said = self.pooled["norm"].to_list()
         chunks = [(start, said[start : start + _ENCODED_AT_ONCE]) for start in range(0, len(said), _ENCODED_AT_ONCE)]
-        with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        with ThreadPoolExecutor(os.cpu_count() or 1) as threads, threadpool_limits(1, "blas"):
             executor = threads if self.config.encoder.server else self.executor  # the server's key is in no other process's environment
             self._map("encode", partial(encode_texts, work=self.work, config=self.config.encoder), chunks, executor)
         vectors = [self.work.array(f"vectors-{start}") for start, _ in chunks]
@@ -269,13 +274,6 @@ class Run:
         is_kept = report["reason"].is_null()
         self.pooled, self.vectors = alive(report), self.vectors[is_kept.to_numpy()]
 
-    def _asked(self) -> pl.DataFrame:
-        """How many rows of the log ask in each combination (combination, asked), those that were dropped as duplicates (exact, near, equal)
-        included."""
-        grounded = pl.concat([self.work.read(f"grounded-{batch.name}", ["row", "combination"]) for batch in self.batches]).drop_nulls()
-        asked = grounded.with_columns(asked=pl.Series(self.askers[grounded["row"].to_numpy() - self.seen.rows]))
-        return asked.group_by("combination").agg(pl.col("asked").sum())
-
     def admit(self) -> None:
         """Fills the quotas from the shortlist; what room is left is for rows without a frame, which stay as they are."""
         started = time.perf_counter()
@@ -298,7 +296,7 @@ class Run:
         names |= {f"frames-{number}": "frames" for number in range(len(groups(self.batches)))}
         names |= {table: table for table in ("funnel", "tasks", "contaminated", "nearness")}
         if not self.is_indexed:
-            names |= {"segments": "segments", **{f"seen-{batch.name}": "seen" for batch in self.batches}}
+            names |= {"segments": "segments"} | {f"{table}-{batch.name}": table for table in ("seen", "asked") for batch in self.batches}
             names |= {f"bands-{band}": "bands" for band in range(self.config.near.bands)}
         return names
 
@@ -307,13 +305,15 @@ class Run:
         """The files of earlier runs and of this one, as rows are numbered."""
         return [*self.seen.sources, *self.files]
 
-    def _joined(self, step: str, names: list[str], before: Callable[[], pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    def _joined(self, step: str, names: Sequence[str], before: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         """`keyed.firsts` of this run's rows, whose keys were written under these names, a range of keys at a time. before: row, key_high,
-        key_low of earlier rows."""
+        key_low of earlier rows, in pieces."""
         partitions = 1 + (self.seen.rows + self.ledger.is_alive.size) // ROWS_A_PARTITION
-        if self.seen.rows and not self.work.has_array(f"{step}-before"):
-            write_keys(self.work, f"{step}-before", before())
-        every = [*([f"{step}-before"] if self.seen.rows else []), *names]
+        every = list(names)
+        for number, rows in enumerate(before):
+            every.append(f"{step}-before-{number}")
+            if not self.work.has_array(every[-1]):
+                write_keys(self.work, every[-1], rows)
         self._map(
             f"{step} keys", partial(dedup.join_partition, partitions=partitions, names=every, work=self.work, name=step), range(partitions)
         )
@@ -339,9 +339,9 @@ class Run:
             spent = {name: spent[name] + seconds.get(name, 0.0) for name in steps}
             self._tell(pass_name, done)
         wall_s, busy_s = time.perf_counter() - started, sum(spent.values())
-        dropped = [self.work.read(f"{pass_name}-{batch.name}-dropped") for batch in self.batches]
         for name in steps:
-            self.ledger.drop(name, [frame.filter(step=name) for frame in dropped], wall_s * spent[name] / busy_s if busy_s else 0.0)
+            dropped = (self.work.read(f"{pass_name}-{batch.name}-dropped").filter(step=name) for batch in self.batches)
+            self.ledger.drop(name, dropped, wall_s * spent[name] / busy_s if busy_s else 0.0)
 
     def _tell(self, label: str, done: int, total: int | None = None) -> None:
         if self.progress:
@@ -355,7 +355,7 @@ class Run:
         out: list[Part] = []
         for start in range(0, len(self.batches), _WRITTEN_AT_ONCE):
             batches = self.batches[start : start + _WRITTEN_AT_ONCE]
-            counts = [self.occurrences[batch.first_row - self.seen.rows :][: batch.rows] for batch in batches]
+            counts = [self.askers.occurrences[batch.first_row - self.seen.rows :][: batch.rows] for batch in batches]
             told = [self.ledger.verdicts(batch.numbers) for batch in batches]
             for done, written in enumerate(self.executor.map(work, batches, counts, told), start + 1):
                 out += written
@@ -363,7 +363,7 @@ class Run:
         return out
 
     def _write_segment(self, parts: Mapping[str, str]) -> list[Part]:
-        """The parts of segments, seen and bands: what a later run goes on from. None where a run with other settings has left them."""
+        """The parts of segments, seen, asked and bands, for later runs. None where a run with other settings has left them."""
         if self.is_indexed:
             return []
         work = partial(write_seen, store=self.store, work=self.work, segment=self.segment, first_row=self.seen.rows, parts=parts)
@@ -378,13 +378,14 @@ class Run:
         told = {"segment": self.segment, "recipe": self.recipe, "position": self.seen.known, "first_row": self.seen.rows}
         files = json.dumps([(file.content_hash, file.name, file.rows) for file in self.files])
         own = {
-            "seen": [parts[f"seen-{batch.name}"] for batch in self.batches],
+            **{table: [parts[f"{table}-{batch.name}"] for batch in self.batches] for table in ("seen", "asked")},
             "bands": [parts[f"bands-{band}"] for band in range(self.config.near.bands)],
         }
         out = [self.store.write("segments", parts["segments"], pl.DataFrame([{**told, "files": files, "parts": json.dumps(own)}]))]
         out += self.executor.map(work, self.batches, masks, frames, keepers)
-        bands = partial(write_band, store=self.store, work=self.work, segment=self.segment, first_row=self.seen.rows, parts=parts)
-        out += self.executor.map(bands, range(self.config.near.bands))
+        about: Any = {"store": self.store, "work": self.work, "segment": self.segment, "first_row": self.seen.rows, "parts": parts}
+        out += self.executor.map(partial(write_asked, **about), self.batches)
+        out += self.executor.map(partial(write_band, **about), range(self.config.near.bands))
         return out
 
     def _write_results(self, parts: Mapping[str, str]) -> list[Part]:

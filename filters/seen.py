@@ -13,15 +13,15 @@ What it does not do: decide (`dedup.py`). It reads the parts of the segments the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from filters.compiled import U32, U64
-from filters.ingest import Source
-from storage.errors import HeadraceError
+from filters.ingest import ID_DIGITS, Source
+from storage.errors import BadInput, HeadraceError
 from storage.store import Store
 
 
@@ -47,11 +47,22 @@ class Segment:
     parts: dict[str, list[str]]
 
 
+def _check_ids(store: Store, files: Sequence[Source]) -> None:
+    known = {content_hash[:ID_DIGITS]: content_hash for content_hash in read_before(store)}
+    for file in files:
+        if known.get(file.content_hash[:ID_DIGITS], file.content_hash) != file.content_hash:
+            raise BadInput(f"{file.location}: its rows would have the ids of a file that was read before; read it into another store")
+
+
 class Seen:
     """The segments before a run. `rows`: how many rows they have read; `sources`: the files, `first_row` counted over all of them;
-    `known`: segments of the recipe, later ones as well; `not_compared`: what the run is not compared with, and why, in words."""
+    `known`: segments of the recipe, later ones as well; `not_compared`: what the run is not compared with, and why, in words.
+
+    Raises BadInput: a file whose rows would have the ids of another's.
+    """
 
     def __init__(self, store: Store, recipe: str, files: Sequence[Source]) -> None:
+        _check_ids(store, files)
         self._store = store
         self.segments: list[Segment] = []
         self.sources: list[Source] = []
@@ -78,19 +89,20 @@ class Seen:
         compared = own | {one.content_hash for one in self.sources}
         self.not_compared = _not_compared(_rows_of(later, compared) if len(own) > 1 else 0, _rows_of(others, compared | later.keys()))
 
-    def keys(self) -> pl.DataFrame:
-        """row, key_high, key_low of every distinct text."""
-        return self._all(["key_high", "key_low"])
+    def keys(self) -> Iterator[pl.DataFrame]:
+        """row, key_high, key_low of every distinct text, part after part."""
+        return self._each(["key_high", "key_low"])
 
-    def frames(self) -> pl.DataFrame:
-        """row, key_high, key_low of every distinct frame: a frame's first row, and its key."""
-        return self._all(["frame_high", "frame_low"]).rename({"frame_high": "key_high", "frame_low": "key_low"})
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """row, key_high, key_low of every distinct frame: a frame's first row, and its key; part after part."""
+        for told in self._each(["frame_high", "frame_low"]):
+            yield told.rename({"frame_high": "key_high", "frame_low": "key_low"})
 
     def kinds(self) -> U32:
         """The kind of terms of each row that was compared, by its number; 0 elsewhere."""
-        told = self._all(["kind"])
         kinds = np.zeros(self.rows, np.uint32)
-        kinds[told["row"].to_numpy()] = told["kind"].to_numpy()
+        for told in self._each(["kind"]):
+            kinds[told["row"].to_numpy()] = told["kind"].to_numpy()
         return kinds
 
     def firsts(self, band: int) -> U64:
@@ -101,40 +113,48 @@ class Seen:
         return np.concatenate(pieces)
 
     def standing(self, rows: U32) -> pl.DataFrame:
-        """row, keeper (the kept row that stands for it; its own number where it is kept) of compared rows, ascending by row."""
+        """row, keeper (the kept row that stands for it; its own number where it is kept) of those rows that were compared, ascending by
+        row."""
         pieces = [pl.DataFrame(schema={"row": pl.UInt32, "keeper": pl.UInt32})]
-        for segment, told in self._of(rows, "keeper"):
+        for segment, known in self._of(rows, "keeper"):
+            told = known.drop_nulls()
             keeper = told["keeper"].to_numpy()
             moved = np.where(keeper >= segment.stored_first_row, keeper - segment.stored_first_row + segment.first_row, keeper)
             pieces.append(pl.DataFrame({"row": told["row"], "keeper": moved}).cast(pl.UInt32))
         return pl.concat(pieces).sort("row")
+
+    def combinations(self, rows: U32) -> pl.DataFrame:
+        """row, key (`key_of` the combination that the row asks in, or that which stands for it) of those of the rows that ask in one."""
+        standing = self.standing(rows)
+        pieces = [pl.DataFrame(schema={"row": pl.UInt32, "combination": pl.Int64})]
+        pieces += [told for _, told in self._of(np.unique(standing["keeper"].to_numpy()), "combination", "asked")]
+        keys = pl.concat(pieces).select(keeper="row", key=pl.col("combination").reinterpret(signed=False))
+        return standing.join(keys, on="keeper").select("row", "key")
 
     def texts(self, rows: U32) -> pl.Series:
         """The normalised texts of kept rows, in ascending order of their numbers."""
         pieces = [pl.DataFrame(schema={"row": pl.UInt32, "norm": pl.String}), *(told for _, told in self._of(rows, "norm"))]
         return pl.concat(pieces).sort("row")["norm"]
 
-    def _of(self, rows: U32, column: str) -> Iterable[tuple[Segment, pl.DataFrame]]:
-        """row and a column of `seen` of some rows, a segment after the other."""
+    def _of(self, rows: U32, column: str, table: str = "seen") -> Iterable[tuple[Segment, pl.DataFrame]]:
+        """row and a column of a table of some rows, a segment after the other."""
         wanted = {one.id: rows[(rows >= one.first_row) & (rows < one.first_row + one.rows)] for one in self.segments}
-        for segment, told in self._read("seen", [one for one in self.segments if wanted[one.id].size], ["row", column]):
+        for segment, told in self._read(table, [one for one in self.segments if wanted[one.id].size], ["row", column]):
             numbered = told.with_columns((pl.col("row") + segment.first_row).cast(pl.UInt32))
             yield segment, numbered.join(pl.DataFrame({"row": wanted[segment.id]}), on="row", how="semi")
 
-    def _all(self, columns: list[str]) -> pl.DataFrame:
-        """row and these columns (UInt64) of `seen`, where they are not null, ascending by row over all segments."""
-        pieces = [pl.DataFrame(schema={"row": pl.UInt32, **dict.fromkeys(columns, pl.UInt64)})]
+    def _each(self, columns: list[str]) -> Iterator[pl.DataFrame]:
+        """row and these columns (UInt64) of every part of `seen`, where they are not null."""
         for segment, told in self._read("seen", self.segments, ["row", *columns]):
             row = (pl.col("row") + segment.first_row).cast(pl.UInt32)
-            pieces.append(told.drop_nulls().select(row, pl.col(columns).reinterpret(signed=False)))
-        return pl.concat(pieces).sort("row")
+            yield told.drop_nulls().select(row, pl.col(columns).reinterpret(signed=False))
 
     def _read(
         self, table: str, segments: Sequence[Segment], columns: list[str] | None = None, at: int | None = None
     ) -> Iterable[tuple[Segment, pl.DataFrame]]:
         """The parts of a table (or the one of a number), segment after segment, part after part."""
         for segment in segments:
-            parts = segment.parts[table] if at is None else [segment.parts[table][at]]
+            parts = segment.parts.get(table, []) if at is None else [segment.parts[table][at]]
             paths = self._store.query("SELECT part_id, path FROM parts WHERE list_contains(?, part_id)", [parts])
             path_of = dict(paths.iter_rows())
             for part in parts:

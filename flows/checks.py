@@ -6,6 +6,7 @@ Every function raises BadInput, in one line that says what to do. Heavy librarie
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,10 +72,30 @@ def query_files(names: Sequence[str | Path]) -> list[str]:
 
 
 def query_rows(files: Sequence[str | Path], config: Config) -> int:
-    """How many rows these query files hold, each read once."""
-    from filters.ingest import inspect
+    """How many rows these query files hold (of new files only, where only those are wanted). Each is read once in this process.
 
-    return sum(source.rows for source in inspect(files, config.curate.ingest))
+    Raises BadInput: what `ingest.inspect` refuses.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from filters.funnel import NothingNew, new_files
+    from filters.ingest import inspect
+    from storage.store import Store
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        try:
+            named = new_files(Store(config.store), files, threads) if config.curate.only_new else files
+        except NothingNew:
+            return 0
+        return sum(source.rows for source in inspect(named, config.curate.ingest, threads))
+
+
+def held_out(config: Config) -> None:
+    """The held-out sets are there and hold questions."""
+    from filters.contamination import load
+    from synth.encoder import encode
+
+    load(config.curate.contamination, encode)
 
 
 def row_read(store: Store, named: str) -> str:

@@ -60,7 +60,7 @@ def sift(config: Config, sources: list[str], ray: str | None = None) -> dict[str
     except funnel.NothingNew as nothing:
         print(nothing)
         return {"run": None, "tasks": 0, "notes": [str(nothing)]}
-    notes = [note for note in (result.shortfall, result.not_compared) if note]
+    notes = [note for note in (result.shortfall, result.not_compared, *result.not_done) if note]
     for note in notes:
         print(note)
     return {"run": result.run, "tasks": len(result.task_ids), "notes": notes}

@@ -138,6 +138,7 @@ TABLES: dict[str, TableSchema] = {
         is_lake=True,
         unique_across_parts=False,
     ),
+    "asked": _table("segment:t row:w combination:w", "row segment", is_lake=True, unique_across_parts=False),
     "bands": _table("segment:t band:s entry:w", "entry segment band", is_lake=True, unique_across_parts=False),
     "trajectories": _table(
         "trajectory_id:t task_id:t blueprint_id:t cluster_id:t query_id:t world:t world_seed:w domain:t language:t teacher:t outcome:t "

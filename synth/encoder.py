@@ -17,6 +17,7 @@ import http.client
 import json
 import os
 import random
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -133,12 +134,13 @@ def _of_folder(folder: Path) -> Encode:
         model = SentenceTransformer(str(folder), local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise BadInput(f"{folder}: no sentence-transformers model that can be loaded ({str(error).splitlines()[0]})") from error
-    size = model.get_embedding_dimension() or 0
+    size, alone = model.get_embedding_dimension() or 0, threading.Lock()
 
     def encode_here(texts: Sequence[str]) -> Vectors:
         if not texts:
             return np.empty((0, size), np.float32)
-        return _unit(np.array(model.encode(list(texts), show_progress_bar=False), dtype=np.float32))
+        with alone:  # its tokenizer keeps state between calls
+            return _unit(np.array(model.encode(list(texts), show_progress_bar=False), dtype=np.float32))
 
     return encode_here
 

@@ -34,6 +34,8 @@ from storage.errors import BadInput, HeadraceError
 BATCH_BYTES = 32 << 20
 """A batch ends after so many bytes of text, if it has not as many rows by then as it may have."""
 MAX_TEXT_BYTES = 1 << 20
+ID_DIGITS = 8
+"""Of a file's hash in the ids of its rows."""
 _HEAD_BYTES = 65536
 
 
@@ -105,8 +107,8 @@ def inspect(paths: Sequence[str | Path], config: IngestConfig, executor: Executo
         if source.content_hash in locations:
             raise BadInput(f"{source.location}: same content as {locations[source.content_hash]}; give each file once")
         locations[source.content_hash] = source.location
-        if (alike := prefixes.setdefault(source.content_hash[:8], source.location)) != source.location:
-            raise BadInput(f"{source.location}: its rows would have the ids of {alike}'s (one in 4 billion); read the two apart")
+        if (alike := prefixes.setdefault(source.content_hash[:ID_DIGITS], source.location)) != source.location:
+            raise BadInput(f"{source.location}: its rows would have the ids of {alike}'s (one in 4 billion); read it into another store")
         sources.append(replace(source, first_row=sources[-1].first_row + sources[-1].rows if sources else 0))
     return sources
 

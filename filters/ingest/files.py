@@ -159,10 +159,10 @@ def _on_server(name: str) -> list[str]:
         raise BadInput(f"{name}: nothing is known of {protocol}://; known are {', '.join(sorted(known_implementations))}") from error
     with reading(name):
         is_pattern = any(mark in name for mark in ("*", "[")) or ("?" in name and not protocol.startswith("http"))
-        if not is_pattern:
-            if not files.isfile(place):
-                raise BadInput(f"{name}: no such file")
+        if files.isfile(place):  # a name with a bracket in it, too
             return [name]
+        if not is_pattern:
+            raise BadInput(f"{name}: no such file")
         found = sorted(files.unstrip_protocol(path) for path in files.glob(place) if files.isfile(path))
     return found or _nothing(name)
 

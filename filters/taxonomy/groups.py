@@ -26,12 +26,10 @@ _MIN_CONTRAST = 1.25
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """members: row numbers, those nearest the group's mean first. family: groups of one number are near each other. cohesion: mean cosine
-    of the members with their mean."""
+    """members: row numbers, those nearest the group's mean first. family: groups of one number are near each other."""
 
     members: I64
     family: int
-    cohesion: float
 
 
 def strangers(vectors: Vectors, count: int, rng: np.random.Generator) -> Vectors:
@@ -74,5 +72,5 @@ def _closeness(vectors: Vectors, neighbour: int) -> tuple[float, float]:
 
 def _group(members: I64, family: I64, vectors: Vectors) -> Group:
     mean = vectors[members].mean(axis=0)
-    nearness = vectors[members] @ (mean / max(float(np.linalg.norm(mean)), 1e-12))
-    return Group(members[np.argsort(-nearness, kind="stable")], int(family[members[0]]), float(nearness.mean()))
+    nearness = vectors[members] @ mean
+    return Group(members[np.argsort(-nearness, kind="stable")], int(family[members[0]]))

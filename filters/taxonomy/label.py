@@ -18,6 +18,9 @@ from filters.taxonomy.terms import Corpus
 from filters.taxonomy.tree import OTHER, Tree
 from synth.encoder import Encode, Vectors
 
+_AT_ONCE = 4096
+"""Rows that are held against all leaves together."""
+
 
 def step(rows: pl.DataFrame, tree: Tree | None = None) -> pl.DataFrame:
     """The batch step (columns norm, language, world, intent): adds leaf (dotted, or `other`). tree: the built-in one by default."""
@@ -34,13 +37,12 @@ def by_vectors(rows: pl.DataFrame, vectors: Vectors, tree: Tree, encode: Encode)
     Args:
         rows: columns norm, world, intent. vectors: unit rows [n, d] of norm. encode: what made them; it encodes the tree's examples.
     """
-    labels, confidence = Scripted(encode, Corpus(())).classify(rows["norm"].to_list(), vectors, tree)
-    told = rows.with_columns(leaf=pl.Series(labels, dtype=pl.String), leaf_confidence=pl.Series(confidence, dtype=pl.Float64))
-    is_grounded = pl.col("intent").is_not_null()
-    return told.with_columns(
-        leaf=pl.when(is_grounded).then(_of_intent(tree)).otherwise("leaf"),
-        leaf_confidence=pl.when(is_grounded).then(1.0).otherwise("leaf_confidence"),
-    )
+    annotator, strange = Scripted(encode, Corpus(())), rows["intent"].is_null().arg_true()
+    leaf, confidence = rows.select(_of_intent(tree)).to_series(), pl.select(pl.repeat(1.0, rows.height)).to_series()
+    for places in (strange.slice(start, _AT_ONCE) for start in range(0, len(strange), _AT_ONCE)):
+        labels, sure = annotator.classify(rows["norm"].gather(places).to_list(), vectors[places.to_numpy()], tree)
+        leaf, confidence = leaf.scatter(places, pl.Series(labels, dtype=pl.String)), confidence.scatter(places, pl.Series(sure))
+    return rows.with_columns(leaf=leaf, leaf_confidence=confidence)
 
 
 def _of_intent(tree: Tree) -> pl.Expr:

@@ -63,6 +63,13 @@ def test_no_refusal_reason_holds_more_than_half(available: dict[RefusalReason, i
     assert set(full) <= {REFUSED[reason][0][0] for reason in available}
 
 
+def test_a_stratum_without_a_quota_stands_in() -> None:
+    """Given one task wanted, of difficulty 2, and no row of that which may be done, then a row of difficulty 1 is admitted."""
+    rows = shortlist({RULE: 2})[:4].with_columns(difficulty=pl.Series([2, 2, 1, 1], dtype=pl.Int8))
+    result = admit(rows, [f"q-{row}" for row in rows["row"]], CoverageConfig(keep=1), DivisionConfig())
+    assert set(result.tasks) == {2} and set(result.refused) == {0, 1}
+
+
 def test_a_held_out_frame_becomes_an_evaluation_task_at_once() -> None:
     """Given frames of every division, then a task is for evaluation, in a world set aside for it, if and only if its frame is held out."""
     rows = shortlist({INFORMATION: 8, WISH: 8})

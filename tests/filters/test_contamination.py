@@ -147,6 +147,14 @@ def test_the_hash_of_the_sets_is_of_their_content(tmp_path: Path) -> None:
     assert load(config, encode).content_hash != before
 
 
+def test_where_a_question_stands_is_part_of_what_a_set_is(tmp_path: Path) -> None:
+    config, path = held_out_in(tmp_path), tmp_path / "exam.jsonl"
+    one = load(config, encode)
+    path.write_text('{"question": " "}\n' + path.read_text(encoding="utf-8"), encoding="utf-8")
+    other = load(config, encode)
+    assert other.questions["norm"].equals(one.questions["norm"]) and other.content_hash != one.content_hash
+
+
 def test_a_set_that_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = held_out_in(tmp_path)
     (tmp_path / "exam.jsonl").unlink()

@@ -67,6 +67,14 @@ def step(rows: pl.DataFrame, config: CoverageConfig, encode=vectors_of) -> pl.Da
     return shortlist(chosen, encode(chosen["norm"].to_list()), config)
 
 
+def test_strata_without_a_quota_hold_rows_in_reserve():
+    """Given one task wanted, whose stratum may turn out to hold none, then every other stratum has rows on the shortlist too."""
+    rows = pl.concat([haystack(), haystack().with_columns(pl.col("row") + 1000, difficulty=pl.lit(4, pl.Int8))])
+    listed = alive(step(rows, CoverageConfig(keep=1)))
+    assert set(listed["difficulty"]) == {2, 4}
+    assert listed.height < 40
+
+
 def test_rare_combinations_come_first():
     rows = haystack()
     first = step(rows, CoverageConfig(keep=20, shortlist=4)).filter(pl.col("stratum_rank") < 20)

@@ -25,6 +25,7 @@ from filters.funnel import FunnelConfig, FunnelResult, curate
 from filters.ingest import IngestConfig
 from filters.ledger import shortfall
 from filters.minhash import jaccard
+from filters.quality import QualityConfig
 from filters.workspace import Workspace
 from storage.errors import BadInput
 from storage.lineage import explain
@@ -288,7 +289,9 @@ def test_a_strangers_log_with_bad_rows(tmp_path: Path) -> None:
     config = CONFIG.model_copy(update={"ingest": IngestConfig(column="prompt")})
 
     plain = Store(tmp_path / "plain")
-    told = verdicts(plain, curate(plain, [path], config).run)
+    result = curate(plain, [path], config)
+    told = verdicts(plain, result.run)
+    assert result.not_done[0].startswith("2 of 2 distinct requests ask for what no world here executes; keep such rows with --ungrounded")
     assert told.select("step", "reason").rows()[2:] == [("ingest", "undecodable"), ("exact", "exact_duplicate"), ("rules", "keyboard_mash")]
     assert not told["kept"].any()
 
@@ -297,9 +300,20 @@ def test_a_strangers_log_with_bad_rows(tmp_path: Path) -> None:
     told = verdicts(loose, result.run)
     assert told["kept"].to_list() == [True, True, False, False, False]
     assert result.task_ids == ()
+    no_tasks, no_tools, no_held_out = result.not_done
+    assert "2 of the rows kept are no tasks" in no_tasks and "knows no tools" in no_tools and "no held-out questions" in no_held_out
     frames = loose.query("SELECT status, world, query_id FROM frames ORDER BY query_id")
     assert frames.select("status", "world").rows() == [("ungrounded", None)] * 2
     assert frames["query_id"].to_list() == told.filter("kept")["query_id"].to_list()
+
+
+def test_what_was_too_poor_says_how_poor(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text("close order o17 please\nclos ordr o18 plz zzz qqq\n")
+    store = Store(tmp_path / "store")
+    curate(store, [path], CONFIG.model_copy(update={"quality": QualityConfig(min_quality=1.0), "ungrounded": True}))
+    rows = store.query("SELECT status, quality FROM frames ORDER BY quality")
+    assert "low_quality" in rows["status"].to_list() and rows["quality"].null_count() == 0
 
 
 def test_another_run_in_other_batches_has_its_own_rows_and_shares_its_tasks(
@@ -373,6 +387,16 @@ def test_rarity_counts_everyone_who_asked(tmp_path: Path, monkeypatch: pytest.Mo
     dropped = verdicts(store, result.run).filter(~pl.col("kept"))
     assert dropped["step"].to_list() == ["exact", "near", "exact", "equal"]
     assert sorted(told.values()) == [1, 5]
+
+    (tmp_path / "later.txt").write_text("\n".join([text, text.upper(), near + " ok", near, "coffee shop near Willow Park: quiet"]) + "\n")
+    told.clear()
+    result = curate(store, [tmp_path / "later.txt"], CONFIG)
+    dropped = verdicts(store, result.run).filter(~pl.col("kept"))
+    assert dropped["step"].to_list()[:4] == ["exact", "exact", "near", "exact"] and not told, "its frame was read before"
+
+    (tmp_path / "third.txt").write_text("\n".join([text, near, near + " ok", "coffee shop near Maple Station, quiet please"]) + "\n")
+    curate(store, [tmp_path / "third.txt"], CONFIG)
+    assert list(told.values()) == [4], "who repeats what was read before asks as well"
 
 
 def test_a_ratio_is_met_to_the_row_or_the_step_that_left_too_few_is_named(undisturbed: tuple[Store, FunnelResult], tmp_path: Path) -> None:

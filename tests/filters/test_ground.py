@@ -110,6 +110,14 @@ def test_the_result_does_not_depend_on_batches(worded: tuple[list[Frame], list[s
     assert pl.concat(pieces[::-1]).equals(grounded)
 
 
+def test_long_batches_are_read_in_slices(worded: tuple[list[Frame], list[str], pl.DataFrame], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, texts, grounded = worded
+    monkeypatch.setattr(ground, "_READ_BYTES", 1000)
+    assert ground.step(rows_of(texts), ungrounded=True).equals(grounded)
+    long = rows_of(["close order o17 please " * 100, "close order o17 please", "hello " * 500])
+    assert ground.step(long, ungrounded=True)["intent"].to_list()[1] == "close_order"
+
+
 @pytest.mark.parametrize(
     ("text", "intent", "slots"),
     [

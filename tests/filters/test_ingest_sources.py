@@ -96,6 +96,15 @@ def test_a_url_is_read_like_a_local_file(tmp_path: Path, kind: str) -> None:
     assert read(f"memory://{tmp_path.name}/*.{kind}", "a.b") == read(path, "a.b")
 
 
+def test_a_url_with_a_bracket_in_its_name_is_that_file() -> None:
+    files = fsspec.filesystem("memory")
+    for name in ("log[1].txt", "log1.txt"):
+        files.pipe(f"/brackets/{name}", f"{name}\n".encode())
+    assert query_files(["memory://brackets/log[1].txt"]) == ["memory://brackets/log[1].txt"]
+    found = inspect(query_files(["memory://brackets/*.txt"]), IngestConfig())
+    assert sorted(source.name for source in found) == ["log1.txt", "log[1].txt"]
+
+
 def test_a_url_that_cannot_be_read_says_what_is_missing() -> None:
     refused("memory://nowhere/log.jsonl", "no such file")
     refused("memory://nowhere/*.jsonl", "no file matches this pattern")

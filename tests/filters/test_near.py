@@ -139,6 +139,18 @@ def test_threads_and_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> 
         assert near.step(rows_of(texts), NearConfig(), TERMS, executor=threads).equals(alone)
 
 
+@given(st.lists(st.lists(st.integers(0, 40), max_size=12), max_size=8))
+def test_bands_are_merged_in_any_steps(bands: list[list[int]]) -> None:
+    arrays = [np.array(band, np.uint64) for band in bands]
+    whole = sorted({pair for band in bands for pair in band})
+    before = near._MERGED_PAIRS
+    try:
+        for near._MERGED_PAIRS in (0, 5, 1 << 24):
+            assert near.distinct(arrays).tolist() == whole
+    finally:
+        near._MERGED_PAIRS = before
+
+
 # ---- recall and damage, on planted near duplicates of densely templated needs ----------------------------------------------------
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filters import near
+from filters import near, seen
 from filters.compiled import U64
 from filters.coverage import CoverageConfig
 from filters.funnel import FunnelConfig, NothingNew, curate
@@ -17,6 +17,7 @@ from filters.minhash import jaccard
 from filters.near import NearConfig
 from filters.normalise import normalised
 from filters.rules import RulesConfig
+from storage.errors import BadInput
 from storage.store import Store
 from synth.haystack import HaystackConfig, generate
 
@@ -204,3 +205,25 @@ def test_bands_joined_in_two_goes_propose_what_one_go_does(early: list[str], lat
         second = near.join(keys[1:], rows[1:], kinds, first.firsts)
         both: list[U64] = [np.sort(np.concatenate([first.pairs, second.pairs])), np.sort(np.concatenate([first.firsts, second.firsts]))]
         assert told(whole) == (both[0].tolist(), both[1].tolist())
+
+
+def test_what_decides_no_row_makes_no_second_index(logs: list[Path], tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    first = curate(store, logs[1:2], CONFIG)
+    before = store.content_hash()
+    strict = CONFIG.model_copy(update={"ingest": IngestConfig(batch_rows=1000, strict=True)})
+    assert curate(store, logs[1:2], strict).run == first.run
+    assert store.content_hash() == before
+
+
+def test_a_file_whose_rows_would_have_the_ids_of_anothers_is_refused(
+    logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "store")
+    curate(store, logs[1:2], CONFIG)
+    before = store.content_hash()
+    monkeypatch.setattr(seen, "ID_DIGITS", 0)
+    with pytest.raises(BadInput, match="read it into another store"):
+        curate(store, logs[:1], CONFIG)
+    assert store.content_hash() == before
+    curate(store, logs[1:2], CONFIG)

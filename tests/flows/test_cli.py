@@ -76,6 +76,7 @@ def test_wrong_columns_truncated_parquet_and_strictness(here: Path) -> None:
     assert "cut.parquet" in refused("curate", "cut.parquet", "--column", "prompt")
     Path("q.jsonl").write_text('{"text": "where is my order"}\n{"text": "book a table"}\nnot json\n')
     assert "row 2" in refused("curate", "q.jsonl", "--strict")
+    assert "no such file" in refused("curate", "q.jsonl", "--held-out", "exam.jsonl")
     assert written(here) == ["cut.parquet", "q.jsonl", "q.parquet"]
 
 

@@ -4,6 +4,9 @@ import polars as pl
 import pytest
 
 from filters import ground, normalise, taxonomy
+from filters.taxonomy import label
+from filters.taxonomy.built_in import built_in
+from synth.encoder import encode
 from synth.worlds.city.taxonomy import CLASSES, GROUPS, LEAVES
 
 
@@ -40,3 +43,16 @@ def test_neighbours_change_no_leaf() -> None:
     texts = ["write me a poem about autumn", "close order o17", "directions please, which route is it", "明天昆明天气怎么样"]
     assert labels(texts) == [label for text in texts for label in labels([text])]
     assert labels([]) == []
+
+
+def test_labels_by_vector_are_those_of_rows_alone_and_leave_grounded_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["write me a poem about autumn", "close order o17", "directions please, which route is it", "how is the weather usually"]
+    rows = normalise.step(pl.DataFrame({"row": range(4), "text": texts}, schema={"row": pl.UInt32, "text": pl.String})).drop("reason")
+    grounded, vectors = ground.step(rows, ungrounded=True).drop("reason"), encode(rows["norm"].to_list())
+    together = taxonomy.by_vectors(grounded, vectors, built_in(), encode)
+    monkeypatch.setattr(label, "_AT_ONCE", 1)
+    alone = taxonomy.by_vectors(grounded, vectors, built_in(), encode)
+    assert alone["leaf"].equals(together["leaf"])
+    assert alone["leaf_confidence"].to_list() == pytest.approx(together["leaf_confidence"].to_list(), abs=1e-4)
+    assert together.select("leaf", "leaf_confidence").row(1) == ("retail.orders.cancel_or_return", 1.0)
+    assert together["leaf_confidence"][0] < 1 and together["leaf"].n_unique() > 1
