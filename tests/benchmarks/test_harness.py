@@ -100,6 +100,18 @@ def test_a_process_tree_is_measured_with_its_orphans() -> None:
     assert 0.19 < usage["peak_gib"] < 1
 
 
+def test_work_of_children_that_nobody_waits_for_is_seen() -> None:
+    """Given a command that lets the kernel forget its child, which works for two seconds of CPU, then that is counted."""
+    child = "import time\nwhile time.process_time() < 2: pass"
+    command = (
+        "import signal, subprocess, sys, time; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}])\nwhile child.poll() is None: time.sleep(0.1)"
+    )
+    measure = f"import sys; from benchmarks.harness import run_tree\nprint(run_tree([sys.executable, '-c', {command!r}]).cpu_s)"
+    done = subprocess.run([sys.executable, "-c", measure], cwd=harness.ROOT, capture_output=True, text=True, check=True, timeout=120)
+    assert float(done.stdout) > 1.5
+
+
 def test_a_child_from_before_is_neither_waited_for_nor_counted() -> None:
     """Given a process with a child that sleeps on, holding 200 MiB, when it runs a command, then it has the answer and the child lives."""
     child = "held = bytearray(200 << 20)\nprint(flush=True)\nimport time; time.sleep(600)"
