@@ -1,8 +1,8 @@
 """Admission: the shortlist becomes tasks, by really executing what was read out of each query.
 
 One idea: a stratum's rows are tried in the order of the shortlist until its quota is full, so a row that is refused is back-filled from
-the same stratum; what a stratum cannot fill goes to the others. No refusal reason may hold more than half of the refusal tasks, or a
-policy with one fixed refusal would do well on them: where one reason is all there is, there are none.
+the same stratum; what a stratum cannot fill goes to the others, to those that need no tool last. No refusal reason may hold more than half
+of the refusal tasks, or a policy with one fixed refusal would do well on them: where one reason is all there is, there are none.
 A frame of the held-out division becomes an evaluation task at once, in a world that is set aside for evaluation.
 
 What it does not do: solve or check (`synth/solver.py`), or draw siblings (`train/supply.py`).

@@ -62,7 +62,8 @@ class CoverageConfig(BaseModel):
         None,
         ge=1,
         le=MOST_ENCODED,
-        description="Rows of the pool at most: what is encoded, and what the shortlist is drawn from. None: 30 for every task wanted.",
+        description="Rows of the pool, beside two of each stratum without a quota: what is encoded, and what the shortlist is drawn from. "
+        "None: 30 for every task wanted.",
     )
     outliers: float = Field(
         0.005, ge=0, lt=0.5, description="Share of a stratum's rows, the farthest from the mean of their intent, that come last in it."

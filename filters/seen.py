@@ -37,8 +37,8 @@ def read_before(store: Store) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """first_row: number of its row 0 among all rows seen; stored_first_row: when it was made. parts: the ids of its parts of `seen`, and
-    of `bands` in the order of the bands."""
+    """first_row: number of its row 0 among all rows seen; stored_first_row: when it was made. parts: the ids of its parts of `seen` and
+    `asked`, and of `bands` in the order of the bands."""
 
     id: str
     first_row: int
@@ -154,7 +154,9 @@ class Seen:
     ) -> Iterable[tuple[Segment, pl.DataFrame]]:
         """The parts of a table (or the one of a number), segment after segment, part after part."""
         for segment in segments:
-            parts = segment.parts.get(table, []) if at is None else [segment.parts[table][at]]
+            parts = segment.parts.get(table) if at is None else [segment.parts[table][at]]
+            if not parts:  # of an older index
+                continue
             paths = self._store.query("SELECT part_id, path FROM parts WHERE list_contains(?, part_id)", [parts])
             path_of = dict(paths.iter_rows())
             for part in parts:

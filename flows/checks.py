@@ -72,7 +72,7 @@ def query_files(names: Sequence[str | Path]) -> list[str]:
 
 
 def query_rows(files: Sequence[str | Path], config: Config) -> int:
-    """How many rows these query files hold (of new files only, where only those are wanted). Each is read once in this process.
+    """How many rows these query files hold (of new files only, where only those are wanted).
 
     Raises BadInput: what `ingest.inspect` refuses.
     """
@@ -88,6 +88,14 @@ def query_rows(files: Sequence[str | Path], config: Config) -> int:
         except NothingNew:
             return 0
         return sum(source.rows for source in inspect(named, config.curate.ingest, threads))
+
+
+def query_heads(files: Sequence[str | Path], config: Config) -> None:
+    """The query files begin as they should; the rest is for whoever reads them."""
+    from filters.ingest import look_at
+
+    for file in files:
+        look_at(str(file), config.curate.ingest)
 
 
 def held_out(config: Config) -> None:

@@ -81,8 +81,10 @@ def curate(
         settings = for_curation(base, column=column, keep=keep, held_out=sets, ungrounded=ungrounded, strict=strict, new=new)
         sources = checks.query_files(files or [])
         checks.held_out(settings)
-        is_read_here = dry_run or ray is None
-        rows = checks.query_rows(sources, settings) if sources and is_read_here else None
+        if ray is None or dry_run:
+            rows = checks.query_rows(sources, settings) if sources else None
+        else:
+            rows = checks.query_heads(sources, settings)
         steps = ("curate",) if sources else ("haystack", "curate")
         done = do("curate:curate", settings, dry_run, steps, ("funnel", "difficulty"), rows=rows, files=sources, ray=ray)
         for note in done["notes"] if done else ():

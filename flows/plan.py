@@ -50,7 +50,8 @@ def _haystack(config: Config) -> list[Line]:
 def _curate(config: Config, rows: int) -> list[Line]:
     one_in = config.curate.keep_one_in
     wanted = min(rows, config.curate.coverage.keep if one_in is None else max(1, round(rows / one_in)))
-    what = f"{rows:,} rows, a verdict on each; {f'up to {wanted:,} tasks' if wanted > 1 else 'one task'} kept"
+    kept = f"up to {wanted:,} tasks" if wanted > 1 else "one task" if wanted else "no task"
+    what = f"{rows:,} rows, a verdict on each; {kept} kept"
     return [("curate", what, CPU_S_PER_MILLION_SIFTED * rows / 1e6 + CPU_S_PER_ADMITTED * wanted)]
 
 

@@ -99,7 +99,7 @@ def inspect(paths: Sequence[str | Path], config: IngestConfig, executor: Executo
     if not paths:
         raise BadInput("no query file given: name at least one Parquet, JSONL, CSV or text file")
     run = executor.map if executor else map
-    heads = list(run(partial(_looked_at, config=config), files.locate(paths)))
+    heads = list(run(partial(look_at, config=config), files.locate(paths)))
     sources: list[Source] = []
     locations: dict[str, str] = {}
     prefixes: dict[str, str] = {}
@@ -199,8 +199,8 @@ def _inspected(whole: Piece, config: IngestConfig) -> Source:
     return Source(whole.location, digest, 0, sum(each.rows for each in noted), tuple(pieces))
 
 
-def _looked_at(path: str, config: IngestConfig) -> Piece:
-    """The whole file as one piece, of which only the head was read."""
+def look_at(path: str, config: IngestConfig) -> Piece:
+    """The whole file as one piece, of which only the head was read. Raises BadInput: as `inspect`, for what a head shows."""
     with files.reading(path):
         stamp = files.stamp(path)
         _check_head(path)

@@ -93,8 +93,10 @@ class _Records:
         """The lines that are still to be read, _UNREADABLE for one that is too long; those of the record that is being read are held."""
         while (line := self._again.pop() if self._again else next(self._lines, None)) is not None:
             if len(line) == _READ and line[-1] != "\n":
-                while (more := self._text.readline(_READ)) and more[-1] not in "\r\n":
-                    pass
+                while line and line[-1] not in "\r\n":
+                    line = self._text.readline(_READ)
+                if line.endswith("\r") and (after := self._text.readline(_READ)) not in ("", "\n"):
+                    self._again.append(after)
                 line = _UNREADABLE
             self._held.append(line)
             yield line

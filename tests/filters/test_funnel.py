@@ -394,9 +394,11 @@ def test_rarity_counts_everyone_who_asked(tmp_path: Path, monkeypatch: pytest.Mo
     dropped = verdicts(store, result.run).filter(~pl.col("kept"))
     assert dropped["step"].to_list()[:4] == ["exact", "exact", "near", "exact"] and not told, "its frame was read before"
 
-    (tmp_path / "third.txt").write_text("\n".join([text, near, near + " ok", "coffee shop near Maple Station, quiet please"]) + "\n")
-    curate(store, [tmp_path / "third.txt"], CONFIG)
-    assert list(told.values()) == [4], "who repeats what was read before asks as well"
+    slip = text.replace("quiet", "qiuet")
+    (tmp_path / "third.txt").write_text("\n".join([text, near, near + " ok", slip, "coffee shop near Maple Station, quiet please"]) + "\n")
+    result = curate(store, [tmp_path / "third.txt"], CONFIG)
+    assert verdicts(store, result.run)["step"].to_list()[3] == "near"
+    assert list(told.values()) == [5], "who repeats what was read before asks as well"
 
 
 def test_a_ratio_is_met_to_the_row_or_the_step_that_left_too_few_is_named(undisturbed: tuple[Store, FunnelResult], tmp_path: Path) -> None:

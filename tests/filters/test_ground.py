@@ -112,8 +112,11 @@ def test_the_result_does_not_depend_on_batches(worded: tuple[list[Frame], list[s
 
 def test_long_batches_are_read_in_slices(worded: tuple[list[Frame], list[str], pl.DataFrame], monkeypatch: pytest.MonkeyPatch) -> None:
     _, texts, grounded = worded
+    read, sizes = ground.read, list[int]()
     monkeypatch.setattr(ground, "_READ_BYTES", 1000)
+    monkeypatch.setattr(ground, "read", lambda rows: sizes.append(int(rows["norm"].str.len_bytes().sum())) or read(rows))
     assert ground.step(rows_of(texts), ungrounded=True).equals(grounded)
+    assert len(sizes) > 10 and max(sizes) < 2000
     long = rows_of(["close order o17 please " * 100, "close order o17 please", "hello " * 500])
     assert ground.step(long, ungrounded=True)["intent"].to_list()[1] == "close_order"
 

@@ -98,6 +98,14 @@ def test_a_text_of_a_mebibyte_is_kept_and_a_longer_one_is_not(tmp_path: Path, ki
     assert read(path) == [texts[0], texts[1], None]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+@pytest.mark.parametrize("more", [1, 2, 3, 1 << 20, (1 << 20) + 2])
+def test_a_csv_line_that_is_too_long_costs_its_own_row_only_however_lines_end(tmp_path: Path, end: str, more: int) -> None:
+    lines = ["query", "good", "good", "x" * ((1 << 20) + more), "fine", "", "fine"]
+    (tmp_path / "log.csv").write_bytes("".join(line + end for line in lines if line).encode())
+    assert read(tmp_path / "log.csv") == ["good", "good", None, "fine", "fine"]
+
+
 # ---- characters that are none --------------------------------------------------------------------------------------------------
 
 

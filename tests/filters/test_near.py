@@ -2,6 +2,7 @@
 
 import random
 import tracemalloc
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filters import exact, near, normalise
+from filters.compiled import U64
 from filters.guards import world_terms
 from filters.keyed import firsts
 from filters.minhash import jaccard
@@ -141,14 +143,20 @@ def test_threads_and_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 @given(st.lists(st.lists(st.integers(0, 40), max_size=12), max_size=8))
 def test_bands_are_merged_in_any_steps(bands: list[list[int]]) -> None:
-    arrays = [np.array(band, np.uint64) for band in bands]
+    arrays, merged, sizes = [np.array(band, np.uint64) for band in bands], near._merged, list[int]()
+
+    def noted(pairs: Sequence[U64]) -> U64:
+        sizes.append(sum(map(len, pairs[1:])))
+        return merged(pairs)
+
     whole = sorted({pair for band in bands for pair in band})
-    before = near._MERGED_PAIRS
-    try:
-        for near._MERGED_PAIRS in (0, 5, 1 << 24):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(near, "_merged", noted)
+        for most in (0, 5, 1 << 24):
+            sizes.clear()
+            patched.setattr(near, "_MERGED_PAIRS", most)
             assert near.distinct(arrays).tolist() == whole
-    finally:
-        near._MERGED_PAIRS = before
+            assert max(sizes) <= max(most, len(whole)) + 12, "what waits is no more than what may, and a band"
 
 
 # ---- recall and damage, on planted near duplicates of densely templated needs ----------------------------------------------------

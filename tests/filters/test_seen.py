@@ -227,3 +227,27 @@ def test_a_file_whose_rows_would_have_the_ids_of_anothers_is_refused(
         curate(store, logs[:1], CONFIG)
     assert store.content_hash() == before
     curate(store, logs[1:2], CONFIG)
+
+
+def test_an_older_index_that_does_not_say_who_asked_is_compared_with_all_the_same(
+    logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, plain = Store(tmp_path / "store"), Store(tmp_path / "plain")
+    for one in (store, plain):
+        curate(one, logs[:1], CONFIG)
+    init = seen.Seen.__init__
+
+    def without(self: seen.Seen, *given: object) -> None:
+        init(self, *given)  # type: ignore[arg-type]
+        for segment in self.segments:
+            segment.parts.pop("asked")
+
+    expected = deduplicated_of(plain, curate(plain, logs[1:2], CONFIG).run)
+    monkeypatch.setattr(seen.Seen, "__init__", without)
+    assert deduplicated_of(store, curate(store, logs[1:2], CONFIG).run).equals(expected)
+
+
+def deduplicated_of(store: Store, run: str) -> pl.DataFrame:
+    return store.query(
+        "SELECT query_id, step, duplicate_of FROM verdicts WHERE run = ? AND step IN ('exact', 'near', 'equal') ORDER BY query_id", [run]
+    )

@@ -51,7 +51,10 @@ def test_labels_by_vector_are_those_of_rows_alone_and_leave_grounded_rows(monkey
     grounded, vectors = ground.step(rows, ungrounded=True).drop("reason"), encode(rows["norm"].to_list())
     together = taxonomy.by_vectors(grounded, vectors, built_in(), encode)
     monkeypatch.setattr(label, "_AT_ONCE", 1)
+    classify, sizes = label.Scripted.classify, list[int]()
+    monkeypatch.setattr(label.Scripted, "classify", lambda self, texts, *rest: sizes.append(len(texts)) or classify(self, texts, *rest))
     alone = taxonomy.by_vectors(grounded, vectors, built_in(), encode)
+    assert sizes == [1, 1, 1]
     assert alone["leaf"].equals(together["leaf"])
     assert alone["leaf_confidence"].to_list() == pytest.approx(together["leaf_confidence"].to_list(), abs=1e-4)
     assert together.select("leaf", "leaf_confidence").row(1) == ("retail.orders.cancel_or_return", 1.0)
