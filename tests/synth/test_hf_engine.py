@@ -15,7 +15,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from storage.errors import BadInput
 from storage.records import Message, Outcome
 from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure
-from synth.engines.hf import HFEngine, Trace, parse_hermes
+from synth.engines.hermes import parse_hermes
+from synth.engines.hf import HFEngine, Trace
 from synth.rollouts import Conversing, rollout
 from tests.train.tiny_policies import expert_conversations, retail_tasks
 from train import tiny

@@ -1,0 +1,88 @@
+"""The answers that were paid for: each whole request is answered once, and never lost.
+
+A key is the hash of the engine's name and the whole body of the request, so a changed prompt, seed or limit is another request, and the
+server's address is none of it. An answer goes into the store's journal before anyone uses it, and with `commit` into a part of the table
+`answers`. Who asks again, in this run or after a kill, gets what was answered the first time.
+
+In memory, as long as it is open: the answers, some 0.5 to 1 KB each (their prompts stay on the disk).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import polars as pl
+
+from storage.records import JSON
+from storage.schema import TABLES
+from storage.store import Part, Store, part_id
+
+VERSION = 1
+_JOURNAL = "answers"
+
+
+class Answers:
+    """What a store holds of answers, committed or in the journal; safe to use from several threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._journal = store, store.journal(_JOURNAL)
+        self._lock = threading.Lock()
+        kept = store.query("SELECT answer_id, answer FROM answers")
+        self._known: dict[str, bytes] = {key: answer.encode() for key, answer in kept.iter_rows()}
+        self._fresh: dict[str, Any] = dict(self._journal.entries())
+        self._known |= {key: orjson.dumps(entry["answer"]) for key, entry in self._fresh.items()}
+        self.hits = 0
+
+    @staticmethod
+    def key(engine: str, body: bytes) -> str:
+        return hashlib.sha256(engine.encode() + b"\0" + body).hexdigest()[:32]
+
+    def find(self, key: str) -> Mapping[str, Any] | None:
+        found = self._known.get(key)
+        if found is None:
+            return None
+        self.hits += 1
+        return orjson.loads(found)  # type: ignore[no-any-return]
+
+    def keep(self, key: str, engine: str, body: bytes, answer: Mapping[str, JSON]) -> None:
+        """Keeps an answer, on the disk before this returns.
+
+        Raises:
+            HeadraceError: the disk is full.
+        """
+        entry: dict[str, JSON] = {"engine": engine, "request": body.decode(), "answer": dict(answer)}
+        self._journal.append(key, entry)
+        with self._lock:
+            self._known.setdefault(key, orjson.dumps(answer))
+            self._fresh.setdefault(key, entry)
+
+    def commit(self) -> Part | None:
+        """Commits what the journal holds as a part, and clears it; None where it holds nothing."""
+        with self._lock:
+            fresh, self._fresh = self._fresh, {}
+        if not fresh:
+            return None
+        rows = [
+            {
+                "answer_id": key,
+                "engine": entry["engine"],
+                "request": entry["request"],
+                "answer": orjson.dumps(entry["answer"]).decode(),
+                "prompt_tokens": entry["answer"].get("prompt_tokens", 0),
+                "completion_tokens": entry["answer"].get("completion_tokens", 0),
+                "latency_s": entry["answer"].get("latency_s"),
+            }
+            for key, entry in sorted(fresh.items())
+        ]
+        identity = part_id("answers", sorted(fresh), {}, VERSION)
+        part = self._store.find(identity) or self._store.write("answers", identity, pl.DataFrame(rows, schema=TABLES["answers"].columns))
+        self._store.commit([part])
+        self._journal.discard(fresh.keys())
+        return part
+
+    def close(self) -> None:
+        self._journal.close()

@@ -1,0 +1,47 @@
+"""What a run may spend: tokens, money. Spent once, no further request is sent; those that are with the server may still come in.
+
+What an answer cost counts wherever it comes from, the server or an earlier call that was killed: so a run that is killed and called again
+stops at the same place, and pays for nothing twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from storage.errors import HeadraceError
+
+
+class BudgetSpent(HeadraceError):
+    """The limit is reached: the run is stopped, and what it has done is kept. Never a policy's fault, nor the server's."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """tokens, usd: limits, None for no limit. usd_per_million: price of a million prompt tokens, and of completion tokens."""
+
+    tokens: int | None = None
+    usd: float | None = None
+    usd_per_million: tuple[float, float] = (0.0, 0.0)
+    spent_tokens: int = 0
+    spent_usd: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def cost_usd(self, prompt_tokens: int, completion_tokens: int) -> float:
+        prompt, completion = self.usd_per_million
+        return (prompt * prompt_tokens + completion * completion_tokens) / 1e6
+
+    def add(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """Counts an answer, and returns what it cost in US dollars."""
+        usd = self.cost_usd(prompt_tokens, completion_tokens)
+        with self._lock:
+            self.spent_tokens += prompt_tokens + completion_tokens
+            self.spent_usd += usd
+        return usd
+
+    def check(self) -> None:
+        """Raises BudgetSpent where nothing more may be sent."""
+        if self.tokens is not None and self.spent_tokens >= self.tokens:
+            raise BudgetSpent(f"the budget is spent: {self.spent_tokens:,} of {self.tokens:,} tokens; raise it and run the same again")
+        if self.usd is not None and self.spent_usd >= self.usd:
+            raise BudgetSpent(f"the budget is spent: {self.spent_usd:.2f} of {self.usd:.2f} dollars; raise it and run the same again")

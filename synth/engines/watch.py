@@ -1,0 +1,52 @@
+"""Runs a command that must not outlive whoever started it: `python -P watch.py COMMAND...`, with a pipe as its input.
+
+One idea: the pipe's other end is open as long as its holder lives, however it ends; when it closes, the command and all that it started in
+its process group are taken down. The command is in a session of its own, so nobody's Ctrl-C reaches it but through here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+GRACE_S = 10.0
+"""How long the command has to end by itself once it was asked to."""
+
+
+def main(command: list[str]) -> int:
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    threading.Thread(target=_end_with_input, args=(process,), daemon=True).start()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, lambda *_: _take_down(process))
+    code = process.wait()
+    _signal(process, signal.SIGKILL)  # what it has left behind
+    return code if code >= 0 else 128 - code
+
+
+def _end_with_input(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    _take_down(process)
+
+
+def _take_down(process: subprocess.Popen[bytes]) -> None:
+    _signal(process, signal.SIGTERM)
+    end = time.monotonic() + GRACE_S
+    while process.poll() is None and time.monotonic() < end:
+        time.sleep(0.05)
+    _signal(process, signal.SIGKILL)
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

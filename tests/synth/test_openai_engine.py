@@ -1,0 +1,205 @@
+"""The engine `openai:` against a mock server over real sockets: what goes over the wire, what is tried again, what is paid once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from benchmarks.mock_openai import MODEL, Mock
+from storage.errors import BadInput
+from storage.records import Message, Tool
+from storage.store import Store
+from synth import http
+from synth.engines.answers import Answers
+from synth.engines.base import ChatRequest, Engine, EngineFailure
+from synth.engines.budget import Budget, BudgetSpent
+from synth.engines.openai import OpenAIConfig, OpenAIEngine
+
+ECHO = Tool(name="echo", description="Says it.", parameters={"type": "object", "properties": {}}, server="s", domain="d")
+Serve = Callable[[Mock], str]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Serves a mock from a thread of its own; gives the URL."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    runners: list[web.AppRunner] = []
+
+    async def begin(mock: Mock) -> str:
+        runner = web.AppRunner(mock.app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        runners.append(runner)
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        return f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+
+    async def end() -> None:
+        for runner in runners:
+            await runner.cleanup()
+
+    yield lambda mock: asyncio.run_coroutine_threadsafe(begin(mock), loop).result()
+    asyncio.run_coroutine_threadsafe(end(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits between tries are short, and no key of the machine's own is used."""
+    monkeypatch.setattr(http, "wait_s", lambda attempt, retry_after: 0.01)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+def config(url: str, **more: Any) -> OpenAIConfig:
+    return OpenAIConfig(model=MODEL, base_url=url, **more)
+
+
+def asking(text: str, **more: Any) -> ChatRequest:
+    return ChatRequest((Message(role="user", content=text),), **more)
+
+
+def test_answers_come_in_the_order_of_the_requests(serve: Serve) -> None:
+    with OpenAIEngine(config(serve(Mock(0.01)), in_flight=8)) as engine:
+        assert isinstance(engine, Engine) and engine.name == "openai:mock"
+        answers = engine.chat([asking(f"word {number}") for number in range(40)])
+    assert [answer.message.content for answer in answers] == [f"word {number}"[::-1] for number in range(40)]
+    assert {(answer.finish_reason, answer.prompt_tokens, answer.completion_tokens) for answer in answers} == {("stop", 3, 10)}
+    assert all(answer.latency_s >= 0.01 for answer in answers)
+
+
+def test_no_more_are_in_flight_than_may_be_also_from_many_threads(serve: Serve) -> None:
+    mock = Mock(0.02)
+    with OpenAIEngine(config(serve(mock), in_flight=5)) as engine, ThreadPoolExecutor(20) as threads:
+        told = list(threads.map(lambda number: engine.chat([asking(f"n {number}")])[0].message.content, range(40)))
+    assert told == [f"n {number}"[::-1] for number in range(40)]
+    assert mock.most_in_flight == 5
+
+
+def test_tools_schemas_and_log_probabilities_go_over_the_wire(serve: Serve) -> None:
+    with OpenAIEngine(config(serve(Mock()), extra={"top_p": 0.9})) as engine:
+        body = engine.body(asking("hi", tools=(ECHO,), tool_choice="echo", schema={"type": "object"}, alternatives=2, seed=2**70 + 3))
+        called, told = engine.chat([asking("hi", tools=(ECHO,)), asking("hi", alternatives=2)])
+    assert body["tools"] == [ECHO.to_openai()] and body["tool_choice"] == {"type": "function", "function": {"name": "echo"}}
+    assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}  # type: ignore[index, call-overload]
+    assert (body["logprobs"], body["top_logprobs"], body["top_p"], body["seed"]) == (True, 2, 0.9, 3)
+    assert called.finish_reason == "tool_calls" and called.message.content is None
+    assert [(call.function.name, call.function.arguments) for call in called.message.tool_calls] == [("echo", '{"text": "hi"}')]
+    assert told.logprobs == (-0.693147,) and told.entropies == (pytest.approx(0.693147, abs=1e-5),)
+
+
+@pytest.mark.parametrize("fault", ["rate_limited", "error", "cut", "malformed", "hang"])
+def test_what_may_pass_is_tried_again(serve: Serve, fault: str) -> None:
+    mock = Mock(faults={fault: 0.5})
+    with OpenAIEngine(config(serve(mock), timeout_s=0.2, tries=20)) as engine:
+        answers = engine.chat([asking(f"word {number}") for number in range(20)])
+        again = sum(count for why, count in engine.counts.items() if why.startswith("again"))
+    assert [answer.message.content for answer in answers] == [f"word {number}"[::-1] for number in range(20)]
+    assert mock.counts["answered"] == 20 and again == sum(mock.tries.values()) - 20 > 0
+
+
+def test_a_server_that_never_answers_is_our_failure_and_the_others_are_kept(serve: Serve, tmp_path: Path) -> None:
+    class Broken(Mock):
+        def fault(self, digest: str, attempt: int) -> str | None:
+            return "error" if self.counts["answered"] == 3 else None
+
+    store = Store(tmp_path / "store")
+    with (
+        OpenAIEngine(config(serve(Broken()), in_flight=1, tries=2), answers=Answers(store)) as engine,
+        pytest.raises(EngineFailure, match="no answer after 2 tries"),
+    ):
+        engine.chat([asking(f"word {number}") for number in range(5)])
+    assert len(Answers(store)._known) == 3
+
+
+def test_what_was_answered_is_never_asked_again(serve: Serve, tmp_path: Path) -> None:
+    """Given answers in the journal, and then in a part, then whoever asks again gets them, and the server hears nothing."""
+    mock, store = Mock(), Store(tmp_path / "store")
+    url, requests = serve(mock), [asking(f"word {number % 4}", seed=number % 4) for number in range(12)]
+    with OpenAIEngine(config(url), answers=Answers(store)) as engine:
+        first = engine.chat(requests)
+    assert sum(mock.tries.values()) == 4, "equal requests are sent once"
+    for _ in range(2):
+        answers = Answers(store)
+        with OpenAIEngine(config(url), answers=answers) as engine:
+            assert engine.chat(requests) == first
+        assert answers.hits == 12
+        answers.commit()
+    assert sum(mock.tries.values()) == 4
+    rows = store.query("SELECT engine, prompt_tokens, completion_tokens FROM answers")
+    assert rows.rows() == [("openai:mock", 3, 10)] * 4
+    with OpenAIEngine(config(url), answers=Answers(store)) as engine:
+        engine.chat([asking("word 0", seed=9)])
+    assert sum(mock.tries.values()) == 5, "another seed is another request"
+
+
+def test_a_budget_stops_before_the_next_request_and_again_at_the_same_place(serve: Serve, tmp_path: Path) -> None:
+    mock, store = Mock(), Store(tmp_path / "store")
+    url, requests = serve(mock), [asking(f"word {number}") for number in range(20)]
+    for _ in range(2):
+        budget = Budget(tokens=39, usd_per_million=(1.0, 2.0))
+        with (
+            OpenAIEngine(config(url, in_flight=1), answers=Answers(store), budget=budget) as engine,
+            pytest.raises(BudgetSpent, match="39 of 39 tokens"),
+        ):
+            engine.chat(requests)
+        assert sum(mock.tries.values()) == 3
+        assert budget.spent_usd == pytest.approx(3 * (3 * 1.0 + 10 * 2.0) / 1e6)
+    with OpenAIEngine(config(url), answers=Answers(store), budget=Budget(usd=1.0)) as engine:
+        assert len(engine.chat(requests)) == 20
+    assert sum(mock.tries.values()) == 20
+
+
+def test_a_context_that_does_not_fit_is_an_answer_cut_off(serve: Serve) -> None:
+    class Short(Mock):
+        async def chat(self, request: web.Request) -> web.StreamResponse:
+            message = "This model's maximum context length is 10 tokens, however you requested 20"
+            return web.json_response({"error": {"message": message}}, status=400)
+
+    with OpenAIEngine(config(serve(Short()))) as engine:
+        (answer,) = engine.chat([asking("too much")])
+    assert (answer.finish_reason, answer.message.content) == ("length", "")
+
+
+class Fussy(Mock):
+    """Wants a key; takes no tools."""
+
+    async def models(self, request: web.Request) -> web.Response:
+        if request.headers.get("Authorization") != "Bearer right":
+            return web.json_response({"error": {"message": "wrong key"}}, status=401)
+        return await super().models(request)
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        body: Mapping[str, Any] = await request.json()
+        if body.get("tools"):
+            return web.json_response({"error": {"message": '"auto" tool choice requires a tool parser'}}, status=400)
+        return await super().chat(request)
+
+
+def test_a_server_is_looked_at_before_anything_is_spent(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        OpenAIEngine(config("http://127.0.0.1:9/v1")) as engine,
+        pytest.raises(BadInput, match=r"no OpenAI-compatible server answers at http://127\.0\.0\.1:9"),
+    ):
+        engine.check()
+    url = serve(Fussy())
+    with OpenAIEngine(config(url)) as engine, pytest.raises(BadInput, match="refuses the key in OPENAI_API_KEY"):
+        engine.check()
+    monkeypatch.setenv("OPENAI_API_KEY", "right")
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    with OpenAIEngine(OpenAIConfig(model="other")) as engine, pytest.raises(BadInput, match="serves no model 'other'; it serves mock"):
+        engine.check()
+    with OpenAIEngine(OpenAIConfig(model=MODEL)) as engine:
+        engine.check()
+        with pytest.raises(BadInput, match="takes no tools"):
+            engine.check(tools=True)
+        with pytest.raises(EngineFailure, match="tool parser"):
+            engine.chat([asking("hi", tools=(ECHO,))])

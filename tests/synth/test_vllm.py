@@ -1,0 +1,126 @@
+"""A real vLLM server with a tiny model that knows a few tool calls by heart: everything that the engine relies on, over the wire."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage.records import FunctionCall
+from synth.engines import structured
+from synth.engines.base import ChatAnswer, ChatRequest
+from synth.engines.openai import OpenAIEngine
+from synth.engines.vllm import ENVIRONMENT, VLLMConfig, vllm_engine
+from tests.conftest import MARK, processes
+from tests.synth.tiny_caller import ASKED, READ, TALK, TOOLS, make, said
+
+pytestmark = pytest.mark.vllm
+ROOT = Path(__file__).resolve().parents[2]
+ENGINE = ROOT / ENVIRONMENT
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenAIEngine]:
+    """The one vLLM server of the session; that nothing of it is left is checked at its end."""
+    if not (ENGINE / ".ready").exists():
+        pytest.skip("vLLM is not installed: `make vllm`")
+    folder = tmp_path_factory.mktemp("vllm")
+    assert make(folder / "tiny") < 0.05
+    mark = uuid.uuid4().hex
+    os.environ[MARK] = mark
+    try:
+        config = VLLMConfig(model=str(folder / "tiny"), environment=ENGINE, max_model_len=512)
+        with vllm_engine(config, folder / "vllm.log") as running:
+            yield running
+        assert processes(mark) == []
+    finally:
+        del os.environ[MARK]
+
+
+def test_it_makes_the_calls_that_the_model_knows(engine: OpenAIEngine) -> None:
+    engine.check(tools=True)
+    answers = engine.chat([ChatRequest(said(text), TOOLS, max_tokens=60) for text in ASKED])
+    calls = [[(call.function.name, json.loads(call.function.arguments)) for call in answer.message.tool_calls] for answer in answers]
+    assert calls == [[known] for known in ASKED.values()]
+    assert {answer.finish_reason for answer in answers} == {"tool_calls"}
+    assert all(answer.prompt_tokens > 10 and answer.completion_tokens > 10 and answer.latency_s > 0 for answer in answers)
+    talk = engine.chat([ChatRequest(said(text), TOOLS, max_tokens=60) for text in TALK])
+    assert [answer.message.content for answer in talk] == list(TALK.values())
+
+
+def test_a_call_may_be_demanded_and_named(engine: OpenAIEngine) -> None:
+    choices = ("required", READ.name)
+    required, named = engine.chat([ChatRequest(said("Hello"), TOOLS, max_tokens=60, tool_choice=choice) for choice in choices])
+    assert required.message.tool_calls and {call.function.name for call in required.message.tool_calls} <= {tool.name for tool in TOOLS}
+    (call,) = named.message.tool_calls
+    assert call.function.name == READ.name and set(json.loads(call.function.arguments)) == {"path"}
+
+
+def test_a_schema_is_kept_to(engine: OpenAIEngine) -> None:
+    schema = {"type": "object", "properties": {"done": {"enum": ["yes", "no"]}}, "required": ["done"], "additionalProperties": False}
+    (found,) = structured.ask(engine, [ChatRequest(said("Hello"), schema=schema, max_tokens=40)])
+    assert found.problems == () and found.value in ({"done": "yes"}, {"done": "no"})
+
+
+def test_a_seed_draws_the_same_again_whatever_is_asked_beside_it(engine: OpenAIEngine) -> None:
+    requests = [ChatRequest(said("What now?"), temperature=1.5, seed=seed, max_tokens=12) for seed in range(6)]
+    together = [answer.message for answer in engine.chat(requests)]
+    assert [engine.chat([request])[0].message for request in requests] == together
+    assert len({message.model_dump_json() for message in together}) > 3
+
+
+def test_log_probabilities_and_entropies_come_step_by_step(engine: OpenAIEngine) -> None:
+    known, strange = engine.chat(
+        [
+            ChatRequest(said("Hello"), max_tokens=8, alternatives=20),
+            ChatRequest(said("zq xj"), temperature=2.0, max_tokens=8, alternatives=20),
+        ]
+    )
+    assert len(known.logprobs) == len(known.entropies) == known.completion_tokens
+    assert all(value <= 0 for value in known.logprobs) and all(value >= 0 for value in known.entropies)
+    assert sum(strange.entropies) > 5 * sum(known.entropies)
+
+
+def test_what_prompts_share_is_computed_once(engine: OpenAIEngine) -> None:
+    def hits() -> float:
+        import urllib.request
+
+        with urllib.request.urlopen(f"{engine.config.url.removesuffix('/v1')}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("vllm:prefix_cache_hits_total"))
+
+    prompt = "The story so far: " + "the tests in tests/unit were run and README.md was shown. " * 12
+    before = hits()
+    engine.chat([ChatRequest(said(prompt + "Hello"), max_tokens=4)])
+    engine.chat([ChatRequest(said(prompt + "Thank you"), max_tokens=4)])
+    assert hits() - before >= 128
+
+
+def test_a_context_that_does_not_fit_is_cut_off(engine: OpenAIEngine) -> None:
+    (answer,) = engine.chat([ChatRequest(said("tests " * 2000), max_tokens=4)])
+    assert (answer.finish_reason, answer.message.content) == ("length", "")
+
+
+def test_many_rows_at_once_without_a_server(tmp_path: Path, engine: OpenAIEngine) -> None:
+    """The environment's vLLM in bulk, offline, as a child of its own (`synth/engines/bulk.py`): the same greedy answers as the server's."""
+    from synth.engines.bulk import answer_in_bulk
+
+    texts = [*ASKED, *TALK]
+    model = engine.config.model
+    bulk = answer_in_bulk(
+        VLLMConfig(model=model, environment=ENGINE, max_model_len=512),
+        [ChatRequest(said(text), TOOLS, max_tokens=60) for text in texts],
+        tmp_path,
+    )
+    served = engine.chat([ChatRequest(said(text), TOOLS, max_tokens=60) for text in texts])
+    assert [(one.message.content, [call.function for call in one.message.tool_calls]) for one in bulk] == [
+        (one.message.content, [call.function for call in one.message.tool_calls]) for one in served
+    ]
+
+
+def spoken(answer: ChatAnswer) -> tuple[str | None, list[FunctionCall]]:
+    return answer.message.content, [call.function for call in answer.message.tool_calls]
