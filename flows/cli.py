@@ -263,15 +263,24 @@ def explain(
 
 
 @app.command(rich_help_panel="Operations")
-def doctor(config: ConfigFile = None, debug: Debug = False) -> None:
+def doctor(
+    config: ConfigFile = None,
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", metavar="NAME", help="Language model to ask for a token: openai:MODEL, vllm:MODEL, hf:FOLDER."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
     """Check the installation: packages, versions, extras, disk, sandbox, server; with --config, that file and its store too.
+
+    The server of `openai:` is named by OPENAI_BASE_URL, its key by OPENAI_API_KEY; that of `vllm:` is started from `.venv-vllm`.
 
     Exit code 1 where something is broken, 2 where the configuration or its store cannot be used.
     """
     with told(debug):
-        from flows.doctor import findings, store_findings
+        from flows.doctor import engine_findings, findings, store_findings
 
-        found = findings() + (store_findings(checks.settings(config)) if config else [])
+        found = findings() + (store_findings(checks.settings(config)) if config else []) + (engine_findings(engine) if engine else [])
         marks = {"ok": "[green]ok    [/green]", "note": "[yellow]note  [/yellow]", "broken": "[bold red]broken[/bold red]"}
         for finding in found:
             out.print(f"{marks[finding.state]} {finding.what}: {escape(finding.detail)}", soft_wrap=True)

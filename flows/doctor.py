@@ -11,6 +11,7 @@ import importlib.util
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -59,6 +60,19 @@ def store_findings(config: Config) -> list[Finding]:
         what = f"of {len(parts)} parts of {config.store} {len(bad)} are gone or damaged, first {bad[0]} ({advice})"
         return [*found, Finding("broken", "store", what)]
     return [*found, Finding("ok", "store", f"{config.store}: {len(parts):,} parts, content hash {store.content_hash()[:16]}")]
+
+
+def engine_findings(name: str) -> list[Finding]:
+    """Of an engine, which is started where it is one of our own, and asked for one token: whether it serves the model, and takes tools."""
+    from storage.errors import HeadraceError
+    from synth.engines.named import engine_named
+
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with engine_named(name, log=Path(folder) / "engine.log"):
+                return [Finding("ok", "engine", f"{name} answers, and takes tools")]
+        except HeadraceError as error:
+            return [Finding("broken", "engine", str(error))]
 
 
 def _python() -> Iterator[Finding]:

@@ -10,17 +10,11 @@ The server speaks OpenAI's embeddings API (vLLM, TEI, Ollama and others do too).
 
 from __future__ import annotations
 
-import contextlib
-import email.utils
+import asyncio
 import hashlib
-import http.client
 import json
 import os
-import random
 import threading
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from pathlib import Path
@@ -38,7 +32,8 @@ Encode = Callable[[Sequence[str]], Vectors]
 
 DIMENSIONS = 512
 _BATCH = 2048
-_LONGEST_WAIT_S = 60.0
+_IN_FLIGHT = 8
+"""Requests that are with a server at once, a call."""
 
 
 class EncoderConfig(BaseModel):
@@ -149,50 +144,37 @@ def _of_folder(folder: Path) -> Encode:
 
 
 def _ask_all(texts: Sequence[str], config: EncoderConfig) -> Vectors:
-    parts: list[Vectors] = []
-    for start in range(0, len(texts), config.batch):
-        part = _vectors(_ask(list(texts[start : start + config.batch]), config), min(config.batch, len(texts) - start), config)
-        if parts and part.shape[1] != parts[0].shape[1]:
+    from synth.http import Background
+
+    background = Background("encoder")
+    try:
+        parts = background.run(_asked(texts, config))
+    finally:
+        background.close()
+    for part in parts:
+        if part.shape[1] != parts[0].shape[1]:
             raise HeadraceError(f"{config.server}: vectors of {part.shape[1]} dimensions after vectors of {parts[0].shape[1]}")
-        parts.append(part)
     return _unit(np.concatenate(parts)) if parts else np.empty((0, 0), np.float32)
 
 
-def _ask(texts: list[str], config: EncoderConfig) -> Any:
-    """What the server answers to one batch, as JSON; waits and asks again while it is busy or away."""
+async def _asked(texts: Sequence[str], config: EncoderConfig) -> list[Vectors]:
+    """The vectors of each batch."""
+    from synth.http import JsonServer, Refused
+
     key = os.environ.get("OPENAI_API_KEY")
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-    body = json.dumps({"model": config.model, "input": texts, "encoding_format": "float"}).encode()
-    request = urllib.request.Request(f"{str(config.server).rstrip('/')}/embeddings", body, headers)
-    for attempt in range(1, config.tries + 1):
-        retry_after: str | None = None
-        try:
-            with urllib.request.urlopen(request, timeout=config.timeout_s) as answer:
-                return json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            problem = f"status {error.code}: {error.read(300).decode(errors='replace').strip()}"
-            if error.code not in (408, 409, 425, 429) and error.code < 500:
-                raise HeadraceError(
-                    f"{config.server}: refused ({problem}); look at the URL, the model's name and OPENAI_API_KEY"
-                ) from error
-            retry_after = error.headers.get("Retry-After")
-        except ValueError as error:
-            raise HeadraceError(f"{config.server}: answered what is no JSON; is it the base URL of an OpenAI-compatible server?") from error
-        except (OSError, http.client.HTTPException) as error:
-            problem = str(error) or type(error).__name__
-        if attempt < config.tries:
-            time.sleep(_wait_s(attempt, retry_after))
-    raise HeadraceError(f"{config.server}: no vectors after {config.tries} tries ({problem})")
+    server = JsonServer(str(config.server), key, in_flight=_IN_FLIGHT, timeout_s=config.timeout_s, tries=config.tries)
+    batches = [list(texts[start : start + config.batch]) for start in range(0, len(texts), config.batch)]
 
+    async def ask(batch: list[str]) -> Vectors:
+        body = json.dumps({"model": config.model, "input": batch, "encoding_format": "float"}).encode()
+        return await server.post("embeddings", body, lambda answer: _vectors(answer, len(batch), config))
 
-def _wait_s(attempt: int, retry_after: str | None) -> float:
-    """Seconds to wait: what the server asks for (seconds, or a date), else twice as long each time; with jitter, a minute at most."""
-    wait_s = 2.0 ** (attempt - 1)
-    if retry_after is not None:
-        with contextlib.suppress(ValueError):
-            is_count = retry_after.strip().replace(".", "", 1).isdigit()
-            wait_s = float(retry_after) if is_count else email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()
-    return min(max(wait_s, 0.0), _LONGEST_WAIT_S) + 0.1 * random.random()
+    try:
+        return list(await asyncio.gather(*map(ask, batches)))
+    except Refused as refused:
+        raise HeadraceError(f"{refused}; look at the URL, the model's name and OPENAI_API_KEY") from refused
+    finally:
+        await server.close()
 
 
 def _vectors(answer: Any, count: int, config: EncoderConfig) -> Vectors:

@@ -13,9 +13,10 @@ import asyncio
 import contextlib
 import email.utils
 import random
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import aiohttp
@@ -24,6 +25,8 @@ import orjson
 from storage.errors import HeadraceError
 
 Read = TypeVar("Read")
+
+Result = TypeVar("Result")
 
 RETRIED = frozenset({408, 409, 425, 429})
 """Statuses below 500 that are worth another try."""
@@ -53,6 +56,25 @@ def wait_s(attempt: int, retry_after: str | None) -> float:
             is_count = retry_after.strip().replace(".", "", 1).isdigit()
             wait = float(retry_after) if is_count else email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()
     return min(max(wait, 0.0), LONGEST_WAIT_S) * (1 + random.random() / 4)
+
+
+class Background:
+    """An event loop in a thread of its own, for callers that have none, or are inside one already. Close it after use."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """What the coroutine returns, or raises. From any thread but the loop's own."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+            self.loop.close()
 
 
 class JsonServer:
@@ -86,7 +108,7 @@ class JsonServer:
             if before is not None:
                 before()
             for attempt in range(1, self._tries + 1):
-                problem, retry_after = "", None
+                problem, details, retry_after = "", "", None
                 self.counts["sent"] += 1
                 try:
                     async with self._open().post(f"{self.url}/{path}", data=body) as response:
@@ -94,8 +116,9 @@ class JsonServer:
                     if response.status < 300:
                         return read(orjson.loads(said))
                     problem = f"status {response.status}"
+                    details = f": {words}" if (words := _words(said)) else ""
                     if response.status < 500 and response.status not in RETRIED:
-                        raise Refused(self.url, response.status, _words(said))
+                        raise Refused(self.url, response.status, words)
                     retry_after = response.headers.get("Retry-After")
                 except TimeoutError:
                     problem = "time-out"
@@ -108,7 +131,7 @@ class JsonServer:
                 if attempt < self._tries:
                     self.counts[f"again: {problem}"] += 1
                     await asyncio.sleep(wait_s(attempt, retry_after))
-        raise Unanswered(f"{self.url}: no answer after {self._tries} tries ({problem})")
+        raise Unanswered(f"{self.url}: no answer after {self._tries} tries ({problem}{details})")
 
     async def get(self, path: str) -> Any:
         """The JSON at a path, in one try.

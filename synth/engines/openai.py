@@ -14,10 +14,9 @@ import asyncio
 import math
 import os
 import re
-import threading
 import time
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
@@ -27,9 +26,7 @@ from storage.records import JSON, FunctionCall, Message, Tool, ToolCall
 from synth.engines.answers import Answers
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure, FinishReason
 from synth.engines.budget import Budget
-from synth.http import JsonServer, Refused, Unanswered
-
-Result = TypeVar("Result")
+from synth.http import Background, JsonServer, Refused, Unanswered
 
 BASE_URL = "https://api.openai.com/v1"
 MOST_ALTERNATIVES = 20
@@ -66,11 +63,9 @@ class OpenAIEngine:
     def __init__(self, config: OpenAIConfig, *, answers: Answers | None = None, budget: Budget | None = None, name: str = "") -> None:
         self.config, self.budget = config, budget or Budget()
         self._name, self._answers = name or f"openai:{config.model}", answers
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
-        self._thread.start()
+        self._background = Background(self._name)
         self._pending: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
-        self._server = self._run(self._connected())
+        self._server = self._background.run(self._connected())
 
     @property
     def name(self) -> str:
@@ -87,7 +82,7 @@ class OpenAIEngine:
         Raises:
             EngineFailure: a request was not answered. BudgetSpent: nothing more may be sent.
         """
-        return self._run(self._all(requests))
+        return self._background.run(self._all(requests))
 
     def check(self, *, tools: bool = False) -> None:
         """Asks the server, at the cost of a token, whether it will serve.
@@ -98,14 +93,11 @@ class OpenAIEngine:
         Raises:
             BadInput: no server there, a key that it refuses, a model that it does not serve, tools that it does not take.
         """
-        self._run(self._checked(tools))
+        self._background.run(self._checked(tools))
 
     def close(self) -> None:
-        if self._thread.is_alive():
-            self._run(self._server.close())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+        self._background.run(self._server.close())
+        self._background.close()
 
     def __enter__(self) -> OpenAIEngine:
         return self
@@ -114,9 +106,6 @@ class OpenAIEngine:
         self.close()
 
     # ---- in the loop --------------------------------------------------------------------------------------------------------
-
-    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _connected(self) -> JsonServer:
         config = self.config
@@ -143,7 +132,7 @@ class OpenAIEngine:
         """The answer to a request that is not kept yet; who asks the same in the meantime waits for it."""
         if key in self._pending:
             return await asyncio.shield(self._pending[key])
-        waiting = self._pending[key] = self._loop.create_future()
+        waiting = self._pending[key] = self._background.loop.create_future()
         try:
             told = await self._asked(body)
             if self._answers is not None:

@@ -126,7 +126,7 @@ def test_a_server_is_sent_batches_and_its_vectors_come_in_the_order_of_the_texts
     expected = np.array([scripted_vector(text) for text in texts], np.float32)
     assert np.allclose(found, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-6)
     assert found.dtype == np.float32
-    assert [request["input"] for request in sent] == [["a", "bb"], ["aaa", "dddd"], ["五"]]
+    assert sorted(str(request["input"]) for request in sent) == ["['a', 'bb']", "['aaa', 'dddd']", "['五']"]
     assert {(request["path"], request["model"], request["key"]) for request in sent} == {("/v1/embeddings", "tiny", "Bearer secret")}
     assert encoder(EncoderConfig(server=url, model="tiny"))([]).shape[0] == 0
 
@@ -146,7 +146,7 @@ def test_a_server_that_stays_busy_or_is_away_or_refuses_is_reported() -> None:
         with pytest.raises(HeadraceError, match=r"after 2 tries.*overloaded"):
             encoder(EncoderConfig(server=url, model="tiny", tries=2))(["a"])
         assert len(sent) == 2
-    with pytest.raises(HeadraceError, match="no vectors after 1 tries"):
+    with pytest.raises(HeadraceError, match="no answer after 1 tries"):
         encoder(EncoderConfig(server=url, model="tiny", tries=1))(["a"])
     with serving(lambda number, texts: (401, {}, {"error": "no such key"})) as (url, sent):
         with pytest.raises(HeadraceError, match=r"refused \(status 401.*no such key.*OPENAI_API_KEY"):
@@ -157,26 +157,26 @@ def test_a_server_that_stays_busy_or_is_away_or_refuses_is_reported() -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"<html>hello</html>", "no JSON"),
+        (b"<html>hello</html>", "malformed answer"),
         ({"hello": 1}, "no list of embeddings"),
         ({"data": [{"index": 0, "embedding": [1.0, 2.0]}]}, "1 vectors for 2 texts"),
         ({"data": [{"index": 0, "embedding": [1.0]}, {"index": 0, "embedding": [1.0]}]}, "not one for each"),
         ({"data": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [1.0, 2.0]}]}, "of one length"),
         ({"data": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": ["x"]}]}, "no list of embeddings"),
         ({"data": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [0.0]}]}, "zero"),
-        ({"data": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [float("nan")]}]}, "no number"),
+        ({"data": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [float("nan")]}]}, "malformed answer"),
     ],
 )
 def test_an_answer_that_is_no_embedding_of_the_texts_is_refused(answer: object, said: str) -> None:
     with serving(lambda number, texts: (200, {}, answer)) as (url, _), pytest.raises(HeadraceError, match=said):
-        encoder(EncoderConfig(server=url, model="tiny"))(["a", "b"])
+        encoder(EncoderConfig(server=url, model="tiny", tries=1))(["a", "b"])
 
 
 def test_a_server_that_changes_its_dimensions_is_refused() -> None:
     def growing(number: int, texts: list[str]) -> tuple[int, dict[str, str], object]:
         return 200, {}, {"data": [{"index": 0, "embedding": [1.0] * number}]}
 
-    with serving(growing) as (url, _), pytest.raises(HeadraceError, match="2 dimensions after vectors of 1"):
+    with serving(growing) as (url, _), pytest.raises(HeadraceError, match="dimensions after vectors of"):
         encoder(EncoderConfig(server=url, model="tiny", batch=1))(["a", "b"])
 
 

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from benchmarks.mock_openai import MODEL, Mock
+from flows.doctor import engine_findings
 from storage.errors import BadInput
 from storage.records import Message, Tool
 from storage.store import Store
@@ -20,6 +21,7 @@ from synth import http
 from synth.engines.answers import Answers
 from synth.engines.base import ChatRequest, Engine, EngineFailure
 from synth.engines.budget import Budget, BudgetSpent
+from synth.engines.named import engine_named
 from synth.engines.openai import OpenAIConfig, OpenAIEngine
 
 ECHO = Tool(name="echo", description="Says it.", parameters={"type": "object", "properties": {}}, server="s", domain="d")
@@ -203,3 +205,15 @@ def test_a_server_is_looked_at_before_anything_is_spent(serve: Serve, monkeypatc
             engine.check(tools=True)
         with pytest.raises(EngineFailure, match="tool parser"):
             engine.chat([asking("hi", tools=(ECHO,))])
+
+
+def test_engines_have_names_and_the_doctor_looks_at_them(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("mock", "openai:", "gpt:x"):
+        with pytest.raises(BadInput, match="openai:MODEL, vllm:MODEL, hf:MODEL"), engine_named(name, log=tmp_path / "log"):
+            pass
+    monkeypatch.setenv("OPENAI_BASE_URL", serve(Mock()))
+    assert [finding.state for finding in engine_findings("openai:mock")] == ["ok"]
+    (wrong,) = engine_findings("openai:other")
+    assert wrong.state == "broken" and "serves no model 'other'; it serves mock" in wrong.detail
+    (none,) = engine_findings(f"hf:{tmp_path}")
+    assert none.state == "broken" and "no config.json" in none.detail
