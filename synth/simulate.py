@@ -2,7 +2,8 @@
 
 The loop is the roles' conversation and nothing else: the user speaks, the assistant calls tools until it answers, until the user has no
 more to say or a limit is reached. Then the observer and the judge say whether it is accepted, and why not. Whose fault a failure is
-decides the outcome: a conversation that the user broke off is a `user_failure`, all else is the assistant's, who may also never answer.
+decides the outcome: a conversation that the user broke off is a `user_failure`, one that an engine did not answer an `infra_failure`, which
+nobody judges; all else is the assistant's, who may also never end its turn.
 
 Here too: the scripted teacher's trajectory of a task, and trajectories as rows of the store.
 """
@@ -16,11 +17,12 @@ from dataclasses import dataclass
 import polars as pl
 
 from storage.errors import HeadraceError
-from storage.records import JSON, Cost, Message, Outcome, Task, Tool, Trajectory, canonical_json, content_id
+from storage.records import JSON, Message, Outcome, Task, Tool, Trajectory, canonical_json, content_id
 from storage.schema import TABLES
 from storage.turns import Turn, derive_turns
 from synth.blueprints import Bands, Blueprint
 from synth.diversity import Profile, coarse_mode, complexity, fine_mode, tools_used
+from synth.engines.base import EngineFailure
 from synth.roles.assistant import TEACHER, ScriptedAssistant
 from synth.roles.base import Assistant, Grades, User
 from synth.roles.judge import LEAST_GRADE, ScriptedJudge
@@ -57,13 +59,16 @@ def simulate(
     tools = {tool.name: tool for tool in offered_tools(blueprint)}
     talker = user(blueprint) if user is not None else ScriptedUser(blueprint.turns)
     worker = assistant(blueprint) if assistant is not None else ScriptedAssistant(blueprint)
-    box = WorldTools(blueprint)
+    box, messages, failure = WorldTools(blueprint), list[Message](), ""
+    changes: list[Mapping[str, JSON]] = []
     try:
-        messages, changes = _converse(talker, worker, box, tuple(tools.values()))
+        _converse(talker, worker, box, tuple(tools.values()), messages, changes)
+    except EngineFailure as error:
+        failure = str(error)
     finally:
         box.world.close()
     seen = Seen(tuple(messages), derive_turns(messages), tuple(changes), frozenset(box.injected))
-    return _judged(blueprint, seen, tools, worker.name)
+    return _unanswered(blueprint, seen, tools, worker) if failure else _judged(blueprint, seen, tools, worker)
 
 
 def offered_tools(blueprint: Blueprint) -> list[Tool]:
@@ -71,11 +76,17 @@ def offered_tools(blueprint: Blueprint) -> list[Tool]:
     return [tool for tool in WORLDS[blueprint.world].tools if tool.name in blueprint.tools]
 
 
-def _converse(user: User, assistant: Assistant, box: WorldTools, tools: tuple[Tool, ...]) -> tuple[list[Message], list[Mapping[str, JSON]]]:
-    """The messages, and what had changed in the world whenever the assistant ended its turn."""
+def _converse(
+    user: User,
+    assistant: Assistant,
+    box: WorldTools,
+    tools: tuple[Tool, ...],
+    messages: list[Message],
+    changes: list[Mapping[str, JSON]],
+) -> None:
+    """Fills in the messages, and what had changed in the world whenever the assistant ended its turn."""
     prompt = box.world.system_prompt
-    messages = [Message(role="system", content=prompt)] if prompt else []
-    changes: list[Mapping[str, JSON]] = []
+    messages += [Message(role="system", content=prompt)] if prompt else []
     for _ in range(MAX_USER_TURNS):
         text = user.speak(messages)
         if text is None:
@@ -90,10 +101,23 @@ def _converse(user: User, assistant: Assistant, box: WorldTools, tools: tuple[To
             messages += [box.run(call) for call in answer.tool_calls]
         else:
             break
-    return messages, changes
 
 
-def _judged(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool], teacher: str) -> Simulated:
+def _unanswered(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool], assistant: Assistant) -> Simulated:
+    """A conversation that an engine left without an answer: as far as it came."""
+    trajectory = Trajectory(
+        id=_trajectory_id(blueprint.id, assistant.name, seen.messages),
+        task_id="",
+        messages=seen.messages,
+        outcome=Outcome.INFRA_FAILURE,
+        teacher=assistant.name,
+        cost=assistant.cost,
+    )
+    found = profile(blueprint.world, blueprint.domain, seen.turns, tools)
+    return Simulated(trajectory, found, False, Outcome.INFRA_FAILURE.value, Grades(1, 1, 1))
+
+
+def _judged(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool], assistant: Assistant) -> Simulated:
     keys = Keys.of(blueprint)
     extra = extra_calls(keys, [call for turn in seen.turns for step in turn.steps for call in step.calls], seen.injected)
     checks = observe(blueprint, keys, seen, tools, extra=extra)
@@ -103,14 +127,14 @@ def _judged(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool], teacher
     broken_off = not checks["complete"] and len(seen.changes) == len(seen.turns)
     outcome = Outcome.SUCCESS if not reason else Outcome.USER_FAILURE if broken_off else Outcome.POLICY_FAILURE
     trajectory = Trajectory(
-        id=_trajectory_id(blueprint.id, teacher, seen.messages),
+        id=_trajectory_id(blueprint.id, assistant.name, seen.messages),
         task_id="",
         messages=seen.messages,
         outcome=outcome,
         reward=float(not reason) if outcome.is_rated else None,
         checks=checks,
-        teacher=teacher,
-        cost=Cost(),
+        teacher=assistant.name,
+        cost=assistant.cost,
     )
     return Simulated(trajectory, profile(blueprint.world, blueprint.domain, seen.turns, tools), not reason, reason, grades)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from storage.records import JSON, Message, Tool, plain_json
+from storage.records import JSON, Cost, Message, Tool, plain_json
 from storage.turns import call_status
 from synth.blueprints import Blueprint
 
@@ -18,6 +18,7 @@ TEACHER = "scripted"
 
 class ScriptedAssistant:
     name = TEACHER
+    cost = Cost()
 
     def __init__(self, blueprint: Blueprint) -> None:
         self._blueprint = blueprint

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from storage.records import Message, Tool
+from storage.records import Cost, Message, Tool
 
 
 class User(Protocol):
@@ -24,6 +24,10 @@ class Assistant(Protocol):
     @property
     def name(self) -> str:
         """As stored in `teacher`."""
+
+    @property
+    def cost(self) -> Cost:
+        """What its turns have taken so far."""
 
     def act(self, dialogue: Sequence[Message], tools: Sequence[Tool]) -> Message:
         """The next assistant message: calls, or a text that hands the turn back to the user."""

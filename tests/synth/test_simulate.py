@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from storage.records import FunctionCall, Message, Outcome, Task, Tool, ToolCall, frame_id
+from storage.records import Cost, FunctionCall, Message, Outcome, Task, Tool, ToolCall, frame_id
 from storage.turns import derive_turns
 from synth.blueprints import Argument, Bands, Blueprint, TurnPlan, static_checks
 from synth.clusters import Cluster, cluster_tools
@@ -199,6 +199,7 @@ class Spoilt:
     """A scripted assistant whose messages pass through `change` (message, how many it has made) first."""
 
     name = "spoilt"
+    cost = Cost()
 
     def __init__(self, blueprint: Blueprint, change: object) -> None:
         self._inner, self._change, self._made = ScriptedAssistant(blueprint), change, -1
