@@ -167,6 +167,11 @@ def index_parts(store: Store) -> list[Part]:
         write(store, "segments", segment | {"first_row": 0, "files": files, "parts": "{}"}),
         write(store, "seen", {"segment": "segment-1", "row": 0, "kind": 3, "keeper": 0, "norm": "a lamp"} | keys),
         write(store, "asked", {"segment": "segment-1", "row": 0, "combination": 7}),
+        write(
+            store,
+            "answers",
+            {"answer_id": "a1", "engine": "scripted", "request": "{}", "answer": "{}", "prompt_tokens": 3, "completion_tokens": 1},
+        ),
         write(store, "bands", {"segment": "segment-1", "band": 0, "entry": 1 << 40}),
         write(
             store,
