@@ -133,8 +133,7 @@ async def _serve(mock: Mock, port: int) -> None:
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port, backlog=4096, reuse_address=True)
     await site.start()
-    assert site._server is not None
-    print(site._server.sockets[0].getsockname()[1], flush=True)  # type: ignore[attr-defined]
+    print(runner.addresses[0][1], flush=True)
     await asyncio.Event().wait()
 
 

@@ -46,7 +46,8 @@ class Answers:
         if found is None:
             return None
         self.hits += 1
-        return orjson.loads(found)  # type: ignore[no-any-return]
+        answer: Mapping[str, Any] = orjson.loads(found)
+        return answer
 
     def keep(self, key: str, engine: str, body: bytes, answer: Mapping[str, JSON]) -> None:
         """Keeps an answer, on the disk before this returns.

@@ -1,7 +1,7 @@
 """What a run may spend: tokens, money. Spent once, no further request is sent; those that are with the server may still come in.
 
-What an answer cost counts wherever it comes from, the server or an earlier call that was killed: so a run that is killed and called again
-stops at the same place, and pays for nothing twice.
+What an answer cost counts once, wherever it comes from, the server or an earlier call that was killed: so a run that is killed and called
+again stops at the same place, and pays for nothing twice.
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ class Budget:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def cost_usd(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """What an answer costs, in US dollars."""
         prompt, completion = self.usd_per_million
         return (prompt * prompt_tokens + completion * completion_tokens) / 1e6
 
-    def add(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Counts an answer, and returns what it cost in US dollars."""
-        usd = self.cost_usd(prompt_tokens, completion_tokens)
+    def add(self, prompt_tokens: int, completion_tokens: int) -> None:
+        """Counts an answer."""
         with self._lock:
             self.spent_tokens += prompt_tokens + completion_tokens
-            self.spent_usd += usd
-        return usd
+            self.spent_usd += self.cost_usd(prompt_tokens, completion_tokens)
 
     def check(self) -> None:
         """Raises BudgetSpent where nothing more may be sent."""

@@ -65,6 +65,7 @@ class OpenAIEngine:
         self._name, self._answers = name or f"openai:{config.model}", answers
         self._background = Background(self._name)
         self._pending: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
+        self._counted: set[str] = set()
         self._server = self._background.run(self._connected())
 
     @property
@@ -114,10 +115,12 @@ class OpenAIEngine:
 
     async def _all(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
         found = await asyncio.gather(*(self._one(request) for request in requests), return_exceptions=True)
+        answers = []
         for one in found:
             if isinstance(one, BaseException):
                 raise one
-        return found  # type: ignore[return-value]
+            answers.append(one)
+        return answers
 
     async def _one(self, request: ChatRequest) -> ChatAnswer:
         body = orjson.dumps(self.body(request))
@@ -125,7 +128,10 @@ class OpenAIEngine:
         told = self._answers.find(key) if self._answers is not None else None
         if told is None:
             told = await self._asked_once(key, body)
-        usd = self.budget.add(told["prompt_tokens"], told["completion_tokens"])
+        usd = self.budget.cost_usd(told["prompt_tokens"], told["completion_tokens"])
+        if key not in self._counted:  # who asks the same again pays nothing
+            self._counted.add(key)
+            self.budget.add(told["prompt_tokens"], told["completion_tokens"])
         return _answer(told, request, self._name, usd)
 
     async def _asked_once(self, key: str, body: bytes) -> Mapping[str, Any]:

@@ -1,6 +1,7 @@
 """Logs one after the other leave what one log of them all would; a log that is read again is no duplicate of itself."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -237,8 +238,8 @@ def test_an_older_index_that_does_not_say_who_asked_is_compared_with_all_the_sam
         curate(one, logs[:1], CONFIG)
     init = seen.Seen.__init__
 
-    def without(self: seen.Seen, *given: object) -> None:
-        init(self, *given)  # type: ignore[arg-type]
+    def without(self: seen.Seen, *given: Any) -> None:
+        init(self, *given)
         for segment in self.segments:
             segment.parts.pop("asked")
 

@@ -88,10 +88,10 @@ def test_no_more_are_in_flight_than_may_be_also_from_many_threads(serve: Serve) 
 
 def test_tools_schemas_and_log_probabilities_go_over_the_wire(serve: Serve) -> None:
     with OpenAIEngine(config(serve(Mock()), extra={"top_p": 0.9})) as engine:
-        body = engine.body(asking("hi", tools=(ECHO,), tool_choice="echo", schema={"type": "object"}, alternatives=2, seed=2**70 + 3))
+        body: Any = engine.body(asking("hi", tools=(ECHO,), tool_choice="echo", schema={"type": "object"}, alternatives=2, seed=2**70 + 3))
         called, told = engine.chat([asking("hi", tools=(ECHO,)), asking("hi", alternatives=2)])
     assert body["tools"] == [ECHO.to_openai()] and body["tool_choice"] == {"type": "function", "function": {"name": "echo"}}
-    assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}  # type: ignore[index, call-overload]
+    assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}
     assert (body["logprobs"], body["top_logprobs"], body["top_p"], body["seed"]) == (True, 2, 0.9, 3)
     assert called.finish_reason == "tool_calls" and called.message.content is None
     assert [(call.function.name, call.function.arguments) for call in called.message.tool_calls] == [("echo", '{"text": "hi"}')]
@@ -128,6 +128,7 @@ def test_what_was_answered_is_never_asked_again(serve: Serve, tmp_path: Path) ->
     url, requests = serve(mock), [asking(f"word {number % 4}", seed=number % 4) for number in range(12)]
     with OpenAIEngine(config(url), answers=Answers(store)) as engine:
         first = engine.chat(requests)
+        assert engine.budget.spent_tokens == 4 * 13
     assert sum(mock.tries.values()) == 4, "equal requests are sent once"
     for _ in range(2):
         answers = Answers(store)

@@ -25,20 +25,9 @@ TEMPLATE = (
 )
 MARKS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CALL_MARKS = ("<tool_call>", "</tool_call>")
-RUN = Tool(
-    name="run_tests",
-    description="Runs the tests.",
-    parameters={"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
-    server="dev",
-    domain="dev",
-)
-READ = Tool(
-    name="read_file",
-    description="Reads a file.",
-    parameters={"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
-    server="dev",
-    domain="dev",
-)
+_PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+RUN = Tool(name="run_tests", description="Runs the tests.", parameters=_PATH, server="dev", domain="dev")
+READ = Tool(name="read_file", description="Reads a file.", parameters=_PATH, server="dev", domain="dev")
 TOOLS = (RUN, READ)
 ASKED = {
     "Run the tests in tests/unit": ("run_tests", {"path": "tests/unit"}),
