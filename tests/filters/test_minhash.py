@@ -1,13 +1,16 @@
 """The kernels against datasketch and against plain sets: signatures to the byte, Jaccard to the last digit."""
 
 import numpy as np
+import polars as pl
 import pytest
 from datasketch import MinHash, MinHashLSH
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filters.compiled import U32
-from filters.minhash import permutations, shingle_hash32, shingles, sign
+from filters import near
+from filters.compiled import U32, text_buffer
+from filters.guards import guards
+from filters.minhash import jaccard, permutations, shingle_hash32, shingles, sign
 from filters.near import NearConfig
 
 CONFIG = NearConfig()
@@ -23,7 +26,7 @@ def signatures(texts: list[str], config: NearConfig = CONFIG) -> list[U32]:
     a, b = permutations(config.bands * config.rows_a_band, config.seed)
     encoded = [text.encode() for text in texts]
     data, longest = np.frombuffer(b"".join(encoded), np.uint8), max(map(len, encoded))
-    packed, hashes = np.empty(longest + 1, np.uint64), np.empty(longest + 33, np.uint32)
+    packed, hashes = np.empty(longest + 1, np.uint64), np.empty(longest + 9, np.uint32)
     out, start = [], 0
     for text in encoded:
         out.append(np.empty(a.size, np.uint32))
@@ -81,3 +84,17 @@ def test_shingles_are_six_bytes_or_the_whole_text() -> None:
     assert shingles(b"abcdefgh") == {b"abcdef", b"bcdefg", b"cdefgh"}
     assert len(shingles("咖啡馆".encode())) == 4
     assert shingle_hash32(b"abc") != shingle_hash32(b"abc\0")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text("abcdef ", max_size=30), st.integers(0, 6), st.text("abcdefg", max_size=6), st.sampled_from([0.5, 0.7, 0.8, 1.0]))
+def test_a_proposed_pair_is_dropped_exactly_where_its_jaccard_says_so(text: str, less: int, more: str, threshold: float) -> None:
+    """Given a text and one like it, as the only pair that is proposed, then the later one goes if and only if it is like enough."""
+    other = text[: max(0, len(text) - less)] + more
+    data, offsets = text_buffer(pl.Series([text, other], dtype=pl.String))
+    guarded = guards(pl.Series([text, other], dtype=pl.String), (), digits=False)
+    keeper = np.arange(2, dtype=np.uint32)
+    similarity = near.decide(data, offsets, guarded, np.array([1 << 32], np.uint64), NearConfig(threshold=threshold, protect=()), keeper)
+    true = jaccard(text, other)
+    assert (keeper[1] == 0) == (true >= threshold and bool(text))
+    assert similarity[1] == (np.float32(true) if keeper[1] == 0 else 0)
