@@ -247,6 +247,13 @@ class Cost(Record):
     completion_tokens: int = 0
     usd: float = 0.0
 
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            usd=self.usd + other.usd,
+        )
+
 
 class Trajectory(Record):
     """A conversation that was really executed, and what became of it. `reward` is None unless the outcome is rated."""

@@ -147,6 +147,12 @@ TABLES: dict[str, TableSchema] = {
         "trajectory_id",
         is_lake=True,
     ),
+    "provenance": _table(
+        "trajectory_id:t roles:t prompts:t is_simulated:f user_turns:s user_adhered:s planning:s fidelity:s presentation:s criteria:t "
+        "judge_agreement:r judge_labelled:w failure:t",
+        "trajectory_id",
+        is_lake=True,
+    ),
     "answers": _table(
         "answer_id:t engine:t request:t answer:t prompt_tokens:w completion_tokens:w latency_s:r",
         "answer_id",

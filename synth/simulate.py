@@ -2,8 +2,9 @@
 
 The loop is the roles' conversation and nothing else: the user speaks, the assistant calls tools until it answers, until the user has no
 more to say or a limit is reached. Then the observer and the judge say whether it is accepted, and why not. Whose fault a failure is
-decides the outcome: a conversation that the user broke off is a `user_failure`, one that an engine did not answer an `infra_failure`, which
-nobody judges; all else is the assistant's, who may also never end its turn.
+decides the outcome: a conversation that the user broke off, or in which it left its script, is a `user_failure`, one that an engine did not
+answer an `infra_failure`, one whose tool could not be run a `tool_failure`, one whose judge gave no verdict a `judge_failure`; nobody is
+graded for these. All else is the assistant's, who may also never end its turn.
 
 Here too: the scripted teacher's trajectory of a task, and trajectories as rows of the store.
 """
@@ -12,19 +13,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import polars as pl
 
 from storage.errors import HeadraceError
-from storage.records import JSON, Message, Outcome, Task, Tool, Trajectory, canonical_json, content_id
+from storage.records import JSON, Cost, Message, Outcome, Task, Tool, Trajectory, canonical_json, content_id
 from storage.schema import TABLES
 from storage.turns import Turn, derive_turns
 from synth.blueprints import Bands, Blueprint
 from synth.diversity import Profile, coarse_mode, complexity, fine_mode, tools_used
 from synth.engines.base import EngineFailure
 from synth.roles.assistant import TEACHER, ScriptedAssistant
-from synth.roles.base import Assistant, Grades, User
+from synth.roles.base import Assistant, Graded, Grades, RoleFailed, User
 from synth.roles.judge import LEAST_GRADE, ScriptedJudge
 from synth.roles.observer import Keys, Seen, extra_calls, observe
 from synth.roles.tools import WorldTools
@@ -34,19 +35,29 @@ from synth.verify import verify_teacher
 from synth.worlds import WORLDS
 
 VERSION = 5
+Judging = Callable[[Blueprint, Sequence[Tool], Sequence[Message]], Graded]
+"""Grades a conversation of a blueprint with these tools."""
 MAX_USER_TURNS = 10
 MAX_STEPS_PER_TURN = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """A conversation that was run. reason: empty if accepted, else the first check that failed."""
+    """A conversation that was run.
+
+    reason: empty if accepted, else the first check that failed, or the outcome where something other than the assistant failed; failure:
+    then what, in words. grades: None where nobody gave any. user_turns: what the user said, and what of it kept to the script at once.
+    criteria: the judge's, where it set any.
+    """
 
     trajectory: Trajectory
     profile: Profile
     accepted: bool
     reason: str
-    grades: Grades
+    grades: Grades | None
+    user_turns: tuple[int, int] = (0, 0)
+    criteria: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    failure: str = ""
 
 
 def simulate(
@@ -54,21 +65,61 @@ def simulate(
     *,
     user: Callable[[Blueprint], User] | None = None,
     assistant: Callable[[Blueprint], Assistant] | None = None,
+    judge: Judging | None = None,
 ) -> Simulated:
-    """Runs a blueprint's conversation in its world. Without other roles the scripted ones: then the same blueprint gives the same bytes."""
+    """Runs a blueprint's conversation in its world. Without other roles the scripted ones: then the same blueprint gives the same bytes.
+
+    judge: asked where every check by code holds.
+
+    Raises:
+        BudgetSpent: nothing more may be asked of an engine.
+    """
     tools = {tool.name: tool for tool in offered_tools(blueprint)}
     talker = user(blueprint) if user is not None else ScriptedUser(blueprint.turns)
     worker = assistant(blueprint) if assistant is not None else ScriptedAssistant(blueprint)
-    box, messages, failure = WorldTools(blueprint), list[Message](), ""
-    changes: list[Mapping[str, JSON]] = []
+    box, messages, changes = WorldTools(blueprint), list[Message](), list[Mapping[str, JSON]]()
+    failed: EngineFailure | RoleFailed | None = None
+    graded: Graded | None = None
+    found: dict[str, bool] = {}
+    grades: Grades | None = None
     try:
         _converse(talker, worker, box, tuple(tools.values()), messages, changes)
-    except EngineFailure as error:
-        failure = str(error)
+    except (EngineFailure, RoleFailed) as error:
+        failed = error
     finally:
         box.world.close()
     seen = Seen(tuple(messages), derive_turns(messages), tuple(changes), frozenset(box.injected))
-    return _unanswered(blueprint, seen, tools, worker) if failure else _judged(blueprint, seen, tools, worker)
+    if failed is None:
+        found, grades = _observed(blueprint, seen, tools)
+        if judge is not None and all(found.values()):
+            try:
+                graded = judge(blueprint, tuple(tools.values()), seen.messages)
+                grades = graded.grades
+                found["judge"] = grades.least >= LEAST_GRADE
+            except (EngineFailure, RoleFailed) as error:
+                failed, grades = error, None
+    reason, outcome = _verdict(found, seen, failed)
+    cost = worker.cost + talker.cost + (graded.cost if graded is not None else Cost())
+    trajectory = Trajectory(
+        id=_trajectory_id(blueprint.id, worker.name, seen.messages),
+        task_id="",
+        messages=seen.messages,
+        outcome=outcome,
+        reward=float(not reason) if outcome.is_rated else None,
+        checks=found,
+        teacher=worker.name,
+        cost=cost,
+    )
+    return Simulated(
+        trajectory=trajectory,
+        profile=profile(blueprint.world, blueprint.domain, seen.turns, tools),
+        accepted=not reason,
+        reason=reason,
+        grades=grades,
+        user_turns=talker.turns,
+        criteria={} if graded is None else graded.criteria,
+        failure=str(failed or ""),
+    )
 
 
 def offered_tools(blueprint: Blueprint) -> list[Tool]:
@@ -103,40 +154,24 @@ def _converse(
             break
 
 
-def _unanswered(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool], assistant: Assistant) -> Simulated:
-    """A conversation that an engine left without an answer: as far as it came."""
-    trajectory = Trajectory(
-        id=_trajectory_id(blueprint.id, assistant.name, seen.messages),
-        task_id="",
-        messages=seen.messages,
-        outcome=Outcome.INFRA_FAILURE,
-        teacher=assistant.name,
-        cost=assistant.cost,
-    )
-    found = profile(blueprint.world, blueprint.domain, seen.turns, tools)
-    return Simulated(trajectory, found, False, Outcome.INFRA_FAILURE.value, Grades(1, 1, 1))
-
-
-def _judged(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool], assistant: Assistant) -> Simulated:
+def _observed(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool]) -> tuple[dict[str, bool], Grades]:
+    """All checks by code, the last of them the scripted judge's; and its grades."""
     keys = Keys.of(blueprint)
     extra = extra_calls(keys, [call for turn in seen.turns for step in turn.steps for call in step.calls], seen.injected)
     checks = observe(blueprint, keys, seen, tools, extra=extra)
     grades = ScriptedJudge(blueprint.language, checks, extra).grade(seen.messages)
     checks["judge"] = grades.least >= LEAST_GRADE
+    return checks, grades
+
+
+def _verdict(checks: Mapping[str, bool], seen: Seen, failed: EngineFailure | RoleFailed | None) -> tuple[str, Outcome]:
+    """The reason (empty where all is well) and the outcome."""
+    if failed is not None:
+        outcome = failed.outcome if isinstance(failed, RoleFailed) else Outcome.INFRA_FAILURE
+        return outcome.value, outcome
     reason = next((name for name, holds in checks.items() if not holds), "")
     broken_off = not checks["complete"] and len(seen.changes) == len(seen.turns)
-    outcome = Outcome.SUCCESS if not reason else Outcome.USER_FAILURE if broken_off else Outcome.POLICY_FAILURE
-    trajectory = Trajectory(
-        id=_trajectory_id(blueprint.id, assistant.name, seen.messages),
-        task_id="",
-        messages=seen.messages,
-        outcome=outcome,
-        reward=float(not reason) if outcome.is_rated else None,
-        checks=checks,
-        teacher=assistant.name,
-        cost=assistant.cost,
-    )
-    return Simulated(trajectory, profile(blueprint.world, blueprint.domain, seen.turns, tools), not reason, reason, grades)
+    return reason, Outcome.SUCCESS if not reason else Outcome.USER_FAILURE if broken_off else Outcome.POLICY_FAILURE
 
 
 def profile(world: str, domain: str, turns: Sequence[Turn], tools: Mapping[str, Tool]) -> Profile:

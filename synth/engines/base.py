@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from storage.errors import HeadraceError
-from storage.records import JSON, Message, Tool
+from storage.records import JSON, Cost, Message, Tool
 
 FinishReason = Literal["stop", "tool_calls", "length"]
 
@@ -64,6 +64,10 @@ class ChatAnswer:
     entropies: tuple[float, ...] = ()
     latency_s: float = 0.0
     usd: float = 0.0
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(prompt_tokens=self.prompt_tokens, completion_tokens=self.completion_tokens, usd=self.usd)
 
 
 @runtime_checkable

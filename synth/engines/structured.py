@@ -8,15 +8,17 @@ here; who wrote it is told what is wrong, in the validator's words, and writes i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jsonschema import Draft202012Validator
 
-from storage.records import JSON, Message
+from storage.records import JSON, Cost, Message
 from synth.engines.base import ChatAnswer, ChatRequest, Engine
 
 _PROBLEMS_TOLD = 5
+
+Check = Callable[[int, JSON], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,17 @@ class Structured:
     problems: tuple[str, ...]
     answers: tuple[ChatAnswer, ...]
 
+    @property
+    def cost(self) -> Cost:
+        return sum((answer.cost for answer in self.answers), Cost())
 
-def ask(engine: Engine, requests: Sequence[ChatRequest], *, repairs: int = 2) -> list[Structured]:
+
+def ask(engine: Engine, requests: Sequence[ChatRequest], *, repairs: int = 2, check: Check | None = None) -> list[Structured]:
     """One value a request, each of the request's own schema; those that are not yet right are asked again together.
 
     Args:
         repairs: how often a request is asked again at most.
+        check: what is wrong with a value of the schema, by the request's place in `requests`.
 
     Raises:
         EngineFailure: as `Engine.chat`. ValueError: a request without a schema.
@@ -47,6 +54,8 @@ def ask(engine: Engine, requests: Sequence[ChatRequest], *, repairs: int = 2) ->
         again: dict[int, ChatRequest] = {}
         for (place, request), answer in zip(waiting.items(), answers, strict=True):
             value, problems = checked(answer.message.content or "", request.schema or {})
+            if check is not None and not problems and (wrong := tuple(check(place, value))):
+                value, problems = None, wrong[:_PROBLEMS_TOLD]
             found[place] = Structured(value, problems, (*found[place].answers, answer))
             if problems:
                 again[place] = replace(request, messages=(*request.messages, answer.message, _told(problems)))

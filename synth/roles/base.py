@@ -8,16 +8,62 @@ an assistant that is a language model never sees it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-from storage.records import Cost, Message, Tool
+from storage.errors import HeadraceError
+from storage.records import Cost, Message, Outcome, Tool, ToolCall
+
+
+class RoleFailed(HeadraceError):
+    """A part of the simulation went wrong that is not the assistant's doing; whose it was says the `outcome` of the conversation."""
+
+    outcome: ClassVar[Outcome]
+
+
+class UserFailed(RoleFailed):
+    """The simulated user would not keep to its script."""
+
+    outcome = Outcome.USER_FAILURE
+
+
+class ToolsFailed(RoleFailed):
+    """A tool could not be run, or gave no result of its kind."""
+
+    outcome = Outcome.TOOL_FAILURE
+
+
+class JudgeFailed(RoleFailed):
+    """The judge gave no verdict of the form that was asked for."""
+
+    outcome = Outcome.JUDGE_FAILURE
 
 
 class User(Protocol):
+    @property
+    def turns(self) -> tuple[int, int]:
+        """What was said so far: turns, and those of them that kept to the script at the first try."""
+
+    @property
+    def cost(self) -> Cost:
+        """What its turns have taken so far."""
+
     def speak(self, dialogue: Sequence[Message]) -> str | None:
-        """The next thing to say, or None when the user has nothing more to ask."""
+        """The next thing to say, or None when the user has nothing more to ask.
+
+        Raises:
+            UserFailed: it would not keep to its script.
+        """
+
+
+class Tools(Protocol):
+    def run(self, call: ToolCall) -> Message:
+        """What a call returns.
+
+        Raises:
+            ToolsFailed: it could not be run.
+        """
 
 
 class Assistant(Protocol):
@@ -44,3 +90,12 @@ class Grades:
     @property
     def least(self) -> int:
         return min(self.planning, self.fidelity, self.presentation)
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """A judge's verdict. criteria: by dimension, as they were set before the conversation was seen."""
+
+    grades: Grades
+    criteria: Mapping[str, Sequence[str]]
+    cost: Cost

@@ -96,12 +96,12 @@ def _waits(blueprint: Blueprint, turns: Sequence[Turn]) -> bool:
         for fact in turn.withholds:
             early = [call for done in turns[turn.t : open_until.get(fact, len(turns))] for step in done.steps for call in step.calls]
             given = [normalise(str(value)) for call in early for _, value in leaves(call.arguments or {})]
-            if given and any(_carries(text, form) for form in _forms(blueprint, fact) for text in given):
+            if given and any(_carries(text, form) for form in fact_forms(blueprint, fact) for text in given):
                 return False
     return True
 
 
-def _forms(blueprint: Blueprint, fact: str) -> set[str]:
+def fact_forms(blueprint: Blueprint, fact: str) -> set[str]:
     """How a call may carry what a fact (`goal.slot`) says, and nothing else that the user says in this conversation."""
     world = make_world(blueprint.world, blueprint.world_seed)
     index, slot = fact.split(".", 1)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from storage.records import JSON, Message, ToolCall, canonical_json, parse_arguments
 from storage.turns import call_status
 from synth.blueprints import Blueprint, Node, Perturbation
+from synth.roles.base import ToolsFailed
 from synth.worlds import make_world
 from synth.worlds.base import World
 
@@ -30,6 +31,11 @@ class WorldTools:
         """Ids of the calls whose answer was replaced."""
 
     def run(self, call: ToolCall) -> Message:
+        """What a call returns, as planned or as the world has it.
+
+        Raises:
+            ToolsFailed: the world itself failed, or its sandbox.
+        """
         name, arguments = call.function.name, parse_arguments(call.function.arguments)
         if name not in self._offered:
             return _observed(call, canonical_json({"error": "no such tool"}))
@@ -39,15 +45,22 @@ class WorldTools:
         key = _key(name, arguments) if self._faults or self._noise else ""
         fault = self._faults.pop(key, None)
         if fault is None:
-            content = self.world.call(name, call.function.arguments if arguments is None else arguments).content
+            content = self._called(name, call.function.arguments if arguments is None else arguments)
             return _observed(call, noisy(content, self._noise[key]) if key in self._noise else content)
         self.injected.append(call.id)
         if fault.kind == "error":
             return _observed(call, canonical_json({"error": fault.message}))
         before = self.world.snapshot()
-        content = self.world.call(name, call.function.arguments).content
+        content = self._called(name, call.function.arguments)
         self.world.restore(before)
         return _observed(call, emptied(content))
+
+    def _called(self, name: str, arguments: str | Mapping[str, JSON]) -> str:
+        """What the world returns; a world never raises for what it is given, so whatever it raises is no caller's fault."""
+        try:
+            return self.world.call(name, arguments).content
+        except Exception as error:
+            raise ToolsFailed(f"{name}: {type(error).__name__}: {error}") from error
 
 
 def emptied(content: str) -> str:

@@ -172,6 +172,11 @@ def index_parts(store: Store) -> list[Part]:
             "answers",
             {"answer_id": "a1", "engine": "scripted", "request": "{}", "answer": "{}", "prompt_tokens": 3, "completion_tokens": 1},
         ),
+        write(
+            store,
+            "provenance",
+            {"trajectory_id": "trajectory-1", "roles": "{}", "prompts": "{}", "is_simulated": False, "user_turns": 2, "user_adhered": 2},
+        ),
         write(store, "bands", {"segment": "segment-1", "band": 0, "entry": 1 << 40}),
         write(
             store,

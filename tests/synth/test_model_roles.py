@@ -14,7 +14,7 @@ from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 from synth.engines.budget import BudgetSpent
 from synth.roles.assistant import ScriptedAssistant
 from synth.roles.draft import Offer
-from synth.roles.model import ModelAssistant
+from synth.roles.model_assistant import ModelAssistant
 from synth.roles.planner import Planner
 from synth.roles.recipes import kitchen, native
 from synth.simulate import Simulated, simulate
