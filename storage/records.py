@@ -254,6 +254,13 @@ class Cost(Record):
             usd=self.usd + other.usd,
         )
 
+    def times(self, factor: float) -> Cost:
+        return Cost(
+            prompt_tokens=round(self.prompt_tokens * factor),
+            completion_tokens=round(self.completion_tokens * factor),
+            usd=self.usd * factor,
+        )
+
 
 class Trajectory(Record):
     """A conversation that was really executed, and what became of it. `reward` is None unless the outcome is rated."""

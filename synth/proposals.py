@@ -6,23 +6,30 @@ A proposal depends on nothing but its `Job`, so any process may work on it, besi
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import polars as pl
 
-from storage.records import Frame, Message, Task, canonical_json, content_id
+from storage.records import Cost, Frame, Message, Outcome, Task, canonical_json, content_id
 from storage.schema import TABLES
 from synth.blueprints import Bands, Blueprint
 from synth.clusters import Cluster
 from synth.division import DivisionConfig, division
+from synth.engines.base import EngineFailure
 from synth.evolve import Band, Cell, Draw, Report, mode_family
 from synth.no_collection import no_collection
+from synth.roles.cast import Cast
 from synth.roles.draft import FrameFilter, PlanFailed
 from synth.roles.planner import Planner
-from synth.simulate import Simulated, simulate
+from synth.simulate import Simulated
 from synth.solver import NotAdmitted, admit
+
+SCRIPTED = Cast()
+_ONE_AT_A_TIME = threading.Lock()
+"""Scripted planners share their cookbooks, and are quick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +65,26 @@ class Made:
     simulated: Simulated | None = None
     task: Task | None = None
     reason: str = ""
+    planning: Cost = field(default_factory=Cost)
+    """What the blueprint took, or the attempt at it."""
+
+    @property
+    def is_held_against_nobody(self) -> bool:
+        """Whether it says nothing of the cell that was asked for: an engine, a tool, the user or the judge failed."""
+        return self.reason == Outcome.INFRA_FAILURE if self.simulated is None else not self.simulated.trajectory.outcome.is_rated
 
     @property
     def accepted(self) -> bool:
         return self.simulated is not None and self.simulated.accepted
+
+    @property
+    def outcome(self) -> str:
+        """That of the conversation, or why there is none."""
+        return self.reason if self.simulated is None else self.simulated.trajectory.outcome.value
+
+    @property
+    def cost(self) -> Cost:
+        return self.planning if self.simulated is None else self.simulated.trajectory.cost
 
     @property
     def status(self) -> str:
@@ -76,12 +99,12 @@ class Made:
 
 
 def propose(jobs: Sequence[Job]) -> list[Made]:
-    """Plans, simulates and judges some proposals.
+    """Plans, simulates and judges some proposals, all roles scripted.
 
     Garbage is not collected meanwhile: hardly anything here refers to itself, and what would be looked through, again and again, are the
     worlds and cookbooks that stay."""
     with no_collection():
-        return [_made(job) for job in jobs]
+        return [proposed(job) for job in jobs]
 
 
 @lru_cache(maxsize=64)
@@ -90,19 +113,31 @@ def _is_seed(divisions: DivisionConfig) -> FrameFilter:
     return lambda frame_id: division(frame_id, divisions) == "seed"
 
 
-def _made(job: Job) -> Made:
+def proposed(job: Job, cast: Cast = SCRIPTED) -> Made:
+    """Plans, simulates and judges one proposal; many threads may do so at once.
+
+    Raises:
+        BudgetSpent: nothing more may be asked of an engine.
+    """
     rng = random.Random(job.key)
     planner = Planner(_is_seed(job.divisions), job.chinese_share, job.bands, job.veiled_share, job.tries, job.used_modes, job.code_share)
+    model = cast.plans(planner)
     try:
         if job.cell is None:
             cluster, blueprint = job.clusters[0], planner.unsteered(job.clusters[0], rng)
+        elif model is not None:
+            cluster, blueprint = model.propose(job.cell, job.clusters, job.failures, rng)
         else:
-            cluster, blueprint = planner.propose(job.cell, job.clusters, job.failures, rng, job.else_families)
-    except PlanFailed as failed:
-        return Made(job, job.clusters[0], reason=failed.reason)
-    simulated = simulate(blueprint)
+            with _ONE_AT_A_TIME:
+                cluster, blueprint = planner.propose(job.cell, job.clusters, job.failures, rng, job.else_families)
+    except (PlanFailed, EngineFailure) as failed:
+        reason = failed.reason if isinstance(failed, PlanFailed) else Outcome.INFRA_FAILURE.value
+        return Made(job, job.clusters[0], reason=reason, planning=Cost() if model is None else model.cost)
+    planning = Cost() if model is None else model.cost
+    simulated = cast.simulate(blueprint)
+    simulated = simulated.with_cost(planning) if planning != Cost() else simulated
     task = single_task(blueprint, simulated) if simulated.accepted and job.cell is not None else None
-    return Made(job, cluster, blueprint, simulated, task, simulated.reason)
+    return Made(job, cluster, blueprint, simulated, task, simulated.reason, planning)
 
 
 def single_task(blueprint: Blueprint, simulated: Simulated) -> Task | None:
@@ -135,8 +170,11 @@ def _opening(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(messages[: last + 1])
 
 
-def report(made: Made, bands: Bands) -> Report:
+def report(made: Made, bands: Bands) -> Report | None:
+    """What the controller is to be told; None where it is nothing."""
     assert made.job.cell is not None
+    if made.is_held_against_nobody:
+        return None
     if made.simulated is None or not made.accepted:
         return Report(made.job.cell, was_planned=made.blueprint is not None)
     profile = made.simulated.profile
@@ -148,7 +186,8 @@ def decision_rows(run: str, number: int, draws: Sequence[Draw], made: Sequence[M
     """Rows of table `decisions`: what was asked for and why (draws), and what came of it (made), proposal by proposal."""
     rows = []
     for position, (draw, one) in enumerate(zip(draws, made, strict=True)):
-        got = report(one, bands).got
+        told = report(one, bands)
+        got = None if told is None else told.got
         rows.append(
             {
                 "run": run,

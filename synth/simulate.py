@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -58,6 +58,10 @@ class Simulated:
     user_turns: tuple[int, int] = (0, 0)
     criteria: Mapping[str, Sequence[str]] = field(default_factory=dict)
     failure: str = ""
+
+    def with_cost(self, more: Cost) -> Simulated:
+        """The same, where the trajectory has cost so much more."""
+        return replace(self, trajectory=self.trajectory.model_copy(update={"cost": self.trajectory.cost + more}))
 
 
 def simulate(

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from storage.records import Outcome
 from synth.diversity import Profile
 from synth.encoder import encode
 from synth.evolve import Cell, Report, mode_family
@@ -54,6 +55,8 @@ class SoFar:
             got = done.get(row["blueprint_id"])
             self.cluster_use[row["cluster_id"]] += 1
             self.rejected.update([row["reason"]] if row["reason"] else [])
+            if not Outcome(got["outcome"]).is_rated if got is not None else row["reason"] == Outcome.INFRA_FAILURE:
+                continue
             if got is None or not got["accepted"]:
                 reports.append(Report(asked, was_planned=got is not None))
                 continue

@@ -12,6 +12,7 @@ from synth.clusters import ClusterConfig
 from synth.diversity import SUBSAMPLE
 from synth.division import DivisionConfig
 from synth.evolve import EvolutionConfig
+from synth.roles.cast import RolesConfig
 from synth.worlds import WorldName, WorldRange, names_in
 
 _SPECS = ("banking", "clinic", "helpdesk", "hotel", "library", "logistics", "school", "telecom")
@@ -50,6 +51,7 @@ class SynthesisConfig(BaseModel):
         description="Worlds that a small policy practises on, each with the number of single-goal blueprints that are made in it, in all "
         "divisions, beside the conversations.",
     )
+    roles: RolesConfig = Field(default_factory=RolesConfig, description="Who plays the roles: programs, or language models.")
     clusters: ClusterConfig = Field(default_factory=ClusterConfig, description="How tools are grouped.")
     evolution: EvolutionConfig = Field(default_factory=EvolutionConfig, description="How the controller steers.")
     divisions: DivisionConfig = Field(

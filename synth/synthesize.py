@@ -1,19 +1,25 @@
 """Synthesis as a whole: tools -> clusters -> cells -> blueprints -> executed, accepted trajectories, in rounds.
 
 First 300 or so unsteered conversations set the complexity bands (and stand beside the figures as the control); they count as nothing.
-Then every round the controller draws its cells, each cell becomes at most one conversation, and what was accepted moves the controller.
-A round is a set of store parts whose ids follow from the rounds before: a killed run finds the rounds that are there, reads the
+Then every round the controller draws its cells, each cell becomes at most one conversation, and what was accepted moves the controller. A
+round is a set of store parts whose ids follow from the rounds before: a killed run finds the rounds that are there, reads the
 controller's state back from their rows, and goes on. The proposals of a round do not depend on each other, so an executor may work on
 them side by side, and the outcome is the same.
 
 Conversations use frames of the seed division only, in training worlds and with training individuals: nothing here can leak into an
 evaluation. Drills (`drills.py`) are single tasks of all divisions, held-out ones in worlds that are set aside.
+
+Where language models play roles (`roles/cast.py`), calibration is scripted all the same; the conversations of a round are held side by
+side, and what was answered is in the store before it is used, so a run that was killed, or stopped by its budget, pays for nothing twice.
 """
 
 from __future__ import annotations
 
+import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -22,7 +28,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from storage.errors import HeadraceError
-from storage.records import CODE_TOOL, Tool, content_id
+from storage.records import CODE_TOOL, Cost, Outcome, Tool, content_id
 from storage.rows import tasks_frame
 from storage.schema import TABLES
 from storage.store import Part, Store, part_id
@@ -30,14 +36,18 @@ from synth import clusters as clustering
 from synth import code_tool
 from synth import drills as drilling
 from synth import simulate as simulation
-from synth.blueprints import Bands
+from synth.blueprints import Bands, Blueprint
 from synth.catalogue import joined, read_catalogue
 from synth.cluster_store import build_parts, tools_frame
 from synth.clusters import Cluster, cluster_tools
 from synth.diversity import Figure, Profile, figures
-from synth.evolve import BANDS, Cell, Controller
-from synth.proposals import Job, Made, blueprint_rows, decision_rows, propose, report
+from synth.engines.base import EngineFailure
+from synth.engines.budget import BudgetSpent
+from synth.evolve import BANDS, Cell, Controller, Draw
+from synth.proposals import Job, Made, blueprint_rows, decision_rows, propose, proposed, report
 from synth.roles import planner as planning
+from synth.roles.cast import Cast, opened, provenance_frame
+from synth.roles.labelled import Agreement, agreement, labelled
 from synth.roles.recipes import kitchen
 from synth.simulate import simulated_frame
 from synth.so_far import SoFar, vectors_of
@@ -51,6 +61,8 @@ CALIBRATION = -1
 _BATCH = 10
 _COMMIT_ROUNDS = 5
 _CLUSTERS_TRIED = 3
+_DEAD = 0.5
+"""Share of a round's conversations without an answer from which on an engine counts as gone."""
 
 Progress = Callable[[str, int, int], None]
 """(label, done, total)"""
@@ -86,27 +98,66 @@ class SynthesisResult:
 
 
 def synthesize(
-    store: Store, config: SynthesisConfig, *, progress: Progress | None = None, executor: Executor | None = None
+    store: Store,
+    config: SynthesisConfig,
+    *,
+    progress: Progress | None = None,
+    executor: Executor | None = None,
+    cast: Cast | None = None,
 ) -> SynthesisResult:
-    """Runs synthesis, or what is left of it, and commits it.
+    """Runs synthesis, or what is left of it, and commits it. Where the budget is spent it ends early, and says so in its notes.
 
     Args:
         progress: told how many trajectories are accepted of those wanted.
-        executor: works on the proposals of a round; one after another in this thread by default.
+        executor: works on the proposals of a round, where all roles are scripted; one after another in this thread by default.
+        cast: who plays the roles; None: the engines that `config.roles` names are opened.
 
     Raises:
-        BadInput: the catalogue of tools cannot be used, or one of its tools is called like another of a world.
-        HeadraceError: the tools form no cluster in which a conversation could be planned, or calibration yielded next to nothing.
+        BadInput: the catalogue of tools cannot be used, one of its tools is called like another of a world, or an engine does not serve.
+        HeadraceError: the tools form no cluster in which a conversation could be planned, calibration yielded next to nothing, or an engine
+            stopped answering.
     """
-    return _Run(store, config, progress or (lambda label, done, total: None), executor).result()
+    tell = progress or (lambda label, done, total: None)
+    if cast is not None:
+        return _Run(store, config, tell, executor, cast).result()
+    with opened(config.roles, store, store.root.parent / "logs") as own:
+        return _Run(store, config, tell, executor, own).result()
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a run's first proposals took, and what the whole is likely to take. proposals, accepted: of the preview; outcomes: counts;
+    expected_*: of the run, from the shares of the preview."""
+
+    proposals: int
+    accepted: int
+    outcomes: Mapping[str, int]
+    cost: Cost
+    expected_proposals: int
+    expected_cost: Cost
+
+
+def preview(
+    store: Store, config: SynthesisConfig, *, proposals: int = 20, progress: Progress | None = None, cast: Cast | None = None
+) -> Preview:
+    """Runs the first proposals of a run, for what they cost, and commits nothing but the answers, which the run then has for nothing.
+
+    Raises:
+        BudgetSpent: before the preview was over. All else as `synthesize`.
+    """
+    tell = progress or (lambda label, done, total: None)
+    if cast is not None:
+        return _Run(store, config, tell, None, cast).preview(proposals)
+    with opened(config.roles, store, store.root.parent / "logs") as own:
+        return _Run(store, config, tell, None, own).preview(proposals)
 
 
 # ---- the run --------------------------------------------------------------------------------------------------------
 
 
 class _Run:
-    def __init__(self, store: Store, config: SynthesisConfig, progress: Progress, executor: Executor | None) -> None:
-        self.store, self.config, self.progress, self.executor = store, config, progress, executor
+    def __init__(self, store: Store, config: SynthesisConfig, progress: Progress, executor: Executor | None, cast: Cast) -> None:
+        self.store, self.config, self.progress, self.executor, self.cast = store, config, progress, executor, cast
         catalogue = read_catalogue(config.tools).tools if config.tools is not None else ()
         worlds = admitted_in(config.worlds)
         tools = [*(tool for name in worlds for tool in WORLDS[name].tools), *catalogue]
@@ -126,9 +177,11 @@ class _Run:
         """Domains whose conversations may compute."""
         lacks = code_tool.missing() if self.coding else ""
         self.code_share = config.code_share if self.coding and not lacks else None
-        self.notes = (f"run_python is not offered: no sandbox works here ({lacks})",) if lacks else ()
-        self.parameters = config.model_dump(mode="json", exclude={"tools"}) | {"code_share": self.code_share or 0.0}
-        self.run = content_id("synthesis", self.parameters, self.versions)
+        self.notes: tuple[str, ...] = (f"run_python is not offered: no sandbox works here ({lacks})",) if lacks else ()
+        self.parameters = config.model_dump(mode="json", exclude={"tools", "roles"}) | {"code_share": self.code_share or 0.0}
+        self.steered = self.parameters | ({"roles": config.roles.identity()} if config.roles.engines else {})
+        """The parameters of what models have a part in; calibration and drills are those of a scripted run."""
+        self.run = content_id("synthesis", self.steered, self.versions)
         self.parts: list[Part] = []
         self.uncommitted: list[Part] = []
         self.so_far = SoFar()
@@ -141,12 +194,17 @@ class _Run:
         bands, unsteered = self._calibrate(calibration)
         controller = Controller(tuple(sorted(self.by_domain)), self.config.evolution)
         number, previous = 0, calibration["blueprints"]
-        while not self._is_over(controller):
-            previous = self._round(number, previous, controller, bands)
-            number += 1
-            if number % _COMMIT_ROUNDS == 0:
-                self._commit()
-        self._commit()
+        try:
+            self.cast = replace(self.cast, judged=self._judge_measured(calibration["blueprints"]))
+            while not self._is_over(controller):
+                previous = self._round(number, previous, controller, bands)
+                number += 1
+                if number % (_COMMIT_ROUNDS if self.cast.is_scripted else 1) == 0:
+                    self._commit()
+        except BudgetSpent as spent:
+            self.notes += (f"stopped in round {number}: {spent}; what was answered is kept, and is not paid for again",)
+        finally:
+            self._commit()
         return SynthesisResult(
             run=self.run,
             parts=tuple(sorted(part.part_id for part in self.parts)),
@@ -161,6 +219,29 @@ class _Run:
             notes=(*self.notes, *self._stopped_short()),
         )
 
+    def preview(self, proposals: int) -> Preview:
+        self.clusters = self._clusters()
+        self.by_domain = self._by_domain()
+        self._drill()
+        bands, _ = self._calibrate(self._round_ids(CALIBRATION, self.parts[-1].part_id))
+        controller = Controller(tuple(sorted(self.by_domain)), self.config.evolution)
+        try:
+            made = self._work(self._jobs(0, controller, bands)[1][:proposals], "preview")
+        finally:
+            if self.cast.answers is not None:
+                self.cast.answers.commit()
+        accepted, cost = sum(one.accepted for one in made), sum((one.cost for one in made), Cost())
+        limit = self.config.max_proposals
+        expected = min(limit, math.ceil(self.config.accepted * len(made) / accepted)) if accepted else limit
+        return Preview(
+            proposals=len(made),
+            accepted=accepted,
+            outcomes=Counter(one.outcome for one in made),
+            cost=cost,
+            expected_proposals=expected,
+            expected_cost=cost.times(expected / len(made)),
+        )
+
     def _is_over(self, controller: Controller) -> bool:
         enough = len(self.so_far.profiles) >= self.config.accepted or self.so_far.proposals >= self.config.max_proposals
         return enough or controller.is_done()
@@ -170,6 +251,8 @@ class _Run:
         got, wanted = len(self.so_far.profiles), self.config.accepted
         if got >= wanted:
             return []
+        if self.cast.budget is not None and self.cast.budget.is_spent:
+            return [f"{got:,} of {wanted:,} accepted when the budget was spent"]
         if self.so_far.proposals >= self.config.max_proposals:
             return [f"stopped at {got:,} of {wanted:,} accepted: all {self.config.max_proposals:,} proposals are used up (max_proposals)"]
         rounds = self.config.evolution.stop_idle_rounds
@@ -259,6 +342,26 @@ class _Run:
         self._write_round(CALIBRATION, ids, made, None, found)
         return tuple(found)
 
+    def _judge_measured(self, calibration: str) -> Agreement | None:
+        """What the judge's verdicts are worth, if it is a model: measured on labelled conversations of calibration's blueprints."""
+        judge = self.cast.judge
+        if judge is None:
+            return None
+        own = self._id("diversity", [calibration], {"judge": self.config.roles.identity()})
+        part = self.store.find(own)
+        if part is None:
+            specs = self._read(self.store.find(calibration))["spec"].drop_nulls()
+            split = labelled([Blueprint.model_validate_json(spec) for spec in specs[: self.config.roles.judge_labelled]])
+            self.progress("measuring the judge", 0, len(split))
+            with ThreadPoolExecutor(self.cast.config.in_flight) as threads:
+                said = list(threads.map(self.cast.grade, split))
+            rows = self._diversity_rows(CALIBRATION, agreement(split, said).figures())
+            part = self.store.write("diversity", own, rows)
+        self._keep(part)
+        return Agreement.of(
+            {row["metric"]: Figure(row["metric"], row["value"], row["sd"], row["n"]) for row in self._read(part).to_dicts()}
+        )
+
     # ---- rounds -------------------------------------------------------------------------------------------------------------
 
     def _round(self, number: int, previous: str, controller: Controller, bands: Bands) -> str:
@@ -278,6 +381,22 @@ class _Run:
         return ids["blueprints"]
 
     def _make_round(self, number: int, ids: Mapping[str, str], controller: Controller, bands: Bands) -> None:
+        draws, jobs = self._jobs(number, controller, bands)
+        made = self._trimmed(self._work(jobs, f"round {number}"))
+        for one in made:
+            told = report(one, bands)
+            if told is not None:
+                controller.record(told)
+        self.so_far.add(made)
+        found = self._figures(self.so_far.profiles, self.so_far.all_vectors()) if self.so_far.profiles else []
+        shares = controller.band_shares()
+        found += [Figure(f"band_share_{band}", round(shares[band], 6), None, len(self.so_far.profiles)) for band in BANDS]
+        found.append(Figure("accepted_share", round(len(self.so_far.profiles) / self.so_far.proposals, 6), None, self.so_far.proposals))
+        found += self._adherence(made)
+        self._write_round(number, ids, made, bands, found, decision_rows(self.run, number, draws[: len(made)], made, bands))
+
+    def _jobs(self, number: int, controller: Controller, bands: Bands) -> tuple[list[Draw], list[Job]]:
+        """What a round asks for."""
         rng = random.Random(content_id("round", self.config.seed, number))
         planned = self.config.evolution.proposals_per_round
         draws = controller.draw_round(rng, min(planned, self.config.max_proposals - self.so_far.proposals))
@@ -297,15 +416,14 @@ class _Run:
                     code_share=code_shares[index],
                 )
             )
-        made = self._trimmed(self._work(jobs, f"round {number}"))
-        for one in made:
-            controller.record(report(one, bands))
-        self.so_far.add(made)
-        found = self._figures(self.so_far.profiles, self.so_far.all_vectors())
-        shares = controller.band_shares()
-        found += [Figure(f"band_share_{band}", round(shares[band], 6), None, len(self.so_far.profiles)) for band in BANDS]
-        found.append(Figure("accepted_share", round(len(self.so_far.profiles) / self.so_far.proposals, 6), None, self.so_far.proposals))
-        self._write_round(number, ids, made, bands, found, decision_rows(self.run, number, draws[: len(made)], made, bands))
+        return draws, jobs
+
+    def _adherence(self, made: Sequence[Made]) -> list[Figure]:
+        """How often a user that is a model kept to its script at once, in this round."""
+        if self.cast.user is None:
+            return []
+        turns, adhered = (sum(one.simulated.user_turns[at] for one in made if one.simulated is not None) for at in (0, 1))
+        return [Figure("user_adherence", round(adhered / turns, 6), None, turns)] if turns else []
 
     def _owed_code(self, cells: Sequence[Cell]) -> list[float | None]:
         """The code share of each of a round's proposals: all, or nothing. So many are to need a program that the share of all that could
@@ -337,12 +455,32 @@ class _Run:
         return Job(key, tuple(clusters), cell, 0, bands, *about, code_share=self.code_share)
 
     def _work(self, jobs: Sequence[Job], label: str) -> list[Made]:
+        if label != "calibrating" and not self.cast.is_scripted:
+            return self._held(jobs, label)
         batches = [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)]
         run = self.executor.map if self.executor is not None else map
         made: list[Made] = []
         for batch in run(propose, batches):
             made += batch
             self.progress(label, len(made), len(jobs))
+        return made
+
+    def _held(self, jobs: Sequence[Job], label: str) -> list[Made]:
+        """Proposals in which models play, side by side."""
+        with ThreadPoolExecutor(self.cast.config.in_flight) as threads:
+            running = [threads.submit(proposed, job, self.cast) for job in jobs]
+            try:
+                for done, future in enumerate(as_completed(running), start=1):
+                    future.result()
+                    self.progress(label, done, len(jobs))
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
+        made = [future.result() for future in running]
+        unanswered = [one for one in made if one.outcome == Outcome.INFRA_FAILURE]
+        if len(unanswered) >= max(1, _DEAD * len(made)):
+            why = next((one.simulated.failure for one in unanswered if one.simulated is not None), "no plan was answered")
+            raise EngineFailure(f"{len(unanswered)} of {len(made)} conversations of {label} got no answer ({why}); nothing of it is stored")
         return made
 
     def _figures(self, profiles: Sequence[Profile], vectors: NDArray[np.float32]) -> list[Figure]:
@@ -370,19 +508,23 @@ class _Run:
             "blueprints": blueprint_rows(number, made),
             "trajectories": simulated_frame(done, bands),
             "tasks": tasks_frame([one.task for one in made if one.task is not None]),
-            "diversity": pl.DataFrame(
-                [{"run": self.run, "round": number, "metric": f.metric, "value": f.value, "sd": f.sd, "n": f.n} for f in found],
-                schema=TABLES["diversity"].columns,
-            ),
+            "diversity": self._diversity_rows(number, found),
         }
         if decisions is not None:
             frames["decisions"] = decisions
+        if "provenance" in ids:
+            frames["provenance"] = provenance_frame([simulated for _, simulated, _ in done], self.cast)
         self._keep(*(self.store.write(table, ids[table], frames[table]) for table in ids))
+
+    def _diversity_rows(self, number: int, found: Sequence[Figure]) -> pl.DataFrame:
+        rows = [{"run": self.run, "round": number, "metric": f.metric, "value": f.value, "sd": f.sd, "n": f.n} for f in found]
+        return pl.DataFrame(rows, schema=TABLES["diversity"].columns)
 
     def _round_ids(self, number: int, previous: str) -> dict[str, str]:
         """Ids of the parts of a round; nothing is decided in calibration."""
-        parameters = {"config": self.parameters, "round": number}
+        parameters = {"config": self.parameters if number == CALIBRATION else self.steered, "round": number}
         tables = ("trajectories", "tasks", "diversity", "blueprints", *(() if number == CALIBRATION else ("decisions",)))
+        tables += ("provenance",) if number != CALIBRATION and self.config.roles.engines else ()
         return {table: self._id(table, [previous], parameters) for table in tables}
 
     def _id(self, table: str, inputs: Sequence[str], parameters: Mapping[str, Any]) -> str:
@@ -394,6 +536,8 @@ class _Run:
         self.uncommitted += found
 
     def _commit(self) -> None:
+        if self.cast.answers is not None:
+            self.cast.answers.commit()
         self.store.commit(self.uncommitted)
         self.uncommitted = []
 

@@ -38,6 +38,10 @@ class Budget:
             self.spent_tokens += prompt_tokens + completion_tokens
             self.spent_usd += self.cost_usd(prompt_tokens, completion_tokens)
 
+    @property
+    def is_spent(self) -> bool:
+        return (self.tokens is not None and self.spent_tokens >= self.tokens) or (self.usd is not None and self.spent_usd >= self.usd)
+
     def check(self) -> None:
         """Raises BudgetSpent where nothing more may be sent."""
         if self.tokens is not None and self.spent_tokens >= self.tokens:

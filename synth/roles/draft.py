@@ -1,4 +1,4 @@
-"""The writing of one blueprint: a recipe's goals solved one after another in a real world, and put into words.
+"""The writing of one blueprint: a recipe's goals solved one after another in a real world, and put into words, its own or given ones.
 
 Slots are drawn in the world as the goals before have left it, the world's own solver plans each goal, and the plans are executed to see
 what feeds what. It does not choose what to write, nor check what was written: `planner.py` does. Everything is a function of the random
@@ -53,6 +53,11 @@ FrameFilter = Callable[[str], bool]
 """By a frame's id, whether it may be used."""
 
 
+def may_use(is_allowed: FrameFilter, world: str, intent: str, slots: Mapping[str, JSON]) -> bool:
+    """Whether a goal may be planned: its frame is allowed, and it names no individual that is set aside for evaluation."""
+    return is_allowed(frame_id(world, intent, slots)) and not are_evaluation_slots(intent, slots, entities_of(world, intent))
+
+
 class PlanFailed(Exception):
     """No blueprint came of a proposal; `reason` is a short key, counted and stored."""
 
@@ -88,6 +93,16 @@ def _tool_names(tool_ids: tuple[str, ...], has_code: bool) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """A goal as someone else thought of it: slots with their values (one that is pointed at may be missing), how the user asks for it, and
+    what they add when asked for what they left out."""
+
+    slots: Mapping[str, JSON]
+    request: str
+    reveal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class _Solved:
     """One goal in one world: what is asked, what is to be done, and what has changed since the start once it is."""
 
@@ -101,18 +116,34 @@ class _Solved:
 
 
 class Draft:
-    """The writing of one blueprint."""
+    """The writing of one blueprint.
+
+    Args:
+        said: of every goal, what it says; without, slots are drawn and requests worded here.
+        seed: of the world; drawn where none is given, as the persona is.
+    """
 
     def __init__(
-        self, recipe: Recipe, offer: Offer, veils: frozenset[str], language: Language, is_allowed: FrameFilter, rng: random.Random
+        self,
+        recipe: Recipe,
+        offer: Offer,
+        veils: frozenset[str],
+        language: Language,
+        is_allowed: FrameFilter,
+        rng: random.Random,
+        *,
+        said: Sequence[Said] = (),
+        seed: int | None = None,
+        persona: str = "",
     ) -> None:
         self.recipe, self.offer, self.language = recipe, offer, language
         self.is_allowed, self.rng = is_allowed, rng
         self.tools = offer.tools
         self.changing = changing_tools(recipe.world)
-        self.seed = training_seed(rng.randrange(WORLD_SEEDS))
+        self.said = said
+        self.seed = training_seed(rng.randrange(WORLD_SEEDS)) if seed is None else seed
         self.world: World = make_world(recipe.world, self.seed)
-        self.persona = rng.choice(_PERSONAS)
+        self.persona = persona or rng.choice(_PERSONAS)
         self.is_vague = "vague_wording" in veils
         self.sources = ArgumentSources()
         self.sources.hear(self.world.system_prompt)
@@ -189,10 +220,14 @@ class Draft:
             failure = failure if is_free else kept
             return is_free
 
-        for _ in range(SLOT_DRAWS):
+        for _ in range(1 if self.said else SLOT_DRAWS):
             hidden: tuple[str, ...] = ()
-            if goal.is_chained:
-                drawn = self.world.draw_slots(goal.intent, goal.slots, self.rng)
+            if self.said and not goal.is_chained:
+                drawn = dict(self.said[index].slots)
+                if not may_use(drawn):
+                    break
+            elif goal.is_chained:
+                drawn = self.world.draw_slots(goal.intent, goal.slots, self.rng) | (dict(self.said[index].slots) if self.said else {})
                 hidden = self._point_at(goal, drawn, before[-1]) if before else ()
                 if not hidden:
                     failure = PlanFailed("nothing_to_point_at", goal.intent)
@@ -213,8 +248,7 @@ class Draft:
         raise failure
 
     def _may_use(self, intent: str, slots: Mapping[str, JSON]) -> bool:
-        world = self.recipe.world
-        return self.is_allowed(frame_id(world, intent, slots)) and not are_evaluation_slots(intent, slots, entities_of(world, intent))
+        return may_use(self.is_allowed, self.recipe.world, intent, slots)
 
     def _point_at(self, goal: GoalRecipe, slots: dict[str, JSON], previous: _Solved) -> tuple[str, ...]:
         """Puts something that the previous answer named into one of the slots, and says into which."""
@@ -236,7 +270,8 @@ class Draft:
                 raise PlanFailed("nothing_to_drop", goal.intent)
         if strangers := sorted({call.tool for call in calls} - self.tools):
             raise PlanFailed("outside_cluster", strangers[0])
-        text, revealed = self._request(goal, frame, hidden)
+        given = self.said[index] if self.said else None
+        text, revealed = (given.request, given.reveal) if given is not None else self._request(goal, frame, hidden)
         self.sources.hear(f"{text} {revealed}")
         plan = self._run(index, calls, [frame.slots[name] for name in hidden])
         changes = self.world.changes()
@@ -341,9 +376,9 @@ class Draft:
             follower += 1
         if lead > 0 and self.recipe.goals[lead - 1].is_dropped:
             return phrase("shift", self.language, self.rng, text=text)
-        if is_first:
+        if is_first and not self.said:
             return dressed(text, self.recipe.world, self.language, self.rng, _CHATTY if self.is_vague else self.persona)
-        return phrase("next", self.language, self.rng, text=text)
+        return text if self.said else phrase("next", self.language, self.rng, text=text)
 
     def _reply(self, turn: Turn, solved: Sequence[_Solved]) -> str:
         kind, lead = turn.kind, turn.lead

@@ -18,11 +18,12 @@ judge misses those, and its agreement says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from storage.records import Cost, Language, Message, Tool
 from synth.blueprints import Blueprint
+from synth.diversity import Figure
 from synth.intervals import wilson
 from synth.roles.assistant import TEACHER, ScriptedAssistant
 from synth.roles.base import Grades
@@ -119,12 +120,25 @@ class Agreement:
         """95 %, Wilson."""
         return wilson(self.agreed, self.labelled)
 
+    def figures(self) -> list[Figure]:
+        """As they are stored."""
+        low, high = self.interval
+        found = {"judge_agreement": self.rate, "judge_agreement_lo95": low, "judge_agreement_hi95": high, "judge_kappa": self.kappa}
+        found |= {f"judge_missed:{planted}": float(count) for planted, count in sorted(self.missed.items())}
+        return [Figure(name, round(value, 6), None, self.labelled) for name, value in found.items() if not math.isnan(value)]
 
-def agreement(split: Sequence[Labelled], grade: Callable[[Labelled], Grades | None]) -> Agreement:
-    """Of a judge on a labelled split. grade: its grades; None, where it gave no verdict, agrees with nothing."""
-    said = [(one, grades) for one in split for grades in (grade(one),)]
-    passes = [grades is not None and grades.least >= LEAST_GRADE for _, grades in said]
-    agreed = sum(grades is not None and passed == (not one.planted) for (one, grades), passed in zip(said, passes, strict=True))
+    @classmethod
+    def of(cls, stored: Mapping[str, Figure]) -> Agreement:
+        """From what was stored."""
+        rate, kappa = stored["judge_agreement"], stored.get("judge_kappa")
+        missed = {name.removeprefix("judge_missed:"): round(one.value) for name, one in stored.items() if name.startswith("judge_missed:")}
+        return cls(round(rate.value * rate.n), rate.n, math.nan if kappa is None else kappa.value, missed)
+
+
+def agreement(split: Sequence[Labelled], said: Sequence[Grades | None]) -> Agreement:
+    """Of a judge on a labelled split. said: its grades, in order; None, where it gave no verdict, agrees with nothing."""
+    passes = [grades is not None and grades.least >= LEAST_GRADE for grades in said]
+    agreed = sum(grades is not None and passed == (not one.planted) for one, grades, passed in zip(split, said, passes, strict=True))
     missed: dict[str, int] = {}
     for one, passed in zip(split, passes, strict=True):
         if one.planted and passed:

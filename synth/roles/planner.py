@@ -95,9 +95,9 @@ class Planner:
             PlanFailed: none was found within the budget of drafts.
         """
         last = PlanFailed("no_recipe", "no recipe looked like this cell")
-        offers = [self._offer(cluster) for cluster in clusters]
+        offers = [self.offer(cluster) for cluster in clusters]
         if failures >= TRIES_BEFORE_MERGING:
-            offers += [self._offer(clusters[0], other) for other in clusters[1:2] if other.world == clusters[0].world]
+            offers += [self.offer(clusters[0], other) for other in clusters[1:2] if other.world == clusters[0].world]
         computes = (True, False) if self._computes(rng) else (False,)
         families = (cell.family, *(family for family in else_families if family != cell.family))
         for is_computing, family, offer in itertools.product(computes, families, offers):
@@ -109,7 +109,7 @@ class Planner:
                     last = failed
         raise last
 
-    def _offer(self, cluster: Cluster, partner: Cluster | None = None) -> Offer:
+    def offer(self, cluster: Cluster, partner: Cluster | None = None) -> Offer:
         assert cluster.world is not None
         return Offer(cluster, partner, self.code_share is not None and offers_code(cluster.world))
 
@@ -142,7 +142,7 @@ class Planner:
         Raises:
             PlanFailed: as `propose`.
         """
-        offer, last = self._offer(cluster), PlanFailed("no_recipe")
+        offer, last = self.offer(cluster), PlanFailed("no_recipe")
         for _ in range(DRAFTS):
             try:
                 return self.draft(self._native(kitchen(offer.world, offer.tools), rng, domain), offer, rng)
@@ -171,11 +171,18 @@ class Planner:
         """
         language: Language = "zh" if rng.random() < self.chinese_share else "en"
         veils = frozenset(rng.sample(VEILS, rng.randint(1, 2))) if self.veiled_share and rng.random() < self.veiled_share else frozenset()
-        blueprint = Draft(recipe, offer, veils, language, self.is_allowed, rng).write()
-        tools = {tool.name: tool for tool in WORLDS[recipe.world].tools if tool.name in blueprint.tools}
+        return self.checked(Draft(recipe, offer, veils, language, self.is_allowed, rng).write(), cell)
+
+    def checked(self, blueprint: Blueprint, cell: Cell | None) -> Blueprint:
+        """The blueprint, if nothing is wrong with it, and it lies in the cell, if one is given.
+
+        Raises:
+            PlanFailed: `static_checks`, with all that is wrong.
+        """
+        tools = {tool.name: tool for tool in WORLDS[blueprint.world].tools if tool.name in blueprint.tools}
         problems = static_checks(blueprint, tools, bands=self.bands, band=None if cell is None else cell.band)
         if cell is not None and (blueprint.family, blueprint.domain) != (cell.family, cell.domain):
             problems.append(f"predicted modes {blueprint.mode_coarse} are not of family {cell.family}")
         if problems:
-            raise PlanFailed("static_checks", problems[0])
+            raise PlanFailed("static_checks", "; ".join(problems))
         return blueprint

@@ -1,0 +1,213 @@
+"""Who plays which role: `scripted`, or an engine by its name; and what is kept of it with every trajectory.
+
+Engines are opened once, however many roles they play, share one budget, and are looked at before anything is spent: a wrong URL, a model
+that is not served, a key that is refused or a server without tool calling is said at the door.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from storage.records import Message, Tool, canonical_json
+from storage.schema import TABLES
+from storage.store import Store
+from synth.blueprints import Blueprint
+from synth.engines.answers import Answers
+from synth.engines.base import Engine
+from synth.engines.budget import Budget
+from synth.engines.named import KINDS, engine_named
+from synth.prompts import versions
+from synth.roles import model_judge, model_planner, model_user
+from synth.roles.assistant import TEACHER
+from synth.roles.base import Graded, Grades, JudgeFailed
+from synth.roles.labelled import Agreement, Labelled
+from synth.roles.model_assistant import MAX_TOKENS, TEMPERATURE, ModelAssistant
+from synth.roles.model_judge import ModelJudge
+from synth.roles.model_planner import ModelPlanner
+from synth.roles.model_user import ModelUser
+from synth.roles.planner import Planner
+from synth.roles.script import Script, script_of
+from synth.simulate import Simulated, offered_tools, simulate
+
+ROLES = ("planner", "user", "assistant", "tools", "judge")
+_UNDER_WAY = {"in_flight", "max_tokens", "max_usd", "usd_per_million"}
+"""Settings that say how, how fast and how far, and change nothing of what is made."""
+
+
+class RolesConfig(BaseModel):
+    """Who plays the roles of synthesis, and what that may cost."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    planner: str = Field(TEACHER, description="Who plans conversations: scripted, or an engine: openai:MODEL, vllm:MODEL, hf:FOLDER.")
+    user: str = Field(TEACHER, description="Who plays the user: scripted, or an engine. What it says is checked against its script.")
+    assistant: str = Field(TEACHER, description="The teacher: scripted, or an engine, which sees tools and dialogue and no plan.")
+    judge: str = Field(TEACHER, description="Who grades what code cannot decide: scripted, or an engine, which is measured first.")
+    tools: str | None = Field(
+        None, description="Engine that plays the tools of clusters that no world executes; none: these are only stored."
+    )
+    temperature: float = Field(TEMPERATURE, ge=0, le=2, description="Of the assistant and the user; 0 is greedy.")
+    answer_tokens: int = Field(MAX_TOKENS, ge=16, description="Tokens that one message of the assistant may take.")
+    alternatives: int = Field(
+        0, ge=0, le=20, description="Likeliest tokens a step of the assistant to ask log-probabilities of, for entropies; 0 asks for none."
+    )
+    judge_labelled: int = Field(
+        40, ge=2, description="Labelled conversations, good and planted bad, by which a model's judgement is measured."
+    )
+    in_flight: int = Field(64, ge=1, le=4096, description="Conversations that are held at once.")
+    max_tokens: int | None = Field(None, ge=1, description="Budget of all prompts and answers, in tokens; none: no limit.")
+    max_usd: float | None = Field(None, gt=0, description="Budget in US dollars, by usd_per_million; none: no limit.")
+    usd_per_million: tuple[float, float] = Field(
+        (0.0, 0.0), description="Price of a million prompt tokens, and of a million answer tokens."
+    )
+
+    @field_validator("planner", "user", "assistant", "judge", "tools")
+    @classmethod
+    def _is_of_a_kind(cls, name: str | None) -> str | None:
+        kind, _, model = (name or TEACHER).partition(":")
+        if name is None or name == TEACHER or (kind in KINDS and model):
+            return name
+        raise ValueError(f"{name!r} is nobody; give scripted, or one of {', '.join(f'{kind}:MODEL' for kind in KINDS)}")
+
+    @property
+    def engines(self) -> Mapping[str, str]:
+        """Role -> engine, of the roles that are not scripted."""
+        named = {role: getattr(self, role) for role in ROLES}
+        return {role: name for role, name in named.items() if name not in (None, TEACHER)}
+
+    def identity(self) -> dict[str, Any]:
+        """What the outcome depends on; nothing where all is scripted."""
+        return self.model_dump(mode="json", exclude=_UNDER_WAY) | {"prompts": dict(_PROMPTS)} if self.engines else {}
+
+
+_PROMPTS = versions(model_planner.PROMPT, model_user.PROMPT, model_judge.CRITERIA_PROMPT, model_judge.PROMPT)
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The engines that play roles; None: scripted (`tools`: nobody). judged: what the judge's verdicts are worth."""
+
+    config: RolesConfig = field(default_factory=RolesConfig)
+    planner: Engine | None = None
+    user: Engine | None = None
+    assistant: Engine | None = None
+    tools: Engine | None = None
+    judge: Engine | None = None
+    answers: Answers | None = None
+    budget: Budget | None = None
+    judged: Agreement | None = None
+
+    @property
+    def is_scripted(self) -> bool:
+        return not any((self.planner, self.user, self.assistant, self.judge))
+
+    def plans(self, rules: Planner) -> ModelPlanner | None:
+        """The planner that is a model, if there is one, by the rules of the scripted one."""
+        return None if self.planner is None else ModelPlanner(self.planner, rules)
+
+    def simulate(self, blueprint: Blueprint) -> Simulated:
+        """The conversation of a blueprint, played by this cast.
+
+        Raises:
+            BudgetSpent: nothing more may be asked.
+        """
+        user, assistant, judge = self.user, self.assistant, self.judge
+        script = script_of(blueprint) if user is not None or judge is not None else None
+
+        def grade(_: Blueprint, tools: Sequence[Tool], dialogue: Sequence[Message]) -> Graded:
+            assert judge is not None and script is not None
+            return ModelJudge(judge).grade(wanted(script), tools, dialogue)
+
+        return simulate(
+            blueprint,
+            user=None if user is None else lambda one: self.speaker(user, script or script_of(one), one.id),
+            assistant=None if assistant is None else lambda one: self.teacher(assistant, one.id),
+            judge=None if judge is None else grade,
+        )
+
+    def grade(self, one: Labelled) -> Grades | None:
+        """The judge's grades of a labelled conversation; None where it gave none.
+
+        Raises:
+            EngineFailure: the judge was not answered.
+        """
+        assert self.judge is not None
+        tools = offered_tools(one.blueprint)
+        try:
+            return ModelJudge(self.judge).grade(wanted(script_of(one.blueprint)), tools, one.simulated.trajectory.messages).grades
+        except JudgeFailed:
+            return None
+
+    def speaker(self, engine: Engine, script: Script, seed: str) -> ModelUser:
+        return ModelUser(engine, script, seed, temperature=self.config.temperature)
+
+    def teacher(self, engine: Engine, seed: str) -> ModelAssistant:
+        own = self.config
+        return ModelAssistant(engine, seed, temperature=own.temperature, max_tokens=own.answer_tokens, alternatives=own.alternatives)
+
+
+def wanted(script: Script) -> str:
+    """What a user is after, and says: what a judge's criteria are set for."""
+    said = "\n".join(f"  {line.text}" for line in script.lines)
+    return f"{script.goal}\nIn the customer's words:\n{said}"
+
+
+@contextlib.contextmanager
+def opened(config: RolesConfig, store: Store, logs: Path) -> Iterator[Cast]:
+    """The cast of a configuration, its engines looked at, for as long as the context lasts; what they answer is kept in the store.
+
+    logs: folder for the output of servers that are started.
+
+    Raises:
+        BadInput: an engine that is not there, does not serve the model, or takes no tools. HeadraceError: a server did not come up.
+    """
+    named = config.engines
+    if not named:
+        yield Cast(config)
+        return
+    budget = Budget(tokens=config.max_tokens, usd=config.max_usd, usd_per_million=config.usd_per_million)
+    answers = Answers(store)
+    with contextlib.ExitStack() as stack:
+        stack.callback(answers.close)
+        logs.mkdir(parents=True, exist_ok=True)
+        engines = {
+            name: stack.enter_context(engine_named(name, log=logs / f"engine-{at}.log", answers=answers, budget=budget))
+            for at, name in enumerate(sorted(set(named.values())))
+        }
+        planner, user, assistant, tools, judge = (engines.get(named.get(role, "")) for role in ROLES)
+        yield Cast(config, planner, user, assistant, tools, judge, answers, budget)
+
+
+def provenance_frame(made: Sequence[Simulated], cast: Cast, *, is_simulated: bool = False) -> pl.DataFrame:
+    """Rows of table `provenance`: who played what in these conversations, and how well it can be trusted.
+
+    is_simulated: whether the tools were played, not executed."""
+    roles = {role: getattr(cast.config, role) or ("world" if role == "tools" else TEACHER) for role in ROLES}
+    roles["tools"] = roles["tools"] if is_simulated else "world"
+    judged = cast.judged
+    rows = [
+        {
+            "trajectory_id": one.trajectory.id,
+            "roles": canonical_json(roles),
+            "prompts": canonical_json(_PROMPTS),
+            "is_simulated": is_simulated,
+            "user_turns": one.user_turns[0],
+            "user_adhered": one.user_turns[1],
+            "planning": None if one.grades is None else one.grades.planning,
+            "fidelity": None if one.grades is None else one.grades.fidelity,
+            "presentation": None if one.grades is None else one.grades.presentation,
+            "criteria": canonical_json(dict(one.criteria)) if one.criteria else None,
+            "judge_agreement": None if judged is None else round(judged.rate, 6),
+            "judge_labelled": None if judged is None else judged.labelled,
+            "failure": one.failure or None,
+        }
+        for one in made
+    ]
+    return pl.DataFrame(rows, schema=TABLES["provenance"].columns)
