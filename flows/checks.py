@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from storage.store import Store
     from synth.catalogue import Catalogue
     from synth.clusters import Cluster
+    from synth.roles.cast import RolesConfig
 
 
 def settings(config: Path | None, store: Path | None = None, families: Path | None = None) -> Config:
@@ -119,8 +120,10 @@ def row_read(store: Store, named: str) -> str:
     return str(found[0])
 
 
-def synthesis(config: Config, worlds: list[str], tools: Path | None, accepted: int | None) -> Config:
-    """The configuration with other worlds or tools to synthesise with and another number to stop at, where these are given."""
+def synthesis(
+    config: Config, worlds: list[str], tools: Path | None, accepted: int | None, roles: Mapping[str, Any] | None = None
+) -> Config:
+    """The configuration with other worlds or tools to synthesise with, another number to stop at and other roles, where these are given."""
     from pydantic import ValidationError
 
     from synth.catalogue import read_catalogue
@@ -141,11 +144,23 @@ def synthesis(config: Config, worlds: list[str], tools: Path | None, accepted: i
     if accepted is not None:
         evolution = config.synthesize.evolution.model_dump() | {"stop_idle_rounds": accepted}
         said |= {"accepted": accepted, "max_proposals": max(config.synthesize.max_proposals, 5 * accepted), "evolution": evolution}
+    if roles:
+        said["roles"] = config.synthesize.roles.model_dump() | dict(roles)
     try:
         own = SynthesisConfig.model_validate(config.synthesize.model_dump() | said)
     except ValidationError as error:
         raise BadInput("; ".join(f"{each['msg'].removeprefix('Value error, ')}" for each in error.errors())) from None
     return config.model_copy(update={"synthesize": own})
+
+
+def engines(roles: RolesConfig) -> None:
+    """The engines that play roles are there: a server answers, serves the model and takes tools; a folder or an environment exists.
+
+    A `vllm:` engine is looked at no further than that: it is started by whoever uses it."""
+    from synth.engines.named import look_at
+
+    for name in sorted(set(roles.engines.values())):
+        look_at(name)
 
 
 def _drills(config: Config, worlds: list[str], accepted: int | None) -> dict[str, int]:

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from flows import checks, cli_clusters, cli_curate, cli_taxonomy, cli_worlds
+from flows import checks, cli_clusters, cli_curate, cli_synthesize, cli_taxonomy, cli_worlds
 from flows.cli_shared import ConfigFile, Debug, DryRun, Families, ReadStore, StoreFolder, do
 from flows.terminal import out, told
 
@@ -81,42 +81,7 @@ def run(
         do("pipeline:pipeline", settings, dry_run, ("synthesize", "haystack", "curate", "train", "tag", "report"), keep_ui=ui)
 
 
-@app.command(rich_help_panel="Pipeline")
-def synthesize(
-    config: ConfigFile = None,
-    store: StoreFolder = None,
-    worlds: Annotated[
-        list[str] | None,
-        typer.Option("--world", "-w", metavar="NAME|FILE", help="World to use instead of the configuration's; may be repeated."),
-    ] = None,
-    tools: Annotated[
-        Path | None,
-        typer.Option(
-            "--tools", metavar="FILE", help="Catalogue of tools (JSONL) to use instead of worlds; what no world executes is only stored."
-        ),
-    ] = None,
-    accepted: Annotated[
-        int | None, typer.Option("--n", metavar="N", min=1, help="Accepted trajectories to stop at, instead of the configuration's.")
-    ] = None,
-    dry_run: DryRun = False,
-    debug: Debug = False,
-) -> None:
-    """Make blueprints over the worlds' tools and simulate them to verified trajectories.
-
-    The scripted teacher costs nothing; what a language model would cost is in the plan (--dry-run). `headrace export` writes what came
-    of it for a trainer.
-
-    Examples:
-
-      headrace synthesize --config configs/sample.yaml --dry-run
-
-      headrace synthesize --world my_shop.yaml --n 200 --store runs/mine/store
-    """
-    with told(debug):
-        settings = checks.synthesis(checks.settings(config, store), worlds or [], tools, accepted)
-        do("synthesize:synthesize", settings, dry_run, ("synthesize",), ("diversity",))
-
-
+app.command(rich_help_panel="Pipeline")(cli_synthesize.synthesize)
 app.command(rich_help_panel="Pipeline")(cli_curate.curate)
 
 

@@ -1,7 +1,7 @@
 """What a run would do, before it does it: steps, counts, estimated time and cost.
 
 The times are rates measured on the two cores of the machine that benchmarks/ reports, rounded; they are there to tell minutes from
-hours. The scripted teacher and the tiny policy cost no money.
+hours. Scripted roles and the tiny policy cost no money; what language models cost is in a preview (`headrace synthesize --preview`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,12 @@ def plan(config: Config, steps: Sequence[str], query_rows: int | None = None) ->
     lines = [line for step in steps for line in (_curate(config, rows) if step == "curate" else _LINES[step](config))]
     if len(lines) > 1:
         lines.append(("all", f"store {config.store}", sum(seconds for *_, seconds in lines)))
-    rows = [{"step": name, "what": what, "about": _duration(seconds), "cost": "0 USD"} for name, what, seconds in lines]
-    return Table("plan", "Plan (nothing was done)", rows)
+    paid = {"synthesize"} if config.synthesize.roles.engines else set()
+    shown = [
+        {"step": name, "what": what, "about": _duration(seconds), "cost": "see --preview" if name in paid else "0 USD"}
+        for name, what, seconds in lines
+    ]
+    return Table("plan", "Plan (nothing was done)", shown)
 
 
 def _duration(seconds: float) -> str:
@@ -40,7 +44,9 @@ def _duration(seconds: float) -> str:
 def _synthesize(config: Config) -> list[Line]:
     own = config.synthesize
     what = f"{own.calibration} calibration and up to {own.max_proposals:,} steered conversations, until {own.accepted:,} are accepted"
-    return [("synthesize", f"{what}; teacher scripted", CPU_S_PER_PROPOSAL * (own.calibration + min(own.max_proposals, 3 * own.accepted)))]
+    played = [f"{role} {name}" for role, name in own.roles.engines.items()]
+    cpu_s = CPU_S_PER_PROPOSAL * (own.calibration + min(own.max_proposals, 3 * own.accepted))
+    return [("synthesize", f"{what}; {', '.join(played) or 'all roles scripted'}", cpu_s)]
 
 
 def _haystack(config: Config) -> list[Line]:

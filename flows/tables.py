@@ -1,4 +1,4 @@
-"""What a run shows when it is done: five small tables, each one query on the store.
+"""What a run shows when it is done: small tables, each one query on the store.
 
 The same tables are printed by `headrace` and left as artifacts by the flows. The full picture is `report.html` (`storage/view`).
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from storage.graph import LATEST_POLICY_SQL, chain_sql
+from storage.schema import LATEST_RUN
 from storage.store import Store
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Table:
 
 def tables(store: Store) -> list[Table]:
     """All tables of a store that have rows, in the order of the pipeline."""
-    made = [funnel(store), diversity(store), difficulty(store), certainty(store), ladder(store)]
+    made = [funnel(store), rounds(store), outcomes(store), diversity(store), difficulty(store), certainty(store), ladder(store)]
     return [table for table in made if table.rows]
 
 
@@ -80,6 +81,59 @@ def diversity(store: Store) -> Table:
         for row in rows.to_dicts()
     ]
     return Table("diversity", "Diversity of the accepted trajectories", shown)
+
+
+_ROUND_FIGURES = {
+    "domain_entropy": "H_dom",
+    "mode_entropy_coarse": "H_mode",
+    "complexity": "CAC",
+    "band_share_low": "low",
+    "band_share_mid": "mid",
+    "band_share_high": "high",
+    "user_adherence": "user adheres",
+}
+
+
+def rounds(store: Store) -> Table:
+    """The rounds of the last run of synthesis: what was asked for and accepted, and the figures of all that was accepted by then."""
+    counted = store.query(
+        f"""SELECT round, count(*) AS asked, count(*) FILTER (status = 'accepted') AS accepted FROM decisions
+            WHERE run = {LATEST_RUN.format(table="decisions")} GROUP BY round ORDER BY round"""
+    )
+    figures = store.query(
+        f"""SELECT round, metric, value FROM diversity
+            WHERE run = {LATEST_RUN.format(table="decisions")} AND round >= 0 AND value IS NOT NULL"""
+    )
+    by_round: dict[int, dict[str, float]] = {}
+    for number, metric, value in figures.iter_rows():
+        by_round.setdefault(number, {})[metric] = value
+    shown = [
+        {
+            "round": number,
+            "asked": f"{asked:,}",
+            "accepted": f"{accepted:,}",
+            **{
+                title: f"{by_round[number][metric]:.2f}" if metric in by_round.get(number, {}) else ""
+                for metric, title in _ROUND_FIGURES.items()
+                if any(metric in found for found in by_round.values())
+            },
+        }
+        for number, asked, accepted in counted.iter_rows()
+    ]
+    return Table("rounds", "Rounds of the controller", shown)
+
+
+def outcomes(store: Store) -> Table:
+    """What became of the last run's conversations in which language models played, and why; empty where none did."""
+    rows = store.query(
+        f"""SELECT t.outcome, coalesce(t.reason, '') AS "first check that failed", count(*) AS conversations,
+              sum(t.prompt_tokens + t.completion_tokens) AS tokens, round(sum(t.cost_usd), 4) AS usd, any_value(p.failure) AS "for example"
+            FROM provenance p JOIN trajectories t USING (trajectory_id) JOIN decisions d ON d.blueprint_id = t.blueprint_id
+            WHERE d.run = {LATEST_RUN.format(table="decisions")}
+            GROUP BY ALL ORDER BY conversations DESC, outcome, 2"""
+    )
+    shown = [{**row, "for example": row["for example"] or ""} for row in rows.to_dicts()]
+    return Table("outcomes", "Conversations with language models, by outcome", shown)
 
 
 def difficulty(store: Store) -> Table:

@@ -10,6 +10,7 @@ requests gives the same tokens, and a conversation continued later gives what it
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,6 +145,7 @@ class HFEngine:
         self._prompts: dict[tuple[tuple[Message, ...], tuple[str, ...]], list[int]] = {}
         self._suffixes: dict[tuple[str, ...], list[int]] = {}
         self._messages: dict[tuple[int, ...], Message] = {}
+        self._one_at_a_time = threading.Lock()
 
     @property
     def name(self) -> str:
@@ -201,11 +203,15 @@ class HFEngine:
     # ---- chatting ------------------------------------------------------------------------------------------------------
 
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
-        """One answer a request.
+        """One answer a request; threads take turns.
 
         Raises:
             EngineFailure: a prompt leaves no room for an answer.
         """
+        with self._one_at_a_time:
+            return self._chat(requests)
+
+    def _chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
         answers: dict[int, ChatAnswer] = {}
 
         def reply(index: int, answer: ChatAnswer) -> None:

@@ -25,9 +25,7 @@ def engine_named(name: str, *, log: Path, answers: Answers | None = None, budget
         BadInput: no such kind; what is named is not there, does not serve the model, or takes no tools.
         HeadraceError: a server that was started did not come up.
     """
-    kind, _, model = name.partition(":")
-    if kind not in KINDS or not model:
-        raise BadInput(f"no engine is called {name!r}; give one of {', '.join(f'{kind}:MODEL' for kind in KINDS)}")
+    kind, model = _parted(name)
     if kind == "hf":
         from synth.engines.hf import HFEngine
 
@@ -44,3 +42,28 @@ def engine_named(name: str, *, log: Path, answers: Answers | None = None, budget
         with vllm_engine(VLLMConfig(model=model), log, answers=answers, budget=budget) as engine:
             engine.check(tools=True)
             yield engine
+
+
+def look_at(name: str) -> None:
+    """Looks at an engine without starting a server of its own: that it may be used can then only be told by using it.
+
+    Raises:
+        BadInput: no such kind; a server that does not answer, refuses the key, does not serve the model or takes no tools; no such folder.
+    """
+    kind, model = _parted(name)
+    if kind == "openai":
+        with engine_named(name, log=Path()):
+            pass
+    elif kind == "vllm":
+        from synth.engines import vllm
+
+        vllm.look_at(vllm.VLLMConfig(model=model))
+    elif not (Path(model) / "config.json").is_file():
+        raise BadInput(f"{model} is no Hugging Face model folder (no config.json)")
+
+
+def _parted(name: str) -> tuple[str, str]:
+    kind, _, model = name.partition(":")
+    if kind not in KINDS or not model:
+        raise BadInput(f"no engine is called {name!r}; give one of {', '.join(f'{kind}:MODEL' for kind in KINDS)}")
+    return kind, model

@@ -81,10 +81,7 @@ def serving(config: VLLMConfig, log: Path, progress: Progress | None = None) -> 
         BadInput: vLLM is not installed in the environment, or a folder that is named holds no model.
         HeadraceError: the server ended, or did not answer in time; with the end of its log.
     """
-    if not config.python.exists():
-        raise BadInput(f"no vLLM at {config.environment}: `make vllm` installs it there, or name the environment that has it")
-    if (folder := Path(config.model)).is_dir() and not (folder / "config.json").is_file():
-        raise BadInput(f"{folder} is no model folder (no config.json)")
+    look_at(config)
     port = _free_port()
     url = f"http://127.0.0.1:{port}/v1"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -98,6 +95,17 @@ def serving(config: VLLMConfig, log: Path, progress: Progress | None = None) -> 
         assert process.stdin is not None
         process.stdin.close()
         process.wait()
+
+
+def look_at(config: VLLMConfig) -> None:
+    """Raises BadInput where vLLM is not installed in the environment, or a folder that is named holds no model."""
+    if not config.python.exists():
+        raise BadInput(f"no vLLM at {config.environment}: `make vllm` installs it there, or name the environment that has it")
+    folder = Path(config.model)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise BadInput(f"{folder} is no model folder (no config.json)")
+    if config.model.startswith((".", "/")) and not folder.is_dir():
+        raise BadInput(f"there is no model folder {folder}")
 
 
 def _command(config: VLLMConfig, port: int) -> list[str]:
