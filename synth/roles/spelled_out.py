@@ -25,7 +25,9 @@ def spelled_out(text: str, tools: Collection[str], parameters: Collection[str]) 
         parameters: names of their parameters.
     """
     said = normalise(text)
-    problems = [f"do not name the tool {tool}; say what you want" for tool in sorted(tools) if "_" in tool and has_word(said, tool.lower())]
+    problems = [
+        f"do not name the tool {tool}; say what you want" for tool in sorted(tools) if _is_coined(tool) and has_word(said, tool.lower())
+    ]
     given = [name for name in sorted(parameters) if re.search(rf"(?<![a-z0-9_]){re.escape(name.lower())}\s*[=:：]\s*\S", said)]
     if len(given) >= _PARAMETERS:
         problems.append(
@@ -34,3 +36,8 @@ def spelled_out(text: str, tools: Collection[str], parameters: Collection[str]) 
     if len(_STEP.findall(text)) >= _STEPS:
         problems.append("do not number the steps; say what you want to have in the end")
     return problems
+
+
+def _is_coined(tool: str) -> bool:
+    """Whether a name is no ordinary word: `get_order`, `readDriver`."""
+    return "_" in tool or tool[1:] != tool[1:].lower()
