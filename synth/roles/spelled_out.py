@@ -25,9 +25,8 @@ def spelled_out(text: str, tools: Collection[str], parameters: Collection[str]) 
         parameters: names of their parameters.
     """
     said = normalise(text)
-    problems = [
-        f"do not name the tool {tool}; say what you want" for tool in sorted(tools) if _is_coined(tool) and has_word(said, tool.lower())
-    ]
+    named = [tool for tool in sorted(tools) if _is_coined(tool) and has_word(said, tool.lower())]
+    problems = [f"do not name the tool {tool}; say what you want" for tool in named]
     given = [name for name in sorted(parameters) if re.search(rf"(?<![a-z0-9_]){re.escape(name.lower())}\s*[=:：]\s*\S", said)]
     if len(given) >= _PARAMETERS:
         problems.append(

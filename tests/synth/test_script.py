@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 
@@ -42,7 +43,7 @@ def test_what_the_scripted_user_says_keeps_to_the_script(world: str) -> None:
 @pytest.mark.parametrize("world", ["retail", "city", "library"])
 def test_what_another_user_says_does_not(world: str) -> None:
     scripts = [script_of(blueprint) for blueprint in drawn(world, 30)]
-    pairs = [(one, other) for one, other in zip(scripts, scripts[1:], strict=False) if one.lines[0].says and one.goal != other.goal]
+    pairs = [(one, other) for one, other in itertools.pairwise(scripts) if one.lines[0].says and one.goal != other.goal]
 
     noticed = [bool(strayed(one, 0, other.lines[0].text, [])) for one, other in pairs]
 
