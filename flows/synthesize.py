@@ -12,7 +12,7 @@ from flows.artifacts import leave_table
 from flows.at_work import at_work
 from flows.config import Config
 from flows.progress import report
-from flows.tables import diversity
+from flows.tables import diversity, outcomes, rounds
 from storage.store import Store
 from synth import synthesize as synthesis
 
@@ -25,7 +25,9 @@ def synthesize(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (froz
     """
     with at_work("synthesize", config.store):
         made = make_trajectories(config)
-        leave_table(diversity(Store(config.store)))
+        for table in (rounds, outcomes, diversity):
+            if (found := table(Store(config.store))).rows:
+                leave_table(found)
         events.tell(events.TRAJECTORIES_COMMITTED, config, run=made["run"], accepted=made["accepted"])
         return made
 

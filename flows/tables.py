@@ -84,9 +84,9 @@ def diversity(store: Store) -> Table:
 
 
 _ROUND_FIGURES = {
-    "domain_entropy": "H_dom",
-    "mode_entropy_coarse": "H_mode",
-    "complexity": "CAC",
+    "domain_entropy_bits": "H_dom",
+    "mode_entropy_coarse_bits": "H_mode",
+    "complexity_mean": "CAC",
     "band_share_low": "low",
     "band_share_mid": "mid",
     "band_share_high": "high",

@@ -66,6 +66,8 @@ class OpenAIEngine:
         self._background = Background(self._name)
         self._pending: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
         self._counted: set[str] = set()
+        self.context_tokens: int | None = None
+        """The model's window, prompt and answer together, where `check` was told of one."""
         self._server = self._background.run(self._connected())
 
     @property
@@ -174,6 +176,7 @@ class OpenAIEngine:
             names = [one["id"] for one in served["data"]]
             if model not in names:
                 raise BadInput(f"{url} serves no model {model!r}; it serves {', '.join(sorted(names)[:8]) or 'none'}")
+            self.context_tokens = next(one.get("max_model_len") for one in served["data"] if one["id"] == model)
             await self._server.post("chat/completions", orjson.dumps(self.body(request)), _read)
         except Refused as refused:
             if refused.status in (401, 403):

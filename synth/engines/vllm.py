@@ -99,13 +99,13 @@ def serving(config: VLLMConfig, log: Path, progress: Progress | None = None) -> 
 
 def look_at(config: VLLMConfig) -> None:
     """Raises BadInput where vLLM is not installed in the environment, or a folder that is named holds no model."""
-    if not config.python.exists():
-        raise BadInput(f"no vLLM at {config.environment}: `make vllm` installs it there, or name the environment that has it")
     folder = Path(config.model)
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise BadInput(f"{folder} is no model folder (no config.json)")
     if config.model.startswith((".", "/")) and not folder.is_dir():
         raise BadInput(f"there is no model folder {folder}")
+    if not config.python.exists():
+        raise BadInput(f"no vLLM at {config.environment}: `make vllm` installs it there, or name the environment that has it")
 
 
 def _command(config: VLLMConfig, port: int) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from storage.errors import BadInput
 from storage.records import Message, Tool, canonical_json
 from storage.schema import TABLES
 from storage.store import Store
@@ -181,6 +182,12 @@ def opened(config: RolesConfig, store: Store, logs: Path) -> Iterator[Cast]:
             name: stack.enter_context(engine_named(name, log=logs / f"engine-{at}.log", answers=answers, budget=budget))
             for at, name in enumerate(sorted(set(named.values())))
         }
+        for role, name in named.items():
+            window, wanted = getattr(engines[name], "context_tokens", None), config.answer_tokens if role == "assistant" else 0
+            if window is not None and window <= wanted:
+                raise BadInput(
+                    f"{name} has a window of {window:,} tokens, and one answer of the {role} may take {wanted:,}: lower roles.answer_tokens"
+                )
         planner, user, assistant, tools, judge = (engines.get(named.get(role, "")) for role in ROLES)
         yield Cast(config, planner, user, assistant, tools, judge, answers, budget)
 

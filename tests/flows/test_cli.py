@@ -122,6 +122,16 @@ def test_other_things_that_are_not_there(here: Path) -> None:
     assert written(here) == ["file"]
 
 
+def test_engines_that_cannot_be_used_are_refused_before_anything_is_asked(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    command = ("synthesize", "--store", "s")
+    assert "no OpenAI-compatible server answers at http://127.0.0.1:9/v1" in refused(*command, "--judge", "openai:gpt")
+    assert "'gpt' is nobody; give scripted, or one of openai:MODEL" in refused(*command, "--user", "gpt")
+    assert "there is no model folder /nowhere/model" in refused(*command, "--assistant", "vllm:/nowhere/model")
+    assert "is no Hugging Face model folder" in refused(*command, "--planner", "hf:nowhere")
+    assert written(here) == []
+
+
 def test_what_a_store_must_hold_already(here: Path) -> None:
     """Nothing is started and nothing written, not even the lock of a store that a typing error names."""
     for command in ("tag", "train", "evaluate"):
