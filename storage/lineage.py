@@ -8,7 +8,7 @@ Both return plain values that print well; nothing here draws.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -252,8 +252,10 @@ def _item_splits(store: Store, node: str) -> Facts:
 def _explain_trajectory(store: Store, node: str) -> Facts:
     row = _row(store, "SELECT * EXCLUDE (messages) FROM trajectories WHERE trajectory_id = ?", node) or {}
     failed = _failed_checks(row["checks"])
+    played = _row(store, "SELECT roles FROM provenance WHERE trajectory_id = ? AND is_simulated", node)
     return [
-        ("about", f"task {row['task_id']} ({row['domain']}, {row['language']}, world {row['world']} seed {row['world_seed']})"),
+        ("about", f"task {row['task_id']} ({row['domain']}, {row['language']}, world {_world(row)})"),
+        ("tools", f"played by {json.loads(played['roles']).get('tools')}: nothing was executed" if played else ""),
         (
             "made by",
             f"{row['teacher']}, {row['prompt_tokens'] or 0} + {row['completion_tokens'] or 0} tokens, {row['cost_usd'] or 0:.4f} USD",
@@ -270,6 +272,10 @@ def _explain_trajectory(store: Store, node: str) -> Facts:
         ("tools used", ", ".join(row["tools_used"] or [])),
         *_item_splits(store, node),
     ]
+
+
+def _world(row: Mapping[str, Any]) -> str:
+    return "none" if row["world"] is None else f"{row['world']}, seed {row['world_seed']}"
 
 
 def _explain_rollout(store: Store, node: str) -> Facts:
@@ -349,8 +355,8 @@ def _explain_blueprint(store: Store, node: str) -> Facts:
     made = _rows(store, "SELECT outcome, count(*) AS n FROM trajectories WHERE blueprint_id = ? GROUP BY 1 ORDER BY n DESC, 1", node)
     return [
         ("status", row["status"] + (f": {row['reason']}" if row["reason"] else "")),
-        ("cell", f"{row['domain']} x {row['mode_family']} x {row['complexity_band']}, round {row['round']}"),
-        ("world", f"{row['world']}, seed {row['world_seed']}"),
+        ("cell", f"{row['domain']} x {row['mode_family']} x {row['complexity_band']}, round {row['round']}" if row["world"] else ""),
+        ("world", _world(row)),
         ("trajectories", _counts(made, "outcome")),
     ]
 

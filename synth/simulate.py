@@ -25,7 +25,7 @@ from synth.blueprints import Bands, Blueprint
 from synth.diversity import Profile, coarse_mode, complexity, fine_mode, tools_used
 from synth.engines.base import EngineFailure
 from synth.roles.assistant import TEACHER, ScriptedAssistant
-from synth.roles.base import Assistant, Graded, Grades, RoleFailed, User
+from synth.roles.base import Assistant, Graded, Grades, RoleFailed, Tools, User
 from synth.roles.judge import LEAST_GRADE, ScriptedJudge
 from synth.roles.observer import Keys, Seen, extra_calls, observe
 from synth.roles.tools import WorldTools
@@ -87,7 +87,9 @@ def simulate(
     found: dict[str, bool] = {}
     grades: Grades | None = None
     try:
-        _converse(talker, worker, box, tuple(tools.values()), messages, changes)
+        opening = box.world.system_prompt
+        messages += [Message(role="system", content=opening)] if opening else []
+        converse(talker, worker, box, tuple(tools.values()), messages, lambda: changes.append(box.world.changes()))
     except (EngineFailure, RoleFailed) as error:
         failed = error
     finally:
@@ -102,10 +104,10 @@ def simulate(
                 found["judge"] = grades.least >= LEAST_GRADE
             except (EngineFailure, RoleFailed) as error:
                 failed, grades = error, None
-    reason, outcome = _verdict(found, seen, failed)
+    reason, outcome = verdict(found, seen, failed)
     cost = worker.cost + talker.cost + (graded.cost if graded is not None else Cost())
     trajectory = Trajectory(
-        id=_trajectory_id(blueprint.id, worker.name, seen.messages),
+        id=trajectory_id(blueprint.id, worker.name, seen.messages),
         task_id="",
         messages=seen.messages,
         outcome=outcome,
@@ -131,17 +133,19 @@ def offered_tools(blueprint: Blueprint) -> list[Tool]:
     return [tool for tool in WORLDS[blueprint.world].tools if tool.name in blueprint.tools]
 
 
-def _converse(
+def converse(
     user: User,
     assistant: Assistant,
-    box: WorldTools,
+    box: Tools,
     tools: tuple[Tool, ...],
     messages: list[Message],
-    changes: list[Mapping[str, JSON]],
+    ended: Callable[[], None],
 ) -> None:
-    """Fills in the messages, and what had changed in the world whenever the assistant ended its turn."""
-    prompt = box.world.system_prompt
-    messages += [Message(role="system", content=prompt)] if prompt else []
+    """Fills in the messages. ended: called whenever the assistant has ended its turn.
+
+    Raises:
+        UserFailed, ToolsFailed, EngineFailure, BudgetSpent: as the roles do; what was said till then is in the messages.
+    """
     for _ in range(MAX_USER_TURNS):
         text = user.speak(messages)
         if text is None:
@@ -151,7 +155,7 @@ def _converse(
             answer = assistant.act(messages, tools)
             messages.append(answer)
             if not answer.tool_calls:
-                changes.append(box.world.changes())
+                ended()
                 break
             messages += [box.run(call) for call in answer.tool_calls]
         else:
@@ -168,7 +172,7 @@ def _observed(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool]) -> tu
     return checks, grades
 
 
-def _verdict(checks: Mapping[str, bool], seen: Seen, failed: EngineFailure | RoleFailed | None) -> tuple[str, Outcome]:
+def verdict(checks: Mapping[str, bool], seen: Seen, failed: EngineFailure | RoleFailed | None) -> tuple[str, Outcome]:
     """The reason (empty where all is well) and the outcome."""
     if failed is not None:
         outcome = failed.outcome if isinstance(failed, RoleFailed) else Outcome.INFRA_FAILURE
@@ -190,7 +194,8 @@ def profile(world: str, domain: str, turns: Sequence[Turn], tools: Mapping[str, 
     )
 
 
-def _trajectory_id(made_for: str, teacher: str, messages: Sequence[Message]) -> str:
+def trajectory_id(made_for: str, teacher: str, messages: Sequence[Message]) -> str:
+    """Of what was said and done for a blueprint or task (its id)."""
     return content_id("trajectory", made_for, teacher, [message.to_openai() for message in messages])
 
 
@@ -204,17 +209,17 @@ def expert_trajectory(task: Task) -> Trajectory:
         HeadraceError: the plan does not pass `verify_teacher`, which an admitted task's plan always does.
     """
     messages = tuple(expert_messages(task))
-    verdict = verify_teacher(task, messages)
-    if not verdict.success:
-        failed = ", ".join(name for name, holds in verdict.checks.items() if not holds)
+    verified = verify_teacher(task, messages)
+    if not verified.success:
+        failed = ", ".join(name for name, holds in verified.checks.items() if not holds)
         raise HeadraceError(f"the expert plan of task {task.id} fails {failed}; was the world changed without a new version?")
     return Trajectory(
-        id=_trajectory_id(task.id, TEACHER, messages),
+        id=trajectory_id(task.id, TEACHER, messages),
         task_id=task.id,
         messages=messages,
         outcome=Outcome.SUCCESS,
         reward=1.0,
-        checks=verdict.checks,
+        checks=verified.checks,
         teacher=TEACHER,
     )
 
@@ -240,7 +245,7 @@ def trajectories_frame(trajectories: Sequence[Trajectory], tasks: Sequence[Task]
             "reason": next((name for name, holds in trajectory.checks.items() if not holds), None),
             "complexity_band": None,
         }
-        rows.append(_row(trajectory, found) | about)
+        rows.append(trajectory_row(trajectory, found) | about)
     return pl.DataFrame(rows, schema=TABLES["trajectories"].columns)
 
 
@@ -263,11 +268,11 @@ def simulated_frame(made: Sequence[tuple[Blueprint, Simulated, Task | None]], ba
             "reason": simulated.reason or (None if bands is not None else "calibration"),
             "complexity_band": None if bands is None else bands.band(simulated.profile.complexity),
         }
-        rows.append(_row(simulated.trajectory, simulated.profile) | about)
+        rows.append(trajectory_row(simulated.trajectory, simulated.profile) | about)
     return pl.DataFrame(rows, schema=TABLES["trajectories"].columns)
 
 
-def _row(trajectory: Trajectory, found: Profile) -> dict[str, JSON]:
+def trajectory_row(trajectory: Trajectory, found: Profile) -> dict[str, JSON]:
     """The columns that a trajectory and its profile determine."""
     return {
         "trajectory_id": trajectory.id,
