@@ -17,6 +17,13 @@ from storage.records import JSON, Tool, canonical_json
 LONGEST_SCHEMA = 8_000
 """Characters. Of 9,460 signatures of real servers, 99.9 % are shorter."""
 _LONGEST_PROBLEM, _LONGEST_DESCRIPTION = 240, 600
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What OpenAI's interface lets a function be called."""
+
+
+def is_offerable(tool: Tool) -> bool:
+    """Whether a tool can be shown to a model and its calls checked: a name that servers take, and parameters that are known."""
+    return _NAME.fullmatch(tool.name) is not None and tool.parameters.get("type") == "object" and is_checkable(tool.parameters)
 
 
 def is_checkable(schema: Mapping[str, JSON]) -> bool:
@@ -37,7 +44,7 @@ def argument_problems(tool: Tool, arguments: Mapping[str, JSON], *, unknown: Col
     """How a call's arguments break its tool's signature, in words for whoever made it; empty where they keep to it.
 
     Args:
-        tool: of parameters that are checkable.
+        tool: an offerable one.
         unknown: arguments whose values are not known yet; they count as given, and as right.
     """
     schema = tool.parameters

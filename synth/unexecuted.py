@@ -40,7 +40,7 @@ from synth.roles.model_user import ModelUser
 from synth.roles.observer import Seen
 from synth.roles.simulated_tools import SimulatedTools
 from synth.roles.user import ScriptedUser
-from synth.signatures import is_checkable
+from synth.signatures import is_offerable
 from synth.simulate import Simulated, converse, profile, trajectory_id, trajectory_row, verdict
 
 VERSION = 1
@@ -147,31 +147,24 @@ def simulate_clusters(
             "give the catalogue's tools JSON schemas"
         )
     briefs = [_brief(offers[at % len(offers)], at, seed, chinese_share) for at in range(n)]
-    batches = [briefs[start : start + CONVERSATIONS_A_PART] for start in range(0, n, CONVERSATIONS_A_PART)]
-    there = [_ids(batch, players) for batch in batches]
-    known = [{table: store.find(ids[table]) for table in _TABLES} for ids in there]
-    missing = [one for batch, parts in zip(batches, known, strict=True) if not all(parts.values()) for one in batch]
-    run = executor.map if executor is not None else map
-    made = iter(run(lambda one: play(one, players), missing))
-    parts: list[Part] = []
+    batches = [_Batch.of(briefs[start : start + CONVERSATIONS_A_PART], players, store) for start in range(0, n, CONVERSATIONS_A_PART)]
+    missing = [one for batch in batches if not batch.is_there for one in batch.briefs]
+    made = iter((map if executor is None else executor.map)(lambda one: play(one, players), missing))
     tally = _Tally(n, progress or (lambda label, done, total: None))
-    for batch, ids, found in zip(batches, there, known, strict=True):
-        own = [part for part in found.values() if part is not None]
-        if len(own) < len(_TABLES):
-            frames = _frames(list(islice(made, len(batch))), players)
-            own = [store.write(table, ids[table], frames[table]) for table in _TABLES]
+    parts: list[Part] = []
+    for batch in batches:
+        own = batch.parts if batch.is_there else batch.written(list(islice(made, len(batch.briefs))), players, store)
         store.commit(own)
         parts += own
         tally.add(*(pl.read_parquet(store.root / part.path) for part in own[:2]))
-    return Unexecuted(
-        tuple(part.part_id for part in parts), tally.accepted, dict(tally.outcomes), dict(tally.reasons), len(clusters) - len(offers)
-    )
+    named = tuple(part.part_id for part in parts)
+    return Unexecuted(named, tally.accepted, dict(tally.outcomes), dict(tally.reasons), len(clusters) - len(offers))
 
 
 def playable(clusters: Sequence[Cluster], tools: Sequence[Tool]) -> list[tuple[Cluster, tuple[Tool, ...]]]:
-    """Clusters, each with those of its tools whose signatures are known and can be checked, where these are enough; best first."""
+    """Clusters, each with those of its tools whose calls can be checked, where these are enough; best first."""
     wanted = {tool for cluster in clusters for tool in cluster.tool_ids}
-    known = {tool.id: tool for tool in tools if tool.id in wanted and is_checkable(tool.parameters)}
+    known = {tool.id: tool for tool in tools if tool.id in wanted and is_offerable(tool)}
     offers = [(cluster, tuple(known[tool] for tool in cluster.tool_ids if tool in known)) for cluster in clusters]
     return [(cluster, offered) for cluster, offered in sorted(offers, key=lambda offer: offer[0].rank) if len(offered) >= LEAST_TOOLS]
 
@@ -281,12 +274,29 @@ class _Tally:
         self._progress("tools played by an engine", self._done, self._total)
 
 
-def _ids(batch: Sequence[Brief], players: Players) -> dict[str, str]:
-    """Of a batch's parts, by table."""
-    measured = None if players.agreement is None else [players.agreement.agreed, players.agreement.labelled]
-    told = {"roles": players.roles, "prompts": dict(players.prompts), "agreement": measured}
-    about = [[one.key, one.cluster.id, one.language, [tool.model_dump(mode="json") for tool in one.tools]] for one in batch]
-    return {table: part_id(table, [], told | {"briefs": about}, VERSION) for table in _TABLES}
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The conversations of a part of each table. parts: those that are there."""
+
+    briefs: Sequence[Brief]
+    ids: Mapping[str, str]
+    parts: Sequence[Part]
+
+    @classmethod
+    def of(cls, briefs: Sequence[Brief], players: Players, store: Store) -> _Batch:
+        measured = None if players.agreement is None else [players.agreement.agreed, players.agreement.labelled]
+        told = {"roles": players.roles, "prompts": dict(players.prompts), "agreement": measured}
+        about = [[one.key, one.cluster.id, one.language, [tool.model_dump(mode="json") for tool in one.tools]] for one in briefs]
+        ids = {table: part_id(table, [], told | {"briefs": about}, VERSION) for table in _TABLES}
+        return cls(briefs, ids, [part for name in ids.values() if (part := store.find(name)) is not None])
+
+    @property
+    def is_there(self) -> bool:
+        return len(self.parts) == len(_TABLES)
+
+    def written(self, made: Sequence[Played], players: Players, store: Store) -> list[Part]:
+        frames = _frames(made, players)
+        return [store.write(table, self.ids[table], frames[table]) for table in _TABLES]
 
 
 def _frames(made: Sequence[Played], players: Players) -> dict[str, pl.DataFrame]:

@@ -32,7 +32,7 @@ class SimulatedTools:
     """One conversation's tools.
 
     Args:
-        tools: those on offer; their parameters are checkable.
+        tools: those on offer (`is_offerable`).
         seed: of the conversation, any text that is its own.
         repairs: how often a result that is none may be written again.
     """

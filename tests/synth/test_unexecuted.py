@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from filters.collect import collect
-from storage.errors import BadInput
+from storage.errors import BadInput, HeadraceError
 from storage.lineage import explain
 from storage.records import JSON, Message, Outcome, Tool, ToolCall
+from storage.release import ReleaseItem, make_release
 from storage.store import Store
 from storage.view.sections import summary
 from synth.catalogue import read_catalogue
@@ -31,6 +32,7 @@ from synth.roles.base import ToolsFailed
 from synth.roles.free_observer import unsupported
 from synth.roles.labelled import Agreement
 from synth.roles.simulated_tools import LONGEST_RESULT, SimulatedTools
+from synth.signatures import LONGEST_SCHEMA, argument_problems, is_offerable
 from synth.simulate import Simulated
 from synth.unexecuted import Played, Players, Unexecuted, _brief, play, playable, simulate_clusters
 
@@ -394,18 +396,38 @@ def test_a_declared_output_is_kept_to_and_a_bad_result_written_again() -> None:
     [
         {},
         {"type": "thing"},
+        {"type": "string"},
         {"type": "object", "properties": {"a": {"$ref": "https://example.org/a.json"}}},
         {"type": "object", "properties": {"a": {"$ref": "#/definitions/a"}}},
         {"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}},
-        {"$ref": "#"},
+        {"type": "object", "$ref": "#"},
+        {"type": "object", "description": "x" * LONGEST_SCHEMA},
     ],
+    ids=lambda schema: str(schema)[:40],
 )
-def test_a_tool_whose_signature_cannot_be_checked_is_not_offered(clusters: list[Cluster], parameters: dict[str, JSON]) -> None:
+def test_a_tool_whose_calls_cannot_be_checked_is_not_offered(clusters: list[Cluster], parameters: dict[str, JSON]) -> None:
     unknown = TOOLS[1].model_copy(update={"parameters": parameters})
     ((_, offered),) = playable(clusters, [TOOLS[0], unknown, TOOLS[2]])
 
     assert [tool.name for tool in offered] == ["find_patient", "move_visit"]
     assert playable(clusters, [TOOLS[0], unknown]) == []
+
+
+def test_references_inside_a_schema_are_followed_and_other_names_refused_unless_they_are_allowed() -> None:
+    schema: dict[str, JSON] = {
+        "type": "object",
+        "properties": {"day": {"$ref": "#/$defs/day"}},
+        "required": ["day"],
+        "$defs": {"day": {"type": "string", "pattern": r"^\d{4}-"}},
+    }
+    moving, open_one = (TOOLS[2].model_copy(update={"parameters": schema | more}) for more in ({}, {"additionalProperties": True}))
+
+    assert is_offerable(moving) and not is_offerable(moving.model_copy(update={"name": "move a visit"}))
+    assert argument_problems(moving, {"day": "2026-06-03"}) == []
+    assert "'soon' does not match" in argument_problems(moving, {"day": "soon"})[0]
+    assert argument_problems(moving, {"day": "2026-06-03", "page": 1}) == ["move_visit has no parameter page"]
+    assert argument_problems(open_one, {"day": "2026-06-03", "page": 1}) == []
+    assert argument_problems(moving, {"day": None}, unknown=["day"]) == []
 
 
 # ---- the store ------------------------------------------------------------------------------------------------------------
@@ -435,6 +457,8 @@ def test_what_is_stored_is_marked_and_kept_apart(tmp_path: Path, clusters: list[
         assert store.query(f"SELECT count(*) FROM {table}").item() == 0, table
     with pytest.raises(BadInput, match="no synthesised conversation"):
         collect(store)
+    with pytest.raises(HeadraceError, match="was not executed"):
+        make_release(store, "mine", {"sft": [ReleaseItem("trajectory", rows[0]["trajectory_id"], None)]}, {})
     assert summary(store)["trajectories accepted"] == 0, "the report counts what was executed"
     facts = [" ".join(fact) for fact in explain(store, rows[0]["trajectory_id"]).facts]
     assert any("scripted:tools" in fact and "nothing was executed" in fact for fact in facts), facts
