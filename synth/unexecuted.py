@@ -11,32 +11,31 @@ after the last whole part. What engines answered before is not asked again where
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import polars as pl
 
 from storage.errors import BadInput
-from storage.records import Cost, Message, Tool, Trajectory, canonical_json, content_id
+from storage.records import Cost, Message, Outcome, Tool, Trajectory, canonical_json, content_id
 from storage.schema import TABLES
 from storage.store import Part, Store, part_id
 from storage.turns import derive_turns
 from synth.blueprints import TurnPlan
 from synth.clusters import Cluster
-from synth.engines.base import Engine, EngineFailure
+from synth.engines.base import EngineFailure
 from synth.prompts import versions
 from synth.roles import free_planner, model_judge, model_user, simulated_tools
-from synth.roles.base import Graded, RoleFailed, User
+from synth.roles.base import Graded, RoleFailed
+from synth.roles.cast import Cast, provenance_frame, wanted
 from synth.roles.free_observer import observe_free
 from synth.roles.free_plan import FreePlan, free_script
 from synth.roles.free_planner import Brief, brief, drafted
 from synth.roles.judge import LEAST_GRADE
-from synth.roles.labelled import Agreement
-from synth.roles.model_assistant import ModelAssistant
 from synth.roles.model_judge import ModelJudge
-from synth.roles.model_user import ModelUser
 from synth.roles.observer import Seen
 from synth.roles.simulated_tools import SimulatedTools
 from synth.roles.user import ScriptedUser
@@ -46,42 +45,15 @@ from synth.simulate import Simulated, converse, profile, trajectory_id, trajecto
 VERSION = 1
 CONVERSATIONS_A_PART = 10
 LEAST_TOOLS = 2
-PROMPTS = (free_planner.PROMPT, simulated_tools.PROMPT, model_judge.CRITERIA_PROMPT, model_judge.PROMPT)
+NEEDED = ("planner", "assistant", "tools", "judge")
+"""Roles that a program cannot play here."""
+_PROMPTS = versions(free_planner.PROMPT, model_user.PROMPT, simulated_tools.PROMPT, model_judge.CRITERIA_PROMPT, model_judge.PROMPT)
 _TABLES = ("blueprints", "trajectories", "provenance")
 _LONGEST_REASON = 300
+_DEAD = 0.5
+"""Share of a part's conversations without an answer from which on an engine counts as gone."""
 
 Progress = Callable[[str, int, int], None]
-Result = TypeVar("Result")
-
-
-class Executor(Protocol):
-    """Runs conversations, results in order; `concurrent.futures.ThreadPoolExecutor` is of this form. Engines stay in this process."""
-
-    def map(self, fn: Callable[..., Result], *iterables: Iterable[Any]) -> Iterator[Result]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Players:
-    """Which engine plays which role. user: None for the planner's words as they are. agreement: of the judge on a labelled split, where
-    it was measured."""
-
-    planner: Engine
-    assistant: Engine
-    tools: Engine
-    judge: Engine | None
-    user: Engine | None = None
-    agreement: Agreement | None = None
-
-    @property
-    def roles(self) -> dict[str, str]:
-        """Names by role."""
-        named = {"planner": self.planner, "user": self.user, "assistant": self.assistant, "tools": self.tools, "judge": self.judge}
-        return {role: "scripted" if engine is None else engine.name for role, engine in named.items()}
-
-    @property
-    def prompts(self) -> Mapping[str, str]:
-        """Versions of what the engines are told."""
-        return versions(*PROMPTS, *([] if self.user is None else [model_user.PROMPT]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +82,15 @@ class Played:
         return self.plan.id if self.plan is not None else content_id("blueprint", "unplanned", self.brief.key)
 
     @property
+    def failure(self) -> str:
+        """What went wrong, in words, where an engine did."""
+        return self.reason if self.simulated is None else self.simulated.failure
+
+    @property
+    def is_unanswered(self) -> bool:
+        return self.reason.partition(":")[0] == Outcome.INFRA_FAILURE
+
+    @property
     def status(self) -> str:
         if self.simulated is None:
             return "unplanned"
@@ -120,45 +101,57 @@ def simulate_clusters(
     store: Store,
     clusters: Sequence[Cluster],
     tools: Sequence[Tool],
-    players: Players,
+    cast: Cast,
     n: int,
     *,
     seed: int = 0,
     chinese_share: float = 0.0,
     progress: Progress | None = None,
-    executor: Executor | None = None,
 ) -> Unexecuted:
     """Asks for `n` conversations over these clusters in turn, or for what is left of them, and commits them part by part.
 
     Args:
         clusters: those of no world. tools: the catalogue that they are of.
-        executor: of threads; one conversation after another in this thread by default.
+        cast: with an engine in every role of `NEEDED`; it holds `in_flight` conversations at once.
 
     Raises:
-        BadInput: no judge, or no cluster that could be played; nothing was spent.
-        BudgetSpent: nothing more may be asked of an engine; whole parts are committed.
+        BadInput: a role without an engine, or no cluster that could be played; nothing was spent.
+        BudgetSpent: nothing more may be asked. EngineFailure: half of a part got no answer. Whole parts before are committed.
     """
-    if players.judge is None:
-        raise BadInput("tools that no world executes need a judge: without one nobody could say whether a goal was reached")
     offers = playable(clusters, tools)
-    if not offers:
-        raise BadInput(
-            f"of {len(clusters)} clusters of no world none has {LEAST_TOOLS} tools whose parameters can be checked; "
-            "give the catalogue's tools JSON schemas"
-        )
+    _refuse(clusters, offers, cast)
     briefs = [_brief(offers[at % len(offers)], at, seed, chinese_share) for at in range(n)]
-    batches = [_Batch.of(briefs[start : start + CONVERSATIONS_A_PART], players, store) for start in range(0, n, CONVERSATIONS_A_PART)]
+    batches = [_Batch.of(briefs[start : start + CONVERSATIONS_A_PART], cast, store) for start in range(0, n, CONVERSATIONS_A_PART)]
     missing = [one for batch in batches if not batch.is_there for one in batch.briefs]
-    made = iter((map if executor is None else executor.map)(lambda one: play(one, players), missing))
-    tally = _Tally(n, progress or (lambda label, done, total: None))
-    parts: list[Part] = []
-    for batch in batches:
-        own = batch.parts if batch.is_there else batch.written(list(islice(made, len(batch.briefs))), players, store)
-        store.commit(own)
-        parts += own
-        tally.add(*(pl.read_parquet(store.root / part.path) for part in own[:2]))
+    tally, parts = _Tally(n, progress or (lambda label, done, total: None)), list[Part]()
+    threads = ThreadPoolExecutor(cast.config.in_flight)
+    try:
+        made = threads.map(lambda one: play(one, cast), missing)
+        for batch in batches:
+            own = batch.parts if batch.is_there else batch.written(list(islice(made, len(batch.briefs))), cast, store)
+            store.commit(own)
+            parts += own
+            tally.add(*(pl.read_parquet(store.root / part.path) for part in own[:2]))
+    finally:
+        threads.shutdown(cancel_futures=True)
+        if cast.answers is not None:
+            cast.answers.commit()
     named = tuple(part.part_id for part in parts)
     return Unexecuted(named, tally.accepted, dict(tally.outcomes), dict(tally.reasons), len(clusters) - len(offers))
+
+
+def _refuse(clusters: Sequence[Cluster], offers: Sequence[object], cast: Cast) -> None:
+    lacking = [role for role in NEEDED if getattr(cast, role) is None]
+    if lacking:
+        raise BadInput(
+            f"tools that no world executes need an engine as {', '.join(NEEDED)}; no engine is {' or '.join(lacking)}: "
+            f"name one in roles.{lacking[0]}"
+        )
+    if not offers:
+        raise BadInput(
+            f"of {len(clusters)} clusters of no world none has {LEAST_TOOLS} tools whose calls can be checked; "
+            "give the catalogue's tools JSON schemas"
+        )
 
 
 def playable(clusters: Sequence[Cluster], tools: Sequence[Tool]) -> list[tuple[Cluster, tuple[Tool, ...]]]:
@@ -176,30 +169,36 @@ def _brief(offer: tuple[Cluster, tuple[Tool, ...]], at: int, seed: int, chinese_
 # ---- one conversation ---------------------------------------------------------------------------------------------------
 
 
-def play(wanted: Brief, players: Players) -> Played:
+def play(about: Brief, cast: Cast) -> Played:
     """Plans one conversation and carries it out.
 
     Raises:
         BudgetSpent: nothing more may be asked of an engine.
     """
+    assert cast.planner is not None
     try:
-        draft = drafted(players.planner, wanted)
+        draft = drafted(cast.planner, about)
     except EngineFailure as failed:
-        return Played(wanted, reason=f"infra_failure: {failed}"[:_LONGEST_REASON])
+        return Played(about, reason=f"{Outcome.INFRA_FAILURE}: {failed}"[:_LONGEST_REASON])
     if draft.plan is None:
-        return Played(wanted, reason=f"no_plan: {draft.problems[0]}"[:_LONGEST_REASON])
-    simulated = carry_out(draft.plan, wanted.tools, players, spent=draft.cost)
-    return Played(wanted, draft.plan, simulated, simulated.reason)
+        return Played(about, reason=f"no_plan: {draft.problems[0]}"[:_LONGEST_REASON])
+    simulated = carry_out(draft.plan, about.tools, cast).with_cost(draft.cost)
+    return Played(about, draft.plan, simulated, simulated.reason)
 
 
-def carry_out(plan: FreePlan, offered: Sequence[Tool], players: Players, *, spent: Cost) -> Simulated:
+def carry_out(plan: FreePlan, offered: Sequence[Tool], cast: Cast) -> Simulated:
     """A plan's conversation with played tools: accepted where all that code can check holds, and the judge says so too.
 
-    spent: what planning took, part of the conversation's cost. Raises as `play`.
+    Raises:
+        BudgetSpent: nothing more may be asked of an engine.
     """
+    assert cast.assistant is not None and cast.tools is not None
     tools = {tool.name: tool for tool in offered}
-    user, box = _user(plan, tools, players), SimulatedTools(players.tools, offered, plan.id)
-    worker, messages, ended = ModelAssistant(players.assistant, plan.id), list[Message](), list[Mapping[str, Any]]()
+    script = free_script(plan, tools)
+    lines = [TurnPlan(t=at, text=turn.text) for at, turn in enumerate(plan.turns)]
+    user = ScriptedUser(lines) if cast.user is None else cast.speaker(cast.user, script, plan.id)
+    worker, box = cast.teacher(cast.assistant, plan.id), SimulatedTools(cast.tools, offered, plan.id)
+    messages, ended = list[Message](), list[Mapping[str, Any]]()
     failed: EngineFailure | RoleFailed | None = None
     graded: Graded | None = None
     found: dict[str, bool] = {}
@@ -212,7 +211,7 @@ def carry_out(plan: FreePlan, offered: Sequence[Tool], players: Players, *, spen
         found = observe_free(plan, seen, tools)
         try:
             if all(found.values()):
-                graded = _judged(plan, offered, seen.messages, players)
+                graded = _judge(cast).grade(wanted(script), offered, seen.messages)
                 found["judge"] = graded.grades.least >= LEAST_GRADE
         except (EngineFailure, RoleFailed) as error:
             failed = error
@@ -225,7 +224,7 @@ def carry_out(plan: FreePlan, offered: Sequence[Tool], players: Players, *, spen
         reward=float(not reason) if outcome.is_rated else None,
         checks=found,
         teacher=worker.name,
-        cost=spent + user.cost + worker.cost + box.cost + (Cost() if graded is None else graded.cost),
+        cost=user.cost + worker.cost + box.cost + (Cost() if graded is None else graded.cost),
     )
     return Simulated(
         trajectory=trajectory,
@@ -239,16 +238,9 @@ def carry_out(plan: FreePlan, offered: Sequence[Tool], players: Players, *, spen
     )
 
 
-def _user(plan: FreePlan, tools: Mapping[str, Tool], players: Players) -> User:
-    if players.user is None:
-        return ScriptedUser([TurnPlan(t=at, text=turn.text) for at, turn in enumerate(plan.turns)])
-    return ModelUser(players.user, free_script(plan, tools), plan.id)
-
-
-def _judged(plan: FreePlan, tools: Sequence[Tool], messages: Sequence[Message], players: Players) -> Graded:
-    assert players.judge is not None
-    wanted = "\n".join([plan.goal, "", *(f"- {turn.text}" for turn in plan.turns)])
-    return ModelJudge(players.judge).grade(wanted, tools, messages)
+def _judge(cast: Cast) -> ModelJudge:
+    assert cast.judge is not None
+    return ModelJudge(cast.judge)
 
 
 # ---- rows and parts -----------------------------------------------------------------------------------------------------
@@ -283,9 +275,9 @@ class _Batch:
     parts: Sequence[Part]
 
     @classmethod
-    def of(cls, briefs: Sequence[Brief], players: Players, store: Store) -> _Batch:
-        measured = None if players.agreement is None else [players.agreement.agreed, players.agreement.labelled]
-        told = {"roles": players.roles, "prompts": dict(players.prompts), "agreement": measured}
+    def of(cls, briefs: Sequence[Brief], cast: Cast, store: Store) -> _Batch:
+        judged = None if cast.judged is None else [cast.judged.agreed, cast.judged.labelled]
+        told = {"roles": cast.config.identity(), "prompts": dict(_PROMPTS), "judged": judged}
         about = [[one.key, one.cluster.id, one.language, [tool.model_dump(mode="json") for tool in one.tools]] for one in briefs]
         ids = {table: part_id(table, [], told | {"briefs": about}, VERSION) for table in _TABLES}
         return cls(briefs, ids, [part for name in ids.values() if (part := store.find(name)) is not None])
@@ -294,18 +286,25 @@ class _Batch:
     def is_there(self) -> bool:
         return len(self.parts) == len(_TABLES)
 
-    def written(self, made: Sequence[Played], players: Players, store: Store) -> list[Part]:
-        frames = _frames(made, players)
+    def written(self, made: Sequence[Played], cast: Cast, store: Store) -> list[Part]:
+        """Raises EngineFailure where half of the conversations got no answer."""
+        unanswered = [one.failure for one in made if one.is_unanswered]
+        if len(unanswered) >= _DEAD * len(made):
+            raise EngineFailure(
+                f"{len(unanswered)} of {len(made)} conversations with played tools got no answer ({unanswered[0]}); none of these is stored"
+            )
+        frames = _frames(made, cast)
         return [store.write(table, self.ids[table], frames[table]) for table in _TABLES]
 
 
-def _frames(made: Sequence[Played], players: Players) -> dict[str, pl.DataFrame]:
-    rows: dict[str, list[dict[str, Any]]] = {
-        "blueprints": [_blueprint_row(one) for one in made],
-        "trajectories": [_trajectory_row(one.plan, one.simulated) for one in made if one.plan is not None and one.simulated is not None],
-        "provenance": [_provenance_row(one.simulated, players) for one in made if one.simulated is not None],
+def _frames(made: Sequence[Played], cast: Cast) -> dict[str, pl.DataFrame]:
+    talks = [(one.plan, one.simulated) for one in made if one.plan is not None and one.simulated is not None]
+    provenance = provenance_frame([simulated for _, simulated in talks], cast, is_simulated=True)
+    return {
+        "blueprints": pl.DataFrame([_blueprint_row(one) for one in made], schema=TABLES["blueprints"].columns),
+        "trajectories": pl.DataFrame([_trajectory_row(*talk) for talk in talks], schema=TABLES["trajectories"].columns),
+        "provenance": provenance.with_columns(prompts=pl.lit(canonical_json(dict(_PROMPTS)))),
     }
-    return {table: pl.DataFrame(rows[table], schema=TABLES[table].columns) for table in _TABLES}
 
 
 def _blueprint_row(one: Played) -> dict[str, Any]:
@@ -328,22 +327,3 @@ def _trajectory_row(plan: FreePlan, simulated: Simulated) -> dict[str, Any]:
         "reason": simulated.reason or None,
     }
     return dict.fromkeys(TABLES["trajectories"].columns) | trajectory_row(simulated.trajectory, simulated.profile) | about
-
-
-def _provenance_row(simulated: Simulated, players: Players) -> dict[str, Any]:
-    grades, agreement = simulated.grades, players.agreement
-    return {
-        "trajectory_id": simulated.trajectory.id,
-        "roles": canonical_json(players.roles),
-        "prompts": canonical_json(dict(players.prompts)),
-        "is_simulated": True,
-        "user_turns": simulated.user_turns[0],
-        "user_adhered": simulated.user_turns[1],
-        "planning": None if grades is None else grades.planning,
-        "fidelity": None if grades is None else grades.fidelity,
-        "presentation": None if grades is None else grades.presentation,
-        "criteria": canonical_json({name: list(each) for name, each in simulated.criteria.items()}) if simulated.criteria else None,
-        "judge_agreement": None if agreement is None else agreement.rate,
-        "judge_labelled": None if agreement is None else agreement.labelled,
-        "failure": simulated.failure or None,
-    }

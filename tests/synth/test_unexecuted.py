@@ -9,7 +9,6 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,12 +28,13 @@ from synth.clusters import Cluster, ClusterConfig, cluster_tools
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 from synth.engines.budget import BudgetSpent
 from synth.roles.base import ToolsFailed
+from synth.roles.cast import Cast, RolesConfig
 from synth.roles.free_observer import unsupported
 from synth.roles.labelled import Agreement
 from synth.roles.simulated_tools import LONGEST_RESULT, SimulatedTools
 from synth.signatures import LONGEST_SCHEMA, argument_problems, is_offerable
 from synth.simulate import Simulated
-from synth.unexecuted import Played, Players, Unexecuted, _brief, play, playable, simulate_clusters
+from synth.unexecuted import Played, Unexecuted, _brief, play, playable, simulate_clusters
 
 
 def tool(name: str, description: str, /, *, changes_state: bool = False, **parameters: JSON) -> Tool:
@@ -152,9 +152,10 @@ def failing(role: str, error: Exception) -> Scripted:
     return Scripted(role, say)
 
 
-def players(**others: Scripted | None) -> Players:
-    cast: dict[str, Any] = {"planner": planning(PLAN), "assistant": working(), "tools": serving(), "judge": judging(), **others}
-    return Players(**cast)
+def players(in_flight: int = 1, **others: Scripted | None) -> Cast:
+    roles: dict[str, Any] = {"planner": planning(PLAN), "assistant": working(), "tools": serving(), "judge": judging(), **others}
+    named = {role: f"openai:{engine.name}" for role, engine in roles.items() if engine is not None}
+    return Cast(RolesConfig(in_flight=in_flight, **named), **roles)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +166,7 @@ def clusters() -> list[Cluster]:
 
 
 @pytest.fixture
-def one(clusters: list[Cluster]) -> Callable[[Players], Played]:
+def one(clusters: list[Cluster]) -> Callable[[Cast], Played]:
     """One conversation over the clinic's cluster."""
     (offer,) = playable(clusters, TOOLS)
     return lambda cast: play(_brief(offer, 0, 0, 0.0), cast)
@@ -179,7 +180,7 @@ def conversation(played: Played) -> Simulated:
 # ---- a conversation and its faults ---------------------------------------------------------------------------------------
 
 
-def test_what_is_planned_played_and_judged_well_is_accepted(one: Callable[[Players], Played]) -> None:
+def test_what_is_planned_played_and_judged_well_is_accepted(one: Callable[[Cast], Played]) -> None:
     cast = players()
 
     simulated = conversation(one(cast))
@@ -193,7 +194,7 @@ def test_what_is_planned_played_and_judged_well_is_accepted(one: Callable[[Playe
     assert all(holds for holds in simulated.trajectory.checks.values()) and "judge" in simulated.trajectory.checks
 
 
-def test_the_assistant_sees_no_plan_and_the_tools_no_goal(one: Callable[[Players], Played]) -> None:
+def test_the_assistant_sees_no_plan_and_the_tools_no_goal(one: Callable[[Cast], Played]) -> None:
     worker, server = working(), serving()
     one(players(assistant=worker, tools=server))
 
@@ -249,7 +250,7 @@ BAD_PLANS: dict[str, tuple[JSON, str]] = {
 
 
 @pytest.mark.parametrize("kind", BAD_PLANS)
-def test_a_bad_plan_is_written_again_from_what_is_wrong_with_it(one: Callable[[Players], Played], kind: str) -> None:
+def test_a_bad_plan_is_written_again_from_what_is_wrong_with_it(one: Callable[[Cast], Played], kind: str) -> None:
     bad, told = BAD_PLANS[kind]
     planner = planning(bad, PLAN)
 
@@ -260,7 +261,7 @@ def test_a_bad_plan_is_written_again_from_what_is_wrong_with_it(one: Callable[[P
     assert second.messages[: len(first.messages)] == first.messages
 
 
-def test_a_plan_that_is_never_right_costs_nothing_more(one: Callable[[Players], Played]) -> None:
+def test_a_plan_that_is_never_right_costs_nothing_more(one: Callable[[Cast], Played]) -> None:
     worker = working()
     played = one(players(planner=planning(BAD_PLANS["one call"][0]), assistant=worker))
 
@@ -295,7 +296,7 @@ FAULTS: dict[str, tuple[dict[str, Scripted], str, Outcome]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_failure_is_whose_it_is(one: Callable[[Players], Played], fault: str) -> None:
+def test_a_failure_is_whose_it_is(one: Callable[[Cast], Played], fault: str) -> None:
     others, reason, outcome = FAULTS[fault]
     judge = judging()
 
@@ -306,13 +307,13 @@ def test_a_failure_is_whose_it_is(one: Callable[[Players], Played], fault: str) 
     assert judge.requests == [], "where code has decided, nobody is asked"
 
 
-def test_other_arguments_and_a_look_more_are_the_assistants_to_choose(one: Callable[[Players], Played]) -> None:
+def test_other_arguments_and_a_look_more_are_the_assistants_to_choose(one: Callable[[Cast], Played]) -> None:
     """The negative control of the checks above: what departs from the plan without breaking its order is accepted."""
     calls = [("find_patient", {"name": "Brown"}), CALLS[1], CALLS[1], CALLS[2]]
     assert conversation(one(players(assistant=working(calls)))).accepted
 
 
-def test_a_user_that_is_an_engine_says_it_in_other_words(one: Callable[[Players], Played]) -> None:
+def test_a_user_that_is_an_engine_says_it_in_other_words(one: Callable[[Cast], Played]) -> None:
     said = "Could you put Ada Brown's appointment on 2026-06-03 instead?"
     simulated = conversation(one(players(user=Scripted("user", lambda _: text(said)))))
 
@@ -433,7 +434,7 @@ def test_references_inside_a_schema_are_followed_and_other_names_refused_unless_
 # ---- the store ------------------------------------------------------------------------------------------------------------
 
 
-def made(store: Store, clusters: list[Cluster], cast: Players, n: int, **settings: Any) -> Unexecuted:
+def made(store: Store, clusters: list[Cluster], cast: Cast, n: int, **settings: Any) -> Unexecuted:
     store.commit(build_parts(store, TOOLS, ClusterConfig(), clusters))
     return simulate_clusters(store, clusters, TOOLS, cast, n, **settings)
 
@@ -442,15 +443,15 @@ def test_what_is_stored_is_marked_and_kept_apart(tmp_path: Path, clusters: list[
     store, shown = Store(tmp_path), list[tuple[str, int, int]]()
     agreement = Agreement(agreed=18, labelled=20, kappa=0.8, missed={})
 
-    result = made(store, clusters, replace(players(), agreement=agreement), 12, progress=lambda *told: shown.append(told))
+    result = made(store, clusters, replace(players(in_flight=4), judged=agreement), 12, progress=lambda *told: shown.append(told))
 
     assert (result.accepted, result.outcomes, result.reasons, result.left_out) == (12, {"success": 12}, {}, 0)
     assert [done for _, done, _ in shown] == [10, 12]
     rows = store.query("SELECT * FROM trajectories JOIN provenance USING (trajectory_id)").to_dicts()
     assert len(rows) == 12 and all(row["accepted"] and row["is_simulated"] and row["world"] is None for row in rows)
     assert all(row["task_id"] is None and row["cluster_id"] == clusters[0].id for row in rows)
-    assert json.loads(rows[0]["roles"])["tools"] == "scripted:tools" and json.loads(rows[0]["roles"])["user"] == "scripted"
-    assert set(json.loads(rows[0]["prompts"])) == {"free_plan", "tools", "judge", "judge_criteria"}
+    assert json.loads(rows[0]["roles"])["tools"] == "openai:scripted:tools" and json.loads(rows[0]["roles"])["user"] == "scripted"
+    assert set(json.loads(rows[0]["prompts"])) == {"free_plan", "user", "tools", "judge", "judge_criteria"}
     assert (rows[0]["judge_agreement"], rows[0]["judge_labelled"], rows[0]["planning"]) == (0.9, 20, 5)
     assert store.query("SELECT DISTINCT world, round, status FROM blueprints").rows() == [(None, None, "accepted")]
     for table in ("tasks", "decisions", "diversity"):
@@ -473,19 +474,16 @@ def test_a_mixed_run_adds_up(tmp_path: Path, clusters: list[Cluster]) -> None:
         return text(json.dumps(PLAN if request.seed % 3 == 1 else []))
 
     planner = Scripted("planner", say)
-    with ThreadPoolExecutor(4) as pool:
-        result = made(Store(tmp_path), clusters, players(planner=planner, judge=judging(2)), 24, executor=pool)
+    result = made(Store(tmp_path), clusters, players(4, planner=planner, judge=judging(2)), 20)
 
     kinds = Counter(seed % 3 for seed in {request.seed for request in planner.requests})
-    assert set(kinds) == {0, 1, 2} and kinds.total() == 24
+    assert set(kinds) == {0, 1, 2} and kinds.total() == 20
     assert result.outcomes == {"policy_failure": kinds[1], "unplanned": kinds[0] + kinds[2]}
     assert result.reasons == {"judge": kinds[1], "infra_failure": kinds[0], "no_plan": kinds[2]}
 
 
 def test_a_run_that_was_cut_off_goes_on_and_pays_nothing_twice(tmp_path: Path, clusters: list[Cluster]) -> None:
-    whole = players()
-    with ThreadPoolExecutor(4) as pool:
-        made(Store(tmp_path / "whole"), clusters, whole, 25, executor=pool)
+    made(Store(tmp_path / "whole"), clusters, players(4), 25)
     store, worker = Store(tmp_path / "cut"), working()
     spent = [worker._say]
 
@@ -518,9 +516,21 @@ def test_another_engine_makes_other_parts_and_more_conversations_keep_the_first(
     assert set(made(store, clusters, players(assistant=other), 10).parts).isdisjoint(more.parts)
 
 
+def test_an_engine_that_is_gone_stops_the_run_and_leaves_nothing_that_a_later_one_would_take_for_done(
+    tmp_path: Path, clusters: list[Cluster]
+) -> None:
+    store = Store(tmp_path)
+    with pytest.raises(EngineFailure, match=r"10 of 10 .*gone"):
+        made(store, clusters, players(planner=failing("planner", EngineFailure("gone"))), 10)
+    with pytest.raises(EngineFailure, match=r"10 of 10 .*gone"):
+        made(store, clusters, players(tools=failing("tools", EngineFailure("gone"))), 10)
+    assert store.query("SELECT count(*) FROM blueprints").item() == 0
+    assert made(store, clusters, players(), 10).accepted == 10
+
+
 def test_nothing_is_spent_where_nothing_could_come_of_it(tmp_path: Path, clusters: list[Cluster]) -> None:
     cast = players(judge=None)
-    with pytest.raises(BadInput, match="need a judge"):
+    with pytest.raises(BadInput, match="no engine is judge"):
         simulate_clusters(Store(tmp_path), clusters, TOOLS, cast, 5)
     with pytest.raises(BadInput, match="JSON schemas"):
         simulate_clusters(Store(tmp_path), clusters, [tool.model_copy(update={"parameters": {}}) for tool in TOOLS], players(), 5)
