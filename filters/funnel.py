@@ -1,7 +1,8 @@
 """The funnel: raw queries in, a small set of executable tasks out, a verdict on every row.
 
 Order (design of STAgent's funnel, cheap steps first): ingest, normalise, exact, rules, near, ground, equal, taxonomy, quality, difficulty,
-pool, semantic (with taxonomy and reach by vectors), contamination, coverage, admission. What a step is stands in `step.py`.
+pool, semantic (with taxonomy and reach by vectors), contamination, coverage, admission. What a step is stands in `step.py`. With a
+language model for what the parser cannot read (`ground_model.py`), parse and ask come before ground.
 Batches stream through the disk; the joining steps go by ranges of keys and by bands (`dedup.py`). In memory are some 30 bytes a row read;
 while near duplicates are decided, the compared texts, their candidate pairs and some 40 bytes a row of these; and when the pool is drawn,
 the labels and unread words of what grounding has left.
@@ -42,7 +43,8 @@ def curate(
     Raises:
         NothingNew: `only_new`, and an earlier run has read every file.
         BadInput: see `ingest.inspect`; nothing was written then.
-        HeadraceError: the disk is full, the store is held by another process. What was done is there for the next try.
+        HeadraceError: the disk is full, the store is held by another process, a language model is gone or its budget spent. What was
+            done is there for the next try.
     """
     started = time.perf_counter()
     with ThreadPoolExecutor(os.cpu_count() or 1) as threads:

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from filters.contamination import ContaminationConfig
 from filters.coverage import CoverageConfig
+from filters.ground_model import GroundConfig
 from filters.ingest import IngestConfig
 from filters.near import NearConfig
 from filters.quality import QualityConfig
@@ -25,6 +26,7 @@ class FunnelConfig(BaseModel):
     )
     rules: RulesConfig = Field(default=RulesConfig(), description="What is no request.")
     near: NearConfig = Field(default=NearConfig(), description="What is a near duplicate.")
+    ground: GroundConfig = Field(default=GroundConfig(), description="Who reads what the parser could not.")
     quality: QualityConfig = Field(default=QualityConfig(), description="What is too poor to be kept.")
     coverage: CoverageConfig = Field(default=CoverageConfig(), description="How many tasks are wanted, and of which kind.")
     keep_one_in: int | None = Field(default=None, ge=1, description="Keep one row in so many, instead of the count `coverage.keep`.")

@@ -3,7 +3,8 @@
 One idea: the work of reading is done over columns (`lexicon.py`: one private character per name, cue or amount), the work of
 understanding once per distinct row of symbol classes (`parser.py`), of which a million queries have some ten thousand.
 `residue` keeps the words that nobody could read: of clean text these are the wording's own; in damaged text they are what is left of a
-name or a number, and a slot may be missing without a trace. `quality.py` tells the two apart.
+name or a number, and a slot may be missing without a trace. `quality.py` tells the two apart. What cannot be read here, a language model
+may read (`ground_model.py`).
 
 Nothing is executed here: whether a frame has a solution is for admission. Wordings are never matched as a whole.
 """
@@ -46,7 +47,8 @@ _PARSES = _Parses()
 
 
 def step(rows: pl.DataFrame, *, ungrounded: bool = False) -> pl.DataFrame:
-    """The batch step (columns norm, language): adds world, intent, slots, combination, shape, frame_id, ungrounded, residue, unexplained.
+    """The batch step (columns norm, language): adds world, intent, slots, combination, shape, frame_id, ungrounded, residue, unexplained,
+    read_by (null: the parser).
 
     Reasons (and values of `ungrounded`): `missing_tool`, `missing_information`, `not_actionable`, `unknown`, `ambiguous`, `unparsed`.
 
@@ -54,7 +56,8 @@ def step(rows: pl.DataFrame, *, ungrounded: bool = False) -> pl.DataFrame:
         ungrounded: keep rows that no world can execute; why not stands in `ungrounded` either way.
     """
     out = pl.concat([_grounded(part) for part in _slices(rows)])
-    return out.with_columns(reason=pl.lit(None, pl.String) if ungrounded else pl.col("ungrounded"))
+    nothing = pl.lit(None, pl.String)
+    return out.with_columns(read_by=nothing, reason=nothing if ungrounded else pl.col("ungrounded"))
 
 
 def _slices(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:

@@ -121,13 +121,14 @@ def write_frames(
     files: Sequence[Source],
     part: str,
 ) -> Part:
-    """The part of `frames` with what became of every distinct frame of a group of batches, and of its rows without one.
+    """The part of `frames` with what became of every distinct frame of a group of batches, and of its rows without one. `reason` says why a
+    row has no frame, or why it was refused; of a frame that a model read, which model (why that was refused, its verdict says).
 
     Args:
         verdicts: of the group's rows. has_own_frame: of the group's rows, those that no earlier row equals.
         pooled: row, leaf, ungrounded, cluster_id, tool_id, nearness, stratum_rank of the rows of the pool.
     """
-    about = ["row", "frame_id", "world", "intent", "slots", "combination", "shape", "ungrounded"]
+    about = ["row", "frame_id", "world", "intent", "slots", "combination", "shape", "ungrounded", "read_by"]
     rated = ["row", "leaf", "quality", "difficulty", "s_tool", "s_chain", "s_constraints"]
     own = pl.concat([work.read(f"grounded-{batch.name}", about) for batch in group])
     own = own.filter(has_own_frame[own["row"].to_numpy() - group[0].first_row])
@@ -142,6 +143,7 @@ def write_frames(
         .otherwise(pl.col("reason").cast(pl.String))
     )  # fmt: skip
     why = pl.when(is_refused).then(pl.col("reason").cast(pl.String)).otherwise(pl.coalesce("ungrounded_pooled", "ungrounded"))
+    why = pl.coalesce("read_by", why)
     frames = frames.with_columns(
         run=pl.lit(run),
         query_id=query_ids(frames["row"], files),

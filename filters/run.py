@@ -28,6 +28,7 @@ from filters import (
     equal,
     exact,
     ground,
+    ground_model,
     near,
     quality,
     reach,
@@ -53,13 +54,14 @@ from storage.records import content_id
 from storage.rows import tasks_frame
 from storage.store import Part, Store, part_id
 from synth.encoder import encoder, identity
+from synth.engines.base import Engine
 
 Item = TypeVar("Item")
 VERSION = 2
 """Of the parts that a run writes: what is in them is decided by the run's id."""
 MOST_ROWS = 2**32 - 1
 """Rows are numbered in 32 bits, those of earlier runs included."""
-_UNDECISIVE: Any = {"only_new": True, "encoder": True, "contamination": {"held_out"}, "ingest": {"strict"}}
+_UNDECISIVE: Any = {"only_new": True, "encoder": True, "contamination": {"held_out"}, "ingest": {"strict"}, "ground": {"max_tokens"}}
 """What decides no row, or is told by its content instead."""
 _ENCODED_AT_ONCE = 2048
 _WRITTEN_AT_ONCE = 64
@@ -104,14 +106,16 @@ class Run:
         read = [(file.content_hash, file.format) for file in files]
         before = [segment.id for segment in self.seen.segments]
         made_by = [code_hash("filters", "synth"), self.tree.id, self.held_out.content_hash, identity(config.encoder)]
-        made_by.append(self.reach.content_hash)
+        reader = ground_model.made_by(config.ground)
+        made_by += [self.reach.content_hash, *reader]
         self.id = content_id("funnel", read, config.model_dump(mode="json", exclude=_UNDECISIVE), made_by, before)
-        decided_by = config.model_dump(mode="json", include={"ingest", "rules", "near"}, exclude={"ingest": {"strict"}})
-        self.segment = content_id("segment", read, decided_by, self.recipe, code_hash("filters", "synth"), before)
+        decided_by = config.model_dump(mode="json", include={"ingest", "rules", "near", "ground"}, exclude=_UNDECISIVE)
+        self.segment = content_id("segment", read, decided_by, self.recipe, code_hash("filters", "synth"), before, *reader)
         self.work = Workspace(store.lake / "_work" / self.id)
         self.pieces = batches_of(self.files)
         self.batches = [batch for _, batches in self.pieces for batch in batches]
         self.ledger = Ledger(rows, self.seen.rows)
+        self.notes: list[str] = []
         self.askers = Askers(rows, self.seen)
         self.is_indexed = store.query("SELECT 1 FROM segments WHERE segment = ?", [self.segment]).height > 0
 
@@ -121,11 +125,12 @@ class Run:
         parts = {name: part_id(table, [made_of.get(table, self.id), name], {}, VERSION) for name, table in names.items()}
         found = [self.store.find(part) for part in parts.values()]
         if not all(found):
-            self.read()
-            self.deduplicate()
-            self.sift()
-            self.near()
-            self.ground()
+            with ground_model.reader(self.config.ground, self.store, is_done=self.work.has("told")) as engine:
+                self.read()
+                self.deduplicate()
+                self.sift()
+                self.near()
+                self.ground(engine)
             self.equal()
             self.rate()
             self.pool()
@@ -142,7 +147,9 @@ class Run:
         ]
         own = tuple(part for name, part in parts.items() if names[name] not in made_of)
         notes = not_done(funnel, len(tasks[0]), self.config.ungrounded, bool(self.reach.clusters), bool(self.config.contamination.held_out))
-        return FunnelResult(self.id, own, tuple(tasks[0]), funnel, shortfall(funnel, self.coverage.keep), self.seen.not_compared, notes)
+        return FunnelResult(
+            self.id, own, tuple(tasks[0]), funnel, shortfall(funnel, self.coverage.keep), self.seen.not_compared, (*notes, *self.notes)
+        )
 
     # ---- the steps ------------------------------------------------------------------------------------------------------
 
@@ -198,8 +205,22 @@ class Run:
         self.askers.take_near(dropped)
         self._tell("near duplicates", 1, 1)
 
-    def ground(self) -> None:
-        self._through("grounded", {"ground": partial(ground.step, ungrounded=self.config.ungrounded)}, None, source="rules")
+    def ground(self, engine: Engine | None) -> None:
+        """ground; where there is a model for it, parse, ask and ground."""
+        config, ungrounded = self.config.ground, self.config.ungrounded
+        if config.engine is None:
+            self._through("grounded", {"ground": partial(ground.step, ungrounded=ungrounded)}, None, source="rules")
+            return
+        self._through("parsed", {"parse": partial(ground.step, ungrounded=True)}, None, source="rules")
+        started = time.perf_counter()
+        if engine is not None:
+            parsed = (self.work.read(f"parsed-{batch.name}", ["norm", "ungrounded"]) for batch in self.batches)
+            asked = ground_model.remainder(parsed, config.max_asked)
+            self.work.write("told", ground_model.told(engine, asked, progress=self.progress))
+        told = self.work.read("told")
+        self.ledger.drop("ask", [], time.perf_counter() - started)
+        self.notes.append(ground_model.note(config, told))
+        self._through("grounded", {"ground": partial(ground_model.step, read_again=told, ungrounded=ungrounded)}, None, source="parsed")
 
     def equal(self) -> None:
         started = time.perf_counter()

@@ -21,7 +21,7 @@ Columns, and who adds them:
     exact       occurrences (rows of the run with the same norm; null in all but the first)
     ground      world, intent, slots (canonical JSON), combination, shape, frame_id; null in rows that no world can execute, which
                 have the reason why in `ungrounded` (String): with `ungrounded=True` they stay. residue: words that were not read;
-                unexplained: values that have no place in the frame
+                unexplained: values that have no place in the frame; read_by: which model read the frame, null where the parser did
     taxonomy    leaf (String; dotted, or `other`)
     quality     quality (Float64, 0..1)
     difficulty  difficulty (Int8, -1..5), s_tool, s_chain, s_constraints (Int8)

@@ -141,9 +141,12 @@ def token_value(symbols: Symbols, token: int, kind: Kind) -> str:
     Raises:
         KeyError: the token cannot be of that kind.
     """
-    if token >= 0:
-        return lexicon().meanings[token][kind]
-    return _amount_values(symbols.stretches[-2 - token])[kind]
+    return token_values(symbols, token)[kind]
+
+
+def token_values(symbols: Symbols, token: int) -> Mapping[Kind, str]:
+    """Every canonical value, as JSON text, that a token which is no gap may be, by slot kind; empty for a mere cue."""
+    return lexicon().meanings[token] if token >= 0 else _amount_values(symbols.stretches[-2 - token])
 
 
 @lru_cache(maxsize=65536)

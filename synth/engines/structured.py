@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 from storage.records import JSON, Cost, Message
 from synth.engines.base import ChatAnswer, ChatRequest, Engine
 
-_PROBLEMS_TOLD = 5
+_PROBLEMS_TOLD, _PROBLEM_LENGTH = 5, 300
 
 Check = Callable[[int, JSON], Sequence[str]]
 
@@ -72,7 +72,7 @@ def checked(text: str, schema: Mapping[str, JSON]) -> tuple[JSON, tuple[str, ...
     except ValueError as error:
         return None, (str(error),)
     errors = sorted(Draft202012Validator(schema).iter_errors(value), key=lambda error: error.json_path)
-    problems = tuple(f"{error.json_path}: {error.message}" for error in errors[:_PROBLEMS_TOLD])
+    problems = tuple(f"{error.json_path}: {error.message}"[:_PROBLEM_LENGTH] for error in errors[:_PROBLEMS_TOLD])
     return (None, problems) if problems else (value, ())
 
 

@@ -1,0 +1,79 @@
+"""How steps of the funnel ask a language model: with the store's memory, within a budget, and so that one question spoils no other.
+
+What was answered is in the store's journal before anyone sees it, and in its table `answers` when the context ends, however it ends; so a
+run that was killed, or whose budget was spent, goes on where it was when it is called again, and pays nothing twice.
+Engines fail whole batches. Here a batch that failed is asked one by one: what no engine will answer (a filter of the provider's, say) costs
+itself alone, and an engine that answers none of the first few is taken to be gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from filters.step import Progress
+from storage.store import Store
+from synth.engines.answers import Answers
+from synth.engines.base import ChatRequest, Engine, EngineFailure
+from synth.engines.budget import Budget
+from synth.engines.named import engine_named
+from synth.engines.structured import Check, Structured, ask
+
+_AT_ONCE = 128
+_GONE = 3
+"""An engine that answers none of so many requests, one after the other, is gone."""
+
+
+@contextlib.contextmanager
+def kept_engine(store: Store, name: str, budget: Budget | None = None) -> Iterator[Engine]:
+    """The engine of this name, looked at before it is used, whose answers the store keeps. A server of our own logs beside the store.
+
+    Raises:
+        BadInput, HeadraceError: see `engine_named`.
+    """
+    answers = Answers(store)
+    try:
+        with engine_named(name, log=store.root.with_name("engine.log"), answers=answers, budget=budget) as engine:
+            yield engine
+    finally:
+        try:
+            answers.commit()
+        finally:
+            answers.close()
+
+
+def ask_each(
+    engine: Engine, requests: Sequence[ChatRequest], check: Check, *, label: str = "ask", progress: Progress | None = None
+) -> list[Structured | EngineFailure]:
+    """What each request brought, repairs included; or why the engine did not answer it.
+
+    Raises:
+        EngineFailure: the engine is gone. BudgetSpent: nothing more may be asked.
+    """
+    found: list[Structured | EngineFailure] = []
+    for start in range(0, len(requests), _AT_ONCE):
+        chunk = requests[start : start + _AT_ONCE]
+        try:
+            found += ask(engine, chunk, check=_from(start, check))
+        except EngineFailure:
+            found += _one_by_one(engine, chunk, _from(start, check))
+        if progress is not None:
+            progress(label, len(found), len(requests))
+    return found
+
+
+def _one_by_one(engine: Engine, requests: Sequence[ChatRequest], check: Check) -> list[Structured | EngineFailure]:
+    found: list[Structured | EngineFailure] = []
+    for place, request in enumerate(requests):
+        try:
+            found += ask(engine, [request], check=_from(place, check))
+        except EngineFailure as failure:
+            found.append(failure)
+            if len(found) == min(_GONE, len(requests)) and all(isinstance(one, EngineFailure) for one in found):
+                raise
+    return found
+
+
+def _from(start: int, check: Check) -> Check:
+    """The check for requests of which the first has this number."""
+    return lambda place, value: check(start + place, value)
