@@ -3,7 +3,7 @@
 What was answered is in the store's journal before anyone sees it, and in its table `answers` when the context ends, however it ends; so a
 run that was killed, or whose budget was spent, goes on where it was when it is called again, and pays nothing twice.
 Engines fail whole batches. Here a batch that failed is asked one by one: what no engine will answer (a filter of the provider's, say) costs
-itself alone, and an engine that answers none of the first few is taken to be gone.
+itself alone, and an engine that answers none of the first three is taken to be gone.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _one_by_one(engine: Engine, requests: Sequence[ChatRequest], check: Check) -
             found += ask(engine, [request], check=_from(place, check))
         except EngineFailure as failure:
             found.append(failure)
-            if len(found) == min(_GONE, len(requests)) and all(isinstance(one, EngineFailure) for one in found):
+            if len(found) == _GONE and all(isinstance(one, EngineFailure) for one in found):
                 raise
     return found
 

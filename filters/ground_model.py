@@ -257,7 +257,7 @@ def step(rows: pl.DataFrame, *, read_again: pl.DataFrame, ungrounded: bool = Fal
         read_by=pl.when(is_read).then(pl.format("{} (parser: {})", "read_by_again", "ungrounded")),
         ungrounded=why,
         reason=pl.lit(None, pl.String) if ungrounded else reason,
-    ).select(*rows.columns)
+    ).select(*rows.columns, "reason")
 
 
 def note(config: GroundConfig, read_again: pl.DataFrame) -> str:

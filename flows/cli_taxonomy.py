@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,9 +12,13 @@ from flows import checks
 from flows.terminal import out, told
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from filters.agreement import Agreement
     from filters.taxonomy.evolve import Evolved
     from filters.taxonomy.versions import Version
     from storage.store import Store
+    from synth.engines.base import Engine
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,7 +30,15 @@ hand: `export` it, edit the YAML, `import` it. To let it grow with your own quer
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 ReadStore = Annotated[Path | None, typer.Option("--store", "-s", metavar="DIR", help="Store to read (default: the newest under runs/).")]
-WriteStore = Annotated[Path, typer.Option("--store", "-s", metavar="DIR", help="Store that keeps the version.")]
+WriteStore = Annotated[Path, typer.Option("--store", "-s", metavar="DIR", help="Store that keeps what comes of it.")]
+Annotator = Annotated[
+    str | None,
+    typer.Option("--annotator", metavar="ENGINE", help="Language model that reads: openai:MODEL, vllm:MODEL or hf:FOLDER (default: none)."),
+]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option("--max-tokens", metavar="N", min=1, help="Tokens that the model may cost; then it stops, and goes on if called again."),
+]
 Which = Annotated[int | None, typer.Option("--version", metavar="N", min=1, help="Which version, from 1 on (default: the newest).")]
 _SHOWN = 12
 
@@ -147,26 +160,32 @@ def evolve(
     config: Annotated[
         Path | None, typer.Option("--config", "-c", metavar="FILE", help="YAML configuration whose `curate.encoder` makes the vectors.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would come of it, and keep nothing.")] = False,
+    annotator: Annotator = None,
+    max_tokens: MaxTokens = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would come of it, and keep no version.")] = False,
     debug: Debug = False,
 ) -> None:
     """Let the tree grow with queries: label them, feed back, make classes of what is coherent in `other`, until the labels stand still.
 
     The queries are the survivors of near duplicates that the store holds, or those of FILES. Classes that are there stay; they take up
-    examples, and new ones appear below the node whose `other` they came from. The annotator is scripted (rules and sentence vectors, no
-    language model), so new classes are named by their salient words: export the tree, name them, import it.
+    examples, and new ones appear below the node whose `other` they came from. Without --annotator the annotator is scripted (rules and
+    sentence vectors, no language model), so new classes are named by their salient words: export the tree, name them, import it. What a
+    model answers is kept in the store, and paid for once.
 
     Examples:
 
       headrace taxonomy evolve --store runs/mine/store --dry-run
 
       headrace taxonomy evolve 'logs/*.jsonl' --column request.text --store runs/mine/store --fresh
+
+      headrace taxonomy evolve --store runs/mine/store --annotator openai:gpt-5-mini --max-tokens 2000000
     """
     with told(debug):
         from filters.ingest import IngestConfig
         from filters.taxonomy.annotate import Scripted
         from filters.taxonomy.evolve import EvolveConfig
         from filters.taxonomy.evolve import evolve as grow
+        from filters.taxonomy.model import ModelAnnotator
         from filters.taxonomy.sample import of_files, of_store
         from filters.taxonomy.terms import Corpus
         from filters.taxonomy.versions import keep, newest, statistics_of
@@ -176,20 +195,77 @@ def evolve(
         from synth.encoder import encoder
 
         opened, encode = Store(store), encoder(read(config).curate.encoder)
-        texts = of_files(files, IngestConfig(column=column), rows, seed) if files else of_store(opened, rows, seed)
-        last, settings = newest(opened), EvolveConfig(seed=seed, rounds=rounds)
-        base = None if fresh else last.tree
-        with on_console(out):
-            report("encode", 0, 1)
-            vectors = encode(texts)
-            report("encode", 1, 1)
-            evolved = grow(texts, vectors, Scripted(encode, Corpus(texts)), base, settings, progress=report)
+        with _model(annotator, opened, max_tokens) as engine:
+            texts = of_files(files, IngestConfig(column=column), rows, seed) if files else of_store(opened, rows, seed)
+            last, settings = newest(opened), EvolveConfig(seed=seed, rounds=rounds)
+            base = None if fresh else last.tree
+            with on_console(out):
+                report("encode", 0, 1)
+                vectors = encode(texts)
+                report("encode", 1, 1)
+                own = ModelAnnotator(engine, progress=report) if engine else Scripted(encode, Corpus(texts))
+                evolved = grow(texts, vectors, own, base, settings, progress=report)
         _tell(evolved, {leaf.id for leaf in base.leaves} if base else set())
+        by = {"annotator": own.made_by} if isinstance(own, ModelAnnotator) else {}
+        if isinstance(own, ModelAnnotator) and own.reasons:
+            _say(f"no usable answer of {annotator}: {', '.join(f'{why} {count:,}' for why, count in sorted(own.reasons.items()))}")
         if dry_run:
-            _say("nothing was written")
+            _say(f"nothing was written{' but the answers of the model' if engine else ''}")
         else:
-            kept = keep(opened, evolved.tree, "induced" if fresh else "refined", statistics_of(evolved, settings))
+            kept = keep(opened, evolved.tree, "induced" if fresh else "refined", statistics_of(evolved, settings) | by)
             _say(_head(kept) if kept.tree.id != last.tree.id else f"nothing new; {_head(last)}")
+
+
+@app.command()
+def agreement(
+    store: WriteStore,
+    annotator: Annotator = None,
+    rows: Annotated[int, typer.Option("--rows", metavar="N", min=10, max=20_000, help="Generated requests that are asked about.")] = 300,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the requests.")] = 0,
+    max_tokens: MaxTokens = None,
+    debug: Debug = False,
+) -> None:
+    """Measure how right a language model's labels and frames are, on generated requests whose meaning is known.
+
+    Labels by the store's newest tree; frames as `curate.ground.engine` would have the model read them. Without --annotator the scripted
+    annotator and the parser are measured, to compare with. Intervals are Wilson's, 95 %.
+
+    Example: headrace taxonomy agreement --annotator vllm:Qwen/Qwen3-8B --store runs/mine/store
+    """
+    with told(debug):
+        from functools import partial
+
+        from filters.agreement import known, of_frames, of_labels, parsed
+        from filters.ground_model import read as read_with
+        from filters.taxonomy.annotate import Scripted
+        from filters.taxonomy.model import ModelAnnotator
+        from filters.taxonomy.terms import Corpus
+        from filters.taxonomy.versions import newest
+        from flows.progress import on_console, report
+        from storage.store import Store
+        from synth.encoder import encode
+
+        opened = Store(store)
+        with _model(annotator, opened, max_tokens) as engine, on_console(out):
+            asked = known(rows, seed)
+            scripted = Scripted(encode, Corpus(one.norm for one in asked))
+            frames = of_frames(partial(read_with, engine, progress=report) if engine else parsed, asked)
+            labels = of_labels(ModelAnnotator(engine, progress=report) if engine else scripted, asked, encode, newest(opened).tree)
+        for what, found in (("labels", labels), ("frames", frames)):
+            _say(f"{what} of {annotator or 'the scripted annotator and parser'}: {_agreed(found)}")
+
+
+@contextlib.contextmanager
+def _model(name: str | None, store: Store, max_tokens: int | None) -> Iterator[Engine | None]:
+    """The language model of this name, whose answers the store keeps; None where none is named."""
+    if name is None:
+        yield None
+    else:
+        from filters.asking import kept_engine
+        from synth.engines.budget import Budget
+
+        with kept_engine(store, name, Budget(tokens=max_tokens)) as engine:
+            yield engine
 
 
 # ---- what is said -----------------------------------------------------------------------------------------------------
@@ -201,6 +277,13 @@ def _say(text: str) -> None:
 
 def _share(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}"
+
+
+def _agreed(found: Agreement) -> str:
+    low, high = found.interval
+    misses = [f"{why} {count:,}" for why, count in found.misses.items()]
+    rest = [*([", ".join(misses)] if misses else []), *([f"{found.unanswered:,} unanswered"] if found.unanswered else [])]
+    return "; ".join([f"{found.right:,} of {found.of:,} right, {found.rate:.1%} ({low:.1%} to {high:.1%})", *rest])
 
 
 def _head(version: Version) -> str:

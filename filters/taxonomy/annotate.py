@@ -1,7 +1,7 @@
 """Who puts rows into classes: the interface, and a scripted annotator of rules and vectors.
 
 One idea: an annotator says of every row which node of a tree it belongs to, how sure it is, and, where it fits none, in open words what it
-is about; and it names groups. Two methods, so that a language model can take the scripted one's place.
+is about; and it names groups. Two methods, so that a language model (`model.py`) can take the scripted one's place.
 The scripted annotator adds the odds of prototypes (`prototypes.py`) and of cues (words of a node, and the grounding rules of the worlds'
 intents: `CUE_FACTOR` each), and goes down the tree as long as a node is likelier than not: a row that stops at an inner node is its
 `other`. It does not read: its open labels and names are the salient terms of `terms.py`.

@@ -1,9 +1,9 @@
 """The annotator that is a language model: it reads the texts, where the scripted one counts words and compares vectors.
 
 One idea: the model is shown the tree (every label with its description and its first examples) and some texts at a time, and gives each a
-label, how sure it is, and open words for what fits none. What it answers is checked: a row for every text, labels that the tree has. What is
-wrong is told to it, twice at most; then the texts are asked one by one, and one that still has no label is `other`, not sure at all, and its
-reason is counted (`no_leaf`: a label that the tree has not; `malformed`: no JSON of the form asked for). An engine that does not answer
+label, how sure it is, and open words for what fits none. What it answers is checked: a row for every text, labels that the tree has. What
+is wrong is told to it, twice at most; then the texts are asked one by one, and one that still has no label is `other`, not sure at all, and
+its reason is counted (`no_leaf`: a label that the tree has not; `malformed`: no JSON of the form asked for). An engine that does not answer
 raises, and labels nothing.
 A text's label depends on the tree as the model is shown it: a leaf that takes up more examples changes no question, so a tree that stands
 still costs nothing.
@@ -21,18 +21,19 @@ from typing import Any
 
 import numpy as np
 
+from filters.asking import ask_each
 from filters.step import Progress
 from filters.taxonomy.annotate import Annotation, Proposal, is_other
 from filters.taxonomy.tree import OTHER, Node, Tree, other_of
 from storage.records import JSON
 from synth.encoder import Vectors
-from synth.engines.base import ChatRequest, Engine
+from synth.engines.base import ChatRequest, Engine, EngineFailure
 from synth.engines.structured import Structured, ask, checked
 from synth.prompts import prompt, versions
 
 LABEL, NAME = "label", "name_class"
-_TEXTS_ASKED, _REQUESTS_ASKED = 20, 64
-"""Texts of one request, requests of one batch."""
+_TEXTS_ASKED = 20
+"""Texts of one request."""
 _SHOWN, _NAMED_BY, _CUES = 2, 40, 5
 """Examples shown of each leaf; texts shown of a group that is named; cues taken of it."""
 _LENGTH, _NAME_LENGTH = 400, 60
@@ -93,38 +94,42 @@ class ModelAnnotator:
         return Proposal(value["name"].strip(), _short(value["description"].strip()), tuple(cues)[:_CUES])
 
     def _labelled(self, texts: Sequence[str], shown: list[dict[str, str]]) -> list[_Told]:
-        labels = [one["id"] for one in shown]
         batches = [list(texts[start : start + _TEXTS_ASKED]) for start in range(0, len(texts), _TEXTS_ASKED)]
-        told = [_told(one) for one in self._asked(batches, shown, labels)]
+        told = [_told(one) for one in self._asked(batches, shown)]
         wrong = [place for place, found in enumerate(told) if found is None]
-        singles = self._asked([[text] for place in wrong for text in batches[place]], shown, labels)
-        alone = iter([found[0] if (found := _told(one)) is not None else self._other(one) for one in singles])
+        singles = self._asked([[text] for place in wrong for text in batches[place]], shown)
+        alone = iter([found[0] if (found := _told(one)) is not None else self._other(one, shown) for one in singles])
         rows = ([next(alone) for _ in batch] if found is None else found for batch, found in zip(batches, told, strict=True))
         return [row for found in rows for row in found]
 
-    def _asked(self, batches: Sequence[list[str]], shown: list[dict[str, str]], labels: list[str]) -> list[Structured]:
+    def _asked(self, batches: Sequence[list[str]], shown: list[dict[str, str]]) -> list[Structured]:
+        schema = _label_schema([one["id"] for one in shown])
+        requests = [
+            ChatRequest(
+                prompt(LABEL).messages(labels=shown, texts=[_quoted(text) for text in batch]),
+                max_tokens=_TOKENS + _TOKENS_A_TEXT * len(batch),
+                schema=schema,
+            )
+            for batch in batches
+        ]
         found: list[Structured] = []
-        schema, known = _label_schema(labels), frozenset(labels)
-        for start in range(0, len(batches), _REQUESTS_ASKED):
-            chunk = batches[start : start + _REQUESTS_ASKED]
-            requests = [
-                ChatRequest(
-                    prompt(LABEL).messages(labels=shown, texts=[_quoted(text) for text in batch]),
-                    max_tokens=_TOKENS + _TOKENS_A_TEXT * len(batch),
-                    schema=schema,
-                )
-                for batch in chunk
-            ]
-            sizes = [len(batch) for batch in chunk]
-            found += ask(self._engine, requests, check=lambda place, value, sizes=sizes: _row_problems(value, sizes[place], known))  # type: ignore[misc]
-            if self._progress is not None:
-                self._progress("annotate", len(found), len(batches))
+        for told in ask_each(
+            self._engine,
+            requests,
+            check=lambda place, value: _row_problems(value, len(batches[place])),
+            label="annotate",
+            progress=self._progress,
+        ):
+            if isinstance(told, EngineFailure):
+                raise told
+            found.append(told)
         return found
 
-    def _other(self, told: Structured) -> _Told:
+    def _other(self, told: Structured, shown: list[dict[str, str]]) -> _Told:
         """What stands for the label of a text that the model gave none: `other`, not sure at all; the reason is counted."""
-        value, _ = checked(told.answers[-1].message.content or "", _label_schema(None))
-        self.reasons["malformed" if value is None else "no_leaf"] += 1
+        value: Any = checked(told.answers[-1].message.content or "", _label_schema(None))[0] or {"rows": []}
+        labels = {one["id"] for one in shown}
+        self.reasons["no_leaf" if any(row["label"] not in labels for row in value["rows"]) else "malformed"] += 1
         return _Told(OTHER, 0.0, None)
 
 
@@ -157,14 +162,14 @@ def _object(properties: dict[str, JSON]) -> dict[str, JSON]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-_NAME_SCHEMA = _object({"name": {"type": "string"}, "description": {"type": "string"}, "cues": {"type": "array", "items": {"type": "string"}}})
+_NAME_SCHEMA = _object(
+    {"name": {"type": "string"}, "description": {"type": "string"}, "cues": {"type": "array", "items": {"type": "string"}}}
+)
 
 
-def _row_problems(value: Any, count: int, labels: frozenset[str]) -> list[str]:
-    rows = value["rows"]
-    problems = [f"row {row['n']}: {row['label']!r} is no label of the tree" for row in rows if row["label"] not in labels]
-    problems += [f"row {row['n']}: sure is {row['sure']}, not from 0 to 1" for row in rows if not 0 <= row["sure"] <= 1]
-    numbers = [row["n"] for row in rows]
+def _row_problems(value: Any, count: int) -> list[str]:
+    problems = [f"row {row['n']}: sure is {row['sure']}, not from 0 to 1" for row in value["rows"] if not 0 <= row["sure"] <= 1]
+    numbers = [row["n"] for row in value["rows"]]
     if numbers != list(range(1, count + 1)):
         problems.append(f"the rows are numbered {numbers}; give one row for each request, 1 to {count}, in their order")
     return problems

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -15,6 +16,7 @@ from filters.taxonomy.versions import keep, newest
 from flows.cli import app
 from storage.store import Store
 from synth.haystack import HaystackConfig, generate
+from tests.filters.reading_engines import served
 
 
 def said(*arguments: str, code: int = 0) -> str:
@@ -92,3 +94,31 @@ def test_the_sample_of_a_store_is_what_near_left(store: Path) -> None:
     assert "a copy of it" not in drawn
     assert of_store(opened, 50, seed=0) == drawn[:50]
     assert of_store(opened, 50, seed=1) != drawn[:50]
+
+
+def test_agreement_is_told_with_an_interval(tmp_path: Path) -> None:
+    told = said("agreement", "--rows", "100", "--store", str(tmp_path / "store"))
+    assert re.search(r"labels of the scripted annotator and parser: \d+ of \d+ right, [\d.]+% \([\d.]+% to [\d.]+%\)", told)
+    assert re.search(r"frames of the scripted annotator and parser: \d+ of \d+ right, (100|9\d\.\d|99\.\d)", told)
+
+
+@pytest.mark.parametrize("command", [("evolve", "no/such/file.jsonl"), ("agreement",)])
+def test_an_annotator_that_does_not_exist_is_refused_before_anything_is_read(command: tuple[str, ...], tmp_path: Path) -> None:
+    told = said(*command, "--annotator", "gpt", "--store", str(tmp_path / "store"), code=2)
+    assert "no engine is called 'gpt'" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tree_is_labelled_by_a_model_and_its_answers_are_kept(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a scripted model behind a server, when a tree evolves with it twice, then the second time nothing is asked."""
+    with served(lambda _: "no JSON at all") as (mock, url):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        arguments = ("evolve", "--store", str(store), "--rounds", "1", "--rows", "100", "--annotator", "openai:mock")
+        told = said(*arguments, "--dry-run")
+        assert "no usable answer of openai:mock: malformed 200, unnamed 1" in told
+        assert "nothing was written but the answers of the model" in told
+        asked = mock.counts["answered"]
+        said(*arguments)
+        assert mock.counts["answered"] == asked + 1  # the look at the server
+    by = newest(Store(store)).statistics["annotator"]
+    assert by["engine"] == "openai:mock" and by["reasons"]["malformed"] >= 100
