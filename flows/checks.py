@@ -153,6 +153,14 @@ def synthesis(
     return config.model_copy(update={"synthesize": own})
 
 
+def reader(config: Config) -> None:
+    """The engine that reads what the parser could not is there, if one is named; looked at as `engines` are."""
+    from synth.engines.named import look_at
+
+    if config.curate.ground.engine is not None:
+        look_at(config.curate.ground.engine)
+
+
 def engines(roles: RolesConfig) -> None:
     """The engines that play roles are there: a server answers, serves the model and takes tools; a folder or an environment exists.
 

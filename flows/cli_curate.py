@@ -79,6 +79,7 @@ def curate(
         base = checks.settings(config, store, families)
         sets = held_out or []
         settings = for_curation(base, column=column, keep=keep, held_out=sets, ungrounded=ungrounded, strict=strict, new=new)
+        checks.reader(settings)
         sources = checks.query_files(files or [])
         checks.held_out(settings)
         if ray is None or dry_run:

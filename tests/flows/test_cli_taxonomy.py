@@ -109,6 +109,15 @@ def test_an_annotator_that_does_not_exist_is_refused_before_anything_is_read(com
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_reader_that_is_not_there_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    settings, log = tmp_path / "own.yaml", tmp_path / "log.txt"
+    settings.write_text("curate:\n  ground:\n    engine: hf:no/such/folder\n")
+    arguments = ["curate", str(log), "--config", str(settings), "--store", str(tmp_path / "store")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2 and "no/such/folder is no Hugging Face model folder" in result.output  # and not: no such file as log.txt
+    assert not (tmp_path / "store").exists()
+
+
 def test_a_tree_is_labelled_by_a_model_and_its_answers_are_kept(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a scripted model behind a server, when a tree evolves with it twice, then the second time nothing is asked."""
     with served(lambda _: "no JSON at all") as (mock, url):
