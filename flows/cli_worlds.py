@@ -1,4 +1,4 @@
-"""`headrace worlds`: write a starter spec, check a spec, list the worlds there are, try one at a prompt."""
+"""`headrace worlds`: write a starter spec, check a spec, list the worlds there are, try one at a prompt, have new ones written."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.cli_worlds_write import write
 from flows.terminal import out, told
 
 if TYPE_CHECKING:
@@ -139,6 +140,9 @@ def try_(
                 break
             if not session.handle(line):
                 break
+
+
+app.command("write")(write)
 
 
 def _say(text: str) -> None:

@@ -25,7 +25,7 @@ def engine_named(name: str, *, log: Path, answers: Answers | None = None, budget
         BadInput: no such kind; what is named is not there, does not serve the model, or takes no tools.
         HeadraceError: a server that was started did not come up.
     """
-    kind, model = _parted(name)
+    kind, model = kind_and_model(name)
     if kind == "hf":
         from synth.engines.hf import HFEngine
 
@@ -50,7 +50,7 @@ def look_at(name: str) -> None:
     Raises:
         BadInput: no such kind; a server that does not answer, refuses the key, does not serve the model or takes no tools; no such folder.
     """
-    kind, model = _parted(name)
+    kind, model = kind_and_model(name)
     if kind == "openai":
         with engine_named(name, log=Path()):
             pass
@@ -62,7 +62,12 @@ def look_at(name: str) -> None:
         raise BadInput(f"{model} is no Hugging Face model folder (no config.json)")
 
 
-def _parted(name: str) -> tuple[str, str]:
+def kind_and_model(name: str) -> tuple[str, str]:
+    """What an engine's name says; nothing is started or asked.
+
+    Raises:
+        BadInput: no such kind, or no model.
+    """
     kind, _, model = name.partition(":")
     if kind not in KINDS or not model:
         raise BadInput(f"no engine is called {name!r}; give one of {', '.join(f'{kind}:MODEL' for kind in KINDS)}")

@@ -73,6 +73,10 @@ class Worlds:
             raise ValueError(f"a world of its own is called {world.name!r} already; give yours another name")
         self._registered[world.name] = world
 
+    def forget(self, name: str) -> None:
+        """Undoes `register`; nothing where it was not registered."""
+        self._registered.pop(name, None)
+
 
 WORLDS = Worlds()
 

@@ -97,10 +97,12 @@ def problems_of(domain: Domain, intents: Sequence[SpecIntent], refused: dict[str
 
 @dataclass(slots=True)
 class Assessment:
-    """Tasks drawn as the pipeline draws them. refused: why, with the intent. requests: some that were admitted, by language."""
+    """Tasks drawn as the pipeline draws them. admitted: by intent. refused: why, with the intent. requests: some that were admitted, by
+    language."""
 
     tried: int = 0
     solvable: int = 0
+    admitted: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     requests: dict[Language, list[str]] = field(default_factory=lambda: {"en": [], "zh": []})
 
@@ -137,5 +139,6 @@ def assess(world: type[SpecWorld], draws: int, *, seed: int) -> Assessment:
             found.refused[f"{intent.name}: {refused}"] += 1
             continue
         found.solvable += 1
+        found.admitted[intent.name] += 1
         found.requests[language].append(text)
     return found

@@ -25,7 +25,10 @@ Edge = tuple[str, str, str]
 def shape_of(world: type[SpecWorld]) -> str:
     """The shape of a domain, 16 hex digits: equal in every process."""
     edges = list(_edges(world))
-    colours = {f"tool {callee.tool.name}": _hash((callee.tool.changes_state, _signature(callee.tool))) for callee in world.callees.values()}
+    colours = {
+        f"tool {callee.tool.name}": _hash((callee.tool.changes_state, signature_without_names(callee.tool)))
+        for callee in world.callees.values()
+    }
     colours.update({f"entity {name}": "" for name in world.domain.entities})
     neighbours: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for tool, entity, kind in edges:
@@ -44,7 +47,7 @@ def _hash(value: object) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
 
 
-def _signature(tool: Tool) -> list[tuple[str, bool]]:
+def signature_without_names(tool: Tool) -> list[tuple[str, bool]]:
     """The parameters without their names, in no order."""
     needed: Iterable[str] = tool.parameters["required"]
     properties: Mapping[str, Mapping[str, JSON]] = tool.parameters["properties"]
