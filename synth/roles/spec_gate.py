@@ -21,6 +21,7 @@ from synth.worlds.spec.compile import compile_spec
 from synth.worlds.spec.likeness import Signatures, likeness, signatures_of
 from synth.worlds.spec.load import parse_text
 from synth.worlds.spec.problems import SpecError
+from synth.worlds.spec.schema import SpecHead
 from synth.worlds.spec.world import SpecWorld
 
 Outcome = Literal["kept", "no_yaml", "does_not_compile", "not_admitted", "too_alike", "infra_failure"]
@@ -28,7 +29,9 @@ Outcome = Literal["kept", "no_yaml", "does_not_compile", "not_admitted", "too_al
 _TOLD = 15
 """Problems told at once: a model that is told of more mends fewer."""
 _FENCED = re.compile(r"```[\w-]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
-_BARE = re.compile(r"^(?:domain:|\{)", re.MULTILINE)
+_TOP = re.compile(rf"^(?:(?:{'|'.join(SpecHead.model_fields)}):|\{{)", re.MULTILINE)
+"""Where a spec begins: a key of its top, or a brace."""
+_DOMAIN = re.compile(r"^\s*\{?\s*\"?domain\"?:", re.MULTILINE)
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 
 
@@ -85,11 +88,11 @@ def look(answer: str, known: Mapping[str, Signatures], config: SpecGateConfig) -
 def yaml_in(answer: str) -> str | None:
     """The spec in an answer, None where there is none: the last block in fences that has a domain, else all from where one begins."""
     said = _THOUGHT.sub("", answer).replace("\ufeff", "")
-    blocks: list[str] = [block for block in _FENCED.findall(said) if _BARE.search(block)]
+    blocks: list[str] = [block for block in _FENCED.findall(said) if _DOMAIN.search(block)]
     if blocks:
         return blocks[-1].strip() + "\n"
-    found = _BARE.search(said)
-    return said[found.start() :].strip() + "\n" if found else None
+    found = _TOP.search(said)
+    return said[found.start() :].strip() + "\n" if found and _DOMAIN.search(said) else None
 
 
 def likest_of(signatures: Signatures, known: Mapping[str, Signatures]) -> tuple[str, float]:

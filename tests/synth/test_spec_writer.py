@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -133,6 +133,7 @@ def test_looking_at_specs_registers_no_world() -> None:
     "answer",
     [
         "domain: a\nabout: b\n",
+        "I write it.\ndomain: a\nabout: b",
         "Sure:\n```yaml\ndomain: a\nabout: b\n```\nDone.",
         "```\ndomain: a\nabout: b",
         "```yaml\nkind: other\n```\n```yml\ndomain: a\nabout: b\n```",
@@ -143,9 +144,19 @@ def test_the_spec_is_found_in_what_models_say_around_it(answer: str) -> None:
     assert yaml_in(answer) == "domain: a\nabout: b\n"
 
 
+@pytest.mark.parametrize("answer", ["", "the domain: none", "```yaml\nkind: other\n```", "entities: what there is\nactions: what is done"])
+def test_talk_about_specs_is_no_spec(answer: str) -> None:
+    assert yaml_in(answer) is None
+
+
+def test_a_spec_whose_domain_stands_further_down_is_taken_whole() -> None:
+    assert yaml_in("Sure.\n\nabout: b\ndomain: a\n") == "about: b\ndomain: a\n"
+
+
 def test_json_is_a_spec_too() -> None:
-    said = "```json\n" + json.dumps(parse_text(WORKSHOP)) + "\n```"
-    assert look(said, {}, GATE).outcome == "kept"
+    values = parse_text(WORKSHOP)
+    for said in (json.dumps(values), "```json\n" + json.dumps(values, indent=1) + "\n```"):
+        assert look(said, {}, GATE).outcome == "kept"
 
 
 # ---- varying --------------------------------------------------------------------------------------------------------------------
@@ -290,11 +301,12 @@ def test_an_estimate_asks_and_writes_nothing(tmp_path: Path) -> None:
 # ---- whatever is kept ---------------------------------------------------------------------------------------------------------------
 
 ANSWERS = st.one_of(
-    st.integers(0, 8).map(generated), st.sampled_from([WORKSHOP, BROKEN, RARE, RENAMED, "no", "domain: x"]), st.text(max_size=40)
+    st.integers(0, 5).map(generated), st.sampled_from([WORKSHOP, BROKEN, RARE, RENAMED, "no", "domain: x"]), st.text(max_size=40)
 )
 
 
 @settings(max_examples=6, deadline=None)
+@example([[RARE, RARE], [RENAMED], [WORKSHOP], [WORKSHOP, generated(3)]])
 @given(st.lists(st.lists(ANSWERS, min_size=1, max_size=2), min_size=4, max_size=4))
 def test_whatever_is_kept_compiles_is_solvable_and_differs_from_all_before(scripts: list[list[str]]) -> None:
     config = SpecWriterConfig(repairs=1, attempts_per_spec=2)
@@ -307,7 +319,8 @@ def test_whatever_is_kept_compiles_is_solvable_and_differs_from_all_before(scrip
             assert all(likeness(signatures, other) < config.gate.most_alike for other in before.values())
             before[attempt.file] = signatures
             try:
-                assert assess(world, 2 * len(world.jobs()), seed=1).share >= 0.9
+                drawn = assess(world, 4 * len(world.jobs()), seed=1)  # other tasks than those that let it pass
+                assert sum(drawn.admitted[intent.name] >= 2 for intent in world.jobs()) >= 0.95 * len(world.jobs())
             finally:
                 WORLDS.forget(world.name)
         kept = {attempt.file for attempt in ended.folder.kept()}
