@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from storage.errors import BadInput
 from storage.files import file_lock
 from storage.records import Message
 from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure
@@ -113,12 +114,26 @@ def write_specs(
         like: specs to begin with: shown as examples, and varied. about: the business or area that is wanted, any text; empty for any.
 
     Raises:
-        BadInput: the folder's report cannot be read. Busy: another process writes into the folder.
+        BadInput: the folder's report cannot be read; no spec fits the model's window. Busy: another process writes into the folder.
     """
     with file_lock(out / ".lock", wait_s=1.0):
         config = config or SpecWriterConfig()
         desk = _Desk(SpecFolder(out), like, config)
+        _check_window(engine, desk.opening(Order(number=0, seed=0, about=about)), config)
         return Ended(desk.folder, _Writer(engine, desk, config, known_worlds(like)).run(wanted, about, seed, progress))
+
+
+def _tokens(messages: Sequence[Message]) -> int:
+    return round(sum(len(message.content or "") for message in messages) / _CHARACTERS_PER_TOKEN)
+
+
+def _check_window(engine: Engine, opening: Sequence[Message], config: SpecWriterConfig) -> None:
+    """Raises BadInput where the engine tells of a window that the shortest request and its answer do not fit."""
+    window, wanted = getattr(engine, "context_tokens", None), _tokens(opening) + config.max_tokens
+    if window is not None and window < wanted:
+        raise BadInput(
+            f"{engine.name} has a window of {window:,} tokens, and a spec takes about {wanted:,}, prompt and answer; take another"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +161,7 @@ def estimate(
     desk = _Desk(SpecFolder(out), like, config)
     missing = max(0, wanted - len(desk.folder.kept()))
     openings = [desk.opening(attempt.order) for attempt in desk.next_round(wanted, about, seed)] if missing else []
-    characters = max((sum(len(message.content or "") for message in opening) for opening in openings), default=0)
-    first, spec = round(characters / _CHARACTERS_PER_TOKEN), round(len(starter_text()) / _CHARACTERS_PER_TOKEN)
+    first, spec = max(map(_tokens, openings), default=0), round(len(starter_text()) / _CHARACTERS_PER_TOKEN)
     attempts = desk.left(wanted) if missing else 0
     most = attempts * (config.repairs + 1) * (first + 2 * config.max_tokens)
     return Estimate(missing, attempts, first, min(missing, attempts) * (first + spec), most, openings[0] if openings else ())

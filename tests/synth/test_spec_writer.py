@@ -290,6 +290,17 @@ def test_bad_folders_and_examples_are_refused(tmp_path: Path) -> None:
         example_of(tmp_path / "broken.yaml")
 
 
+def test_a_window_that_no_spec_fits_is_told_before_anything_is_asked(tmp_path: Path) -> None:
+    class Narrow(ScriptedWriter):
+        context_tokens = 8192
+
+    model = Narrow([fenced(WORKSHOP)])
+    with pytest.raises(BadInput, match="has a window of 8,192 tokens, and a spec takes about 1"):
+        written(model, tmp_path)
+    model.context_tokens = 32_768
+    assert only(written(model, tmp_path)).outcome == "kept"
+
+
 def test_an_estimate_asks_and_writes_nothing(tmp_path: Path) -> None:
     found = estimate(tmp_path / "out", 3, about="a bakery")
     assert (found.missing, found.attempts) == (3, 12) and 0 < found.least_tokens < found.most_tokens
