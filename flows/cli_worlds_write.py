@@ -37,6 +37,12 @@ def write(
     max_tokens: Annotated[
         int | None, typer.Option("--max-tokens", metavar="N", min=1, help="Tokens to spend at most, read and written; servers only.")
     ] = None,
+    max_usd: Annotated[
+        float | None, typer.Option("--max-usd", metavar="X", min=0.0, help="Dollars to spend, by --usd-per-million.")
+    ] = None,
+    usd_per_million: Annotated[
+        tuple[float, float] | None, typer.Option("--usd-per-million", metavar="IN OUT", help="Price of a million prompt and answer tokens.")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Another seed asks for other specs.")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked and spent, show a prompt, and do nothing.")] = False,
     debug: Debug = False,
@@ -74,7 +80,7 @@ def write(
         _check_writable(folder)
         with (
             _answers(store) as answers,
-            _engine(engine, folder, answers, Budget(tokens=max_tokens)) as asked,
+            _engine(engine, folder, answers, Budget(max_tokens, max_usd, usd_per_million or (0.0, 0.0))) as asked,
             on_console(out),
         ):
             ended = write_specs(asked, folder, wanted, like=examples, about=about, seed=seed, progress=report)

@@ -98,8 +98,8 @@ def test_a_spent_budget_stops_and_the_same_command_goes_on_and_pays_for_nothing_
     assert "the budget is spent: 1,200 of 1,200 tokens" in told and "open" in told
     assert Store(tmp_path / "store").query("SELECT count(*) FROM answers").item() == 1
     first = list(model.requests)
-    told = said(*command, "5000")
-    assert "outcomes  kept 1" in told
+    told = said(*command, "5000", "--usd-per-million", "100", "500")
+    assert "outcomes  kept 1" in told and "2,000 read, 400 written, 0.40 dollars" in told
     assert model.requests[:1] == first and len(model.requests) == 2
     assert Store(tmp_path / "store").query("SELECT count(*) FROM answers").item() == 2
 
