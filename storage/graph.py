@@ -113,6 +113,10 @@ def chain_sql(last: str) -> str:
 LATEST_POLICY_SQL = "SELECT policy_id FROM policies JOIN parts USING (part_id) ORDER BY committed_at DESC, policy_id DESC LIMIT 1"
 """The policy that was trained last, promoted or not."""
 
+PROMOTED_POLICY_SQL = """SELECT policy_id FROM promotions JOIN parts USING (part_id)
+WHERE passed ORDER BY committed_at DESC, position DESC LIMIT 1"""
+"""The policy that passed the gate last."""
+
 
 def origins(store: Store, kind: str, node: str) -> pl.DataFrame:
     """Columns kind, id: all that this node was made from, directly or not."""

@@ -77,8 +77,12 @@ TABLES: dict[str, TableSchema] = {
     "decisions": _table(
         "run:t round:s position:s blueprint_id:t cluster_id:t domain:t mode_family:t complexity_band:t domain_bits:r family_bits:r "
         "band_deficit:r feasibility:r measured_on:t probability:r operators:l status:t reason:t got_domain:t got_mode_family:t "
-        "got_complexity_band:t",
+        "got_complexity_band:t focus:r",
         "run round position",
+    ),
+    "focus": _table(
+        "focus_id:t policy_id:t task_id:t world:t intent:t domain:t mode_family:t complexity:r k:s successes:s urgency:r",
+        "focus_id task_id",
     ),
     "diversity": _table("run:t round:s metric:t value:r sd:r n:s", "run round metric"),
     "funnel": _table(

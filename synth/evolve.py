@@ -1,9 +1,9 @@
 """The controller that decides which cell the next blueprint is asked for (definition P4; our formulas after TDScaling's idea).
 
 A cell is domain x family of coarse reasoning modes x complexity band. The controller counts what was accepted, prefers what is rare
-(-log2 of smoothed shares, and bands below their target share), discounts what it finds infeasible (Wilson lower bounds of its own
-tries), and draws from a softmax of the product with a floor of uniform draws; the bands' parts of it are scaled to what each band is
-owed, an integral term, so that the shares of what is *accepted* hold. A round is a fixed number of proposals; rounds end when
+(-log2 of smoothed shares, and bands below their target share) and, where it is told, what the last policy fails at (`focus.py`),
+discounts what it finds infeasible (Wilson lower bounds of its own tries), and draws from a softmax of the product with a floor of uniform
+draws; the bands' parts of it are scaled to what each band is owed, an integral term, so that the shares of what is *accepted* hold. A round is a fixed number of proposals; rounds end when
 three in a row add next to nothing and the bands are where they should be, or when the budget is spent.
 
 It knows nothing of tools, worlds or plans: `synthesize.py` turns a cell into a blueprint and reports back what came of it. The state
@@ -64,6 +64,12 @@ class EvolutionConfig(BaseModel):
     domain_weight: float = Field(1.0, ge=0, description="Weight of a domain's rarity, in bits.")
     family_weight: float = Field(1.0, ge=0, description="Weight of a mode family's rarity, in bits.")
     band_weight: float = Field(1.0, ge=0, description="Weight of a complexity band's shortfall, relative to its target share.")
+    focus_weight: float = Field(
+        0.0,
+        ge=0,
+        description="Weight of what the last policy fails or wavers at, in bits for a domain and as many for a mode family in a band: 1 asks "
+        "in the long run up to twice as often for a domain of which all is urgent as for a mastered one. 0 switches the focus off.",
+    )
     band_shares: tuple[float, float, float] = Field((0.25, 0.45, 0.30), description="Target shares of the bands low, mid and high.")
     temperature: float = Field(0.5, gt=0, description="Of the softmax over cells: lower steers harder.")
     uniform_share: float = Field(0.1, ge=0, le=1, description="Share of draws that ignore the scores. 1 switches steering off.")
@@ -97,6 +103,7 @@ class Draw:
     measured_on: Measured
     probability: float
     else_families: tuple[str, ...]
+    focus: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +139,19 @@ class _Rates:
 class Controller:
     """Counts, tries and hits by cell; `draw_round` says what to ask for next.
 
-    domains: the fixed label set that domain entropy is measured over. Everything is an array over (domain, family, band), so that a draw
+    domains: the fixed label set that domain entropy is measured over. domain_urgency, mode_urgency: how urgent a domain, and a family in a
+    band, is for the last policy, in [0, 1] (`focus.py`); 0 where nothing is known. Everything is an array over (domain, family, band), so that a draw
     over hundreds of domains costs well under a millisecond.
     """
 
-    def __init__(self, domains: Sequence[str], config: EvolutionConfig | None = None) -> None:
+    def __init__(
+        self,
+        domains: Sequence[str],
+        config: EvolutionConfig | None = None,
+        *,
+        domain_urgency: Mapping[str, float] | None = None,
+        mode_urgency: Mapping[tuple[str, Band], float] | None = None,
+    ) -> None:
         self.domains, self.config = tuple(domains), config or EvolutionConfig()
         self.families = (*FAMILIES, OTHER)
         self.used_modes: Counter[str] = Counter()
@@ -148,6 +163,10 @@ class Controller:
             {label: at for at, label in enumerate(labels)} for labels in (self.domains, self.families, BANDS)
         )
         self._counts = tuple(np.zeros(size, dtype=np.int64) for size in shape)
+        by_domain, by_mode = domain_urgency or {}, mode_urgency or {}
+        of_domain = np.array([by_domain.get(domain, 0.0) for domain in self.domains])
+        of_mode = np.array([[by_mode.get((family, band), 0.0) for band in BANDS] for family in self.families])
+        self._focus: Floats = self.config.focus_weight * (of_domain[:, None, None] + of_mode)
         self._by_domain = _Rates(shape[:1], trusted, _PRIOR)
         self._by_mode = _Rates(shape[1:], trusted, _PRIOR)
         self._by_cell = _Rates(shape, trusted, np.nan)
@@ -195,8 +214,9 @@ class Controller:
     # ---- what to ask for ------------------------------------------------------------------------------------------------
 
     def score(self, cell: Cell) -> float:
-        """Weighted rarity of the cell's domain and family, and shortfall of its band."""
-        return float(sum(term[at] for term, at in zip(self._terms(), self._at(cell), strict=True)))
+        """Weighted rarity of the cell's domain and family, shortfall of its band, and urgency of what the last policy fails at."""
+        at = self._at(cell)
+        return float(sum(term[place] for term, place in zip(self._terms(), at, strict=True)) + self._focus[at])
 
     def _terms(self) -> tuple[Floats, Floats, Floats]:
         """Of every domain, family and band: its term of the score, from shares smoothed as (c + 0.5) / (N + 0.5 K)."""
@@ -231,7 +251,7 @@ class Controller:
     def _probabilities(self, feasibility: Floats) -> Floats:
         """(1 - u) softmax(score * feasibility / T) + u uniform, the softmax scaled band by band to what the bands are owed."""
         domain, family, band = self._terms()
-        heat = (domain[:, None, None] + family[None, :, None] + band) * feasibility / self.config.temperature
+        heat = (domain[:, None, None] + family[None, :, None] + band + self._focus) * feasibility / self.config.temperature
         weights = np.exp(heat - heat.max())
         weights *= self._owed() / np.maximum(weights.sum(axis=(0, 1)), np.finfo(np.float64).tiny)
         uniform = self.config.uniform_share
@@ -266,6 +286,7 @@ class Controller:
             measured_on=self._measured_on((domain, family, band)),
             probability=float(probabilities[domain, family, band]),
             else_families=self._by_rarity(terms[1].tolist(), rng),
+            focus=float(self._focus[domain, family, band]),
         )
 
     def _by_rarity(self, bits: Sequence[float], rng: random.Random) -> tuple[str, ...]:

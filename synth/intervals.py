@@ -7,8 +7,8 @@ import math
 Z95 = 1.959963984540054
 
 
-def wilson(successes: int, trials: int, z: float = Z95) -> tuple[float, float]:
-    """The Wilson score interval of a rate, 95 % by default; (0, 1) without trials.
+def wilson(successes: float, trials: int, z: float = Z95) -> tuple[float, float]:
+    """The Wilson score interval of a rate, 95 % by default; (0, 1) without trials. successes: also a sum of rates, one a trial.
 
     Raises:
         ValueError: successes are not in 0..trials.

@@ -210,6 +210,7 @@ def decision_rows(run: str, number: int, draws: Sequence[Draw], made: Sequence[M
                 "got_domain": None if got is None else got.domain,
                 "got_mode_family": None if got is None else got.family,
                 "got_complexity_band": None if got is None else got.band,
+                "focus": round(draw.focus, 6),
             }
         )
     return pl.DataFrame(rows, schema=TABLES["decisions"].columns)

@@ -30,6 +30,7 @@ from filters.code_hash import code_hash
 from filters.route import VERSION as ROUTE_VERSION
 from filters.route import RouteConfig, route
 from storage.errors import BadInput
+from storage.graph import PROMOTED_POLICY_SQL
 from storage.records import Division, Language, Task, Trajectory, content_id
 from storage.release import ReleaseItem, make_release
 from storage.rows import tasks_frame
@@ -160,9 +161,7 @@ def evaluate(store: Store, config: CascadeConfig, *, policy_id: str | None = Non
 
 def promoted_policy(store: Store) -> Policy | None:
     """The policy that passed the gate last."""
-    found = store.query(
-        "SELECT policy_id FROM promotions JOIN parts USING (part_id) WHERE passed ORDER BY committed_at DESC, position DESC LIMIT 1"
-    )
+    found = store.query(PROMOTED_POLICY_SQL)
     return _known_policy(store, found.item()) if found.height else None
 
 

@@ -270,6 +270,7 @@ def _synthesis(store: Store) -> list[Part]:
         ),
         write(store, "worlds", {"world": "bakery@1a2b3c4d", "domain": "bakery", "spec": "{}"}),
         write(store, "decisions", *(decision(position) for position in range(3))),
+        write(store, "focus", {"focus_id": "focus-1", "task_id": "task-3", "k": 8, "successes": 6, "urgency": 0.83}),
         write(
             store,
             "diversity",
