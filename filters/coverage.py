@@ -8,6 +8,8 @@ whatever leaf is short of rows. Inside a leaf rows are ranked in tiers by how ma
 plan shape; damaged rows (`quality.is_odd`) count among the commonest, because a slot that a typo has lost looks rare. Inside a tier
 intents take turns by the square root of their size, and an intent's rows come in k-center greedy order over sentence vectors, after the
 stratum's farthest few are set aside, because k-center loves outliers.
+With `focus`, rows that ask for what the last policy fails or wavers at (`synth/focus.py`) weigh up to twice as much: in the share of their
+leaf, and in the turns of intents inside it. Strata and tiers keep their quotas and their order.
 Rows without a frame have strata of their own, a leaf each, with the same quotas. They are
 kept where admission leaves room: the target is one for all.
 k-center costs rows times rows chosen, so it runs in one intent at a time, and in parts where an intent is large. All is deterministic.
@@ -42,6 +44,7 @@ _IN_RESERVE = 2
 """Rows of a stratum without a quota that may stand in for others."""
 _SPREAD = 2_654_435_761
 """Multiplies row numbers, so that rows in the order of what is left (of 2^32) come from all over the log."""
+_LEAF_COLUMNS = ("leaf", "len", "rare", "size", "turns", "extra", "at")
 PART = 5000
 """Rows among which k-center compares at most."""
 
@@ -75,6 +78,14 @@ class CoverageConfig(BaseModel):
         0.75, ge=0, le=1, description="Share of the target that rare combinations fill first, if there are so many; then short leaves."
     )
 
+    focus: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Weight of what the last policy fails or wavers at: the quota of an intent grows by this times its urgency, at 1 up to "
+        "twofold. 0 switches it off.",
+    )
+
     @property
     def pool_rows(self) -> int:
         """Rows of the pool at most."""
@@ -96,12 +107,12 @@ def quotas(available: Mapping[tuple[int, bool], int], config: CoverageConfig) ->
     return _filled(wanted, available, config.keep)
 
 
-def leaf_quotas(sizes: Mapping[str, int], available: Mapping[str, int], total: int, floor: int) -> dict[str, int]:
+def leaf_quotas(sizes: Mapping[str, float], available: Mapping[str, int], total: int, floor: int) -> dict[str, int]:
     """Rows of each leaf, k_b = max(floor, total * sqrt(n_b) / sum of sqrt(n)) (P5), none beyond what is available; they add up to `total`
     unless there are fewer rows. Where the floors alone are too much, they are lowered.
 
     Args:
-        sizes: rows that each leaf has in the log. available: rows that can still be taken.
+        sizes: rows that each leaf has in the log, times (1 + extra)^2. available: rows that can still be taken.
     """
     floor = min(floor, total // max(len(sizes), 1))
     fixed: dict[str, int] = {}
@@ -121,15 +132,26 @@ def allotted(strata: Mapping[tuple[int, bool], pl.DataFrame], config: CoverageCo
     these that lacks most; while less than `rare_share` of all are given, only rows of the rarest tier count.
 
     Args:
-        strata: rows of each, columns leaf, leaf_rows (rows of the leaf in the log), tier.
+        strata: rows of each, columns leaf, leaf_rows (rows of the leaf in the log), tier, peers, extra (that of a leaf is the mean of
+            its intents', each by the square root of its size).
     """
     wanted = quotas({stratum: rows.height for stratum, rows in strata.items()}, config)
     cells = [
-        rows.group_by("leaf").agg(pl.len(), rare=(pl.col("tier") == 0).sum(), size=pl.col("leaf_rows").max()).with_columns(at=pl.lit(at))
+        rows.with_columns(turns=1 / pl.col("peers").sqrt())
+        .group_by("leaf")
+        .agg(
+            pl.len(),
+            rare=(pl.col("tier") == 0).sum(),
+            size=pl.col("leaf_rows").max(),
+            turns=pl.col("turns").sum(),
+            extra=(pl.col("turns") * pl.col("extra")).sum(),
+        )
+        .with_columns(at=pl.lit(at))
         for at, rows in enumerate(strata.values())
     ]
-    table = pl.concat(cells) if cells else pl.DataFrame(schema=dict.fromkeys(("leaf", "len", "rare", "size", "at"), pl.Int64))
-    leaves = table.group_by("leaf").agg(pl.col("size").max(), pl.col("len").sum()).sort("leaf")
+    table = pl.concat(cells) if cells else pl.DataFrame(schema=dict.fromkeys(_LEAF_COLUMNS, pl.Int64))
+    weight = 1 + pl.col("extra").sum() / pl.col("turns").sum()
+    leaves = table.group_by("leaf").agg(pl.col("size").max() * weight**2, pl.col("len").sum()).sort("leaf")
     names = leaves["leaf"].to_list()
     sizes, available = dict(zip(names, leaves["size"], strict=True)), dict(zip(names, leaves["len"], strict=True))
     quota = leaf_quotas(sizes, available, config.keep, _floor(config.keep, config))
@@ -153,8 +175,11 @@ def allotted(strata: Mapping[tuple[int, bool], pl.DataFrame], config: CoverageCo
     return {stratum: {name: int(count) for name, count in zip(names, given[at], strict=True) if count} for at, stratum in enumerate(strata)}
 
 
-def pool(rows: pl.DataFrame, config: CoverageConfig, log_rows: int = 0) -> pl.DataFrame:
-    """Adds tier (Int8, from the rarest) and peers (UInt32: rows of the same tier and intent, or of the leaf); `not_pooled` where a row is
+def pool(
+    rows: pl.DataFrame, config: CoverageConfig, log_rows: int = 0, urgency: Mapping[tuple[str, str], float] | None = None
+) -> pl.DataFrame:
+    """Adds tier (Int8, from the rarest), peers (UInt32: rows of the same tier and intent, or of the leaf) and extra (Float64: what the
+    row's intent gets beyond its quota, as a share of it); `not_pooled` where a row is
     not among the first of its stratum, which are in proportion to the quotas and at most `pool_rows` in all (a few of each stratum beside
     them that has no quota: it may have to stand in for others). Rows with and without a
     frame have half of the pool each; what the one half does not need is the other's. Rows without one come from all over the log.
@@ -163,9 +188,11 @@ def pool(rows: pl.DataFrame, config: CoverageConfig, log_rows: int = 0) -> pl.Da
         rows: columns row, frame_id, leaf, language, residue, world, intent, quality, difficulty, asked (rows of the log, duplicates
             included, that share the combination of intent, slot names and plan shape).
         log_rows: how many rows the log has: what is rare among ten million is asked ten times as often as among one.
+        urgency: by world and intent, in [0, 1], how urgent its rows are for the last policy; 0 where it is not here.
     """
     is_framed = rows["frame_id"].is_not_null()
     rows = rows.with_columns(leaf_rows=pl.len().over("leaf", pl.col("frame_id").is_null()).cast(pl.UInt32))
+    rows = _with_extra(rows, urgency or {}, config)
     framed, strange = _tiered(rows.filter(is_framed), config, max(1.0, log_rows / 1_000_000)), rows.filter(~is_framed)
     strange = strange.with_columns(tier=pl.lit(0, pl.Int8), peers=pl.len().over("leaf"))
     room = _filled({True: 1.0, False: 1.0}, {True: framed.height, False: strange.height}, config.pool_rows)
@@ -226,6 +253,13 @@ def _leaf_rows(rows: pl.DataFrame, total: int, config: CoverageConfig) -> dict[s
     return leaf_quotas(sizes, available, total, _floor(total, config))
 
 
+def _with_extra(rows: pl.DataFrame, urgency: Mapping[tuple[str, str], float], config: CoverageConfig) -> pl.DataFrame:
+    """Adds extra, in [0, 1]."""
+    known = [(world, intent, config.focus * value) for (world, intent), value in urgency.items()]
+    extras = pl.DataFrame(known, schema={"world": pl.String, "intent": pl.String, "extra": pl.Float64}, orient="row")
+    return rows.join(extras, on=["world", "intent"], how="left", maintain_order="left").with_columns(pl.col("extra").fill_null(0.0))
+
+
 def _marked(rows: pl.DataFrame, config: CoverageConfig) -> pl.DataFrame:
     is_easy = pl.col("difficulty").is_between(1, config.learnable_difficulty)
     return rows.with_columns(is_learnable=pl.col("world").is_in(config.learnable_worlds) & is_easy)
@@ -246,8 +280,8 @@ def _strata(rows: pl.DataFrame) -> dict[tuple[int, bool], pl.DataFrame]:
 
 def _taking_turns(ordered: pl.DataFrame, allotment: Mapping[str, int]) -> pl.DataFrame:
     """Interleaves the leaves of a stratum by their allotment, those without any last. Inside a leaf the tiers keep their order, and inside
-    a tier intents take turns by the square root of their size (`peers`), each in its given order."""
-    turn = pl.int_range(pl.len()).over("tier", "world", "intent") / pl.col("peers").sqrt()
+    a tier intents take turns by the square root of their size (`peers`), and what they get beyond it (`extra`), each in its order."""
+    turn = pl.int_range(pl.len()).over("tier", "world", "intent") / (pl.col("peers").sqrt() * (1 + pl.col("extra")))
     inside = ordered.with_columns(turn=turn, place_in=pl.int_range(pl.len())).sort("tier", "turn", "place_in")
     share = pl.col("leaf").replace_strict(allotment, default=0, return_dtype=pl.Int64)
     nth = pl.int_range(pl.len()).over("leaf") + 0.5

@@ -55,6 +55,7 @@ from storage.rows import tasks_frame
 from storage.store import Part, Store, part_id
 from synth.encoder import encoder, identity
 from synth.engines.base import Engine
+from synth.focus import failures
 
 Item = TypeVar("Item")
 VERSION = 2
@@ -107,8 +108,10 @@ class Run:
         before = [segment.id for segment in self.seen.segments]
         made_by = [code_hash("filters", "synth"), self.tree.id, self.held_out.content_hash, identity(config.encoder)]
         reader = ground_model.made_by(config.ground)
-        made_by += [self.reach.content_hash, *reader]
-        self.id = content_id("funnel", read, config.model_dump(mode="json", exclude=_UNDECISIVE), made_by, before)
+        wanted = config.model_dump(mode="json", exclude=_UNDECISIVE)
+        self.focus = failures(store, {"read": read, "config": wanted}) if config.coverage.focus else None
+        made_by += [self.reach.content_hash, *reader, *([self.focus.id] if self.focus is not None else [])]
+        self.id = content_id("funnel", read, wanted, made_by, before)
         decided_by = config.model_dump(mode="json", include={"ingest", "rules", "near", "ground"}, exclude=_UNDECISIVE)
         self.segment = content_id("segment", read, decided_by, self.recipe, code_hash("filters", "synth"), before, *reader)
         self.work = Workspace(store.lake / "_work" / self.id)
@@ -120,6 +123,7 @@ class Run:
         self.is_indexed = store.query("SELECT 1 FROM segments WHERE segment = ?", [self.segment]).height > 0
 
     def result(self) -> FunnelResult:
+        focus = [self.focus.write(self.store)] if self.focus is not None else []
         made_of = dict.fromkeys(("segments", "seen", "asked", "bands"), self.segment)
         names = self._part_names()
         parts = {name: part_id(table, [made_of.get(table, self.id), name], {}, VERSION) for name, table in names.items()}
@@ -139,7 +143,7 @@ class Run:
             self.cover()
             self.admit()
             found = [*self._write_rows(parts), *self._write_segment(parts), *self._write_results(parts)]
-        self.store.commit([part for part in found if part])
+        self.store.commit([*focus, *(part for part in found if part)])
         self.work.clear()
         funnel = self.store.query("SELECT * EXCLUDE (part_id) FROM funnel WHERE run = ? ORDER BY position", [self.id])
         tasks = [
@@ -246,9 +250,11 @@ class Run:
         grounded = pl.concat([self.work.read(f"grounded-{batch.name}", ["row", "combination"]) for batch in self.batches]).drop_nulls()
         asked = self.askers.by_combination(grounded)
         rows = self._living("rated", columns).join(asked, on="combination", how="left", maintain_order="left")
-        report = coverage.pool(rows, self.coverage, self.ledger.is_alive.size)
+        by_intent = self.focus.by_intent() if self.focus is not None else {}
+        urgency = {intent: standing.urgency for intent, standing in by_intent.items()}
+        report = coverage.pool(rows, self.coverage, self.ledger.is_alive.size, urgency)
         self.ledger.record("pool", report, time.perf_counter() - started)
-        marks = report.select("row", "asked", "tier", "peers", "leaf_rows")
+        marks = report.select("row", "asked", "tier", "peers", "extra", "leaf_rows")
         texts = self._living("read", ["row", "text"])
         rows = self._living("rated").join(marks, on="row", how="left", maintain_order="left")
         self.pooled = rows.join(texts, on="row", how="left", maintain_order="left")

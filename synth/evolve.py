@@ -3,8 +3,9 @@
 A cell is domain x family of coarse reasoning modes x complexity band. The controller counts what was accepted, prefers what is rare
 (-log2 of smoothed shares, and bands below their target share) and, where it is told, what the last policy fails at (`focus.py`),
 discounts what it finds infeasible (Wilson lower bounds of its own tries), and draws from a softmax of the product with a floor of uniform
-draws; the bands' parts of it are scaled to what each band is owed, an integral term, so that the shares of what is *accepted* hold. A round is a fixed number of proposals; rounds end when
-three in a row add next to nothing and the bands are where they should be, or when the budget is spent.
+draws; the bands' parts of it are scaled to what each band is owed, an integral term, so that the shares of what is *accepted* hold. A
+round is a fixed number of proposals; rounds end when three in a row add next to nothing and the bands are where they should be, or when
+the budget is spent.
 
 It knows nothing of tools, worlds or plans: `synthesize.py` turns a cell into a blueprint and reports back what came of it. The state
 is a pure function of the reports, in order, so that a resumed run rebuilds it from the stored rows.
@@ -67,8 +68,8 @@ class EvolutionConfig(BaseModel):
     focus_weight: float = Field(
         0.0,
         ge=0,
-        description="Weight of what the last policy fails or wavers at, in bits for a domain and as many for a mode family in a band: 1 asks "
-        "in the long run up to twice as often for a domain of which all is urgent as for a mastered one. 0 switches the focus off.",
+        description="Weight of what the last policy fails or wavers at, in bits for a domain, and as many for a mode family in a band: 1 "
+        "asks, in the long run, up to twice as often for what is urgent as for what is mastered. 0 switches it off.",
     )
     band_shares: tuple[float, float, float] = Field((0.25, 0.45, 0.30), description="Target shares of the bands low, mid and high.")
     temperature: float = Field(0.5, gt=0, description="Of the softmax over cells: lower steers harder.")
@@ -93,7 +94,7 @@ class EvolutionConfig(BaseModel):
 class Draw:
     """A cell that is asked for, and why: the terms of its score (weighted), its feasibility and what that was measured on, and the
     probability with which it was drawn. else_families: all mode families in an order drawn by their rarity, for where the cell cannot be
-    had."""
+    had. focus: the term of what the last policy fails at; 0 where a run is not steered by that."""
 
     cell: Cell
     domain_bits: float
@@ -140,8 +141,8 @@ class Controller:
     """Counts, tries and hits by cell; `draw_round` says what to ask for next.
 
     domains: the fixed label set that domain entropy is measured over. domain_urgency, mode_urgency: how urgent a domain, and a family in a
-    band, is for the last policy, in [0, 1] (`focus.py`); 0 where nothing is known. Everything is an array over (domain, family, band), so that a draw
-    over hundreds of domains costs well under a millisecond.
+    band, is for the last policy, in [0, 1] (`focus.py`); 0 where nothing is known.
+    Everything is an array over (domain, family, band), so that a draw over hundreds of domains costs well under a millisecond.
     """
 
     def __init__(

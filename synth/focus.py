@@ -12,7 +12,7 @@ meanwhile. A policy promoted meanwhile makes it another run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -26,8 +26,10 @@ from storage.schema import TABLES
 from storage.store import Part, Store, part_id
 from storage.turns import derive_turns
 from synth.blueprints import Bands
-from synth.evolve import Band, mode_family
+from synth.clusters import Cluster
+from synth.evolve import Band, Controller, EvolutionConfig, mode_family
 from synth.intervals import wilson
+from synth.roles.recipes import kitchen
 from synth.simulate import profile
 from synth.solver import expert_messages
 from synth.worlds import WORLDS
@@ -106,10 +108,6 @@ def _standing(rows: list[Mapping[str, Any]]) -> Standing:
     return Standing(round(mean * (1 - (high - low)), 6), len(rows), sum(row["k"] for row in rows), rate_sum / len(rows), low, high)
 
 
-def urgencies(standings: Mapping[Label, Standing]) -> dict[Label, float]:
-    return {label: standing.urgency for label, standing in standings.items()}
-
-
 def failures(store: Store, made_for: Mapping[str, JSON]) -> Focus:
     """What the policy promoted last fails or wavers at: as the run of these parameters has kept it, else as it is known now.
 
@@ -170,6 +168,37 @@ def _mode(task: Task) -> tuple[str | None, float | None]:
 # ---- what follows from it ---------------------------------------------------------------------------------------------
 
 
-def factors(urgency_of: Mapping[Label, float], weight_bits: float) -> dict[Label, float]:
-    """How many times as often each is to be taken as what is mastered or unknown: 2^(weight x urgency)."""
-    return {label: 2 ** (weight_bits * value) for label, value in urgency_of.items()}
+def controller_of(domains: Sequence[str], config: EvolutionConfig, focus: Focus | None, bands: Bands | None) -> Controller:
+    """A controller that has counted nothing yet. bands: None where they are not known: modes have no urgency then."""
+    by_domain = focus.by_domain() if focus is not None else {}
+    by_mode = focus.by_mode(bands) if focus is not None and bands is not None else {}
+    return Controller(
+        domains,
+        config,
+        domain_urgency={domain: standing.urgency for domain, standing in by_domain.items()},
+        mode_urgency={mode: standing.urgency for mode, standing in by_mode.items()},
+    )
+
+
+def factors(standings: Mapping[Label, Standing], weight_bits: float) -> dict[Label, float]:
+    """How many times as often each is to be taken as what is mastered or not known: 2^(weight x urgency)."""
+    return {label: 2 ** (weight_bits * standing.urgency) for label, standing in standings.items()}
+
+
+def in_turn(
+    clusters: Iterable[Cluster], domain: str, use: Mapping[str, int], intent_factors: Mapping[tuple[str, str], float]
+) -> list[Cluster]:
+    """Clusters of a domain in the order of their turns: the least used first, uses divided by the greatest factor of the domain's intents
+    that a cluster serves; of equals the one that was selected first.
+
+    Args:
+        use: by a cluster's id. intent_factors: by world and intent; 1 where it is not here.
+    """
+
+    def turns(cluster: Cluster) -> float:
+        assert cluster.world is not None
+        intents = WORLDS[cluster.world].intents
+        served = [intent for intent in kitchen(cluster.world, cluster.tool_names).busy if intents[intent].domain == domain]
+        return (use[cluster.id] + 1) / max(intent_factors.get((cluster.world, intent), 1.0) for intent in served)
+
+    return sorted(clusters, key=lambda cluster: (turns(cluster) if intent_factors else use[cluster.id], cluster.rank))

@@ -39,7 +39,7 @@ class Job:
     clusters: to be tried in this order. cell: None while calibrating.
     veiled_share: of steered conversations, those that are made harder to see through. tries: how often the cell's domain was asked for
     before: cookbooks of domains that are asked for more are thicker. code_share: of conversations, those that are to need `run_python`;
-    None where it is not on offer."""
+    None where it is not on offer. factors: by world and intent, how many times as likely its recipes are; 1 where it is not here."""
 
     key: str
     clusters: tuple[Cluster, ...]
@@ -53,6 +53,7 @@ class Job:
     else_families: tuple[str, ...] = ()
     used_modes: Mapping[str, int] = field(default_factory=dict)
     code_share: float | None = None
+    factors: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,9 @@ def proposed(job: Job, cast: Cast = SCRIPTED) -> Made:
         BudgetSpent: nothing more may be asked of an engine.
     """
     rng = random.Random(job.key)
-    planner = Planner(_is_seed(job.divisions), job.chinese_share, job.bands, job.veiled_share, job.tries, job.used_modes, job.code_share)
+    planner = Planner(
+        _is_seed(job.divisions), job.chinese_share, job.bands, job.veiled_share, job.tries, job.used_modes, job.code_share, job.factors
+    )
     model = cast.plans(planner)
     try:
         if job.cell is None:

@@ -44,6 +44,7 @@ from synth.diversity import Figure, Profile, figures
 from synth.engines.base import EngineFailure
 from synth.engines.budget import BudgetSpent
 from synth.evolve import BANDS, Cell, Controller, Draw
+from synth.focus import Focus, controller_of, factors, failures, in_turn
 from synth.proposals import Job, Made, blueprint_rows, decision_rows, propose, proposed, report
 from synth.roles import planner as planning
 from synth.roles.cast import Cast, opened, provenance_frame
@@ -55,7 +56,7 @@ from synth.synthesis_config import SynthesisConfig
 from synth.worlds import WORLDS, admitted_in
 from synth.worlds.stored import worlds_frame
 
-VERSION = 3
+VERSION = 4
 CALIBRATION = -1
 """The round number under which calibration is stored."""
 _BATCH = 10
@@ -179,20 +180,25 @@ class _Run:
         self.code_share = config.code_share if self.coding and not lacks else None
         self.notes: tuple[str, ...] = (f"run_python is not offered: no sandbox works here ({lacks})",) if lacks else ()
         self.parameters = config.model_dump(mode="json", exclude={"tools", "roles"}) | {"code_share": self.code_share or 0.0}
+        self.focus: Focus | None = failures(store, self.parameters) if config.evolution.focus_weight else None
+        self.factors = factors(self.focus.by_intent(), config.evolution.focus_weight) if self.focus is not None else {}
+        """How many times as often an intent's frames are to be taken, by world and intent; 1 for those that are not here."""
         self.steered = self.parameters | ({"roles": config.roles.identity()} if config.roles.engines else {})
-        """The parameters of what models have a part in; calibration and drills are those of a scripted run."""
+        self.steered |= {"focus": self.focus.id} if self.focus is not None else {}
+        """The parameters of what models and failures have a part in; calibration and drills are those of a scripted run."""
         self.run = content_id("synthesis", self.steered, self.versions)
         self.parts: list[Part] = []
         self.uncommitted: list[Part] = []
         self.so_far = SoFar()
 
     def result(self) -> SynthesisResult:
+        self._keep(None if self.focus is None else self.focus.write(self.store))
         self.clusters = self._clusters()
         self.by_domain = self._by_domain()
         self._drill()
         calibration = self._round_ids(CALIBRATION, self.parts[-1].part_id)
         bands, unsteered = self._calibrate(calibration)
-        controller = Controller(tuple(sorted(self.by_domain)), self.config.evolution)
+        controller = controller_of(sorted(self.by_domain), self.config.evolution, self.focus, bands)
         number, previous = 0, calibration["blueprints"]
         try:
             self.cast = replace(self.cast, judged=self._judge_measured(calibration["blueprints"]))
@@ -224,7 +230,7 @@ class _Run:
         self.by_domain = self._by_domain()
         self._drill()
         bands, _ = self._calibrate(self._round_ids(CALIBRATION, self.parts[-1].part_id))
-        controller = Controller(tuple(sorted(self.by_domain)), self.config.evolution)
+        controller = controller_of(sorted(self.by_domain), self.config.evolution, self.focus, bands)
         try:
             made = self._work(self._jobs(0, controller, bands)[1][:proposals], "preview")
         finally:
@@ -403,7 +409,7 @@ class _Run:
         code_shares = self._owed_code([draw.cell for draw in draws])
         jobs, use, used_modes = [], self.so_far.cluster_use.copy(), controller.used_modes.copy()
         for index, draw in enumerate(draws):
-            clusters = sorted(self.by_domain[draw.cell.domain], key=lambda cluster: (use[cluster.id], cluster.rank))
+            clusters = in_turn(self.by_domain[draw.cell.domain], draw.cell.domain, use, self.factors)
             use[clusters[0].id] += 1
             jobs.append(
                 replace(
@@ -414,6 +420,7 @@ class _Run:
                     else_families=draw.else_families,
                     used_modes=used_modes,
                     code_share=code_shares[index],
+                    factors=self.factors,
                 )
             )
         return draws, jobs
@@ -450,7 +457,8 @@ class _Run:
     # ---- work, rows, parts ----------------------------------------------------------------------------------------------------
 
     def _job(self, round_: int | str, index: int, clusters: Sequence[Cluster], cell: Cell | None, bands: Bands | None) -> Job:
-        key = content_id("proposal", self.config.seed, round_, index)
+        steered_by = (self.focus.id,) if self.focus is not None and cell is not None else ()
+        key = content_id("proposal", self.config.seed, round_, index, *steered_by)
         about = (self.config.chinese_share, self.config.divisions)
         return Job(key, tuple(clusters), cell, 0, bands, *about, code_share=self.code_share)
 

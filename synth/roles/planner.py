@@ -68,6 +68,7 @@ class Planner:
     tries: how often the domain was asked for before; its cookbooks grow with them.
     used_modes: conversations there are by their sequence of modes; recipes for the least used come first.
     code_share: of conversations, those that are to need a program; None where none can be run, so that `run_python` is not on offer.
+    factors: by world and intent, how many times as likely its recipes are among those of one sequence of modes; 1 where it is not here.
     """
 
     is_allowed: FrameFilter
@@ -77,6 +78,7 @@ class Planner:
     tries: int = 0
     used_modes: Mapping[str, int] = field(default_factory=dict)
     code_share: float | None = None
+    factors: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     def propose(
         self,
@@ -128,11 +130,18 @@ class Planner:
         shelf = {modes: recipes for modes, recipes in found.items() if ("X" in modes) == is_computing}
         drawn = sorted(rng.sample(list(shelf), len(shelf)), key=lambda modes: self.used_modes.get(modes, 0))
         usable = ([recipe for recipe in shelf[modes] if self._may_use(recipe)] for modes in drawn)
-        for recipe in itertools.islice((rng.choice(recipes) for recipes in usable if recipes), DRAFTS):
+        for recipe in itertools.islice((self._one_of(recipes, rng) for recipes in usable if recipes), DRAFTS):
             changed = evolved(recipe, pots, rng) if rng.random() < 0.5 else recipe
             is_same = changed is recipe or pots.computes(changed) != is_computing or not self._may_use(changed)
             place = None if is_same else shelf_of(changed, cell.domain, self.bands)
             yield changed if place is not None and place[0] == (cell.family, cell.band) else recipe
+
+    def _one_of(self, recipes: Sequence[Recipe], rng: random.Random) -> Recipe:
+        """A recipe, by the greatest factor of its goals' intents."""
+        if not self.factors:
+            return rng.choice(recipes)
+        weights = [max(self.factors.get((recipe.world, goal.intent), 1.0) for goal in recipe.goals) for recipe in recipes]
+        return rng.choices(recipes, weights)[0]
 
     def unsteered(self, cluster: Cluster, rng: random.Random, *, domain: str | None = None) -> Blueprint:
         """A blueprint as it comes, for calibration and as the control that steering is compared with.
