@@ -171,6 +171,15 @@ def engines(roles: RolesConfig) -> None:
         look_at(name)
 
 
+def focused(config: Config, on_failures: bool) -> Config:
+    """The configuration, steered by what the last policy fails at where that is asked for: with weight 1, unless it names another."""
+    evolution = config.synthesize.evolution
+    if not on_failures or evolution.focus_weight:
+        return config
+    steered = config.synthesize.model_copy(update={"evolution": evolution.model_copy(update={"focus_weight": 1.0})})
+    return config.model_copy(update={"synthesize": steered})
+
+
 def _drills(config: Config, worlds: list[str], accepted: int | None) -> dict[str, int]:
     """The drills of worlds that were named one by one: as configured, else as many together as conversations are wanted."""
     from synth.worlds import names_in

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flows import checks
-from flows.cli_shared import ConfigFile, Debug, DryRun, Families, StoreFolder, do
+from flows.cli_shared import ConfigFile, Debug, DryRun, Families, FocusOn, StoreFolder, do, show_focus
 from flows.terminal import out, told
 
 
@@ -53,6 +53,7 @@ def curate(
         ),
     ] = None,
     families: Families = None,
+    focus: FocusOn = None,
     config: ConfigFile = None,
     store: StoreFolder = None,
     dry_run: DryRun = False,
@@ -78,8 +79,11 @@ def curate(
 
         base = checks.settings(config, store, families)
         sets = held_out or []
-        settings = for_curation(base, column=column, keep=keep, held_out=sets, ungrounded=ungrounded, strict=strict, new=new)
+        settings = for_curation(
+            base, column=column, keep=keep, held_out=sets, ungrounded=ungrounded, strict=strict, new=new, focus=focus is not None
+        )
         checks.reader(settings)
+        show_focus("curate", settings)
         sources = checks.query_files(files or [])
         checks.held_out(settings)
         if ray is None or dry_run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -27,6 +27,10 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan (steps, 
 Families = Annotated[
     Path | None,
     typer.Option("--families", metavar="FILE", help="Other wordings for the generated queries (YAML, as synth/worlds/*/families.yaml)."),
+]
+FocusOn = Annotated[
+    Literal["failures"] | None,
+    typer.Option("--focus", help="Ask for more of what the policy promoted last fails or wavers at in its probe; shown first."),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Prefect's own log.")]
 
@@ -56,6 +60,17 @@ def do(
     from flows.call import run_flow
 
     return run_flow(flow, settings, out, show=lambda link: show(settings, link, keys), keep_ui=keep_ui, **parameters)
+
+
+def show_focus(step: str, settings: Config) -> None:
+    """What `synthesize` or `curate` will ask for, and why, where the configuration focuses on failures. Raises BadInput: there are none."""
+    if (settings.synthesize.evolution.focus_weight if step == "synthesize" else settings.curate.coverage.focus) == 0:
+        return
+    from flows.focus import asked_for, kept_for
+    from flows.tables import draw
+
+    for table in asked_for(settings) if step == "synthesize" else kept_for(settings):
+        draw(table, out)
 
 
 def show(settings: Config, link: str, keys: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows import checks
-from flows.cli_shared import ConfigFile, Debug, DryRun, StoreFolder, do
+from flows.cli_shared import ConfigFile, Debug, DryRun, FocusOn, StoreFolder, do, show_focus
 from flows.terminal import out, told
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def synthesize(
     accepted: Annotated[
         int | None, typer.Option("--n", metavar="N", min=1, help="Accepted trajectories to stop at, instead of the configuration's.")
     ] = None,
+    focus: FocusOn = None,
     assistant: Annotated[
         str | None, typer.Option("--assistant", metavar="ENGINE", help=f"The teacher: {_ENGINES}.", rich_help_panel=_PANEL)
     ] = None,
@@ -84,6 +85,8 @@ def synthesize(
 
       headrace synthesize --world my_shop.yaml --n 200 --store runs/mine/store
 
+      headrace synthesize --focus failures --dry-run --store runs/mine/store
+
       headrace synthesize --assistant openai:gpt-5-mini --usd-per-million 0.25 2 --preview 20
 
       headrace synthesize --assistant vllm:models/teacher --user vllm:models/teacher --n 200 --max-tokens 5000000
@@ -93,6 +96,8 @@ def synthesize(
         limits = {"max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
         said = {name: value for name, value in (roles | limits).items() if value is not None}
         settings = checks.synthesis(checks.settings(config, store), worlds or [], tools, accepted, said)
+        settings = checks.focused(settings, focus is not None)
+        show_focus("synthesize", settings)
         if preview is not None and not dry_run:
             _show(_previewed(settings, preview))
             return

@@ -67,7 +67,15 @@ def read(file: Path | None, *, store: Path | None = None, families: Path | None 
 
 
 def for_curation(
-    config: Config, *, column: str | None, keep: str | None, held_out: Sequence[str], ungrounded: bool, strict: bool, new: bool
+    config: Config,
+    *,
+    column: str | None,
+    keep: str | None,
+    held_out: Sequence[str],
+    ungrounded: bool,
+    strict: bool,
+    new: bool,
+    focus: bool = False,
 ) -> Config:
     """The configuration with what the command line of `curate` says; what it does not say stays.
 
@@ -76,6 +84,8 @@ def for_curation(
     funnel = config.curate
     ingest = funnel.ingest.model_copy(update={"column": column or funnel.ingest.column, "strict": strict or funnel.ingest.strict})
     said: dict[str, Any] = {"ingest": ingest, "ungrounded": ungrounded or funnel.ungrounded, "only_new": new or funnel.only_new}
+    if focus and not funnel.coverage.focus:
+        funnel = funnel.model_copy(update={"coverage": funnel.coverage.model_copy(update={"focus": 1.0})})
     if keep is not None:
         said |= _kept(keep, funnel)
     if held_out:

@@ -32,6 +32,7 @@ from synth.intervals import wilson
 from synth.roles.recipes import kitchen
 from synth.simulate import profile
 from synth.solver import expert_messages
+from synth.synthesis_config import SynthesisConfig
 from synth.worlds import WORLDS
 
 VERSION = 1
@@ -54,7 +55,9 @@ def urgency(reward_mean: float, learnability: float) -> float:
 @dataclass(frozen=True, slots=True)
 class Standing:
     """How a policy does at some probed tasks: rate of success with Wilson's 95 % interval, the tasks being the trials (rollouts of one
-    task are alike). urgency: mean over the tasks, times 1 - (high - low): one task counts .1 to .2 of itself, forty .7 to .9."""
+    task are alike); never, always: tasks in which no rollout succeeds, and in which each does.
+
+    urgency: mean over the tasks, times 1 - (high - low): of one task counts .1 to .2, of forty .7 to .9."""
 
     urgency: float
     tasks: int
@@ -62,6 +65,8 @@ class Standing:
     rate: float
     low: float
     high: float
+    never: int
+    always: int
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,16 @@ def _standing(rows: list[Mapping[str, Any]]) -> Standing:
     rate_sum = sum(row["successes"] / row["k"] for row in rows)
     low, high = wilson(rate_sum, len(rows))
     mean = sum(row["urgency"] for row in rows) / len(rows)
-    return Standing(round(mean * (1 - (high - low)), 6), len(rows), sum(row["k"] for row in rows), rate_sum / len(rows), low, high)
+    return Standing(
+        urgency=round(mean * (1 - (high - low)), 6),
+        tasks=len(rows),
+        rollouts=sum(row["k"] for row in rows),
+        rate=rate_sum / len(rows),
+        low=low,
+        high=high,
+        never=sum(row["successes"] == 0 for row in rows),
+        always=sum(row["successes"] == row["k"] for row in rows),
+    )
 
 
 def failures(store: Store, made_for: Mapping[str, JSON]) -> Focus:
@@ -122,12 +136,17 @@ def failures(store: Store, made_for: Mapping[str, JSON]) -> Focus:
     kept = store.find(part)
     if kept is not None:
         return Focus(part, policy, pl.read_parquet(store.root / kept.path))
-    probed = store.query(_PROBED_SQL, [policy])
-    if probed.is_empty():
+    rows = _rows(store.query(_PROBED_SQL, [policy]).to_dicts(), content_id("focus", part), policy)
+    if rows.is_empty():
         raise BadInput(
             f"{store.root} holds no probe of {policy}, which was promoted last, so what it fails at is not known: `headrace tag` probes it"
         )
-    return Focus(part, policy, _rows(probed.to_dicts(), content_id("focus", part), policy))
+    return Focus(part, policy, rows)
+
+
+def focus_of(store: Store, config: SynthesisConfig) -> Focus:
+    """What a run of synthesis of this configuration focuses on, where it is told to; raises as `failures`."""
+    return failures(store, config.model_dump(mode="json", exclude={"tools", "roles"}))
 
 
 def _rows(probed: Iterable[Mapping[str, Any]], focus_id: str, policy: str) -> pl.DataFrame:

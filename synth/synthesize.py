@@ -44,7 +44,7 @@ from synth.diversity import Figure, Profile, figures
 from synth.engines.base import EngineFailure
 from synth.engines.budget import BudgetSpent
 from synth.evolve import BANDS, Cell, Controller, Draw
-from synth.focus import Focus, controller_of, factors, failures, in_turn
+from synth.focus import controller_of, factors, focus_of, in_turn
 from synth.proposals import Job, Made, blueprint_rows, decision_rows, propose, proposed, report
 from synth.roles import planner as planning
 from synth.roles.cast import Cast, opened, provenance_frame
@@ -114,7 +114,8 @@ def synthesize(
         cast: who plays the roles; None: the engines that `config.roles` names are opened.
 
     Raises:
-        BadInput: the catalogue of tools cannot be used, one of its tools is called like another of a world, or an engine does not serve.
+        BadInput: the catalogue of tools cannot be used, one of its tools is called like another of a world, an engine does not serve, or there are
+            no failures to focus on (`evolution.focus_weight`).
         HeadraceError: the tools form no cluster in which a conversation could be planned, calibration yielded next to nothing, or an engine
             stopped answering.
     """
@@ -180,7 +181,7 @@ class _Run:
         self.code_share = config.code_share if self.coding and not lacks else None
         self.notes: tuple[str, ...] = (f"run_python is not offered: no sandbox works here ({lacks})",) if lacks else ()
         self.parameters = config.model_dump(mode="json", exclude={"tools", "roles"}) | {"code_share": self.code_share or 0.0}
-        self.focus: Focus | None = failures(store, self.parameters) if config.evolution.focus_weight else None
+        self.focus = focus_of(store, config) if config.evolution.focus_weight else None
         self.factors = factors(self.focus.by_intent(), config.evolution.focus_weight) if self.focus is not None else {}
         """How many times as often an intent's frames are to be taken, by world and intent; 1 for those that are not here."""
         self.steered = self.parameters | ({"roles": config.roles.identity()} if config.roles.engines else {})

@@ -68,7 +68,7 @@ class Planner:
     tries: how often the domain was asked for before; its cookbooks grow with them.
     used_modes: conversations there are by their sequence of modes; recipes for the least used come first.
     code_share: of conversations, those that are to need a program; None where none can be run, so that `run_python` is not on offer.
-    factors: by world and intent, how many times as likely its recipes are among those of one sequence of modes; 1 where it is not here.
+    factors: by world and intent, how many times as often its recipes may be used as others; 1 where it is not here.
     """
 
     is_allowed: FrameFilter
@@ -123,12 +123,12 @@ class Planner:
         return cookbook(offer.world, offer.tools, domain, self.bands, self.tries // TRIES_A_VOLUME)
 
     def _recipes(self, cell: Cell, offer: Offer, rng: random.Random, is_computing: bool) -> Iterator[Recipe]:
-        """Recipes of the cell that need a program, or none, of the least used sequences of modes first, every other one changed by an
+        """Recipes of the cell that need a program, or none, of the least worn sequences of modes first, every other one changed by an
         operator that leaves it where it is."""
         assert self.bands is not None
         pots, found = kitchen(offer.world, offer.tools), self._book(offer, cell.domain).get((cell.family, cell.band), {})
         shelf = {modes: recipes for modes, recipes in found.items() if ("X" in modes) == is_computing}
-        drawn = sorted(rng.sample(list(shelf), len(shelf)), key=lambda modes: self.used_modes.get(modes, 0))
+        drawn = sorted(rng.sample(list(shelf), len(shelf)), key=lambda modes: self._wear(modes, shelf[modes]))
         usable = ([recipe for recipe in shelf[modes] if self._may_use(recipe)] for modes in drawn)
         for recipe in itertools.islice((self._one_of(recipes, rng) for recipes in usable if recipes), DRAFTS):
             changed = evolved(recipe, pots, rng) if rng.random() < 0.5 else recipe
@@ -136,12 +136,16 @@ class Planner:
             place = None if is_same else shelf_of(changed, cell.domain, self.bands)
             yield changed if place is not None and place[0] == (cell.family, cell.band) else recipe
 
+    def _wear(self, modes: str, recipes: Sequence[Recipe]) -> float:
+        """How used a sequence of modes is: uses, divided by the greatest factor of its recipes."""
+        return (self.used_modes.get(modes, 0) + 1) / max(map(self._factor, recipes))
+
     def _one_of(self, recipes: Sequence[Recipe], rng: random.Random) -> Recipe:
-        """A recipe, by the greatest factor of its goals' intents."""
-        if not self.factors:
-            return rng.choice(recipes)
-        weights = [max(self.factors.get((recipe.world, goal.intent), 1.0) for goal in recipe.goals) for recipe in recipes]
-        return rng.choices(recipes, weights)[0]
+        return rng.choices(recipes, [self._factor(recipe) for recipe in recipes])[0] if self.factors else rng.choice(recipes)
+
+    def _factor(self, recipe: Recipe) -> float:
+        """The greatest of its goals' intents."""
+        return max((self.factors.get((recipe.world, goal.intent), 1.0) for goal in recipe.goals), default=1.0)
 
     def unsteered(self, cluster: Cluster, rng: random.Random, *, domain: str | None = None) -> Blueprint:
         """A blueprint as it comes, for calibration and as the control that steering is compared with.
