@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filters import coverage
@@ -269,3 +269,58 @@ def test_rows_with_and_without_a_frame_share_the_pool():
 def test_nothing_left_is_covered_by_nothing():
     rows = haystack().clear()
     assert step(rows, CoverageConfig()).height == 0
+
+
+# ---- focus ------------------------------------------------------------------------------------------------------------
+
+
+def of_intents(sizes: dict[str, int], *, has_own_leaves: bool) -> pl.DataFrame:
+    """Rows of one tier and stratum, so many of each intent, mixed; each intent is a leaf, or all are of one."""
+    rows = haystack(common=sum(sizes.values()), rare=1).filter(combination="common").head(sum(sizes.values()))
+    intents = [intent for intent, size in sizes.items() for _ in range(size)]
+    order = np.random.default_rng(5).permutation(len(intents))
+    rows = rows.with_columns(intent=pl.Series([intents[index] for index in order]))
+    return rows.with_columns(leaf=pl.col("intent")) if has_own_leaves else rows
+
+
+def drawn(rows: pl.DataFrame, config: CoverageConfig, urgency: dict[str, float]) -> pl.DataFrame:
+    chosen = alive(pool(rows, config, 0, {("retail", intent): value for intent, value in urgency.items()}))
+    return alive(shortlist(chosen, vectors_of(chosen["norm"]), config)).sort("stratum_rank")
+
+
+def counts(listed: pl.DataFrame, first: int) -> dict[str, int]:
+    return dict(listed.head(first).group_by("intent").len().iter_rows())
+
+
+@pytest.mark.parametrize("has_own_leaves", [True, False])
+def test_what_the_last_policy_fails_at_has_up_to_twice_its_quota(has_own_leaves):
+    """Given four intents of equal size, one of which always fails, then the first twenty rows hold eight of it instead of five."""
+    rows = of_intents(dict.fromkeys("abcd", 150), has_own_leaves=has_own_leaves)
+    plain, focused = (CoverageConfig(keep=20, shortlist=4, leaf_floor=0, focus=focus) for focus in (0.0, 1.0))
+
+    assert counts(drawn(rows, plain, {"a": 1.0}), 20) == pytest.approx(dict.fromkeys("abcd", 5), abs=1)
+    assert counts(drawn(rows, focused, {"a": 1.0}), 20) == pytest.approx({"a": 8, "b": 4, "c": 4, "d": 4}, abs=1)
+    assert counts(drawn(rows, focused, dict.fromkeys("abcd", 0.7)), 20) == pytest.approx(dict.fromkeys("abcd", 5), abs=1)
+
+
+@pytest.mark.parametrize("has_own_leaves", [True, False])
+def test_without_focus_what_fails_changes_nothing(has_own_leaves):
+    rows = of_intents({"a": 90, "b": 40, "c": 10, "d": 3}, has_own_leaves=has_own_leaves)
+    config = CoverageConfig(keep=20, shortlist=4, max_encoded=100)
+    assert drawn(rows, config, {"a": 1.0, "c": 0.5}).equals(drawn(rows, config, {}))
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.integers(100, 400), min_size=2),
+    st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 1)),
+    st.booleans(),
+)
+def test_no_quota_grows_beyond_twofold(sizes, urgency, has_own_leaves):
+    rows = of_intents(sizes, has_own_leaves=has_own_leaves)
+    plain, focused = (
+        counts(drawn(rows, CoverageConfig(keep=40, shortlist=2, leaf_floor=0, focus=focus), urgency), 40) for focus in (0.0, 1.0)
+    )
+    assert sum(focused.values()) == sum(plain.values()) == 40
+    assert all(count <= 2 * plain.get(intent, 0) + 2 for intent, count in focused.items())
+    assert all(2 * count + 2 >= plain[intent] for intent, count in focused.items())
