@@ -19,6 +19,9 @@ from synth.worlds import WORLDS, admitted_in
 from synth.worlds.stored import register_stored
 
 Label = TypeVar("Label", bound=Hashable)
+_SHOWN = 20
+"""The most urgent; the rest is told in one row."""
+_NOTHING = dict.fromkeys(("urgency", "tasks", "rollouts", "success", "95 %", "never, at times, always"), "")
 _BANDS_SQL = """SELECT max(value) FILTER (metric = 'complexity_low_to') AS low_to,
   max(value) FILTER (metric = 'complexity_high_from') AS high_from
 FROM diversity WHERE run = (SELECT run FROM diversity JOIN parts USING (part_id) WHERE metric = 'complexity_low_to'
@@ -44,12 +47,11 @@ def asked_for(config: Config) -> list[Table]:
         for cell in before:
             both = sums.setdefault(label(cell), [0.0, 0.0])
             both[0], both[1] = both[0] + before[cell], both[1] + after[cell]
-        here = {each: standing for each, standing in _by_urgency(standings) if each in sums}
+        here = dict([(each, standing) for each, standing in _by_urgency(standings) if each in sums][:_SHOWN])
         rows = [{what: words(each)} | _told(standing) | _asked(*sums[each]) for each, standing in here.items()]
         others = [sums[each] for each in sums if each not in here]
         if others:
-            none = dict.fromkeys(_told(next(iter(standings.values()))), "")
-            rows.append({what: f"{len(others):,} not probed"} | none | _asked(*map(sum, zip(*others, strict=True))))
+            rows.append({what: f"{len(others):,} others"} | _NOTHING | _asked(*map(sum, zip(*others, strict=True))))
         return Table("focus", f"What will be asked for, by what {focus.policy_id} fails or wavers at: {what}", rows)
 
     found = [table(focus.by_domain(), lambda cell: cell.domain, "domain", str)]
@@ -67,10 +69,13 @@ def kept_for(config: Config) -> list[Table]:
     store = Store(config.store)
     register_stored(store)
     focus = failures(store, {})
+    found = _by_urgency(focus.by_intent())
     rows = [
         {"intent": f"{world}/{intent}"} | _told(standing) | {"quota": f"x {1 + config.curate.coverage.focus * standing.urgency:.2f}"}
-        for (world, intent), standing in _by_urgency(focus.by_intent())
+        for (world, intent), standing in found[:_SHOWN]
     ]
+    if len(found) > _SHOWN:
+        rows.append({"intent": f"{len(found) - _SHOWN:,} others"} | _NOTHING | {"quota": ""})
     return [Table("focus", f"What will be kept more of, by what {focus.policy_id} fails or wavers at", rows)]
 
 

@@ -114,8 +114,8 @@ def synthesize(
         cast: who plays the roles; None: the engines that `config.roles` names are opened.
 
     Raises:
-        BadInput: the catalogue of tools cannot be used, one of its tools is called like another of a world, an engine does not serve, or there are
-            no failures to focus on (`evolution.focus_weight`).
+        BadInput: the catalogue of tools cannot be used, one of its tools is called like another of a world, an engine does not serve, or
+            there are no failures to focus on (`evolution.focus_weight`).
         HeadraceError: the tools form no cluster in which a conversation could be planned, calibration yielded next to nothing, or an engine
             stopped answering.
     """

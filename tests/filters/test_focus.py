@@ -42,7 +42,7 @@ def kept(store: Store, run: str) -> pl.DataFrame:
 
 
 def test_more_is_kept_of_what_fails_and_strata_keep_their_quotas(tmp_path: Path) -> None:
-    """Given some 120 of 200 rows kept that are of the shop, and a policy that wavers at half of its intents (urgency .4 to .5), then more of
+    """Given 200 rows kept, some 120 of them the shop's, and a policy that wavers at half of its intents (urgency .4 to .5), then more of
     these is kept, by some eighth, as their quotas grow."""
     log = log_of(tmp_path / "log", 12_000)
     wide = CoverageConfig(keep=200, max_encoded=2000, shortlist=3)
