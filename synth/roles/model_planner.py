@@ -36,6 +36,8 @@ from synth.worlds.base import Date, Identifier, Quantity, SlotKind, Vocabulary, 
 PROMPT = "planner"
 _MAX_TOKENS = 1500
 _MOST_GOALS, _MOST_INTENTS, _MOST_VALUES, _EXAMPLES = 5, 12, 16, 3
+_MOST_URGENT = 3
+"""Intents that the model is asked to plan for, of those that a policy fails at."""
 _MODES: Mapping[str, str] = {
     "N": "the assistant answers without a call",
     "A": "the assistant asks the person",
@@ -64,6 +66,7 @@ class _SlotText:
 class _IntentText:
     name: str
     is_own: bool
+    is_urgent: bool
     slots: tuple[_SlotText, ...]
     examples: tuple[str, ...]
 
@@ -138,12 +141,15 @@ class _Desk:
     def _intents(self) -> Iterator[_IntentText]:
         own = [name for name in self.menu.intents if WORLDS[self.offer.world].intents[name].domain == self.cell.domain]
         others = [name for name in self.menu.intents if name not in own]
+        factors = {name: self.rules.factors.get((self.offer.world, name), 1.0) for name in own}
+        own.sort(key=lambda name: -factors[name])
+        urgent = [name for name in own[:_MOST_URGENT] if factors[name] > 1]
         world, rng = make_world(self.offer.world, self.seed), random.Random(self.draws)
         try:
             for name in [*own, *others][:_MOST_INTENTS]:
                 slots = slots_of(self.offer.world, name)
                 told = tuple(_SlotText(slot.name, slot.is_required, self._legal(world.kinds[slot.kind])) for slot in slots.values())
-                yield _IntentText(name, name in own, told, self._examples(world, name, rng))
+                yield _IntentText(name, name in own, name in urgent, told, self._examples(world, name, rng))
         finally:
             world.close()
 

@@ -13,16 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import BadInput
-from storage.records import Division, Task
+from storage.records import Division, Message, Task
 from storage.rows import tasks_frame
 from storage.store import Store, part_id
 from synth import proposals
 from synth.blueprints import Bands
 from synth.clusters import Cluster, cluster_tools
+from synth.engines.base import ChatAnswer, ChatRequest
 from synth.evolve import Cell, Controller, EvolutionConfig, Report
 from synth.focus import Focus, Standing, controller_of, factors, failures, in_turn, urgency
 from synth.intervals import wilson
 from synth.proposals import Job, Made
+from synth.roles.draft import PlanFailed
+from synth.roles.model_planner import ModelPlanner
 from synth.roles.planner import Planner
 from synth.roles.recipes import kitchen
 from synth.solver import Use
@@ -191,6 +194,36 @@ def test_the_planner_takes_recipes_of_what_fails_more_often() -> None:
         return sum(any(goal.intent == wanted for goal in blueprint.goals) for blueprint in made), len(made)
 
     assert wilson(*holding({}))[1] < wilson(*holding({(FAILING, wanted): 8.0}))[0]
+
+
+class Refuses:
+    """An engine that gives no plan, and keeps what it was asked."""
+
+    name = "refuses"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
+        self.asked += [request.messages[-1].content or "" for request in requests]
+        return [ChatAnswer(Message(role="assistant", content="no"), "stop") for _ in requests]
+
+
+def test_a_model_that_plans_is_told_what_is_wanted_most() -> None:
+    (cluster,) = clusters_of(FAILING)
+
+    def told(intent_factors: Mapping[tuple[str, str], float]) -> str:
+        engine = Refuses()
+        planner = ModelPlanner(engine, Planner(lambda frame_id: True, 0.0, BANDS, factors=intent_factors), repairs=0)
+        with pytest.raises(PlanFailed):
+            planner.propose(Cell(FAILING, "C>F", "low"), [cluster], 0, random.Random(0))
+        return engine.asked[0]
+
+    focused = told({(FAILING, "order_price"): 1.9, (FAILING, "call_back"): 1.4})
+    intents = [line for line in focused.splitlines() if "(of this domain)" in line]
+    assert intents[:2] == ["- order_price (of this domain) (wanted most)", "- call_back (of this domain) (wanted most)"]
+    assert focused.count("(wanted most)") == 2 and "an intent that is wanted most" in focused
+    assert "wanted most" not in told({})
 
 
 # ---- a run, killed, resumed, repeated ---------------------------------------------------------------------------------
