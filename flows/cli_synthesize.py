@@ -49,6 +49,18 @@ def synthesize(
         str | None,
         typer.Option("--judge", metavar="ENGINE", help="Who grades what code cannot decide; measured first.", rich_help_panel=_PANEL),
     ] = None,
+    play_tools: Annotated[
+        str | None,
+        typer.Option(
+            "--play-tools",
+            metavar="ENGINE",
+            help="Who plays tools that no world executes; such conversations are marked, and kept apart. Wants all roles but the user's.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    played: Annotated[
+        int | None, typer.Option("--played", metavar="N", min=0, help="How many of these to hold.", rich_help_panel=_PANEL)
+    ] = None,
     max_tokens: Annotated[
         int | None,
         typer.Option("--max-tokens", metavar="N", min=1, help="Budget of prompts and answers together.", rich_help_panel=_PANEL),
@@ -92,7 +104,7 @@ def synthesize(
       headrace synthesize --assistant vllm:models/teacher --user vllm:models/teacher --n 200 --max-tokens 5000000
     """
     with told(debug):
-        roles = {"assistant": assistant, "user": user, "planner": planner, "judge": judge}
+        roles = {"assistant": assistant, "user": user, "planner": planner, "judge": judge, "tools": play_tools, "played": played}
         limits = {"max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
         said = {name: value for name, value in (roles | limits).items() if value is not None}
         settings = checks.synthesis(checks.settings(config, store), worlds or [], tools, accepted, said)

@@ -19,7 +19,6 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -28,33 +27,26 @@ import polars as pl
 from numpy.typing import NDArray
 
 from storage.errors import HeadraceError
-from storage.records import CODE_TOOL, Cost, Outcome, Tool, content_id
+from storage.records import CODE_TOOL, Cost, Outcome, content_id
 from storage.rows import tasks_frame
 from storage.schema import TABLES
-from storage.store import Part, Store, part_id
-from synth import clusters as clustering
-from synth import code_tool
-from synth import drills as drilling
-from synth import simulate as simulation
+from storage.store import Store
 from synth.blueprints import Bands, Blueprint
-from synth.catalogue import joined, read_catalogue
-from synth.cluster_store import build_parts, tools_frame
-from synth.clusters import Cluster, cluster_tools
+from synth.clusters import Cluster
 from synth.diversity import Figure, Profile, figures
 from synth.engines.base import EngineFailure
 from synth.engines.budget import BudgetSpent
 from synth.evolve import BANDS, Cell, Controller, Draw
 from synth.focus import controller_of, factors, focus_of, in_turn
+from synth.groundwork import Groundwork
 from synth.proposals import Job, Made, blueprint_rows, decision_rows, propose, proposed, report
-from synth.roles import planner as planning
 from synth.roles.cast import Cast, opened, provenance_frame
 from synth.roles.labelled import Agreement, agreement, labelled
-from synth.roles.recipes import kitchen
+from synth.side_by_side import side_by_side
 from synth.simulate import simulated_frame
 from synth.so_far import SoFar, vectors_of
 from synth.synthesis_config import SynthesisConfig
-from synth.worlds import WORLDS, admitted_in
-from synth.worlds.stored import worlds_frame
+from synth.unexecuted import simulate_clusters
 
 VERSION = 4
 CALIBRATION = -1
@@ -80,14 +72,16 @@ class Executor(Protocol):
 class SynthesisResult:
     """A committed run.
 
-    accepted, proposals: counts. rejected: reasons with counts. figures: of the accepted trajectories; unsteered: the same figures of the
-    calibration set, the control. alarms: collapses of the controller, in words, with the round they were seen in.
+    accepted, proposals: counts; played: accepted conversations whose tools an engine played, which are in no other figure. rejected:
+    reasons with counts. figures: of the accepted trajectories; unsteered: the same figures of the calibration set, the control. alarms:
+    collapses of the controller, in words, with the round they were seen in.
     notes: what the run had to do without, and why it stopped short, in words.
     """
 
     run: str
     parts: tuple[str, ...]
     rounds: int
+    played: int
     accepted: int
     proposals: int
     tasks: int
@@ -160,62 +154,32 @@ def preview(
 class _Run:
     def __init__(self, store: Store, config: SynthesisConfig, progress: Progress, executor: Executor | None, cast: Cast) -> None:
         self.store, self.config, self.progress, self.executor, self.cast = store, config, progress, executor, cast
-        catalogue = read_catalogue(config.tools).tools if config.tools is not None else ()
-        worlds = admitted_in(config.worlds)
-        tools = [*(tool for name in worlds for tool in WORLDS[name].tools), *catalogue]
-        self.tools = joined(tools)
-        self.worlds = tuple(dict.fromkeys([*worlds, *sorted({tool.world for tool in catalogue if tool.world is not None})]))
-        self.versions = {
-            "synthesize": VERSION,
-            "clusters": clustering.VERSION,
-            "planner": planning.VERSION,
-            "simulate": simulation.VERSION,
-            "code_tool": code_tool.VERSION,
-            "worlds": {name: WORLDS[name].version for name in self.worlds},
-            "tools": content_id("tools", [tool.model_dump(mode="json") for tool in self.tools]),
-        }
-        codes = [tool for name in self.worlds for tool in WORLDS[name].tools if tool.name == CODE_TOOL and config.code_share]
-        self.coding = frozenset(tool.domain for tool in codes)
-        """Domains whose conversations may compute."""
-        lacks = code_tool.missing() if self.coding else ""
-        self.code_share = config.code_share if self.coding and not lacks else None
-        self.notes: tuple[str, ...] = (f"run_python is not offered: no sandbox works here ({lacks})",) if lacks else ()
-        self.parameters = config.model_dump(mode="json", exclude={"tools", "roles"}) | {"code_share": self.code_share or 0.0}
+        self.ground = Groundwork(store, config)
+        self.ledger, self.notes = self.ground.ledger, self.ground.notes
         self.focus = focus_of(store, config) if config.evolution.focus_weight else None
         self.factors = factors(self.focus.by_intent(), config.evolution.focus_weight) if self.focus is not None else {}
         """How many times as often an intent's frames are to be taken, by world and intent; 1 for those that are not here."""
-        self.steered = self.parameters | ({"roles": config.roles.identity()} if config.roles.engines else {})
+        self.steered = self.ground.parameters | ({"roles": roles} if (roles := config.roles.identity()) else {})
         self.steered |= {"focus": self.focus.id} if self.focus is not None else {}
         """The parameters of what models and failures have a part in; calibration and drills are those of a scripted run."""
-        self.run = content_id("synthesis", self.steered, self.versions)
-        self.parts: list[Part] = []
-        self.uncommitted: list[Part] = []
+        self.run = content_id("synthesis", self.steered, self.ground.versions)
         self.so_far = SoFar()
 
     def result(self) -> SynthesisResult:
-        self._keep(None if self.focus is None else self.focus.write(self.store))
-        self.clusters = self._clusters()
-        self.by_domain = self._by_domain()
-        self._drill()
-        calibration = self._round_ids(CALIBRATION, self.parts[-1].part_id)
-        bands, unsteered = self._calibrate(calibration)
-        controller = controller_of(sorted(self.by_domain), self.config.evolution, self.focus, bands)
-        number, previous = 0, calibration["blueprints"]
+        self.ledger.keep(None if self.focus is None else self.focus.write(self.store))
+        self.ground.lay()
+        number, unsteered, played = 0, tuple[Figure, ...](), 0
         try:
-            self.cast = replace(self.cast, judged=self._judge_measured(calibration["blueprints"]))
-            while not self._is_over(controller):
-                previous = self._round(number, previous, controller, bands)
-                number += 1
-                if number % (_COMMIT_ROUNDS if self.cast.is_scripted else 1) == 0:
-                    self._commit()
-        except BudgetSpent as spent:
-            self.notes += (f"stopped in round {number}: {spent}; what was answered is kept, and is not paid for again",)
+            if self.ground.clusters or self.cast.tools is None:
+                number, unsteered = self._rounds()
+            played = self._played()
         finally:
             self._commit()
         return SynthesisResult(
             run=self.run,
-            parts=tuple(sorted(part.part_id for part in self.parts)),
+            parts=tuple(sorted(part.part_id for part in self.ledger.parts)),
             rounds=number,
+            played=played,
             accepted=len(self.so_far.profiles),
             proposals=self.so_far.proposals,
             tasks=self.so_far.tasks,
@@ -226,12 +190,55 @@ class _Run:
             notes=(*self.notes, *self._stopped_short()),
         )
 
+    def _rounds(self) -> tuple[int, tuple[Figure, ...]]:
+        """How many rounds there are when it is over, and the figures of unsteered conversations.
+
+        Where the budget is spent before that, they are what there was by then."""
+        calibration = self._round_ids(CALIBRATION, self.ledger.parts[-1].part_id)
+        bands, unsteered = self._calibrate(calibration)
+        controller = controller_of(sorted(self.ground.by_domain), self.config.evolution, self.focus, bands)
+        number, previous = 0, calibration["blueprints"]
+        try:
+            self.cast = replace(self.cast, judged=self._judge_measured(calibration["blueprints"]))
+            while not self._is_over(controller):
+                previous = self._round(number, previous, controller, bands)
+                number += 1
+                if number % (_COMMIT_ROUNDS if self.cast.is_scripted else 1) == 0:
+                    self._commit()
+        except BudgetSpent as spent:
+            self.notes += (f"stopped in round {number}: {spent}; what was answered is kept, and is not paid for again",)
+        return number, unsteered
+
+    def _played(self) -> int:
+        """Conversations over clusters that no world executes, if an engine plays their tools: how many were accepted."""
+        wanted = self.config.roles.played
+        if self.cast.tools is None or not wanted:
+            return 0
+        unexecuted = [cluster for cluster in self.ground.all_clusters if cluster.world is None]
+        self._commit()
+        try:
+            found = simulate_clusters(
+                self.store,
+                unexecuted,
+                self.ground.tools,
+                self.cast,
+                wanted,
+                seed=self.config.seed,
+                chinese_share=self.config.chinese_share,
+                progress=self.progress,
+            )
+        except BudgetSpent as spent:
+            self.notes += (f"stopped among conversations with played tools: {spent}; what was answered is kept",)
+            return 0
+        self.ledger.keep(*(self.store.find(part) for part in found.parts))
+        told = ", ".join(f"{outcome} {count}" for outcome, count in found.outcomes.items())
+        self.notes += (f"{found.accepted:,} of {wanted:,} conversations with played tools accepted ({told}); nothing of them was executed",)
+        return found.accepted
+
     def preview(self, proposals: int) -> Preview:
-        self.clusters = self._clusters()
-        self.by_domain = self._by_domain()
-        self._drill()
-        bands, _ = self._calibrate(self._round_ids(CALIBRATION, self.parts[-1].part_id))
-        controller = controller_of(sorted(self.by_domain), self.config.evolution, self.focus, bands)
+        self.ground.lay()
+        bands, _ = self._calibrate(self._round_ids(CALIBRATION, self.ledger.parts[-1].part_id))
+        controller = controller_of(sorted(self.ground.by_domain), self.config.evolution, self.focus, bands)
         try:
             made = self._work(self._jobs(0, controller, bands)[1][:proposals], "preview")
         finally:
@@ -268,63 +275,14 @@ class _Run:
             "evolution.stop_idle_rounds for more of the same"
         ]
 
-    # ---- tools and clusters ---------------------------------------------------------------------------------------------
-
-    def _clusters(self) -> list[Cluster]:
-        self._keep_worlds()
-        found = cluster_tools(self.tools, self.config.clusters)
-        self._keep(*build_parts(self.store, self.tools, self.config.clusters, found))
-        known = self._id("tools", [], {})
-        self._keep(self.store.find(known) or self.store.write("tools", known, tools_frame(self._known_tools())))
-        return [cluster for cluster in found if cluster.world is not None]
-
-    def _known_tools(self) -> list[Tool]:
-        """The tools that are clustered, and all others of their worlds: tasks are shown with these too."""
-        tools = [*self.tools, *(tool for name in self.worlds for tool in WORLDS[name].tools)]
-        return list({tool.id: tool for tool in tools}.values())
-
-    def _keep_worlds(self) -> None:
-        """The specs of worlds of the user's own."""
-        own = worlds_frame(self.worlds)
-        for name, spec in own.select("world", "spec").iter_rows():
-            part = part_id("worlds", [name], {"spec": spec}, VERSION)
-            self._keep(self.store.find(part) or self.store.write("worlds", part, own.filter(pl.col("world") == name)))
-
-    def _drill(self) -> None:
-        """Drills of every drill world: their blueprints and tasks."""
-        for world, count in self.config.drills.items():
-            about = {"world": world, "config": self.parameters, "version": drilling.VERSION}
-            blueprints, tasks = self._id("blueprints", ["drills"], about), self._id("tasks", ["drills"], about)
-            found = self.store.find(blueprints), self.store.find(tasks)
-            if not all(found):
-                drills = drilling.draw_drills(world, count, self.clusters, self.config.divisions, seed=self.config.seed)
-                found = (
-                    self.store.write("blueprints", blueprints, drilling.drill_rows(drills)),
-                    self.store.write("tasks", tasks, tasks_frame([drill.task for drill in drills])),
-                )
-            self._keep(*found)
-
-    def _by_domain(self) -> dict[str, list[Cluster]]:
-        """Domain -> clusters whose tools can serve one of its intents."""
-        found: dict[str, list[Cluster]] = {}
-        for cluster in self.clusters:
-            assert cluster.world is not None
-            for intent in kitchen(cluster.world, cluster.tool_names).busy:
-                served = found.setdefault(WORLDS[cluster.world].intents[intent].domain, [])
-                if cluster not in served:
-                    served.append(cluster)
-        if not found:
-            raise HeadraceError("no cluster of tools can serve any intent; lower clusters.edge_threshold or clusters.growth_floor")
-        return found
-
     # ---- calibration ------------------------------------------------------------------------------------------------------
 
     def _calibrate(self, ids: Mapping[str, str]) -> tuple[Bands, tuple[Figure, ...]]:
         """The complexity bands, and the figures of unsteered conversations."""
         there = {table: self.store.find(part) for table, part in ids.items()}
         if all(there.values()):
-            self._keep(*there.values())
-            rows = self._read(there["diversity"])
+            self.ledger.keep(*there.values())
+            rows = self.ledger.read(there["diversity"])
             stored = tuple(Figure(row["metric"], row["value"], row["sd"], row["n"]) for row in rows.to_dicts())
         else:
             stored = self._make_calibration(ids)
@@ -333,7 +291,7 @@ class _Run:
 
     def _make_calibration(self, ids: Mapping[str, str]) -> tuple[Figure, ...]:
         rng = random.Random(content_id("calibration", self.config.seed))
-        jobs = [self._job("calibration", index, [rng.choice(self.clusters)], None, None) for index in range(self.config.calibration)]
+        jobs = [self._job("calibration", index, [rng.choice(self.ground.clusters)], None, None) for index in range(self.config.calibration)]
         made = [one for one in self._work(jobs, "calibrating") if one.accepted]
         if len(made) < self.config.calibration / 3:
             raise HeadraceError(
@@ -354,19 +312,17 @@ class _Run:
         judge = self.cast.judge
         if judge is None:
             return None
-        own = self._id("diversity", [calibration], {"judge": self.config.roles.identity()})
-        part = self.store.find(own)
-        if part is None:
-            specs = self._read(self.store.find(calibration))["spec"].drop_nulls()
+        own = self.ledger.id("diversity", [calibration], {"judge": self.config.roles.identity()})
+
+        def measured() -> pl.DataFrame:
+            specs = self.ledger.read(self.store.find(calibration))["spec"].drop_nulls()
             split = labelled([Blueprint.model_validate_json(spec) for spec in specs[: self.config.roles.judge_labelled]])
-            self.progress("measuring the judge", 0, len(split))
-            with ThreadPoolExecutor(self.cast.config.in_flight) as threads:
-                said = list(threads.map(self.cast.grade, split))
-            rows = self._diversity_rows(CALIBRATION, agreement(split, said).figures())
-            part = self.store.write("diversity", own, rows)
-        self._keep(part)
+            said = side_by_side(self.cast.grade, split, self.cast.config.in_flight, "measuring the judge", self.progress)
+            return self._diversity_rows(CALIBRATION, agreement(split, said).figures())
+
+        part = self.ledger.kept("diversity", own, measured)
         return Agreement.of(
-            {row["metric"]: Figure(row["metric"], row["value"], row["sd"], row["n"]) for row in self._read(part).to_dicts()}
+            {row["metric"]: Figure(row["metric"], row["value"], row["sd"], row["n"]) for row in self.ledger.read(part).to_dicts()}
         )
 
     # ---- rounds -------------------------------------------------------------------------------------------------------------
@@ -376,8 +332,8 @@ class _Run:
         ids = self._round_ids(number, previous)
         there = {table: self.store.find(part) for table, part in ids.items()}
         if all(there.values()):
-            self._keep(*there.values())
-            rows = {table: self._read(there[table]) for table in ("blueprints", "trajectories", "tasks")}
+            self.ledger.keep(*there.values())
+            rows = {table: self.ledger.read(there[table]) for table in ("blueprints", "trajectories", "tasks")}
             for outcome in self.so_far.add_stored(**rows):
                 controller.record(outcome)
         else:
@@ -410,7 +366,7 @@ class _Run:
         code_shares = self._owed_code([draw.cell for draw in draws])
         jobs, use, used_modes = [], self.so_far.cluster_use.copy(), controller.used_modes.copy()
         for index, draw in enumerate(draws):
-            clusters = in_turn(self.by_domain[draw.cell.domain], draw.cell.domain, use, self.factors)
+            clusters = in_turn(self.ground.by_domain[draw.cell.domain], draw.cell.domain, use, self.factors)
             use[clusters[0].id] += 1
             jobs.append(
                 replace(
@@ -436,11 +392,11 @@ class _Run:
     def _owed_code(self, cells: Sequence[Cell]) -> list[float | None]:
         """The code share of each of a round's proposals: all, or nothing. So many are to need a program that the share of all that could
         comes to what is wanted, those of high complexity first: a program hardly fits into a lower band."""
-        if self.code_share is None:
+        if self.ground.code_share is None:
             return [None] * len(cells)
-        done = [profile for profile in self.so_far.profiles if profile.domain in self.coding]
-        able = [at for at, cell in enumerate(cells) if cell.domain in self.coding]
-        lacking = self.code_share * (len(done) + len(able)) - sum(CODE_TOOL in profile.tools for profile in done)
+        done = [profile for profile in self.so_far.profiles if profile.domain in self.ground.coding]
+        able = [at for at, cell in enumerate(cells) if cell.domain in self.ground.coding]
+        lacking = self.ground.code_share * (len(done) + len(able)) - sum(CODE_TOOL in profile.tools for profile in done)
         able.sort(key=lambda at: -BANDS.index(cells[at].band))
         wanted = set(able[: max(0, round(lacking))])
         return [float(at in wanted) for at in range(len(cells))]
@@ -461,7 +417,7 @@ class _Run:
         steered_by = (self.focus.id,) if self.focus is not None and cell is not None else ()
         key = content_id("proposal", self.config.seed, round_, index, *steered_by)
         about = (self.config.chinese_share, self.config.divisions)
-        return Job(key, tuple(clusters), cell, 0, bands, *about, code_share=self.code_share)
+        return Job(key, tuple(clusters), cell, 0, bands, *about, code_share=self.ground.code_share)
 
     def _work(self, jobs: Sequence[Job], label: str) -> list[Made]:
         if label != "calibrating" and not self.cast.is_scripted:
@@ -476,16 +432,7 @@ class _Run:
 
     def _held(self, jobs: Sequence[Job], label: str) -> list[Made]:
         """Proposals in which models play, side by side."""
-        with ThreadPoolExecutor(self.cast.config.in_flight) as threads:
-            running = [threads.submit(proposed, job, self.cast) for job in jobs]
-            try:
-                for done, future in enumerate(as_completed(running), start=1):
-                    future.result()
-                    self.progress(label, done, len(jobs))
-            except BaseException:
-                threads.shutdown(wait=False, cancel_futures=True)
-                raise
-        made = [future.result() for future in running]
+        made = side_by_side(lambda job: proposed(job, self.cast), jobs, self.cast.config.in_flight, label, self.progress)
         unanswered = [one for one in made if one.outcome == Outcome.INFRA_FAILURE]
         if len(unanswered) >= max(1, _DEAD * len(made)):
             why = next((one.simulated.failure for one in unanswered if one.simulated is not None), "no plan was answered")
@@ -495,8 +442,8 @@ class _Run:
     def _figures(self, profiles: Sequence[Profile], vectors: NDArray[np.float32]) -> list[Figure]:
         found = figures(
             profiles,
-            domains=tuple(sorted(self.by_domain)),
-            universe=[(tool.world or tool.server, tool.name) for tool in self.tools],
+            domains=tuple(sorted(self.ground.by_domain)),
+            universe=[(tool.world or tool.server, tool.name) for tool in self.ground.tools],
             vectors=vectors,
             size=self.config.subsample,
             seed=self.config.seed,
@@ -523,7 +470,7 @@ class _Run:
             frames["decisions"] = decisions
         if "provenance" in ids:
             frames["provenance"] = provenance_frame([simulated for _, simulated, _ in done], self.cast)
-        self._keep(*(self.store.write(table, ids[table], frames[table]) for table in ids))
+        self.ledger.keep(*(self.store.write(table, ids[table], frames[table]) for table in ids))
 
     def _diversity_rows(self, number: int, found: Sequence[Figure]) -> pl.DataFrame:
         rows = [{"run": self.run, "round": number, "metric": f.metric, "value": f.value, "sd": f.sd, "n": f.n} for f in found]
@@ -531,25 +478,12 @@ class _Run:
 
     def _round_ids(self, number: int, previous: str) -> dict[str, str]:
         """Ids of the parts of a round; nothing is decided in calibration."""
-        parameters = {"config": self.parameters if number == CALIBRATION else self.steered, "round": number}
+        parameters = {"config": self.ground.parameters if number == CALIBRATION else self.steered, "round": number}
         tables = ("trajectories", "tasks", "diversity", "blueprints", *(() if number == CALIBRATION else ("decisions",)))
-        tables += ("provenance",) if number != CALIBRATION and self.config.roles.engines else ()
-        return {table: self._id(table, [previous], parameters) for table in tables}
-
-    def _id(self, table: str, inputs: Sequence[str], parameters: Mapping[str, Any]) -> str:
-        return part_id(table, inputs, {**parameters, "versions": self.versions}, VERSION)
-
-    def _keep(self, *parts: Part | None) -> None:
-        found = [part for part in parts if part is not None]
-        self.parts += found
-        self.uncommitted += found
+        tables += ("provenance",) if number != CALIBRATION and "roles" in self.steered else ()
+        return {table: self.ledger.id(table, [previous], parameters) for table in tables}
 
     def _commit(self) -> None:
         if self.cast.answers is not None:
             self.cast.answers.commit()
-        self.store.commit(self.uncommitted)
-        self.uncommitted = []
-
-    def _read(self, part: Part | None) -> pl.DataFrame:
-        assert part is not None
-        return pl.read_parquet(self.store.root / part.path)
+        self.ledger.commit()

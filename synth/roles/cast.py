@@ -38,8 +38,8 @@ from synth.roles.script import Script, script_of
 from synth.simulate import Simulated, offered_tools, simulate
 
 ROLES = ("planner", "user", "assistant", "tools", "judge")
-_UNDER_WAY = {"in_flight", "max_tokens", "max_usd", "usd_per_million"}
-"""Settings that say how, how fast and how far, and change nothing of what is made."""
+_ELSEWHERE = {"in_flight", "max_tokens", "max_usd", "usd_per_million", "tools", "played"}
+"""Settings that change nothing of what is executed: how fast, how far, and what is only played."""
 
 
 class RolesConfig(BaseModel):
@@ -54,6 +54,7 @@ class RolesConfig(BaseModel):
     tools: str | None = Field(
         None, description="Engine that plays the tools of clusters that no world executes; none: these are only stored."
     )
+    played: int = Field(20, ge=0, description="Conversations to hold over clusters whose tools an engine plays.")
     temperature: float = Field(TEMPERATURE, ge=0, le=2, description="Of the assistant and the user; 0 is greedy.")
     answer_tokens: int = Field(MAX_TOKENS, ge=16, description="Tokens that one message of the assistant may take.")
     alternatives: int = Field(
@@ -84,8 +85,9 @@ class RolesConfig(BaseModel):
         return {role: name for role, name in named.items() if name not in (None, TEACHER)}
 
     def identity(self) -> dict[str, Any]:
-        """What the outcome depends on; nothing where all is scripted."""
-        return self.model_dump(mode="json", exclude=_UNDER_WAY) | {"prompts": dict(_PROMPTS)} if self.engines else {}
+        """What executed conversations depend on; nothing where all their roles are scripted."""
+        models = self.engines.keys() - {"tools"}
+        return self.model_dump(mode="json", exclude=_ELSEWHERE) | {"prompts": dict(_PROMPTS)} if models else {}
 
 
 _PROMPTS = versions(model_planner.PROMPT, model_user.PROMPT, model_judge.CRITERIA_PROMPT, model_judge.PROMPT)
