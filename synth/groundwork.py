@@ -24,7 +24,7 @@ from synth.synthesis_config import SynthesisConfig
 from synth.worlds import WORLDS, admitted_in
 from synth.worlds.stored import worlds_frame
 
-VERSION = 3
+VERSION = 4
 
 
 class Groundwork:

@@ -48,7 +48,6 @@ from synth.so_far import SoFar, vectors_of
 from synth.synthesis_config import SynthesisConfig
 from synth.unexecuted import simulate_clusters
 
-VERSION = 4
 CALIBRATION = -1
 """The round number under which calibration is stored."""
 _BATCH = 10

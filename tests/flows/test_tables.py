@@ -21,9 +21,9 @@ def drawn(table: tables.Table) -> str:
     return screen.getvalue()
 
 
-def test_a_whole_store_fills_all_five(tmp_path: Path) -> None:
+def test_a_whole_store_fills_all_but_that_of_models(tmp_path: Path) -> None:
     found = {table.key: table for table in tables.tables(build_sample(tmp_path / "store").store)}
-    assert list(found) == ["funnel", "diversity", "difficulty", "certainty", "ladder"]
+    assert list(found) == ["funnel", "rounds", "diversity", "difficulty", "certainty", "ladder"]
     assert found["funnel"].title == "Funnel: 1 in 3 kept"
     assert found["certainty"].rows[0]["policy"] == "sft1" and found["certainty"].rows[0]["certain"] == 1
     assert [row["policy"] for row in found["ladder"].rows] == ["sft1", "sft2"]
@@ -31,6 +31,26 @@ def test_a_whole_store_fills_all_five(tmp_path: Path) -> None:
         shown = drawn(table)
         assert table.title in shown and all(str(name) in shown for name in table.rows[0])
     assert tables.tables(Store(tmp_path / "none")) == []
+
+
+def test_what_became_of_conversations_with_models_is_counted_by_whose_fault_it_was(tmp_path: Path) -> None:
+    store = build_sample(tmp_path / "store").store
+
+    def add(table: str, **row: object) -> None:
+        columns = TABLES[table].columns
+        rows = pl.DataFrame({name: [row.get(name)] for name in columns}, schema=columns)
+        store.commit([store.write(table, part_id(table, [str(row["trajectory_id"])], {}, 1), rows)])
+
+    for at, (outcome, tokens) in enumerate((("success", 10), ("tool_failure", 7), ("tool_failure", 5))):
+        played: dict[str, Any] = {"prompt_tokens": tokens, "completion_tokens": 1, "cost_usd": 0.5, "messages": "[]", "checks": "{}"}
+        add("trajectories", trajectory_id=f"t-{at}", blueprint_id="blueprint-good", outcome=outcome, reason=outcome, **played)
+        add("provenance", trajectory_id=f"t-{at}", failure="the world is down" if at else None)
+    shown = tables.outcomes(store).rows
+    assert [(row["outcome"], row["conversations"], row["tokens"], row["usd"]) for row in shown] == [
+        ("tool_failure", 2, 14, 1.0),
+        ("success", 1, 11, 0.5),
+    ]
+    assert shown[0]["for example"] == "the world is down" and shown[1]["for example"] == ""
 
 
 def test_a_figure_that_could_not_be_measured_is_left_blank(tmp_path: Path) -> None:

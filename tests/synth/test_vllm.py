@@ -11,10 +11,15 @@ from pathlib import Path
 import pytest
 
 from storage.records import FunctionCall
+from storage.store import Store
 from synth.engines import structured
+from synth.engines.answers import Answers
 from synth.engines.base import ChatAnswer, ChatRequest
 from synth.engines.openai import OpenAIEngine
 from synth.engines.vllm import ENVIRONMENT, VLLMConfig, vllm_engine
+from synth.roles.cast import Cast, RolesConfig
+from synth.synthesis_config import SynthesisConfig
+from synth.synthesize import synthesize
 from tests.conftest import MARK, processes
 from tests.synth.tiny_caller import ASKED, READ, TALK, TOOLS, make, said
 
@@ -71,6 +76,33 @@ def test_a_seed_draws_the_same_again_whatever_is_asked_beside_it(engine: OpenAIE
     together = [answer.message for answer in engine.chat(requests)]
     assert [engine.chat([request])[0].message for request in requests] == together
     assert len({message.model_dump_json() for message in together}) > 3
+
+
+def test_it_plays_the_assistant_and_the_user_of_a_synthesis(engine: OpenAIEngine, tmp_path: Path) -> None:
+    """It knows nothing of these conversations, so every one fails; each for a reason that is stored, and held against whose it is."""
+    roles = RolesConfig(assistant=engine.name, user=engine.name, answer_tokens=40, in_flight=8)
+    config = SynthesisConfig(
+        worlds=("retail",),
+        calibration=9,
+        subsample=10,
+        drills={},
+        accepted=5,
+        max_proposals=8,
+        chinese_share=0,
+        veiled_share=0,
+        roles=roles,
+    )
+    answers = Answers(store := Store(tmp_path / "store"))
+    with OpenAIEngine(engine.config, answers=answers, name=engine.name) as keeping:
+        for cast in (Cast(roles, assistant=keeping, answers=answers), Cast(roles, user=keeping, answers=answers)):
+            result = synthesize(store, config.model_copy(update={"seed": int(cast.user is None)}), cast=cast)
+            assert (result.proposals, result.accepted, sum(result.rejected.values())) == (8, 0, 8)
+        sent = keeping.counts["sent"]
+        found = store.query("SELECT outcome, prompt_tokens, reward, failure FROM trajectories JOIN provenance USING (trajectory_id)")
+        assert set(found["outcome"]) == {"policy_failure", "user_failure"} and found["prompt_tokens"].sum() > 0
+        assert found.filter(outcome="user_failure")["reward"].null_count() == 8 == found["failure"].drop_nulls().len()
+        assert store.query("SELECT count(*) AS n FROM answers")["n"][0] == sent > 16
+    answers.close()
 
 
 def test_log_probabilities_and_entropies_come_step_by_step(engine: OpenAIEngine) -> None:
