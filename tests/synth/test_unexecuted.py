@@ -34,6 +34,8 @@ from synth.roles.labelled import Agreement
 from synth.roles.simulated_tools import LONGEST_RESULT, SimulatedTools
 from synth.signatures import LONGEST_SCHEMA, argument_problems, is_offerable
 from synth.simulate import Simulated
+from synth.synthesis_config import SynthesisConfig
+from synth.synthesize import synthesize
 from synth.unexecuted import Played, Unexecuted, _brief, play, playable, simulate_clusters
 
 
@@ -463,6 +465,24 @@ def test_what_is_stored_is_marked_and_kept_apart(tmp_path: Path, clusters: list[
     assert summary(store)["trajectories accepted"] == 0, "the report counts what was executed"
     facts = [" ".join(fact) for fact in explain(store, rows[0]["trajectory_id"]).facts]
     assert any("scripted:tools" in fact and "nothing was executed" in fact for fact in facts), facts
+
+
+def test_a_synthesis_over_a_catalogue_alone_holds_nothing_else(tmp_path: Path) -> None:
+    catalogue = tmp_path / "tools.jsonl"
+    catalogue.write_text("".join(f"{json.dumps(one.to_openai() | {'server': one.server})}\n" for one in TOOLS))
+    cast, store = players(), Store(tmp_path / "store")
+    roles = cast.config.model_copy(update={"played": 3})
+    config = SynthesisConfig(worlds=(), drills={}, tools=catalogue, roles=roles, chinese_share=0)
+
+    result = synthesize(store, config, cast=cast)
+
+    assert (result.played, result.accepted, result.rounds, result.figures) == (3, 0, 0, ())
+    assert any(
+        "3 of 3 conversations with played tools accepted" in note and "nothing of them was executed" in note for note in result.notes
+    )
+    assert store.query("SELECT count(*) AS n FROM trajectories JOIN provenance USING (trajectory_id) WHERE is_simulated")["n"][0] == 3
+    with pytest.raises(HeadraceError, match="no cluster of tools can serve any intent"):
+        synthesize(Store(tmp_path / "other"), config.model_copy(update={"roles": RolesConfig()}))
 
 
 def test_a_mixed_run_adds_up(tmp_path: Path, clusters: list[Cluster]) -> None:
