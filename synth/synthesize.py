@@ -194,8 +194,9 @@ class _Run:
 
         Where the budget is spent before that, they are what there was by then."""
         calibration = self._round_ids(CALIBRATION, self.ledger.parts[-1].part_id)
+        domains = sorted(self.ground.by_domain)
         bands, unsteered = self._calibrate(calibration)
-        controller = controller_of(sorted(self.ground.by_domain), self.config.evolution, self.focus, bands)
+        controller = controller_of(domains, self.config.evolution, self.focus, bands)
         number, previous = 0, calibration["blueprints"]
         try:
             self.cast = replace(self.cast, judged=self._judge_measured(calibration["blueprints"]))
@@ -236,8 +237,9 @@ class _Run:
 
     def preview(self, proposals: int) -> Preview:
         self.ground.lay()
+        domains = sorted(self.ground.by_domain)
         bands, _ = self._calibrate(self._round_ids(CALIBRATION, self.ledger.parts[-1].part_id))
-        controller = controller_of(sorted(self.ground.by_domain), self.config.evolution, self.focus, bands)
+        controller = controller_of(domains, self.config.evolution, self.focus, bands)
         try:
             made = self._work(self._jobs(0, controller, bands)[1][:proposals], "preview")
         finally:
