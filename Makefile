@@ -49,7 +49,9 @@ vllm: .venv-vllm/.ready  ## install vLLM into an environment of its own (its CPU
 dev: .venv/.ready-dev .venv/.ready-system  ## set up everything that tests and benchmarks need in .venv
 	@echo "ready: source .venv/bin/activate"
 
-bench: dev $(if $(filter funnel,$(MAKECMDGOALS)),.venv-peers/.ready)  ## make bench NAME: run benchmarks/NAME.py, write benchmarks/results/NAME.json
+CLIENT_PEERS := $(patsubst %,.venv-peers-%/.ready,distilabel data_designer curator)
+
+bench: dev $(if $(filter funnel,$(MAKECMDGOALS)),.venv-peers/.ready) $(if $(filter synthesis,$(MAKECMDGOALS)),$(CLIENT_PEERS) .venv-vllm/.ready)  ## make bench NAME: run benchmarks/NAME.py, write benchmarks/results/NAME.json
 	@test -n "$(filter-out bench,$(MAKECMDGOALS))" || (echo "which one? $(patsubst benchmarks/%.py,make bench %,$(shell grep -l "import .*run_sections" benchmarks/*.py))"; exit 2)
 	HEADRACE_TEST_DATA=$(TEST_DATA) $(ONE_THREAD) $(BIN)/python -m benchmarks.$(filter-out bench,$(MAKECMDGOALS))
 
@@ -100,6 +102,13 @@ endef
 .venv-peers/.ready: benchmarks/peers.txt
 	@echo "Installing the peers into .venv-peers (two minutes)"
 	@$(PYTHON) -m venv --clear .venv-peers && .venv-peers/bin/python -m pip install --quiet -r benchmarks/peers.txt && touch $@
+
+# Those that `make bench synthesis` compares with: one environment each, 1.7 GB together, since their pins fight each other.
+$(CLIENT_PEERS): .venv-peers-%/.ready: benchmarks/peers_%.txt
+	@echo "Installing $* into .venv-peers-$* (a minute)"
+	@$(PYTHON) -m venv --clear .venv-peers-$* && .venv-peers-$*/bin/python -m pip install --quiet 'uv>=0.9'
+	@UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" UV_COMPILE_BYTECODE=1 .venv-peers-$*/bin/uv pip install --quiet \
+	  --python .venv-peers-$*/bin/python -r $< && touch $@
 
 # vLLM's pins fight Prefect's. The CPU build needs PyTorch's CPU wheel (TORCH_INDEX, where PIP_FIND_LINKS names none), and no torchvision.
 VLLM := 0.29.0

@@ -4,18 +4,23 @@
 
 What it answers follows from the request alone (its text backwards, a call where tools are offered), so whoever asks twice gets the same.
 A fault strikes a try, not a request: which tries is drawn from the request's bytes and how often they have come, so a request gets through
-in the end. The journal has a line for each try: the request's hash, and what was done with it (`answered`, or the fault's name).
+in the end. The journal has two lines for each try, as it comes in and as it ends: the request's hash, what was done with it (`received`;
+`answered`, the fault's name, or `left` where the client did not wait), and when (seconds of the machine's monotonic clock).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import hashlib
 import json
+import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +59,17 @@ class Mock:
         body = await request.read()
         digest = hashlib.sha256(body).hexdigest()
         self.tries[digest] += 1
+        self._write(digest, "received")
         self._in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self._in_flight)
+        fault = self.fault(digest, self.tries[digest])
         try:
-            fault = self.fault(digest, self.tries[digest])
             if fault != "rate_limited":
                 await asyncio.sleep(HANG_S if fault == "hang" else self.latency_s)
             return await self._answered(request, body, digest, fault)
+        except asyncio.CancelledError:
+            self._write(digest, fault if fault == "hang" else "left")
+            raise
         finally:
             self._in_flight -= 1
 
@@ -93,8 +102,11 @@ class Mock:
 
     def _note(self, digest: str, what: str) -> None:
         self.counts[what] += 1
+        self._write(digest, what)
+
+    def _write(self, digest: str, what: str) -> None:
         if self._journal is not None:
-            self._journal.write(orjson.dumps([digest, what]) + b"\n")
+            self._journal.write(orjson.dumps([digest, what, time.monotonic()]) + b"\n")
 
 
 def answer(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,6 +124,41 @@ def answer(body: Mapping[str, Any]) -> dict[str, Any]:
         choice["logprobs"] = {"content": [{"token": "a", "logprob": -0.693147, "top_logprobs": alternatives}]}
     usage = {"prompt_tokens": len(said.split()) + 1, "completion_tokens": 10}
     return {"id": "x", "object": "chat.completion", "model": body["model"], "choices": [choice], "usage": usage}
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A mock in a process of its own. url: where its paths begin."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def started(
+    *, latency_ms: float, faults: Mapping[str, float] | None = None, journal: Path | None = None, port: int = 0
+) -> Iterator[Running]:
+    """A mock in a process of its own, for as long as the context lasts. port: 0 takes any that is free."""
+    command = [sys.executable, "-m", "benchmarks.mock_openai", "--port", str(port), "--latency-ms", str(latency_ms)]
+    command += [part for name, share in (faults or {}).items() for part in ("--fault", f"{name}={share}")]
+    command += ["--journal", str(journal)] if journal else []
+    root = Path(__file__).resolve().parent.parent
+    process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    assert process.stdout is not None
+    running = Running(process, int(process.stdout.readline()))
+    try:
+        yield running
+    finally:
+        running.kill()
+        process.stdout.close()
 
 
 def main() -> int:
