@@ -5,9 +5,8 @@ and keeps it in a store's journal. What counts is user and system CPU time of th
 with FEW calls and one with MANY, each in a process of its own, so imports, connections and what a library does once count in neither.
 
 In each round every client has its two runs, one client after the other. Rates and ratios are medians over the rounds; a round's ratio is
-their CPU time a call over ours, measured within the same minute. Each peer has an environment of its own, .venv-peers-NAME: curator and
-Data Designer demand different releases of pandas. The tool that is called by its peers' names, and how, stands in
-`synthesis_contestants.py`.
+their CPU time a call over ours, measured within the same minute or two. What each client does is in `synthesis_contestants.py`. Each peer
+has an environment of its own, .venv-peers-NAME (curator and Data Designer demand different releases of pandas), and works offline.
 
 `client_calls_per_cpu_s_threads` is ours when each of IN_FLIGHT threads asks for one answer at a time, as conversations do, and not for all
 at once as the peers are asked.
@@ -20,7 +19,6 @@ import shutil
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from benchmarks.harness import ROOT, Deadline, Figures, Section, fail, run_tree
 from benchmarks.mock_openai import started

@@ -1,10 +1,13 @@
-"""One contestant of the comparison of clients (`synthesis_client.py`), in a process and an environment of its own: so many chats with a mock
-server, at most 250 in flight.
+"""One contestant of the comparison of clients (`synthesis_client.py`), in a process and an environment of its own.
 
     python -m benchmarks.synthesis_contestants NAME URL CALLS FOLDER
 
-Each asks `q 0`, `q 1` and so on in its own plainest way, as its documentation shows for an OpenAI-compatible server. It writes below FOLDER
-alone, and prints how many answers it got. What stands at the head of this file is all that the peers' environments share with ours.
+It asks a mock server `q 0`, `q 1` and so on, at most 250 in flight, in its own plainest way, as its documentation shows for a server that
+speaks as OpenAI's does. It writes below FOLDER alone, and prints how many answers it got. The imports at the head of this file are all that
+the peers' environments share with ours.
+
+curator asks through LiteLLM: its own OpenAI backend fetches files of tiktoken first, which needs the network. Data Designer wants the same
+files for a statistic of its own, warns, and goes on.
 """
 
 from __future__ import annotations
@@ -94,7 +97,9 @@ def curator(url: str, calls: int, folder: Path) -> int:
     from bespokelabs import curator
 
     asked = {"base_url": url, "max_concurrent_requests": IN_FLIGHT, "max_requests_per_minute": 10**7, "max_tokens_per_minute": 10**9}
-    made = curator.LLM(model_name=f"hosted_vllm/{MODEL}", backend="litellm", backend_params=asked)([f"q {number}" for number in range(calls)])
+    made = curator.LLM(model_name=f"hosted_vllm/{MODEL}", backend="litellm", backend_params=asked)(
+        [f"q {number}" for number in range(calls)]
+    )
     dataset = getattr(made, "dataset", made)
     return sum(bool(text) for text in dataset["response"])
 

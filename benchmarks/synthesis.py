@@ -1,0 +1,26 @@
+"""Synthesis with language models: what its client costs and loses, and whether a real server gives well-formed calls.
+
+client   `synthesis_client.py`: calls a CPU-second, alone and against other libraries' clients
+faults   `synthesis_faults.py`: what is lost or paid twice when the server and the client fail in every way, and when a budget is spent
+vllm     `synthesis_vllm.py`: a real vLLM server with a tiny model that knows a few calls by heart
+"""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import synthesis_client, synthesis_faults, synthesis_vllm
+from benchmarks.harness import run_sections
+
+
+def main() -> int:
+    sections = [
+        *synthesis_client.sections(),
+        *synthesis_faults.sections(),
+        *synthesis_vllm.sections(),
+    ]
+    return run_sections("synthesis", sections)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
