@@ -1,7 +1,7 @@
 """What faults cost: conversations that are lost, answers that are paid twice, calls beyond a budget.
 
 The mock server (`mock_openai.py`) fails tries in every way it knows; it is killed and started again once, and so is the client, which is a
-child process that holds THREADS conversations at once (`converse`). The assistant of each is the mock; users and worlds are scripted.
+child process that runs synthesis (`converse`), THREADS conversations at once, with the mock as the assistant and all else scripted.
 
 Three journals of three parties say what happened, by the hash of a request's body and the machine's clock: the server's, of each try that
 came in and how it ended; the client's own (`Answers`), of what arrived; and the notes that the child makes when an answer is in the
@@ -21,7 +21,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,13 +31,16 @@ from benchmarks.mock_openai import MODEL, Running, started
 
 WORK = ROOT / ".cache" / "bench" / "synthesis"
 CONVERSATIONS = 2_000
-BLUEPRINTS = 100
-"""Conversations share them; each asks with seeds of its own."""
+PROPOSALS = 2_000
+"""Of which some find no plan."""
+PER_ROUND = 1_000
 THREADS = 250
 LATENCY_MS = 20
 TIMEOUT_S = 2.0
 TRIES = 20
-"""So many that a request which gets no answer is one that was lost, not one that had bad luck: a try fails with .27."""
+"""So many that a request which gets no answer was lost, and had no bad luck: of all tries .27 fail."""
+LONGEST_WAIT_S = 4.0
+"""Between tries, in place of the client's own minute: a request that fails time and again would hold up everything."""
 FAULTS = {"rate_limited": 0.1, "error": 0.05, "hang": 0.05, "cut": 0.02, "malformed": 0.05}
 FREE = ("rate_limited", "error")
 SERVER_ENDS_AT, CLIENT_ENDS_AT = 1_500, 4_000
@@ -58,62 +60,38 @@ def sections() -> list[Section]:
 
 
 def main() -> int:
-    """`python -m benchmarks.synthesis_faults URL FOLDER CONVERSATIONS TOKENS`. FOLDER: of all that it keeps; TOKENS: 0 for no budget."""
+    """`python -m benchmarks.synthesis_faults URL FOLDER PROPOSALS TOKENS`. FOLDER: of all that it keeps; TOKENS: 0 for no budget."""
+    from synth import http
+
+    url, folder, proposals, tokens = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    http.LONGEST_WAIT_S = LONGEST_WAIT_S
+    _take_notes(folder)
+    converse(folder / "store", url, proposals, tokens or None)
+    return 0
+
+
+def converse(path: Path, url: str, proposals: int, tokens: int | None) -> None:
+    """What the child runs: synthesis whose assistant is the mock, all else scripted. No conversation is accepted, so none ends it early."""
     from storage.store import Store
     from synth.engines.answers import Answers
     from synth.engines.budget import Budget
     from synth.engines.openai import OpenAIConfig, OpenAIEngine
+    from synth.evolve import EvolutionConfig
+    from synth.roles.cast import Cast, RolesConfig
+    from synth.synthesis_config import SynthesisConfig
+    from synth.synthesize import synthesize
 
-    url, folder, conversations, tokens = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    _take_notes(folder)
-    answers = Answers(Store(folder / "store"))
-    config = OpenAIConfig(model=MODEL, base_url=url, in_flight=THREADS, timeout_s=TIMEOUT_S, tries=TRIES)
-    with OpenAIEngine(config, answers=answers, budget=Budget(tokens=tokens or None)) as engine:
-        outcomes = converse(engine, conversations)
-        counts = dict(engine.counts)
-    answers.commit()
-    (folder / "outcomes.json").write_text(json.dumps({"outcomes": outcomes, "counts": counts}))
-    return 0
-
-
-def converse(engine: object, conversations: int) -> dict[str, str]:
-    """What the child runs: so many conversations, each with the name of its outcome; those that the budget ended have none."""
-    from synth.engines.budget import BudgetSpent
-    from synth.roles.model_assistant import ModelAssistant
-    from synth.simulate import simulate
-
-    planned = blueprints(BLUEPRINTS)
-
-    def one(number: int) -> str | None:
-        try:
-            played = simulate(planned[number % BLUEPRINTS], assistant=lambda _: ModelAssistant(engine, f"conversation {number}"))  # type: ignore[arg-type]
-        except BudgetSpent:
-            return None
-        return played.trajectory.outcome.value
-
-    with ThreadPoolExecutor(THREADS) as threads:
-        outcomes = threads.map(one, range(conversations))
-        return {str(number): outcome for number, outcome in enumerate(outcomes) if outcome is not None}
-
-
-def blueprints(count: int) -> list[object]:
-    """Scripted ones of the retail world's largest cluster."""
-    import random
-
-    from synth.clusters import cluster_tools
-    from synth.roles.draft import Offer, PlanFailed
-    from synth.roles.planner import Planner
-    from synth.roles.recipes import kitchen, native
-    from synth.worlds import WORLDS
-
-    cluster = max(cluster_tools(WORLDS["retail"].tools), key=lambda one: len(one.tool_names))
-    planner, rng, found = Planner(lambda _: True), random.Random(0), list[object]()
-    while len(found) < count:
-        try:
-            found.append(planner.draft(native(kitchen("retail", cluster.tool_names), rng), Offer(cluster), rng))
-        except PlanFailed:
-            continue
-    return found
+    store = Store(path)
+    roles = RolesConfig(assistant=f"openai:{MODEL}", in_flight=THREADS, max_tokens=tokens)
+    config = SynthesisConfig(
+        worlds=("retail",), drills={}, accepted=proposals, max_proposals=proposals, calibration=24, subsample=12, roles=roles,
+        evolution=EvolutionConfig(proposals_per_round=PER_ROUND, stop_idle_rounds=proposals),
+    )  # fmt: skip
+    asked = OpenAIConfig(model=MODEL, base_url=url, in_flight=THREADS, timeout_s=TIMEOUT_S, tries=TRIES)
+    answers, budget = Answers(store), Budget(tokens=tokens)
+    with OpenAIEngine(asked, answers=answers, budget=budget) as engine:
+        result = synthesize(store, config, cast=Cast(roles, assistant=engine, answers=answers, budget=budget))
+        print(result.proposals, dict(engine.counts), *result.notes, flush=True)
 
 
 def _take_notes(folder: Path) -> None:
@@ -201,25 +179,35 @@ def measure_faults(_: Deadline) -> Figures:
             killed_at_s, arrived = time.monotonic(), _journalled(folder)
             _finish(_client(second, folder))
     kept = dict.fromkeys(arrived, killed_at_s) | _kept(folder)
-    sent, told = tries(folder / "served"), json.loads((folder / "outcomes.json").read_text())
-    again, lost = sent_again(sent), _lost(folder, told["outcomes"], {one.request for one in sent})
-    print(
-        f"    {len(sent):,} tries of {len({one.request for one in sent}):,} requests; outcomes {dict(Counter(told['outcomes'].values()))}"
-    )
-    print(f"    tries after one that ended as: {dict(again)}; the second client's own count: {told['counts']}", flush=True)
+    sent, outcomes = tries(folder / "served"), played(folder)
+    again, asked = sent_again(sent), {one.request for one in sent}
+    if len(outcomes) < CONVERSATIONS:
+        fail(f"only {len(outcomes)} conversations were planned; raise PROPOSALS")
+    print(f"    {len(sent):,} tries of {len(asked):,} requests; conversations by outcome: {dict(Counter(outcomes))}")
+    print(f"    tries after one that ended as: {dict(again)}", flush=True)
     resent = sum(count for ended, count in again.items() if ended not in FREE)
-    return {"faults_lost": lost, "faults_double_paid": paid_twice(sent, kept), "faults_resent": resent}
+    return {"faults_lost": lost(folder, outcomes, asked), "faults_double_paid": paid_twice(sent, kept), "faults_resent": resent}
 
 
-def _lost(folder: Path, outcomes: Mapping[str, str], asked: set[str]) -> int:
+def played(folder: Path) -> list[str]:
+    """The outcome of every conversation that was planned after calibration; `missing` where none is in the store."""
+    from storage.store import Store
+
+    rows = Store(folder / "store").query(
+        "SELECT coalesce(t.outcome, 'missing') AS outcome FROM decisions d LEFT JOIN trajectories t USING (blueprint_id) "
+        "WHERE d.status <> 'unplanned'"
+    )
+    return list(rows["outcome"])
+
+
+def lost(folder: Path, outcomes: Sequence[str], asked: set[str]) -> int:
     """Conversations that came to no end of their own, and requests whose answer is not in the store."""
     from storage.records import Outcome
     from storage.store import Store
 
     rows = Store(folder / "store").query("SELECT request FROM answers")
     answered = {hashlib.sha256(request.encode()).hexdigest() for request in rows["request"]}
-    ended = sum(outcome != Outcome.INFRA_FAILURE.value for outcome in outcomes.values())
-    return CONVERSATIONS - ended + len(asked - answered)
+    return sum(outcome in ("missing", Outcome.INFRA_FAILURE.value) for outcome in outcomes) + len(asked - answered)
 
 
 def measure_budget(_: Deadline) -> Figures:
@@ -248,8 +236,8 @@ def _fresh(name: str) -> Path:
     return folder
 
 
-def _client(server: Running, folder: Path, tokens: int = 0, conversations: int = CONVERSATIONS) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "benchmarks.synthesis_faults", server.url, str(folder), str(conversations), str(tokens)]
+def _client(server: Running, folder: Path, tokens: int = 0, proposals: int = PROPOSALS) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "benchmarks.synthesis_faults", server.url, str(folder), str(proposals), str(tokens)]
     with (folder / "client.log").open("ab") as log:
         return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

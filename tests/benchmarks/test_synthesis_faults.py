@@ -28,24 +28,31 @@ def test_a_client_that_forgets_its_answers_is_seen_to_pay_twice(tmp_path: Path) 
     """The measurement with real processes: a client that is started again pays for nothing, and without its journal for everything."""
     with started(latency_ms=1, faults={"rate_limited": 0.2}, journal=tmp_path / "served") as server:
         for _ in range(2):
-            faults._finish(faults._client(server, tmp_path, conversations=6))
+            faults._finish(faults._client(server, tmp_path, proposals=6))
         sent, kept = faults.tries(tmp_path / "served"), faults._kept(tmp_path)
         requests = {one.request for one in sent}
         assert set(kept) == requests and len(sent) > len(requests) > 6
         assert faults.paid_twice(sent, kept) == 0
-        outcomes = json.loads((tmp_path / "outcomes.json").read_text())["outcomes"]
-        assert faults._lost(tmp_path, outcomes, requests) == faults.CONVERSATIONS - 6
 
         shutil.rmtree(tmp_path / "store")
-        faults._finish(faults._client(server, tmp_path, conversations=6))
+        faults._finish(faults._client(server, tmp_path, proposals=6))
         assert faults.paid_twice(faults.tries(tmp_path / "served"), kept) >= len(requests)
+
+
+def test_a_conversation_without_an_answer_is_seen_to_be_lost(tmp_path: Path) -> None:
+    with started(latency_ms=1, journal=tmp_path / "served") as server:
+        faults._finish(faults._client(server, tmp_path, proposals=6))
+    outcomes, asked = faults.played(tmp_path), {one.request for one in faults.tries(tmp_path / "served")}
+    assert outcomes == ["policy_failure"] * 6
+    assert faults.lost(tmp_path, outcomes, asked) == 0
+    assert faults.lost(tmp_path, [*outcomes[:4], "missing", "infra_failure"], asked | {"never answered"}) == 3
 
 
 def test_a_budget_that_is_overrun_is_seen(tmp_path: Path) -> None:
     """Requests that came in beyond those allowed: none with a budget, and what a client without one sends."""
     with started(latency_ms=5, journal=tmp_path / "served") as server:
-        faults._finish(faults._client(server, tmp_path, tokens=100, conversations=12))
+        faults._finish(faults._client(server, tmp_path, tokens=100, proposals=12))
         allowed = int((tmp_path / "spent").read_text())
         assert len({one.request for one in faults.tries(tmp_path / "served")}) == allowed < 30
-        faults._finish(faults._client(server, tmp_path, conversations=12))
+        faults._finish(faults._client(server, tmp_path, proposals=12))
         assert len({one.request for one in faults.tries(tmp_path / "served")}) > allowed
