@@ -27,6 +27,7 @@ from synth.engines.answers import Answers
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure, FinishReason
 from synth.engines.budget import Budget
 from synth.http import Background, JsonServer, Refused, Unanswered
+from synth.no_collection import no_collection
 
 BASE_URL = "https://api.openai.com/v1"
 MOST_ALTERNATIVES = 20
@@ -85,7 +86,8 @@ class OpenAIEngine:
         Raises:
             EngineFailure: a request was not answered. BudgetSpent: nothing more may be sent.
         """
-        return self._background.run(self._all(requests))
+        with no_collection():
+            return self._background.run(self._all(requests))
 
     def check(self, *, tools: bool = False) -> None:
         """Asks the server, at the cost of a token, whether it will serve.
