@@ -3,13 +3,14 @@
 client   `synthesis_client.py`: calls a CPU-second, alone and against other libraries' clients
 faults   `synthesis_faults.py`: what is lost or paid twice when the server and the client fail in every way, and when a budget is spent
 vllm     `synthesis_vllm.py`: a real vLLM server with a tiny model that knows a few calls by heart
+roles    `synthesis_roles.py`: what simulated users and judges are worth
 """
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks import synthesis_client, synthesis_faults, synthesis_vllm
+from benchmarks import synthesis_client, synthesis_faults, synthesis_roles, synthesis_vllm
 from benchmarks.harness import run_sections
 
 
@@ -18,6 +19,7 @@ def main() -> int:
         *synthesis_client.sections(),
         *synthesis_faults.sections(),
         *synthesis_vllm.sections(),
+        *synthesis_roles.sections(),
     ]
     return run_sections("synthesis", sections)
 

@@ -47,7 +47,7 @@ def main() -> int:
     """`python -m benchmarks.synthesis_vllm`: serves until it is killed."""
     from synth.engines.vllm import serving
 
-    with serving(_config(), WORK / "left.log"):
+    with serving(tiny(), WORK / "left.log"):
         print("up", flush=True)
         time.sleep(3600)
     return 0
@@ -61,7 +61,7 @@ def measure_calls(_: Deadline) -> Figures:
     from tests.synth.tiny_caller import ASKED, TOOLS, said
 
     texts = [list(ASKED)[seed % len(ASKED)] for seed in range(REQUESTS)]
-    with vllm_engine(_config(), WORK / "calls.log") as engine:
+    with vllm_engine(tiny(), WORK / "calls.log") as engine:
         answers = engine.chat([ChatRequest(said(text), TOOLS, TEMPERATURE, 60, seed) for seed, text in enumerate(texts)])
     found = Counter(problem(answer.message, TOOLS) or "well formed" for answer in answers)
     known = sum(_calls(answer.message) == [ASKED[text]] for text, answer in zip(texts, answers, strict=True))
@@ -95,7 +95,7 @@ def measure_left(_: Deadline) -> Figures:
     """The server and its workers carry a mark in their environment, as whoever asked for them does."""
     from tests.conftest import MARK, processes
 
-    _config()
+    tiny()
     mark = uuid.uuid4().hex
     command = [sys.executable, "-m", "benchmarks.synthesis_vllm"]
     holder = subprocess.Popen(command, cwd=ROOT, env={**os.environ, MARK: mark}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
@@ -114,8 +114,8 @@ def measure_left(_: Deadline) -> Figures:
     return {"vllm_children_left": len(left)}
 
 
-def _config() -> VLLMConfig:
-    """Of a server of the tiny model, which is made where it is not there yet."""
+def tiny(max_model_len: int = MAX_MODEL_LEN) -> VLLMConfig:
+    """Of a server of the tiny model, which is made where it is not there yet. max_model_len: longer than what it has seen is allowed."""
     from synth.engines.vllm import ENVIRONMENT, VLLMConfig
     from tests.synth.tiny_caller import make
 
@@ -124,7 +124,8 @@ def _config() -> VLLMConfig:
         model.mkdir(parents=True, exist_ok=True)
         if (loss := make(model)) > MOST_LOSS:
             fail(f"the tiny model has not learned its calls: {loss:.3f} nats a token")
-    return VLLMConfig(model=str(model), environment=ROOT / ENVIRONMENT, max_model_len=MAX_MODEL_LEN)
+    flags = ("--hf-overrides", json.dumps({"max_position_embeddings": max_model_len}))
+    return VLLMConfig(model=str(model), environment=ROOT / ENVIRONMENT, max_model_len=max_model_len, flags=flags)
 
 
 if __name__ == "__main__":
