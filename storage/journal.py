@@ -14,7 +14,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -44,7 +44,15 @@ class Journal:
         Raises:
             HeadraceError: the disk is full; the entries before are intact.
         """
-        line = json.dumps({"key": key, "value": value}, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+        self.append_all([(key, value)])
+
+    def append_all(self, entries: Iterable[tuple[str, JSON]]) -> None:
+        """Adds entries with a single write: all of them, or after a kill the first so many.
+
+        Raises:
+            HeadraceError: as `append`; of these entries the first so many may be there.
+        """
+        line = b"".join(_line(key, value) for key, value in entries)
         with self._mutex, disk_errors(f"appending to {self.path.name}", self.path.parent):
             with self._locked() as descriptor:
                 _end_torn_line(descriptor)
@@ -140,6 +148,10 @@ def _end_torn_line(descriptor: int) -> None:
     size = os.fstat(descriptor).st_size
     if size and os.pread(descriptor, 1, size - 1) != b"\n":
         os.write(descriptor, b"\n")
+
+
+def _line(key: str, value: JSON) -> bytes:
+    return json.dumps({"key": key, "value": value}, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
 
 
 def _parse(line: bytes) -> tuple[str, JSON] | None:

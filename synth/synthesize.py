@@ -163,6 +163,7 @@ class _Run:
         """The parameters of what models and failures have a part in; calibration and drills are those of a scripted run."""
         self.run = content_id("synthesis", self.steered, self.ground.versions)
         self.so_far = SoFar()
+        cast.begin(self.run)
 
     def result(self) -> SynthesisResult:
         self.ledger.keep(None if self.focus is None else self.focus.write(self.store))

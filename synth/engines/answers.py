@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -22,11 +22,17 @@ from storage.schema import TABLES
 from storage.store import Part, Store, part_id
 
 VERSION = 1
+Answered = tuple[str, bytes, Mapping[str, JSON]]
+"""Key, whole request, and what is kept of the answer."""
 _JOURNAL = "answers"
 
 
 class Answers:
-    """What a store holds of answers, committed or in the journal; safe to use from several threads."""
+    """What a store holds of answers, committed or in the journal; safe to use from several threads.
+
+    run: who asks from now on, noted with every answer; empty where nobody needs to know."""
+
+    run = ""
 
     def __init__(self, store: Store) -> None:
         self._store, self._journal = store, store.journal(_JOURNAL)
@@ -49,17 +55,37 @@ class Answers:
         answer: Mapping[str, Any] = orjson.loads(found)
         return answer
 
-    def keep(self, key: str, engine: str, body: bytes, answer: Mapping[str, JSON]) -> None:
-        """Keeps an answer, on the disk before this returns.
+    def keep(self, engine: str, answered: Sequence[Answered]) -> None:
+        """Keeps answers, on the disk before this returns.
 
         Raises:
             HeadraceError: the disk is full.
         """
-        entry: dict[str, JSON] = {"engine": engine, "request": body.decode(), "answer": dict(answer)}
-        self._journal.append(key, entry)
+        entries = [
+            (key, {"engine": engine, "request": body.decode(), "answer": dict(answer) | ({"run": self.run} if self.run else {})})
+            for key, body, answer in answered
+        ]
+        self._journal.append_all(entries)
         with self._lock:
-            self._known.setdefault(key, orjson.dumps(answer))
-            self._fresh.setdefault(key, entry)
+            for (key, entry), (_, _, answer) in zip(entries, answered, strict=True):
+                self._known.setdefault(key, orjson.dumps(answer))
+                self._fresh.setdefault(key, entry)
+
+    def spent(self) -> tuple[int, int]:
+        """Prompt and completion tokens of all answers that this run asked for first, also before a kill; 0 without its name."""
+        if not self.run:
+            return 0, 0
+        kept = self._store.query(
+            """SELECT coalesce(sum(prompt_tokens), 0), coalesce(sum(completion_tokens), 0) FROM answers
+               WHERE answer ->> '$.run' = ?""",
+            [self.run],
+        ).row(0)
+        with self._lock:
+            own = [entry["answer"] for entry in self._fresh.values() if entry["answer"].get("run") == self.run]
+        return (
+            int(kept[0]) + sum(answer.get("prompt_tokens", 0) for answer in own),
+            int(kept[1]) + sum(answer.get("completion_tokens", 0) for answer in own),
+        )
 
     def commit(self) -> Part | None:
         """Commits what the journal holds as a part, and clears it; None where it holds nothing."""

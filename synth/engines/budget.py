@@ -1,7 +1,7 @@
 """What a run may spend: tokens, money. Spent once, no further request is sent; those that are with the server may still come in.
 
-What an answer cost counts once, wherever it comes from, the server or an earlier call that was killed: so a run that is killed and called
-again stops at the same place, and pays for nothing twice.
+What an answer cost counts once. A run that is known by name begins with what it had spent before it was killed (`begin`), so called again
+with a budget that is spent it sends nothing; elsewhere kept answers count when they are used.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ class Budget:
         """What an answer costs, in US dollars."""
         prompt, completion = self.usd_per_million
         return (prompt * prompt_tokens + completion * completion_tokens) / 1e6
+
+    def begin(self, prompt_tokens: int, completion_tokens: int) -> None:
+        """What had been spent before counts first; what was counted so far is forgotten."""
+        with self._lock:
+            self.spent_tokens, self.spent_usd = prompt_tokens + completion_tokens, self.cost_usd(prompt_tokens, completion_tokens)
 
     def add(self, prompt_tokens: int, completion_tokens: int) -> None:
         """Counts an answer."""

@@ -15,11 +15,20 @@ KINDS = ("openai", "vllm", "hf")
 
 
 @contextlib.contextmanager
-def engine_named(name: str, *, log: Path, answers: Answers | None = None, budget: Budget | None = None) -> Iterator[Engine]:
+def engine_named(
+    name: str,
+    *,
+    log: Path,
+    answers: Answers | None = None,
+    budget: Budget | None = None,
+    in_flight: int = 64,
+    timeout_s: float = 120.0,
+) -> Iterator[Engine]:
     """The engine of this name, looked at before it is used, for as long as the context lasts.
 
     Args:
         log: where a server that is started for it writes. answers, budget: see `OpenAIEngine`; `hf:` is free, and uses neither.
+        in_flight, timeout_s: requests that are with the server at once, and how long one try may take; `hf:` takes them in turn.
 
     Raises:
         BadInput: no such kind; what is named is not there, does not serve the model, or takes no tools.
@@ -33,13 +42,15 @@ def engine_named(name: str, *, log: Path, answers: Answers | None = None, budget
     elif kind == "openai":
         from synth.engines.openai import OpenAIConfig, OpenAIEngine
 
-        with OpenAIEngine(OpenAIConfig(model=model), answers=answers, budget=budget) as engine:
+        asked = OpenAIConfig(model=model, in_flight=in_flight, timeout_s=timeout_s)
+        with OpenAIEngine(asked, answers=answers, budget=budget) as engine:
             engine.check(tools=True)
             yield engine
     else:
         from synth.engines.vllm import VLLMConfig, vllm_engine
 
-        with vllm_engine(VLLMConfig(model=model), log, answers=answers, budget=budget) as engine:
+        served = VLLMConfig(model=model, max_num_seqs=in_flight, timeout_s=timeout_s)
+        with vllm_engine(served, log, answers=answers, budget=budget) as engine:
             engine.check(tools=True)
             yield engine
 

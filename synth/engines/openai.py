@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from storage.errors import BadInput
 from storage.records import JSON, FunctionCall, Message, Tool, ToolCall
-from synth.engines.answers import Answers
+from synth.engines.answers import Answered, Answers
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure, FinishReason
 from synth.engines.budget import Budget
 from synth.http import Background, JsonServer, Refused, Unanswered
@@ -67,6 +67,7 @@ class OpenAIEngine:
         self._background = Background(self._name)
         self._pending: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
         self._counted: set[str] = set()
+        self._arrived: list[tuple[Answered, asyncio.Future[None]]] = []
         self.context_tokens: int | None = None
         """The model's window, prompt and answer together, where `check` was told of one."""
         self._server = self._background.run(self._connected())
@@ -132,10 +133,9 @@ class OpenAIEngine:
         told = self._answers.find(key) if self._answers is not None else None
         if told is None:
             told = await self._asked_once(key, body)
+        elif self._answers is not None and not self._answers.run:
+            self._count(key, told)
         usd = self.budget.cost_usd(told["prompt_tokens"], told["completion_tokens"])
-        if key not in self._counted:  # who asks the same again pays nothing
-            self._counted.add(key)
-            self.budget.add(told["prompt_tokens"], told["completion_tokens"])
         return _answer(told, request, self._name, usd)
 
     async def _asked_once(self, key: str, body: bytes) -> Mapping[str, Any]:
@@ -145,8 +145,9 @@ class OpenAIEngine:
         waiting = self._pending[key] = self._background.loop.create_future()
         try:
             told = await self._asked(body)
+            self._count(key, told)
             if self._answers is not None:
-                self._answers.keep(key, self._name, body, told)
+                await self._kept(key, body, told)
         except BaseException as error:
             waiting.set_exception(error)
             waiting.exception()  # nobody may wait for it
@@ -156,6 +157,34 @@ class OpenAIEngine:
             return told
         finally:
             del self._pending[key]
+
+    def _count(self, key: str, told: Mapping[str, Any]) -> None:
+        """Counts an answer to the budget; who asks the same again pays nothing. A run with a name begins with what it had spent, and what
+        others have spent is not its own: it counts what is answered to it."""
+        if key not in self._counted:
+            self._counted.add(key)
+            self.budget.add(told["prompt_tokens"], told["completion_tokens"])
+
+    async def _kept(self, key: str, body: bytes, told: Mapping[str, Any]) -> None:
+        """Until the answer is on the disk, with all others that have come in by the end of this turn of the loop."""
+        if not self._arrived:
+            self._background.loop.call_soon(self._keep_arrived)
+        written = self._background.loop.create_future()
+        self._arrived.append(((key, body, told), written))
+        await written
+
+    def _keep_arrived(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        assert self._answers is not None
+        try:
+            self._answers.keep(self._name, [answered for answered, _ in arrived])
+        except BaseException as error:
+            for _, written in arrived:
+                written.set_exception(error)
+        else:
+            for _, written in arrived:
+                if not written.done():
+                    written.set_result(None)
 
     async def _asked(self, body: bytes) -> Mapping[str, Any]:
         started = time.perf_counter()

@@ -54,6 +54,7 @@ class VLLMConfig(BaseModel):
     max_model_len: int | None = Field(None, ge=16, description="Longest context in tokens; None: the model's own.")
     max_num_seqs: int = Field(64, ge=1, description="Conversations that the server works on at once.")
     seed: int = Field(0, ge=0, description="The server's seed; requests have their own.")
+    timeout_s: float = Field(120.0, gt=0, description="How long one try of a request may take.")
     start_timeout_s: float = Field(900.0, gt=0, description="How long it may take until the server answers.")
     flags: tuple[str, ...] = Field((), description="Further flags for the server, as vLLM takes them.")
 
@@ -68,7 +69,7 @@ def vllm_engine(
 ) -> Iterator[OpenAIEngine]:
     """An engine on a server of its own; see `OpenAIEngine` for answers and budget. log: where the server's output goes."""
     with serving(config, log, progress) as url:
-        asked = OpenAIConfig(model=config.model, base_url=url, in_flight=2 * config.max_num_seqs)
+        asked = OpenAIConfig(model=config.model, base_url=url, in_flight=2 * config.max_num_seqs, timeout_s=config.timeout_s)
         with OpenAIEngine(asked, answers=answers, budget=budget, name=f"vllm:{config.model}") as engine:
             yield engine
 

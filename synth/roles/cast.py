@@ -38,7 +38,7 @@ from synth.roles.script import Script, script_of
 from synth.simulate import Simulated, offered_tools, simulate
 
 ROLES = ("planner", "user", "assistant", "tools", "judge")
-_ELSEWHERE = {"in_flight", "max_tokens", "max_usd", "usd_per_million", "tools", "played"}
+_ELSEWHERE = {"in_flight", "timeout_s", "max_tokens", "max_usd", "usd_per_million", "tools", "played"}
 """Settings that change nothing of what is executed: how fast, how far, and what is only played."""
 
 
@@ -64,6 +64,7 @@ class RolesConfig(BaseModel):
         40, ge=2, description="Labelled conversations, good and planted bad, by which a model's judgement is measured."
     )
     in_flight: int = Field(64, ge=1, le=4096, description="Conversations that are held at once.")
+    timeout_s: float = Field(120.0, gt=0, description="How long one request may take before it is sent again.")
     max_tokens: int | None = Field(None, ge=1, description="Budget of all prompts and answers, in tokens; none: no limit.")
     max_usd: float | None = Field(None, gt=0, description="Budget in US dollars, by usd_per_million; none: no limit.")
     usd_per_million: tuple[float, float] = Field(
@@ -110,6 +111,13 @@ class Cast:
     @property
     def is_scripted(self) -> bool:
         return not any((self.planner, self.user, self.assistant, self.judge))
+
+    def begin(self, run: str) -> None:
+        """From now on the cast plays for this run: its answers are noted as that run's, whose budget begins with what it has spent."""
+        if self.answers is not None:
+            self.answers.run = run
+            if self.budget is not None:
+                self.budget.begin(*self.answers.spent())
 
     def plans(self, rules: Planner) -> ModelPlanner | None:
         """The planner that is a model, if there is one, by the rules of the scripted one."""
@@ -180,8 +188,9 @@ def opened(config: RolesConfig, store: Store, logs: Path) -> Iterator[Cast]:
     with contextlib.ExitStack() as stack:
         stack.callback(answers.close)
         logs.mkdir(parents=True, exist_ok=True)
+        how: dict[str, Any] = {"in_flight": config.in_flight, "timeout_s": config.timeout_s}
         engines = {
-            name: stack.enter_context(engine_named(name, log=logs / f"engine-{at}.log", answers=answers, budget=budget))
+            name: stack.enter_context(engine_named(name, log=logs / f"engine-{at}.log", answers=answers, budget=budget, **how))
             for at, name in enumerate(sorted(set(named.values())))
         }
         for role, name in named.items():
