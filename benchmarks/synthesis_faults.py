@@ -24,10 +24,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import ROOT, Deadline, Figures, Section, fail
 from benchmarks.mock_openai import MODEL, Running, started
+
+if TYPE_CHECKING:
+    from synth.engines.answers import Answered
 
 WORK = ROOT / ".cache" / "bench" / "synthesis"
 CONVERSATIONS = 2_000
@@ -103,9 +106,9 @@ def _take_notes(folder: Path) -> None:
     kept, allowed = (folder / "kept").open("ab", buffering=0), Counter[str]()
     keep, check, add = Answers.keep, Budget.check, Budget.add
 
-    def noting_keep(self: Answers, key: str, engine: str, body: bytes, answer: Mapping[str, object]) -> None:
-        keep(self, key, engine, body, answer)  # type: ignore[arg-type]
-        kept.write(f"{hashlib.sha256(body).hexdigest()} {time.monotonic()}\n".encode())
+    def noting_keep(self: Answers, engine: str, answered: Sequence[Answered]) -> None:
+        keep(self, engine, answered)
+        kept.write("".join(f"{hashlib.sha256(body).hexdigest()} {time.monotonic()}\n" for _, body, _ in answered).encode())
 
     def noting_check(self: Budget) -> None:
         check(self)
