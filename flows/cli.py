@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from flows import checks, cli_clusters, cli_curate, cli_synthesize, cli_taxonomy, cli_worlds
+from flows import checks, cli_clusters, cli_curate, cli_experiment, cli_synthesize, cli_taxonomy, cli_worlds
 from flows.cli_shared import ConfigFile, Debug, DryRun, Families, ReadStore, StoreFolder, do
 from flows.terminal import out, told
 
@@ -39,6 +39,7 @@ queries). `headrace doctor` checks the installation.""",
 app.add_typer(cli_clusters.app, name="clusters", rich_help_panel="Store")
 app.add_typer(cli_taxonomy.app, name="taxonomy", rich_help_panel="Store")
 app.add_typer(cli_worlds.app, name="worlds", rich_help_panel="Operations")
+app.add_typer(cli_experiment.app, name="experiment", rich_help_panel="Operations")
 
 
 def main() -> None:

@@ -62,6 +62,42 @@ _JSON_GLUE = rf'["\]}},{{\[ ]*"{_MARK}\w+": ?(?:[{{\[]+"{_MARK}\w+": ?)*"?'
 _PIECE = Regex(rf"{_JSON_GLUE}|{_MARK}\w+|[^\w{_MARK}]+")
 
 
+_LETTER = r"[^\W_]"
+_SPLIT_PIECE = Regex(rf"{_MARK}\d{{4}}-\d\d-\d\d|{_MARK}[^\W_\d]+|{_MARK}\d+|\d+|[^\W_\d]+|[^\w{_MARK}]+|_")
+_SPLIT_GLUE = (*_GLUE, '", "arguments": {"')
+
+
+def _splitting_backend() -> Tokenizer:
+    """As `_backend`, but the parts of a snake_case name are the words that they are in a sentence (`cancel_lesson`, `cancel lesson`), and
+    so are the letter and the digits of an identifier: a policy can then write a name that it has never seen, from parts that it knows.
+
+    The underscores of names of tools and of keys are not written as tokens; that they stand before `", "arguments"` or `":` brings them
+    back. Others are a token each.
+    """
+    tokenizer = Tokenizer(
+        models.WordPiece(vocab={UNKNOWN: 0}, unk_token=UNKNOWN, continuing_subword_prefix="", max_input_chars_per_word=200)
+    )
+    tokenizer.normalizer = normalizers.Sequence(
+        [
+            normalizers.Replace(Regex(rf'(?<={_LETTER})_(?=\w+(?:":|", "arguments"))'), " "),
+            normalizers.Replace(Regex(rf"(?<={_LETTER}) (?={_LETTER})"), _MARK),
+            normalizers.Replace(Regex(rf"(?<!{_LETTER}|{_MARK})(?={_LETTER})"), _MARK),
+        ]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(_SPLIT_PIECE, behavior="isolated"), pre_tokenizers.Split(Regex(r"\p{Han}"), behavior="isolated")]
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Fuse(),
+            decoders.Replace(Regex(rf'(?<={_LETTER}){_MARK}(?=[\w{_MARK}]+(?:":|", "arguments"))'), "_"),
+            decoders.Replace(Regex(rf"(?<={_LETTER}){_MARK}"), " "),
+            decoders.Replace(Regex(_MARK), ""),
+        ]
+    )
+    return tokenizer
+
+
 def _backend() -> Tokenizer:
     """The tokenizer's fixed parts: how text is cut into pieces, and put together again.
 
@@ -83,25 +119,26 @@ def _backend() -> Tokenizer:
     return tokenizer
 
 
-def build_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
+def build_tokenizer(texts: Iterable[str], *, splits_names: bool = False) -> PreTrainedTokenizerFast:
     """A tokenizer whose vocabulary is every piece of `texts`, the glue of the chat template, and single characters to fall back on.
 
     Chat markup inside a text is cut out as glue first. Equal texts, in any order, give an equal tokenizer.
+    splits_names: names and identifiers are cut into their parts (`_splitting_backend`), for tools that training never showed.
     """
-    backend = _backend()
+    backend, glues = (_splitting_backend(), _SPLIT_GLUE) if splits_names else (_backend(), _GLUE)
     pieces: set[str] = set()
     for text in texts:
         cut = text
-        for glue in sorted(_GLUE, key=len, reverse=True):
+        for glue in sorted(glues, key=len, reverse=True):
             cut = cut.replace(glue, "\0")
         for part in cut.replace(END, "\0").split("\0"):
             pieces.update(piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(part)))
     characters = set("abcdefghijklmnopqrstuvwxyz0123456789_" + _MARK) | {character for piece in pieces for character in piece}
     special = [PAD, UNKNOWN, END]
-    vocabulary = {token: index for index, token in enumerate([*special, *_GLUE, *sorted(pieces | characters)])}
+    vocabulary = {token: index for index, token in enumerate([*special, *glues, *sorted(pieces | characters)])}
     backend.model = models.WordPiece(vocab=vocabulary, unk_token=UNKNOWN, continuing_subword_prefix="", max_input_chars_per_word=200)
     backend.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
-    backend.add_tokens([AddedToken(token, normalized=False) for token in _GLUE])
+    backend.add_tokens([AddedToken(token, normalized=False) for token in glues])
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend, pad_token=PAD, unk_token=UNKNOWN, eos_token=END, clean_up_tokenization_spaces=False, padding_side="right"
     )

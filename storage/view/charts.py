@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -141,6 +141,41 @@ def ladder_chart(ladder: pl.DataFrame) -> go.Figure:
     figure.update_xaxes(tickvals=list(places.values()), ticktext=list(labels.values()), range=[-0.5, len(places) - 0.5])
     figure.update_yaxes(range=[0, 1.02], title="success rate", tickformat=".0%")
     return _styled(figure, 380)
+
+
+def quantity_chart(rows: pl.DataFrame, curves: Mapping[str, tuple[float, float, float] | None]) -> go.Figure:
+    """Success by the size of what was trained on, on a logarithmic axis: a series an arm, with 95 % intervals; fitted curves are dotted.
+
+    Columns: arm, size, rate, low, high. curves: by arm, a, b and c of `a - b N^(-c)`, or None.
+    """
+    figure = go.Figure()
+    for number, arm in enumerate(dict.fromkeys(rows["arm"])):
+        found = rows.filter(arm=arm).sort("size").to_dicts()
+        colour = SERIES[number % len(SERIES)]
+        figure.add_scatter(
+            x=[row["size"] for row in found],
+            y=[row["rate"] for row in found],
+            name=_plain(arm),
+            mode="lines+markers" if len(found) > 1 else "markers",
+            line={"color": colour, "width": 2.5},
+            marker={"size": 9, "symbol": "circle" if number < len(SERIES) else "diamond"},
+            error_y={
+                "type": "data",
+                "symmetric": False,
+                "array": [_distance(row["high"], row["rate"]) for row in found],
+                "arrayminus": [_distance(row["rate"], row["low"]) for row in found],
+                "thickness": 1.4,
+            },
+        )
+        if (curve := curves.get(arm)) is not None:
+            a, b, c = curve
+            sizes = [found[0]["size"] * 1.1**step for step in range(60)]
+            fitted = [a - b * size**-c for size in sizes]
+            label = _plain(f"{arm}: ceiling {a:.2f}")
+            figure.add_scatter(x=sizes, y=fitted, name=label, mode="lines", line={"color": colour, "width": 1.2, "dash": "dot"})
+    figure.update_xaxes(type="log", title="conversations' worth of tokens")
+    figure.update_yaxes(title="success on held-out domains", tickformat=".0%", rangemode="tozero")
+    return _styled(figure, 460)
 
 
 def _distance(high: float | None, low: float | None) -> float:

@@ -1,0 +1,81 @@
+"""The experiment's table as Markdown, and its curves as one page that needs no network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from storage.view.charts import quantity_chart
+from train.evaluate import Estimate
+from train.experiment.config import ABOUT
+from train.experiment.result import ExperimentResult
+
+HEAD = (
+    "arm",
+    "conversations' worth",
+    "seeds",
+    "held-out success",
+    "code pass@1",
+    "H_dom",
+    "H_mode",
+    "CAC",
+    "conversations",
+    "tokens",
+    "proposals per accepted",
+)
+
+
+def lines(result: ExperimentResult) -> list[tuple[str, ...]]:
+    """The table's cells as text, in the order of `HEAD`."""
+    return [
+        (
+            row.arm,
+            f"{row.size:,}",
+            str(row.seeds),
+            _interval(row.success),
+            f"{row.code.mean:.2f}",
+            f"{row.domain_bits:.2f}",
+            f"{row.mode_bits:.2f}",
+            f"{row.complexity:.1f}",
+            f"{row.conversations:,.0f}",
+            f"{row.tokens:,.0f}",
+            f"{row.proposals_per_talk:.2f}",
+        )
+        for row in result.rows
+    ]
+
+
+def table(result: ExperimentResult) -> str:
+    """The table, the gains over random and the ceilings."""
+    about: Mapping[str, str] = dict(ABOUT)
+    head = f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}\n"
+    body = "".join(f"| {' | '.join(line)} |\n" for line in lines(result))
+    gains = "".join(f"| {arm} ({about[arm]}) | {_interval(each, signed=True)} |\n" for arm, each in result.gains.items())
+    tops = "".join(f"| {arm} | {_interval(each)} |\n" for arm, each in result.ceilings.items())
+    checks = (
+        f"Power check: {_interval(result.power)} (trained on the held-out domains). "
+        f"Base policy: {result.base_success.mean:.2f} of the held-out tasks, {result.base_code.mean:.2f} of the code tasks. {result.missing} trainings missing, {result.minutes:.0f} minutes."
+    )
+    return (
+        f"{result.says}\n\n{checks}\n\n{head}{body}\n| over random, at the largest common size | gain |\n|---|---|\n{gains}\n"
+        f"| ceiling (a of a - b N^-c) | |\n|---|---|\n{tops}"
+    )
+
+
+def curves_page(result: ExperimentResult) -> str:
+    """Success by size and arm, with intervals, and the fitted curves."""
+    rows = pl.DataFrame(
+        [
+            {"arm": row.arm, "size": row.size, "rate": row.success.mean, "low": row.success.low, "high": row.success.high}
+            for row in result.rows
+        ],
+        schema={"arm": pl.String, "size": pl.Int64, "rate": pl.Float64, "low": pl.Float64, "high": pl.Float64},
+    )
+    page: str = quantity_chart(rows, result.curves).to_html(include_plotlyjs=True, full_html=True)
+    return page
+
+
+def _interval(estimate: Estimate, *, signed: bool = False) -> str:
+    form = "+.3f" if signed else ".3f"
+    return f"{estimate.mean:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
