@@ -29,9 +29,10 @@ from synth.solver import expert_messages
 from train import tiny
 from train.experiment.arms import prompts_of
 from train.experiment.base import VERSION as BASE_VERSION
-from train.experiment.base import make_base, phrases
+from train.experiment.base import make_base, practice, practice_worlds
 from train.experiment.cells import VERSION as CELL_VERSION
 from train.experiment.cells import Job, Trained, held_out_tasks, power_tasks, read_cell, run_cell, start_worker
+from train.experiment.code_tasks import draw_code_tasks
 from train.experiment.config import POOL_OF, Arm, DiversityExperimentConfig, PoolName
 from train.experiment.domains import DomainSeeds, choose_domains, domains_of
 from train.experiment.pools import PoolJob, make_pool, read_pool
@@ -41,7 +42,7 @@ VERSION = 1
 Progress = Callable[[str, int, int], None]
 _SPARE = 1.15
 """Conversations of a pool beyond those that arms look at: some are too long."""
-_TOKENS_PER_S, _MEASURING_S, _TALKS_PER_S = 14_000, 9.0, 60
+_TOKENS_PER_S, _MEASURING_S, _BASE_S, _TALKS_PER_S = 14_000, 12.0, 30.0, 80
 _JobT = TypeVar("_JobT")
 
 
@@ -58,8 +59,9 @@ def plan(config: DiversityExperimentConfig) -> Plan:
     """Arms x sizes x seeds, conversations to be made, and about how long all of it takes."""
     talks = sum(size for _, size in _pool_sizes(config)) * len(config.seeds)
     trainings = len(config.cells()) + 1
-    work_s = talks / _TALKS_PER_S + len(config.seeds) * config.base.tokens / _TOKENS_PER_S
-    work_s += trainings * (config.learning.tokens / _TOKENS_PER_S + _MEASURING_S)
+    read = sum(config.tokens_at(size) for _, size, _ in config.cells()) + config.learning.tokens
+    work_s = talks / _TALKS_PER_S + len(config.seeds) * (config.base.tokens / _TOKENS_PER_S + _BASE_S)
+    work_s += read / _TOKENS_PER_S + trainings * _MEASURING_S
     return Plan(tuple(config.cells()), talks, work_s / config.processes / 60 + 1)
 
 
@@ -127,12 +129,15 @@ class _Run:
         domains = domains_of(self.domains)
         pools = [read_pool(path) for files in self.pools.values() for _, path in files]
         tasks = [*held_out_tasks(self.config, self.domains), *power_tasks(self.config, self.domains, self.config.seeds[0])]
-        conversations = [messages for pool in pools for messages in prompts_of(pool, self.config)] + [
-            expert_messages(task) for task in tasks
+        conversations = [
+            *(messages for pool in pools for messages in prompts_of(pool, self.config)),
+            *(expert_messages(task) for task in tasks),
+            *(messages for seed in self.config.seeds for messages in practice(self.config, seed)),
+            *(task.conversation() for task in draw_code_tasks(200, "words")),
         ]
-        texts = {tiny.render(messages) for messages in conversations}
-        worlds = tiny.vocabulary_texts([*domains.training, *domains.held_out], ["en"])
-        return sorted(texts | set(worlds) | {str(number) for number in range(1000)} | set(phrases()))
+        worlds = [*domains.training, *domains.held_out, *practice_worlds(self.config)]
+        texts = {tiny.render(messages) for messages in conversations} | set(tiny.vocabulary_texts(worlds, ["en"]))
+        return sorted(texts | {str(number) for number in range(1000)})
 
     def _cells(self, workers: ProcessPoolExecutor) -> list[Path]:
         """The files of all trainings that were done in time; the checks come first."""
@@ -215,7 +220,7 @@ class _BaseJob:
 def _base(job: _BaseJob) -> Path:
     tokenizer = tiny.build_tokenizer(json.loads(job.texts.read_text()), splits_names=True)
     draft = job.folder.with_name(f".{job.folder.name}.new")
-    make_base(tokenizer, job.config.tiny, job.config.base, job.seed, draft)
+    make_base(tokenizer, job.config, job.seed, draft)
     draft.rename(job.folder)
     return job.folder
 

@@ -108,7 +108,10 @@ def run_cell(job: Job) -> Path:
     tokenizer = AutoTokenizer.from_pretrained(job.base)
     model = AutoModelForCausalLM.from_pretrained(job.base)
     examples, about = _material(job, tokenizer)
-    losses = train(model, examples, job.config.learning, seed=job.seed) if examples else []
+    learning = job.config.learning
+    if job.size:
+        learning = learning.model_copy(update={"tokens": job.config.tokens_at(job.size)})
+    losses = train(model, examples, learning, seed=job.seed) if examples else []
     tasks, code = measured(model, tokenizer, held_out_tasks(job.config, job.seeds), job.config)
     cell = Cell(
         arm=job.arm,

@@ -85,11 +85,23 @@ class DiversityExperimentConfig(BaseModel):
         1.0, ge=0, description="Exponent of the Zipf law by which the unsteered planner comes by its domains; 0 draws them evenly."
     )
     code_share: float = Field(0.15, ge=0, lt=1, description="Share of conversations that compute, of those in domains where one can.")
-    shown_tools: int = Field(8, ge=2, description="Tools on the compact list of a prompt: those used, and others of the domain.")
+    shown_tools: int = Field(6, ge=2, description="Tools on the compact list of a prompt: those used, and others of the domain.")
     held_out_tasks: int = Field(240, ge=10, description="Tasks of held-out domains that every policy is measured on.")
     code_tasks: int = Field(100, ge=10, description="Tiny code tasks that every policy is measured on.")
-    base: Learning = Field(Learning(tokens=250_000), description="Of the policy that every arm starts from, on tiny code tasks.")
-    learning: Learning = Field(default_factory=Learning, description="Of every arm's policy, on its conversations.")
+    practice_tasks: int = Field(6_000, ge=1, description="Single acts in domains of other themes that every arm's policy has practised.")
+    base: Learning = Field(
+        Learning(tokens=2_500_000), description="Of the policy that every arm starts from, on those and on tiny code tasks."
+    )
+    learning: Learning = Field(
+        Learning(tokens=1_200_000),
+        description="Of every arm's policy; its tokens are those of the largest sizes, see tokens_a_conversation.",
+    )
+    tokens_a_conversation: int = Field(
+        1_500, ge=1, description="A training reads so many tokens for each conversation of its size, repetitions counted, ..."
+    )
+    least_tokens: int = Field(
+        300_000, ge=1, description="... but no fewer than these, and no more than learning.tokens: the same in every arm."
+    )
     tiny: TinyConfig = Field(TinyConfig(positions=640), description="Shape of the policy; longer conversations are left out of every arm.")
     least_power: float = Field(0.5, ge=0, le=1, description="What a policy trained on the held-out domains must reach.")
     least_arm: float = Field(0.1, ge=0, le=1, description="What the best arm must reach.")
@@ -106,6 +118,10 @@ class DiversityExperimentConfig(BaseModel):
                 f"ablated_size {self.ablated_size} is not among sizes {list(self.sizes)}: the others are compared with random there"
             )
         return self
+
+    def tokens_at(self, size: int) -> int:
+        """Tokens that a training at this size reads, in every arm."""
+        return min(self.learning.tokens, max(self.least_tokens, self.tokens_a_conversation * size))
 
     def cells(self) -> list[tuple[Arm, int, int]]:
         """(arm, size, seed) of every training; seeds vary slowest, so that a run that is cut short has whole seeds."""

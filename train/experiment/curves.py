@@ -1,8 +1,8 @@
 """What quantity buys: success by size, its fitted ceiling, and how sure we are of either.
 
 One idea: the same tasks are measured in every seed, arm and size, so one resampling of seeds and of tasks gives a whole curve; the
-ceiling is fitted to each resampled curve, and its interval is that of the fits. The curve is `acc = a - b N^(-c)` with `a` in [0, 1], `b >= 0` and `c`
-in [0.05, 3]: for every `c` on a grid a linear least squares in a and b, and the best of them.
+ceiling is fitted to each resampled curve, and its interval is that of the fits. The curve is `acc = a - b N^(-c)` with `a` in [0, 1],
+`b >= 0` and `c` in [0.05, 3]: for every `c` on a grid a linear least squares in a and b, and the best of them.
 
 A ceiling that cannot be fitted (fewer than three sizes, or success that does not rise with them) is 1 with interval [0, 1]: nothing is
 known.

@@ -57,6 +57,23 @@ class Domains:
         return frozenset(tool.name for world in self.training for tool in world.tools)
 
 
+def other_domains(config: DomainsConfig, themes_wanted: int, each: int) -> tuple[type[World], ...]:
+    """Worlds of themes that the experiment does not use, registered: what base policies practise on."""
+    known = {theme.en: theme.key for theme in themes() if theme.key not in config.themes}
+    chosen = random.Random("other themes").sample(sorted(known.values()), min(themes_wanted, len(known)))
+    found: dict[str, list[type[World]]] = {theme: [] for theme in chosen}
+    for seed in range(_MOST_SEEDS, 2 * _MOST_SEEDS):
+        spec = generate(seed)
+        worlds = found.get(known.get(spec["about"].partition(" / ")[0], ""))
+        if worlds is None or len(worlds) == each or len(spec["entities"]) > config.most_entities or not _is_admitted(seed):
+            continue
+        worlds.append(_world(seed))
+        WORLDS.register(worlds[-1])
+        if all(len(worlds) == each for worlds in found.values()):
+            break
+    return tuple(world for worlds in found.values() for world in worlds)
+
+
 def choose_domains(config: DomainsConfig) -> DomainSeeds:
     """The first seeds whose domains fit, theme by theme; no two domains have one name.
 

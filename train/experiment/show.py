@@ -55,7 +55,8 @@ def table(result: ExperimentResult) -> str:
     tops = "".join(f"| {arm} | {_interval(each)} |\n" for arm, each in result.ceilings.items())
     checks = (
         f"Power check: {_interval(result.power)} (trained on the held-out domains). "
-        f"Base policy: {result.base_success.mean:.2f} of the held-out tasks, {result.base_code.mean:.2f} of the code tasks. {result.missing} trainings missing, {result.minutes:.0f} minutes."
+        f"Base policy: {result.base_success.mean:.2f} of the held-out tasks, {result.base_code.mean:.2f} of the code tasks. "
+        f"{result.missing} trainings missing, {result.minutes:.0f} minutes."
     )
     return (
         f"{result.says}\n\n{checks}\n\n{head}{body}\n| over random, at the largest common size | gain |\n|---|---|\n{gains}\n"
