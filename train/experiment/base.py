@@ -24,7 +24,7 @@ from train.experiment.prompts import prompted_task
 
 VERSION = 1
 _CODE_TASKS = 5_000
-_THEMES, _DOMAINS_A_THEME = 24, 3
+_DOMAINS_A_THEME = 3
 
 
 def make_base(tokenizer: Any, config: DiversityExperimentConfig, seed: int, folder: Path) -> list[float]:
@@ -43,4 +43,4 @@ def practice(config: DiversityExperimentConfig, seed: int) -> list[Sequence[Mess
 
 
 def practice_worlds(config: DiversityExperimentConfig) -> tuple[type[World], ...]:
-    return other_domains(config.domains, _THEMES, _DOMAINS_A_THEME)
+    return other_domains(config.domains, config.practice_themes, _DOMAINS_A_THEME)

@@ -88,7 +88,8 @@ class DiversityExperimentConfig(BaseModel):
     shown_tools: int = Field(6, ge=2, description="Tools on the compact list of a prompt: those used, and others of the domain.")
     held_out_tasks: int = Field(240, ge=10, description="Tasks of held-out domains that every policy is measured on.")
     code_tasks: int = Field(100, ge=10, description="Tiny code tasks that every policy is measured on.")
-    practice_tasks: int = Field(6_000, ge=1, description="Single acts in domains of other themes that every arm's policy has practised.")
+    practice_themes: int = Field(24, ge=1, description="Other themes, three domains each, in which every arm's policy has practised.")
+    practice_tasks: int = Field(6_000, ge=1, description="Single acts that it has practised there.")
     base: Learning = Field(
         Learning(tokens=2_500_000), description="Of the policy that every arm starts from, on those and on tiny code tasks."
     )
