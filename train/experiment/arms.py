@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,15 +30,19 @@ _WEIGHTS: dict[Arm, SubsetWeights] = {"no_domain": SubsetWeights(domain=0.0), "n
 _MOST_CALLS = 5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Shelf:
-    """A pool as a policy reads it: talks that fit its window, each prompted, as an example, with its vector."""
+    """A pool as a policy reads it: talks that fit its window, each prompted, and as an example."""
 
     talks: tuple[Talk, ...]
     prompted: tuple[tuple[Message, ...], ...]
     examples: tuple[Example, ...]
-    vectors: NDArray[np.float32]
     proposals_per_talk: float
+
+    @cached_property
+    def vectors(self) -> NDArray[np.float32]:
+        """Of what the users said, shape [talks, dimensions]."""
+        return encode(["\n".join(message.content or "" for message in talk.messages if message.role == "user") for talk in self.talks])
 
     @property
     def mean_tokens(self) -> float:
@@ -45,18 +50,15 @@ class Shelf:
 
 
 def shelf_of(pool: Pool, tokenizer: Any, config: DiversityExperimentConfig) -> Shelf:
-    """Prompts, tokens and vectors of a pool."""
+    """Prompts and tokens of a pool."""
     read = prompts_of(pool, config)
     examples = examples_of(tokenizer, read)
     fits = [position for position, example in enumerate(examples) if example.tokens <= config.tiny.positions]
-    talks = tuple(pool.talks[position] for position in fits)
-    said = ["\n".join(message.content or "" for message in talk.messages if message.role == "user") for talk in talks]
     return Shelf(
-        talks,
-        tuple(read[position] for position in fits),
-        tuple(examples[position] for position in fits),
-        encode(said),
-        pool.proposals_per_talk,
+        talks=tuple(pool.talks[position] for position in fits),
+        prompted=tuple(read[position] for position in fits),
+        examples=tuple(examples[position] for position in fits),
+        proposals_per_talk=pool.proposals_per_talk,
     )
 
 

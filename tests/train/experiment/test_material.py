@@ -101,14 +101,12 @@ def test_code_tasks_are_done_by_their_own_program() -> None:
 
 
 def shelf(lengths: list[int], *, domains: int = 4) -> Shelf:
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(len(lengths), 8)).astype(np.float32)
     talks = tuple(
         Talk("w", f"d{0 if at % 3 else at % domains}", f"m{at % 5}", 1.0, (), (Message(role="user", content=str(at)), called("get")))
         for at in range(len(lengths))
     )
     examples = tuple(Example((1,) * length, (True,) * length) for length in lengths)
-    return Shelf(talks, tuple(talk.messages for talk in talks), examples, vectors / np.linalg.norm(vectors, axis=1, keepdims=True), 1.0)
+    return Shelf(talks, tuple(talk.messages for talk in talks), examples, 1.0)
 
 
 @pytest.mark.parametrize("arm", ["random", "quality", "controller", "no_domain", "shuffled"])
