@@ -25,6 +25,8 @@ from typing import Any, TypeVar
 
 from storage.files import replace_atomically
 from storage.records import content_id
+from synth import simulate
+from synth.roles import planner
 from synth.solver import expert_messages
 from train import tiny
 from train.experiment.arms import prompts_of
@@ -39,6 +41,7 @@ from train.experiment.pools import PoolJob, make_pool, read_pool
 from train.experiment.result import ExperimentResult, as_json, summarise
 
 VERSION = 1
+_VERSIONS = (VERSION, CELL_VERSION, BASE_VERSION, planner.VERSION, simulate.VERSION)
 Progress = Callable[[str, int, int], None]
 _SPARE = 1.15
 """Conversations of a pool beyond those that arms look at: some are too long."""
@@ -76,7 +79,7 @@ def run_experiment(
     Raises:
         HeadraceError: the themes do not give the domains or the tasks that the configuration asks for.
     """
-    home = folder / f"diversity-{content_id('experiment', config.model_dump(mode='json'), VERSION, CELL_VERSION, BASE_VERSION)[11:]}"
+    home = folder / f"diversity-{content_id('experiment', config.model_dump(mode='json'), _VERSIONS)[11:]}"
     home.mkdir(parents=True, exist_ok=True)
     return _Run(home, config, minutes, progress or (lambda label, done, total: None)).result(), home
 
