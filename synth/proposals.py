@@ -39,7 +39,8 @@ class Job:
     clusters: to be tried in this order. cell: None while calibrating.
     veiled_share: of steered conversations, those that are made harder to see through. tries: how often the cell's domain was asked for
     before: cookbooks of domains that are asked for more are thicker. code_share: of conversations, those that are to need `run_python`;
-    None where it is not on offer. factors: by world and intent, how many times as likely its recipes are; 1 where it is not here."""
+    None where it is not on offer. played_by: hash of who plays the roles and how, empty where all are scripted: the same plan, played by
+    others, is a blueprint of its own. factors: by world and intent, how many times as likely its recipes are; 1 where it is not here."""
 
     key: str
     clusters: tuple[Cluster, ...]
@@ -53,6 +54,7 @@ class Job:
     else_families: tuple[str, ...] = ()
     used_modes: Mapping[str, int] = field(default_factory=dict)
     code_share: float | None = None
+    played_by: str = ""
     factors: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
@@ -96,7 +98,7 @@ class Made:
 
     @property
     def id(self) -> str:
-        return self.blueprint.id if self.blueprint is not None else content_id("blueprint", "unplanned", self.job.key)
+        return self.blueprint.id if self.blueprint is not None else content_id("blueprint", "unplanned", self.job.key, *_salt(self.job))
 
 
 def propose(jobs: Sequence[Job]) -> list[Made]:
@@ -136,11 +138,17 @@ def proposed(job: Job, cast: Cast = SCRIPTED) -> Made:
     except (PlanFailed, EngineFailure) as failed:
         reason = failed.reason if isinstance(failed, PlanFailed) else Outcome.INFRA_FAILURE.value
         return Made(job, job.clusters[0], reason=reason, planning=Cost() if model is None else model.cost)
+    if job.played_by:
+        blueprint = blueprint.model_copy(update={"id": content_id("blueprint", blueprint.id, *_salt(job))})
     planning = Cost() if model is None else model.cost
     simulated = cast.simulate(blueprint)
     simulated = simulated.with_cost(planning) if planning != Cost() else simulated
     task = single_task(blueprint, simulated) if simulated.accepted and job.cell is not None else None
     return Made(job, cluster, blueprint, simulated, task, simulated.reason, planning)
+
+
+def _salt(job: Job) -> tuple[str, ...]:
+    return (job.played_by,) if job.played_by else ()
 
 
 def single_task(blueprint: Blueprint, simulated: Simulated) -> Task | None:

@@ -97,15 +97,17 @@ def simulate(
     seen = Seen(tuple(messages), derive_turns(messages), tuple(changes), frozenset(box.injected))
     if failed is None:
         found, grades = _observed(blueprint, seen, tools)
+        grades = grades if judge is None else None
         if judge is not None and all(found.values()):
             try:
                 graded = judge(blueprint, tuple(tools.values()), seen.messages)
                 grades = graded.grades
                 found["judge"] = grades.least >= LEAST_GRADE
             except (EngineFailure, RoleFailed) as error:
-                failed, grades = error, None
+                failed = error
     reason, outcome = verdict(found, seen, failed)
-    cost = worker.cost + talker.cost + (graded.cost if graded is not None else Cost())
+    judged = graded.cost if graded is not None else failed.cost if isinstance(failed, RoleFailed) else Cost()
+    cost = worker.cost + talker.cost + judged
     trajectory = Trajectory(
         id=trajectory_id(blueprint.id, worker.name, seen.messages),
         task_id="",

@@ -22,13 +22,14 @@ from synth.proposals import Made
 class SoFar:
     """profiles: of what was accepted, in order; vectors: embeddings of what its users said, an array a round, [accepted, dimensions].
     cluster_use: by a cluster's id, blueprints over it. rejected: reasons with counts. proposals: blueprints asked for. tasks: those that
-    single-goal conversations gave. alarms: collapses of the controller, in words."""
+    single-goal conversations gave. unrated: proposals that are held against nobody, since an engine, a tool, the user or the judge failed. alarms: collapses of the controller, in words."""
 
     profiles: list[Profile] = field(default_factory=list)
     vectors: list[NDArray[np.float32]] = field(default_factory=list)
     cluster_use: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
     proposals: int = 0
+    unrated: int = 0
     tasks: int = 0
     alarms: list[str] = field(default_factory=list)
 
@@ -41,6 +42,7 @@ class SoFar:
         self.cluster_use.update(one.cluster.id for one in made)
         self.rejected.update(one.reason for one in made if one.reason)
         self.proposals += len(made)
+        self.unrated += sum(one.is_held_against_nobody for one in made)
         self.tasks += sum(one.task is not None for one in made)
         self.profiles += [one.simulated.profile for one in kept if one.simulated is not None]
         self.vectors.append(vectors_of(kept))
@@ -56,6 +58,7 @@ class SoFar:
             self.cluster_use[row["cluster_id"]] += 1
             self.rejected.update([row["reason"]] if row["reason"] else [])
             if not Outcome(got["outcome"]).is_rated if got is not None else row["reason"] == Outcome.INFRA_FAILURE:
+                self.unrated += 1
                 continue
             if got is None or not got["accepted"]:
                 reports.append(Report(asked, was_planned=got is not None))

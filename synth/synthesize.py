@@ -41,7 +41,7 @@ from synth.focus import controller_of, factors, focus_of, in_turn
 from synth.groundwork import Groundwork
 from synth.proposals import Job, Made, blueprint_rows, decision_rows, propose, proposed, report
 from synth.roles.cast import Cast, opened, provenance_frame
-from synth.roles.labelled import Agreement, agreement, labelled
+from synth.roles.labelled import Agreement, agreement, labelled, reaching
 from synth.side_by_side import side_by_side
 from synth.simulate import simulated_frame
 from synth.so_far import SoFar, vectors_of
@@ -50,6 +50,8 @@ from synth.unexecuted import simulate_clusters
 
 CALIBRATION = -1
 """The round number under which calibration is stored."""
+ASKED = "judge_asked"
+"""Of the judge's figures, those over labelled conversations that pass every check by code: what it is asked about in earnest."""
 _BATCH = 10
 _COMMIT_ROUNDS = 5
 _CLUSTERS_TRIED = 3
@@ -161,6 +163,7 @@ class _Run:
         self.steered = self.ground.parameters | ({"roles": roles} if (roles := config.roles.identity()) else {})
         self.steered |= {"focus": self.focus.id} if self.focus is not None else {}
         """The parameters of what models and failures have a part in; calibration and drills are those of a scripted run."""
+        self.played_by = content_id("roles", self.steered["roles"]) if "roles" in self.steered else ""
         self.run = content_id("synthesis", self.steered, self.ground.versions)
         self.so_far = SoFar()
         cast.begin(self.run)
@@ -286,6 +289,9 @@ class _Run:
             self.ledger.keep(*there.values())
             rows = self.ledger.read(there["diversity"])
             stored = tuple(Figure(row["metric"], row["value"], row["sd"], row["n"]) for row in rows.to_dicts())
+            if rows["run"][0] != self.run:  # another run's, who plays the roles apart: this one stands on the same figures
+                own = self.ledger.id("diversity", [ids["diversity"]], {"run": self.run})
+                self.ledger.kept("diversity", own, lambda: self._diversity_rows(CALIBRATION, stored))
         else:
             stored = self._make_calibration(ids)
         by_name = {figure.metric: figure.value for figure in stored}
@@ -314,18 +320,19 @@ class _Run:
         judge = self.cast.judge
         if judge is None:
             return None
-        own = self.ledger.id("diversity", [calibration], {"judge": self.config.roles.identity()})
+        own = self.ledger.id("diversity", [calibration], {"judge": self.run})
 
         def measured() -> pl.DataFrame:
             specs = self.ledger.read(self.store.find(calibration))["spec"].drop_nulls()
             split = labelled([Blueprint.model_validate_json(spec) for spec in specs[: self.config.roles.judge_labelled]])
             said = side_by_side(self.cast.grade, split, self.cast.config.in_flight, "measuring the judge", self.progress)
-            return self._diversity_rows(CALIBRATION, agreement(split, said).figures())
+            asked = reaching(split)
+            earnest = agreement([split[at] for at in asked], [said[at] for at in asked])
+            return self._diversity_rows(CALIBRATION, [*agreement(split, said).figures(), *earnest.figures(ASKED)])
 
         part = self.ledger.kept("diversity", own, measured)
-        return Agreement.of(
-            {row["metric"]: Figure(row["metric"], row["value"], row["sd"], row["n"]) for row in self.ledger.read(part).to_dicts()}
-        )
+        stored = [Figure(row["metric"], row["value"], row["sd"], row["n"]) for row in self.ledger.read(part).to_dicts()]
+        return Agreement.of({figure.metric: figure for figure in stored}, ASKED)
 
     # ---- rounds -------------------------------------------------------------------------------------------------------------
 
@@ -356,7 +363,8 @@ class _Run:
         found = self._figures(self.so_far.profiles, self.so_far.all_vectors()) if self.so_far.profiles else []
         shares = controller.band_shares()
         found += [Figure(f"band_share_{band}", round(shares[band], 6), None, len(self.so_far.profiles)) for band in BANDS]
-        found.append(Figure("accepted_share", round(len(self.so_far.profiles) / self.so_far.proposals, 6), None, self.so_far.proposals))
+        rated = self.so_far.proposals - self.so_far.unrated
+        found += [Figure("accepted_share", round(len(self.so_far.profiles) / rated, 6), None, rated)] if rated else []
         found += self._adherence(made)
         self._write_round(number, ids, made, bands, found, decision_rows(self.run, number, draws[: len(made)], made, bands))
 
@@ -419,7 +427,8 @@ class _Run:
         steered_by = (self.focus.id,) if self.focus is not None and cell is not None else ()
         key = content_id("proposal", self.config.seed, round_, index, *steered_by)
         about = (self.config.chinese_share, self.config.divisions)
-        return Job(key, tuple(clusters), cell, 0, bands, *about, code_share=self.ground.code_share)
+        by = self.played_by if cell is not None else ""
+        return Job(key, tuple(clusters), cell, 0, bands, *about, code_share=self.ground.code_share, played_by=by)
 
     def _work(self, jobs: Sequence[Job], label: str) -> list[Made]:
         if label != "calibrating" and not self.cast.is_scripted:

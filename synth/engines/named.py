@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from synth.engines.base import Engine
 from synth.engines.budget import Budget
 
 KINDS = ("openai", "vllm", "hf")
+_WEIGHED = (".json", ".safetensors", ".bin", ".jinja")
+_LOOKED_AT = 1 << 20
+"""Bytes that are read at each end of a file."""
 
 
 @contextlib.contextmanager
@@ -50,9 +54,26 @@ def engine_named(
         from synth.engines.vllm import VLLMConfig, vllm_engine
 
         served = VLLMConfig(model=model, max_num_seqs=in_flight, timeout_s=timeout_s)
-        with vllm_engine(served, log, answers=answers, budget=budget) as engine:
+        name = f"{name}@{weights}" if (weights := weights_of(name)) else name
+        with vllm_engine(served, log, answers=answers, budget=budget, name=name) as engine:
             engine.check(tools=True)
             yield engine
+
+
+def weights_of(name: str) -> str:
+    """A short hash of the files behind an engine whose model is a folder here (of large ones their sizes, beginnings and ends), so that
+    other weights in the same place are not taken for it; empty for a model by name."""
+    _, model = kind_and_model(name)
+    folder = Path(model)
+    if not (folder / "config.json").is_file():
+        return ""
+    digest = hashlib.sha256()
+    for path in sorted(one for one in folder.iterdir() if one.suffix in _WEIGHED):
+        with path.open("rb") as file:
+            digest.update(f"{path.name} {path.stat().st_size} ".encode() + file.read(_LOOKED_AT))
+            file.seek(max(0, path.stat().st_size - _LOOKED_AT))
+            digest.update(file.read())
+    return digest.hexdigest()[:8]
 
 
 def look_at(name: str) -> None:

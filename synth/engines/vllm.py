@@ -65,12 +65,18 @@ class VLLMConfig(BaseModel):
 
 @contextlib.contextmanager
 def vllm_engine(
-    config: VLLMConfig, log: Path, *, answers: Answers | None = None, budget: Budget | None = None, progress: Progress | None = None
+    config: VLLMConfig,
+    log: Path,
+    *,
+    answers: Answers | None = None,
+    budget: Budget | None = None,
+    name: str = "",
+    progress: Progress | None = None,
 ) -> Iterator[OpenAIEngine]:
-    """An engine on a server of its own; see `OpenAIEngine` for answers and budget. log: where the server's output goes."""
+    """An engine on a server of its own; see `OpenAIEngine` for answers, budget and name. log: where the server's output goes."""
     with serving(config, log, progress) as url:
         asked = OpenAIConfig(model=config.model, base_url=url, in_flight=2 * config.max_num_seqs, timeout_s=config.timeout_s)
-        with OpenAIEngine(asked, answers=answers, budget=budget, name=f"vllm:{config.model}") as engine:
+        with OpenAIEngine(asked, answers=answers, budget=budget, name=name or f"vllm:{config.model}") as engine:
             yield engine
 
 

@@ -21,6 +21,11 @@ class RoleFailed(HeadraceError):
 
     outcome: ClassVar[Outcome]
 
+    def __init__(self, message: str, cost: Cost | None = None) -> None:
+        """cost: what was spent on it all the same."""
+        super().__init__(message)
+        self.cost = cost or Cost()
+
 
 class UserFailed(RoleFailed):
     """The simulated user would not keep to its script."""

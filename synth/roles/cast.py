@@ -7,13 +7,13 @@ that is not served, a key that is refused or a server without tool calling is sa
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from storage.errors import BadInput
 from storage.records import Message, Tool, canonical_json
@@ -21,9 +21,9 @@ from storage.schema import TABLES
 from storage.store import Store
 from synth.blueprints import Blueprint
 from synth.engines.answers import Answers
-from synth.engines.base import Engine
+from synth.engines.base import Engine, EngineFailure
 from synth.engines.budget import Budget
-from synth.engines.named import KINDS, engine_named
+from synth.engines.named import KINDS, engine_named, weights_of
 from synth.prompts import versions
 from synth.roles import model_judge, model_planner, model_user
 from synth.roles.assistant import TEACHER
@@ -37,6 +37,8 @@ from synth.roles.planner import Planner
 from synth.roles.script import Script, script_of
 from synth.simulate import Simulated, offered_tools, simulate
 
+VERSION = 1
+"""Of all that decides how models play their roles, prompts and weights apart: checks, plans, flaws planted for the judge."""
 ROLES = ("planner", "user", "assistant", "tools", "judge")
 _ELSEWHERE = {"in_flight", "timeout_s", "max_tokens", "max_usd", "usd_per_million", "tools", "played"}
 """Settings that change nothing of what is executed: how fast, how far, and what is only played."""
@@ -65,7 +67,7 @@ class RolesConfig(BaseModel):
     )
     in_flight: int = Field(64, ge=1, le=4096, description="Conversations that are held at once.")
     timeout_s: float = Field(120.0, gt=0, description="How long one request may take before it is sent again.")
-    max_tokens: int | None = Field(None, ge=1, description="Budget of all prompts and answers, in tokens; none: no limit.")
+    max_tokens: int | None = Field(None, ge=1, description="Budget of all prompts and answers of servers, in tokens; none: no limit.")
     max_usd: float | None = Field(None, gt=0, description="Budget in US dollars, by usd_per_million; none: no limit.")
     usd_per_million: tuple[float, float] = Field(
         (0.0, 0.0), description="Price of a million prompt tokens, and of a million answer tokens."
@@ -79,6 +81,14 @@ class RolesConfig(BaseModel):
             return name
         raise ValueError(f"{name!r} is nobody; give scripted, or one of {', '.join(f'{kind}:MODEL' for kind in KINDS)}")
 
+    @model_validator(mode="after")
+    def _has_prices(self) -> RolesConfig:
+        if min(self.usd_per_million) < 0:
+            raise ValueError(f"usd_per_million {list(self.usd_per_million)}: a price cannot be negative")
+        if self.max_usd is not None and not any(self.usd_per_million):
+            raise ValueError("max_usd has no effect without prices: give usd_per_million too")
+        return self
+
     @property
     def engines(self) -> Mapping[str, str]:
         """Role -> engine, of the roles that are not scripted."""
@@ -87,11 +97,24 @@ class RolesConfig(BaseModel):
 
     def identity(self) -> dict[str, Any]:
         """What executed conversations depend on; nothing where all their roles are scripted."""
-        models = self.engines.keys() - {"tools"}
-        return self.model_dump(mode="json", exclude=_ELSEWHERE) | {"prompts": dict(_PROMPTS)} if models else {}
+        named = {role: name for role, name in self.engines.items() if role != "tools"}
+        if not named:
+            return {}
+        weights = {name: version for name in named.values() if (version := weights_of(name))}
+        about = {"version": VERSION, "prompts": prompts_of(named), "weights": weights}
+        return self.model_dump(mode="json", exclude=_ELSEWHERE) | about
 
 
-_PROMPTS = versions(model_planner.PROMPT, model_user.PROMPT, model_judge.CRITERIA_PROMPT, model_judge.PROMPT)
+_PROMPTS: Mapping[str, tuple[str, ...]] = {
+    "planner": (model_planner.PROMPT,),
+    "user": (model_user.PROMPT,),
+    "judge": (model_judge.CRITERIA_PROMPT, model_judge.PROMPT),
+}
+
+
+def prompts_of(roles: Iterable[str]) -> dict[str, str]:
+    """The prompts that models in these roles are shown, with their versions."""
+    return dict(versions(*(name for role in roles for name in _PROMPTS.get(role, ()))))
 
 
 @dataclass(frozen=True)
@@ -144,16 +167,12 @@ class Cast:
         )
 
     def grade(self, one: Labelled) -> Grades | None:
-        """The judge's grades of a labelled conversation; None where it gave none.
-
-        Raises:
-            EngineFailure: the judge was not answered.
-        """
+        """The judge's grades of a labelled conversation; None where it gave none, or was not answered."""
         assert self.judge is not None
         tools = offered_tools(one.blueprint)
         try:
             return ModelJudge(self.judge).grade(wanted(script_of(one.blueprint)), tools, one.simulated.trajectory.messages).grades
-        except JudgeFailed:
+        except (JudgeFailed, EngineFailure):  # a provider may refuse to look at what was planted
             return None
 
     def speaker(self, engine: Engine, script: Script, seed: str) -> ModelUser:
@@ -204,17 +223,19 @@ def opened(config: RolesConfig, store: Store, logs: Path) -> Iterator[Cast]:
 
 
 def provenance_frame(made: Sequence[Simulated], cast: Cast, *, is_simulated: bool = False) -> pl.DataFrame:
-    """Rows of table `provenance`: who played what in these conversations, and how well it can be trusted.
+    """Rows of table `provenance`: who played what in these conversations, told what, and how well it can be trusted. Grades are a model's,
+    with what they are worth, or the scripted judge's.
 
     is_simulated: whether the tools were played, not executed."""
     roles = {role: getattr(cast.config, role) or ("world" if role == "tools" else TEACHER) for role in ROLES}
     roles["tools"] = roles["tools"] if is_simulated else "world"
-    judged = cast.judged
+    shown = prompts_of(role for role in ROLES if getattr(cast, role) is not None)
+    judged = cast.judged if cast.judge is not None else None
     rows = [
         {
             "trajectory_id": one.trajectory.id,
             "roles": canonical_json(roles),
-            "prompts": canonical_json(_PROMPTS),
+            "prompts": canonical_json(shown),
             "is_simulated": is_simulated,
             "user_turns": one.user_turns[0],
             "user_adhered": one.user_turns[1],
@@ -222,8 +243,8 @@ def provenance_frame(made: Sequence[Simulated], cast: Cast, *, is_simulated: boo
             "fidelity": None if one.grades is None else one.grades.fidelity,
             "presentation": None if one.grades is None else one.grades.presentation,
             "criteria": canonical_json(dict(one.criteria)) if one.criteria else None,
-            "judge_agreement": None if judged is None else round(judged.rate, 6),
-            "judge_labelled": None if judged is None else judged.labelled,
+            "judge_agreement": None if judged is None or one.grades is None else round(judged.rate, 6),
+            "judge_labelled": None if judged is None or one.grades is None else judged.labelled,
             "failure": one.failure or None,
         }
         for one in made

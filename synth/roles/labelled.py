@@ -120,19 +120,26 @@ class Agreement:
         """95 %, Wilson."""
         return wilson(self.agreed, self.labelled)
 
-    def figures(self) -> list[Figure]:
-        """As they are stored."""
+    def figures(self, prefix: str = "judge") -> list[Figure]:
+        """As they are stored: `PREFIX_agreement` and so on."""
         low, high = self.interval
-        found = {"judge_agreement": self.rate, "judge_agreement_lo95": low, "judge_agreement_hi95": high, "judge_kappa": self.kappa}
-        found |= {f"judge_missed:{planted}": float(count) for planted, count in sorted(self.missed.items())}
-        return [Figure(name, round(value, 6), None, self.labelled) for name, value in found.items() if not math.isnan(value)]
+        found = {"agreement": self.rate, "agreement_lo95": low, "agreement_hi95": high, "kappa": self.kappa}
+        found |= {f"missed:{planted}": float(count) for planted, count in sorted(self.missed.items())}
+        return [Figure(f"{prefix}_{name}", round(value, 6), None, self.labelled) for name, value in found.items() if not math.isnan(value)]
 
     @classmethod
-    def of(cls, stored: Mapping[str, Figure]) -> Agreement:
-        """From what was stored."""
-        rate, kappa = stored["judge_agreement"], stored.get("judge_kappa")
-        missed = {name.removeprefix("judge_missed:"): round(one.value) for name, one in stored.items() if name.startswith("judge_missed:")}
+    def of(cls, stored: Mapping[str, Figure], prefix: str = "judge") -> Agreement | None:
+        """From what was stored; None where nothing was."""
+        rate, kappa, missed_as = stored.get(f"{prefix}_agreement"), stored.get(f"{prefix}_kappa"), f"{prefix}_missed:"
+        if rate is None:
+            return None
+        missed = {name.removeprefix(missed_as): round(one.value) for name, one in stored.items() if name.startswith(missed_as)}
         return cls(round(rate.value * rate.n), rate.n, math.nan if kappa is None else kappa.value, missed)
+
+
+def reaching(split: Sequence[Labelled]) -> list[int]:
+    """Places of those that a judge is asked about in earnest: every check by code holds. What code sees never reaches it."""
+    return [at for at, one in enumerate(split) if all(one.simulated.trajectory.checks.values())]
 
 
 def agreement(split: Sequence[Labelled], said: Sequence[Grades | None]) -> Agreement:

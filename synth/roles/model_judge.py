@@ -64,14 +64,18 @@ class ModelJudge:
         """
         criteria, spent = self._asked(prompt(CRITERIA_PROMPT).messages(wanted=wanted, tools=tools), _of_each(_CRITERIA), wanted)
         lines = [line for message in dialogue for line in _lines(message)]
-        said, cost = self._asked(prompt(PROMPT).messages(wanted=wanted, criteria=criteria, lines=lines), _of_each(_GRADE), wanted)
+        request = prompt(PROMPT).messages(wanted=wanted, criteria=criteria, lines=lines)
+        try:
+            said, cost = self._asked(request, _of_each(_GRADE), wanted)
+        except JudgeFailed as failed:
+            raise JudgeFailed(str(failed), failed.cost + spent) from failed
         return Graded(Grades(**{name: said[name]["grade"] for name in DIMENSIONS}), criteria, spent + cost)
 
     def _asked(self, messages: tuple[Message, ...], schema: dict[str, JSON], wanted: str) -> tuple[dict[str, JSON], Cost]:
         request = ChatRequest(messages, (), 0.0, _MAX_TOKENS, seed_of("judge", wanted), schema=schema)
         (found,) = ask(self._engine, [request], repairs=self._repairs)
         if found.problems or not isinstance(found.value, dict):
-            raise JudgeFailed(f"no verdict of the form asked for: {found.problems[0]}")
+            raise JudgeFailed(f"no verdict of the form asked for: {found.problems[0]}", found.cost)
         return found.value, found.cost
 
 
