@@ -12,8 +12,10 @@ files for a statistic of its own, warns, and goes on.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,16 +27,20 @@ MODEL = "mock"
 def headrace(url: str, calls: int, folder: Path) -> int:
     """All at once, as its peers are asked."""
     requests = _requests(calls)
-    with _engine(url, folder) as engine:
-        return sum(_is_right(request, answer) for request, answer in zip(requests, engine.chat(requests), strict=True))
+    with _engine(url, folder) as (engine, answers):
+        right = sum(_is_right(request, answer) for request, answer in zip(requests, engine.chat(requests), strict=True))
+        answers.commit()
+        return right
 
 
 def headrace_threads(url: str, calls: int, folder: Path) -> int:
     """One by one from as many threads as calls may be in flight, as conversations ask."""
     requests = _requests(calls)
-    with _engine(url, folder) as engine, ThreadPoolExecutor(IN_FLIGHT) as threads:
-        answers = threads.map(lambda request: engine.chat([request])[0], requests)
-        return sum(_is_right(request, answer) for request, answer in zip(requests, answers, strict=True))
+    with _engine(url, folder) as (engine, answers), ThreadPoolExecutor(IN_FLIGHT) as threads:
+        given = threads.map(lambda request: engine.chat([request])[0], requests)
+        right = sum(_is_right(request, answer) for request, answer in zip(requests, given, strict=True))
+        answers.commit()
+        return right
 
 
 def _requests(calls: int) -> list[Any]:
@@ -44,14 +50,18 @@ def _requests(calls: int) -> list[Any]:
     return [ChatRequest((Message(role="user", content=f"q {number}"),)) for number in range(calls)]
 
 
-def _engine(url: str, folder: Path) -> Any:
-    """With a store of its own: answers are looked up, and kept in its journal."""
+@contextlib.contextmanager
+def _engine(url: str, folder: Path) -> Iterator[tuple[Any, Any]]:
+    """With a store of its own: answers are looked up, kept in its journal, and committed at the end."""
     from storage.store import Store
     from synth.engines.answers import Answers
     from synth.engines.openai import OpenAIConfig, OpenAIEngine
 
     config = OpenAIConfig(model=MODEL, base_url=url, in_flight=IN_FLIGHT)
-    return OpenAIEngine(config, answers=Answers(Store(folder / "store")))
+    answers = Answers(Store(folder / "store"))
+    with OpenAIEngine(config, answers=answers) as engine:
+        yield engine, answers
+    answers.close()
 
 
 def _is_right(request: Any, answer: Any) -> bool:

@@ -170,7 +170,7 @@ def engines(roles: RolesConfig) -> None:
     from synth.engines.named import look_at
 
     for name in sorted(set(roles.engines.values())):
-        look_at(name)
+        look_at(name, tools=name == roles.assistant)
 
 
 def focused(config: Config, on_failures: bool) -> Config:

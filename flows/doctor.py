@@ -69,7 +69,7 @@ def engine_findings(name: str) -> list[Finding]:
 
     with tempfile.TemporaryDirectory() as folder:
         try:
-            with engine_named(name, log=Path(folder) / "engine.log"):
+            with engine_named(name, log=Path(folder) / "engine.log", tools=True):
                 return [Finding("ok", "engine", f"{name} answers, and takes tools")]
         except HeadraceError as error:
             return [Finding("broken", "engine", str(error))]

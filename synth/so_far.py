@@ -21,8 +21,9 @@ from synth.proposals import Made
 @dataclass
 class SoFar:
     """profiles: of what was accepted, in order; vectors: embeddings of what its users said, an array a round, [accepted, dimensions].
-    cluster_use: by a cluster's id, blueprints over it. rejected: reasons with counts. proposals: blueprints asked for. tasks: those that
-    single-goal conversations gave. unrated: proposals that are held against nobody, since an engine, a tool, the user or the judge failed. alarms: collapses of the controller, in words."""
+    cluster_use: by a cluster's id, blueprints over it. rejected: reasons with counts. proposals: blueprints asked for. tasks: those
+    that single-goal conversations gave. unrated: proposals in which something failed that is nobody's fault who is judged. alarms:
+    collapses of the controller, in words."""
 
     profiles: list[Profile] = field(default_factory=list)
     vectors: list[NDArray[np.float32]] = field(default_factory=list)

@@ -41,7 +41,7 @@ from synth.focus import controller_of, factors, focus_of, in_turn
 from synth.groundwork import Groundwork
 from synth.proposals import Job, Made, blueprint_rows, decision_rows, propose, proposed, report
 from synth.roles.cast import Cast, opened, provenance_frame
-from synth.roles.labelled import Agreement, agreement, labelled, reaching
+from synth.roles.labelled import Agreement, agreement, drawn, labelled, reaching
 from synth.side_by_side import side_by_side
 from synth.simulate import simulated_frame
 from synth.so_far import SoFar, vectors_of
@@ -139,8 +139,10 @@ def preview(
 ) -> Preview:
     """Runs the first proposals of a run, for what they cost, and commits nothing but the answers, which the run then has for nothing.
 
+    What measuring the judge takes, and conversations whose tools are played, are not in it.
+
     Raises:
-        BudgetSpent: before the preview was over. All else as `synthesize`.
+        BudgetSpent: before the preview was over. HeadraceError: no world executes any of the tools. All else as `synthesize`.
     """
     tell = progress or (lambda label, done, total: None)
     if cast is not None:
@@ -218,6 +220,8 @@ class _Run:
         wanted = self.config.roles.played
         if self.cast.tools is None or not wanted:
             return 0
+        if self.cast.judged is None:
+            self.cast = replace(self.cast, judged=self._judge_measured(None))
         unexecuted = [cluster for cluster in self.ground.all_clusters if cluster.world is None]
         self._commit()
         try:
@@ -268,7 +272,7 @@ class _Run:
     def _stopped_short(self) -> list[str]:
         """Why fewer trajectories were accepted than wanted, if so, and what to do."""
         got, wanted = len(self.so_far.profiles), self.config.accepted
-        if got >= wanted:
+        if got >= wanted or not self.so_far.proposals:
             return []
         if self.cast.budget is not None and self.cast.budget.is_spent:
             return [f"{got:,} of {wanted:,} accepted when the budget was spent"]
@@ -315,16 +319,18 @@ class _Run:
         self._write_round(CALIBRATION, ids, made, None, found)
         return tuple(found)
 
-    def _judge_measured(self, calibration: str) -> Agreement | None:
-        """What the judge's verdicts are worth, if it is a model: measured on labelled conversations of calibration's blueprints."""
+    def _judge_measured(self, calibration: str | None) -> Agreement | None:
+        """What the judge's verdicts are worth, if it is a model: measured on labelled conversations of calibration's blueprints or, where
+        nothing is calibrated, of the worlds that come with Headrace."""
         judge = self.cast.judge
         if judge is None:
             return None
-        own = self.ledger.id("diversity", [calibration], {"judge": self.run})
+        own = self.ledger.id("diversity", [calibration or ""], {"judge": self.run})
 
         def measured() -> pl.DataFrame:
-            specs = self.ledger.read(self.store.find(calibration))["spec"].drop_nulls()
-            split = labelled([Blueprint.model_validate_json(spec) for spec in specs[: self.config.roles.judge_labelled]])
+            count = self.config.roles.judge_labelled
+            specs = self.ledger.read(self.store.find(calibration))["spec"].drop_nulls()[:count] if calibration else ()
+            split = labelled([Blueprint.model_validate_json(spec) for spec in specs] or drawn(count, self.config.seed))
             said = side_by_side(self.cast.grade, split, self.cast.config.in_flight, "measuring the judge", self.progress)
             asked = reaching(split)
             earnest = agreement([split[at] for at in asked], [said[at] for at in asked])

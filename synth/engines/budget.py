@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from storage.errors import HeadraceError
+from storage.errors import BadInput, HeadraceError
 
 
 class BudgetSpent(HeadraceError):
@@ -26,6 +26,11 @@ class Budget:
     spent_tokens: int = 0
     spent_usd: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __post_init__(self) -> None:
+        """Raises BadInput where dollars are limited and nothing has a price."""
+        if min(self.usd_per_million) < 0 or (self.usd is not None and not any(self.usd_per_million)):
+            raise BadInput("a budget in dollars needs the price of a million prompt tokens and of a million answer tokens, not below 0")
 
     def cost_usd(self, prompt_tokens: int, completion_tokens: int) -> float:
         """What an answer costs, in US dollars."""

@@ -25,6 +25,7 @@ def engine_named(
     log: Path,
     answers: Answers | None = None,
     budget: Budget | None = None,
+    tools: bool = False,
     in_flight: int = 64,
     timeout_s: float = 120.0,
 ) -> Iterator[Engine]:
@@ -32,6 +33,7 @@ def engine_named(
 
     Args:
         log: where a server that is started for it writes. answers, budget: see `OpenAIEngine`; `hf:` is free, and uses neither.
+        tools: whether it has to take tools.
         in_flight, timeout_s: requests that are with the server at once, and how long one try may take; `hf:` takes them in turn.
 
     Raises:
@@ -48,7 +50,7 @@ def engine_named(
 
         asked = OpenAIConfig(model=model, in_flight=in_flight, timeout_s=timeout_s)
         with OpenAIEngine(asked, answers=answers, budget=budget) as engine:
-            engine.check(tools=True)
+            engine.check(tools=tools)
             yield engine
     else:
         from synth.engines.vllm import VLLMConfig, vllm_engine
@@ -56,7 +58,7 @@ def engine_named(
         served = VLLMConfig(model=model, max_num_seqs=in_flight, timeout_s=timeout_s)
         name = f"{name}@{weights}" if (weights := weights_of(name)) else name
         with vllm_engine(served, log, answers=answers, budget=budget, name=name) as engine:
-            engine.check(tools=True)
+            engine.check(tools=tools)
             yield engine
 
 
@@ -76,15 +78,16 @@ def weights_of(name: str) -> str:
     return digest.hexdigest()[:8]
 
 
-def look_at(name: str) -> None:
+def look_at(name: str, *, tools: bool = False) -> None:
     """Looks at an engine without starting a server of its own: that it may be used can then only be told by using it.
 
     Raises:
-        BadInput: no such kind; a server that does not answer, refuses the key, does not serve the model or takes no tools; no such folder.
+        BadInput: no such kind; a server that does not answer, refuses the key, does not serve the model, or takes no tools where it
+            has to; no such folder.
     """
     kind, model = kind_and_model(name)
     if kind == "openai":
-        with engine_named(name, log=Path()):
+        with engine_named(name, log=Path(), tools=tools):
             pass
     elif kind == "vllm":
         from synth.engines import vllm

@@ -45,7 +45,7 @@ class OpenAIConfig(BaseModel):
     base_url: str | None = Field(None, description="Where the server's paths begin, e.g. http://localhost:8000/v1. None: OPENAI_BASE_URL.")
     in_flight: int = Field(64, ge=1, le=4096, description="Requests that are with the server at once.")
     timeout_s: float = Field(120.0, gt=0, description="How long one try may take.")
-    tries: int = Field(6, ge=1, le=20, description="How often a request is tried that the server could not take.")
+    tries: int = Field(12, ge=1, le=50, description="How often a request is tried that the server could not take.")
     extra: dict[str, Any] = Field(default_factory=dict, description="Fields that go into every request as they are, e.g. top_p.")
 
     @property

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from storage.errors import BadInput
 from storage.records import Message, Tool, canonical_json
@@ -75,11 +75,12 @@ class RolesConfig(BaseModel):
 
     @field_validator("planner", "user", "assistant", "judge", "tools")
     @classmethod
-    def _is_of_a_kind(cls, name: str | None) -> str | None:
-        kind, _, model = (name or TEACHER).partition(":")
-        if name is None or name == TEACHER or (kind in KINDS and model):
+    def _is_of_a_kind(cls, name: str | None, about: ValidationInfo) -> str | None:
+        kind, _, model = (name or "").partition(":")
+        if name is None or (name == TEACHER and about.field_name != "tools") or (kind in KINDS and model):
             return name
-        raise ValueError(f"{name!r} is nobody; give scripted, or one of {', '.join(f'{kind}:MODEL' for kind in KINDS)}")
+        scripted = "" if about.field_name == "tools" else "scripted, or "
+        raise ValueError(f"{name!r} is nobody; give {scripted}one of {', '.join(f'{kind}:MODEL' for kind in KINDS)}")
 
     @model_validator(mode="after")
     def _has_prices(self) -> RolesConfig:
@@ -207,9 +208,10 @@ def opened(config: RolesConfig, store: Store, logs: Path) -> Iterator[Cast]:
     with contextlib.ExitStack() as stack:
         stack.callback(answers.close)
         logs.mkdir(parents=True, exist_ok=True)
-        how: dict[str, Any] = {"in_flight": config.in_flight, "timeout_s": config.timeout_s}
+        how: dict[str, Any] = {"in_flight": config.in_flight, "timeout_s": config.timeout_s, "answers": answers, "budget": budget}
+        calling = named.get("assistant")
         engines = {
-            name: stack.enter_context(engine_named(name, log=logs / f"engine-{at}.log", answers=answers, budget=budget, **how))
+            name: stack.enter_context(engine_named(name, log=logs / f"engine-{at}.log", tools=name == calling, **how))
             for at, name in enumerate(sorted(set(named.values())))
         }
         for role, name in named.items():

@@ -17,18 +17,24 @@ judge misses those, and its agreement says so.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from storage.records import Cost, Language, Message, Tool
+from storage.records import Cost, Language, Message, Tool, content_id
 from synth.blueprints import Blueprint
+from synth.clusters import cluster_tools
 from synth.diversity import Figure
 from synth.intervals import wilson
 from synth.roles.assistant import TEACHER, ScriptedAssistant
 from synth.roles.base import Grades
+from synth.roles.draft import PlanFailed
 from synth.roles.judge import LEAST_GRADE
+from synth.roles.planner import Planner
 from synth.simulate import Simulated, simulate
+from synth.worlds import GROUNDED, WORLDS
 
 _REPEATS = 3
 _WORDS: Mapping[str, Mapping[Language, str]] = {
@@ -82,6 +88,19 @@ class Labelled:
     blueprint: Blueprint
     simulated: Simulated
     planted: str
+
+
+def drawn(count: int, seed: int) -> list[Blueprint]:
+    """Unsteered blueprints of the worlds that come with Headrace, for where there are no others."""
+    clusters = [cluster for world in GROUNDED for cluster in cluster_tools(WORLDS[world].tools)]
+    found: list[Blueprint] = []
+    for index in range(4 * count):
+        rng = random.Random(content_id("labelled", seed, index))
+        with contextlib.suppress(PlanFailed):
+            found.append(Planner(lambda _: True).unsteered(rng.choice(clusters), rng))
+        if len(found) == count:
+            break
+    return found
 
 
 def labelled(blueprints: Sequence[Blueprint]) -> list[Labelled]:

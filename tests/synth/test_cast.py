@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from storage.errors import BadInput
 from storage.records import Message
 from storage.store import Store
 from synth.blueprints import Blueprint
@@ -30,7 +32,8 @@ PLAIN = SynthesisConfig(
     max_proposals=36,
     evolution=EvolutionConfig(proposals_per_round=12),
 )
-TALKS = "SELECT blueprint_id, messages, accepted, outcome, reason FROM trajectories WHERE reason IS DISTINCT FROM 'calibration' ORDER BY 1"
+TALKS = """SELECT round, position, messages, accepted, outcome, t.reason FROM trajectories t JOIN decisions USING (blueprint_id)
+           ORDER BY round, position"""
 
 
 def cast_of(**roles: Standing) -> Cast:
@@ -69,6 +72,52 @@ def test_a_model_that_does_what_the_scripted_teacher_did_makes_the_same_conversa
     roles = [json.loads(text) for text in store.query("SELECT roles FROM provenance")["roles"]]
     assert len(roles) == store.query(TALKS).height
     assert all(role["assistant"] == "openai:reciting" and role["tools"] == "world" for role in roles)
+
+
+def test_what_others_play_in_the_same_store_is_theirs(plain: Store, recited: Standing, tmp_path: Path) -> None:
+    """Scripted roles, then a teacher, then a bad one: each has its own conversations, figures and control, and a re-run adds nothing."""
+    store = Store(tmp_path)
+    runs = [synthesize(store, PLAIN).run]
+    for engine in (recited, Standing(lambda _: "Hm.", "openai:bad"), recited):
+        cast = cast_of(assistant=engine)
+        runs.append(synthesize(store, PLAIN.model_copy(update={"roles": cast.config, "max_proposals": 24}), cast=cast).run)
+
+    assert len(set(runs)) == 3 and runs[1] == runs[3]
+    teachers = store.query("SELECT teacher, outcome FROM trajectories WHERE reason IS DISTINCT FROM 'calibration'")
+    counts = Counter(teachers.iter_rows())
+    assert counts["scripted", "success"] == counts["openai:reciting", "success"] == 12 and counts["openai:bad", "policy_failure"] == 24
+    for run in set(runs):
+        control = store.query("SELECT count(*) AS n FROM diversity WHERE run = ? AND round = -1", [run])["n"][0]
+        assert control > 10, "the unsteered figures stand beside every run's"
+
+
+def test_prompts_are_those_that_somebody_was_shown(recited: Standing, tmp_path: Path) -> None:
+    def shown(folder: str, **roles: Standing) -> set[str]:
+        store, _ = made(tmp_path / folder, cast_of(**roles), max_proposals=12, accepted=3)
+        (only,) = store.query("SELECT DISTINCT prompts FROM provenance")["prompts"]
+        return set(json.loads(only))
+
+    assert shown("teacher", assistant=recited) == set()
+    assert shown("both", assistant=recited, user=Standing(parroting)) == {"user"}
+    assert shown("judge", judge=Standing(judging(lambda talk: 5))) == {"judge", "judge_criteria"}
+
+
+def test_only_what_the_judge_graded_has_its_grades(tmp_path: Path) -> None:
+    cast = cast_of(assistant=Standing(lambda _: "Hm."), judge=Standing(judging(lambda talk: 5), "openai:judge"))
+    store, _ = made(tmp_path, cast, max_proposals=12)
+
+    found = store.query("SELECT planning, judge_agreement, criteria FROM provenance")
+    assert found.height > 5 and all(column.null_count() == found.height for column in found.get_columns())
+
+
+def test_a_judge_that_is_refused_an_answer_is_measured_on_the_others(tmp_path: Path) -> None:
+    def squeamish(request: ChatRequest) -> str:
+        if any("stupid" in (message.content or "") or "这么蠢" in (message.content or "") for message in request.messages):
+            raise EngineFailure("content filter")
+        return judging(lambda talk: 5)(request)
+
+    _, result = made(tmp_path, cast_of(judge=Standing(squeamish)), max_proposals=24)
+    assert result.accepted == PLAIN.accepted
 
 
 def test_one_that_does_not_is_refused_and_steers_like_any_failure(tmp_path: Path) -> None:
@@ -148,7 +197,7 @@ def test_the_judge_is_measured_and_its_worth_stands_beside_every_grade(plain: St
         figures = {row["metric"]: row["value"] for row in store.query("SELECT metric, value FROM diversity WHERE round = -1").to_dicts()}
         kept = store.query("SELECT judge_agreement, judge_labelled, planning, criteria FROM provenance WHERE planning IS NOT NULL")
         assert result.accepted == accepted
-        assert set(kept["judge_agreement"]) == {figures["judge_agreement"]} and kept["judge_labelled"].min() >= 20
+        assert set(kept["judge_agreement"]) == {figures["judge_asked_agreement"]} and kept["judge_labelled"].min() >= 10
         if name == "seeing":
             assert figures["judge_agreement"] == 1.0 == figures["judge_kappa"]
             assert set(kept["planning"]) == {5} and kept["criteria"].null_count() == 0
@@ -241,6 +290,27 @@ def test_a_preview_tells_what_a_run_would_cost_and_commits_nothing(recited: Stan
     with pytest.raises(BudgetSpent):
         poor = Metered(recited, Budget(tokens=1))
         preview(store, PLAIN.model_copy(update={"roles": cast.config}), cast=cast_of(assistant=poor))
+
+
+def test_a_limit_in_dollars_wants_prices() -> None:
+    with pytest.raises(ValidationError, match="max_usd has no effect without prices"):
+        RolesConfig(max_usd=5)
+    with pytest.raises(ValidationError, match="a price cannot be negative"):
+        RolesConfig(usd_per_million=(-1, 2))
+    with pytest.raises(BadInput, match="needs the price"):
+        Budget(usd=5)
+    with pytest.raises(ValidationError, match="is nobody; give one of openai:MODEL"):
+        RolesConfig(tools="scripted")
+
+
+def test_other_weights_in_the_same_folder_are_another_engine(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"a" * 100)
+    first = RolesConfig(assistant=f"vllm:{tmp_path}").identity()
+    assert first == RolesConfig(assistant=f"vllm:{tmp_path}", in_flight=3).identity()
+    weights.write_bytes(b"a" * 99 + b"b")
+    assert first != RolesConfig(assistant=f"vllm:{tmp_path}").identity()
 
 
 @pytest.mark.parametrize("name", ["gpt", "openai:", "scripted:me", ""])

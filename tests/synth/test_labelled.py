@@ -10,7 +10,7 @@ import pytest
 from synth.clusters import cluster_tools
 from synth.roles.base import Grades
 from synth.roles.draft import PlanFailed
-from synth.roles.labelled import PLANTED, Agreement, Labelled, agreement, labelled
+from synth.roles.labelled import PLANTED, Agreement, Labelled, agreement, labelled, reaching
 from synth.roles.planner import Planner
 from synth.worlds import WORLDS
 
@@ -53,6 +53,11 @@ def test_the_scripted_judge_is_as_good_as_it_is(split: list[Labelled]) -> None:
     assert 0.5 < found.rate < 1 and 0 < found.kappa < 1
 
 
+def test_what_code_sees_never_reaches_the_judge(split: list[Labelled]) -> None:
+    asked = {split[at].planted for at in reaching(split)}
+    assert {"", "rude", "smoothed"} <= asked and not {"invented", "repeated", "placeholder"} & asked
+
+
 def test_agreement_is_one_for_the_truth_and_none_beyond_chance_for_blindness(split: list[Labelled]) -> None:
     good, bad = Grades(5, 5, 5), Grades(1, 5, 5)
     truth = agreement(split, [bad if one.planted else good for one in split])
@@ -70,5 +75,6 @@ def test_agreement_is_one_for_the_truth_and_none_beyond_chance_for_blindness(spl
 def test_what_is_stored_of_it_is_read_back(split: list[Labelled]) -> None:
     found = agreement(split, [one.simulated.grades for one in split])
     again = Agreement.of({figure.metric: figure for figure in found.figures()})
+    assert again is not None and Agreement.of({}) is None
     assert (again.agreed, again.labelled, dict(again.missed)) == (found.agreed, found.labelled, dict(found.missed))
     assert math.isclose(again.kappa, found.kappa, abs_tol=1e-6)
