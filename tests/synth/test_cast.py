@@ -91,6 +91,33 @@ def test_what_others_play_in_the_same_store_is_theirs(plain: Store, recited: Sta
         assert control > 10, "the unsteered figures stand beside every run's"
 
 
+def test_a_run_that_was_cut_off_ends_as_an_undisturbed_one_however_many_talk_at_once(recited: Standing, tmp_path: Path) -> None:
+    def run(folder: str, engine: Standing, in_flight: int) -> str:
+        cast = cast_of(assistant=engine, user=Standing(parroting))
+        cast = replace(cast, config=cast.config.model_copy(update={"in_flight": in_flight}))
+        return made(tmp_path / folder, cast, evolution=EvolutionConfig(proposals_per_round=5))[0].content_hash()
+
+    asked = len(recited.asked)
+    undisturbed = run("whole", recited, 16)
+    asked = len(recited.asked) - asked
+    assert run("alone", recited, 1) == undisturbed
+
+    left = asked // 2
+
+    def cut_off(request: ChatRequest) -> Message:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        return recited.chat([request])[0].message
+
+    with pytest.raises(KeyboardInterrupt):
+        run("cut", Standing(cut_off, recited.name), 1)
+    before = len(recited.asked)
+    assert run("cut", recited, 16) == undisturbed
+    assert len(recited.asked) - before < asked, "whole rounds are not held again"
+
+
 def test_prompts_are_those_that_somebody_was_shown(recited: Standing, tmp_path: Path) -> None:
     def shown(folder: str, **roles: Standing) -> set[str]:
         store, _ = made(tmp_path / folder, cast_of(**roles), max_proposals=12, accepted=3)
