@@ -203,11 +203,8 @@ class HFEngine:
     # ---- chatting ------------------------------------------------------------------------------------------------------
 
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
-        """One answer a request; threads take turns.
-
-        Raises:
-            EngineFailure: a prompt leaves no room for an answer.
-        """
+        """One answer a request; threads take turns. A prompt that leaves no room for one is answered with nothing, for its `length`, as a
+        server's is (`openai.py`)."""
         with self._one_at_a_time:
             return self._chat(requests)
 
@@ -217,12 +214,9 @@ class HFEngine:
         def reply(index: int, answer: ChatAnswer) -> None:
             answers[index] = answer
 
-        for request in requests:
-            length = len(self.prompt_ids(request.messages, request.tools))
-            if length >= self.max_length:
-                raise EngineFailure(f"{self.name}: a prompt of {length} tokens does not fit the model's window of {self.max_length}")
         self.converse(requests, reply)
-        return [answers[index] for index in range(len(requests))]
+        outgrown = ChatAnswer(Message(role="assistant", content=""), "length", policy_version=self.policy_version)
+        return [answers.get(index, outgrown) for index in range(len(requests))]
 
     def converse(self, requests: Sequence[ChatRequest], reply: Reply) -> list[Trace]:
         """Whole conversations: after every answer, `reply` says how each goes on. One trace a request, in their order.
