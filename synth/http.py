@@ -97,7 +97,7 @@ class JsonServer:
         self, path: str, body: bytes, read: Callable[[Mapping[str, Any]], Read], before: Callable[[], None] | None = None
     ) -> Read:
         """What `read` makes of the answer. `read` raises ValueError, KeyError or TypeError where it is not what was asked for; `before` is
-        called when the request's turn has come, and may raise to call it off.
+        called before each try, when the request's turn has come, and may raise to call it off.
 
         `counts` tells of all requests: `sent`, and `again: WHY` for each further try.
 
@@ -105,9 +105,9 @@ class JsonServer:
             Refused: a status that no other try would change. Unanswered: all tries were in vain.
         """
         async with self._room:
-            if before is not None:
-                before()
             for attempt in range(1, self._tries + 1):
+                if before is not None:
+                    before()
                 problem, details, retry_after = "", "", None
                 self.counts["sent"] += 1
                 try:

@@ -42,11 +42,11 @@ from synth.groundwork import Groundwork
 from synth.proposals import Job, Made, blueprint_rows, decision_rows, propose, proposed, report
 from synth.roles.cast import Cast, opened, provenance_frame
 from synth.roles.labelled import Agreement, agreement, drawn, labelled, reaching
-from synth.side_by_side import side_by_side
+from synth.side_by_side import is_dead, side_by_side
 from synth.simulate import simulated_frame
 from synth.so_far import SoFar, vectors_of
 from synth.synthesis_config import SynthesisConfig
-from synth.unexecuted import simulate_clusters
+from synth.unexecuted import check_played, simulate_clusters
 
 CALIBRATION = -1
 """The round number under which calibration is stored."""
@@ -55,8 +55,6 @@ ASKED = "judge_asked"
 _BATCH = 10
 _COMMIT_ROUNDS = 5
 _CLUSTERS_TRIED = 3
-_DEAD = 0.5
-"""Share of a round's conversations without an answer from which on an engine counts as gone."""
 
 Progress = Callable[[str, int, int], None]
 """(label, done, total)"""
@@ -169,6 +167,8 @@ class _Run:
         self.run = content_id("synthesis", self.steered, self.ground.versions)
         self.so_far = SoFar()
         cast.begin(self.run)
+        if cast.tools is not None and config.roles.played:
+            check_played(self._unexecuted(), self.ground.tools, cast)
 
     def result(self) -> SynthesisResult:
         self.ledger.keep(None if self.focus is None else self.focus.write(self.store))
@@ -178,6 +178,8 @@ class _Run:
             if self.ground.clusters or self.cast.tools is None:
                 number, unsteered = self._rounds()
             played = self._played()
+        except BudgetSpent as spent:
+            self.notes += (f"stopped before conversations with played tools: {spent}",)
         finally:
             self._commit()
         return SynthesisResult(
@@ -222,26 +224,26 @@ class _Run:
             return 0
         if self.cast.judged is None:
             self.cast = replace(self.cast, judged=self._judge_measured(None))
-        unexecuted = [cluster for cluster in self.ground.all_clusters if cluster.world is None]
         self._commit()
-        try:
-            found = simulate_clusters(
-                self.store,
-                unexecuted,
-                self.ground.tools,
-                self.cast,
-                wanted,
-                seed=self.config.seed,
-                chinese_share=self.config.chinese_share,
-                progress=self.progress,
-            )
-        except BudgetSpent as spent:
-            self.notes += (f"stopped among conversations with played tools: {spent}; what was answered is kept",)
-            return 0
+        found = simulate_clusters(
+            self.store,
+            self._unexecuted(),
+            self.ground.tools,
+            self.cast,
+            wanted,
+            seed=self.config.seed,
+            chinese_share=self.config.chinese_share,
+            progress=self.progress,
+        )
         self.ledger.keep(*(self.store.find(part) for part in found.parts))
-        told = ", ".join(f"{outcome} {count}" for outcome, count in found.outcomes.items())
+        told = ", ".join(f"{outcome} {count}" for outcome, count in found.outcomes.items()) or "none was held"
         self.notes += (f"{found.accepted:,} of {wanted:,} conversations with played tools accepted ({told}); nothing of them was executed",)
+        if found.stopped:
+            self.notes += (f"stopped among conversations with played tools: {found.stopped}; what was answered is kept",)
         return found.accepted
+
+    def _unexecuted(self) -> list[Cluster]:
+        return [cluster for cluster in self.ground.all_clusters if cluster.world is None]
 
     def preview(self, proposals: int) -> Preview:
         self.ground.lay()
@@ -451,7 +453,7 @@ class _Run:
         """Proposals in which models play, side by side."""
         made = side_by_side(lambda job: proposed(job, self.cast), jobs, self.cast.config.in_flight, label, self.progress)
         unanswered = [one for one in made if one.outcome == Outcome.INFRA_FAILURE]
-        if len(unanswered) >= max(1, _DEAD * len(made)):
+        if is_dead(len(unanswered), len(made)):
             why = next((one.simulated.failure for one in unanswered if one.simulated is not None), "no plan was answered")
             raise EngineFailure(f"{len(unanswered)} of {len(made)} conversations of {label} got no answer ({why}); nothing of it is stored")
         return made

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -27,6 +27,7 @@ from storage.turns import derive_turns
 from synth.blueprints import TurnPlan
 from synth.clusters import Cluster
 from synth.engines.base import EngineFailure
+from synth.engines.budget import BudgetSpent
 from synth.prompts import versions
 from synth.roles import free_planner, model_judge, model_user, simulated_tools
 from synth.roles.base import Graded, RoleFailed
@@ -39,6 +40,7 @@ from synth.roles.model_judge import ModelJudge
 from synth.roles.observer import Seen
 from synth.roles.simulated_tools import SimulatedTools
 from synth.roles.user import ScriptedUser
+from synth.side_by_side import in_order, is_dead
 from synth.signatures import is_offerable
 from synth.simulate import Simulated, converse, profile, trajectory_id, trajectory_row, verdict
 
@@ -50,8 +52,6 @@ NEEDED = ("planner", "assistant", "tools", "judge")
 _PROMPTS = versions(free_planner.PROMPT, model_user.PROMPT, simulated_tools.PROMPT, model_judge.CRITERIA_PROMPT, model_judge.PROMPT)
 _TABLES = ("blueprints", "trajectories", "provenance")
 _LONGEST_REASON = 300
-_DEAD = 0.5
-"""Share of a part's conversations without an answer from which on an engine counts as gone."""
 
 Progress = Callable[[str, int, int], None]
 
@@ -59,13 +59,15 @@ Progress = Callable[[str, int, int], None]
 @dataclass(frozen=True, slots=True)
 class Unexecuted:
     """A committed run. outcomes: of all conversations asked for, counts by outcome, `unplanned` where no plan came about. reasons: of those
-    not accepted, counts. left_out: clusters with too few tools whose signatures can be checked."""
+    not accepted, counts. left_out: clusters with too few tools whose signatures can be checked. stopped: why there are fewer than were
+    asked for, where the budget was spent; all counts are of the parts before."""
 
     parts: tuple[str, ...]
     accepted: int
     outcomes: Mapping[str, int]
     reasons: Mapping[str, int]
     left_out: int
+    stopped: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,8 @@ def simulate_clusters(
     chinese_share: float = 0.0,
     progress: Progress | None = None,
 ) -> Unexecuted:
-    """Asks for `n` conversations over these clusters in turn, or for what is left of them, and commits them part by part.
+    """Asks for `n` conversations over these clusters in turn, or for what is left of them, and commits them part by part. Where the budget
+    is spent it ends early, with the whole parts before.
 
     Args:
         clusters: those of no world. tools: the catalogue that they are of.
@@ -116,38 +119,44 @@ def simulate_clusters(
 
     Raises:
         BadInput: a role without an engine, or no cluster that could be played; nothing was spent.
-        BudgetSpent: nothing more may be asked. EngineFailure: half of a part got no answer. Whole parts before are committed.
+        EngineFailure: half of a part got no answer. Whole parts before are committed.
     """
+    check_played(clusters, tools, cast)
     offers = playable(clusters, tools)
-    _refuse(clusters, offers, cast)
-    briefs = [_brief(offers[at % len(offers)], at, seed, chinese_share) for at in range(n)]
+    briefs = [_brief(offers[at % len(offers)], at, seed, chinese_share, cast) for at in range(n)]
     batches = [_Batch.of(briefs[start : start + CONVERSATIONS_A_PART], cast, store) for start in range(0, n, CONVERSATIONS_A_PART)]
     missing = [one for batch in batches if not batch.is_there for one in batch.briefs]
     tally, parts = _Tally(n, progress or (lambda label, done, total: None)), list[Part]()
-    threads = ThreadPoolExecutor(cast.config.in_flight)
+    stopped = ""
     try:
-        made = threads.map(lambda one: play(one, cast), missing)
-        for batch in batches:
-            own = batch.parts if batch.is_there else batch.written(list(islice(made, len(batch.briefs))), cast, store)
-            store.commit(own)
-            parts += own
-            tally.add(*(pl.read_parquet(store.root / part.path) for part in own[:2]))
+        with closing(in_order(lambda one: play(one, cast), missing, cast.config.in_flight)) as made:
+            for batch in batches:
+                own = batch.parts if batch.is_there else batch.written(list(islice(made, len(batch.briefs))), cast, store)
+                store.commit(own)
+                parts += own
+                tally.add(*(pl.read_parquet(store.root / part.path) for part in own[:2]))
+    except BudgetSpent as spent:
+        stopped = str(spent)
     finally:
-        threads.shutdown(cancel_futures=True)
         if cast.answers is not None:
             cast.answers.commit()
     named = tuple(part.part_id for part in parts)
-    return Unexecuted(named, tally.accepted, dict(tally.outcomes), dict(tally.reasons), len(clusters) - len(offers))
+    return Unexecuted(named, tally.accepted, dict(tally.outcomes), dict(tally.reasons), len(clusters) - len(offers), stopped)
 
 
-def _refuse(clusters: Sequence[Cluster], offers: Sequence[object], cast: Cast) -> None:
+def check_played(clusters: Sequence[Cluster], tools: Sequence[Tool], cast: Cast) -> None:
+    """Whether `simulate_clusters` could play these; nothing is asked.
+
+    Raises:
+        BadInput: a role without an engine, or no cluster that could be played.
+    """
     lacking = [role for role in NEEDED if getattr(cast, role) is None]
     if lacking:
         raise BadInput(
             f"tools that no world executes need an engine as {', '.join(NEEDED)}; no engine is {' or '.join(lacking)}: "
             f"name one in roles.{lacking[0]}"
         )
-    if not offers:
+    if not playable(clusters, tools):
         raise BadInput(
             f"of {len(clusters)} clusters of no world none has {LEAST_TOOLS} tools whose calls can be checked; "
             "give the catalogue's tools JSON schemas"
@@ -162,8 +171,14 @@ def playable(clusters: Sequence[Cluster], tools: Sequence[Tool]) -> list[tuple[C
     return [(cluster, offered) for cluster, offered in sorted(offers, key=lambda offer: offer[0].rank) if len(offered) >= LEAST_TOOLS]
 
 
-def _brief(offer: tuple[Cluster, tuple[Tool, ...]], at: int, seed: int, chinese_share: float) -> Brief:
-    return brief(content_id("unexecuted", seed, at, offer[0].id), *offer, chinese_share)
+def _brief(offer: tuple[Cluster, tuple[Tool, ...]], at: int, seed: int, chinese_share: float, cast: Cast) -> Brief:
+    return brief(content_id("unexecuted", seed, at, offer[0].id, _identity(cast)), *offer, chinese_share)
+
+
+def _identity(cast: Cast) -> dict[str, Any]:
+    """What a conversation follows from besides its cluster: who plays the roles, by which prompts, and what the judge was measured at."""
+    judged = None if cast.judged is None else [cast.judged.agreed, cast.judged.labelled]
+    return {"roles": cast.config.identity() | {"tools": cast.config.tools}, "prompts": dict(_PROMPTS), "judged": judged}
 
 
 # ---- one conversation ---------------------------------------------------------------------------------------------------
@@ -276,10 +291,8 @@ class _Batch:
 
     @classmethod
     def of(cls, briefs: Sequence[Brief], cast: Cast, store: Store) -> _Batch:
-        judged = None if cast.judged is None else [cast.judged.agreed, cast.judged.labelled]
-        told = {"roles": cast.config.identity(), "prompts": dict(_PROMPTS), "judged": judged}
         about = [[one.key, one.cluster.id, one.language, [tool.model_dump(mode="json") for tool in one.tools]] for one in briefs]
-        ids = {table: part_id(table, [], told | {"briefs": about}, VERSION) for table in _TABLES}
+        ids = {table: part_id(table, [], _identity(cast) | {"briefs": about}, VERSION) for table in _TABLES}
         return cls(briefs, ids, [part for name in ids.values() if (part := store.find(name)) is not None])
 
     @property
@@ -289,7 +302,7 @@ class _Batch:
     def written(self, made: Sequence[Played], cast: Cast, store: Store) -> list[Part]:
         """Raises EngineFailure where half of the conversations got no answer."""
         unanswered = [one.failure for one in made if one.is_unanswered]
-        if len(unanswered) >= _DEAD * len(made):
+        if is_dead(len(unanswered), len(made)):
             raise EngineFailure(
                 f"{len(unanswered)} of {len(made)} conversations with played tools got no answer ({unanswered[0]}); none of these is stored"
             )

@@ -32,7 +32,12 @@ from synth.no_collection import no_collection
 BASE_URL = "https://api.openai.com/v1"
 MOST_ALTERNATIVES = 20
 """Likeliest tokens a step that servers tell of by default."""
-_OVERFLOW = re.compile(r"context length|maximum context|max_model_len|too long|too many tokens|input tokens", re.IGNORECASE)
+_OVERFLOW = re.compile(
+    r"context length|maximum context|max_model_len|too long|too many tokens|input tokens|output limit was reached", re.IGNORECASE
+)
+"""What servers say of a prompt that does not fit, and OpenAI's reasoning models of a thought that did not."""
+_NEWER_LIMIT = "max_completion_tokens"
+_NEVER_STRICT = frozenset({"allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "patternProperties"})
 _FINISHED: Mapping[str, FinishReason] = {"length": "length", "tool_calls": "tool_calls"}
 
 
@@ -70,6 +75,8 @@ class OpenAIEngine:
         self._arrived: list[tuple[Answered, asyncio.Future[None]]] = []
         self.context_tokens: int | None = None
         """The model's window, prompt and answer together, where `check` was told of one."""
+        self.limit_field = "max_tokens"
+        """How the server calls the limit of an answer; `check` learns of the other name, which newer models of OpenAI want."""
         self._server = self._background.run(self._connected())
 
     @property
@@ -180,7 +187,8 @@ class OpenAIEngine:
             self._answers.keep(self._name, [answered for answered, _ in arrived])
         except BaseException as error:
             for _, written in arrived:
-                written.set_exception(error)
+                if not written.done():
+                    written.set_exception(error)
         else:
             for _, written in arrived:
                 if not written.done():
@@ -200,24 +208,43 @@ class OpenAIEngine:
 
     async def _checked(self, tools: bool) -> None:
         url, model = self._server.url, self.config.model
-        ping = Tool(name="ping", description="Says pong.", parameters={"type": "object", "properties": {}}, server="", domain="")
-        request = ChatRequest((Message(role="user", content="ping"),), (ping,) if tools else (), max_tokens=1)
         try:
             served = await self._server.get("models")
             names = [one["id"] for one in served["data"]]
             if model not in names:
                 raise BadInput(f"{url} serves no model {model!r}; it serves {', '.join(sorted(names)[:8]) or 'none'}")
             self.context_tokens = next(one.get("max_model_len") for one in served["data"] if one["id"] == model)
-            await self._server.post("chat/completions", orjson.dumps(self.body(request)), _read)
+            await self._pinged(tools)
         except Refused as refused:
             if refused.status in (401, 403):
                 raise BadInput(f"{url} refuses the key in OPENAI_API_KEY (status {refused.status}: {refused.reason})") from refused
-            if tools and refused.status in (400, 422):
+            if tools and refused.status in (400, 422) and await self._takes_no_tools():
                 hint = "start it with a tool parser, as vLLM's --enable-auto-tool-choice --tool-call-parser hermes"
                 raise BadInput(f"{url} takes no tools ({refused.reason}); {hint}") from refused
             raise BadInput(f"{url} is no OpenAI-compatible server for chats (status {refused.status}: {refused.reason})") from refused
         except (Unanswered, KeyError, TypeError) as error:
             raise BadInput(f"no OpenAI-compatible server answers at {url} ({error}); look at the URL, or at OPENAI_BASE_URL") from error
+
+    async def _pinged(self, tools: bool) -> None:
+        """Raises Refused, Unanswered: as the server."""
+        ping = Tool(name="ping", description="Says pong.", parameters={"type": "object", "properties": {}}, server="", domain="")
+        request = ChatRequest((Message(role="user", content="ping"),), (ping,) if tools else (), max_tokens=1)
+        try:
+            await self._server.post("chat/completions", orjson.dumps(self.body(request)), _read)
+        except Refused as refused:
+            if refused.status == 400 and _NEWER_LIMIT in refused.reason and self.limit_field != _NEWER_LIMIT:
+                self.limit_field = _NEWER_LIMIT
+                await self._pinged(tools)
+            elif refused.status != 400 or not _OVERFLOW.search(refused.reason):
+                raise
+
+    async def _takes_no_tools(self) -> bool:
+        """Whether it was the tools that the server refused: it takes the same without them."""
+        try:
+            await self._pinged(tools=False)
+        except (Refused, Unanswered):
+            return False
+        return True
 
     # ---- the wire -----------------------------------------------------------------------------------------------------------
 
@@ -227,7 +254,7 @@ class OpenAIEngine:
             "model": self.config.model,
             "messages": [message.to_openai() for message in request.messages],
             "temperature": request.temperature,
-            "max_tokens": request.max_tokens,
+            self.limit_field: request.max_tokens,
             "seed": request.seed % 2**63,
         }
         if request.tools:
@@ -235,11 +262,29 @@ class OpenAIEngine:
             body["tools"] = [tool.to_openai() for tool in request.tools]
             body["tool_choice"] = request.tool_choice if request.tool_choice in ("auto", "required", "none") else named
         if request.schema is not None:
-            form = {"name": "answer", "schema": dict(request.schema), "strict": True}
+            form = {"name": "answer", "schema": dict(request.schema), "strict": is_closed(request.schema)}
             body["response_format"] = {"type": "json_schema", "json_schema": form}
         if request.alternatives:
             body |= {"logprobs": True, "top_logprobs": request.alternatives}
         return body | self.config.extra
+
+
+def is_closed(schema: JSON) -> bool:
+    """Whether a schema, one that is valid, leaves nothing open: what OpenAI's strict mode demands, which refuses all others. Every value
+    has a type, every object requires all its properties and allows no others, every array says of what."""
+    if not isinstance(schema, Mapping) or not _NEVER_STRICT.isdisjoint(schema):
+        return False
+    kind, named = schema.get("type", ()), schema.get("properties", {})
+    kinds = {kind} if isinstance(kind, str) else set(kind)
+    if not kinds and "anyOf" not in schema and "$ref" not in schema:
+        return False
+    if "object" in kinds and (schema.get("additionalProperties") is not False or set(schema.get("required", ())) != set(named)):
+        return False
+    if "array" in kinds and "items" not in schema:
+        return False
+    defined = [*schema.get("$defs", {}).values(), *schema.get("definitions", {}).values()]
+    items = [schema["items"]] if "items" in schema else []
+    return all(is_closed(one) for one in (*named.values(), *items, *schema.get("anyOf", ()), *defined))
 
 
 def _read(said: Any) -> dict[str, JSON]:

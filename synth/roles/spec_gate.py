@@ -103,27 +103,29 @@ def likest_of(signatures: Signatures, known: Mapping[str, Signatures]) -> tuple[
 # ---- admission -------------------------------------------------------------------------------------------------------------
 
 
-def _drawn(world: type[SpecWorld], config: SpecGateConfig) -> Assessment | None:
-    """Tasks of every intent, admitted one by one; None where a world's numbers grow out of all bounds."""
+def _drawn(world: type[SpecWorld], config: SpecGateConfig) -> Assessment | str:
+    """Tasks of every intent, admitted one by one; or why they cannot be drawn at all."""
     is_new = world.name not in WORLDS
     try:
         return assess(world, config.tasks_per_intent * len(world.jobs()), seed=0)
-    except (OverflowError, ValueError, Refused):
-        return None
+    except OverflowError as error:
+        return f"numbers grow out of all bounds when tasks are drawn ({error}); look at what is multiplied"
+    except (ValueError, Refused) as error:
+        return f"tasks cannot be drawn: {error}"
     finally:
         if is_new:
             WORLDS.forget(world.name)
 
 
-def _admitted(world: type[SpecWorld], drawn: Assessment | None, config: SpecGateConfig) -> tuple[int, int]:
+def _admitted(world: type[SpecWorld], drawn: Assessment | str, config: SpecGateConfig) -> tuple[int, int]:
     """Of how many intents half of the tasks were admitted, and how many there are."""
-    counts = drawn.admitted if drawn is not None else {}
+    counts = {} if isinstance(drawn, str) else drawn.admitted
     return sum(2 * counts.get(intent.name, 0) >= config.tasks_per_intent for intent in world.jobs()), len(world.jobs())
 
 
-def _not_admitted(world: type[SpecWorld], drawn: Assessment | None, intents: tuple[int, int], config: SpecGateConfig) -> tuple[str, ...]:
-    if drawn is None:
-        return ("numbers grow out of all bounds when tasks are drawn; look at what is multiplied",)
+def _not_admitted(world: type[SpecWorld], drawn: Assessment | str, intents: tuple[int, int], config: SpecGateConfig) -> tuple[str, ...]:
+    if isinstance(drawn, str):
+        return (drawn,)
     admitted, of = intents
     if admitted >= max(config.least_intents, config.least_intent_share * of):
         return ()

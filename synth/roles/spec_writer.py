@@ -40,6 +40,8 @@ _STARTER = "tool_library"
 """The domain of the starter, which every prompt shows."""
 _CHARACTERS_PER_TOKEN = 3.0
 """Of YAML in two languages, roughly, for an estimate."""
+_GONE = 3
+"""An engine that leaves so many requests unanswered, one after the other, is gone."""
 
 
 class SpecWriterConfig(BaseModel):
@@ -278,7 +280,8 @@ class _Writer:
         return failures
 
     def _asked(self, drafts: Sequence[_Draft]) -> list[ChatAnswer | EngineFailure]:
-        """One answer a draft. A batch that failed is asked one by one, so that one request's failure is not the others'."""
+        """One answer a draft. A batch that failed is asked one by one, so that one request's failure is not the others', until the engine
+        is gone: what is left then has failed as the last did."""
         requests = [self._request(draft) for draft in drafts]
         try:
             return list(self.engine.chat(requests))
@@ -291,6 +294,8 @@ class _Writer:
                 found += self.engine.chat([request])
             except EngineFailure as failure:
                 found.append(failure)
+                if len(found) >= _GONE and all(isinstance(one, EngineFailure) for one in found[-_GONE:]):
+                    return found + [failure] * (len(requests) - len(found))
         return found
 
     def _request(self, draft: _Draft) -> ChatRequest:

@@ -22,7 +22,7 @@ from synth.engines.answers import Answers
 from synth.engines.base import ChatRequest, Engine, EngineFailure
 from synth.engines.budget import Budget, BudgetSpent
 from synth.engines.named import engine_named
-from synth.engines.openai import OpenAIConfig, OpenAIEngine
+from synth.engines.openai import OpenAIConfig, OpenAIEngine, is_closed
 
 ECHO = Tool(name="echo", description="Says it.", parameters={"type": "object", "properties": {}}, server="s", domain="d")
 Serve = Callable[[Mock], str]
@@ -161,6 +161,39 @@ def test_a_budget_stops_before_the_next_request_and_again_at_the_same_place(serv
     assert sum(mock.tries.values()) == 20
 
 
+def test_a_request_that_waits_for_another_try_is_called_off_when_the_budget_is_spent(serve: Serve) -> None:
+    budget = Budget(tokens=30)
+
+    class Busy(Mock):
+        def fault(self, digest: str, attempt: int) -> str | None:
+            budget.add(40, 0)  # what others have spent meanwhile
+            return "rate_limited"
+
+    mock = Busy()
+    with OpenAIEngine(config(serve(mock), tries=5), budget=budget) as engine, pytest.raises(BudgetSpent, match="40 of 30 tokens"):
+        engine.chat([asking("hi")])
+    assert sum(mock.tries.values()) == 1
+
+
+def test_a_disk_that_is_full_is_told_to_all_who_wait_also_where_one_has_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    answers = Answers(Store(tmp_path / "store"))
+    monkeypatch.setattr(answers, "keep", full)
+
+    async def waiting(engine: OpenAIEngine) -> list[BaseException | None]:
+        left, waits = (asyncio.get_running_loop().create_future() for _ in range(2))
+        left.set_result(None)
+        engine._arrived += [(("key", b"", {}), left), (("other", b"", {}), waits)]
+        engine._keep_arrived()
+        return [left.exception(), waits.exception()]
+
+    with OpenAIEngine(config("http://127.0.0.1:9/v1"), answers=answers) as engine:
+        gone, told = engine._background.run(waiting(engine))
+    assert gone is None and "no space left" in str(told)
+
+
 def test_a_context_that_does_not_fit_is_an_answer_cut_off(serve: Serve) -> None:
     class Short(Mock):
         async def chat(self, request: web.Request) -> web.StreamResponse:
@@ -206,6 +239,98 @@ def test_a_server_is_looked_at_before_anything_is_spent(serve: Serve, monkeypatc
             engine.check(tools=True)
         with pytest.raises(EngineFailure, match="tool parser"):
             engine.chat([asking("hi", tools=(ECHO,))])
+
+
+class Newer(Mock):
+    """Scripted as newer models of OpenAI: calls the limit by another name, and cannot finish a thought within a token or two."""
+
+    def __init__(self, *, takes_tools: bool = True, takes_chats: bool = True) -> None:
+        super().__init__()
+        self._takes_tools, self._takes_chats = takes_tools, takes_chats
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        body: Mapping[str, Any] = await request.json()
+        if "max_tokens" in body:
+            return self._refuses(
+                "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+            )
+        if body.get("tools") and not self._takes_tools:
+            return self._refuses("no tools here")
+        if not self._takes_chats:
+            return self._refuses("this is no chat model")
+        if body["max_completion_tokens"] < 3:
+            return self._refuses("Could not finish the message because max_tokens or model output limit was reached.")
+        return await super().chat(request)
+
+    def _refuses(self, message: str) -> web.Response:
+        return web.json_response({"error": {"message": message}}, status=400)
+
+
+def test_a_limit_that_newer_models_call_otherwise_is_learnt_once(serve: Serve) -> None:
+    with OpenAIEngine(config(serve(Newer()))) as engine:
+        with pytest.raises(EngineFailure, match="max_completion_tokens"):
+            engine.chat([asking("hi")])
+        engine.check(tools=True)
+        body = engine.body(asking("hi", max_tokens=7))
+        sent = engine.counts["sent"]
+        answer, short = engine.chat([asking("hi"), asking("hi", max_tokens=2)])
+        assert engine.counts["sent"] == sent + 2
+    assert body["max_completion_tokens"] == 7 and "max_tokens" not in body
+    assert answer.message.content == "ih"
+    assert (short.finish_reason, short.message.content) == ("length", "")
+
+
+@pytest.mark.parametrize(
+    ("server", "told"),
+    [
+        (Newer(takes_tools=False), r"takes no tools \(no tools here\)"),
+        (Newer(takes_chats=False), r"is no OpenAI-compatible server for chats \(status 400: this is no chat model\)"),
+    ],
+)
+def test_tools_are_blamed_where_the_same_without_them_is_taken(serve: Serve, server: Newer, told: str) -> None:
+    with OpenAIEngine(config(serve(server))) as engine, pytest.raises(BadInput, match=told):
+        engine.check(tools=True)
+
+
+def closed(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+WORD = {"type": "string"}
+OPEN: dict[str, dict[str, Any]] = {
+    "any object": {"type": "object"},
+    "an object that allows more": closed(a=WORD) | {"additionalProperties": True},
+    "an object of any names": {"type": "object", "additionalProperties": WORD},
+    "a property that may be left out": closed(a=WORD, b=WORD) | {"required": ["a"]},
+    "an open one inside": closed(a={"type": "array", "items": closed(b={"type": "object"})}),
+    "an open one among several": closed(a={"anyOf": [WORD, {"type": ["object", "null"]}]}),
+    "an open one by reference": closed(a={"$ref": "#/$defs/a"}) | {"$defs": {"a": {"type": "object"}}},
+    "a value of any type": closed(a={}),
+    "words without a type": closed(a={"enum": ["b", "c"]}),
+    "an array of anything": closed(a={"type": "array"}),
+    "a condition": closed(a=WORD) | {"not": {"required": ["b"]}},
+}
+
+
+@pytest.mark.parametrize("kind", OPEN)
+def test_a_schema_that_strict_mode_refuses_is_not_sent_as_strict(serve: Serve, kind: str) -> None:
+    with OpenAIEngine(config(serve(Mock()))) as engine:
+        body: Any = engine.body(asking("hi", schema=OPEN[kind]))
+    assert body["response_format"]["json_schema"]["strict"] is False
+    assert body["response_format"]["json_schema"]["schema"] == OPEN[kind]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        closed(),
+        closed(type=WORD, properties=closed(required={"type": ["integer", "null"]})),
+        closed(a={"type": "array", "items": closed(b={"type": "string", "enum": ["c"]})}),
+        closed(a={"anyOf": [WORD, closed(b=WORD)]}, c={"$ref": "#/$defs/c"}) | {"$defs": {"c": closed(d=WORD)}},
+    ],
+)
+def test_a_closed_schema_is_strict(schema: dict[str, Any]) -> None:
+    assert is_closed(schema)
 
 
 def test_engines_have_names_and_the_doctor_looks_at_them(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

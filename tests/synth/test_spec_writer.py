@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from storage.errors import BadInput
 from storage.files import Busy, file_lock
-from synth.engines.base import Engine, EngineFailure
+from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure
 from synth.engines.budget import BudgetSpent
 from synth.prompts import prompt
 from synth.roles.spec_folder import Attempt, SpecFolder
@@ -23,6 +23,7 @@ from synth.roles.spec_gate import SpecGateConfig, look, yaml_in
 from synth.roles.spec_writer import CHANGES, Ended, SpecWriterConfig, estimate, example_of, known_worlds, write_specs
 from synth.worlds import WORLDS
 from synth.worlds.spec import schema
+from synth.worlds.spec.acting import Refused
 from synth.worlds.spec.admission import assess
 from synth.worlds.spec.compile import compile_file
 from synth.worlds.spec.likeness import likeness, signatures_of
@@ -120,6 +121,23 @@ def test_an_admission_that_passes_at_a_lower_bar_fails_at_a_higher_one() -> None
     assert look(RARE, {}, GATE).outcome == "not_admitted"
     assert look(WORKSHOP, {}, SpecGateConfig(least_intent_share=1.0)).intents == (46, 46)
     assert look(WORKSHOP, {}, SpecGateConfig(least_intents=47)).outcome == "not_admitted"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OverflowError("int too large"), "numbers grow out of all bounds when tasks are drawn (int too large); look at what is multiplied"),
+        (ValueError("day is out of range for month"), "tasks cannot be drawn: day is out of range for month"),
+        (Refused("the visit is over"), "tasks cannot be drawn: the visit is over"),
+    ],
+)
+def test_what_keeps_tasks_from_being_drawn_is_told_in_its_own_words(monkeypatch: pytest.MonkeyPatch, error: Exception, told: str) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("synth.roles.spec_gate.assess", fails)
+    looked = look(WORKSHOP, {}, GATE)
+    assert (looked.outcome, looked.problems) == ("not_admitted", (told,))
 
 
 def test_looking_at_specs_registers_no_world() -> None:
@@ -229,6 +247,25 @@ def test_a_server_that_is_gone_ends_the_run(tmp_path: Path) -> None:
     ended = written(ScriptedWriter([EngineFailure("gone")], [EngineFailure("gone")]), tmp_path, 2)
     assert ended.stopped == "the engine failed: gone; the same command continues"
     assert ended.folder.counts() == {"infra_failure": 2}
+
+
+def test_a_server_that_is_gone_is_not_asked_for_every_attempt(tmp_path: Path) -> None:
+    """Given six attempts at once, then after the batch and three requests in a row without an answer the others are not tried; the first
+    of them is, where an answer came in between."""
+    asked: list[int] = []
+
+    class Counting(ScriptedWriter):
+        def chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
+            asked.append(len(requests))
+            return super().chat(requests)
+
+    gone, kept = [EngineFailure("gone")], [fenced(WORKSHOP)]
+    ended = written(Counting(*[gone] * 6), tmp_path / "gone", 6)
+    assert asked == [6, 1, 1, 1]
+    assert ended.folder.counts() == {"infra_failure": 6} and ended.stopped.startswith("the engine failed: gone")
+    asked.clear()
+    ended = written(Counting(gone, gone, kept, gone, gone, gone), tmp_path / "once", 6, NEW.model_copy(update={"attempts_per_spec": 1}))
+    assert asked[:7] == [6, *[1] * 6] and ended.folder.counts() == {"infra_failure": 5, "kept": 1}
 
 
 def test_a_spent_budget_ends_the_run_with_what_is_kept_and_the_rest_goes_on_in_the_same_words(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def clusters() -> list[Cluster]:
 def one(clusters: list[Cluster]) -> Callable[[Cast], Played]:
     """One conversation over the clinic's cluster."""
     (offer,) = playable(clusters, TOOLS)
-    return lambda cast: play(_brief(offer, 0, 0, 0.0), cast)
+    return lambda cast: play(_brief(offer, 0, 0, 0.0, cast), cast)
 
 
 def conversation(played: Played) -> Simulated:
@@ -513,13 +513,15 @@ def test_a_run_that_was_cut_off_goes_on_and_pays_nothing_twice(tmp_path: Path, c
         return spent[0](request)
 
     worker._say = until_spent
-    with pytest.raises(BudgetSpent):
-        made(store, clusters, players(assistant=worker), 25)
-    assert store.query("SELECT count(*) FROM trajectories").item() == 10, "the whole part before it is committed"
+    stopped = made(store, clusters, players(assistant=worker), 25)
+    assert (stopped.stopped, stopped.accepted, stopped.outcomes) == ("the budget is spent", 10, {"success": 10})
+    assert len(stopped.parts) == 3 and store.query("SELECT count(*) FROM trajectories").item() == 10, (
+        "the whole part before it is committed"
+    )
     again = players()
     result = made(store, clusters, again, 25)
 
-    assert result.accepted == 25 and store.content_hash() == Store(tmp_path / "whole").content_hash()
+    assert (result.accepted, result.stopped) == (25, "") and store.content_hash() == Store(tmp_path / "whole").content_hash()
     assert isinstance(again.planner, Scripted) and len(again.planner.requests) == 15, "those of the part that is there are not asked again"
     once_more = players()
     assert made(store, clusters, once_more, 25) == result
@@ -534,6 +536,29 @@ def test_another_engine_makes_other_parts_and_more_conversations_keep_the_first(
     other = working()
     other.name = "scripted:other"
     assert set(made(store, clusters, players(assistant=other), 10).parts).isdisjoint(more.parts)
+
+
+def test_casts_that_differ_in_one_engine_stand_side_by_side_in_one_store(tmp_path: Path, clusters: list[Cluster]) -> None:
+    """Given the same planner, when others play the assistant (and fail now and then) or the tools, then all is kept, under their names."""
+    store, worker, server = Store(tmp_path), working(answer=ANSWER + " That costs 85 dollars."), serving()
+    worker.name, server.name = "scripted:other", "scripted:box"
+    casts = [players(), players(assistant=worker), players(tools=server)]
+    casts.append(replace(casts[0], judged=Agreement(agreed=18, labelled=20, kappa=0.8, missed={})))
+
+    results = [made(store, clusters, cast, 10) for cast in casts]
+
+    assert [result.accepted for result in results] == [10, 0, 10, 10]
+    assert len({part for result in results for part in result.parts}) == 3 * len(casts)
+    rows = store.query(
+        "SELECT teacher, accepted, roles, judge_agreement FROM trajectories JOIN provenance USING (trajectory_id)"
+    ).to_dicts()
+    assert Counter((row["teacher"], json.loads(row["roles"])["tools"], row["accepted"], row["judge_agreement"]) for row in rows) == {
+        ("scripted:assistant", "openai:scripted:tools", True, None): 10,
+        ("scripted:other", "openai:scripted:tools", False, None): 10,
+        ("scripted:assistant", "openai:scripted:box", True, None): 10,
+        ("scripted:assistant", "openai:scripted:tools", True, 0.9): 10,
+    }
+    assert {json.loads(row["roles"])["assistant"].partition(":")[2] == row["teacher"] for row in rows} == {True}
 
 
 def test_an_engine_that_is_gone_stops_the_run_and_leaves_nothing_that_a_later_one_would_take_for_done(
@@ -555,6 +580,41 @@ def test_nothing_is_spent_where_nothing_could_come_of_it(tmp_path: Path, cluster
     with pytest.raises(BadInput, match="JSON schemas"):
         simulate_clusters(Store(tmp_path), clusters, [tool.model_copy(update={"parameters": {}}) for tool in TOOLS], players(), 5)
     assert isinstance(cast.planner, Scripted) and cast.planner.requests == []
+
+
+def test_a_synthesis_that_could_not_play_its_tools_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    catalogue = tmp_path / "tools.jsonl"
+    catalogue.write_text("".join(f"{json.dumps(one.to_openai() | {'server': one.server})}\n" for one in TOOLS))
+    cast, store = players(judge=None), Store(tmp_path / "store")
+    config = SynthesisConfig(worlds=(), drills={}, tools=catalogue, roles=cast.config, chinese_share=0)
+
+    with pytest.raises(BadInput, match="no engine is judge"):
+        synthesize(store, config, cast=cast)
+
+    assert store.query("SELECT count(*) FROM tools").item() == 0
+    none = config.model_copy(update={"roles": cast.config.model_copy(update={"played": 0})})
+    assert synthesize(store, none, cast=cast).played == 0, "who wants none is not refused"
+
+
+def test_a_synthesis_whose_budget_is_spent_keeps_what_was_played(tmp_path: Path) -> None:
+    catalogue = tmp_path / "tools.jsonl"
+    catalogue.write_text("".join(f"{json.dumps(one.to_openai() | {'server': one.server})}\n" for one in TOOLS))
+    planner = planning(PLAN)
+    say = planner._say
+
+    def until_spent(request: ChatRequest) -> Message:
+        if len(planner.requests) > 12:
+            raise BudgetSpent("the budget is spent")
+        return say(request)
+
+    planner._say = until_spent
+    cast, store = players(planner=planner), Store(tmp_path / "store")
+
+    result = synthesize(store, SynthesisConfig(worlds=(), drills={}, tools=catalogue, roles=cast.config, chinese_share=0), cast=cast)
+
+    assert result.played == 10
+    assert any("10 of 20 conversations with played tools accepted" in note for note in result.notes), result.notes
+    assert any("stopped among conversations with played tools: the budget is spent" in note for note in result.notes), result.notes
 
 
 PLAIN: Mapping[str, JSON] = {"": "lamp", "string": "lamp", "integer": 12, "number": 12}
