@@ -156,7 +156,7 @@ def test_a_budget_stops_before_the_next_request_and_again_at_the_same_place(serv
             engine.chat(requests)
         assert sum(mock.tries.values()) == 3
         assert budget.spent_usd == pytest.approx(3 * (3 * 1.0 + 10 * 2.0) / 1e6)
-    with OpenAIEngine(config(url), answers=Answers(store), budget=Budget(usd=1.0)) as engine:
+    with OpenAIEngine(config(url), answers=Answers(store), budget=Budget(usd=1.0, usd_per_million=(1.0, 2.0))) as engine:
         assert len(engine.chat(requests)) == 20
     assert sum(mock.tries.values()) == 20
 
