@@ -20,6 +20,8 @@ from synth.evolve import Band, mode_family
 
 MAX_EXTRA_CALLS = 2
 """Calls beyond the planned ones (retries of planned faults apart) that an accepted trajectory may hold."""
+MAX_USER_TURNS = 10
+"""Turns of the user in a conversation: a plan has no more, and nobody speaks after them."""
 
 
 class Argument(Record):
@@ -222,6 +224,8 @@ def _is_of_type(value: JSON, kind: JSON) -> bool:
 
 def _turn_problems(blueprint: Blueprint) -> list[str]:
     problems: list[str] = []
+    if len(blueprint.turns) > MAX_USER_TURNS:
+        problems.append(f"the user speaks {len(blueprint.turns)} times, and may {MAX_USER_TURNS} times")
     withheld, revealed, made = set[str](), set[str](), list[int]()
     for turn in blueprint.turns:
         withheld |= set(turn.withholds)

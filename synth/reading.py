@@ -29,6 +29,7 @@ _DURATION = re.compile(r"(?<![a-z0-9.])(\d+) ?(?:hours?|hrs?|h|小时)(?: and|,)
 _ID = re.compile(r"(?<![a-z0-9])[a-z]{1,4}-?\d[a-z0-9]*(?![a-z0-9])")
 _LIST_MARK = re.compile(r"^\s*\d{1,2}[.)、]\s", re.MULTILINE)
 _WORD = re.compile(r"[a-z0-9]+")
+_CHINESE = re.compile(r"[\u3400-\u9fff]")
 _UNSPACED = re.compile(r"[\u3400-\u9fff](?:[\u3400-\u9fff0-9]*[\u3400-\u9fff])?")
 
 _REMEMBERED = 1024
@@ -49,6 +50,11 @@ def normalise(text: str) -> str:
 @lru_cache(maxsize=_REMEMBERED)
 def _normalised(text: str) -> str:
     return normalize("NFKC", text).casefold().replace("−", "-").replace("’", "'")
+
+
+def has_chinese(text: str) -> bool:
+    """Whether a text holds a Chinese character."""
+    return _CHINESE.search(text) is not None
 
 
 def has_word(text: str, needle: str) -> bool:

@@ -21,7 +21,7 @@ from storage.errors import HeadraceError
 from storage.records import JSON, Cost, Message, Outcome, Task, Tool, Trajectory, canonical_json, content_id
 from storage.schema import TABLES
 from storage.turns import Turn, derive_turns
-from synth.blueprints import Bands, Blueprint
+from synth.blueprints import MAX_USER_TURNS, Bands, Blueprint
 from synth.diversity import Profile, coarse_mode, complexity, fine_mode, tools_used
 from synth.engines.base import EngineFailure
 from synth.roles.assistant import TEACHER, ScriptedAssistant
@@ -37,7 +37,6 @@ from synth.worlds import WORLDS
 VERSION = 5
 Judging = Callable[[Blueprint, Sequence[Tool], Sequence[Message]], Graded]
 """Grades a conversation of a blueprint with these tools."""
-MAX_USER_TURNS = 10
 MAX_STEPS_PER_TURN = 20
 
 

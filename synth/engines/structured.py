@@ -80,16 +80,35 @@ def read(text: str) -> JSON:
     """The first JSON object or array in a text.
 
     Raises:
-        ValueError: there is none that is whole.
+        ValueError: there is none that is whole, or it holds what no JSON file can: NaN, an infinity, half a surrogate pair.
     """
     decoder, reason = json.JSONDecoder(), "no JSON object in it"
     for start, character in enumerate(text):
         if character in "{[":
             try:
-                return decoder.raw_decode(text, start)[0]
+                value = decoder.raw_decode(text, start)[0]
             except (ValueError, RecursionError) as error:
                 reason = f"no JSON: {error}"
+            else:
+                return _storable(value)
     raise ValueError(reason)
+
+
+def _storable(value: JSON) -> JSON:
+    """The value, if it can be written again as JSON in UTF-8.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("half of a surrogate pair in it; write the character itself") from None
+    except RecursionError:
+        raise ValueError("no JSON: nested too deep") from None
+    except ValueError:
+        raise ValueError("no JSON: NaN and infinities are no numbers") from None
+    return value
 
 
 def _told(problems: Sequence[str]) -> Message:

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from storage.records import JSON, Cost, Language, Message
-from synth.blueprints import Bands, Blueprint
+from synth.blueprints import Bands, Blueprint, Goal
 from synth.clusters import Cluster
 from synth.engines.base import ChatRequest, Engine
 from synth.engines.structured import ask
 from synth.evolve import FAMILIES, OTHER, Band, Cell
 from synth.prompts import prompt
-from synth.reading import normalise
+from synth.reading import has_chinese, normalise
 from synth.roles.draft import WORLD_SEEDS, Draft, Offer, PlanFailed, Said, may_use
 from synth.roles.model_assistant import TEMPERATURE, seed_of
-from synth.roles.phrases import PERSONAS, slots_of
+from synth.roles.phrases import PERSONAS, can_withhold, slots_of
 from synth.roles.planner import TRIES_BEFORE_MERGING, Planner
 from synth.roles.recipes import Kitchen, kitchen
 from synth.roles.schedule import GoalRecipe, Recipe
@@ -38,6 +37,8 @@ _MAX_TOKENS = 1500
 _MOST_GOALS, _MOST_INTENTS, _MOST_VALUES, _EXAMPLES = 5, 12, 16, 3
 _MOST_URGENT = 3
 """Intents that the model is asked to plan for, of those that a policy fails at."""
+_MOST_COMPUTING = 3
+"""Intents that it is offered, of those that need a program, where one is to be needed."""
 _MODES: Mapping[str, str] = {
     "N": "the assistant answers without a call",
     "A": "the assistant asks the person",
@@ -75,8 +76,10 @@ class ModelPlanner:
     """Plans for clusters with a world.
 
     Args:
-        rules: which frames may be used, the share of Chinese, the bands: as for the scripted planner. repairs: how often a plan may be
-            written again.
+        rules: which frames may be used, the share of Chinese, the bands, what is wanted most, and, where `code_share` is 1, that a program
+            is needed: as for the scripted planner. Not its veils, which are put over requests that a program words, nor `used_modes`, by
+            which it chooses among recipes, nor other families than the cell's (`propose`): the model is asked for the cell alone.
+        repairs: how often a plan may be written again.
     """
 
     def __init__(self, engine: Engine, rules: Planner, *, repairs: int = 3) -> None:
@@ -117,9 +120,11 @@ class _Desk:
         self.language: Language = "zh" if rng.random() < rules.chinese_share else "en"
         self.seed = training_seed(rng.randrange(WORLD_SEEDS))
         self.draws = rng.random()
+        self.computing: frozenset[str] = self.menu.computing if rules.code_share == 1.0 else frozenset()
+        """Intents of which one is to be planned, because it needs a program; any will do where there are none."""
         self.blueprint: Blueprint | None = None
         self.nearest: Blueprint | None = None
-        """The last plan that can be done, and is of the domain, whatever its modes and complexity."""
+        """The last plan that can be done, and is of the domain, whatever its modes, its complexity, and whether it needs a program."""
 
     def messages(self) -> tuple[Message, ...]:
         bands: Bands | None = self.rules.bands
@@ -136,7 +141,13 @@ class _Desk:
             low=f"{low:.1f}",
             high=f"{high:.1f}",
             advice=_ADVICE[self.cell.band],
+            computing=self._computing(),
         )
+
+    def _computing(self) -> list[str]:
+        """Those of the intents that need a program, where one is to be needed, that the model is told of: of the domain first."""
+        intents = WORLDS[self.offer.world].intents
+        return sorted(self.computing, key=lambda name: (intents[name].domain != self.cell.domain, name))[:_MOST_COMPUTING]
 
     def _intents(self) -> Iterator[_IntentText]:
         own = [name for name in self.menu.intents if WORLDS[self.offer.world].intents[name].domain == self.cell.domain]
@@ -146,7 +157,7 @@ class _Desk:
         urgent = [name for name in own[:_MOST_URGENT] if factors[name] > 1]
         world, rng = make_world(self.offer.world, self.seed), random.Random(self.draws)
         try:
-            for name in [*own, *others][:_MOST_INTENTS]:
+            for name in list(dict.fromkeys((*self._computing(), *own, *others)))[:_MOST_INTENTS]:
                 slots = slots_of(self.offer.world, name)
                 told = tuple(_SlotText(slot.name, slot.is_required, self._legal(world.kinds[slot.kind])) for slot in slots.values())
                 yield _IntentText(name, name in own, name in urgent, told, self._examples(world, name, rng))
@@ -167,7 +178,7 @@ class _Desk:
 
     def problems(self, plan: JSON) -> list[str]:
         """What is wrong with a plan of the schema; where nothing is, its blueprint is kept."""
-        goals = plan["goals"]
+        goals = [self._canonical(goal) for goal in plan["goals"]]
         found = [f"goal {at}: {problem}" for at, goal in enumerate(goals) for problem in self._goal_problems(goal, is_first=at == 0)]
         if found or (found := [f"goal {at}: {problem}" for at, goal in enumerate(goals) for problem in self._kept(goal)]):
             return found
@@ -185,12 +196,22 @@ class _Desk:
             persona=plan["persona"],
         )
         try:
-            written = self.rules.checked(draft.write(), None)
+            written = self.rules.checked(_written(draft), None)
+            if wrong := [f"goal {at}: {_POINTING}" for at, goal in enumerate(goals) if not _is_all_said(goal, written.goals[at])]:
+                return wrong
             self.nearest = written if written.domain == self.cell.domain else self.nearest
+            if self.computing and self.computing.isdisjoint(goal["intent"] for goal in goals):
+                return [f"one goal must need run_python: one of these intents: {', '.join(self._computing())}"]
             self.blueprint = self.rules.checked(written, self.cell)
         except PlanFailed as failed:
             return [_HINTS.get(failed.reason, failed.reason.replace("_", " ")) + (f": {failed.detail}" if failed.detail else "")]
         return []
+
+    def _canonical(self, goal: Mapping[str, JSON]) -> Mapping[str, JSON]:
+        """The goal with its values as frames hold them: whether one may be used is decided by a hash of them."""
+        slots, kinds = slots_of(self.offer.world, goal["intent"]), WORLDS[self.offer.world].kinds
+        found = {name: _canonical(value, kinds[slots[name].kind]) if name in slots else value for name, value in goal["slots"].items()}
+        return {**goal, "slots": found}
 
     def _legal(self, kind: SlotKind) -> str:
         """What a slot's value may be, in words."""
@@ -230,8 +251,13 @@ class _Desk:
         if is_first and (goal["chained"] or goal["joint"]):
             yield "the first goal has none before it to follow from or be joined to"
         withheld = goal["withheld"]
+        if withheld is not None and goal["joint"]:
+            yield "a goal that is joint withholds nothing: nobody would ask for it"
         if withheld is not None and (withheld not in goal["slots"] or not goal["reveal"]):
             yield f"slot {withheld} is withheld, so it must be among the slots, and reveal must say it"
+        elif withheld in slots and not can_withhold(self.offer.world, slots[withheld]):
+            askable = [name for name in goal["slots"] if name in slots and can_withhold(self.offer.world, slots[name])]
+            yield f"the assistant cannot ask for {withheld}; withhold {' or '.join(askable) or 'nothing'}"
         legal = {name: value for name, value in goal["slots"].items() if name in slots and _is_legal(value, world.kinds[slots[name].kind])}
         yield from self._word_problems(goal, legal)
 
@@ -250,14 +276,27 @@ class _Desk:
                     yield f"reveal does not say {name}, e.g. {min(spellings, key=len)!r}"
             elif not tells(request, spellings):
                 yield f"the request does not say {name}, e.g. {min(spellings, key=len)!r}"
-        if bool(re.search("[㐀-鿿]", request)) != (self.language == "zh"):
+        if has_chinese(request) != (self.language == "zh"):
             yield f"the person writes {'Chinese' if self.language == 'zh' else 'English'}"
         tools = [tool for tool in WORLDS[self.offer.world].tools if tool.name in self.offer.tools]
         parameters = {name for tool in tools for name in tool.parameters.get("properties", {})}
         yield from spelled_out(f"{request}\n{reveal}", [tool.name for tool in tools], parameters)
 
 
+def _written(draft: Draft) -> Blueprint:
+    """The draft, written.
+
+    Raises:
+        PlanFailed: as `Draft.write`, or `impossible`: the world's solver broke at what it was given, which only a model would think of.
+    """
+    try:
+        return draft.write()
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise PlanFailed("impossible") from error
+
+
 _HINTS: Mapping[str, str] = {
+    "impossible": "this cannot be done with these values",
     "misfit": "this cannot be done in this world with these values; take others",
     "not_allowed": "what follows from the answer before is kept for another use; let something else follow",
     "nothing_to_point_at": "the answer before names nothing that this goal could point at",
@@ -266,6 +305,14 @@ _HINTS: Mapping[str, str] = {
     "goals_interfere": "the goals undo each other",
     "static_checks": "the conversation would not be what is wanted",
 }
+
+
+_POINTING = "of a goal that is chained, leave out the one slot that the answer before names, and no other"
+
+
+def _is_all_said(goal: Mapping[str, JSON], written: Goal) -> bool:
+    """Whether the slots are those of the plan, and beside them just the one that is pointed at."""
+    return set(written.slots).difference(goal["slots"]) == set(written.hidden)
 
 
 def _recipe(goal: Mapping[str, JSON], world: str) -> GoalRecipe:
@@ -318,12 +365,32 @@ def _described(family: str) -> str:
     return ", then ".join(_MODES[mode] for mode in family.split(">"))
 
 
+def _canonical(value: JSON, kind: SlotKind) -> JSON:
+    """A value as frames hold it, by the rule that reads queries (`filters.amounts.canonical_number`): identifiers in lower case, quantities
+    with at most one decimal, floats where the kind's usual values are, else whole if they are. What is none of the kind stays as it is."""
+    if isinstance(kind, Identifier) and isinstance(value, str):
+        return normalise(value).strip()
+    if isinstance(kind, Quantity) and _is_number(value) and kind.low <= value <= kind.high:
+        rounded = round(float(value), 1) + 0.0  # no minus zero
+        return int(rounded) if rounded.is_integer() and not _has_decimals(kind) else rounded
+    return int(value) if isinstance(kind, Date) and isinstance(value, float) and value.is_integer() else value
+
+
 def _is_legal(value: JSON, kind: SlotKind) -> bool:
+    """Whether a canonical value is one of the kind's."""
     if isinstance(kind, Vocabulary):
         return isinstance(value, str) and value in kind.names
     if isinstance(kind, Identifier):
-        return isinstance(value, str) and re.fullmatch(kind.pattern, normalise(value)) is not None
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return isinstance(value, str) and value in kind.choices
     if isinstance(kind, Quantity):
-        return is_number and kind.low <= value <= kind.high
-    return is_number and value == int(value) and 0 <= value <= kind.horizon_days
+        is_one = isinstance(value, int) or kind.unit != "count" or _has_decimals(kind)
+        return _is_number(value) and is_one and kind.low <= value <= kind.high
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= kind.horizon_days
+
+
+def _is_number(value: JSON) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _has_decimals(kind: Quantity) -> bool:
+    return any(isinstance(choice, float) and not choice.is_integer() for choice in kind.choices)

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from storage.records import Language, Message
-from synth.blueprints import Blueprint
-from synth.reading import has_word, normalise, numbers_in, read
+from synth.blueprints import Blueprint, Goal, TurnPlan
+from synth.reading import has_chinese, has_word, normalise, numbers_in, read
 from synth.roles.observer import fact_forms
 from synth.roles.phrases import slots_of
 from synth.roles.spelled_out import spelled_out
@@ -23,7 +23,7 @@ from synth.worlds import make_world
 LONGEST_TURN = 1200
 """Characters of a turn."""
 _MACHINE = re.compile(r"</?tool_call>|<\|im_|```|^\s*[{\[]", re.MULTILINE)
-_CHINESE, _LATIN = re.compile(r"[㐀-鿿]"), re.compile(r"[A-Za-z]{3}")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Line:
     """One user turn.
 
     text: as the plan words it. says: of every fact that it tells, the spellings, one of which must be there. hides: spellings of what must
-    not be said yet.
+    not be said: not yet, or not at all, where it is only pointed at.
     """
 
     text: str
@@ -69,16 +69,24 @@ def script_of(blueprint: Blueprint) -> Script:
         withheld |= {fact: frozenset(fact_forms(blueprint, fact)) for fact in turn.withholds}
         withheld = {fact: forms for fact, forms in withheld.items() if fact not in turn.reveals}
         told = tuple(forms for forms in facts.values() if tells(turn.text, forms))
-        hidden = frozenset[str]().union(*withheld.values()) if withheld else frozenset[str]()
+        hidden = _pointed_at(blueprint, turn).union(*withheld.values())
         lines.append(Line(turn.text, told, frozenset(form for form in hidden if not tells(turn.text, {form}))))
     return Script(
         language=blueprint.language,
         persona=blueprint.persona,
-        goal="\n".join(f"- {goal.intent.replace('_', ' ')}: {_listed(goal.slots)}" for goal in blueprint.goals),
+        goal="\n".join(f"- {goal.intent.replace('_', ' ')}: {_listed(goal)}" for goal in blueprint.goals),
         lines=tuple(lines),
         tools=tuple(tool.name for tool in offered),
         parameters=frozenset(name for tool in offered for name in tool.parameters.get("properties", {})),
     )
+
+
+def _pointed_at(blueprint: Blueprint, turn: TurnPlan) -> frozenset[str]:
+    """Spellings of what a turn's goals leave to the answer before."""
+    goals = {blueprint.nodes[n].goal for step in turn.steps for n in step}.union(turn.settles)
+    goals |= {int(fact.split(".", 1)[0]) for fact in (*turn.withholds, *turn.reveals)}
+    pointed = [f"{index}.{name}" for index in sorted(goals) for name in blueprint.goals[index].hidden]
+    return frozenset(form for fact in pointed for form in fact_forms(blueprint, fact))
 
 
 def strayed(script: Script, turn: int, text: str, dialogue: Sequence[Message]) -> list[str]:
@@ -109,7 +117,7 @@ def tells(text: str, forms: Mapping[str, object] | Sequence[str] | frozenset[str
 
 
 def _is_number(form: str) -> bool:
-    return form.replace(".", "", 1).replace("-", "", 1).isdigit()
+    return _NUMBER.fullmatch(form) is not None
 
 
 def _made_up(said: str, line: Line, dialogue: Sequence[Message]) -> list[str]:
@@ -125,9 +133,11 @@ def _made_up(said: str, line: Line, dialogue: Sequence[Message]) -> list[str]:
 def _is_in(language: Language, text: str, planned: str) -> bool:
     """A text of numbers and names alone is of every language."""
     if language == "zh":
-        return bool(_CHINESE.search(text)) or not _CHINESE.search(planned)
-    return not _CHINESE.search(text) or bool(_CHINESE.search(planned))
+        return has_chinese(text) or not has_chinese(planned)
+    return not has_chinese(text) or has_chinese(planned)
 
 
-def _listed(slots: Mapping[str, object]) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in slots.items()) or "nothing more to say about it"
+def _listed(goal: Goal) -> str:
+    """The slots that the user knows; what a goal only points at, nobody has told them."""
+    known = {name: value for name, value in goal.slots.items() if name not in goal.hidden}
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in known.items()) or "nothing more to say about it"

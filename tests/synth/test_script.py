@@ -8,10 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from storage.records import Message
+from storage.records import Message, Tool
 from synth.blueprints import Blueprint
 from synth.clusters import cluster_tools
+from synth.reading import normalise
 from synth.roles.draft import PlanFailed
+from synth.roles.free_plan import is_grounded
 from synth.roles.planner import Planner
 from synth.roles.script import Line, Script, script_of, strayed, tells
 from synth.roles.spelled_out import spelled_out
@@ -94,8 +96,40 @@ def test_what_was_shown_before_may_be_said_again() -> None:
     assert strayed(SCRIPT, 1, "o17, 2 pieces, not o18 for 45 dollars", shown) == []
 
 
+def test_what_is_only_pointed_at_is_neither_known_nor_said_though_it_was_shown() -> None:
+    chained = [blueprint for blueprint in drawn("retail", 160) if any(goal.hidden for goal in blueprint.goals)]
+    assert len(chained) >= 3
+    for blueprint in chained:
+        script, dialogue, named = script_of(blueprint), list[Message](), 0
+        for turn, plan in enumerate(blueprint.turns):
+            pointed = [goal for index, goal in enumerate(blueprint.goals) if index in plan.settles and goal.hidden]
+            for value in (str(goal.slots[name]) for goal in pointed for name in goal.hidden):
+                named += 1
+                assert tells(" ".join(message.content or "" for message in dialogue), {value}), "it was shown"
+                assert not tells(script.goal, {value})
+                assert f"do not say {value!r} yet" in strayed(script, turn, f"{plan.text} I mean {value}.", dialogue)
+            assert strayed(script, turn, plan.text, dialogue) == []
+            dialogue += [Message(role="user", content=plan.text), Message(role="assistant", content=plan.reply)]
+        assert named
+
+
 def test_a_number_is_told_in_any_spelling_of_its_value() -> None:
     assert tells("within 1.5 km", {"1500"}) and tells("1,500 m", {"1500"}) and not tells("15 m", {"1500"})
+    assert tells("it is -5 now", {"-5.0"}) and not tells("it is 5 now", {"-5.0"})
+
+
+@pytest.mark.parametrize("form", ["555-1234", "2-3", "2024-001", "²", "1.", "-", "--1", "٣", "1e5", "nan"])
+def test_what_only_looks_like_a_number_is_told_word_for_word(form: str) -> None:
+    said = f"my number is {normalise(form)} , please"
+    assert tells(said, {normalise(form)}) and not tells("my number is 7, please", {form})
+
+
+def test_an_identifier_with_a_hyphen_is_grounded_where_it_was_heard() -> None:
+    text = {"type": "string"}
+    signature = {"type": "object", "properties": {"invoice_id": text}}
+    tool = Tool(name="get_invoice", description="", parameters=signature, server="billing", domain="billing")
+    assert is_grounded(tool, {"invoice_id": "2024-001"}, "It is invoice 2024-001.")
+    assert not is_grounded(tool, {"invoice_id": "2024-001"}, "It is invoice 2024-002.")
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,12 @@ def test_a_value_is_read_out_of_what_stands_around_it(text: str) -> None:
         ('{"n": 0}', r"\$\.n: 0 is less than the minimum of 1"),
         ("{}", "'n' is a required property"),
         ('{"n": 1, "m": 2}', "Additional properties"),
+        ('{"n": NaN, "m": {"n": 1}}', "NaN and infinities"),
+        ('{"n": -Infinity}', "NaN and infinities"),
+        ('{"n": 1e999}', "NaN and infinities"),
+        ('{"n": 1, "m": "\\ud83d"}', "half of a surrogate pair"),
+        ('{"\\ude00": {"n": 1}}', "half of a surrogate pair"),
+        ('{"n": ' + "9" * 5000 + "}", "no JSON: "),
     ],
 )
 def test_what_is_wrong_is_said(text: str, problem: str) -> None:
@@ -50,6 +56,10 @@ def test_what_is_wrong_is_said(text: str, problem: str) -> None:
     assert value is None
     with pytest.raises(AssertionError, match=problem):
         raise AssertionError(problems[0])
+
+
+def test_a_whole_surrogate_pair_is_a_character() -> None:
+    assert structured.read('{"n": "\\ud83d\\ude00"}') == {"n": "😀"}
 
 
 def test_who_was_wrong_is_told_and_asked_again() -> None:
