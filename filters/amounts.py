@@ -192,13 +192,6 @@ def _calendar_day(text: str, today: date) -> int:
     return days if days >= 0 else -1
 
 
-def canonical_number(kind: Quantity, value: float) -> int | float:
-    """The value as slots hold it: a float where the kind's usual values are floats, else whole if it is whole."""
-    if any(isinstance(choice, float) and not choice.is_integer() for choice in kind.choices):
-        return round(float(value), 1)
-    return int(value) if float(value).is_integer() else value
-
-
 @lru_cache(maxsize=65536)
 def is_bare(raw: str) -> bool:
     """Whether a stretch is a mere number, which only its surroundings can make a value."""
@@ -225,7 +218,7 @@ def _as_kind(world: str, name: str, kind: SlotKind, raw: tuple[str, float, str])
             return _far(kind, name, words)
         fits = (world, name) in _NOUNS[words] if words else kind.unit == unit or (unit == "count" and kind.unit == "stars")
         whole = kind.unit != "count" or value.is_integer()
-        return canonical_number(kind, value) if fits and whole and kind.low <= value <= kind.high else None
+        return kind.canonical(value) if fits and whole and kind.low <= value <= kind.high else None
     if isinstance(kind, Date) and unit == "day":
         days = day_offset(words, kind.today)
         return days if 0 <= days <= kind.horizon_days else None

@@ -20,7 +20,6 @@ from itertools import pairwise
 
 import polars as pl
 
-from filters.amounts import canonical_number
 from filters.lexicon import GAP, Kind, lexicon
 from filters.normalise import languages, normalised
 from filters.symbols import read, token_values
@@ -125,7 +124,7 @@ def legal(world: str, kind: str, told: str | float) -> str | None:
         return canonical_json(str(told).lower())
     number = _number(told)
     if number is not None and isinstance(declared, Quantity):
-        return canonical_json(canonical_number(declared, number)) if declared.low <= number <= declared.high else None
+        return canonical_json(declared.canonical(number)) if declared.low <= number <= declared.high else None
     if number is not None and isinstance(declared, Date):
         is_day = number.is_integer() and 0 <= number <= declared.horizon_days
         return canonical_json(int(number)) if is_day else None

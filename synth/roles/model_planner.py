@@ -366,13 +366,11 @@ def _described(family: str) -> str:
 
 
 def _canonical(value: JSON, kind: SlotKind) -> JSON:
-    """A value as frames hold it, by the rule that reads queries (`filters.amounts.canonical_number`): identifiers in lower case, quantities
-    with at most one decimal, floats where the kind's usual values are, else whole if they are. What is none of the kind stays as it is."""
+    """A value as frames hold it: identifiers in lower case, quantities with at most one decimal. What is none of the kind stays as it is."""
     if isinstance(kind, Identifier) and isinstance(value, str):
         return normalise(value).strip()
     if isinstance(kind, Quantity) and _is_number(value) and kind.low <= value <= kind.high:
-        rounded = round(float(value), 1) + 0.0  # no minus zero
-        return int(rounded) if rounded.is_integer() and not _has_decimals(kind) else rounded
+        return kind.canonical(round(float(value), 1) + 0.0)  # no minus zero
     return int(value) if isinstance(kind, Date) and isinstance(value, float) and value.is_integer() else value
 
 
@@ -383,14 +381,10 @@ def _is_legal(value: JSON, kind: SlotKind) -> bool:
     if isinstance(kind, Identifier):
         return isinstance(value, str) and value in kind.choices
     if isinstance(kind, Quantity):
-        is_one = isinstance(value, int) or kind.unit != "count" or _has_decimals(kind)
+        is_one = isinstance(value, int) or kind.unit != "count" or kind.has_decimals
         return _is_number(value) and is_one and kind.low <= value <= kind.high
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= kind.horizon_days
 
 
 def _is_number(value: JSON) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _has_decimals(kind: Quantity) -> bool:
-    return any(isinstance(choice, float) and not choice.is_integer() for choice in kind.choices)

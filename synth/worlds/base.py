@@ -80,6 +80,17 @@ class Quantity:
     high: float
     choices: tuple[float, ...]
 
+    @property
+    def has_decimals(self) -> bool:
+        """Whether usual values are no whole numbers."""
+        return any(isinstance(choice, float) and not choice.is_integer() for choice in self.choices)
+
+    def canonical(self, value: float) -> int | float:
+        """The value as slots hold it: a float where the kind's usual values are floats, else whole if it is whole."""
+        if self.has_decimals:
+            return round(float(value), 1)
+        return int(value) if float(value).is_integer() else value
+
 
 @dataclass(frozen=True, slots=True)
 class Identifier:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filters.amounts import AMOUNT, COLON, canonical_number, chinese_value, day_offset, is_bare, reading, values
+from filters.amounts import AMOUNT, COLON, chinese_value, day_offset, is_bare, reading, values
 from synth.surfaces import chinese_number, surfaces
 from synth.worlds import GROUNDED, WORLDS
 from synth.worlds.base import Date, Quantity
@@ -88,7 +88,7 @@ def test_every_spelling_of_an_amount_is_read_back(world: str) -> None:
                         continue
                     # when its spelling is found in a sentence, then it may be that value
                     found = pl.Series([f"  {text.lower()}  "]).str.extract_all(AMOUNT)[0].to_list()
-                    wanted = canonical_number(kind, value) if isinstance(kind, Quantity) else value
+                    wanted = kind.canonical(value) if isinstance(kind, Quantity) else value
                     is_counted = isinstance(kind, Quantity) and kind.unit == "count" and not text.isdigit()
                     if not is_counted and not any(said(stretch).get((world, name)) == wanted for stretch in found):
                         missed.append((name, value, text, found))

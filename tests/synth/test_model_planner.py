@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from filters.amounts import canonical_number
 from storage.records import JSON, frame_id
 from synth.blueprints import MAX_USER_TURNS, Bands, Blueprint, static_checks
 from synth.clusters import Cluster, cluster_tools
@@ -122,7 +121,7 @@ def otherwise_again(world: str, intent: str, slot: str, value: Any) -> JSON:
     """A value as the readers of queries write it."""
     kind = WORLDS[world].kinds[slots_of(world, intent)[slot].kind]
     if isinstance(kind, Quantity):
-        return canonical_number(kind, value)
+        return kind.canonical(value)
     return value.lower().strip() if isinstance(kind, Identifier) else int(value) if isinstance(kind, Date) else value
 
 
@@ -132,7 +131,7 @@ def test_every_usual_value_is_written_as_the_readers_of_queries_write_it(world: 
         for value in kind.choices if isinstance(kind, Quantity) else ():
             for spelled in (value, float(value), float(value) + 1e-12 if value < kind.high else value):
                 found = _canonical(spelled, kind)
-                assert repr(found) == repr(canonical_number(kind, value)), (kind, spelled)
+                assert repr(found) == repr(kind.canonical(value)), (kind, spelled)
 
 
 @pytest.mark.parametrize(
