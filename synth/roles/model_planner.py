@@ -366,7 +366,7 @@ def _described(family: str) -> str:
 
 
 def _canonical(value: JSON, kind: SlotKind) -> JSON:
-    """A value as frames hold it: identifiers in lower case, quantities with at most one decimal. What is none of the kind stays as it is."""
+    """A value as frames hold it: identifiers in lower case, quantities with at most one decimal. What is no such value stays."""
     if isinstance(kind, Identifier) and isinstance(value, str):
         return normalise(value).strip()
     if isinstance(kind, Quantity) and _is_number(value) and kind.low <= value <= kind.high:
