@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from storage.errors import BadInput
 
 if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
     from flows.config import Config
     from storage.records import Tool
     from storage.store import Store
@@ -151,7 +153,7 @@ def synthesis(
     try:
         own = SynthesisConfig.model_validate(config.synthesize.model_dump() | said)
     except ValidationError as error:
-        raise BadInput("; ".join(f"{each['msg'].removeprefix('Value error, ')}" for each in error.errors())) from None
+        raise BadInput("; ".join(map(_told, error.errors()))) from None
     return config.model_copy(update={"synthesize": own})
 
 
@@ -257,6 +259,12 @@ def some_clusters(found: list[Cluster], domain: str | None) -> list[Cluster]:
         where = "no clusters" if domain is None else f"no clusters of the domain {domain!r} (`headrace clusters list` shows what there is)"
         raise BadInput(f"the store holds {where}; build some with `headrace clusters build`")
     return found
+
+
+def _told(error: ErrorDetails) -> str:
+    """What is wrong with a configuration, after the field that it is wrong with, where it is one."""
+    field = ".".join(map(str, error["loc"]))
+    return f"{field}{': ' if field else ''}{error['msg'].removeprefix('Value error, ')}"
 
 
 def _existing(store: Path) -> Store:

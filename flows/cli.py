@@ -17,7 +17,7 @@ import typer
 from rich.markup import escape
 
 from flows import checks, cli_clusters, cli_curate, cli_experiment, cli_synthesize, cli_taxonomy, cli_worlds
-from flows.cli_shared import ConfigFile, Debug, DryRun, Families, ReadStore, StoreFolder, do
+from flows.cli_shared import ConfigFile, Debug, DryRun, Families, ReadStore, StoreFolder, do, tell_notes
 from flows.terminal import out, told
 
 app = typer.Typer(
@@ -79,7 +79,11 @@ def run(
     """
     with told(debug):
         settings = checks.settings(config, store, families)
-        do("pipeline:pipeline", settings, dry_run, ("synthesize", "haystack", "curate", "train", "tag", "report"), keep_ui=ui)
+        if not dry_run:
+            checks.engines(settings.synthesize.roles)
+            checks.reader(settings)
+        done = do("pipeline:pipeline", settings, dry_run, ("synthesize", "haystack", "curate", "train", "tag", "report"), keep_ui=ui)
+        tell_notes((*done["synthesize"]["notes"], *done["synthesize"]["alarms"], *done["curate"]["notes"]) if done else ())
 
 
 app.command(rich_help_panel="Pipeline")(cli_synthesize.synthesize)
@@ -233,20 +237,20 @@ def doctor(
     config: ConfigFile = None,
     engine: Annotated[
         str | None,
-        typer.Option("--engine", metavar="NAME", help="Language model to ask for a token: openai:MODEL, vllm:MODEL, hf:FOLDER."),
+        typer.Option("--engine", metavar="NAME", help="Language model to start and ask for a token: openai:MODEL, vllm:MODEL, hf:FOLDER."),
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Check the installation: packages, versions, extras, disk, sandbox, server; with --config, that file and its store too.
+    """Check the installation: packages, versions, extras, disk, sandbox, server; with --config, that file, its store and its engines too.
 
     The server of `openai:` is named by OPENAI_BASE_URL, its key by OPENAI_API_KEY; that of `vllm:` is started from `.venv-vllm`.
 
     Exit code 1 where something is broken, 2 where the configuration or its store cannot be used.
     """
     with told(debug):
-        from flows.doctor import engine_findings, findings, store_findings
+        from flows.doctor import configured_findings, engine_findings, findings
 
-        found = findings() + (store_findings(checks.settings(config)) if config else []) + (engine_findings(engine) if engine else [])
+        found = findings() + (configured_findings(checks.settings(config)) if config else []) + (engine_findings(engine) if engine else [])
         marks = {"ok": "[green]ok    [/green]", "note": "[yellow]note  [/yellow]", "broken": "[bold red]broken[/bold red]"}
         for finding in found:
             out.print(f"{marks[finding.state]} {finding.what}: {escape(finding.detail)}", soft_wrap=True)

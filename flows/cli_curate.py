@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from flows import checks
-from flows.cli_shared import ConfigFile, Debug, DryRun, Families, FocusOn, StoreFolder, do, show_focus
-from flows.terminal import out, told
+from flows.cli_shared import ConfigFile, Debug, DryRun, Families, FocusOn, StoreFolder, do, show_focus, tell_notes
+from flows.terminal import told
 
 
 def curate(
@@ -82,7 +82,8 @@ def curate(
         settings = for_curation(
             base, column=column, keep=keep, held_out=sets, ungrounded=ungrounded, strict=strict, new=new, focus=focus is not None
         )
-        checks.reader(settings)
+        if not dry_run:
+            checks.reader(settings)
         show_focus("curate", settings)
         sources = checks.query_files(files or [])
         checks.held_out(settings)
@@ -92,5 +93,4 @@ def curate(
             rows = checks.query_heads(sources, settings)
         steps = ("curate",) if sources else ("haystack", "curate")
         done = do("curate:curate", settings, dry_run, steps, ("funnel", "difficulty"), rows=rows, files=sources, ray=ray)
-        for note in done["notes"] if done else ():
-            out.print(note, style="yellow", markup=False, soft_wrap=True)
+        tell_notes(done["notes"] if done else ())

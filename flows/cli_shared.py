@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -60,6 +61,12 @@ def do(
     from flows.call import run_flow
 
     return run_flow(flow, settings, out, show=lambda link: show(settings, link, keys), keep_ui=keep_ui, **parameters)
+
+
+def tell_notes(notes: Iterable[str]) -> None:
+    """What a flow had to do without, and why it stopped short, where a person sees it."""
+    for note in notes:
+        out.print(note, style="yellow", markup=False, soft_wrap=True)
 
 
 def show_focus(step: str, settings: Config) -> None:

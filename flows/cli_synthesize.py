@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows import checks
-from flows.cli_shared import ConfigFile, Debug, DryRun, FocusOn, StoreFolder, do, show_focus
+from flows.cli_shared import ConfigFile, Debug, DryRun, FocusOn, StoreFolder, do, show_focus, tell_notes
 from flows.terminal import out, told
+from storage.errors import BadInput
 
 if TYPE_CHECKING:
     from flows.config import Config
@@ -63,11 +64,15 @@ def synthesize(
     ] = None,
     max_tokens: Annotated[
         int | None,
-        typer.Option("--max-tokens", metavar="N", min=1, help="Budget of prompts and answers together.", rich_help_panel=_PANEL),
+        typer.Option(
+            "--max-tokens", metavar="N", min=1, help="Budget of prompts and answers together; hf: is not counted.", rich_help_panel=_PANEL
+        ),
     ] = None,
     max_usd: Annotated[
         float | None,
-        typer.Option("--max-usd", metavar="X", min=0.0, help="Budget in dollars, by --usd-per-million.", rich_help_panel=_PANEL),
+        typer.Option(
+            "--max-usd", metavar="X", min=0.0, help="Budget in dollars, by --usd-per-million; hf: is not counted.", rich_help_panel=_PANEL
+        ),
     ] = None,
     usd_per_million: Annotated[
         tuple[float, float] | None,
@@ -104,18 +109,21 @@ def synthesize(
       headrace synthesize --assistant vllm:models/teacher --user vllm:models/teacher --n 200 --max-tokens 5000000
     """
     with told(debug):
+        if preview is not None and dry_run:
+            raise BadInput("--preview holds conversations, --dry-run does nothing: give one of the two")
         roles = {"assistant": assistant, "user": user, "planner": planner, "judge": judge, "tools": play_tools, "played": played}
         limits = {"max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
         said = {name: value for name, value in (roles | limits).items() if value is not None}
         settings = checks.synthesis(checks.settings(config, store), worlds or [], tools, accepted, said)
         settings = checks.focused(settings, focus is not None)
         show_focus("synthesize", settings)
-        if preview is not None and not dry_run:
-            _show(_previewed(settings, preview))
-            return
         if not dry_run:
             checks.engines(settings.synthesize.roles)
-        do("synthesize:synthesize", settings, dry_run, ("synthesize",), ("rounds", "outcomes", "diversity"))
+        if preview is not None:
+            _show(_previewed(settings, preview), has_price=any(settings.synthesize.roles.usd_per_million))
+            return
+        done = do("synthesize:synthesize", settings, dry_run, ("synthesize",), ("rounds", "outcomes", "diversity"))
+        tell_notes((*done["notes"], *done["alarms"]) if done else ())
 
 
 def _previewed(settings: Config, proposals: int) -> Preview:
@@ -128,11 +136,16 @@ def _previewed(settings: Config, proposals: int) -> Preview:
         return preview(Store(settings.store), settings.synthesize, proposals=proposals, progress=report)
 
 
-def _show(found: Preview) -> None:
+def _show(found: Preview, *, has_price: bool) -> None:
     from flows.tables import Table, draw
 
     def line(what: str, conversations: int, tokens: int, usd: float) -> dict[str, str]:
-        return {"": what, "conversations": f"{conversations:,}", "tokens": f"{tokens:,}", "USD": f"{usd:,.4f}" if usd else "no price given"}
+        return {
+            "": what,
+            "conversations": f"{conversations:,}",
+            "tokens": f"{tokens:,}",
+            "USD": f"{usd:,.4f}" if has_price else "no price given",
+        }
 
     spent, expected = found.cost, found.expected_cost
     rows = [

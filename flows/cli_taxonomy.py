@@ -37,7 +37,9 @@ Annotator = Annotated[
 ]
 MaxTokens = Annotated[
     int | None,
-    typer.Option("--max-tokens", metavar="N", min=1, help="Tokens that the model may cost; then it stops, and goes on if called again."),
+    typer.Option(
+        "--max-tokens", metavar="N", min=1, help="Tokens that the model may cost; then it stops; called again with more, it goes on."
+    ),
 ]
 Which = Annotated[int | None, typer.Option("--version", metavar="N", min=1, help="Which version, from 1 on (default: the newest).")]
 _SHOWN = 12

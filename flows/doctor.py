@@ -44,8 +44,15 @@ def findings() -> list[Finding]:
     return [*_python(), *_rooms(), *_requirements(), *_disk(), *_threads(), *_sandboxes(), *_server()]
 
 
-def store_findings(config: Config) -> list[Finding]:
-    """Of a configuration that could be read, and of its store: that every part it counts on is there, whole to its last row."""
+def configured_findings(config: Config) -> list[Finding]:
+    """Of a configuration that could be read: of its store, and of the engines that it names."""
+    reader = config.curate.ground.engine
+    named = {*config.synthesize.roles.engines.values(), *([] if reader is None else [reader])}
+    return [*_store(config), *map(_looked_at, sorted(named))]
+
+
+def _store(config: Config) -> list[Finding]:
+    """That every part that the store counts on is there, whole to its last row."""
     from storage.parts import rows_on_disk
     from storage.store import Store
 
@@ -60,6 +67,23 @@ def store_findings(config: Config) -> list[Finding]:
         what = f"of {len(parts)} parts of {config.store} {len(bad)} are gone or damaged, first {bad[0]} ({advice})"
         return [*found, Finding("broken", "store", what)]
     return [*found, Finding("ok", "store", f"{config.store}: {len(parts):,} parts, content hash {store.content_hash()[:16]}")]
+
+
+def _looked_at(name: str) -> Finding:
+    """Of an engine that a configuration names; nothing is started for it."""
+    from storage.errors import HeadraceError
+    from synth.engines.named import kind_and_model, look_at
+
+    try:
+        look_at(name)
+    except HeadraceError as error:
+        return Finding("broken", "engine", str(error))
+    there = {
+        "openai": "answers, and takes tools",
+        "vllm": "can be started (--engine starts it, and asks it)",
+        "hf": "its folder is there (--engine loads it, and asks it)",
+    }
+    return Finding("ok", "engine", f"{name}: {there[kind_and_model(name)[0]]}")
 
 
 def engine_findings(name: str) -> list[Finding]:

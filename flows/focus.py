@@ -15,7 +15,7 @@ from storage.store import Store
 from synth.blueprints import Bands
 from synth.evolve import Cell
 from synth.focus import Standing, controller_of, failures, focus_of
-from synth.worlds import WORLDS, admitted_in
+from synth.groundwork import Groundwork
 from synth.worlds.stored import register_stored
 
 Label = TypeVar("Label", bound=Hashable)
@@ -32,13 +32,12 @@ def asked_for(config: Config) -> list[Table]:
     """For `synthesize`: domains, and mode families in complexity bands (as the run committed last divides them; left out where none was).
 
     Raises:
-        BadInput: there is no policy, or no probe of it.
+        BadInput: there is no policy, or no probe of it. HeadraceError: no cluster of tools can serve an intent.
     """
     store, own = Store(config.store), config.synthesize
     register_stored(store)
     focus, bands = focus_of(store, own), _bands(store)
-    worlds = admitted_in(own.worlds)
-    domains = sorted({intent.domain for world in worlds for intent in WORLDS[world].intents.values()})
+    domains = sorted(Groundwork(store, own).by_domain)
     before = controller_of(domains, own.evolution, None, None).probabilities()
     after = controller_of(domains, own.evolution, focus, bands).probabilities()
 

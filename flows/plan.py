@@ -27,13 +27,12 @@ def plan(config: Config, steps: Sequence[str], query_rows: int | None = None) ->
     """One line a step and, of several, their sum. query_rows: rows of the files to be curated; None: the generated haystack is."""
     rows = config.haystack.rows if query_rows is None else query_rows
     lines = [line for step in steps for line in (_curate(config, rows) if step == "curate" else _LINES[step](config))]
+    paid = {"synthesize": "see `headrace synthesize --preview`"} if config.synthesize.roles.engines else {}
+    paid |= {"curate": "by its engine"} if config.curate.ground.engine is not None else {}
     if len(lines) > 1:
+        paid |= {"all": "as above"} if paid.keys() & {name for name, *_ in lines} else {}
         lines.append(("all", f"store {config.store}", sum(seconds for *_, seconds in lines)))
-    paid = {"synthesize"} if config.synthesize.roles.engines else set()
-    shown = [
-        {"step": name, "what": what, "about": _duration(seconds), "cost": "see --preview" if name in paid else "0 USD"}
-        for name, what, seconds in lines
-    ]
+    shown = [{"step": name, "what": what, "about": _duration(seconds), "cost": paid.get(name, "0 USD")} for name, what, seconds in lines]
     return Table("plan", "Plan (nothing was done)", shown)
 
 
@@ -58,6 +57,8 @@ def _curate(config: Config, rows: int) -> list[Line]:
     wanted = min(rows, config.curate.coverage.keep if one_in is None else max(1, round(rows / one_in)))
     kept = f"up to {wanted:,} tasks" if wanted > 1 else "one task" if wanted else "no task"
     what = f"{rows:,} rows, a verdict on each; {kept} kept"
+    ground = config.curate.ground
+    what += f"; at most {min(rows, ground.max_asked):,} texts read by {ground.engine}" if ground.engine is not None else ""
     return [("curate", what, CPU_S_PER_MILLION_SIFTED * rows / 1e6 + CPU_S_PER_ADMITTED * wanted)]
 
 

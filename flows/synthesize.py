@@ -37,4 +37,13 @@ def make_trajectories(config: Config) -> dict[str, Any]:
     result = synthesis.synthesize(Store(config.store), config.synthesize, progress=report)
     for told in (*result.notes, *result.alarms):
         print(told)
-    return {"run": result.run, "accepted": result.accepted, "proposals": result.proposals, "tasks": result.tasks, "rounds": result.rounds}
+    return {
+        "run": result.run,
+        "accepted": result.accepted,
+        "proposals": result.proposals,
+        "tasks": result.tasks,
+        "rounds": result.rounds,
+        "played": result.played,
+        "notes": list(result.notes),
+        "alarms": list(result.alarms),
+    }

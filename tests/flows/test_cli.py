@@ -12,11 +12,13 @@ from pathlib import Path
 import duckdb
 import polars as pl
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.cli_shared import show
 from flows.config import Config, read, sample
+from flows.plan import plan
 from flows.server import named_server
 from storage.schema import TABLES
 from storage.store import Store, part_id
@@ -129,7 +131,39 @@ def test_engines_that_cannot_be_used_are_refused_before_anything_is_asked(here: 
     assert "'gpt' is nobody; give scripted, or one of openai:MODEL" in refused(*command, "--user", "gpt")
     assert "there is no model folder /nowhere/model" in refused(*command, "--assistant", "vllm:/nowhere/model")
     assert "is no Hugging Face model folder" in refused(*command, "--planner", "hf:nowhere")
+    assert "no OpenAI-compatible server answers" in refused(*command, "--judge", "openai:gpt", "--preview", "2")
+    assert "--preview holds conversations, --dry-run does nothing" in refused(*command, "--preview", "2", "--dry-run")
+    assert "roles.max_usd: Input should be greater than 0" in refused(*command, "--max-usd", "0")
     assert written(here) == []
+
+
+ENGINES = ("synthesize: {roles: {judge: 'openai:gpt'}}", "curate: {ground: {engine: 'openai:gpt'}}")
+
+
+@pytest.mark.parametrize("named", ENGINES)
+def test_engines_of_a_configuration_are_looked_at_before_a_run_but_not_for_its_plan(
+    here: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    Path("c.yaml").write_text(named)
+    assert "no OpenAI-compatible server answers at http://127.0.0.1:9/v1" in refused("run", "--config", "c.yaml", "--store", "s")
+    doctor = CliRunner().invoke(app, ["doctor", "--config", "c.yaml"])
+    assert doctor.exit_code == 1 and "broken engine: no OpenAI-compatible server answers" in doctor.output, doctor.output
+    planned = CliRunner().invoke(app, ["run", "--config", "c.yaml", "--dry-run"])
+    assert planned.exit_code == 0 and "nothing was done" in planned.output, planned.output
+    planned = CliRunner().invoke(app, ["curate", "--config", "c.yaml", "--dry-run"])
+    assert planned.exit_code == 0 and "nothing was done" in planned.output, planned.output
+    assert written(here) == ["c.yaml"]
+
+
+def test_what_an_engine_does_is_not_called_free() -> None:
+    def costs(config: Config, *steps: str) -> dict[str, str]:
+        return {row["step"]: row["cost"] for row in plan(config, steps).rows}
+
+    judged, read_by = (Config.model_validate(yaml.safe_load(named)) for named in ENGINES)
+    assert costs(judged, "synthesize", "tag") == {"synthesize": "see `headrace synthesize --preview`", "tag": "0 USD", "all": "as above"}
+    assert costs(read_by, "synthesize", "curate") == {"synthesize": "0 USD", "curate": "by its engine", "all": "as above"}
+    assert costs(judged, "curate", "tag") == {"curate": "0 USD", "tag": "0 USD", "all": "0 USD"}
 
 
 def test_what_a_store_must_hold_already(here: Path) -> None:

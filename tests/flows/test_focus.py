@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from storage.store import Store
 from synth.evolve import EvolutionConfig
 from synth.synthesis_config import SynthesisConfig
 from synth.synthesize import synthesize
+from synth.worlds import WORLDS
 from tests.synth.probed import WORLDS_USED, probed_store, promote
 
 FAILING, MASTERED = WORLDS_USED
@@ -51,6 +53,15 @@ def test_without_a_run_of_synthesis_bands_are_not_known_and_only_domains_are_sho
     (domains,) = asked_for(Config(store=store.root, synthesize=SMALL.model_copy(update={"worlds": (*WORLDS_USED, "hotel")})))
 
     assert [row["domain"] for row in domains.rows] == [FAILING, "2 others"]
+
+
+def test_the_domains_of_a_catalogue_are_those_of_the_worlds_that_execute_its_tools(store: Store, tmp_path: Path) -> None:
+    rows = [tool.model_dump(include={"name", "description", "parameters", "server", "world"}) for tool in WORLDS[FAILING].tools]
+    (tmp_path / "tools.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    own = SMALL.model_copy(update={"worlds": (), "tools": tmp_path / "tools.jsonl"})
+    domains, _ = asked_for(Config(store=store.root, synthesize=own))
+
+    assert [(row["domain"], row["and now"]) for row in domains.rows] == [(FAILING, "1.0000")]
 
 
 def test_what_will_be_kept_more_of_is_the_most_urgent_first(store: Store) -> None:

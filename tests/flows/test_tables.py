@@ -33,6 +33,35 @@ def test_a_whole_store_fills_all_but_that_of_models(tmp_path: Path) -> None:
     assert tables.tables(Store(tmp_path / "none")) == []
 
 
+def test_every_round_of_the_last_run_is_told_with_what_it_brought(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+
+    def add(table: str, run: str, *rows: dict[str, Any]) -> None:
+        columns = TABLES[table].columns
+        frame = pl.DataFrame([dict.fromkeys(columns) | {"run": run} | row for row in rows], schema=columns)
+        store.commit([store.write(table, part_id(table, [run], {}, 1), frame)])
+
+    def decided(number: int, *statuses: str) -> list[dict[str, Any]]:
+        return [{"round": number, "position": at, "status": status} for at, status in enumerate(statuses)]
+
+    add("decisions", "before", *decided(0, "accepted"), *decided(1, "accepted"), *decided(2, "accepted"))
+    add("diversity", "before", {"round": 0, "metric": "complexity_mean", "value": 9.0, "n": 1})
+    add("decisions", "last", *decided(0, "accepted", "rejected", "accepted"), *decided(1, "unfilled"))
+    add(
+        "diversity",
+        "last",
+        {"round": -1, "metric": "domain_entropy_bits", "value": 7.0, "n": 9},
+        {"round": 0, "metric": "domain_entropy_bits", "value": 1.234, "n": 2},
+        {"round": 0, "metric": "user_adherence", "value": 0.5, "n": 4},
+        {"round": 1, "metric": "domain_entropy_bits", "value": 1.5, "n": 2},
+        {"round": 1, "metric": "tool_coverage", "value": 0.1, "n": 2},
+    )
+    assert tables.rounds(store).rows == [
+        {"round": 0, "asked": "3", "accepted": "2", "H_dom": "1.23", "user adheres": "0.50"},
+        {"round": 1, "asked": "1", "accepted": "0", "H_dom": "1.50", "user adheres": ""},
+    ]
+
+
 def test_what_became_of_conversations_with_models_is_counted_by_whose_fault_it_was(tmp_path: Path) -> None:
     store = build_sample(tmp_path / "store").store
 
