@@ -274,10 +274,12 @@ class _Run:
     def _stopped_short(self) -> list[str]:
         """Why fewer trajectories were accepted than wanted, if so, and what to do."""
         got, wanted = len(self.so_far.profiles), self.config.accepted
-        if got >= wanted or not self.so_far.proposals:
+        if got >= wanted:
             return []
         if self.cast.budget is not None and self.cast.budget.is_spent:
             return [f"{got:,} of {wanted:,} accepted when the budget was spent"]
+        if not self.ground.clusters:
+            return []
         if self.so_far.proposals >= self.config.max_proposals:
             return [f"stopped at {got:,} of {wanted:,} accepted: all {self.config.max_proposals:,} proposals are used up (max_proposals)"]
         rounds = self.config.evolution.stop_idle_rounds
