@@ -3,7 +3,7 @@
 What was answered is in the store's journal before anyone sees it, and in its table `answers` when the context ends, however it ends; so a
 run that was killed, or whose budget was spent, goes on where it was when it is called again, and pays nothing twice.
 Engines fail whole batches. Here a batch that failed is asked one by one: what no engine will answer (a filter of the provider's, say) costs
-itself alone, and an engine that answers none of the first three is taken to be gone.
+itself alone, and an engine that leaves three in a row unanswered is taken to be gone.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from storage.store import Store
 from synth.engines.answers import Answers
 from synth.engines.base import ChatRequest, Engine, EngineFailure
 from synth.engines.budget import Budget
-from synth.engines.named import engine_named
+from synth.engines.named import engine_named, weights_of
 from synth.engines.structured import Check, Structured, ask
 
 _AT_ONCE = 128
 _GONE = 3
-"""An engine that answers none of so many requests, one after the other, is gone."""
+"""An engine that leaves so many requests unanswered, one after the other, is gone."""
 
 
 @contextlib.contextmanager
@@ -56,22 +56,33 @@ def ask_each(
         try:
             found += ask(engine, chunk, check=_from(start, check))
         except EngineFailure:
-            found += _one_by_one(engine, chunk, _from(start, check))
+            _one_by_one(engine, chunk, _from(start, check), found)
         if progress is not None:
             progress(label, len(found), len(requests))
     return found
 
 
-def _one_by_one(engine: Engine, requests: Sequence[ChatRequest], check: Check) -> list[Structured | EngineFailure]:
-    found: list[Structured | EngineFailure] = []
+def is_overflow(told: Structured) -> bool:
+    """Whether nothing was said for want of room, in the engine's window or in the answer: that tells nothing of what was asked about."""
+    last = told.answers[-1]
+    return last.finish_reason == "length" and not last.message.content
+
+
+def name_of(engine: Engine) -> str:
+    """An engine's name for provenance; of a model folder here with `@` and which weights, as `vllm:` has it in its own."""
+    weights = weights_of(engine.name) if engine.name.startswith("hf:") else ""
+    return f"{engine.name}@{weights}" if weights else engine.name
+
+
+def _one_by_one(engine: Engine, requests: Sequence[ChatRequest], check: Check, found: list[Structured | EngineFailure]) -> None:
+    """Adds what each request brought to what was found before."""
     for place, request in enumerate(requests):
         try:
             found += ask(engine, [request], check=_from(place, check))
         except EngineFailure as failure:
             found.append(failure)
-            if len(found) == _GONE and all(isinstance(one, EngineFailure) for one in found):
+            if len(found) >= _GONE and all(isinstance(one, EngineFailure) for one in found[-_GONE:]):
                 raise
-    return found
 
 
 def _from(start: int, check: Check) -> Check:

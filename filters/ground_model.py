@@ -6,7 +6,8 @@ them, or none. Which texts are asked depends on the texts alone: those of which 
 
 A model's valid answer that no intent fits (missing_tool, missing_information, not_actionable) takes the place of the parser's reason. What
 the model got wrong says nothing about the query: the row keeps the parser's reason, and is dropped as `model_` and what was wrong
-(`malformed`: no JSON of the form asked for; `engine_failure`: no answer; else the reason of `supported.Problem`).
+(`malformed`: no JSON of the form asked for; `engine_failure`: no answer; else the reason of `supported.Problem`). A text for which the
+engine's window had no room (`overflow`) is as one that was not asked about.
 Whether a frame is the one meant no code can tell: `agreement.py` measures it.
 """
 
@@ -23,14 +24,15 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from filters import ground
-from filters.asking import ask_each, kept_engine
+from filters.asking import ask_each, is_overflow, kept_engine, name_of
 from filters.keyed import key_of
 from filters.step import Progress
 from filters.supported import Mention, Problem, Supported, mentions, supported
 from storage.records import JSON, Frame, canonical_json
 from storage.store import Store
-from synth.engines.base import ChatRequest, Engine, EngineFailure
+from synth.engines.base import ChatRequest, Engine, EngineFailure, check_window
 from synth.engines.budget import Budget
+from synth.engines.named import weights_of
 from synth.engines.structured import Structured, checked
 from synth.prompts import prompt
 from synth.wording import REST, load_families
@@ -40,6 +42,7 @@ from synth.worlds.base import Date, Identifier, Intent, Quantity, SlotKind, Voca
 PROMPT = "ground"
 VERDICTS = ("missing_tool", "missing_information", "not_actionable")
 _NONE = "none"
+_OVERFLOW = "overflow"
 _PARSER_REASONS = ("unparsed", "ambiguous", "missing_information", "unknown", "missing_tool", "not_actionable")
 """Why the parser has no frame, the most understood first."""
 _LISTED = 40
@@ -74,8 +77,8 @@ class Reading:
 
 
 def made_by(config: GroundConfig) -> tuple[str, ...]:
-    """What else, beside the configuration and the code, decides what the model is asked."""
-    return (prompt(PROMPT).version,) if config.engine is not None else ()
+    """What else, beside the configuration and the code, decides what the model is asked and answers."""
+    return (prompt(PROMPT).version, weights_of(config.engine)) if config.engine is not None else ()
 
 
 @contextlib.contextmanager
@@ -83,12 +86,13 @@ def reader(config: GroundConfig, store: Store, *, is_done: bool = False) -> Iter
     """The engine that the configuration names, if it names one and its work is not done yet; looked at before it is used.
 
     Raises:
-        BadInput, HeadraceError: see `engine_named`.
+        BadInput: its window is too short for the question. BadInput, HeadraceError: see `engine_named`.
     """
     if config.engine is None or is_done:
         yield None
     else:
         with kept_engine(store, config.engine, Budget(tokens=config.max_tokens)) as engine:
+            _check_window(engine)
             yield engine
 
 
@@ -96,8 +100,9 @@ def read(engine: Engine, norm: Sequence[str], *, progress: Progress | None = Non
     """What a model makes of normalised texts; each distinct one is asked once.
 
     Raises:
-        EngineFailure: the engine is gone. BudgetSpent: nothing more may be asked.
+        BadInput: the engine's window is too short for the question. EngineFailure: it is gone. BudgetSpent: nothing more may be asked.
     """
+    _check_window(engine)
     texts = list(dict.fromkeys(norm))
     said = mentions(texts)
 
@@ -108,6 +113,10 @@ def read(engine: Engine, norm: Sequence[str], *, progress: Progress | None = Non
     told = ask_each(engine, [_request(text) for text in texts], check, label="ask", progress=progress)
     readings = {text: _reading(one, own) for text, one, own in zip(texts, told, said, strict=True)}
     return [readings[text] for text in norm]
+
+
+def _check_window(engine: Engine) -> None:
+    check_window(engine, _request("").messages, _MAX_TOKENS)
 
 
 def _request(text: str) -> ChatRequest:
@@ -129,6 +138,8 @@ def _judged(value: Any, said: Sequence[Mention]) -> Reading | list[Problem]:
 def _reading(told: Structured | EngineFailure, said: Sequence[Mention]) -> Reading:
     if isinstance(told, EngineFailure):
         return Reading(None, "engine_failure")
+    if is_overflow(told):
+        return Reading(None, _OVERFLOW)
     value, problems = checked(told.answers[-1].message.content or "", _schema())
     if problems:
         return Reading(None, "malformed")
@@ -218,7 +229,7 @@ def remainder(parsed: Iterable[pl.DataFrame], limit: int) -> list[str]:
 def told(engine: Engine, norm: Sequence[str], *, progress: Progress | None = None) -> pl.DataFrame:
     """What the model makes of texts, for `step`: norm, the columns of a frame (null where there is none), outcome (null, or why there is
     none), read_by (engine and prompt). Raises what `read` raises."""
-    by = f"read by {engine.name}, prompt {PROMPT}@{prompt(PROMPT).version}"
+    by = f"read by {name_of(engine)}, prompt {PROMPT}@{prompt(PROMPT).version}"
     rows = [
         {"norm": text, "outcome": one.reason, "read_by": by if one.frame else None, **_columns(one)}
         for text, one in zip(norm, read(engine, norm, progress=progress), strict=True)
@@ -249,7 +260,7 @@ def step(rows: pl.DataFrame, *, read_again: pl.DataFrame, ungrounded: bool = Fal
     """
     both = rows.join(read_again, on="norm", how="left", maintain_order="left", suffix="_again")
     is_read, outcome = pl.col("frame_id_again").is_not_null(), pl.col("outcome")
-    is_wrong = outcome.is_not_null() & ~outcome.is_in(VERDICTS)
+    is_wrong = outcome.is_not_null() & ~outcome.is_in((*VERDICTS, _OVERFLOW))
     why = pl.when(~is_read).then(pl.when(outcome.is_in(VERDICTS)).then(outcome).otherwise("ungrounded"))
     reason = pl.when(is_wrong).then(pl.format("model_{}", outcome)).otherwise(why)
     return both.with_columns(
@@ -262,6 +273,8 @@ def step(rows: pl.DataFrame, *, read_again: pl.DataFrame, ungrounded: bool = Fal
 
 def note(config: GroundConfig, read_again: pl.DataFrame) -> str:
     """What a model's readings came to, in words."""
+    if read_again.is_empty():
+        return f"{config.engine} was asked about nothing: no text was left that nothing here reads"
     counts = dict(read_again["outcome"].drop_nulls().value_counts(sort=True).iter_rows())
     why = ", ".join(f"{reason} {count:,}" for reason, count in counts.items())
     frames = read_again["frame_id"].drop_nulls().len()

@@ -122,7 +122,7 @@ def write_frames(
     part: str,
 ) -> Part:
     """The part of `frames` with what became of every distinct frame of a group of batches, and of its rows without one. `reason` says why a
-    row has no frame, or why it was refused; of a frame that a model read, which model (why that was refused, its verdict says).
+    row has no frame, or why it was refused; of a frame that a model read, then which model.
 
     Args:
         verdicts: of the group's rows. has_own_frame: of the group's rows, those that no earlier row equals.
@@ -143,7 +143,7 @@ def write_frames(
         .otherwise(pl.col("reason").cast(pl.String))
     )  # fmt: skip
     why = pl.when(is_refused).then(pl.col("reason").cast(pl.String)).otherwise(pl.coalesce("ungrounded_pooled", "ungrounded"))
-    why = pl.coalesce("read_by", why)
+    why = pl.coalesce(pl.format("{} ({})", why, "read_by"), "read_by", why)
     frames = frames.with_columns(
         run=pl.lit(run),
         query_id=query_ids(frames["row"], files),

@@ -3,8 +3,8 @@
 One idea: the model is shown the tree (every label with its description and its first examples) and some texts at a time, and gives each a
 label, how sure it is, and open words for what fits none. What it answers is checked: a row for every text, labels that the tree has. What
 is wrong is told to it, twice at most; then the texts are asked one by one, and one that still has no label is `other`, not sure at all, and
-its reason is counted (`no_leaf`: a label that the tree has not; `malformed`: no JSON of the form asked for). An engine that does not answer
-raises, and labels nothing.
+its reason is counted (`no_leaf`: a label that the tree has not; `malformed`: no JSON of the form asked for; `overflow`: no room in the
+engine's window). An engine that does not answer raises, and labels nothing.
 A text's label depends on the tree as the model is shown it: a leaf that takes up more examples changes no question, so a tree that stands
 still costs nothing.
 
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from filters.asking import ask_each
+from filters.asking import ask_each, is_overflow, name_of
 from filters.step import Progress
 from filters.taxonomy.annotate import Annotation, Proposal, is_other
 from filters.taxonomy.tree import OTHER, Node, Tree, other_of
@@ -54,12 +54,13 @@ class ModelAnnotator:
     def __init__(self, engine: Engine, *, progress: Progress | None = None) -> None:
         self.reasons: Counter[str] = Counter()
         self._engine, self._progress = engine, progress
+        self._name = name_of(engine)
         self._known: dict[tuple[str, str], _Told] = {}
 
     @property
     def made_by(self) -> dict[str, JSON]:
-        """For provenance: the engine, the prompts' versions, and `reasons`."""
-        return {"engine": self._engine.name, "prompts": dict(versions(LABEL, NAME)), "reasons": dict(sorted(self.reasons.items()))}
+        """For provenance: the engine and which weights, the prompts' versions, and `reasons`."""
+        return {"engine": self._name, "prompts": dict(versions(LABEL, NAME)), "reasons": dict(sorted(self.reasons.items()))}
 
     def annotate(self, texts: Sequence[str], vectors: Vectors, tree: Tree) -> Annotation:
         """See `Annotator`; vectors are not looked at. Without a tree all is `other`, and nothing is asked.
@@ -129,7 +130,8 @@ class ModelAnnotator:
         """What stands for the label of a text that the model gave none: `other`, not sure at all; the reason is counted."""
         value: Any = checked(told.answers[-1].message.content or "", _label_schema(None))[0] or {"rows": []}
         labels = {one["id"] for one in shown}
-        self.reasons["no_leaf" if any(row["label"] not in labels for row in value["rows"]) else "malformed"] += 1
+        is_strange = any(row["label"] not in labels for row in value["rows"])
+        self.reasons["overflow" if is_overflow(told) else "no_leaf" if is_strange else "malformed"] += 1
         return _Told(OTHER, 0.0, None)
 
 

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from storage.errors import HeadraceError
+from storage.errors import BadInput, HeadraceError
 from storage.records import JSON, Cost, Message, Tool
 
 FinishReason = Literal["stop", "tool_calls", "length"]
+_CHARACTERS_PER_TOKEN = 3.0
+"""Of prose, JSON and YAML in two languages, roughly, for an estimate."""
 
 
 class EngineFailure(HeadraceError):
@@ -84,3 +86,18 @@ class Engine(Protocol):
         Raises:
             EngineFailure: nothing was answered; the whole batch may be tried again.
         """
+
+
+def check_window(engine: Engine, opening: Sequence[Message], max_tokens: int) -> None:
+    """Looks whether the shortest request and its answer fit the engine's window, where it tells of one. Tokens are guessed from characters.
+
+    Raises:
+        BadInput: they do not.
+    """
+    window = getattr(engine, "context_tokens", None)
+    wanted = round(sum(len(message.content or "") for message in opening) / _CHARACTERS_PER_TOKEN) + max_tokens
+    if window is not None and window < wanted:
+        raise BadInput(
+            f"{engine.name} has a window of {window:,} tokens, and what it is to be asked takes about {wanted:,}, prompt and answer; "
+            "take another model, or serve it with a longer window"
+        )

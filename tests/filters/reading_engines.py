@@ -21,12 +21,15 @@ from storage.records import Frame, Message
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 
 Answer = str | EngineFailure
+OVERFLOW = "(no room)"
 
 
 class Scripted:
-    """Scripted: answers each text from a table, try after try, the last answer for ever; raises where the table holds a failure."""
+    """Scripted: answers each text from a table, try after try, the last answer for ever; raises where the table holds a failure, and has no
+    room for an answer where it holds `OVERFLOW`."""
 
     name = "scripted"
+    context_tokens: int | None = None
 
     def __init__(self, table: Mapping[str, Answer | Sequence[Answer]]) -> None:
         self.table = {text: [said] if isinstance(said, str | EngineFailure) else list(said) for text, said in table.items()}
@@ -34,7 +37,12 @@ class Scripted:
 
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
         self.asked += requests
-        return [ChatAnswer(Message(role="assistant", content=self._said(one)), "stop") for one in requests]
+        return [self._answer(self._said(one)) for one in requests]
+
+    def _answer(self, said: str) -> ChatAnswer:
+        if said == OVERFLOW:
+            return ChatAnswer(Message(role="assistant", content=""), "length")
+        return ChatAnswer(Message(role="assistant", content=said), "stop")
 
     def _said(self, request: ChatRequest) -> str:
         answers = self.table[text_of(str(request.messages[1].content))]
@@ -91,8 +99,8 @@ def leaf_by_text(asked: Sequence[Known], tree: Tree) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def served(say: Callable[[str], str]) -> Iterator[tuple[Mock, str]]:
-    """A mock server that answers with what `say` makes of the first user message; the mock, and the URL."""
+def served(say: Callable[[str], str], *, window: int | None = None) -> Iterator[tuple[Mock, str]]:
+    """A mock server, which may tell of its model's window, that answers with what `say` makes of the first user message; and its URL."""
 
     def answer(body: Mapping[str, Any]) -> dict[str, Any]:
         messages = body["messages"]
@@ -100,7 +108,11 @@ def served(say: Callable[[str], str]) -> Iterator[tuple[Mock, str]]:
         choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
         return {"choices": [choice], "usage": {"prompt_tokens": 90, "completion_tokens": 10}}
 
-    own, loop = Mock(), asyncio.new_event_loop()
+    class Served(Mock):
+        async def models(self, _: web.Request) -> web.Response:
+            return web.json_response({"data": [{"id": mock_openai.MODEL, "max_model_len": window}]})
+
+    own, loop = Served(), asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     runner = web.AppRunner(own.app(), access_log=None, shutdown_timeout=0.1)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from filters import asking, ground, ground_model, normalise
+from filters import admit, asking, ground, ground_model, normalise
 from filters.agreement import known
 from filters.coverage import CoverageConfig
 from filters.funnel import FunnelConfig, FunnelResult, curate
@@ -23,7 +24,8 @@ from synth.engines.answers import Answers
 from synth.engines.base import EngineFailure
 from synth.engines.budget import BudgetSpent
 from synth.prompts import Prompt, prompt
-from tests.filters.reading_engines import Scripted, of_frame, reading, served, text_of
+from synth.solver import NotAdmitted
+from tests.filters.reading_engines import OVERFLOW, Scripted, of_frame, reading, served, text_of
 
 UNREAD = "o17 is no longer wanted"
 CLOSE = reading("retail/close_order", order="o17")
@@ -105,6 +107,61 @@ def test_an_engine_that_is_gone_stops_the_step() -> None:
     assert len(engine.asked) == len(texts) + 3  # the batch, then the first three alone
 
 
+def dying(texts: Sequence[str], *unanswered: int) -> Scripted:
+    """Scripted: reads all texts but these, by their place."""
+    table = {text: reading("retail/close_order", order=text.split(maxsplit=1)[0]) for text in texts}
+    return Scripted(table | {texts[place]: EngineFailure("gone") for place in unanswered})
+
+
+def test_an_engine_that_dies_late_stops_the_step_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given an engine that answers none of the last three texts, of two chunks, then it is gone; failures apart cost themselves alone."""
+    monkeypatch.setattr(asking, "_AT_ONCE", 5)
+    texts = [f"o{number} is no longer wanted" for number in range(20, 31)]
+    with pytest.raises(EngineFailure, match="gone"):
+        told(dying(texts, 8, 9, 10), texts)
+    apart = told(dying(texts, 2, 3, 5, 8, 10), texts)
+    assert apart["outcome"].drop_nulls().to_list() == ["engine_failure"] * 5
+
+
+def test_a_question_that_the_window_does_not_fit_is_not_asked() -> None:
+    engine = Scripted({UNREAD: CLOSE})
+    engine.context_tokens = 4_096
+    with pytest.raises(BadInput, match=r"scripted has a window of 4,096 tokens, and what it is to be asked takes about [67],\d{3}"):
+        told(engine, [UNREAD])
+    assert not engine.asked
+    engine.context_tokens = 8_192
+    assert told(engine, [UNREAD])["intent"].to_list() == ["close_order"]
+
+
+def test_a_text_that_the_window_has_no_room_for_is_as_one_that_was_not_asked_about() -> None:
+    """Given no room for an answer, at once or when it was to be mended, then the row keeps the parser's reason; silence is malformed."""
+    for said in (OVERFLOW, [reading("retail/close_order", order="o18"), OVERFLOW]):
+        engine = Scripted({UNREAD: said})
+        assert told(engine, [UNREAD])["outcome"].to_list() == ["overflow"]
+        assert read_again(engine, [UNREAD])["reason"].to_list() == ["unknown"]
+    assert read_again(Scripted({UNREAD: ""}), [UNREAD])["reason"].to_list() == ["model_malformed"]
+
+
+def test_other_weights_in_the_same_folder_are_another_reader(tmp_path: Path) -> None:
+    """Given a model folder whose weights change, then what was read before is no longer taken for its own; a model by name stays itself."""
+    (tmp_path / "config.json").write_text("{}")
+    weights = tmp_path / "model.safetensors"
+    engine, seen = Scripted({UNREAD: CLOSE}), []
+    engine.name = f"hf:{tmp_path}"
+    for content in (b"1", b"2", b"1"):
+        weights.write_bytes(content)
+        made_by = [ground_model.made_by(GroundConfig(engine=f"{kind}:{tmp_path}")) for kind in ("hf", "vllm")]
+        seen.append((*made_by, told(engine, [UNREAD])["read_by"].item()))
+    assert seen[0] == seen[2] and all(one != other for one, other in zip(seen[0], seen[1], strict=True))
+    assert ground_model.made_by(GroundConfig(engine="openai:mock")) == (prompt("ground").version, "")
+
+
+def test_a_note_on_nothing_asked_claims_no_frames() -> None:
+    config, engine = GroundConfig(engine="openai:mock"), Scripted({UNREAD: CLOSE})
+    assert ground_model.note(config, told(engine, [])) == "openai:mock was asked about nothing: no text was left that nothing here reads"
+    assert "1 texts that nothing here reads: 1 have a frame now (all)" in ground_model.note(config, told(engine, [UNREAD]))
+
+
 def test_the_remainder_is_the_same_however_rows_are_cut_and_never_more_than_may_be() -> None:
     texts = ["hello there", "o17 o18 close", UNREAD, "willow park", *(f"o{number} is no longer wanted" for number in range(20, 50))]
     rows = parsed(texts)
@@ -163,6 +220,22 @@ def test_the_funnel_has_more_tasks_with_a_reader(log: Path, tmp_path: Path, monk
     assert any("30 texts" in note and "29 have a frame now (invented_value 1)" in note for note in result.not_done)
 
 
+def test_a_frame_that_was_refused_says_why_and_who_read_it(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given no world that has what any frame asks for, then a frame's reason says so, and of those that a model read, which model."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise NotAdmitted("no_world", "scripted")
+
+    monkeypatch.setattr(admit, "admit_any", refuse)
+    store = Store(tmp_path / "store")
+    with served(close) as (_, url):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        run(store, log)
+    refused = store.query("SELECT reason, count(*) FROM frames WHERE status = 'refused' GROUP BY reason ORDER BY reason").rows()
+    by = f"read by openai:mock, prompt ground@{prompt('ground').version} (parser: unknown)"
+    assert refused == [("no_world", 6), (f"no_world ({by})", len(ORDERS) - 1)]
+
+
 def test_a_run_whose_budget_is_spent_goes_on_and_pays_nothing_twice(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "_AT_ONCE", 5)
     store = Store(tmp_path / "store")
@@ -190,6 +263,15 @@ def test_another_engine_or_prompt_or_limit_is_another_run(log: Path, tmp_path: P
         runs.append(run(store, log))
     assert len({one.run for one in runs}) == 4
     assert store.query("SELECT count(DISTINCT segment) AS n FROM segments")["n"].item() == 4
+
+
+def test_a_window_that_is_too_short_is_refused_before_a_row_is_read(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Workspace, "write", lambda *_: pytest.fail("a row was read"))
+    with served(close, window=4_096) as (mock, url):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        with pytest.raises(BadInput, match="openai:mock has a window of 4,096 tokens"):
+            run(Store(tmp_path / "store"), log)
+    assert mock.counts["answered"] == 1  # the look at the server
 
 
 def test_a_model_that_is_not_served_is_refused_before_a_row_is_read(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

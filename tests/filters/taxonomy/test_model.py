@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -116,6 +118,26 @@ def test_a_text_without_a_usable_label_is_other_with_a_reason_and_spoils_no_othe
     assert found.confidence.tolist() == [0.9, 0.0, 0.9]
     assert found.open_labels == [None] * 3
     assert dict(annotator.reasons) == {reason: 1}
+
+
+def test_a_text_that_the_window_has_no_room_for_is_counted_as_that() -> None:
+    class Full(Saying):
+        def chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
+            return [replace(one, finish_reason="length") for one in super().chat(requests)]
+
+    annotator = ModelAnnotator(Full(lambda texts, _: "" if "long" in texts else rows(["shop.buy"] * len(texts))))
+    assert annotated(annotator, ["x", "long"]).labels == ["shop.buy", OTHER]
+    assert dict(annotator.reasons) == {"overflow": 1}
+
+
+def test_other_weights_in_the_same_folder_are_another_annotator(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    engine, seen = Labeller(by_stem), []
+    engine.name = f"hf:{tmp_path}"
+    for content in (b"1", b"2", b"1"):
+        (tmp_path / "model.safetensors").write_bytes(content)
+        seen.append(ModelAnnotator(engine).made_by["engine"])
+    assert seen[0] == seen[2] != seen[1] and all(str(one).startswith(f"hf:{tmp_path}@") for one in seen)
 
 
 def test_rows_that_are_mixed_up_are_no_labels() -> None:
