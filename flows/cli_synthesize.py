@@ -14,7 +14,7 @@ from storage.errors import BadInput
 
 if TYPE_CHECKING:
     from flows.config import Config
-    from synth.synthesize import Preview
+    from synth.synthesis_result import Preview
 
 _ENGINES = "scripted, openai:MODEL, vllm:MODEL or hf:FOLDER"
 _PANEL = "Language models"

@@ -24,6 +24,7 @@ from synth.no_collection import no_collection
 from synth.roles.cast import Cast
 from synth.roles.draft import FrameFilter, PlanFailed
 from synth.roles.planner import Planner
+from synth.side_by_side import Progress, is_dead, side_by_side
 from synth.simulate import Simulated
 from synth.solver import NotAdmitted, admit
 
@@ -108,6 +109,20 @@ def propose(jobs: Sequence[Job]) -> list[Made]:
     worlds and cookbooks that stay."""
     with no_collection():
         return [proposed(job) for job in jobs]
+
+
+def held(jobs: Sequence[Job], cast: Cast, label: str, progress: Progress) -> list[Made]:
+    """Proposals in which models play, side by side, in their order.
+
+    Raises:
+        BudgetSpent: nothing more may be asked. EngineFailure: so many got no answer that an engine is gone.
+    """
+    made = side_by_side(lambda job: proposed(job, cast), jobs, cast.config.in_flight, label, progress)
+    unanswered = [one for one in made if one.outcome == Outcome.INFRA_FAILURE]
+    if is_dead(len(unanswered), len(made)):
+        why = next((one.simulated.failure for one in unanswered if one.simulated is not None), "no plan was answered")
+        raise EngineFailure(f"{len(unanswered)} of {len(made)} conversations of {label} got no answer ({why}); nothing of it is stored")
+    return made
 
 
 @lru_cache(maxsize=64)

@@ -19,7 +19,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -27,31 +27,28 @@ import polars as pl
 from numpy.typing import NDArray
 
 from storage.errors import HeadraceError
-from storage.records import CODE_TOOL, Cost, Outcome, content_id
+from storage.records import CODE_TOOL, Cost, content_id
 from storage.rows import tasks_frame
 from storage.schema import TABLES
 from storage.store import Store
 from synth.blueprints import Bands, Blueprint
 from synth.clusters import Cluster
 from synth.diversity import Figure, Profile, figures
-from synth.engines.base import EngineFailure
 from synth.engines.budget import BudgetSpent
 from synth.evolve import BANDS, Cell, Controller, Draw
 from synth.focus import controller_of, factors, focus_of, in_turn
 from synth.groundwork import Groundwork
-from synth.proposals import Job, Made, blueprint_rows, decision_rows, propose, proposed, report
+from synth.proposals import Job, Made, blueprint_rows, decision_rows, held, propose, report
 from synth.roles.cast import Cast, opened, provenance_frame
-from synth.roles.labelled import Agreement, agreement, drawn, labelled, reaching
-from synth.side_by_side import is_dead, side_by_side
+from synth.roles.labelled import ASKED, Agreement, drawn, labelled
 from synth.simulate import simulated_frame
 from synth.so_far import SoFar, vectors_of
 from synth.synthesis_config import SynthesisConfig
+from synth.synthesis_result import Preview, SynthesisResult
 from synth.unexecuted import check_played, simulate_clusters
 
 CALIBRATION = -1
 """The round number under which calibration is stored."""
-ASKED = "judge_asked"
-"""Of the judge's figures, those over labelled conversations that pass every check by code: what it is asked about in earnest."""
 _BATCH = 10
 _COMMIT_ROUNDS = 5
 _CLUSTERS_TRIED = 3
@@ -65,30 +62,6 @@ class Executor(Protocol):
     """Runs batches, results in order; `concurrent.futures` executors are of this form."""
 
     def map(self, fn: Callable[..., Result], *iterables: Iterable[Any]) -> Iterator[Result]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class SynthesisResult:
-    """A committed run.
-
-    accepted, proposals: counts; played: accepted conversations whose tools an engine played, which are in no other figure. rejected:
-    reasons with counts. figures: of the accepted trajectories; unsteered: the same figures of the calibration set, the control. alarms:
-    collapses of the controller, in words, with the round they were seen in.
-    notes: what the run had to do without, and why it stopped short, in words.
-    """
-
-    run: str
-    parts: tuple[str, ...]
-    rounds: int
-    played: int
-    accepted: int
-    proposals: int
-    tasks: int
-    rejected: Mapping[str, int]
-    figures: tuple[Figure, ...]
-    unsteered: tuple[Figure, ...]
-    alarms: tuple[str, ...]
-    notes: tuple[str, ...]
 
 
 def synthesize(
@@ -117,19 +90,6 @@ def synthesize(
         return _Run(store, config, tell, executor, cast).result()
     with opened(config.roles, store, store.root.parent / "logs") as own:
         return _Run(store, config, tell, executor, own).result()
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """What a run's first proposals took, and what the whole is likely to take. proposals, accepted: of the preview; outcomes: counts;
-    expected_*: of the run, from the shares of the preview."""
-
-    proposals: int
-    accepted: int
-    outcomes: Mapping[str, int]
-    cost: Cost
-    expected_proposals: int
-    expected_cost: Cost
 
 
 def preview(
@@ -335,10 +295,7 @@ class _Run:
             count = self.config.roles.judge_labelled
             specs = self.ledger.read(self.store.find(calibration))["spec"].drop_nulls()[:count] if calibration else ()
             split = labelled([Blueprint.model_validate_json(spec) for spec in specs] or drawn(count, self.config.seed))
-            said = side_by_side(self.cast.grade, split, self.cast.config.in_flight, "measuring the judge", self.progress)
-            asked = reaching(split)
-            earnest = agreement([split[at] for at in asked], [said[at] for at in asked])
-            return self._diversity_rows(CALIBRATION, [*agreement(split, said).figures(), *earnest.figures(ASKED)])
+            return self._diversity_rows(CALIBRATION, self.cast.judge_figures(split, self.progress))
 
         part = self.ledger.kept("diversity", own, measured)
         stored = [Figure(row["metric"], row["value"], row["sd"], row["n"]) for row in self.ledger.read(part).to_dicts()]
@@ -442,22 +399,13 @@ class _Run:
 
     def _work(self, jobs: Sequence[Job], label: str) -> list[Made]:
         if label != "calibrating" and not self.cast.is_scripted:
-            return self._held(jobs, label)
+            return held(jobs, self.cast, label, self.progress)
         batches = [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)]
         run = self.executor.map if self.executor is not None else map
         made: list[Made] = []
         for batch in run(propose, batches):
             made += batch
             self.progress(label, len(made), len(jobs))
-        return made
-
-    def _held(self, jobs: Sequence[Job], label: str) -> list[Made]:
-        """Proposals in which models play, side by side."""
-        made = side_by_side(lambda job: proposed(job, self.cast), jobs, self.cast.config.in_flight, label, self.progress)
-        unanswered = [one for one in made if one.outcome == Outcome.INFRA_FAILURE]
-        if is_dead(len(unanswered), len(made)):
-            why = next((one.simulated.failure for one in unanswered if one.simulated is not None), "no plan was answered")
-            raise EngineFailure(f"{len(unanswered)} of {len(made)} conversations of {label} got no answer ({why}); nothing of it is stored")
         return made
 
     def _figures(self, profiles: Sequence[Profile], vectors: NDArray[np.float32]) -> list[Figure]:

@@ -20,6 +20,7 @@ from storage.records import Message, Tool, canonical_json
 from storage.schema import TABLES
 from storage.store import Store
 from synth.blueprints import Blueprint
+from synth.diversity import Figure
 from synth.engines.answers import Answers
 from synth.engines.base import Engine, EngineFailure
 from synth.engines.budget import Budget
@@ -28,13 +29,14 @@ from synth.prompts import versions
 from synth.roles import model_judge, model_planner, model_user
 from synth.roles.assistant import TEACHER
 from synth.roles.base import Graded, Grades, JudgeFailed
-from synth.roles.labelled import Agreement, Labelled
+from synth.roles.labelled import ASKED, Agreement, Labelled, agreement, reaching
 from synth.roles.model_assistant import MAX_TOKENS, TEMPERATURE, ModelAssistant
 from synth.roles.model_judge import ModelJudge
 from synth.roles.model_planner import ModelPlanner
 from synth.roles.model_user import ModelUser
 from synth.roles.planner import Planner
 from synth.roles.script import Script, script_of
+from synth.side_by_side import Progress, side_by_side
 from synth.simulate import Simulated, offered_tools, simulate
 
 VERSION = 1
@@ -175,6 +177,13 @@ class Cast:
             return ModelJudge(self.judge).grade(wanted(script_of(one.blueprint)), tools, one.simulated.trajectory.messages).grades
         except (JudgeFailed, EngineFailure):  # a provider may refuse to look at what was planted
             return None
+
+    def judge_figures(self, split: Sequence[Labelled], progress: Progress) -> list[Figure]:
+        """The judge's agreement with labelled conversations: with all, and with those that it would be asked about in earnest."""
+        said = side_by_side(self.grade, split, self.config.in_flight, "measuring the judge", progress)
+        asked = reaching(split)
+        earnest = agreement([split[at] for at in asked], [said[at] for at in asked])
+        return [*agreement(split, said).figures(), *earnest.figures(ASKED)]
 
     def speaker(self, engine: Engine, script: Script, seed: str) -> ModelUser:
         return ModelUser(engine, script, seed, temperature=self.config.temperature)

@@ -36,6 +36,8 @@ from synth.roles.planner import Planner
 from synth.simulate import Simulated, simulate
 from synth.worlds import GROUNDED, WORLDS
 
+ASKED = "judge_asked"
+"""Of a judge's figures, those over labelled conversations that pass every check by code."""
 _REPEATS = 3
 _WORDS: Mapping[str, Mapping[Language, str]] = {
     "silent": {"en": "Done.", "zh": "好了。"},

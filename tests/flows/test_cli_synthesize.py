@@ -20,7 +20,7 @@ from flows.cli import app
 from flows.config import Config
 from flows.synthesize import make_trajectories
 from storage.records import Cost
-from synth.synthesize import Preview
+from synth.synthesis_result import Preview
 
 SMALL = {
     "worlds": ["clinic"],

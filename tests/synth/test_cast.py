@@ -20,7 +20,8 @@ from synth.engines.budget import Budget, BudgetSpent
 from synth.evolve import EvolutionConfig
 from synth.roles.cast import Cast, RolesConfig
 from synth.synthesis_config import SynthesisConfig
-from synth.synthesize import SynthesisResult, preview, synthesize
+from synth.synthesis_result import SynthesisResult
+from synth.synthesize import preview, synthesize
 from tests.synth.scripted_models import Standing, judging, parroting, planning, reciting, silent
 
 PLAIN = SynthesisConfig(

@@ -30,7 +30,8 @@ from synth.roles.planner import Planner
 from synth.roles.recipes import kitchen
 from synth.solver import Use
 from synth.synthesis_config import SynthesisConfig
-from synth.synthesize import SynthesisResult, synthesize
+from synth.synthesis_result import SynthesisResult
+from synth.synthesize import synthesize
 from synth.worlds import WORLDS
 from tests.synth.probed import WORLDS_USED, K, of, probe, probed_store, promote
 

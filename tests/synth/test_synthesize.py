@@ -24,7 +24,8 @@ from synth.evolve import BANDS, EvolutionConfig, mode_family
 from synth.proposals import Job, Made
 from synth.solver import are_evaluation_slots, is_evaluation_seed
 from synth.synthesis_config import SynthesisConfig
-from synth.synthesize import SynthesisResult, synthesize
+from synth.synthesis_result import SynthesisResult
+from synth.synthesize import synthesize
 from synth.verify import verify_teacher
 from synth.worlds import WORLDS
 
