@@ -19,9 +19,11 @@ from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 from synth.engines.budget import Budget, BudgetSpent
 from synth.evolve import EvolutionConfig
 from synth.roles.cast import Cast, RolesConfig
+from synth.roles.model_judge import ModelJudge
 from synth.synthesis_config import SynthesisConfig
 from synth.synthesis_result import SynthesisResult
 from synth.synthesize import preview, synthesize
+from synth.worlds import WORLDS
 from tests.synth.scripted_models import Standing, judging, parroting, planning, reciting, silent
 
 PLAIN = SynthesisConfig(
@@ -233,12 +235,18 @@ def test_the_judge_is_measured_and_its_worth_stands_beside_every_grade(plain: St
             assert 0.3 < figures["judge_agreement"] < 0.7 and abs(figures["judge_kappa"]) < 0.01, "who sees nothing agrees by chance"
 
 
-def test_criteria_are_set_once_for_a_request_and_before_any_conversation(tmp_path: Path) -> None:
-    judge = Standing(judging(lambda talk: 5))
-    made(tmp_path, cast_of(judge=judge), max_proposals=12, accepted=4)
+def test_every_answer_to_a_request_is_held_against_the_same_criteria_which_are_set_before_it() -> None:
+    """Asked about two conversations of one request, and one of another, the judge sets criteria for the requests alone."""
+    engine = Standing(judging(lambda talk: 5))
+    judge, tools = ModelJudge(engine), WORLDS["retail"].tools
+    answers = [(Message(role="user", content="Hi"), Message(role="assistant", content=text)) for text in ("Done.", "No.")]
 
-    setting = [request for request in judge.asked if "The conversation:" not in (request.messages[1].content or "")]
-    assert len(setting) == len(judge.asked) / 2
+    first, second = (judge.grade("cancel o17", tools, answer) for answer in answers)
+    judge.grade("cancel o18", tools, answers[0])
+
+    setting = [request for request in engine.asked if "The conversation:" not in (request.messages[1].content or "")]
+    assert setting[0] == setting[1] != setting[2], "the same question, so a kept answer"
+    assert first.criteria == second.criteria
     assert all("Assistant:" not in (request.messages[1].content or "") for request in setting)
 
 

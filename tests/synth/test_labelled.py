@@ -7,14 +7,21 @@ import random
 
 import pytest
 
+from storage.records import Message
 from synth.clusters import cluster_tools
 from synth.roles.base import Grades
 from synth.roles.draft import PlanFailed
 from synth.roles.labelled import PLANTED, Agreement, Labelled, agreement, labelled, reaching
 from synth.roles.planner import Planner
+from synth.simulate import simulate
 from synth.worlds import WORLDS
 
 MARKS = {"silent": ("Done.", "好了。"), "placeholder": ("{customer_name}",), "invented": ("48,213", "48213"), "rude": ("stupid", "蠢")}
+
+
+def is_again(message: Message) -> bool:
+    ids = [call.id for call in message.tool_calls] + [message.tool_call_id or ""]
+    return any(one.startswith("again_") for one in ids)
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +50,11 @@ def test_every_flaw_is_in_the_conversation_and_nothing_else_is(split: list[Label
         last = one.simulated.trajectory.messages[-1].content or ""
         for planted, words in MARKS.items():
             assert any(word in last for word in words) == (one.planted == planted)
+        good = simulate(one.blueprint).trajectory.messages
+        if one.planted == "repeated":
+            assert [message for message in one.simulated.trajectory.messages if not is_again(message)] == list(good)
+        else:
+            assert one.simulated.trajectory.messages[:-1] == good[:-1]
 
 
 def test_the_scripted_judge_is_as_good_as_it_is(split: list[Labelled]) -> None:
