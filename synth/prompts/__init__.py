@@ -23,10 +23,11 @@ _FORM = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=T
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """version: of the file's bytes, 12 hexadecimal digits."""
+    """version: of the file's bytes, 12 hexadecimal digits. text: of the file, for who asks how long it is."""
 
     name: str
     version: str
+    text: str
     system: Template
     user: Template
 
@@ -53,7 +54,7 @@ def prompt(name: str) -> Prompt:
     system, mark, user = data.decode().partition(_MARK)
     if not mark:
         raise ValueError(f"prompt {name}: no line {_MARK.strip()!r}")
-    return Prompt(name, hashlib.sha256(data).hexdigest()[:12], _FORM.from_string(system), _FORM.from_string(user))
+    return Prompt(name, hashlib.sha256(data).hexdigest()[:12], system + user, _FORM.from_string(system), _FORM.from_string(user))
 
 
 def versions(*names: str) -> Mapping[str, str]:

@@ -15,18 +15,17 @@ from typing import Any
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from storage.errors import BadInput
 from storage.records import Message, Tool, canonical_json
 from storage.schema import TABLES
 from storage.store import Store
 from synth.blueprints import Blueprint
 from synth.diversity import Figure
 from synth.engines.answers import Answers
-from synth.engines.base import Engine, EngineFailure
+from synth.engines.base import Engine, EngineFailure, check_window
 from synth.engines.budget import Budget
 from synth.engines.named import KINDS, engine_named, weights_of
-from synth.prompts import versions
-from synth.roles import model_judge, model_planner, model_user
+from synth.prompts import prompt, versions
+from synth.roles import model_judge, model_planner, model_user, simulated_tools
 from synth.roles.assistant import TEACHER
 from synth.roles.base import Graded, Grades, JudgeFailed
 from synth.roles.labelled import ASKED, Agreement, Labelled, agreement, reaching
@@ -113,6 +112,14 @@ _PROMPTS: Mapping[str, tuple[str, ...]] = {
     "user": (model_user.PROMPT,),
     "judge": (model_judge.CRITERIA_PROMPT, model_judge.PROMPT),
 }
+
+_ANSWERS: Mapping[str, int] = {
+    "planner": model_planner.MAX_TOKENS,
+    "user": model_user.MAX_TOKENS,
+    "judge": model_judge.MAX_TOKENS,
+    "tools": simulated_tools.MAX_TOKENS,
+}
+"""Tokens that an answer of a role may take; the assistant's are a setting."""
 
 
 def prompts_of(roles: Iterable[str]) -> dict[str, str]:
@@ -206,7 +213,8 @@ def opened(config: RolesConfig, store: Store, logs: Path) -> Iterator[Cast]:
     logs: folder for the output of servers that are started.
 
     Raises:
-        BadInput: an engine that is not there, does not serve the model, or takes no tools. HeadraceError: a server did not come up.
+        BadInput: an engine that is not there, does not serve the model, takes no tools, or has no room for what its role is asked and says.
+        HeadraceError: a server did not come up.
     """
     named = config.engines
     if not named:
@@ -224,11 +232,8 @@ def opened(config: RolesConfig, store: Store, logs: Path) -> Iterator[Cast]:
             for at, name in enumerate(sorted(set(named.values())))
         }
         for role, name in named.items():
-            window, wanted = getattr(engines[name], "context_tokens", None), config.answer_tokens if role == "assistant" else 0
-            if window is not None and window <= wanted:
-                raise BadInput(
-                    f"{name} has a window of {window:,} tokens, and one answer of the {role} may take {wanted:,}: lower roles.answer_tokens"
-                )
+            longest = max((prompt(one).text for one in _PROMPTS.get(role, ())), key=len, default="")
+            check_window(engines[name], [Message(role="system", content=longest)], _ANSWERS.get(role, config.answer_tokens))
         planner, user, assistant, tools, judge = (engines.get(named.get(role, "")) for role in ROLES)
         yield Cast(config, planner, user, assistant, tools, judge, answers, budget)
 

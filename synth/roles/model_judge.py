@@ -17,7 +17,7 @@ from synth.roles.model_assistant import seed_of
 
 CRITERIA_PROMPT, PROMPT = "judge_criteria", "judge"
 DIMENSIONS = ("planning", "fidelity", "presentation")
-_MAX_TOKENS = 700
+MAX_TOKENS = 700
 _LONGEST_LINE = 2000
 _CRITERIA: Mapping[str, JSON] = {
     "type": "array",
@@ -72,7 +72,7 @@ class ModelJudge:
         return Graded(Grades(**{name: said[name]["grade"] for name in DIMENSIONS}), criteria, spent + cost)
 
     def _asked(self, messages: tuple[Message, ...], schema: dict[str, JSON], wanted: str) -> tuple[dict[str, JSON], Cost]:
-        request = ChatRequest(messages, (), 0.0, _MAX_TOKENS, seed_of("judge", wanted), schema=schema)
+        request = ChatRequest(messages, (), 0.0, MAX_TOKENS, seed_of("judge", wanted), schema=schema)
         (found,) = ask(self._engine, [request], repairs=self._repairs)
         if found.problems or not isinstance(found.value, dict):
             raise JudgeFailed(f"no verdict of the form asked for: {found.problems[0]}", found.cost)

@@ -33,7 +33,7 @@ from synth.worlds import WORLDS, make_world
 from synth.worlds.base import Date, Identifier, Quantity, SlotKind, Vocabulary, World
 
 PROMPT = "planner"
-_MAX_TOKENS = 1500
+MAX_TOKENS = 1500
 _MOST_GOALS, _MOST_INTENTS, _MOST_VALUES, _EXAMPLES = 5, 12, 16, 3
 _MOST_URGENT = 3
 """Intents that the model is asked to plan for, of those that a policy fails at."""
@@ -101,7 +101,7 @@ class ModelPlanner:
         offer = self._rules.offer(clusters[0], *partners)
         desk = _Desk(self._rules, offer, cell, rng)
         request = ChatRequest(
-            desk.messages(), (), TEMPERATURE, _MAX_TOKENS, seed_of("planner", rng.random()), schema=_schema(desk.menu.intents)
+            desk.messages(), (), TEMPERATURE, MAX_TOKENS, seed_of("planner", rng.random()), schema=_schema(desk.menu.intents)
         )
         found = ask(self._engine, [request], repairs=self._repairs, check=lambda _, plan: desk.problems(plan))[0]
         self.cost += found.cost

@@ -17,7 +17,7 @@ from synth.roles.model_assistant import TEMPERATURE, seed_of
 from synth.roles.script import Script, strayed
 
 PROMPT = "user"
-_MAX_TOKENS = 300
+MAX_TOKENS = 300
 _HEARD = 12
 """Messages that a user remembers."""
 
@@ -45,7 +45,7 @@ class ModelUser:
         problems: list[str] = []
         for attempt in range(self._repairs + 1):
             seed = seed_of("user", self._seed, turn, attempt)
-            (answer,) = self._engine.chat([ChatRequest(messages, (), self._temperature, _MAX_TOKENS, seed)])
+            (answer,) = self._engine.chat([ChatRequest(messages, (), self._temperature, MAX_TOKENS, seed)])
             self.cost += answer.cost
             text = (answer.message.content or "").strip().strip('"“”').strip()
             problems = strayed(self._script, turn, text, dialogue)

@@ -23,7 +23,7 @@ LONGEST_RESULT = 4_000
 """Characters."""
 _REMEMBERED = 40_000
 """Characters of earlier calls and results that the engine is shown, the latest ones."""
-_MAX_TOKENS = 2_048
+MAX_TOKENS = 2_048
 _TOLD = 3
 _OBJECT: Mapping[str, JSON] = {"type": "object"}
 
@@ -80,7 +80,7 @@ class SimulatedTools:
             messages,
             (),
             0.0,
-            _MAX_TOKENS,
+            MAX_TOKENS,
             seed_of("tools", self._seed, len(self._earlier)),
             schema=output or _OBJECT,
         )

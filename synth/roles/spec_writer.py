@@ -20,10 +20,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from storage.errors import BadInput
 from storage.files import file_lock
 from storage.records import Message
-from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure
+from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure, check_window
 from synth.engines.budget import BudgetSpent
 from synth.prompts import prompt, versions
 from synth.roles.spec_folder import Attempt, Order, SpecFolder, body_of
@@ -121,21 +120,12 @@ def write_specs(
     with file_lock(out / ".lock", wait_s=1.0):
         config = config or SpecWriterConfig()
         desk = _Desk(SpecFolder(out), like, config)
-        _check_window(engine, desk.opening(Order(number=0, seed=0, about=about)), config)
+        check_window(engine, desk.opening(Order(number=0, seed=0, about=about)), config.max_tokens)
         return Ended(desk.folder, _Writer(engine, desk, config, known_worlds(like)).run(wanted, about, seed, progress))
 
 
 def _tokens(messages: Sequence[Message]) -> int:
     return round(sum(len(message.content or "") for message in messages) / _CHARACTERS_PER_TOKEN)
-
-
-def _check_window(engine: Engine, opening: Sequence[Message], config: SpecWriterConfig) -> None:
-    """Raises BadInput where the engine tells of a window that the shortest request and its answer do not fit."""
-    window, wanted = getattr(engine, "context_tokens", None), _tokens(opening) + config.max_tokens
-    if window is not None and window < wanted:
-        raise BadInput(
-            f"{engine.name} has a window of {window:,} tokens, and a spec takes about {wanted:,}, prompt and answer; take another"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from synth.blueprints import Blueprint
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 from synth.engines.budget import Budget, BudgetSpent
 from synth.evolve import EvolutionConfig
-from synth.roles.cast import Cast, RolesConfig
+from synth.roles import cast as casting
+from synth.roles.cast import Cast, RolesConfig, opened
 from synth.roles.model_judge import ModelJudge
 from synth.synthesis_config import SynthesisConfig
 from synth.synthesis_result import SynthesisResult
@@ -347,6 +349,25 @@ def test_other_weights_in_the_same_folder_are_another_engine(tmp_path: Path) -> 
     assert first == RolesConfig(assistant=f"vllm:{tmp_path}", in_flight=3).identity()
     weights.write_bytes(b"a" * 99 + b"b")
     assert first != RolesConfig(assistant=f"vllm:{tmp_path}").identity()
+
+
+def test_a_window_that_has_no_room_for_a_role_is_told_before_anything_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Narrow(Standing):
+        context_tokens = 1_300
+
+    @contextlib.contextmanager
+    def named(name: str, **_: object) -> Iterator[Standing]:
+        yield Narrow(parroting, name)
+
+    monkeypatch.setattr(casting, "engine_named", named)
+    with opened(RolesConfig(user="openai:m", judge="openai:m"), Store(tmp_path / "store"), tmp_path / "logs") as cast:
+        assert cast.user is cast.judge is not None
+    for roles in (RolesConfig(planner="openai:m"), RolesConfig(assistant="openai:m", answer_tokens=1_400)):
+        with (
+            pytest.raises(BadInput, match="openai:m has a window of 1,300 tokens, and what it is to be asked takes about"),
+            opened(roles, Store(tmp_path / "store"), tmp_path / "logs"),
+        ):
+            pass
 
 
 @pytest.mark.parametrize("name", ["gpt", "openai:", "scripted:me", ""])
