@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 
 from storage.records import JSON, Language, Record, Tool, leaves
 from synth.blueprints import Argument
-from synth.reading import normalise
+from synth.reading import has_chinese, normalise
 from synth.roles.script import Line, Script, strayed, tells
 from synth.roles.spelled_out import spelled_out
 from synth.signatures import argument_problems
 
-_CHINESE = re.compile(r"[㐀-鿿]")
 _NAMES_ONE = re.compile(r"(?:^|[_-])(?:ids?|uuid|guid)$|(?<=[a-z0-9])I[dD]s?$")
 
 
@@ -140,7 +139,7 @@ def _turn_problems(plan: FreePlan, tools: Mapping[str, Tool]) -> list[str]:
     problems = []
     for at, turn in enumerate(plan.turns):
         found = [*strayed(script, at, turn.text, ()), *spelled_out(turn.text, script.tools, script.parameters)]
-        if bool(_CHINESE.search(turn.text)) != (plan.language == "zh"):
+        if has_chinese(turn.text) != (plan.language == "zh"):
             found.append(f"write it in {'Chinese' if plan.language == 'zh' else 'English'}")
         problems += [f"turn {at}: {problem}" for problem in found]
     return problems

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from storage.records import Language, Message
+from synth.reading import has_chinese
 from synth.roles.base import Grades
 
 LEAST_GRADE = 4
@@ -18,7 +19,6 @@ LEAST_GRADE = 4
 _LONGEST_REPLY = 2000
 _PLACEHOLDER = re.compile(r"\{\w*\}|\bNone\b|\bnan\b")
 _WORD = re.compile(r"[A-Za-z]{3}")
-_CHINESE = re.compile(r"[\u3400-\u9fff]")
 
 
 class ScriptedJudge:
@@ -40,6 +40,6 @@ class ScriptedJudge:
 
     def _is_own_language(self, text: str) -> bool:
         """A text of numbers and identifiers alone is of every language."""
-        if _CHINESE.search(text):
+        if has_chinese(text):
             return self._language == "zh"
         return self._language == "en" or not _WORD.search(text)
