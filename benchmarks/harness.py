@@ -51,6 +51,11 @@ class Deadline:
         if time.monotonic() + minutes * 60 > self.ends:
             raise OutOfTime
 
+    @property
+    def minutes_left(self) -> float:
+        """0 once the time is up."""
+        return max(0.0, self.ends - time.monotonic()) / 60
+
 
 @dataclass(frozen=True)
 class Section:

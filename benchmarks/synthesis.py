@@ -12,18 +12,21 @@ from __future__ import annotations
 import sys
 
 from benchmarks import synthesis_client, synthesis_experiment, synthesis_faults, synthesis_roles, synthesis_vllm
-from benchmarks.harness import run_sections
+from benchmarks.harness import Section, run_sections
 
 
-def main() -> int:
-    sections = [
+def sections() -> list[Section]:
+    return [
         *synthesis_client.sections(),
         *synthesis_faults.sections(),
         *synthesis_vllm.sections(),
         *synthesis_roles.sections(),
         *synthesis_experiment.sections(),
     ]
-    return run_sections("synthesis", sections)
+
+
+def main() -> int:
+    return run_sections("synthesis", sections())
 
 
 if __name__ == "__main__":

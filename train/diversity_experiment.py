@@ -3,13 +3,15 @@
 One idea: every arm's conversations train the same tiny policy for the same number of tokens, and all policies are measured on the same
 tasks of domains that no arm has seen. Sizes give curves with a ceiling, seeds and tasks give intervals; a policy trained on the held-out
 domains says whether the tasks can be learnt at all, and a control with shuffled answers that nothing comes of nothing (definition P12).
-Every pool, base policy and training is a file named by what went into it; a killed experiment, called again, makes what is missing.
+Every pool, base policy and training is a file in a folder that is named by the configuration and by the code that decides what they are
+(`home_of`); a killed experiment, called again, makes what is missing.
 
 What it does not do: claim anything without power (`experiment/result.py`), or draw on a terminal.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import multiprocessing
@@ -25,14 +27,12 @@ from typing import Any, TypeVar
 
 from storage.files import replace_atomically
 from storage.records import content_id
-from synth import simulate
+from synth import evolve, simulate, subset
 from synth.roles import planner
 from synth.solver import expert_messages
 from train import tiny
 from train.experiment.arms import prompts_of
-from train.experiment.base import VERSION as BASE_VERSION
 from train.experiment.base import make_base, practice, practice_worlds
-from train.experiment.cells import VERSION as CELL_VERSION
 from train.experiment.cells import Job, Trained, held_out_tasks, power_tasks, read_cell, run_cell, start_worker
 from train.experiment.code_tasks import draw_code_tasks
 from train.experiment.config import POOL_OF, Arm, DiversityExperimentConfig, PoolName
@@ -40,8 +40,8 @@ from train.experiment.domains import DomainSeeds, choose_domains, domains_of
 from train.experiment.pools import PoolJob, make_pool, read_pool
 from train.experiment.result import ExperimentResult, as_json, summarise
 
-VERSION = 1
-_VERSIONS = (VERSION, CELL_VERSION, BASE_VERSION, planner.VERSION, simulate.VERSION)
+_READERS = frozenset({"result.py", "curves.py", "show.py"})
+"""Modules of the experiment that only read what there is."""
 Progress = Callable[[str, int, int], None]
 _SPARE = 1.15
 """Conversations of a pool beyond those that arms look at: some are too long."""
@@ -68,18 +68,31 @@ def plan(config: DiversityExperimentConfig) -> Plan:
     return Plan(tuple(config.cells()), talks, work_s / config.processes / 60 + 1)
 
 
+def home_of(folder: Path, config: DiversityExperimentConfig) -> Path:
+    """The experiment's folder, named by its configuration and by the code that decides what is in it: the modules of the experiment that
+    make something, the controller and its selection, and the versions of the planner and of the simulation.
+
+    What these build on (generated domains, the solver, the tiny policy's shape) is not in the name.
+    """
+    here = Path(__file__)
+    makers = sorted(path for path in (here.parent / "experiment").glob("*.py") if path.name not in _READERS)
+    files = [here, *makers, Path(subset.__file__), Path(evolve.__file__)]
+    code = [[f"{path.parent.name}/{path.name}", hashlib.sha256(path.read_bytes()).hexdigest()] for path in files]
+    return folder / f"diversity-{content_id('experiment', config.model_dump(mode='json'), code, planner.VERSION, simulate.VERSION)[11:]}"
+
+
 def run_experiment(
     folder: Path, config: DiversityExperimentConfig, *, minutes: float | None = None, progress: Progress | None = None
 ) -> tuple[ExperimentResult, Path]:
     """Runs the experiment, or what is left of it; the result, and the folder that has `results.json`, `table.md` and `curves.html`.
 
-    folder: of all experiments; this one's is named by its configuration.
+    folder: of all experiments; this one's is `home_of`.
     minutes: after so many no further training is begun; what there is then is summarised, and the next call goes on.
 
     Raises:
         HeadraceError: the themes do not give the domains or the tasks that the configuration asks for.
     """
-    home = folder / f"diversity-{content_id('experiment', config.model_dump(mode='json'), _VERSIONS)[11:]}"
+    home = home_of(folder, config)
     home.mkdir(parents=True, exist_ok=True)
     return _Run(home, config, minutes, progress or (lambda label, done, total: None)).result(), home
 
@@ -128,9 +141,12 @@ class _Run:
         return folders
 
     def _texts(self) -> list[str]:
-        """Everything that a policy may have to read or write: the vocabulary is that of all arms and seeds."""
+        """Everything that a policy may have to read or write: the vocabulary is that of all arms and seeds.
+
+        But for the pool `even`, whose words are those of the others: of its numbers, one that no other pool says is read digit by digit.
+        """
         domains = domains_of(self.domains)
-        pools = [read_pool(path) for files in self.pools.values() for _, path in files]
+        pools = [read_pool(path) for files in self.pools.values() for name, path in files if name != "even"]
         tasks = [*held_out_tasks(self.config, self.domains), *power_tasks(self.config, self.domains, self.config.seeds[0])]
         conversations = [
             *(messages for pool in pools for messages in prompts_of(pool, self.config)),

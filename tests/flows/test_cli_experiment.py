@@ -17,7 +17,7 @@ def run(*arguments: str) -> tuple[int, str]:
 def test_a_dry_run_shows_arms_sizes_and_minutes_and_writes_nothing(tmp_path: Path) -> None:
     code, said = run("--dry-run", "--store", str(tmp_path / "store"))
     assert code == 0
-    assert "48 trainings" in said
+    assert "51 trainings" in said
     assert "minutes" in said
     assert "controller without run_python" in said
     assert not (tmp_path / "store").exists()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from storage.errors import HeadraceError
-from train.diversity_experiment import plan, run_experiment
+from train import diversity_experiment
+from train.diversity_experiment import home_of, plan, run_experiment
 from train.experiment.config import DiversityExperimentConfig, DomainsConfig, Learning
 from train.experiment.domains import choose_domains
 from train.spec import TinyConfig
@@ -16,7 +18,7 @@ from train.spec import TinyConfig
 SMALL = DiversityExperimentConfig(
     domains=DomainsConfig(themes=("golf_club", "driving_school"), training=2, held_out=1),
     sizes=(10, 20),
-    ablated_arms=("shuffled", "no_code"),
+    ablated_arms=("random_even", "shuffled", "no_code"),
     ablated_size=10,
     seeds=(0,),
     held_out_tasks=10,
@@ -50,6 +52,7 @@ def test_it_writes_its_results_stops_in_time_and_makes_what_is_missing_alone(tmp
     assert "no power" in (home / "table.md").read_text()
     assert told[-1][1:] == (len(SMALL.cells()) + 2,) * 2
     tokens = {(row["arm"], row["size"]): row["tokens"] for row in written["table"]}
+    assert tokens["random_even", 10] == pytest.approx(tokens["random", 10], rel=0.1)
     assert tokens["controller", 20] == pytest.approx(tokens["random", 20], rel=0.1)
 
     before = times(home)
@@ -62,8 +65,24 @@ def test_it_writes_its_results_stops_in_time_and_makes_what_is_missing_alone(tmp
     assert made | {"cpu_s": 0} == was | {"cpu_s": 0}
 
 
+def test_other_code_or_another_configuration_is_another_folder_and_what_only_reads_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = tmp_path / "train"
+    shutil.copytree(Path(diversity_experiment.__file__).parent / "experiment", code / "experiment")
+    shutil.copy(diversity_experiment.__file__, code)
+    monkeypatch.setattr(diversity_experiment, "__file__", str(code / "diversity_experiment.py"))
+    home = home_of(tmp_path, SMALL)
+    assert home_of(tmp_path, SMALL.model_copy(update={"seeds": (1,)})) != home
+
+    (code / "experiment" / "result.py").write_text("# read otherwise\n")
+    assert home_of(tmp_path, SMALL) == home
+    (code / "experiment" / "arms.py").write_text("# chosen otherwise\n")
+    assert home_of(tmp_path, SMALL) != home
+
+
 def test_a_plan_grows_with_what_is_asked_for() -> None:
-    assert len(plan(SMALL).cells) == 6
+    assert len(plan(SMALL).cells) == 7
     assert plan(SMALL).minutes < plan(DiversityExperimentConfig()).minutes < 60
 
 

@@ -1,8 +1,8 @@
 """What each arm trains on: the conversations that it selects from its pool, at a budget of tokens that is the same for all.
 
 One idea: for a size of n, an arm looks at the first `oversample` * n conversations' worth of its pool, orders them by its own taste, and
-takes them in that order as long as they fit the budget. Random takes them as they come; quality by `quality`; a controller by P4's subset
-selection (`synth/subset.py`), without the term that it has to do without. A conversation beyond the policy's window is in no arm.
+takes them in that order as long as they fit the budget. Random arms take them as they come; quality by `quality`; a controller by P4's
+subset selection (`synth/subset.py`), without the term that it has to do without. A conversation beyond the policy's window is in no arm.
 The control has the controller's conversations with all that the assistant wrote dealt out anew among them.
 """
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from storage.records import Message, is_error
 from synth.encoder import encode
 from synth.subset import SubsetWeights, select
-from train.experiment.config import Arm, DiversityExperimentConfig
+from train.experiment.config import TAKES_WHAT_COMES, Arm, DiversityExperimentConfig
 from train.experiment.learn import Example, examples_of
 from train.experiment.pools import Pool, Talk
 from train.experiment.prompts import prompted, shown_tools
@@ -75,7 +75,7 @@ def chosen(arm: Arm, shelf: Shelf, size: int, unit_tokens: float, oversample: fl
     budget = size * unit_tokens
     tokens = [example.tokens for example in shelf.examples]
     seen = int(np.searchsorted(np.cumsum(tokens), oversample * budget, side="right"))
-    if arm == "random":
+    if arm in TAKES_WHAT_COMES:
         return _fitting(list(range(len(tokens))), tokens, budget)
     if arm == "quality":
         return _fitting(sorted(range(seen), key=lambda position: -quality(shelf.talks[position].messages)), tokens, budget)

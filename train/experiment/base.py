@@ -22,7 +22,6 @@ from train.experiment.domains import draw_tasks, other_domains
 from train.experiment.learn import examples_of, train
 from train.experiment.prompts import prompted_task
 
-VERSION = 1
 _CODE_TASKS = 5_000
 _DOMAINS_A_THEME = 3
 

@@ -1,7 +1,8 @@
 """One training of the experiment, and what it leaves: a small JSON file, so that a killed experiment trains nothing twice.
 
 One idea: a cell is a function of files (pools, base policy) and of a few numbers, so any process may work on it, beside any other; its file
-is named by what went into it. A worker is a fresh process with one thread that dies with its parent.
+is named by arm, size and seed, in the experiment's folder, which is named by the rest (`train/diversity_experiment.py: home_of`).
+A worker is a fresh process with one thread that dies with its parent.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from train.experiment.learn import Example, examples_of, train
 from train.experiment.pools import read_pool
 from train.experiment.prompts import prompted_task
 
-VERSION = 1
 _ANSWER_TOKENS = 48
 _MODE_SAMPLE = 100
 _POWER_TASKS = 1200

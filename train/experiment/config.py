@@ -1,7 +1,7 @@
 """What the diversity experiment compares, and on how much.
 
-The defaults are what was tried out on two CPU cores: they fit into an hour there, and a tiny policy can do the held-out tasks once it has
-been trained on their domains (the power check). What was made easier for that is in `docs/experiment.md`.
+The defaults are what was tried out on two CPU cores (`--dry-run` estimates the minutes): a tiny policy can do the held-out tasks once it
+has been trained on their domains (the power check). What was made easier for that is in `docs/experiment.md`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from train.spec import TinyConfig
 
-Arm = Literal["random", "quality", "controller", "no_domain", "no_family", "no_band", "no_code", "shuffled"]
-PoolName = Literal["native", "steered", "no_domain", "no_family", "no_band", "no_code"]
+Arm = Literal["random", "random_even", "quality", "controller", "no_domain", "no_family", "no_band", "no_code", "shuffled"]
+PoolName = Literal["native", "even", "steered", "no_domain", "no_family", "no_band", "no_code"]
 POOL_OF: dict[Arm, PoolName] = {
     "random": "native",
+    "random_even": "even",
     "quality": "native",
     "controller": "steered",
     "no_domain": "no_domain",
@@ -26,6 +27,7 @@ POOL_OF: dict[Arm, PoolName] = {
 }
 ABOUT: dict[Arm, str] = {
     "random": "native planner, unsteered",
+    "random_even": "native planner, domains drawn evenly",
     "quality": "best score of the unsteered pool",
     "controller": "steered, and the best subset",
     "no_domain": "controller without domain rarity",
@@ -34,6 +36,8 @@ ABOUT: dict[Arm, str] = {
     "no_code": "controller without run_python",
     "shuffled": "control: controller's data, answers permuted",
 }
+TAKES_WHAT_COMES: frozenset[Arm] = frozenset({"random", "random_even"})
+"""Arms that select nothing: they keep all that they look at."""
 
 
 class Learning(BaseModel):
@@ -76,13 +80,16 @@ class DiversityExperimentConfig(BaseModel):
     )
     full_arms: tuple[Arm, ...] = Field(("random", "controller"), description="Arms that are run over all sizes: they get a fitted ceiling.")
     ablated_arms: tuple[Arm, ...] = Field(
-        ("quality", "no_domain", "no_family", "no_band", "no_code", "shuffled"), description="Arms that are run at `ablated_size` alone."
+        ("random_even", "quality", "no_domain", "no_family", "no_band", "no_code", "shuffled"),
+        description="Arms that are run at `ablated_size` alone.",
     )
     ablated_size: int = Field(1000, ge=1, description="Size at which the other arms are compared.")
     seeds: tuple[int, ...] = Field((0, 1, 2), min_length=1, description="Each makes its own conversations, weights and order of batches.")
     oversample: float = Field(2.0, ge=1, description="Conversations that an arm selects from, as a multiple of what it may keep.")
     native_skew: float = Field(
-        1.0, ge=0, description="Exponent of the Zipf law by which the unsteered planner comes by its domains; 0 draws them evenly."
+        1.0,
+        ge=0,
+        description="Exponent of the Zipf law by which the unsteered planner comes by its domains; 0: evenly, as random_even does.",
     )
     code_share: float = Field(0.15, ge=0, lt=1, description="Share of conversations that compute, of those in domains where one can.")
     shown_tools: int = Field(6, ge=2, description="Tools on the compact list of a prompt: those used, and others of the domain.")

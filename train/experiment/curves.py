@@ -48,8 +48,12 @@ def rate(by_seed: Sequence[Floats]) -> Estimate:
 
 
 def gain(before: Sequence[Floats], after: Sequence[Floats]) -> Estimate:
-    """How much higher `after` is, on the same seeds and tasks."""
-    return bootstrap([second - first for first, second in zip(before, after, strict=True)])
+    """How much higher `after` is, on the same seeds and tasks; where all differ alike, as by nothing, Wilson's interval either way."""
+    found = bootstrap([second - first for first, second in zip(before, after, strict=True)])
+    if found.low < found.high:
+        return found
+    _, most = wilson(0, len(before[0]))
+    return Estimate(found.mean, max(-1.0, found.mean - most), min(1.0, found.mean + most))
 
 
 def fit(sizes: Sequence[int], rates: Floats) -> Curve | None:

@@ -1,9 +1,10 @@
-"""The conversations that arms select from: one pool of the unsteered planner, one of each controller, for every seed.
+"""The conversations that arms select from: two pools of the unsteered planner, one of each controller, for every seed.
 
 One idea: a pool is a list of accepted conversations in the order in which they were made, in one file that is whole or absent; so a killed
 experiment makes none of them twice. The teacher is scripted, in every pool the same, and so is what it costs: proposals.
-The unsteered planner comes by its domains by Zipf's law, ranks shuffled by the seed, as one who takes what comes does; which modes and how
-much complexity it plans is the planner's own habit. A controller's pool is a run of `synthesize` in a store of its own.
+The unsteered planner comes by its domains by Zipf's law, ranks shuffled by the seed, as one who takes what comes does, or draws them
+evenly (pool `even`); which modes and how much complexity it plans is the planner's own habit. A controller's pool is a run of
+`synthesize` in a store of its own.
 """
 
 from __future__ import annotations
@@ -77,9 +78,14 @@ class PoolJob:
     folder: Path
 
     @property
+    def skew(self) -> float:
+        """Exponent of Zipf's law by which the unsteered planner comes by its domains."""
+        return 0.0 if self.name == "even" else self.config.native_skew
+
+    @property
     def path(self) -> Path:
-        """Its file, named by what goes into it."""
-        about = [self.domains.training, self.size, self.config.native_skew, self.config.code_share, VERSION]
+        """Its file, named by what goes into it but for the code, by which the experiment's folder is named."""
+        about = [self.domains.training, self.size, self.skew, self.config.code_share, VERSION]
         return self.folder / f"{self.name}-{self.seed}-{content_id('pool', *about)[5:]}.jsonl"
 
 
@@ -87,7 +93,7 @@ def make_pool(job: PoolJob) -> Path:
     """The file of a pool, made now unless it is there."""
     if not job.path.exists():
         worlds = domains_of(job.domains).training
-        pool = _native(worlds, job) if job.name == "native" else _steered(worlds, job)
+        pool = _native(worlds, job) if job.name in ("native", "even") else _steered(worlds, job)
         replace_atomically(job.path, lambda draft: draft.write_text(_lines(pool), encoding="utf-8") and None)
     return job.path
 
@@ -121,11 +127,11 @@ def _talk(row: dict[str, object]) -> Talk:
 
 def _native(worlds: Sequence[type[World]], job: PoolJob) -> Pool:
     config, size = job.config, job.size
-    rng, divisions = random.Random(content_id("native", job.seed)), DivisionConfig()
+    rng, divisions = random.Random(content_id(job.name, job.seed)), DivisionConfig()
     planner = Planner(lambda frame: division(frame, divisions) == "seed", chinese_share=0.0, code_share=config.code_share or None)
     by_domain = _clusters(worlds)
     domains = rng.sample(sorted(by_domain), len(by_domain))
-    weights = [rank**-config.native_skew for rank in range(1, len(domains) + 1)]
+    weights = [rank**-job.skew for rank in range(1, len(domains) + 1)]
     talks: list[Talk] = []
     proposals = 0
     while len(talks) < size and proposals < _TRIES_A_TALK * size:

@@ -7,7 +7,7 @@ set of conversations from a bad one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,16 +15,21 @@ import numpy as np
 
 from train.evaluate import Estimate
 from train.experiment.cells import Cell
-from train.experiment.config import ABOUT, DiversityExperimentConfig
+from train.experiment.config import ABOUT, TAKES_WHAT_COMES, Arm, DiversityExperimentConfig
 from train.experiment.curves import Floats, ceiling, gain, rate
 
 _NOTHING = Estimate(0.0, 0.0, 0.0)
-_CONTROL = "shuffled"
+_UNKNOWN_GAIN = Estimate(0.0, -1.0, 1.0)
+_CONTROL: Arm = "shuffled"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the table: an arm at a size, over the seeds that were run."""
+    """A line of the table: an arm at a size, over the seeds that were run.
+
+    proposals_per_kept: what was proposed for each conversation that was trained on, counted in tokens: an arm that selects looks at
+    `oversample` times the tokens that it keeps, and what it does not keep was paid for too.
+    """
 
     arm: str
     size: int
@@ -36,15 +41,17 @@ class Row:
     complexity: float
     conversations: float
     tokens: float
-    proposals_per_talk: float
+    proposals_per_kept: float
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentResult:
     """power: success of the policy trained on the held-out domains; base_code: code pass@1 of what all arms start from.
 
-    gains: over random at the same size and seeds, by arm, at the largest size that the arm shares with random. ceilings: by arm that ran
-    over all sizes. curves: a, b, c of the fit, or null. missing: cells that were not run. minutes: of all calls together.
+    gains: over random at the same size and seeds, by arm, at the largest size that the arm shares with random. over_even: the
+    controller's over random_even. control: of the control over the base policy of its seed. All by seed and task; 0 with interval [-1, 1]
+    where there is nothing to compare. ceilings: by arm that ran over all sizes. curves: a, b, c of the fit, or null. missing: cells that
+    were not run. minutes: of all calls together.
     """
 
     rows: tuple[Row, ...]
@@ -53,6 +60,8 @@ class ExperimentResult:
     base_code: Estimate
     has_power: bool
     gains: Mapping[str, Estimate]
+    over_even: Estimate
+    control: Estimate
     ceilings: Mapping[str, Estimate]
     curves: Mapping[str, tuple[float, float, float] | None]
     forgetting: Mapping[str, Estimate]
@@ -61,15 +70,19 @@ class ExperimentResult:
 
     @property
     def says(self) -> str:
-        """The outcome in a sentence."""
+        """The outcome in a sentence, and what all arms could do before."""
+        base = f"the base policy reaches {self.base_success.mean:.3f}"
         found = self.gains["controller"]
         if not self.has_power:
-            return (
-                f"no power: a policy trained on the held-out domains reaches {self.power.mean:.2f}, the best arm "
-                f"{max((row.success.mean for row in self.rows if row.arm != _CONTROL), default=0.0):.2f}; nothing is claimed"
-            )
+            reached = f"a policy trained on the held-out domains reaches {self.power.mean:.3f}, the best arm {self.best_arm:.3f}"
+            return f"no power: {reached}, {base}; nothing is claimed"
         more = "more" if found.low > 0 else "less" if found.high < 0 else "neither more nor less, as far as can be told,"
-        return f"the controller's data gives {more} success than random: {found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+        return f"the controller's data gives {more} success than random: {found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]; {base}"
+
+    @property
+    def best_arm(self) -> float:
+        """Success of the best arm, the control left out."""
+        return _best(self.rows)
 
 
 def summarise(cells: Sequence[Cell], config: DiversityExperimentConfig, *, minutes: float) -> ExperimentResult:
@@ -79,41 +92,43 @@ def summarise(cells: Sequence[Cell], config: DiversityExperimentConfig, *, minut
     for cell in cells:
         if cell.arm in ABOUT:
             groups.setdefault((cell.arm, cell.size), []).append(cell)
-    rows = tuple(_row(arm, size, groups[arm, size]) for arm in ABOUT for size in config.sizes if (arm, size) in groups)
+    rows = tuple(_row(arm, size, groups[arm, size], config) for arm in ABOUT for size in config.sizes if (arm, size) in groups)
     power, base = [cell for cell in cells if cell.arm == "power"], [cell for cell in cells if cell.arm == "base"]
     reached = rate([_tasks(cell) for cell in power]) if power else _NOTHING
-    best = max((row.success.mean for row in rows if row.arm != _CONTROL), default=0.0)
     fitted = {arm: _ceiling(arm, by_place, config) for arm in config.full_arms}
     return ExperimentResult(
         rows=rows,
         power=reached,
         base_success=rate([_tasks(cell) for cell in base]) if base else _NOTHING,
         base_code=rate([_code(cell) for cell in base]) if base else _NOTHING,
-        has_power=reached.mean >= config.least_power and best >= config.least_arm,
-        gains={arm: _gain(arm, by_place, config) for arm in ABOUT if arm != "random"},
+        has_power=reached.mean >= config.least_power and _best(rows) >= config.least_arm,
+        gains={arm: _gain(arm, "random", by_place, config) for arm in ABOUT if arm != "random"},
+        over_even=_gain("controller", "random_even", by_place, config),
+        control=_over(base, groups.get((_CONTROL, config.ablated_size), [])),
         ceilings={arm: found[0] for arm, found in fitted.items()},
         curves={arm: found[1] for arm, found in fitted.items()},
-        forgetting={row.arm: _forgotten(base, groups[row.arm, row.size]) for row in rows},
+        forgetting={row.arm: _over(groups[row.arm, row.size], base, _code) for row in rows},
         missing=len([place for place in config.cells() if place not in by_place]),
         minutes=minutes,
     )
 
 
 def figures(result: ExperimentResult) -> dict[str, float]:
-    """The flat figures of a result, for a benchmark table. shuffled_gain: of the control over the policy that nothing was taught."""
+    """The flat figures of a result, for a benchmark table. shuffled_gain: of the control over the base policy."""
     found = {
         "experiment_power": float(result.has_power),
         "experiment_minutes": result.minutes,
         "power_check": result.power.mean,
-        "best_arm": max((row.success.mean for row in result.rows if row.arm != _CONTROL), default=0.0),
+        "best_arm": result.best_arm,
+        "base_success": result.base_success.mean,
         "code_pass_base": result.base_code.mean,
         **_with_interval("diversity_gain", result.gains["controller"]),
+        **_with_interval("gain_over_even", result.over_even),
+        **_with_interval("shuffled_gain", result.control),
     }
     for arm in ("random", "controller"):
         found |= _with_interval(f"ceiling_{arm}", result.ceilings[arm])
-        found[f"forgetting_{arm}"] = result.forgetting.get(arm, _NOTHING).mean
-    control = [row.success for row in result.rows if row.arm == _CONTROL]
-    found["shuffled_gain"] = control[-1].mean - result.base_success.mean if control else 0.0
+        found[f"forgetting_{arm}"] = result.forgetting.get(arm, _UNKNOWN_GAIN).mean
     return found
 
 
@@ -147,7 +162,12 @@ def _mean(values: Sequence[float | None]) -> float:
     return float(np.mean(there)) if there else 0.0
 
 
-def _row(arm: str, size: int, cells: Sequence[Cell]) -> Row:
+def _best(rows: Sequence[Row]) -> float:
+    return max((row.success.mean for row in rows if row.arm != _CONTROL), default=0.0)
+
+
+def _row(arm: Arm, size: int, cells: Sequence[Cell], config: DiversityExperimentConfig) -> Row:
+    looked_at = 1.0 if arm in TAKES_WHAT_COMES else config.oversample
     return Row(
         arm=arm,
         size=size,
@@ -159,21 +179,27 @@ def _row(arm: str, size: int, cells: Sequence[Cell]) -> Row:
         complexity=_mean([cell.complexity for cell in cells]),
         conversations=_mean([cell.conversations for cell in cells]),
         tokens=_mean([cell.tokens for cell in cells]),
-        proposals_per_talk=_mean([cell.proposals_per_talk for cell in cells]),
+        proposals_per_kept=looked_at * _mean([cell.proposals_per_talk for cell in cells]),
     )
 
 
 Places = Mapping[tuple[str, int, int], Cell]
 
 
-def _gain(arm: str, cells: Places, config: DiversityExperimentConfig) -> Estimate:
-    """Over random, at the largest size that both have, over the seeds that both have there."""
+def _gain(arm: Arm, over: Arm, cells: Places, config: DiversityExperimentConfig) -> Estimate:
+    """At the largest size that both arms have, over the seeds that both have there."""
     for size in sorted(config.sizes, reverse=True):
-        seeds = [seed for seed in config.seeds if (arm, size, seed) in cells and ("random", size, seed) in cells]
-        if seeds:
-            before, after = ([_tasks(cells[name, size, seed]) for seed in seeds] for name in ("random", arm))
-            return gain(before, after)
-    return _NOTHING
+        before, after = ([cells[name, size, seed] for seed in config.seeds if (name, size, seed) in cells] for name in (over, arm))
+        if {cell.seed for cell in before} & {cell.seed for cell in after}:
+            return _over(before, after)
+    return _UNKNOWN_GAIN
+
+
+def _over(before: Sequence[Cell], after: Sequence[Cell], of: Callable[[Cell], Floats] = _tasks) -> Estimate:
+    """How much higher `after` is, by task, on the seeds that both have."""
+    was = {cell.seed: of(cell) for cell in before}
+    pairs = [(was[cell.seed], of(cell)) for cell in after if cell.seed in was]
+    return gain([first for first, _ in pairs], [second for _, second in pairs]) if pairs else _UNKNOWN_GAIN
 
 
 def _ceiling(arm: str, cells: Places, config: DiversityExperimentConfig) -> tuple[Estimate, tuple[float, float, float] | None]:
@@ -185,10 +211,3 @@ def _ceiling(arm: str, cells: Places, config: DiversityExperimentConfig) -> tupl
     success = np.stack([np.stack([_tasks(cells[arm, size, seed]) for seed in seeds]) for size in sizes])
     estimate, curve = ceiling(sizes, success)
     return estimate, (curve.a, curve.b, curve.c) if curve else None
-
-
-def _forgotten(base: Sequence[Cell], cells: Sequence[Cell]) -> Estimate:
-    """How much lower code pass@1 is than that of the base policies of the same seeds."""
-    before = {cell.seed: _code(cell) for cell in base}
-    pairs = [(_code(cell), before[cell.seed]) for cell in cells if cell.seed in before]
-    return gain([after for after, _ in pairs], [was for _, was in pairs]) if pairs else _NOTHING

@@ -22,7 +22,7 @@ HEAD = (
     "CAC",
     "conversations",
     "tokens",
-    "proposals per accepted",
+    "proposals per kept",
 )
 
 
@@ -40,7 +40,7 @@ def lines(result: ExperimentResult) -> list[tuple[str, ...]]:
             f"{row.complexity:.1f}",
             f"{row.conversations:,.0f}",
             f"{row.tokens:,.0f}",
-            f"{row.proposals_per_talk:.2f}",
+            f"{row.proposals_per_kept:.2f}",
         )
         for row in result.rows
     ]
@@ -52,14 +52,16 @@ def table(result: ExperimentResult) -> str:
     head = f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}\n"
     body = "".join(f"| {' | '.join(line)} |\n" for line in lines(result))
     gains = "".join(f"| {arm} ({about[arm]}) | {_interval(each, signed=True)} |\n" for arm, each in result.gains.items())
+    even = f"| controller over random_even ({about['random_even']}) | {_interval(result.over_even, signed=True)} |\n"
     tops = "".join(f"| {arm} | {_interval(each)} |\n" for arm, each in result.ceilings.items())
     checks = (
         f"Power check: {_interval(result.power)} (trained on the held-out domains). "
-        f"Base policy: {result.base_success.mean:.2f} of the held-out tasks, {result.base_code.mean:.2f} of the code tasks. "
+        f"Base policy: {result.base_success.mean:.3f} of the held-out tasks, {result.base_code.mean:.2f} of the code tasks. "
+        f"Control over the base policy: {_interval(result.control, signed=True)}. "
         f"{result.missing} trainings missing, {result.minutes:.0f} minutes."
     )
     return (
-        f"{result.says}\n\n{checks}\n\n{head}{body}\n| over random, at the largest common size | gain |\n|---|---|\n{gains}\n"
+        f"{result.says}\n\n{checks}\n\n{head}{body}\n| over random, at the largest common size | gain |\n|---|---|\n{gains}{even}\n"
         f"| ceiling (a of a - b N^-c) | |\n|---|---|\n{tops}"
     )
 

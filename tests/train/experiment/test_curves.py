@@ -50,8 +50,12 @@ def test_a_gain_is_paired_by_task() -> None:
     found = gain(before, after)
     assert found.low > 0
     assert found.mean == pytest.approx(0.25)
-    nothing = gain(before, before)
-    assert (nothing.mean, nothing.low, nothing.high) == (0, 0, 0)
+
+
+def test_no_difference_on_any_task_has_an_interval_all_the_same() -> None:
+    found = gain([np.zeros(200)] * 3, [np.zeros(200)] * 3)
+    assert found.mean == 0
+    assert -0.03 < found.low < 0 < found.high < 0.03
 
 
 def test_a_rate_of_nothing_has_an_interval_all_the_same() -> None:

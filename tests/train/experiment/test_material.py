@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,10 +15,10 @@ from synth.worlds import WORLDS
 from train import tiny
 from train.experiment.arms import Shelf, chosen, quality, shuffled
 from train.experiment.code_tasks import draw_code_tasks, printed
-from train.experiment.config import DomainsConfig
+from train.experiment.config import DiversityExperimentConfig, DomainsConfig, PoolName
 from train.experiment.domains import Domains, choose_domains, domains_of, draw_tasks
 from train.experiment.learn import Example, examples_of
-from train.experiment.pools import Talk
+from train.experiment.pools import PoolJob, Talk, make_pool, read_pool
 from train.experiment.prompts import prompted_task, shown_tools
 
 
@@ -109,7 +112,7 @@ def shelf(lengths: list[int], *, domains: int = 4) -> Shelf:
     return Shelf(talks, tuple(talk.messages for talk in talks), examples, 1.0)
 
 
-@pytest.mark.parametrize("arm", ["random", "quality", "controller", "no_domain", "shuffled"])
+@pytest.mark.parametrize("arm", ["random", "random_even", "quality", "controller", "no_domain", "shuffled"])
 def test_every_arm_spends_the_same_tokens(arm: str) -> None:
     lengths = [int(length) for length in np.random.default_rng(1).integers(20, 200, size=400)]
     held = shelf(lengths)
@@ -122,6 +125,19 @@ def test_the_controller_chooses_more_evenly_than_chance() -> None:
     held = shelf([100] * 400)
     share = {arm: np.mean([held.talks[at].domain == "d0" for at in chosen(arm, held, 100, 100.0, 2.0)]) for arm in ("random", "controller")}  # type: ignore[arg-type]
     assert share["controller"] < share["random"] - 0.1
+
+
+def test_the_even_pool_favours_no_domain_and_the_native_one_does(tmp_path: Path) -> None:
+    seeds = choose_domains(DomainsConfig(themes=("golf_club", "driving_school"), training=3, held_out=1))
+
+    def counts(name: PoolName) -> list[int]:
+        talks = read_pool(make_pool(PoolJob(name, 120, 0, DiversityExperimentConfig(), seeds, tmp_path))).talks
+        return sorted(Counter(talk.domain for talk in talks).values())
+
+    even, native = counts("even"), counts("native")
+    assert sum(even) == sum(native) == 120
+    assert even[-1] < 2.5 * even[0]
+    assert native[-1] > 4 * native[0]
 
 
 def test_quality_prefers_what_went_smoothly() -> None:
