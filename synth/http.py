@@ -94,18 +94,26 @@ class JsonServer:
         self._session: aiohttp.ClientSession | None = None
 
     async def post(
-        self, path: str, body: bytes, read: Callable[[Mapping[str, Any]], Read], before: Callable[[], None] | None = None
+        self,
+        path: str,
+        body: bytes,
+        read: Callable[[Mapping[str, Any]], Read],
+        before: Callable[[], None] | None = None,
+        *,
+        tries: int | None = None,
     ) -> Read:
-        """What `read` makes of the answer. `read` raises ValueError, KeyError or TypeError where it is not what was asked for; `before` is
-        called before each try, when the request's turn has come, and may raise to call it off.
+        """What `read` makes of the answer. `read` raises ValueError, KeyError or TypeError where it is not what was asked for; `before`
+        is called before each try, when the request's turn has come, and may raise to call it off. tries: of this request, instead of the
+        server's.
 
         `counts` tells of all requests: `sent`, and `again: WHY` for each further try.
 
         Raises:
             Refused: a status that no other try would change. Unanswered: all tries were in vain.
         """
+        most = tries or self._tries
         async with self._room:
-            for attempt in range(1, self._tries + 1):
+            for attempt in range(1, most + 1):
                 if before is not None:
                     before()
                 problem, details, retry_after = "", "", None
@@ -128,10 +136,10 @@ class JsonServer:
                     problem = f"no connection ({type(error).__name__})"
                 except (ValueError, KeyError, TypeError, IndexError):
                     problem = "malformed answer"
-                if attempt < self._tries:
+                if attempt < most:
                     self.counts[f"again: {problem}"] += 1
                     await asyncio.sleep(wait_s(attempt, retry_after))
-        raise Unanswered(f"{self.url}: no answer after {self._tries} tries ({problem}{details})")
+        raise Unanswered(f"{self.url}: no answer after {most} tries ({problem}{details})")
 
     async def get(self, path: str) -> Any:
         """The JSON at a path, in one try.

@@ -32,6 +32,8 @@ from synth.no_collection import no_collection
 BASE_URL = "https://api.openai.com/v1"
 MOST_ALTERNATIVES = 20
 """Likeliest tokens a step that servers tell of by default."""
+_TRIES_AT_THE_DOOR = 3
+"""Of the check: whoever waits for it is a person."""
 _OVERFLOW = re.compile(
     r"context length|maximum context|max_model_len|too long|too many tokens|input tokens|output limit was reached", re.IGNORECASE
 )
@@ -230,7 +232,7 @@ class OpenAIEngine:
         ping = Tool(name="ping", description="Says pong.", parameters={"type": "object", "properties": {}}, server="", domain="")
         request = ChatRequest((Message(role="user", content="ping"),), (ping,) if tools else (), max_tokens=1)
         try:
-            await self._server.post("chat/completions", orjson.dumps(self.body(request)), _read)
+            await self._server.post("chat/completions", orjson.dumps(self.body(request)), _read, tries=_TRIES_AT_THE_DOOR)
         except Refused as refused:
             if refused.status == 400 and _NEWER_LIMIT in refused.reason and self.limit_field != _NEWER_LIMIT:
                 self.limit_field = _NEWER_LIMIT
