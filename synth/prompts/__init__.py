@@ -27,9 +27,9 @@ class Prompt:
 
     name: str
     version: str
-    text: str
     system: Template
     user: Template
+    text: str = ""
 
     def messages(self, **values: Any) -> tuple[Message, ...]:
         """The system message and the user message.
@@ -54,7 +54,8 @@ def prompt(name: str) -> Prompt:
     system, mark, user = data.decode().partition(_MARK)
     if not mark:
         raise ValueError(f"prompt {name}: no line {_MARK.strip()!r}")
-    return Prompt(name, hashlib.sha256(data).hexdigest()[:12], system + user, _FORM.from_string(system), _FORM.from_string(user))
+    version = hashlib.sha256(data).hexdigest()[:12]
+    return Prompt(name, version, _FORM.from_string(system), _FORM.from_string(user), system + user)
 
 
 def versions(*names: str) -> Mapping[str, str]:
