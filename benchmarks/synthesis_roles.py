@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WORLDS = ("retail", "city", "library", "banking", "hotel")
 BLUEPRINTS = 400
-BY_VLLM = 40
+BY_VLLM = 12
 """Blueprints, of which half give a good and half a bad conversation."""
 MAX_MODEL_LEN = 16_384
 
