@@ -96,34 +96,62 @@ def simulate(
     seen = Seen(tuple(messages), derive_turns(messages), tuple(changes), frozenset(box.injected))
     if failed is None:
         found, grades = _observed(blueprint, seen, tools)
-        grades = grades if judge is None else None
-        if judge is not None and all(found.values()):
-            try:
-                graded = judge(blueprint, tuple(tools.values()), seen.messages)
-                grades = graded.grades
-                found["judge"] = grades.least >= LEAST_GRADE
-            except (EngineFailure, RoleFailed) as error:
-                failed = error
-    reason, outcome = verdict(found, seen, failed)
-    judged = graded.cost if graded is not None else failed.cost if isinstance(failed, RoleFailed) else Cost()
-    cost = worker.cost + talker.cost + judged
+        if judge is not None:
+            grades = None
+            graded, failed = asked(found, lambda: judge(blueprint, tuple(tools.values()), seen.messages))
+    held = profile(blueprint.world, blueprint.domain, seen.turns, tools)
+    return concluded(blueprint.id, talker, worker, seen, held, found, failed=failed, graded=graded, grades=grades)
+
+
+def asked(checks: dict[str, bool], grade: Callable[[], Graded]) -> tuple[Graded | None, EngineFailure | RoleFailed | None]:
+    """A judge's verdict, noted among the checks, where all of them hold; or what kept it from giving one."""
+    if not all(checks.values()):
+        return None, None
+    try:
+        graded = grade()
+    except (EngineFailure, RoleFailed) as error:
+        return None, error
+    checks["judge"] = graded.grades.least >= LEAST_GRADE
+    return graded, None
+
+
+def concluded(
+    made_for: str,
+    user: User,
+    assistant: Assistant,
+    seen: Seen,
+    held: Profile,
+    checks: Mapping[str, bool],
+    *,
+    failed: EngineFailure | RoleFailed | None,
+    graded: Graded | None,
+    grades: Grades | None = None,
+    spent: Cost = Cost(),  # noqa: B008 (frozen)
+) -> Simulated:
+    """What came of a conversation.
+
+    Args:
+        made_for: id of its plan. grades: a judge's that is no model; spent: by others than the user, the assistant and the judge.
+    """
+    reason, outcome = verdict(checks, seen, failed)
+    judging = graded.cost if graded is not None else failed.cost if isinstance(failed, RoleFailed) else Cost()
     trajectory = Trajectory(
-        id=trajectory_id(blueprint.id, worker.name, seen.messages),
+        id=trajectory_id(made_for, assistant.name, seen.messages),
         task_id="",
         messages=seen.messages,
         outcome=outcome,
         reward=float(not reason) if outcome.is_rated else None,
-        checks=found,
-        teacher=worker.name,
-        cost=cost,
+        checks=dict(checks),
+        teacher=assistant.name,
+        cost=assistant.cost + user.cost + judging + spent,
     )
     return Simulated(
         trajectory=trajectory,
-        profile=profile(blueprint.world, blueprint.domain, seen.turns, tools),
+        profile=held,
         accepted=not reason,
         reason=reason,
-        grades=grades,
-        user_turns=talker.turns,
+        grades=grades if graded is None else graded.grades,
+        user_turns=user.turns,
         criteria={} if graded is None else graded.criteria,
         failure=str(failed or ""),
     )

@@ -20,7 +20,7 @@ from typing import Any
 import polars as pl
 
 from storage.errors import BadInput
-from storage.records import Cost, Message, Outcome, Tool, Trajectory, canonical_json, content_id
+from storage.records import Message, Outcome, Tool, canonical_json, content_id
 from storage.schema import TABLES
 from storage.store import Part, Store, part_id
 from storage.turns import derive_turns
@@ -35,14 +35,13 @@ from synth.roles.cast import Cast, provenance_frame, wanted
 from synth.roles.free_observer import observe_free
 from synth.roles.free_plan import FreePlan, free_script
 from synth.roles.free_planner import Brief, brief, drafted
-from synth.roles.judge import LEAST_GRADE
 from synth.roles.model_judge import ModelJudge
 from synth.roles.observer import Seen
 from synth.roles.simulated_tools import SimulatedTools
 from synth.roles.user import ScriptedUser
 from synth.side_by_side import in_order, is_dead
 from synth.signatures import is_offerable
-from synth.simulate import Simulated, converse, profile, trajectory_id, trajectory_row, verdict
+from synth.simulate import Simulated, asked, concluded, converse, profile, trajectory_row
 
 VERSION = 1
 CONVERSATIONS_A_PART = 10
@@ -224,33 +223,9 @@ def carry_out(plan: FreePlan, offered: Sequence[Tool], cast: Cast) -> Simulated:
     seen = Seen(tuple(messages), derive_turns(messages), tuple(ended), frozenset())
     if failed is None:
         found = observe_free(plan, seen, tools)
-        try:
-            if all(found.values()):
-                graded = _judge(cast).grade(wanted(script), offered, seen.messages)
-                found["judge"] = graded.grades.least >= LEAST_GRADE
-        except (EngineFailure, RoleFailed) as error:
-            failed = error
-    reason, outcome = verdict(found, seen, failed)
-    trajectory = Trajectory(
-        id=trajectory_id(plan.id, worker.name, seen.messages),
-        task_id="",
-        messages=seen.messages,
-        outcome=outcome,
-        reward=float(not reason) if outcome.is_rated else None,
-        checks=found,
-        teacher=worker.name,
-        cost=user.cost + worker.cost + box.cost + (Cost() if graded is None else graded.cost),
-    )
-    return Simulated(
-        trajectory=trajectory,
-        profile=profile("", plan.domain, seen.turns, tools),
-        accepted=not reason,
-        reason=reason,
-        grades=None if graded is None else graded.grades,
-        user_turns=user.turns,
-        criteria={} if graded is None else graded.criteria,
-        failure=str(failed or ""),
-    )
+        graded, failed = asked(found, lambda: _judge(cast).grade(wanted(script), offered, seen.messages))
+    held = profile("", plan.domain, seen.turns, tools)
+    return concluded(plan.id, user, worker, seen, held, found, failed=failed, graded=graded, spent=box.cost)
 
 
 def _judge(cast: Cast) -> ModelJudge:

@@ -88,6 +88,11 @@ class Engine(Protocol):
         """
 
 
+def guessed_tokens(text: str) -> int:
+    """About how many tokens a text is, for estimates, where no tokenizer is at hand."""
+    return round(len(text) / _CHARACTERS_PER_TOKEN)
+
+
 def check_window(engine: Engine, opening: Sequence[Message], max_tokens: int) -> None:
     """Looks whether the shortest request and its answer fit the engine's window, where it tells of one. Tokens are guessed from characters.
 
@@ -95,7 +100,7 @@ def check_window(engine: Engine, opening: Sequence[Message], max_tokens: int) ->
         BadInput: they do not.
     """
     window = getattr(engine, "context_tokens", None)
-    wanted = round(sum(len(message.content or "") for message in opening) / _CHARACTERS_PER_TOKEN) + max_tokens
+    wanted = sum(guessed_tokens(message.content or "") for message in opening) + max_tokens
     if window is not None and window < wanted:
         raise BadInput(
             f"{engine.name} has a window of {window:,} tokens, and what it is to be asked takes about {wanted:,}, prompt and answer; "

@@ -22,6 +22,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from storage.records import Cost, Language, Message, Tool, content_id
 from synth.blueprints import Blueprint
@@ -116,7 +117,7 @@ def labelled(blueprints: Sequence[Blueprint]) -> list[Labelled]:
         if not planted:
             found.append(Labelled(blueprint, good, ""))
             continue
-        bad = simulate(blueprint, assistant=lambda one, planted=planted: Spoilt(one, planted))  # type: ignore[misc]
+        bad = simulate(blueprint, assistant=partial(Spoilt, planted=planted))
         if bad.trajectory.messages != good.trajectory.messages:
             found.append(Labelled(blueprint, bad, planted))
     return found

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from storage.files import file_lock
 from storage.records import Message
-from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure, check_window
+from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure, check_window, guessed_tokens
 from synth.engines.budget import BudgetSpent
 from synth.prompts import prompt, versions
 from synth.roles.spec_folder import Attempt, Order, SpecFolder, body_of
@@ -37,8 +37,6 @@ CHANGES = ("another_business", "another_entity", "deeper_dependency", "stricter_
 PROMPTS = ("spec_writer", "spec_writer_evolve", "spec_writer_repair")
 _STARTER = "tool_library"
 """The domain of the starter, which every prompt shows."""
-_CHARACTERS_PER_TOKEN = 3.0
-"""Of YAML in two languages, roughly, for an estimate."""
 _GONE = 3
 """An engine that leaves so many requests unanswered, one after the other, is gone."""
 
@@ -124,10 +122,6 @@ def write_specs(
         return Ended(desk.folder, _Writer(engine, desk, config, known_worlds(like)).run(wanted, about, seed, progress))
 
 
-def _tokens(messages: Sequence[Message]) -> int:
-    return round(sum(len(message.content or "") for message in messages) / _CHARACTERS_PER_TOKEN)
-
-
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """Of a run, before it. missing: specs; attempts: that may be made; prompt_tokens: of a first request; least_tokens: where every first
@@ -153,7 +147,8 @@ def estimate(
     desk = _Desk(SpecFolder(out), like, config)
     missing = max(0, wanted - len(desk.folder.kept()))
     openings = [desk.opening(attempt.order) for attempt in desk.next_round(wanted, about, seed)] if missing else []
-    first, spec = max(map(_tokens, openings), default=0), round(len(starter_text()) / _CHARACTERS_PER_TOKEN)
+    first = max((sum(guessed_tokens(message.content or "") for message in opening) for opening in openings), default=0)
+    spec = guessed_tokens(starter_text())
     attempts = desk.left(wanted) if missing else 0
     most = attempts * (config.repairs + 1) * (first + 2 * config.max_tokens)
     return Estimate(missing, attempts, first, min(missing, attempts) * (first + spec), most, openings[0] if openings else ())

@@ -23,14 +23,17 @@ def test_every_peer_is_pinned_in_an_environment_of_its_own() -> None:
         assert any(line.startswith(f"{RELEASES[name]}==") for line in lines)
 
 
-def test_a_call_is_the_slope_between_two_runs_that_got_every_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ours, really run against the mock; and a run with fewer answers than calls is refused."""
+def test_a_call_is_the_slope_between_two_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_cpu_s", lambda name, url, calls: 3 + calls / 5_000)
+    spent = client._interleaved(["headrace", "curator"], 1_050)
+    assert [spent[name] == pytest.approx([1 / 5_000] * client.ROUNDS) for name in ("headrace", "curator")] == [True, True]
+
+
+def test_a_run_that_lacks_answers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours, really run against the mock."""
     monkeypatch.setattr(client, "WORK", tmp_path)
-    monkeypatch.setattr(client, "ROUNDS", 1)
-    monkeypatch.setattr(client, "FEW", 50)
-    monkeypatch.setattr(client, "LATENCY_MS", 1)
-    (spent_s,) = client._interleaved(["headrace"], 1_050)["headrace"]
-    assert 5e-5 < spent_s < 1e-2
+    with started(latency_ms=1) as server:
+        assert client._cpu_s("headrace", server.url, 50) > 0
     with started(latency_ms=1, faults={"rate_limited": 1.0}) as refusing, pytest.raises(SystemExit):
         client._cpu_s("headrace", refusing.url, 1)
 

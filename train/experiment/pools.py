@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from storage.files import replace_atomically
-from storage.records import Message, content_id
+from storage.records import JSON, Message, content_id
 from storage.store import Store
 from synth.clusters import Cluster, cluster_tools
 from synth.division import DivisionConfig, division
@@ -109,17 +109,9 @@ def _lines(pool: Pool) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in [{"proposals": pool.proposals}, *rows])
 
 
-def _talk(row: dict[str, object]) -> Talk:
-    messages = row["messages"]
-    assert isinstance(messages, list)
-    return Talk(
-        world=str(row["world"]),
-        domain=str(row["domain"]),
-        mode=str(row["mode"]),
-        complexity=float(str(row["complexity"])),
-        tools=tuple(row["tools"]),  # type: ignore[arg-type]
-        messages=tuple(Message.model_validate(message) for message in messages),
-    )
+def _talk(row: Mapping[str, JSON]) -> Talk:
+    messages = tuple(Message.model_validate(message) for message in row["messages"])
+    return Talk(row["world"], row["domain"], row["mode"], row["complexity"], tuple(row["tools"]), messages)
 
 
 # ---- unsteered --------------------------------------------------------------------------------------------------------------------
