@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WORLDS = ("retail", "city", "library", "banking", "hotel")
 BLUEPRINTS = 400
-BY_VLLM = 12
+BY_VLLM = 100
 """Blueprints, of which half give a good and half a bad conversation."""
 MAX_MODEL_LEN = 16_384
 
@@ -30,7 +30,7 @@ MAX_MODEL_LEN = 16_384
 def sections() -> list[Section]:
     return [
         Section("roles: scripted", ("judge_agreement", "user_adherence"), measure_scripted, minutes=3),
-        Section("roles: vllm", ("judge_agreement_vllm", "user_adherence_vllm"), measure_vllm, minutes=12),
+        Section("roles: vllm", ("judge_agreement_vllm", "user_adherence_vllm"), measure_vllm, minutes=6),
     ]
 
 

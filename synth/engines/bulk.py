@@ -14,7 +14,7 @@ from pathlib import Path
 from storage.errors import BadInput, HeadraceError
 from synth.engines.base import ChatAnswer, ChatRequest
 from synth.engines.hermes import parse_hermes
-from synth.engines.vllm import VLLMConfig, has_gpu, server_environment
+from synth.engines.vllm import CPU_ENGINE, VLLMConfig, has_gpu, server_environment
 
 _PROGRAM = """
 import json, sys
@@ -79,7 +79,7 @@ def _engine(config: VLLMConfig) -> dict[str, object]:
     told: dict[str, object] = {"model": config.model, "seed": config.seed, "max_num_seqs": config.max_num_seqs}
     if config.max_model_len is not None:
         told["max_model_len"] = config.max_model_len
-    return told if has_gpu() else told | {"dtype": "float32", "enforce_eager": True, "gpu_memory_utilization": 0.3}
+    return told if has_gpu() else told | dict(CPU_ENGINE)
 
 
 def _told(request: ChatRequest) -> dict[str, object]:

@@ -15,7 +15,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -66,11 +66,20 @@ class OpenAIEngine:
     Args:
         answers: where answers are kept and looked up; None keeps none. budget: None spends what it takes.
         name: as stored with every answer, part of what an answer is kept under.
+        ended: why the server is gone for good, empty while it is not; no other try is made then.
     """
 
-    def __init__(self, config: OpenAIConfig, *, answers: Answers | None = None, budget: Budget | None = None, name: str = "") -> None:
+    def __init__(
+        self,
+        config: OpenAIConfig,
+        *,
+        answers: Answers | None = None,
+        budget: Budget | None = None,
+        name: str = "",
+        ended: Callable[[], str] | None = None,
+    ) -> None:
         self.config, self.budget = config, budget or Budget()
-        self._name, self._answers = name or f"openai:{config.model}", answers
+        self._name, self._answers, self._ended = name or f"openai:{config.model}", answers, ended
         self._background = Background(self._name)
         self._pending: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
         self._counted: set[str] = set()
@@ -199,7 +208,7 @@ class OpenAIEngine:
     async def _asked(self, body: bytes) -> Mapping[str, Any]:
         started = time.perf_counter()
         try:
-            told = await self._server.post("chat/completions", body, _read, self.budget.check)
+            told = await self._server.post("chat/completions", body, _read, self._check)
         except Refused as refused:
             if refused.status in (400, 413, 422) and _OVERFLOW.search(refused.reason):
                 return {"message": {"content": None}, "finish_reason": "length", "prompt_tokens": 0, "completion_tokens": 0}
@@ -207,6 +216,12 @@ class OpenAIEngine:
         except Unanswered as error:
             raise EngineFailure(str(error)) from error
         return told | {"latency_s": round(time.perf_counter() - started, 6)}
+
+    def _check(self) -> None:
+        """Before a try: whether it is worth making, and may be."""
+        if self._ended is not None and (why := self._ended()):
+            raise EngineFailure(why)
+        self.budget.check()
 
     async def _checked(self, tools: bool) -> None:
         url, model = self._server.url, self.config.model

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -17,7 +18,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -35,10 +37,19 @@ _CPU_SETTINGS = {
     "OMP_NUM_THREADS": "1",
     "TORCH_COMPILE_DISABLE": "1",
 }
-_CPU_FLAGS = ("--dtype", "float32", "--enforce-eager", "--gpu-memory-utilization", "0.3")
+CPU_ENGINE: Mapping[str, str | float | bool] = {
+    "dtype": "float32",
+    "enforce_eager": True,
+    "gpu_memory_utilization": 0.3,
+    "enable_chunked_prefill": False,  # a prompt in two pieces steps its seed's generator back, which a CPU's cannot: the server would end
+}
+"""vLLM's settings where there is no GPU."""
 _SETTINGS = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
 _POLL_S = 0.25
 _TAIL = 12
+_LONGEST_WHY = 300
+_ERROR = re.compile(r"^(?:\([^)]*\) )?(?:ERROR .*?\] )?(\w*Error: .+)", re.MULTILINE)
+"""Where a log first names an exception: behind the process and the place, as vLLM writes it, or at a line's beginning, as Python does."""
 
 Progress = Callable[[str, int, int], None]
 
@@ -74,15 +85,24 @@ def vllm_engine(
     progress: Progress | None = None,
 ) -> Iterator[OpenAIEngine]:
     """An engine on a server of its own; see `OpenAIEngine` for answers, budget and name. log: where the server's output goes."""
-    with serving(config, log, progress) as url:
-        asked = OpenAIConfig(model=config.model, base_url=url, in_flight=2 * config.max_num_seqs, timeout_s=config.timeout_s)
-        with OpenAIEngine(asked, answers=answers, budget=budget, name=name or f"vllm:{config.model}") as engine:
+    with serving(config, log, progress) as server:
+        asked = OpenAIConfig(model=config.model, base_url=server.url, in_flight=2 * config.max_num_seqs, timeout_s=config.timeout_s)
+        named = name or f"vllm:{config.model}"
+        with OpenAIEngine(asked, answers=answers, budget=budget, name=named, ended=server.ended) as engine:
             yield engine
 
 
+@dataclass(frozen=True)
+class Server:
+    """A server that answers at url. ended: why it does no longer; empty while it runs."""
+
+    url: str
+    ended: Callable[[], str]
+
+
 @contextlib.contextmanager
-def serving(config: VLLMConfig, log: Path, progress: Progress | None = None) -> Iterator[str]:
-    """The URL of a server that answers, for as long as the context lasts.
+def serving(config: VLLMConfig, log: Path, progress: Progress | None = None) -> Iterator[Server]:
+    """A server of the model, for as long as the context lasts.
 
     Raises:
         BadInput: vLLM is not installed in the environment, or a folder that is named holds no model.
@@ -90,14 +110,22 @@ def serving(config: VLLMConfig, log: Path, progress: Progress | None = None) -> 
     """
     look_at(config)
     port = _free_port()
-    url = f"http://127.0.0.1:{port}/v1"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as out:
+        begin = out.tell()
         command = [sys.executable, "-P", watch.__file__, *_command(config, port)]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=server_environment(), start_new_session=True)
+
+    def ended() -> str:
+        if process.poll() is None:
+            return ""
+        first = _ERROR.search(log.read_bytes()[begin:].decode(errors="replace"))
+        why = first.group(1)[:_LONGEST_WHY] if first is not None else "it did not say why"
+        return f"vLLM ended with code {process.returncode}: {why} (see {log})"
+
     try:
         _wait_until_healthy(process, f"http://127.0.0.1:{port}/health", config, log, progress)
-        yield url
+        yield Server(f"http://127.0.0.1:{port}/v1", ended)
     finally:
         assert process.stdin is not None
         process.stdin.close()
@@ -124,8 +152,14 @@ def _command(config: VLLMConfig, port: int) -> list[str]:
     if config.max_model_len is not None:
         told += ["--max-model-len", str(config.max_model_len)]
     if not has_gpu():
-        told += _CPU_FLAGS
+        told += [word for name, value in CPU_ENGINE.items() for word in _flag(name, value)]
     return [str(config.python), "-m", "vllm.entrypoints.openai.api_server", *told, *config.flags]
+
+
+def _flag(name: str, value: str | float | bool) -> tuple[str, ...]:
+    """A setting of vLLM's as its command line takes it."""
+    flag = name.replace("_", "-")
+    return (f"--{'' if value else 'no-'}{flag}",) if isinstance(value, bool) else (f"--{flag}", str(value))
 
 
 def server_environment() -> dict[str, str]:

@@ -78,6 +78,13 @@ def test_a_seed_draws_the_same_again_whatever_is_asked_beside_it(engine: OpenAIE
     assert len({message.model_dump_json() for message in together}) > 3
 
 
+def test_more_than_fits_one_step_is_answered_with_its_seeds(engine: OpenAIEngine) -> None:
+    """A prompt that the server would split over two steps has ended servers on a CPU."""
+    requests = [ChatRequest(said(f"{number} " * 100), temperature=1.0, seed=number, max_tokens=4) for number in range(40)]
+    answers = engine.chat(requests)
+    assert sum(answer.prompt_tokens for answer in answers) > 8_192 and all(answer.completion_tokens for answer in answers)
+
+
 def test_it_plays_the_assistant_and_the_user_of_a_synthesis(engine: OpenAIEngine, tmp_path: Path) -> None:
     """It knows nothing of these conversations, so every one fails; each for a reason that is stored, and held against whose it is."""
     roles = RolesConfig(assistant=engine.name, user=engine.name, answer_tokens=40, in_flight=8)
@@ -141,15 +148,19 @@ def test_many_rows_at_once_without_a_server(tmp_path: Path, engine: OpenAIEngine
     """The environment's vLLM in bulk, offline, as a child of its own (`synth/engines/bulk.py`): the same greedy answers as the server's."""
     from synth.engines.bulk import answer_in_bulk
 
-    texts = [*ASKED, *TALK]
+    texts, many = [*ASKED, *TALK], [f"{number} " * 100 for number in range(40)]
     model = engine.config.model
     bulk = answer_in_bulk(
         VLLMConfig(model=model, environment=ENGINE, max_model_len=512),
-        [ChatRequest(said(text), TOOLS, max_tokens=60) for text in texts],
+        [
+            *(ChatRequest(said(text), TOOLS, max_tokens=60) for text in texts),
+            *(ChatRequest(said(text), temperature=1.0, seed=at, max_tokens=4) for at, text in enumerate(many)),
+        ],
         tmp_path,
     )
+    assert all(one.completion_tokens for one in bulk) and sum(one.prompt_tokens for one in bulk) > 8_192
     served = engine.chat([ChatRequest(said(text), TOOLS, max_tokens=60) for text in texts])
-    assert [(one.message.content, [call.function for call in one.message.tool_calls]) for one in bulk] == [
+    assert [(one.message.content, [call.function for call in one.message.tool_calls]) for one in bulk[: len(texts)]] == [
         (one.message.content, [call.function for call in one.message.tool_calls]) for one in served
     ]
 

@@ -14,7 +14,7 @@ import pytest
 
 from storage.errors import BadInput, HeadraceError
 from storage.records import Message
-from synth.engines.base import ChatRequest
+from synth.engines.base import ChatRequest, EngineFailure
 from synth.engines.vllm import VLLMConfig, serving, vllm_engine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,6 +69,22 @@ def test_nothing_is_left_after_a_kill(tmp_path: Path, marked: Marked) -> None:
     while (left := alive()) and time.monotonic() < end:
         time.sleep(0.1)
     assert left == []
+
+
+def test_a_server_that_has_ended_is_not_waited_for(tmp_path: Path, marked: Marked, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables, alive = marked
+    for key, value in variables.items():
+        monkeypatch.setenv(key, value)
+    script = SCRIPTED.replace("exec ", "") + "echo 'RuntimeError: out of memory' >&2; echo 'cleaning up' >&2; exit 5\n"
+    log = tmp_path / "vllm.log"
+    log.write_text("OldError: of another run\n")
+    with vllm_engine(VLLMConfig(model="m", environment=environment(tmp_path, script)), log) as engine:
+        engine.chat([ChatRequest((Message(role="user", content="abc"),))])
+        (server,) = [one for one in alive() if "mock._serve" in one]
+        os.kill(int(server.split()[0]), signal.SIGKILL)
+        with pytest.raises(EngineFailure, match="ended with code 5: RuntimeError: out of memory"):
+            engine.chat([ChatRequest((Message(role="user", content="abcd"),))])
+        assert engine.counts["sent"] <= 3
 
 
 def test_a_server_that_does_not_come_up_says_why(tmp_path: Path) -> None:
