@@ -96,7 +96,7 @@ def converse(path: Path, url: str, proposals: int, tokens: int | None) -> None:
 
 
 def _take_notes(folder: Path) -> None:
-    """From here on this process notes, in `kept`, every request whose answer is in the journal, and when; in `spent`, how many requests
+    """From here on this process notes, in `kept`, every request whose answer is in the journal, and when; in `spent`, how many tries
     had been allowed when the budget was spent."""
     from synth.engines.answers import Answers
     from synth.engines.budget import Budget, BudgetSpent
@@ -110,7 +110,7 @@ def _take_notes(folder: Path) -> None:
 
     def noting_check(self: Budget) -> None:
         check(self)
-        allowed["requests"] += 1
+        allowed["tries"] += 1
 
     def noting_add(self: Budget, prompt_tokens: int, completion_tokens: int) -> None:
         add(self, prompt_tokens, completion_tokens)
@@ -118,7 +118,7 @@ def _take_notes(folder: Path) -> None:
             check(self)
         except BudgetSpent:
             if not (folder / "spent").exists():
-                (folder / "spent").write_text(str(allowed["requests"]))
+                (folder / "spent").write_text(str(allowed["tries"]))
 
     Answers.keep, Budget.check, Budget.add = noting_keep, noting_check, noting_add  # type: ignore[method-assign]
 
@@ -212,19 +212,17 @@ def lost(folder: Path, outcomes: Sequence[str], asked: set[str]) -> int:
 
 
 def measure_budget(_: Deadline) -> Figures:
-    """With a budget that ends among them, requests that reach the server beyond those that were allowed by the time it was spent; and those
-    that do so when the same is started again."""
+    """With a budget that ends among them, tries that reach the server beyond those that were allowed by the time it was spent (which are in
+    flight then, and may end or never come in); and those that do so when the same is started again."""
     folder = _fresh("budget")
     with started(latency_ms=LATENCY_MS, faults=FAULTS, journal=folder / "served") as server:
         reached = []
         for _attempt in range(2):
             _finish(_client(server, folder, TOKENS))
-            reached.append(len({one.request for one in tries(folder / "served")}))
+            reached.append(len(tries(folder / "served")))
     allowed = int((folder / "spent").read_text())
-    print(
-        f"    {allowed:,} requests allowed by the time {TOKENS:,} tokens were spent; came in: {reached[0]:,}, started again {reached[1]:,}"
-    )
-    return {"budget_overrun": reached[0] - allowed, "budget_overrun_again": reached[1] - reached[0]}
+    print(f"    {allowed:,} tries allowed by the time {TOKENS:,} tokens were spent; came in: {reached[0]:,}, started again {reached[1]:,}")
+    return {"budget_overrun": max(0, reached[0] - allowed), "budget_overrun_again": reached[1] - reached[0]}
 
 
 # ---- processes and files -------------------------------------------------------------------------------------------------------

@@ -49,10 +49,10 @@ def test_a_conversation_without_an_answer_is_seen_to_be_lost(tmp_path: Path) -> 
 
 
 def test_a_budget_that_is_overrun_is_seen(tmp_path: Path) -> None:
-    """Requests that came in beyond those allowed: none with a budget, and what a client without one sends."""
+    """Tries that came in beyond those allowed: none with a budget, and what a client without one sends."""
     with started(latency_ms=5, journal=tmp_path / "served") as server:
         faults._finish(faults._client(server, tmp_path, tokens=100, proposals=12))
         allowed = int((tmp_path / "spent").read_text())
-        assert len({one.request for one in faults.tries(tmp_path / "served")}) == allowed < 30
+        assert len(faults.tries(tmp_path / "served")) == allowed < 30
         faults._finish(faults._client(server, tmp_path, proposals=12))
-        assert len({one.request for one in faults.tries(tmp_path / "served")}) > allowed
+        assert len(faults.tries(tmp_path / "served")) > allowed
