@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,7 @@ def test_what_became_of_conversations_with_models_is_counted_by_whose_fault_it_w
         ("tool_failure", 2, 14, 1.0),
         ("success", 1, 11, 0.5),
     ]
+    assert json.loads(json.dumps(shown)) == shown
     assert shown[0]["for example"] == "the world is down" and shown[1]["for example"] == ""
 
 
