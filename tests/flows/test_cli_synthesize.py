@@ -9,16 +9,18 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from prefect.artifacts import Artifact
 from typer.testing import CliRunner
 
 from benchmarks.mock_openai import started
 from flows import cli_synthesize
 from flows.cli import app
 from flows.config import Config
-from flows.synthesize import make_trajectories
+from flows.synthesize import make_trajectories, synthesize
 from storage.records import Cost
 from synth.synthesis_result import Preview
 
@@ -79,6 +81,15 @@ def test_a_run_does_not_ask_again_what_its_preview_asked(journal: Path) -> None:
 
     made = make_trajectories.fn(Config.model_validate({"store": "runs/x/store", "synthesize": SMALL}))
     assert (made["accepted"], made["proposals"], made["played"], made["alarms"], len(made["notes"])) == (0, 6, 0, [], 1)
+
+
+def test_what_became_of_conversations_stands_in_prefect(prefect_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with started(latency_ms=0) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        made = synthesize(Config.model_validate({"store": tmp_path / "store", "synthesize": SMALL}))
+    assert made["proposals"] == 6
+    shown: Any = Artifact.get("headrace-outcomes")
+    assert sum(row["conversations"] for row in json.loads(shown.data)) == 6
 
 
 def test_what_costs_nothing_at_a_price_is_not_said_to_have_none(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
