@@ -222,6 +222,8 @@ def measure_budget(_: Deadline) -> Figures:
             reached.append(len(tries(folder / "served")))
     allowed = int((folder / "spent").read_text())
     print(f"    {allowed:,} tries allowed by the time {TOKENS:,} tokens were spent; came in: {reached[0]:,}, started again {reached[1]:,}")
+    if allowed - reached[0] > THREADS:
+        fail(f"{allowed - reached[0]:,} tries that were allowed never came in: more than can have been in flight")
     return {"budget_overrun": max(0, reached[0] - allowed), "budget_overrun_again": reached[1] - reached[0]}
 
 

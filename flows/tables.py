@@ -127,7 +127,8 @@ def outcomes(store: Store) -> Table:
     """What became of the last run's conversations in which language models played, and why; empty where none did."""
     rows = store.query(
         f"""SELECT t.outcome, coalesce(t.reason, '') AS "first check that failed", count(*) AS conversations,
-              sum(t.prompt_tokens + t.completion_tokens) AS tokens, round(sum(t.cost_usd), 4) AS usd, any_value(p.failure) AS "for example"
+              sum(t.prompt_tokens + t.completion_tokens)::BIGINT AS tokens,
+              round(sum(t.cost_usd), 4) AS usd, any_value(p.failure) AS "for example"
             FROM provenance p JOIN trajectories t USING (trajectory_id) JOIN decisions d ON d.blueprint_id = t.blueprint_id
             WHERE d.run = {LATEST_RUN.format(table="decisions")}
             GROUP BY ALL ORDER BY conversations DESC, outcome, 2"""

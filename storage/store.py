@@ -118,13 +118,12 @@ class Store:
     # ---- reading ------------------------------------------------------------------------------------------------------
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pl.DataFrame:
-        """The rows of a SELECT over the tables, as last committed; all tables are empty where the store does not exist yet. Sums of whole
-        numbers, for which DuckDB has 128 bits, are 64-bit ones too."""
+        """The rows of a SELECT over the tables, as last committed; all tables are empty where the store does not exist yet."""
         with self._mutex, told_as_interrupts():
             reader = self._current_reader()
             answer = answered(reader, lambda: pl.from_arrow(reader.sql(sql, params=list(params)).to_arrow_table()))
         assert isinstance(answer, pl.DataFrame)
-        return answer.with_columns(pl.selectors.by_dtype(pl.Decimal(38, 0)).cast(pl.Int64))
+        return answer
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """A connection of one's own to the read copy as it is now: tables cannot be changed, views find their files. Close it after use."""

@@ -98,21 +98,19 @@ def simulate(
         found, grades = _observed(blueprint, seen, tools)
         if judge is not None:
             grades = None
-            graded, failed = asked(found, lambda: judge(blueprint, tuple(tools.values()), seen.messages))
-    held = profile(blueprint.world, blueprint.domain, seen.turns, tools)
-    return concluded(blueprint.id, talker, worker, seen, held, found, failed=failed, graded=graded, grades=grades)
+            graded, failed = judged(found, lambda: judge(blueprint, tuple(tools.values()), seen.messages))
+    shape = profile(blueprint.world, blueprint.domain, seen.turns, tools)
+    return concluded(blueprint.id, talker, worker, seen, shape, found, failed=failed, graded=graded, grades=grades)
 
 
-def asked(checks: dict[str, bool], grade: Callable[[], Graded]) -> tuple[Graded | None, EngineFailure | RoleFailed | None]:
-    """A judge's verdict, noted among the checks, where all of them hold; or what kept it from giving one."""
+def judged(checks: Mapping[str, bool], grade: Callable[[], Graded]) -> tuple[Graded | None, EngineFailure | RoleFailed | None]:
+    """A judge's verdict where all checks hold, or what kept it from giving one."""
     if not all(checks.values()):
         return None, None
     try:
-        graded = grade()
+        return grade(), None
     except (EngineFailure, RoleFailed) as error:
         return None, error
-    checks["judge"] = graded.grades.least >= LEAST_GRADE
-    return graded, None
 
 
 def concluded(
@@ -120,20 +118,21 @@ def concluded(
     user: User,
     assistant: Assistant,
     seen: Seen,
-    held: Profile,
+    shape: Profile,
     checks: Mapping[str, bool],
     *,
     failed: EngineFailure | RoleFailed | None,
     graded: Graded | None,
     grades: Grades | None = None,
-    spent: Cost = Cost(),  # noqa: B008 (frozen)
 ) -> Simulated:
-    """What came of a conversation.
+    """What came of a conversation, at the cost of its user, its assistant and its judge.
 
     Args:
-        made_for: id of its plan. grades: a judge's that is no model; spent: by others than the user, the assistant and the judge.
+        made_for: id of its plan. checks: by code.
+        failed: what ended it, or kept its judge from a verdict. graded: that verdict; grades: of a judge that is no model.
     """
-    reason, outcome = verdict(checks, seen, failed)
+    found = dict(checks) if graded is None else {**checks, "judge": graded.grades.least >= LEAST_GRADE}
+    reason, outcome = verdict(found, seen, failed)
     judging = graded.cost if graded is not None else failed.cost if isinstance(failed, RoleFailed) else Cost()
     trajectory = Trajectory(
         id=trajectory_id(made_for, assistant.name, seen.messages),
@@ -141,13 +140,13 @@ def concluded(
         messages=seen.messages,
         outcome=outcome,
         reward=float(not reason) if outcome.is_rated else None,
-        checks=dict(checks),
+        checks=found,
         teacher=assistant.name,
-        cost=assistant.cost + user.cost + judging + spent,
+        cost=assistant.cost + user.cost + judging,
     )
     return Simulated(
         trajectory=trajectory,
-        profile=held,
+        profile=shape,
         accepted=not reason,
         reason=reason,
         grades=grades if graded is None else graded.grades,

@@ -41,9 +41,9 @@ from synth.roles.simulated_tools import SimulatedTools
 from synth.roles.user import ScriptedUser
 from synth.side_by_side import in_order, is_dead
 from synth.signatures import is_offerable
-from synth.simulate import Simulated, asked, concluded, converse, profile, trajectory_row
+from synth.simulate import Simulated, concluded, converse, judged, profile, trajectory_row
 
-VERSION = 1
+VERSION = 2
 CONVERSATIONS_A_PART = 10
 LEAST_TOOLS = 2
 NEEDED = ("planner", "assistant", "tools", "judge")
@@ -223,9 +223,9 @@ def carry_out(plan: FreePlan, offered: Sequence[Tool], cast: Cast) -> Simulated:
     seen = Seen(tuple(messages), derive_turns(messages), tuple(ended), frozenset())
     if failed is None:
         found = observe_free(plan, seen, tools)
-        graded, failed = asked(found, lambda: _judge(cast).grade(wanted(script), offered, seen.messages))
-    held = profile("", plan.domain, seen.turns, tools)
-    return concluded(plan.id, user, worker, seen, held, found, failed=failed, graded=graded, spent=box.cost)
+        graded, failed = judged(found, lambda: _judge(cast).grade(wanted(script), offered, seen.messages))
+    shape = profile("", plan.domain, seen.turns, tools)
+    return concluded(plan.id, user, worker, seen, shape, found, failed=failed, graded=graded).with_cost(box.cost)
 
 
 def _judge(cast: Cast) -> ModelJudge:

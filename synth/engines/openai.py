@@ -66,7 +66,7 @@ class OpenAIEngine:
     Args:
         answers: where answers are kept and looked up; None keeps none. budget: None spends what it takes.
         name: as stored with every answer, part of what an answer is kept under.
-        ended: why the server is gone for good, empty while it is not; no other try is made then.
+        ended: why the server is gone for good, empty while it is not; before every try it is asked, and none is made then.
     """
 
     def __init__(
@@ -116,6 +116,7 @@ class OpenAIEngine:
 
         Raises:
             BadInput: no server there, a key that it refuses, a model that it does not serve, tools that it does not take.
+            EngineFailure: the server has ended.
         """
         self._background.run(self._checked(tools))
 
@@ -214,14 +215,17 @@ class OpenAIEngine:
                 return {"message": {"content": None}, "finish_reason": "length", "prompt_tokens": 0, "completion_tokens": 0}
             raise EngineFailure(str(refused)) from refused
         except Unanswered as error:
-            raise EngineFailure(str(error)) from error
+            raise EngineFailure(self._gone() or str(error)) from error
         return told | {"latency_s": round(time.perf_counter() - started, 6)}
 
     def _check(self) -> None:
         """Before a try: whether it is worth making, and may be."""
-        if self._ended is not None and (why := self._ended()):
+        if why := self._gone():
             raise EngineFailure(why)
         self.budget.check()
+
+    def _gone(self) -> str:
+        return self._ended() if self._ended is not None else ""
 
     async def _checked(self, tools: bool) -> None:
         url, model = self._server.url, self.config.model
@@ -240,6 +244,8 @@ class OpenAIEngine:
                 raise BadInput(f"{url} takes no tools ({refused.reason}); {hint}") from refused
             raise BadInput(f"{url} is no OpenAI-compatible server for chats (status {refused.status}: {refused.reason})") from refused
         except (Unanswered, KeyError, TypeError) as error:
+            if why := self._gone():
+                raise EngineFailure(why) from error
             raise BadInput(f"no OpenAI-compatible server answers at {url} ({error}); look at the URL, or at OPENAI_BASE_URL") from error
 
     async def _pinged(self, tools: bool) -> None:

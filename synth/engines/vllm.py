@@ -20,6 +20,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -48,8 +49,10 @@ _SETTINGS = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": 
 _POLL_S = 0.25
 _TAIL = 12
 _LONGEST_WHY = 300
-_ERROR = re.compile(r"^(?:\([^)]*\) )?(?:ERROR .*?\] )?(\w*Error: .+)", re.MULTILINE)
-"""Where a log first names an exception: behind the process and the place, as vLLM writes it, or at a line's beginning, as Python does."""
+_ERROR = re.compile(r"^(?:\([^)]*\) )?(?:ERROR .*?\] )?((?:\w+\.)*\w*(?:Error|Exception): .+)", re.MULTILINE)
+"""Where a log names an exception: behind the process and the place, as vLLM writes it, or at a line's beginning, as Python does."""
+_TOLD_OF_ANOTHER = "EngineDeadError"
+"""What vLLM's front says of its back, and is no cause."""
 
 Progress = Callable[[str, int, int], None]
 
@@ -117,11 +120,7 @@ def serving(config: VLLMConfig, log: Path, progress: Progress | None = None) -> 
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=server_environment(), start_new_session=True)
 
     def ended() -> str:
-        if process.poll() is None:
-            return ""
-        first = _ERROR.search(log.read_bytes()[begin:].decode(errors="replace"))
-        why = first.group(1)[:_LONGEST_WHY] if first is not None else "it did not say why"
-        return f"vLLM ended with code {process.returncode}: {why} (see {log})"
+        return "" if process.poll() is None else _end(process.returncode, log, begin)
 
     try:
         _wait_until_healthy(process, f"http://127.0.0.1:{port}/health", config, log, progress)
@@ -130,6 +129,17 @@ def serving(config: VLLMConfig, log: Path, progress: Progress | None = None) -> 
         assert process.stdin is not None
         process.stdin.close()
         process.wait()
+
+
+@cache
+def _end(code: int, log: Path, begin: int) -> str:
+    """That a server has ended, and the last exception that its log names from `begin` on."""
+    with contextlib.suppress(OSError):
+        named = _ERROR.findall(log.read_bytes()[begin:].decode(errors="replace"))
+        causes = [text for text in named if _TOLD_OF_ANOTHER not in text] or named
+        if causes:
+            return f"vLLM ended with code {code}: {causes[-1][:_LONGEST_WHY]} (see {log})"
+    return f"vLLM ended with code {code}, and did not say why (see {log})"
 
 
 def look_at(config: VLLMConfig) -> None:

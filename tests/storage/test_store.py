@@ -1,6 +1,5 @@
 """The store: what commits, what does not, what readers see, and who is refused."""
 
-import json
 import os
 import pickle
 import subprocess
@@ -54,11 +53,6 @@ def test_rows_count_only_once_committed(store):
     store.commit([part])
     assert store.query("SELECT rollout_id, messages FROM rollouts").rows() == [("r", "[]")]
     assert store.find(part.part_id) == part
-
-
-def test_a_sum_of_whole_numbers_is_one(store):
-    store.commit([write(store, "rollouts", {"rollout_id": "r", "draw": 3}, {"rollout_id": "s", "draw": 4})])
-    assert json.dumps(store.query("SELECT sum(draw) AS draws, avg(draw) AS mean FROM rollouts").to_dicts()) == '[{"draws": 7, "mean": 3.5}]'
 
 
 def test_a_second_commit_of_a_part_id_is_a_no_op(store):

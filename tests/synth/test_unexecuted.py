@@ -309,6 +309,13 @@ def test_a_failure_is_whose_it_is(one: Callable[[Cast], Played], fault: str) -> 
     assert judge.requests == [], "where code has decided, nobody is asked"
 
 
+def test_a_judge_that_gave_no_verdict_is_paid_all_the_same(one: Callable[[Cast], Played]) -> None:
+    cast = players(judge=Scripted("judge", lambda _: text("Fine!")))
+    simulated = conversation(one(cast))
+    engines = [cast.planner, cast.assistant, cast.tools, cast.judge]
+    assert simulated.trajectory.cost.prompt_tokens == 10 * sum(len(engine.requests) for engine in engines if isinstance(engine, Scripted))
+
+
 def test_other_arguments_and_a_look_more_are_the_assistants_to_choose(one: Callable[[Cast], Played]) -> None:
     """The negative control of the checks above: what departs from the plan without breaking its order is accepted."""
     calls = [("find_patient", {"name": "Brown"}), CALLS[1], CALLS[1], CALLS[2]]

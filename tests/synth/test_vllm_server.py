@@ -75,16 +75,26 @@ def test_a_server_that_has_ended_is_not_waited_for(tmp_path: Path, marked: Marke
     variables, alive = marked
     for key, value in variables.items():
         monkeypatch.setenv(key, value)
-    script = SCRIPTED.replace("exec ", "") + "echo 'RuntimeError: out of memory' >&2; echo 'cleaning up' >&2; exit 5\n"
+    log_lines = (
+        "ERROR 01-01 00:00:00 [serving.py:1] ValueError: a request that was refused",
+        "(EngineCore pid=1) ERROR 01-01 00:00:01 [core.py:1] torch.OutOfMemoryError: out of memory",
+        "(APIServer pid=2) vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue",
+        "cleaning up",
+    )
+    script = SCRIPTED.replace("exec ", "") + "".join(f"echo '{line}' >&2\n" for line in log_lines) + "exit 5\n"
     log = tmp_path / "vllm.log"
     log.write_text("OldError: of another run\n")
     with vllm_engine(VLLMConfig(model="m", environment=environment(tmp_path, script)), log) as engine:
         engine.chat([ChatRequest((Message(role="user", content="abc"),))])
         (server,) = [one for one in alive() if "mock._serve" in one]
         os.kill(int(server.split()[0]), signal.SIGKILL)
-        with pytest.raises(EngineFailure, match="ended with code 5: RuntimeError: out of memory"):
+        while alive():
+            time.sleep(0.05)
+        with pytest.raises(EngineFailure, match=r"ended with code 5: torch\.OutOfMemoryError: out of memory"):
             engine.chat([ChatRequest((Message(role="user", content="abcd"),))])
-        assert engine.counts["sent"] <= 3
+        assert engine.counts["sent"] == 1
+        with pytest.raises(EngineFailure, match=r"torch\.OutOfMemoryError"):
+            engine.check()
 
 
 def test_a_server_that_does_not_come_up_says_why(tmp_path: Path) -> None:
