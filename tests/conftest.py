@@ -9,6 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("untimed", deadline=None)  # how long an example takes says more of the machine than of the code
+settings.load_profile("untimed")
 
 MARK = "HEADRACE_TEST_MARK"
 
