@@ -3,7 +3,11 @@
 One idea: only rated outcomes count (`success`, `policy_failure`); a rollout that we or the machine spoilt is no evidence against a
 policy, but where too few are left of a task's rollouts it gets no tag until the next policy is probed. Success is the verifier's yes or
 no, from which come the rate, its Wilson interval and the region; mean and variance are those of the reward, from which comes the
-learnability potential. With k = 8 a label is noisy (standard error of the rate up to 0.18), which the interval shows.
+learnability potential. With k = 8 a label is noisy (standard error of the rate up to 0.18), which the interval shows, and a second,
+independent probe (`headrace tag --again`).
+Draws are spent where they decide something (`DrawsConfig.is_settled`): a task is drawn again only as long as its region could still
+become another one. Its rate is then that of a sequential test: a task that stops early because it succeeded looks a little better than it
+is, which no region sees.
 
 What it does not do: roll out (`synth/rollouts.py`) or decide where a task goes (`filters/route.py`).
 """
@@ -54,6 +58,34 @@ class RegionConfig(BaseModel):
         if rate >= self.certain_rate:
             return Region.CERTAIN
         return Region.UNCERTAIN if rate >= self.uncertain_rate else Region.OUT_OF_REACH
+
+
+class DrawsConfig(BaseModel):
+    """How often a task is rolled out before its region is taken for known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    k: int = Field(8, ge=2, description="Rollouts after which a task that always or never succeeded is settled.")
+    most: int = Field(16, ge=2, description="Rollouts of a task at most; k where every task is to have k.")
+    step: int = Field(2, ge=1, description="Rollouts between two looks at what is settled.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> DrawsConfig:
+        if self.most < self.k:
+            raise ValueError(f"most, {self.most}, is below k, {self.k}")
+        return self
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """Numbers of draws after which is looked, the last being `most`; before `k`, and where all get k, there is nothing to be seen."""
+        return tuple(range(self.k, self.most, self.step)) + (self.most,)
+
+    def is_settled(self, successes: int, rated: int, left: int, regions: RegionConfig) -> bool:
+        """Whether `left` further draws are not worth making: none of their outcomes changes the region, or there were k, and all or none
+        of the rated ones succeeded."""
+        if rated >= self.k * regions.min_rated and successes in (0, rated):
+            return True
+        return rated > 0 and regions.region(successes / (rated + left)) == regions.region((successes + left) / (rated + left))
 
 
 def certainty(rollouts: pl.DataFrame, difficulty: pl.DataFrame, regions: RegionConfig, *, purpose: str) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 One idea: the route is a function of the region alone, in one table:
 
-    mastered      second SFT, as replay: a configured share
+    mastered      second SFT, as replay: a configured share, which is a split of its own too
     certain       second SFT: the policy's own best verified trajectory
     uncertain     RL, with fresh siblings
     out of reach  held, probed again after the next stage
@@ -28,7 +28,7 @@ from filters.certainty import Region, RegionConfig, histogram
 from storage.errors import HeadraceError
 from storage.release import ReleaseItem
 
-VERSION = 2
+VERSION = 3
 QUERY_SHARE = 0.05
 """At most so much of RL's draws goes to siblings of one query (the uniform floor included), however learnable they are."""
 
@@ -52,7 +52,7 @@ def route(
     queries: Mapping[str, str],
     config: RouteConfig,
 ) -> dict[str, list[ReleaseItem]]:
-    """The splits `sft2`, `rl` and `hold` of a release.
+    """The splits `sft2`, `rl`, `hold` and `replay` of a release. The last two may be empty, and what is replayed is in `sft2` too.
 
     Args:
         seed_traces: the items of the seed split, in order.
@@ -63,14 +63,15 @@ def route(
     Raises:
         HeadraceError: no task for the second SFT or for RL; the message names thresholds and the histogram.
     """
-    own = tags.filter(
-        (pl.col("region") == Region.CERTAIN) | ((pl.col("region") == Region.MASTERED) & _is_replayed(tags["task_id"], config.replay_share))
-    )
+    certain = tags.filter(pl.col("region") == Region.CERTAIN)
+    replayed = tags.filter((pl.col("region") == Region.MASTERED) & _is_replayed(tags["task_id"], config.replay_share))
+    own = pl.concat([certain, replayed])
     _refuse_empty("sft2", own, tags, config)
     _refuse_empty("rl", tags.filter(pl.col("region") == Region.UNCERTAIN), tags, config)
     return {
         "sft2": [*seed_traces, *_own_traces(own["task_id"], rollouts)],
         "rl": _rl_items(tags, queries, config.rl_uniform),
+        "replay": _own_traces(replayed["task_id"], rollouts),
         "hold": [_task_item(task) for task in tags.filter(pl.col("region") == Region.OUT_OF_REACH)["task_id"].sort()],
     }
 

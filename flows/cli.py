@@ -91,16 +91,28 @@ app.command(rich_help_panel="Pipeline")(cli_curate.curate)
 
 
 @app.command(rich_help_panel="Pipeline")
-def tag(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRun = False, debug: Debug = False) -> None:
-    """Tag every task by difficulty and, where a promoted policy exists, by measured certainty (k rollouts a task).
+def tag(
+    config: ConfigFile = None,
+    store: StoreFolder = None,
+    again: Annotated[
+        int, typer.Option("--again", metavar="N", min=0, help="Probe so many tasks a second time: how many regions are luck?")
+    ] = 0,
+    dry_run: DryRun = False,
+    debug: Debug = False,
+) -> None:
+    """Tag every task by difficulty and, where a promoted policy exists, by measured certainty (8 to 16 rollouts a task).
 
-    Example: headrace tag --store runs/sample/store
+    Examples:
+
+      headrace tag --store runs/sample/store
+
+      headrace tag --store runs/sample/store --again 200
     """
     with told(debug):
         settings = checks.settings(config, store)
         if not dry_run:
             checks.has_tasks(settings)
-        do("tag:tag", settings, dry_run, ("tag",), ("difficulty", "certainty"))
+        do("tag:tag", settings, dry_run, ("tag",), ("difficulty", "certainty", "flips"), again=again)
 
 
 @app.command(rich_help_panel="Pipeline")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from flows.config import Config
 from flows.tables import Table
+from train.cascade import CascadeConfig
 
 CPU_S_PER_PROPOSAL = 0.02
 CPU_S_PER_MILLION_GENERATED = 25.0
@@ -64,15 +65,19 @@ def _curate(config: Config, rows: int) -> list[Line]:
 
 def _tag(config: Config) -> list[Line]:
     own = config.train
-    rollouts = own.probe_tasks * own.k
-    return [
-        ("tag", f"{own.probe_tasks} probe tasks x {own.k} = {rollouts:,} rollouts, if a policy was promoted", CPU_S_PER_ROLLOUT * rollouts)
-    ]
+    return [("tag", f"{_draws(own)}, if a policy was promoted", CPU_S_PER_ROLLOUT * own.probe_tasks * own.draws.k)]
+
+
+def _draws(own: CascadeConfig) -> str:
+    draws = own.draws
+    each = f"{draws.k}" if draws.most == draws.k else f"{draws.k} to {draws.most}"
+    most = f", at most {own.probe_tasks * draws.most:,}" if draws.most > draws.k else ""
+    return f"{own.probe_tasks} probe tasks x {each} = {own.probe_tasks * draws.k:,} rollouts{most}"
 
 
 def _train(config: Config) -> list[Line]:
     own = config.train
-    probe, judged = own.probe_tasks * own.k, 2 * own.eval_tasks * (own.eval_samples + 1)
+    probe, judged = own.probe_tasks * own.draws.k, 2 * own.eval_tasks * (own.eval_samples + 1)
     conversations = {name: settings.max_steps * settings.batch_size for name, settings in (("sft1", own.sft1), ("sft2", own.sft2))}
     updates = own.rl.max_steps * own.rl.tasks_a_step * own.rl.draws
     return [
@@ -83,7 +88,7 @@ def _train(config: Config) -> list[Line]:
         ),
         ("sft2", f"own and expert trajectories, up to {own.sft2.max_steps} steps", CPU_S_PER_SFT_CONVERSATION * conversations["sft2"]),
         ("rl", f"{own.rl.max_steps} steps of {own.rl.tasks_a_step} fresh tasks x {own.rl.draws}", CPU_S_PER_RL_ROLLOUT * updates),
-        ("probes", f"2 x {own.probe_tasks} tasks x {own.k} = {2 * probe:,} rollouts", CPU_S_PER_ROLLOUT * 2 * probe),
+        ("probes", f"2 x {_draws(own)}", CPU_S_PER_ROLLOUT * 2 * probe),
         ("gates", f"3 policies x 2 x {own.eval_tasks} held-out tasks, {3 * judged:,} rollouts", CPU_S_PER_ROLLOUT * 3 * judged),
     ]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from storage.graph import LATEST_POLICY_SQL, chain_sql
 from storage.schema import LATEST_RUN
 from storage.store import Store
+from synth.intervals import wilson
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,7 +34,7 @@ class Table:
 
 def tables(store: Store) -> list[Table]:
     """All tables of a store that have rows, in the order of the pipeline."""
-    made = [funnel(store), rounds(store), outcomes(store), diversity(store), difficulty(store), certainty(store), ladder(store)]
+    made = [funnel(store), rounds(store), outcomes(store), diversity(store), difficulty(store), certainty(store), flips(store), ladder(store)]
     return [table for table in made if table.rows]
 
 
@@ -160,10 +161,28 @@ def certainty(store: Store) -> Table:
              printf('%.2f', avg(rate)) AS "mean rate"
            FROM chain c JOIN tags t USING (policy_id) JOIN policies p ON p.policy_id = c.policy_id
              LEFT JOIN stages s ON s.stage_id = p.stage_id
-           WHERE t.region IS NOT NULL
+           WHERE t.region IS NOT NULL AND t.purpose = 'probe'
            GROUP BY c.depth, c.policy_id, s.name, t.difficulty ORDER BY c.depth DESC, t.difficulty"""
     )
     return Table("certainty", "Certainty: probed tasks by region", rows.to_dicts())
+
+
+def flips(store: Store) -> Table:
+    """How many regions of the latest training's policies come out otherwise on a second, independent draw; empty where none was made."""
+    rows = store.query(
+        f"""{chain_sql(LATEST_POLICY_SQL)}
+           SELECT coalesce(s.name, c.policy_id) AS policy, count(*) AS tasks, count(*) FILTER (t.region <> u.region) AS other
+           FROM chain c JOIN tags t ON t.policy_id = c.policy_id AND t.purpose = 'probe'
+             JOIN tags u ON u.policy_id = t.policy_id AND u.task_id = t.task_id AND u.purpose = 'probe_again'
+             JOIN policies p ON p.policy_id = c.policy_id LEFT JOIN stages s ON s.stage_id = p.stage_id
+           GROUP BY c.depth, c.policy_id, s.name ORDER BY c.depth DESC"""
+    )
+    shown = []
+    for policy, tasks, other in rows.iter_rows():
+        low, high = wilson(other, tasks)
+        share = {"share": f"{other / tasks:.2f}", "95 %": f"{low:.2f} to {high:.2f}"}
+        shown.append({"policy": policy, "tasks": tasks, "another region": other, **share})
+    return Table("flips", "Regions on a second draw", shown)
 
 
 def ladder(store: Store) -> Table:

@@ -158,21 +158,20 @@ def shadow_repeats(connection: duckdb.DuckDBPyConnection, table: str, parts: Seq
 
 
 def view_sql(connection: duckdb.DuckDBPyConnection, table: str) -> str:
-    """The view of a lake table over its registered parts, in the order of their ids."""
+    """The view of a lake table over its registered parts, in the order of their ids; null in columns that a part was written without."""
     schema = TABLES[table]
-    columns = ", ".join(f'"{name}"' for name in schema.columns)
+    typed = ", ".join(f'NULL::{sql_type} AS "{name}"' for name, sql_type in schema.sql_columns().items())
     paths = connection.execute(
         "SELECT path, part_id IN (SELECT part_id FROM shadowed WHERE table_name = ?) FROM parts WHERE table_name = ? ORDER BY part_id",
         [table, table],
     ).fetchall()
     whole = ", ".join(f"'{path}'" for path, has_shadows in paths if not has_shadows)
-    selects = [f"SELECT {columns} FROM read_parquet([{whole}])"] if whole else []
+    selects = [f"SELECT {typed} WHERE false"]
+    if whole:
+        selects.append(f"SELECT * FROM read_parquet([{whole}], union_by_name = true)")
     for path, has_shadows in paths:
         if has_shadows:
             part = Path(path).stem.rpartition("-")[0]
             hidden = f"SELECT key FROM shadowed WHERE table_name = '{table}' AND part_id = '{part}'"
-            selects.append(f"SELECT {columns} FROM read_parquet('{path}') WHERE \"{schema.key[0]}\" NOT IN ({hidden})")
-    if not selects:
-        typed = ", ".join(f'NULL::{sql_type} AS "{name}"' for name, sql_type in schema.sql_columns().items())
-        selects = [f"SELECT {typed} WHERE false"]
-    return f"CREATE OR REPLACE VIEW {table} AS {' UNION ALL '.join(selects)}"
+            selects.append(f"SELECT * FROM read_parquet('{path}') WHERE \"{schema.key[0]}\" NOT IN ({hidden})")
+    return f"CREATE OR REPLACE VIEW {table} AS {' UNION ALL BY NAME '.join(selects)}"

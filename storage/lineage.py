@@ -228,10 +228,8 @@ def _explain_task(store: Store, node: str) -> Facts:
     frame = _row(store, rated, task["frame_id"])
     facts.append(("difficulty", _difficulty(frame) if frame and frame["difficulty"] == task["difficulty"] else f"{task['difficulty']}"))
     facts.append(("division", f"{task['division']}, by hash of its frame {task['frame_id']}; used for {task['use']}"))
-    facts += [
-        ("certainty", _tag(store, tag))
-        for tag in _rows(store, "SELECT * FROM tags WHERE task_id = ? AND policy_id IS NOT NULL ORDER BY part_id", node)
-    ]
+    for tag in _rows(store, _TAGS_SQL, node):
+        facts += [("certainty", _tag(store, tag)), *_draws(store, tag)]
     for row in _rows(store, "SELECT release_id, split, kind, item_id, weight FROM release_items WHERE task_id = ? ORDER BY ALL", node):
         facts.append(("in split", f"{row['split']} of {row['release_id']} as {row['kind']} {row['item_id']}, weight {row['weight']:.6g}"))
     return facts
@@ -242,6 +240,30 @@ def _tag(store: Store, tag: dict[str, Any]) -> str:
         f"{tag['region']} for {_policy_name(store, tag['policy_id'])}: {tag['successes']} of {tag['k']} "
         f"({tag['rate']:.2f}, 95 % interval {tag['wilson_low']:.2f} to {tag['wilson_high']:.2f}), {tag['purpose']}"
     )
+
+
+_TAGS_SQL = """SELECT * FROM tags JOIN parts USING (part_id) WHERE task_id = ? AND policy_id IS NOT NULL
+ORDER BY committed_at, policy_id, purpose"""
+
+
+def _draws(store: Store, tag: dict[str, Any]) -> Facts:
+    """The rollouts that a tag was measured on: how each came out, and the checks that it failed."""
+    rows = _rows(
+        store,
+        """SELECT rollout_id, draw, outcome, checks, attempts, failure FROM rollouts
+           WHERE task_id = ? AND policy_id = ? AND purpose = ? ORDER BY draw""",
+        tag["task_id"],
+        tag["policy_id"],
+        tag["purpose"],
+    )
+    return [("draw", f"{row['draw']}: {_draw(row)} ({row['rollout_id']})") for row in rows]
+
+
+def _draw(row: dict[str, Any]) -> str:
+    failed, attempts = _failed_checks(row["checks"]), row["attempts"] or 1
+    why = f"failed {failed}" if failed else row["failure"] or ""
+    again = f"begun {attempts} times" if attempts > 1 else ""
+    return "; ".join([row["outcome"].replace("_", " "), *filter(None, (why, again))])
 
 
 def _item_splits(store: Store, node: str) -> Facts:
@@ -288,7 +310,8 @@ def _explain_rollout(store: Store, node: str) -> Facts:
             "outcome",
             row["outcome"]
             + (f", reward {row['reward']:g}" if row["reward"] is not None else "")
-            + (f"; failed checks: {failed}" if failed else ""),
+            + (f"; failed checks: {failed}" if failed else "")
+            + (f"; {row['failure']}" if row["failure"] else ""),
         ),
         *_item_splits(store, node),
     ]

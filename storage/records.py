@@ -281,11 +281,18 @@ class Trajectory(Record):
 
 
 class SampledTurn(Record):
-    """One assistant turn as it was sampled: token ids, their log-probabilities (natural log), the policy that made them."""
+    """One assistant turn as it was sampled: token ids, their log-probabilities (natural log), the policy that made them.
+
+    context_ids: what stood between the end of the turn before (of the last one that is exact) and this one: observations, or the whole
+        prompt; empty where the engine does not tell.
+    is_exact: False where the prompt of a later turn has other tokens in its place: nothing is trained on it.
+    """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     policy_version: str
+    context_ids: tuple[int, ...] = ()
+    is_exact: bool = True
 
 
 class Rollout(Trajectory):
@@ -294,6 +301,10 @@ class Rollout(Trajectory):
     policy_id: str
     draw: int
     turns: tuple[SampledTurn, ...] = ()
+    attempts: int = Field(default=1, ge=1)
+    """How often it was begun: more than once where what spoilt it was no doing of the policy's."""
+    failure: str = ""
+    """What spoilt it in the end, where that was no doing of the policy's."""
 
 
 # ---- calls and results as text ------------------------------------------------------------------------------------------

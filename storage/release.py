@@ -182,6 +182,8 @@ def rollout_of(row: Mapping[str, Any]) -> Rollout:
         reward=row["reward"],
         checks=json.loads(row["checks"] or "{}"),
         turns=json.loads(row["turns"] or "[]"),
+        attempts=row["attempts"] or 1,
+        failure=row["failure"] or "",
     )
 
 

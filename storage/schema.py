@@ -164,7 +164,7 @@ TABLES: dict[str, TableSchema] = {
         unhashed=("latency_s", "answer"),
     ),
     "rollouts": _table(
-        "rollout_id:t task_id:t policy_id:t purpose:t draw:s outcome:t reward:r checks:t messages:t turns:t",
+        "rollout_id:t task_id:t policy_id:t purpose:t draw:s outcome:t reward:r checks:t messages:t turns:t attempts:s failure:t",
         "rollout_id",
         is_lake=True,
     ),

@@ -25,7 +25,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from filters.certainty import VERSION as CERTAINTY_VERSION
-from filters.certainty import certainty, histogram
+from filters.certainty import DrawsConfig, certainty, histogram
 from filters.code_hash import code_hash
 from filters.route import VERSION as ROUTE_VERSION
 from filters.route import RouteConfig, route
@@ -36,7 +36,7 @@ from storage.release import ReleaseItem, make_release
 from storage.rows import tasks_frame
 from storage.schema import TABLES
 from storage.store import Part, Store, part_id
-from synth.rollouts import rollout_parts
+from synth.rollouts import Draws, rollout_parts
 from synth.simulate import expert_trajectory, trajectories_frame
 from synth.worlds import WorldName
 from train.backends import local
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from synth.engines.hf import HFEngine
 
 VERSION = 1
+AGAIN = 1_000
+"""Number of the first draw of a second probe, beyond any of the first."""
 Progress = Callable[[str, int, int], None]
 Launch = Callable[[StageSpec, Path], dict[str, Any]]
 
@@ -65,7 +67,7 @@ class CascadeConfig(BaseModel):
     language: Language = Field("en", description="Language in which siblings are worded; a frame has none of its own.")
     expert_budget: int = Field(480, ge=1, description="Expert trajectories that the seed SFT may use.")
     probe_tasks: int = Field(720, ge=1, description="Tasks that certainty is measured on.")
-    k: int = Field(8, ge=2, description="Rollouts of every probed task.")
+    draws: DrawsConfig = Field(default_factory=DrawsConfig, description="How often a probed task is rolled out.")
     eval_tasks: int = Field(120, ge=1, description="Held-out tasks of each kind, eval_in and eval_out.")
     eval_samples: int = Field(4, ge=1, description="Rollouts at temperature 1 of every held-out task; one greedy beside them.")
     sft1: SFTSettings = Field(
@@ -124,10 +126,13 @@ def run_cascade(
     return result
 
 
-def tag(store: Store, config: CascadeConfig, *, progress: Progress | None = None) -> Policy | None:
+def tag(store: Store, config: CascadeConfig, *, again: int = 0, progress: Progress | None = None) -> Policy | None:
     """Tags every task that has no static tag yet, and the probe tasks by certainty for the policy promoted last, if there is one.
 
     Returns that policy. A static tag is a row with difficulty alone: no policy, purpose `static`.
+
+    again: so many of the probe tasks are probed a second time, with draws of their own (purpose `probe_again`), and say how many
+        regions are luck.
     """
     untagged = store.query(
         """SELECT task_id, any_value(difficulty) AS difficulty FROM tasks
@@ -142,7 +147,10 @@ def tag(store: Store, config: CascadeConfig, *, progress: Progress | None = None
         store.commit([store.find(part) or store.write("tags", part, rows)])
     policy = promoted_policy(store)
     if policy is not None:
-        _Cascade(store, config, progress=progress).probe(policy)
+        cascade = _Cascade(store, config, progress=progress)
+        cascade.probe(policy)
+        if again:
+            cascade.probe_again(policy, again)
     return policy
 
 
@@ -232,20 +240,32 @@ class _Cascade:
         }
         return make_release(self.store, name, {split: items for split, items in splits.items() if items}, manifest)
 
+    def draws(self) -> Draws:
+        """Of a probed task: until its region is settled."""
+        own, regions = self.config.draws, self.config.route.regions
+        rule = {"draws": own.model_dump(), "regions": regions.model_dump()}
+        return Draws(own.looks, lambda successes, rated, left: own.is_settled(successes, rated, left, regions), rule)
+
     def probe(self, policy: Policy) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Certainty of the probe tasks for a policy, and the rollouts that it was measured on, both as measured for this configuration.
 
         In the store a task is tagged once a policy and k (the rollouts rated): what was measured first stays, with its region by the
         thresholds of then. A release says the thresholds that it was routed by.
         """
-        tasks = self.tasks(["probe"], self.config.probe_tasks, "train")
-        rollouts = self._rollouts(policy, tasks, self.config.k, "probe", temperature=1.0)
+        return self._tagged(policy, self.tasks(["probe"], self.config.probe_tasks, "train"), "probe")
+
+    def probe_again(self, policy: Policy, count: int) -> None:
+        """A second probe of the first probe tasks, independent of the first."""
+        self._tagged(policy, self.tasks(["probe"], self.config.probe_tasks, "train")[:count], "probe_again", first_draw=AGAIN)
+
+    def _tagged(self, policy: Policy, tasks: Sequence[Task], purpose: str, first_draw: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
+        rollouts = self._rollouts(policy, tasks, self.draws(), purpose, temperature=1.0, first_draw=first_draw)
         difficulty = pl.DataFrame({"task_id": [task.id for task in tasks], "difficulty": [task.difficulty for task in tasks]})
-        measured = certainty(rollouts, difficulty, self.config.route.regions, purpose="probe")
-        tagged = self.store.query("SELECT task_id, k FROM tags WHERE policy_id = ? AND purpose = 'probe'", [policy.id])
+        measured = certainty(rollouts, difficulty, self.config.route.regions, purpose=purpose)
+        tagged = self.store.query("SELECT task_id, k FROM tags WHERE policy_id = ? AND purpose = ?", [policy.id, purpose])
         fresh = measured.join(tagged, on=["task_id", "k"], how="anti").sort("task_id")
         if fresh.height:
-            parameters = {"k": self.config.k, "seed": self.config.seed, "regions": self.config.route.regions.model_dump()}
+            parameters = {"draws": dict(self.draws().rule), "seed": self.config.seed} | ({} if purpose == "probe" else {"purpose": purpose})
             self._commit("tags", part_id("tags", [policy.id, *fresh["task_id"]], parameters, CERTAINTY_VERSION), lambda: fresh)
         return measured, rollouts
 
@@ -364,7 +384,9 @@ class _Cascade:
             self._commit("evaluations", part, lambda rows=rows: rows)
         return sampled
 
-    def _rollouts(self, policy: Policy, tasks: Sequence[Task], k: int, purpose: str, *, temperature: float) -> pl.DataFrame:
+    def _rollouts(
+        self, policy: Policy, tasks: Sequence[Task], k: int | Draws, purpose: str, *, temperature: float, first_draw: int = 0
+    ) -> pl.DataFrame:
         parts = rollout_parts(
             self.store,
             _engine(policy),
@@ -374,6 +396,7 @@ class _Cascade:
             policy_id=policy.id,
             temperature=temperature,
             seed=self.config.seed,
+            first_draw=first_draw,
             progress=lambda _, done, total: self.progress(f"{policy.name}: {purpose}", done, total),
         )
         self.store.commit(parts)

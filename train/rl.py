@@ -22,7 +22,7 @@ from transformers import PrinterCallback
 
 from storage.records import Task
 from synth.engines.hf import HFEngine
-from synth.rollouts import Episode, play
+from synth.rollouts import Episode, play, trace
 from train.divergence import StopDiverged
 from train.on_cpu import CPU_ARGUMENTS, linear_schedule
 from train.spec import RLSettings
@@ -61,6 +61,7 @@ class _Rollouts:
 
     def __init__(self, engine: HFEngine, source: TaskSource, settings: RLSettings, seed: int) -> None:
         self._engine, self._source, self._settings, self._seed = engine, source, settings, seed
+        self._pad: int = engine.tokenizer.pad_token_id
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
         episodes: list[Episode] = []
@@ -68,18 +69,19 @@ class _Rollouts:
             step, slot = (int(number) for number in prompt.split())
             task = self._source(step)[slot]
             episodes += [Episode(task, draw, self._settings.max_turns) for draw, _ in enumerate(group)]
-        traces = play(
+        play(
             self._engine,
             episodes,
             temperature=self._settings.temperature,
             seed=self._seed,
             max_tokens=self._settings.max_tokens,
         )
+        traces = [trace(episode.turns) for episode in episodes]
         return {
-            "prompt_ids": [trace.prompt_ids for trace in traces],
-            "completion_ids": [trace.ids for trace in traces],
-            "logprobs": [trace.logprobs for trace in traces],
-            "env_mask": [trace.mask for trace in traces],
+            "prompt_ids": [one.prompt_ids or [self._pad] for one in traces],
+            "completion_ids": [one.ids for one in traces],
+            "logprobs": [one.logprobs for one in traces],
+            "env_mask": [one.mask for one in traces],
             "outcome_reward": [episode.reward for episode in episodes],
         }
 

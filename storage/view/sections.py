@@ -85,18 +85,23 @@ def _with_shares(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row | {"percent": round(100 * row["n"] / most)} for row in rows]
 
 
+_EIGHTHS_SQL = "CASE WHEN t.successes IN (0, t.k) THEN 8 * sign(t.successes) ELSE greatest(1, least(7, round(8.0 * t.successes / t.k))) END::INTEGER"
+"""Successes of so many draws as successes of eight: none and all are kept apart."""
+
+
 def tags(store: Store) -> Section:
-    """One heat map a probed policy, in the order of training: tasks by static difficulty and by successes out of k."""
+    """One heat map a probed policy, in the order of training: tasks by static difficulty and by successes, in eighths of their draws."""
     rows = store.query(
-        """SELECT t.policy_id, t.purpose, coalesce(s.name, t.policy_id) AS policy, t.difficulty, t.k, t.successes, t.region, count(*) AS n
+        f"""SELECT t.policy_id, t.purpose, coalesce(s.name, t.policy_id) AS policy, t.difficulty, {_EIGHTHS_SQL} AS successes, t.region,
+             count(*) AS n
            FROM tags t LEFT JOIN policies p USING (policy_id) LEFT JOIN stages s USING (stage_id)
              LEFT JOIN parts ON parts.part_id = s.part_id
            WHERE t.policy_id IS NOT NULL AND t.region IS NOT NULL
-           GROUP BY ALL ORDER BY min(parts.committed_at), t.policy_id, t.purpose, t.k"""
+           GROUP BY ALL ORDER BY min(parts.committed_at), t.policy_id, t.purpose"""
     )
     if rows.is_empty():
         return None
-    maps = [_heat_map(group) for _, group in rows.group_by("policy_id", "purpose", "k", maintain_order=True)]
+    maps = [_heat_map(group) for _, group in rows.group_by("policy_id", "purpose", maintain_order=True)]
     return {"maps": maps, "levels": sorted(rows["difficulty"].unique().to_list())}
 
 
@@ -106,10 +111,10 @@ def _heat_map(rows: pl.DataFrame) -> dict[str, Any]:
     for row in rows.iter_rows(named=True):
         counts[row["successes"], row["difficulty"]] = counts.get((row["successes"], row["difficulty"]), 0) + row["n"]
     regions = {row["successes"]: row["region"].replace("_", " ") for row in rows.iter_rows(named=True)}
-    k, most = rows["k"][0], max(counts.values())
+    most = max(counts.values())
     lines: list[dict[str, Any]] = []
     region = ""
-    for successes in range(k, -1, -1):
+    for successes in range(8, -1, -1):
         cells = [counts.get((successes, level), 0) for level in levels]
         shades = [round(100 * (count / most) ** 0.7) if count else 0 for count in cells]
         here = regions.get(successes, region)
@@ -127,7 +132,6 @@ def _heat_map(rows: pl.DataFrame) -> dict[str, Any]:
     return {
         "policy": rows["policy"][0],
         "purpose": rows["purpose"][0],
-        "k": k,
         "levels": levels,
         "lines": lines,
         "regions": [(region.replace("_", " "), by_region.get(region, 0)) for region in REGIONS],

@@ -32,7 +32,9 @@ class ChatRequest:
     tool_choice: auto, required, none, or the name of a tool that must be called.
     schema: JSON schema that the answer's content shall meet. A server may enforce it; whoever asks checks it all the same.
     alternatives: likeliest tokens of each step to be told of, for `entropies`, 0 to 20; 0 asks for no log-probabilities.
-    `scripted` and `hf:` know none of the last three.
+    is_traced: whether the tokens themselves are wanted, of the prompt and of the answer, with their log-probabilities. `hf:` always tells
+        them, a server where it can (vLLM).
+    `scripted` and `hf:` know none of the last four.
     """
 
     messages: tuple[Message, ...]
@@ -43,6 +45,7 @@ class ChatRequest:
     tool_choice: str = "auto"
     schema: Mapping[str, JSON] | None = None
     alternatives: int = 0
+    is_traced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class ChatAnswer:
     token_ids, logprobs: of the sampled tokens (natural log, at the request's temperature; at 1 when it is greedy), same length;
         empty where the engine does not tell. prompt_tokens and completion_tokens are counts, 0 where there is no tokenizer.
     policy_version: which weights answered, e.g. a policy id.
+    prompt_ids: the tokens that stood before the answer; empty where the engine does not tell.
     entropies: nats a step, from the alternatives that the engine told of, the rest counted as one; empty where it told none.
     latency_s: from asking to the whole answer, tries included; usd: what it cost; both as when it was first answered, 0 where nobody says.
     """
@@ -66,6 +70,7 @@ class ChatAnswer:
     entropies: tuple[float, ...] = ()
     latency_s: float = 0.0
     usd: float = 0.0
+    prompt_ids: tuple[int, ...] = ()
 
     @property
     def cost(self) -> Cost:

@@ -79,17 +79,6 @@ class _TransformersDecoder:
         return out.float().cpu()
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """A conversation token by token. ids = what follows the prompt, observations included; mask is 1 and logprobs set where the model
-    wrote the token."""
-
-    prompt_ids: list[int]
-    ids: list[int]
-    mask: list[int]
-    logprobs: list[float]
-
-
 @dataclass(slots=True)
 class _Row:
     """One conversation on its way: `known` are all its tokens so far; `turn` starts at the first token of the current answer."""
@@ -97,11 +86,10 @@ class _Row:
     request: ChatRequest
     known: list[int]
     noise: np.ndarray
-    prompt_length: int
     turn: int
     calls: int
-    mask: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    """Of the current answer's tokens."""
     is_over: bool = False
 
 
@@ -218,27 +206,26 @@ class HFEngine:
         outgrown = ChatAnswer(Message(role="assistant", content=""), "length", policy_version=self.policy_version)
         return [answers.get(index, outgrown) for index in range(len(requests))]
 
-    def converse(self, requests: Sequence[ChatRequest], reply: Reply) -> list[Trace]:
-        """Whole conversations: after every answer, `reply` says how each goes on. One trace a request, in their order.
+    def converse(self, requests: Sequence[ChatRequest], reply: Reply) -> None:
+        """Whole conversations: after every answer, `reply` says how each goes on. The prompt of each answer begins with the tokens that
+        the one before was sampled from and those that it was.
 
         `max_tokens` bounds each answer; a conversation that outgrows the model's window ends without another answer, one whose prompt
-        does so already without any: its trace is empty, and the others of its batch go on.
+        does so already without any, and the others of its batch go on.
         """
-        traces: list[Trace] = []
         for start in range(0, len(requests), self._batch_rows):
             batch = requests[start : start + self._batch_rows]
             with torch.inference_mode():
-                traces += self._run(batch, start, reply)
-        return traces
+                self._run(batch, start, reply)
 
     def _row(self, request: ChatRequest) -> _Row:
         prompt = self.prompt_ids(request.messages, request.tools)
         calls = sum(len(message.tool_calls) for message in request.messages)
-        row = _Row(request, list(prompt), _noise(request.seed, self.max_length), len(prompt), len(prompt), calls)
+        row = _Row(request, list(prompt), _noise(request.seed, self.max_length), len(prompt), calls)
         row.is_over = len(prompt) >= self.max_length
         return row
 
-    def _run(self, requests: Sequence[ChatRequest], offset: int, reply: Reply) -> list[Trace]:
+    def _run(self, requests: Sequence[ChatRequest], offset: int, reply: Reply) -> None:
         all_rows = [self._row(request) for request in requests]
         places = [place for place, row in enumerate(all_rows) if not row.is_over]
         rows = [all_rows[place] for place in places]
@@ -253,7 +240,6 @@ class HFEngine:
             active = [index for index, _ in going_on]
             if active:
                 hidden = self._decoder.feed(active, [rows[index].known[start:] for index, start in going_on])
-        return [Trace(row.known[: row.prompt_length], row.known[row.prompt_length :], row.mask, row.logprobs) for row in all_rows]
 
     def _sample(self, rows: list[_Row], hidden: torch.Tensor) -> None:
         """Draws the next token of every row, by the inverse distribution function of its own noise."""
@@ -267,7 +253,6 @@ class HFEngine:
         values = logprobs.gather(1, chosen[:, None])[:, 0].tolist()
         for row, token, value in zip(rows, chosen.tolist(), values, strict=True):
             row.known.append(token)
-            row.mask.append(1)
             row.logprobs.append(value)
 
     def _advance(self, row: _Row, index: int, reply: Reply) -> None:
@@ -276,10 +261,11 @@ class HFEngine:
         ended = row.known[-1] == self._end
         if not ended and length < row.request.max_tokens and len(row.known) < self.max_length:
             return
-        ids, logprobs = row.known[row.turn :], row.logprobs[-length:]
+        ids = row.known[row.turn :]
         message = self._message(ids, row.calls)
         reason: FinishReason = "length" if not ended else "tool_calls" if message.tool_calls else "stop"
-        answer = ChatAnswer(message, reason, tuple(ids), tuple(logprobs), row.turn, length, self.policy_version)
+        prompt = tuple(row.known[: row.turn])
+        answer = ChatAnswer(message, reason, tuple(ids), tuple(row.logprobs), row.turn, length, self.policy_version, prompt_ids=prompt)
         more = reply(index, answer)
         suffix = self._suffix_ids(more) if more else []
         if not more or len(row.known) + len(suffix) >= self.max_length:
@@ -287,6 +273,5 @@ class HFEngine:
             return
         row.calls += len(message.tool_calls)
         row.known += suffix
-        row.mask += [0] * len(suffix)
-        row.logprobs += [0.0] * len(suffix)
+        row.logprobs = []
         row.turn = len(row.known)

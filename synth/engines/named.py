@@ -26,6 +26,7 @@ def engine_named(
     answers: Answers | None = None,
     budget: Budget | None = None,
     tools: bool = False,
+    traced: bool = False,
     in_flight: int = 64,
     timeout_s: float = 120.0,
 ) -> Iterator[Engine]:
@@ -33,7 +34,7 @@ def engine_named(
 
     Args:
         log: where a server that is started for it writes. answers, budget: see `OpenAIEngine`; `hf:` is free, and uses neither.
-        tools: whether it has to take tools.
+        tools: whether it has to take tools. traced: whether its tokens are wanted, as far as it tells them.
         in_flight, timeout_s: requests that are with the server at once, and how long one try may take; `hf:` takes them in turn.
 
     Raises:
@@ -50,7 +51,7 @@ def engine_named(
 
         asked = OpenAIConfig(model=model, in_flight=in_flight, timeout_s=timeout_s)
         with OpenAIEngine(asked, answers=answers, budget=budget) as engine:
-            engine.check(tools=tools)
+            engine.check(tools=tools, traced=traced)
             yield engine
     else:
         from synth.engines.vllm import VLLMConfig, vllm_engine
@@ -58,7 +59,7 @@ def engine_named(
         served = VLLMConfig(model=model, max_num_seqs=in_flight, timeout_s=timeout_s)
         name = f"{name}@{weights}" if (weights := weights_of(name)) else name
         with vllm_engine(served, log, answers=answers, budget=budget, name=name) as engine:
-            engine.check(tools=tools)
+            engine.check(tools=tools, traced=traced)
             yield engine
 
 

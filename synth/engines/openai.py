@@ -16,6 +16,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -39,6 +40,8 @@ _OVERFLOW = re.compile(
 )
 """What servers say of a prompt that does not fit, and OpenAI's reasoning models of a thought that did not."""
 _NEWER_LIMIT = "max_completion_tokens"
+_TRACED: Mapping[str, JSON] = {"return_token_ids": True, "logprobs": True}
+_PING = ChatRequest((Message(role="user", content="ping"),), max_tokens=1)
 _NEVER_STRICT = frozenset({"allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "patternProperties"})
 _FINISHED: Mapping[str, FinishReason] = {"length": "length", "tool_calls": "tool_calls"}
 
@@ -88,6 +91,8 @@ class OpenAIEngine:
         """The model's window, prompt and answer together, where `check` was told of one."""
         self.limit_field = "max_tokens"
         """How the server calls the limit of an answer; `check` learns of the other name, which newer models of OpenAI want."""
+        self.tells_tokens = False
+        """Whether the server tells the tokens of prompts and answers, as vLLM does; `check` finds out."""
         self._server = self._background.run(self._connected())
 
     @property
@@ -108,17 +113,17 @@ class OpenAIEngine:
         with no_collection():
             return self._background.run(self._all(requests))
 
-    def check(self, *, tools: bool = False) -> None:
+    def check(self, *, tools: bool = False, traced: bool = False) -> None:
         """Asks the server, at the cost of a token, whether it will serve.
 
         Args:
-            tools: also whether it takes tools.
+            tools: also whether it takes tools. traced: also whether it tells tokens; one that does not is none the worse.
 
         Raises:
             BadInput: no server there, a key that it refuses, a model that it does not serve, tools that it does not take.
             EngineFailure: the server has ended.
         """
-        self._background.run(self._checked(tools))
+        self._background.run(self._checked(tools, traced))
 
     def close(self) -> None:
         self._background.run(self._server.close())
@@ -227,7 +232,7 @@ class OpenAIEngine:
     def _gone(self) -> str:
         return self._ended() if self._ended is not None else ""
 
-    async def _checked(self, tools: bool) -> None:
+    async def _checked(self, tools: bool, traced: bool) -> None:
         url, model = self._server.url, self.config.model
         try:
             served = await self._server.get("models")
@@ -236,6 +241,8 @@ class OpenAIEngine:
                 raise BadInput(f"{url} serves no model {model!r}; it serves {', '.join(sorted(names)[:8]) or 'none'}")
             self.context_tokens = next(one.get("max_model_len") for one in served["data"] if one["id"] == model)
             await self._pinged(tools)
+            if traced:
+                self.tells_tokens = await self._tells_tokens()
         except Refused as refused:
             if refused.status in (401, 403):
                 raise BadInput(f"{url} refuses the key in OPENAI_API_KEY (status {refused.status}: {refused.reason})") from refused
@@ -251,7 +258,7 @@ class OpenAIEngine:
     async def _pinged(self, tools: bool) -> None:
         """Raises Refused, Unanswered: as the server."""
         ping = Tool(name="ping", description="Says pong.", parameters={"type": "object", "properties": {}}, server="", domain="")
-        request = ChatRequest((Message(role="user", content="ping"),), (ping,) if tools else (), max_tokens=1)
+        request = replace(_PING, tools=(ping,) if tools else ())
         try:
             await self._server.post("chat/completions", orjson.dumps(self.body(request)), _read, tries=_TRIES_AT_THE_DOOR)
         except Refused as refused:
@@ -260,6 +267,14 @@ class OpenAIEngine:
                 await self._pinged(tools)
             elif refused.status != 400 or not _OVERFLOW.search(refused.reason):
                 raise
+
+    async def _tells_tokens(self) -> bool:
+        """Whether it answers with tokens where it is asked to; one that knows nothing of it may refuse, or take no notice."""
+        try:
+            body = orjson.dumps(self.body(_PING) | _TRACED)
+            return "prompt_ids" in await self._server.post("chat/completions", body, _read, tries=_TRIES_AT_THE_DOOR)
+        except Refused:
+            return False
 
     async def _takes_no_tools(self) -> bool:
         """Whether it was the tools that the server refused: it takes the same without them."""
@@ -289,6 +304,8 @@ class OpenAIEngine:
             body["response_format"] = {"type": "json_schema", "json_schema": form}
         if request.alternatives:
             body |= {"logprobs": True, "top_logprobs": request.alternatives}
+        if request.is_traced and self.tells_tokens:
+            body |= _TRACED
         return body | self.config.extra
 
 
@@ -330,6 +347,8 @@ def _read(said: Any) -> dict[str, JSON]:
         told["entropies"] = [round(_entropy(step), 6) for step in steps]
     if choice.get("token_ids"):
         told["token_ids"] = choice["token_ids"]
+    if said.get("prompt_token_ids"):
+        told["prompt_ids"] = said["prompt_token_ids"]
     return told
 
 
@@ -364,4 +383,5 @@ def _answer(told: Mapping[str, Any], request: ChatRequest, name: str, usd: float
         entropies=tuple(told.get("entropies", ())),
         latency_s=told.get("latency_s", 0.0),
         usd=usd,
+        prompt_ids=tuple(told.get("prompt_ids", ())),
     )

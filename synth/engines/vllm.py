@@ -156,6 +156,7 @@ def look_at(config: VLLMConfig) -> None:
 def _command(config: VLLMConfig, port: int) -> list[str]:
     told = ["--model", config.model, "--served-model-name", config.model, "--host", "127.0.0.1", "--port", str(port)]
     told += ["--seed", str(config.seed), "--max-num-seqs", str(config.max_num_seqs), "--enable-prefix-caching"]
+    told += ["--logprobs-mode", "processed_logprobs"]  # of what was sampled from: at the request's temperature
     told += ["--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}']
     if config.tool_parser is not None:
         told += ["--enable-auto-tool-choice", "--tool-call-parser", config.tool_parser]

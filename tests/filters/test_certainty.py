@@ -1,12 +1,14 @@
 """Certainty follows from rated rollouts alone, by the formulas of P7."""
 
+from collections.abc import Sequence
+
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from filters.certainty import Region, RegionConfig, certainty, histogram
+from filters.certainty import DrawsConfig, Region, RegionConfig, certainty, histogram
 from synth.intervals import wilson
 
 
@@ -82,3 +84,39 @@ def test_tasks_are_counted_by_successes():
     draws = pl.concat([rollouts("policy_failure", task="a"), rollouts("success", task="b")])
     assert histogram(certainty(draws, DIFFICULTY, RegionConfig(), purpose="probe")) == {0: 1, 1: 1}
     assert RegionConfig().region(0.0) is Region.OUT_OF_REACH
+
+
+# ---- how many draws --------------------------------------------------------------------------------------------------------
+
+
+def region_of(outcomes: Sequence[bool], draws: DrawsConfig, regions: RegionConfig) -> tuple[Region, int]:
+    """Where a task ends whose draws would come out so, and how many of them are made."""
+    for look in draws.looks:
+        made = outcomes[:look]
+        if draws.is_settled(sum(made), len(made), draws.most - look, regions):
+            break
+    return regions.region(sum(made) / len(made)), len(made)
+
+
+@given(st.lists(st.booleans(), min_size=16, max_size=16))
+def test_a_region_that_is_settled_is_the_one_that_all_draws_would_give(outcomes):
+    """Unless the first eight all came out alike, which is taken for all."""
+    region, made = region_of(outcomes, DrawsConfig(), RegionConfig())
+    assert made in (8, 10, 12, 14, 16)
+    if len(set(outcomes[:8])) == 1:
+        assert (region, made) == (Region.MASTERED if outcomes[0] else Region.OUT_OF_REACH, 8)
+    else:
+        assert region is RegionConfig().region(sum(outcomes) / 16)
+
+
+@pytest.mark.parametrize(("successes", "settled"), [(0, True), (1, True), (3, True), (4, False), (7, False), (8, True)])
+def test_after_eight_draws_only_what_may_still_change_is_drawn_again(successes, settled):
+    assert DrawsConfig().is_settled(successes, 8, 8, RegionConfig()) is settled
+
+
+def test_spoilt_draws_settle_nothing():
+    assert not DrawsConfig().is_settled(0, 0, 8, RegionConfig())
+    assert not DrawsConfig().is_settled(0, 5, 8, RegionConfig()), "too few are rated to be taken for all"
+    assert DrawsConfig(k=8, most=8).looks == (8,)
+    with pytest.raises(ValidationError, match="most, 4, is below k, 8"):
+        DrawsConfig(most=4)

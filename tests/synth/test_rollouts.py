@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -12,7 +13,8 @@ from storage.records import FunctionCall, Message, Outcome, Task, ToolCall
 from storage.store import Store
 from synth import rollouts
 from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure
-from synth.rollouts import Conversing, rollout, rollout_parts, rollouts_frame
+from synth.engines.budget import BudgetSpent
+from synth.rollouts import RETRIES, Conversing, Draws, Trace, rollout, rollout_parts, rollout_until, rollouts_frame, trace
 from synth.worlds.retail.world import RetailWorld
 from tests.synth.retail_tasks import task_of
 
@@ -28,11 +30,9 @@ class Scripted:
     name: str = "scripted"
     finish: str = ""
     asked: list[ChatRequest] = field(default_factory=list)
-    batches: list[int] = field(default_factory=list)
 
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
         self.asked += requests
-        self.batches.append(len(requests))
         return [self._answer(request) for request in requests]
 
     def _answer(self, request: ChatRequest) -> ChatAnswer:
@@ -134,15 +134,49 @@ def test_a_verifier_that_breaks_is_not_held_against_the_policy(monkeypatch):
     assert (record.outcome, record.reward) == (Outcome.JUDGE_FAILURE, None)
 
 
-def test_an_engine_that_fails_spoils_only_what_was_not_over():
-    def failing(request: ChatRequest, made: int) -> str | list[tuple[str, str]]:
-        if made:
+def stumbling(*times: int) -> Callable[[ChatRequest, int], str | list[tuple[str, str]]]:
+    """An expert that fails so many times before it goes on after a task's first call, by the order of TASKS."""
+    left = {task.id: count for task, count in zip(TASKS, times, strict=True)}
+
+    def speak(request: ChatRequest, made: int) -> str | list[tuple[str, str]]:
+        task = task_asked(request)
+        if made == min(1, len(task.plan.calls)) and left[task.id] > 0:
+            left[task.id] -= 1
             raise EngineFailure("server gone")
         return expert(request, made)
 
-    over, cut_off = rollout(Scripted(failing), [REFUSAL, ORDER], 1)
-    assert (over.outcome, over.reward) == (Outcome.SUCCESS, 1.0)
-    assert (cut_off.outcome, cut_off.reward) == (Outcome.INFRA_FAILURE, None)
+    return speak
+
+
+def test_what_an_engine_spoilt_is_begun_again_and_no_other():
+    """Given retries for one failure but not for two, then the first succeeds in the end, and the second has no reward."""
+    engine = Scripted(stumbling(1, 0, 2))
+    found = rollout(engine, TASKS, 1, retries=1)
+    assert [(one.outcome, one.reward, one.attempts) for one in found] == [
+        (Outcome.SUCCESS, 1.0, 2),
+        (Outcome.SUCCESS, 1.0, 1),
+        (Outcome.INFRA_FAILURE, None, 2),
+    ]
+    assert found[2].failure == "EngineFailure: server gone" and found[0].failure == ""
+    assert len({(request.seed, request.messages[:1]) for request in engine.asked}) == 3, "a rollout begun again is the same draw"
+
+
+def test_an_engine_that_is_gone_leaves_nothing(tmp_path):
+    """Given an engine that leaves half of the rollouts unanswered, then nothing is kept, and they are made when it is back."""
+    store, tasks = Store(tmp_path / "store"), [REFUSAL, ORDER]
+    with pytest.raises(EngineFailure, match="left 1 of 2 rollouts without an answer: EngineFailure: server gone"):
+        rollout_parts(store, Scripted(stumbling(9, 0, 0)), tasks, 1, purpose="probe", policy_id="p")
+    (part,) = rollout_parts(store, Scripted(expert), tasks, 1, purpose="probe", policy_id="p")
+    store.commit([part])
+    assert store.query("SELECT outcome, attempts FROM rollouts").rows() == [("success", 1)] * 2
+
+
+def test_a_spent_budget_ends_it():
+    def spent(*_: object) -> str:
+        raise BudgetSpent("all tokens are spent")
+
+    with pytest.raises(BudgetSpent):
+        rollout(Scripted(spent), TASKS, 1)
 
 
 def test_any_other_error_of_an_engine_is_a_bug_and_is_raised():
@@ -167,20 +201,17 @@ def test_an_engine_that_holds_whole_conversations_is_given_them():
                     answer = self._answer(ChatRequest((*messages, *more)))
                     messages += [*more, answer.message]
                     more = reply(index, answer)
-            return []
 
     assert isinstance(Holding(expert), Conversing)
     assert not isinstance(Scripted(expert), Conversing)
     assert isinstance(Scripted(expert), Engine)
     outcomes = {
         name: [record.outcome for record in rollout(engine, [REFUSAL, CLOSE], 1)]
-        for name, engine in {"wide": Holding(expert), "narrow": Holding(expert, window=4), "gone": Holding(expert, fails=True)}.items()
+        for name, engine in {"wide": Holding(expert), "narrow": Holding(expert, window=4)}.items()
     }
-    assert outcomes == {
-        "wide": [Outcome.SUCCESS, Outcome.SUCCESS],
-        "narrow": [Outcome.SUCCESS, Outcome.POLICY_FAILURE],
-        "gone": [Outcome.INFRA_FAILURE, Outcome.INFRA_FAILURE],
-    }
+    assert outcomes == {"wide": [Outcome.SUCCESS, Outcome.SUCCESS], "narrow": [Outcome.SUCCESS, Outcome.POLICY_FAILURE]}
+    with pytest.raises(EngineFailure, match="2 of 2 rollouts"):
+        rollout(Holding(expert, fails=True), [REFUSAL, CLOSE], 1)
 
 
 # ---- draws ---------------------------------------------------------------------------------------------------------------
@@ -193,11 +224,17 @@ def test_draws_come_in_the_order_of_tasks_and_then_of_draws_with_ids_of_their_ow
     assert {(record.policy_id, record.teacher) for record in found} == {("p", "scripted")}
 
 
-def test_all_open_conversations_are_asked_in_one_batch():
-    engine = Scripted(expert)
-    rollout(engine, TASKS, 2)
-    turns = [len(task.plan.calls) + 1 for task in TASKS for _ in range(2)]
-    assert engine.batches == [sum(length > turn for length in turns) for turn in range(max(turns))]
+def test_conversations_are_held_side_by_side():
+    """Given an engine that answers nobody before all have asked, then all are answered."""
+    together = threading.Barrier(2 * len(TASKS))
+
+    def waiting(request: ChatRequest, made: int) -> str | list[tuple[str, str]]:
+        if made == 0:
+            together.wait(timeout=30)
+        return expert(request, made)
+
+    found = rollout(Scripted(waiting), TASKS, 2)
+    assert {one.outcome for one in found} == {Outcome.SUCCESS}
 
 
 def test_a_draw_has_the_same_seed_whatever_is_drawn_beside_it():
@@ -220,12 +257,82 @@ def test_a_record_keeps_what_was_sampled_and_what_it_cost():
     assert (record.cost.prompt_tokens, record.cost.completion_tokens) == (10 * (calls + 1), calls + 2)
 
 
+@dataclass
+class Rendering(Scripted):
+    """Tells tokens as a server does that renders the whole conversation anew every time: a letter a token. It drifts where what it has
+    written is rendered otherwise than it was sampled."""
+
+    drifts_at: int = 99
+
+    def _answer(self, request: ChatRequest) -> ChatAnswer:
+        answer = super()._answer(request)
+        prompt, made = "", 0
+        for message in request.messages:
+            own = message.role == "assistant"
+            written = self._written(message)
+            prompt += written.replace("c", "C") if own and made == self.drifts_at else written
+            made += own
+        sampled = tuple(map(ord, self._written(answer.message)))
+        return replace(answer, token_ids=sampled, logprobs=(-0.5,) * len(sampled), prompt_ids=tuple(map(ord, prompt)))
+
+    def _written(self, message: Message) -> str:
+        calls = "".join(f"<{call.function.name} {call.function.arguments}>" for call in message.tool_calls)
+        return f"{message.content or ''}{calls};"
+
+
+def test_a_trace_is_what_was_sampled_with_what_stood_between():
+    record = next(iter(rollout(Rendering(expert), [CLOSE], 1)))
+    found = trace(record.turns)
+    assert all(turn.is_exact for turn in record.turns)
+    assert "".join(map(chr, found.prompt_ids)) == "".join(f"{message.content};" for message in CLOSE.messages)
+    own = "".join(chr(token) for token, is_own in zip(found.ids, found.mask, strict=True) if is_own)
+    assert own == "".join(Rendering(expert)._written(message) for message in record.messages if message.role == "assistant")
+    assert len(found.logprobs) == len(found.ids) and {value for value, is_own in zip(found.logprobs, found.mask) if is_own} == {-0.5}
+
+
+@pytest.mark.parametrize("drifts_at", [0, 1])
+def test_a_turn_that_later_prompts_render_otherwise_is_not_trained_on(drifts_at):
+    """The trace is then as the later prompts have it, and all turns but that one are in the mask."""
+    (record,) = rollout(Rendering(expert, drifts_at=drifts_at), [CLOSE], 1)
+    assert record.outcome is Outcome.SUCCESS and len(record.turns) > 2
+    assert [turn.is_exact for turn in record.turns] == [index != drifts_at for index in range(len(record.turns))]
+    found = trace(record.turns)
+    own = "".join(chr(token) for token, is_own in zip(found.ids, found.mask, strict=True) if is_own)
+    written = [Rendering(expert)._written(message) for message in record.messages if message.role == "assistant"]
+    assert own == "".join(text for index, text in enumerate(written) if index != drifts_at)
+    assert written[drifts_at].replace("c", "C") in "".join(map(chr, (*found.prompt_ids, *found.ids)))
+
+
+def test_an_engine_that_tells_no_tokens_has_no_trace():
+    assert trace(only(expert, CLOSE).turns) == Trace()
+
+
 def test_every_call_of_a_message_is_made_and_answered_in_order():
     both = [("get_order", json.dumps({"order": order})) for order in ("o01", "o02")]
     record = only(lambda request, made: both if made == 0 else "")
     results = [message for message in record.messages if message.role == "tool"]
     assert [message.tool_call_id for message in results] == ["call_0_0", "call_0_1"]
     assert [json.loads(message.content)["order"] for message in results] == ["o01", "o02"]
+
+
+# ---- as many draws as it takes -----------------------------------------------------------------------------------------------
+
+
+def test_a_task_is_drawn_until_its_draws_settle_it():
+    """Given draws that are settled by one success, or after so many as there may be, then no more are made."""
+    lucky = {ORDER.id: {0}, REFUSAL.id: set(), CLOSE.id: {3}}
+    seeds: dict[str, list[int]] = {task.id: [] for task in TASKS}
+
+    def speak(request: ChatRequest, made: int) -> str | list[tuple[str, str]]:
+        task = task_asked(request)
+        if request.seed not in seeds[task.id]:
+            seeds[task.id].append(request.seed)
+        return expert(request, made) if seeds[task.id].index(request.seed) in lucky[task.id] else ""
+
+    draws = Draws((2, 4, 6), lambda successes, rated, left: successes > 0, {})
+    found = rollout_until(Scripted(speak), TASKS, draws, in_flight=1)
+    made = [(task.id, draw) for task, count in zip(TASKS, (2, 6, 4), strict=True) for draw in range(count)]
+    assert [(one.task_id, one.draw) for one in found] == made
 
 
 # ---- parts ---------------------------------------------------------------------------------------------------------------
@@ -282,3 +389,5 @@ def test_a_spoilt_rollout_is_stored_without_a_reward(monkeypatch):
     frame = rollouts_frame(rollout(Scripted(expert), [CLOSE, REFUSAL], 1), "probe")
     assert frame["reward"].to_list() == [None, 1.0]
     assert frame["outcome"].to_list() == ["infra_failure", "success"]
+    assert frame["failure"].to_list() == ["RuntimeError: the shop burned down", None]
+    assert frame["attempts"].to_list() == [1 + RETRIES, 1]

@@ -13,7 +13,7 @@ import train.sft
 from storage.errors import HeadraceError
 from storage.records import FunctionCall, Message, Outcome, ToolCall
 from synth.engines.hf import HFEngine
-from synth.rollouts import Episode, play, rollout
+from synth.rollouts import Episode, play, rollout, trace
 from tests.train.tiny_policies import digest, expert_conversations, retail_tasks, small_policy
 from train.sft import train_sft
 from train.spec import SFTSettings
@@ -60,10 +60,12 @@ def test_what_was_memorised_is_generated_greedily_and_succeeds(memorised):
 def test_a_policy_is_shown_the_tokens_that_it_was_trained_on(memorised):
     """Given a memorised conversation, when it is held over the engine's cache, then its tokens are those of the rendered text."""
     model, tokenizer, _ = memorised
-    traces = play(HFEngine(model, tokenizer), [Episode(task, 0, 8) for task in TASKS], temperature=0.0, seed=0)
-    for trace, messages in zip(traces, CONVERSATIONS, strict=True):
-        assert trace.prompt_ids + trace.ids == tokenizer(render(messages), add_special_tokens=False)["input_ids"]
-        own = [token for token, is_own in zip(trace.ids, trace.mask, strict=True) if is_own]
+    episodes = [Episode(task, 0, 8) for task in TASKS]
+    play(HFEngine(model, tokenizer), episodes, temperature=0.0, seed=0)
+    for episode, messages in zip(episodes, CONVERSATIONS, strict=True):
+        found = trace(episode.turns)
+        assert found.prompt_ids + found.ids == tokenizer(render(messages), add_special_tokens=False)["input_ids"]
+        own = [token for token, is_own in zip(found.ids, found.mask, strict=True) if is_own]
         assert own.count(tokenizer.eos_token_id) == sum(message.role == "assistant" for message in messages)
 
 
