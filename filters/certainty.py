@@ -78,7 +78,7 @@ class DrawsConfig(BaseModel):
     @property
     def looks(self) -> tuple[int, ...]:
         """Numbers of draws after which is looked, the last being `most`; before `k`, and where all get k, there is nothing to be seen."""
-        return tuple(range(self.k, self.most, self.step)) + (self.most,)
+        return (*range(self.k, self.most, self.step), self.most)
 
     def is_settled(self, successes: int, rated: int, left: int, regions: RegionConfig) -> bool:
         """Whether `left` further draws are not worth making: none of their outcomes changes the region, or there were k, and all or none

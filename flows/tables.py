@@ -34,7 +34,8 @@ class Table:
 
 def tables(store: Store) -> list[Table]:
     """All tables of a store that have rows, in the order of the pipeline."""
-    made = [funnel(store), rounds(store), outcomes(store), diversity(store), difficulty(store), certainty(store), flips(store), ladder(store)]
+    every = (funnel, rounds, outcomes, diversity, difficulty, certainty, flips, ladder)
+    made = [table(store) for table in every]
     return [table for table in made if table.rows]
 
 

@@ -330,9 +330,7 @@ def rollout(
     records: list[Rollout] = []
     for batch in _batches(tasks, batch_tasks):
         episodes = [Episode(task, first_draw + draw, max_turns) for task in batch for draw in range(k)]
-        over = _play_to_the_end(
-            engine, episodes, retries, temperature=temperature, seed=seed, max_tokens=max_tokens, in_flight=in_flight
-        )
+        over = _play_to_the_end(engine, episodes, retries, temperature=temperature, seed=seed, max_tokens=max_tokens, in_flight=in_flight)
         records += [episode.record(policy_id, engine.name, seed) for episode in over]
         if progress is not None:
             progress("rollouts", len(records), len(tasks) * k)

@@ -85,7 +85,8 @@ def _with_shares(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row | {"percent": round(100 * row["n"] / most)} for row in rows]
 
 
-_EIGHTHS_SQL = "CASE WHEN t.successes IN (0, t.k) THEN 8 * sign(t.successes) ELSE greatest(1, least(7, round(8.0 * t.successes / t.k))) END::INTEGER"
+_EIGHTHS_SQL = """(CASE t.successes WHEN 0 THEN 0 WHEN t.k THEN 8
+    ELSE greatest(1, least(7, round(8.0 * t.successes / t.k))) END)::INTEGER"""
 """Successes of so many draws as successes of eight: none and all are kept apart."""
 
 

@@ -271,7 +271,7 @@ class OpenAIEngine:
     async def _tells_tokens(self) -> bool:
         """Whether it answers with tokens where it is asked to; one that knows nothing of it may refuse, or take no notice."""
         try:
-            body = orjson.dumps(self.body(_PING) | _TRACED)
+            body = orjson.dumps({**self.body(_PING), **_TRACED})
             return "prompt_ids" in await self._server.post("chat/completions", body, _read, tries=_TRIES_AT_THE_DOOR)
         except Refused:
             return False

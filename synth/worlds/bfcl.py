@@ -15,18 +15,17 @@ from __future__ import annotations
 import ast
 import copy
 import importlib
-import inspect
 import json
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from storage.records import JSON, Call, Tool, canonical_json, parse_arguments
 from synth import bfcl
-from synth.worlds.base import Observation, World
+from synth.worlds.base import Intent, Observation, SlotKind, World
 
 CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
 MORE_TOOLS = "I have updated some more functions you can choose from. What about now?"
@@ -68,16 +67,16 @@ class Case:
 
 
 class BFCLWorld(World):
-    """The tools of one case. Its state: the public attributes of the classes, as their own checker compares them."""
+    """The tools of one case (`case.tools`). Its state: the public attributes of the classes, as their own checker compares them."""
 
     name = "bfcl"
     version = 1
-    intents = {}
-    kinds = {}
-    tools: tuple[Tool, ...] = ()  # type: ignore[misc]  # every case has its own
+    intents: ClassVar[Mapping[str, Intent]] = {}
+    kinds: ClassVar[Mapping[str, SlotKind]] = {}
+    tools = ()
 
     def __init__(self, case: Case) -> None:
-        self.case, self.tools = case, case.tools
+        self.case = case
         self._parameters = {tool.name: tool.parameters for tool in case.tools}
         super().__init__(0)
 
@@ -100,9 +99,9 @@ class BFCLWorld(World):
             return _error("the arguments are no JSON object")
         if problem := _against(self._parameters[tool], told):
             return _error(problem)
-        holder = next(one for one in self._objects.values() if tool in _methods(type(one)))
+        holder = next(one for one in self._objects.values() if hasattr(type(one), tool))
         try:
-            result = getattr(holder, tool)(**told)
+            result = getattr(holder, tool)(**copy.deepcopy(told))  # some keep what they are given, and change it later
         except Exception as error:  # as the leaderboard does: whatever its code raises is the call's result
             return _error(str(error))
         text = result if isinstance(result, str) else json.dumps(result, default=str, ensure_ascii=False)
@@ -120,7 +119,7 @@ class BFCLWorld(World):
 
     def changes(self) -> dict[str, JSON]:
         now = _flat(self.state())
-        gone: dict[str, JSON] = {path: None for path in self._start.keys() - now.keys()}
+        gone: dict[str, JSON] = dict.fromkeys(self._start.keys() - now.keys())
         return gone | {path: value for path, value in now.items() if path not in self._start or self._start[path] != value}
 
     def draw_slots(self, intent: str, slot_names: frozenset[str], rng: random.Random) -> dict[str, JSON]:
@@ -194,11 +193,6 @@ def _call(text: str, signatures: Mapping[str, Any]) -> Call:
     arguments = {name: ast.literal_eval(value) for name, value in zip(names, node.args, strict=False)}
     arguments |= {keyword.arg or "": ast.literal_eval(keyword.value) for keyword in node.keywords}
     return Call(tool=node.func.id, arguments=json.loads(json.dumps(arguments)))
-
-
-@cache
-def _methods(kind: type) -> frozenset[str]:
-    return frozenset(name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_"))
 
 
 def _against(parameters: Mapping[str, Any], arguments: Mapping[str, JSON]) -> str:

@@ -148,9 +148,9 @@ def test_the_fused_path_is_taken_where_it_fits_and_agrees_with_the_plain_one(eng
 @pytest.mark.parametrize("temperature", [0.7, 1.0, 1.6])
 def test_logprobs_are_those_of_one_forward_pass_over_the_whole_trace(request, model, path, temperature):
     traces, _ = converse(request.getfixturevalue(path), requests_of(temperature=temperature, copies=2), 3, 2, 4)
-    for trace in traces:
-        assert written(trace, trace.logprobs) == pytest.approx(written(trace, forward_logprobs(model, trace, temperature)), abs=TOLERANCE)
-        assert {value for value, is_own in zip(trace.logprobs, trace.mask, strict=True) if not is_own} <= {0.0}
+    for one in traces:
+        assert written(one, one.logprobs) == pytest.approx(written(one, forward_logprobs(model, one, temperature)), abs=TOLERANCE)
+        assert {value for value, is_own in zip(one.logprobs, one.mask, strict=True) if not is_own} <= {0.0}
 
 
 def test_greedy_logprobs_are_at_temperature_one(engine, model):
@@ -178,20 +178,20 @@ def test_changed_weights_are_seen_by_the_next_conversation(model, tokenizer):
 def test_a_trace_keeps_what_was_sampled_and_puts_the_observations_between(engine, tokenizer):
     requests = requests_of(temperature=1.0)
     traces, talk = converse(engine, requests, 3, 2, 4)
-    for index, (request, trace) in enumerate(zip(requests, traces, strict=True)):
+    for index, (request, found) in enumerate(zip(requests, traces, strict=True)):
         answers = talk.answers[index]
         assert len(answers) == (3, 2, 4)[index % 3]
-        assert written(trace, trace.ids) == [token for answer in answers for token in answer.token_ids]
-        assert written(trace, trace.logprobs) == [value for answer in answers for value in answer.logprobs]
-        assert sum(trace.mask) == sum(answer.completion_tokens for answer in answers)
-        place = len(trace.prompt_ids)
-        assert trace.prompt_ids == engine.prompt_ids(request.messages)
+        assert written(found, found.ids) == [token for answer in answers for token in answer.token_ids]
+        assert written(found, found.logprobs) == [value for answer in answers for value in answer.logprobs]
+        assert sum(found.mask) == sum(answer.completion_tokens for answer in answers)
+        place = len(found.prompt_ids)
+        assert found.prompt_ids == engine.prompt_ids(request.messages)
         for answer in answers:
             assert answer.prompt_tokens >= place
-            between = (trace.prompt_ids + trace.ids)[place : answer.prompt_tokens]
+            between = (found.prompt_ids + found.ids)[place : answer.prompt_tokens]
             assert not between or "<tool_response>" in tokenizer.decode(between)
             place = answer.prompt_tokens + answer.completion_tokens
-        assert place == len(trace.prompt_ids) + len(trace.ids)
+        assert place == len(found.prompt_ids) + len(found.ids)
         assert {answer.policy_version for answer in answers} == {"p1"}
 
 

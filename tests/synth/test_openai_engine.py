@@ -292,6 +292,24 @@ def test_tools_are_blamed_where_the_same_without_them_is_taken(serve: Serve, ser
         engine.check(tools=True)
 
 
+class Strict(Mock):
+    """Scripted as a server that refuses what it does not know."""
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        if "return_token_ids" in await request.json():
+            return web.json_response({"error": {"message": "Unrecognized request argument: return_token_ids"}}, status=400)
+        return await super().chat(request)
+
+
+@pytest.mark.parametrize("server", [Mock(), Strict()], ids=["takes no notice", "refuses"])
+def test_a_server_that_tells_no_tokens_is_not_asked_for_them(serve: Serve, server: Mock) -> None:
+    with OpenAIEngine(config(serve(server))) as engine:
+        engine.check(traced=True)
+        assert not engine.tells_tokens
+        (answer,) = engine.chat([asking("hi", is_traced=True)])
+        assert (answer.message.content, answer.prompt_ids, answer.token_ids) == ("ih", (), ())
+
+
 def closed(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 

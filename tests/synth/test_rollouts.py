@@ -270,7 +270,7 @@ class Rendering(Scripted):
         for message in request.messages:
             own = message.role == "assistant"
             written = self._written(message)
-            prompt += written.replace("c", "C") if own and made == self.drifts_at else written
+            prompt += written.replace("e", "E") if own and made == self.drifts_at else written
             made += own
         sampled = tuple(map(ord, self._written(answer.message)))
         return replace(answer, token_ids=sampled, logprobs=(-0.5,) * len(sampled), prompt_ids=tuple(map(ord, prompt)))
@@ -287,7 +287,7 @@ def test_a_trace_is_what_was_sampled_with_what_stood_between():
     assert "".join(map(chr, found.prompt_ids)) == "".join(f"{message.content};" for message in CLOSE.messages)
     own = "".join(chr(token) for token, is_own in zip(found.ids, found.mask, strict=True) if is_own)
     assert own == "".join(Rendering(expert)._written(message) for message in record.messages if message.role == "assistant")
-    assert len(found.logprobs) == len(found.ids) and {value for value, is_own in zip(found.logprobs, found.mask) if is_own} == {-0.5}
+    assert [value for value, is_own in zip(found.logprobs, found.mask, strict=True) if is_own] == [-0.5] * len(own)
 
 
 @pytest.mark.parametrize("drifts_at", [0, 1])
@@ -300,7 +300,7 @@ def test_a_turn_that_later_prompts_render_otherwise_is_not_trained_on(drifts_at)
     own = "".join(chr(token) for token, is_own in zip(found.ids, found.mask, strict=True) if is_own)
     written = [Rendering(expert)._written(message) for message in record.messages if message.role == "assistant"]
     assert own == "".join(text for index, text in enumerate(written) if index != drifts_at)
-    assert written[drifts_at].replace("c", "C") in "".join(map(chr, (*found.prompt_ids, *found.ids)))
+    assert written[drifts_at].replace("e", "E") in "".join(map(chr, (*found.prompt_ids, *found.ids)))
 
 
 def test_an_engine_that_tells_no_tokens_has_no_trace():
@@ -359,11 +359,12 @@ def test_finished_parts_are_found_again_and_none_is_made_twice(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change", [{"k": 3}, {"purpose": "eval_in"}, {"policy_id": "q"}, {"temperature": 0.5}, {"seed": 1}, {"max_turns": 5}, {"max_tokens": 9}]
+    "change",
+    [{"draws": 3}, {"purpose": "eval_in"}, {"policy_id": "q"}, {"temperature": 0.5}, {"seed": 1}, {"max_turns": 5}, {"max_tokens": 9}],
 )
 def test_whatever_changes_the_rollouts_makes_other_parts(tmp_path, change):
     store, engine = Store(tmp_path / "store"), Scripted(expert)
-    options = {"k": 1, "purpose": "probe", "policy_id": "p"}
+    options = {"draws": 1, "purpose": "probe", "policy_id": "p"}
     (first,) = rollout_parts(store, engine, [REFUSAL], **options)
     (other,) = rollout_parts(store, engine, [REFUSAL], **(options | change))
     assert first.part_id != other.part_id

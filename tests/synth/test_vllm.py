@@ -6,11 +6,12 @@ import json
 import os
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from storage.records import FunctionCall
+from storage.records import FunctionCall, Message
 from storage.store import Store
 from synth.engines import structured
 from synth.engines.answers import Answers
@@ -86,6 +87,22 @@ def test_more_than_fits_one_step_is_answered_with_its_seeds(engine: OpenAIEngine
     answers = engine.chat(requests)
     assert sum(answer.prompt_tokens for answer in answers) > MOST_A_STEP and all(answer.completion_tokens for answer in answers)
     assert [engine.chat([request])[0].message for request in requests[::8]] == [answer.message for answer in answers[::8]]
+
+
+def test_what_was_sampled_stands_in_the_next_prompt(engine: OpenAIEngine) -> None:
+    """Token by token, though the server renders the conversation anew; and log-probabilities are those of the temperature sampled at."""
+    engine.check(traced=True)
+    for text in ASKED:
+        (call,) = engine.chat([ChatRequest(said(text), TOOLS, max_tokens=60, is_traced=True)])
+        assert len(call.prompt_ids) == call.prompt_tokens and len(call.token_ids) == len(call.logprobs) == call.completion_tokens
+        result = Message(role="tool", content="ok", tool_call_id=call.message.tool_calls[0].id)
+        (after,) = engine.chat([ChatRequest((*said(text), call.message, result), TOOLS, max_tokens=60, is_traced=True)])
+        assert after.prompt_ids[: len(call.prompt_ids) + len(call.token_ids)] == (*call.prompt_ids, *call.token_ids)
+    requests = [ChatRequest(said("zq xj"), temperature=temperature, max_tokens=1, seed=3, is_traced=True) for temperature in (0.5, 1.0)]
+    cool, warm = engine.chat([replace(request, alternatives=20) for request in requests])
+    assert sum(cool.entropies) < 0.9 * sum(warm.entropies)
+    (untraced,) = engine.chat([ChatRequest(said("Hello"), max_tokens=4)])
+    assert untraced.prompt_ids == untraced.token_ids == ()
 
 
 def test_it_plays_the_assistant_and_the_user_of_a_synthesis(engine: OpenAIEngine, tmp_path: Path) -> None:
