@@ -169,14 +169,16 @@ def certainty(store: Store) -> Table:
 
 
 def flips(store: Store) -> Table:
-    """How many regions of the latest training's policies come out otherwise on a second, independent draw; empty where none was made."""
+    """How many regions come out otherwise on a second, independent draw, by policy; empty where none was made."""
     rows = store.query(
-        f"""{chain_sql(LATEST_POLICY_SQL)}
-           SELECT coalesce(s.name, c.policy_id) AS policy, count(*) AS tasks, count(*) FILTER (t.region <> u.region) AS other
-           FROM chain c JOIN tags t ON t.policy_id = c.policy_id AND t.purpose = 'probe'
-             JOIN tags u ON u.policy_id = t.policy_id AND u.task_id = t.task_id AND u.purpose = 'probe_again'
-             JOIN policies p ON p.policy_id = c.policy_id LEFT JOIN stages s ON s.stage_id = p.stage_id
-           GROUP BY c.depth, c.policy_id, s.name ORDER BY c.depth DESC"""
+        """WITH told AS (
+             SELECT * FROM tags WHERE region IS NOT NULL
+             QUALIFY row_number() OVER (PARTITION BY task_id, policy_id, purpose ORDER BY k DESC) = 1)
+           SELECT coalesce(any_value(s.name), t.policy_id) AS policy, count(*) AS tasks, count(*) FILTER (t.region <> u.region) AS other
+           FROM told t JOIN told u USING (policy_id, task_id)
+             LEFT JOIN policies p ON p.policy_id = t.policy_id LEFT JOIN stages s ON s.stage_id = p.stage_id
+           WHERE t.purpose = 'probe' AND u.purpose = 'probe_again'
+           GROUP BY t.policy_id ORDER BY policy, t.policy_id"""
     )
     shown = []
     for policy, tasks, other in rows.iter_rows():

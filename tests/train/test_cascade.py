@@ -7,8 +7,9 @@ import polars as pl
 import pytest
 
 import train.cascade
-from filters.certainty import RegionConfig
+from filters.certainty import DrawsConfig, RegionConfig
 from filters.route import RouteConfig
+from flows.tables import flips
 from storage.errors import HeadraceError
 from storage.records import Frame, Task
 from storage.rows import tasks_frame
@@ -22,6 +23,7 @@ CONFIG = CascadeConfig(
     max_difficulty=2,
     expert_budget=160,
     probe_tasks=60,
+    draws=DrawsConfig(most=8),
     eval_tasks=30,
     eval_samples=2,
     sft1=SFTSettings(max_steps=120),
@@ -111,13 +113,30 @@ def test_more_samples_are_another_measurement(store):
 
 
 def test_another_k_is_another_tag_and_another_seed_is_none(store):
-    policy = tag(store, CONFIG.model_copy(update={"k": 4}))
-    tag(store, CONFIG.model_copy(update={"k": 4, "seed": 3}))
-    tag(store, CONFIG.model_copy(update={"k": 5}))
+    four, five = (CONFIG.model_copy(update={"draws": DrawsConfig(k=k, most=k)}) for k in (4, 5))
+    policy = tag(store, four)
+    tag(store, four.model_copy(update={"seed": 3}))
+    tag(store, five)
     counts = store.query(
         "SELECT k, count(*) AS tags FROM tags WHERE policy_id = ? AND purpose = 'probe' GROUP BY k ORDER BY k", [policy.id]
     )
     assert counts.rows()[:2] == [(4, 60), (5, 60)]
+
+
+def test_a_task_is_drawn_as_often_as_it_takes_and_again_on_demand(store):
+    """Given draws up to 16, then each task that is drawn more than 8 times ends when its region is settled; a second probe has draws of its
+    own."""
+    settled = DrawsConfig()
+    policy = tag(store, CONFIG.model_copy(update={"draws": settled}), again=20)
+    tags = store.query("SELECT k, successes FROM tags WHERE policy_id = ? AND purpose = 'probe' AND k > 8", [policy.id])
+    assert tags.height > 2
+    for k, successes in tags.iter_rows():
+        assert k in settled.looks and 0 < successes < k
+        assert settled.is_settled(successes, k, 16 - k, RegionConfig())
+    again = store.query("SELECT task_id, draw FROM rollouts WHERE policy_id = ? AND purpose = 'probe_again'", [policy.id])
+    assert len(set(again["task_id"])) == 20 and again["draw"].min() == 1_000
+    (flipped,) = flips(store).rows
+    assert (flipped["policy"], flipped["tasks"]) == (policy.name, 20) and 0 <= flipped["another region"] <= 20
 
 
 def test_changed_thresholds_change_the_routes_and_no_tag(store):
