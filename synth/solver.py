@@ -1,8 +1,9 @@
 """From a frame to an admitted task: solve it, run the expert plan for real, and refuse what could be passed by luck.
 
 Admission, for every task: the goal is not true already; the expert plan, really executed, passes `verify.judge`; doing nothing fails (with
-empty text, and, where there are calls, with the expert's answer and no call); the plan is minimal (every single call is dropped in turn,
-and the rest executed again: all must fail). A refusal task's plan is its answer, after what has to be looked at first, if anything.
+empty text, and, where there are calls, with the expert's answer and no call), and so does every trick of `tricks.py`; the plan is minimal
+(every single call is dropped in turn, and the rest executed again: all must fail). A refusal task's plan is its answer, after what has to
+be looked at first, if anything.
 
 Siblings: a frame's other tasks, with slots that name individuals drawn anew in a world of another seed. What is evaluated is set aside:
 world seeds that are 3 modulo 4, and by hash a quarter of the combinations of individuals. `sibling` with `use="train"` draws neither,
@@ -18,7 +19,6 @@ import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal
 
 from storage.records import (
@@ -38,6 +38,8 @@ from storage.records import (
     content_id,
 )
 from synth.difficulty import difficulty
+from synth.refusals import REFUSALS
+from synth.tricks import ALWAYS_REFUSE, tricks
 from synth.verify import Verdict, judge
 from synth.wording import Families, render
 from synth.worlds import make_world
@@ -47,16 +49,6 @@ Use = Literal["train", "eval_in", "eval_out"]
 
 SIBLING_SEEDS, DRAWS_PER_SEED = 48, 8
 """Seeds that a sibling tries before it gives up, and draws of individuals in each."""
-
-REFUSALS: Mapping[RefusalReason, Mapping[Language, str]] = MappingProxyType(
-    {
-        RefusalReason.MISSING_TOOL: {"en": "I have no tool for that.", "zh": "我没有这样的工具。"},
-        RefusalReason.MISSING_INFORMATION: {"en": "Please tell me more about what you need.", "zh": "请告诉我更多信息。"},
-        RefusalReason.RULE: {"en": "That is against the rules.", "zh": "按规定不能这样做。"},
-        RefusalReason.NOT_ACTIONABLE: {"en": "That is impossible for anyone.", "zh": "这谁也办不到。"},
-    }
-)
-"""The expert's answer where a world says that refusing is right, but not in which words."""
 
 
 class NotAdmitted(Exception):
@@ -182,6 +174,12 @@ def check_admission(task: Task, world: World) -> None:
             world.restore(start)
         return judge(task, done.messages, done.changes)
 
+    def look(calls: Sequence[Call]) -> Sequence[Message]:
+        done = execute(world, task.messages, calls, "")
+        if done.changes:
+            world.restore(start)
+        return done.messages[len(task.messages) :]
+
     calls, answer, success = task.plan.calls, task.plan.answer, task.success
     if not (success.changes or success.facts or success.refusal):
         raise NotAdmitted("no_goal", "nothing has to be changed, told or refused")
@@ -190,6 +188,9 @@ def check_admission(task: Task, world: World) -> None:
         raise NotAdmitted("expert_fails", ", ".join(name for name, holds in expert.checks.items() if not holds))
     if run((), "").success or (calls and run((), answer).success):
         raise NotAdmitted("idle_passes")
+    for name, tried, said in tricks(task, look):
+        if run(tried, said).success and not (name == ALWAYS_REFUSE and success.refusal):
+            raise NotAdmitted("reward_hack", name)
     if len(calls) > 1:
         for index, call in enumerate(calls):
             if run((*calls[:index], *calls[index + 1 :]), answer).success:

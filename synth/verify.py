@@ -14,7 +14,9 @@ One idea: a policy is judged by *outcome*, whatever way it went, never by compar
 - the answer states the facts that were asked for (names and identifiers only if somebody brought them up), none of their rivals (unless
   another fact or a number of the request has that value), and no number, price, time, date, identifier or known name that neither an
   observation nor the conversation supports (the grounding veto); units are not compared: 22 m and 22 minutes are the same 22;
-- a refusal task wants the refusal, for the right reason and no other (`REFUSAL_PHRASES`).
+- the answer does not simply say everything that was observed: of four or more values that nobody asked for, some are left out;
+- a refusal task wants the refusal, for the right reason and no other (`synth/refusals.py`); no other task wants to be told that there is no
+  tool for it.
 
 `judge` trusts the recorded observations (the caller ran the world itself); `verify` replays every call in a fresh world first;
 `verify_teacher` also wants the plan covered. Not done here: graded rewards, judging style.
@@ -25,83 +27,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
-from storage.records import CODE_TOOL, JSON, Fact, Message, RefusalReason, Task, canonical_json, is_error, parse_arguments
+from storage.records import CODE_TOOL, JSON, Fact, Message, RefusalReason, Task, canonical_json, is_error, leaves, parse_arguments
 from synth.computed import computed
 from synth.reading import NameIndex, Number, Reading, dates_in, has_word, is_near, minutes_in, normalise, numbers_in, read
+from synth.refusals import refusal_reasons
 from synth.worlds import WORLDS, make_world
-
-REFUSAL_PHRASES: Mapping[RefusalReason, tuple[str, ...]] = MappingProxyType(
-    {
-        RefusalReason.MISSING_TOOL: (
-            "no tool",
-            "not have a tool",
-            "n't have a tool",
-            "without a tool",
-            "none of my tools",
-            "missing tool",
-            "not supported",
-            "没有这样的工具",
-            "没有相应的工具",
-            "没有工具",
-            "缺少工具",
-            "工具不支持",
-            "不支持",
-        ),
-        RefusalReason.MISSING_INFORMATION: (
-            "please tell me",
-            "please provide",
-            "please specify",
-            "could you tell me",
-            "could you provide",
-            "can you tell me",
-            "need to know",
-            "need more information",
-            "missing information",
-            "请告诉我",
-            "请提供",
-            "请说明",
-            "需要知道",
-            "需要更多信息",
-            "缺少信息",
-        ),
-        RefusalReason.RULE: (
-            "against the rules",
-            "rules do not allow",
-            "rules don't allow",
-            "not allowed",
-            "not permitted",
-            "rule forbids",
-            "rules forbid",
-            "规定",
-            "规则",
-            "不允许",
-        ),
-        RefusalReason.NOT_ACTIONABLE: (
-            "impossible",
-            "nothing i can do",
-            "nobody can",
-            "no one can",
-            "cannot be done by anyone",
-            "not actionable",
-            "谁也办不到",
-            "无法执行",
-            "不可能",
-            "无能为力",
-        ),
-    }
-)
-"""How a refusal names its reason: it contains at least one phrase of that reason, and none of another."""
 
 _POINT_IN_TIME = re.compile(r"\d{4}-\d\d-\d\dt\d\d:\d\d(?::\d\d)?")
 _DATA = re.compile(r'\{\s*"[^"]*"\s*:')
 """A JSON object begins."""
 _NO_DEFAULT = object()
+_MANY, _NEARLY_ALL = 4, 0.75
 _NO_RESULT = '{"error"'
 
 
@@ -155,8 +96,16 @@ class _Heard:
     texts: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     """Those of the texts that are the user's."""
+    results: list[str] = field(default_factory=list)
+    """Those that the world's tools have answered, as they came."""
     _numbers: list[Number] = field(default_factory=list)
     _read: int = 0
+
+    @property
+    def observed(self) -> set[str]:
+        """Every value in the results, normalised."""
+        values = (value for text in self.results for _, value in leaves(parse_arguments(text) or {}))
+        return {normalise(str(value)) for value in values if value is not None and not isinstance(value, bool)} - {""}
 
     def numbers(self) -> list[Number]:
         if self._read == 0:
@@ -222,7 +171,8 @@ def judge(task: Task, messages: Sequence[Message], changes: Mapping[str, JSON]) 
         "end_state": dict(changes) == success.changes,
         "facts": all(_is_told(fact, answer, said, asked) and _is_backed(fact, heard) for fact in success.facts),
         "grounded_answer": _is_supported(answer, said, heard, system, rules.names),
-        "refusal": success.refusal is None or refusal_reasons(answer) == {success.refusal},
+        "to_the_point": not _says_all(answer, heard, _wanted(task)),
+        "refusal": _refuses_rightly(answer, success.refusal),
     }
     passed = all(checks.values())
     return Verdict(passed, float(passed), checks)
@@ -241,12 +191,6 @@ def verify_teacher(task: Task, messages: Sequence[Message]) -> Verdict:
     return _with(verify(task, messages), "plan_covered", _covers_plan(task, messages))
 
 
-def refusal_reasons(answer: str) -> set[RefusalReason]:
-    """The reasons that a text names (`REFUSAL_PHRASES`)."""
-    text = normalise(answer)
-    return {reason for reason, phrases in REFUSAL_PHRASES.items() if any(phrase in text for phrase in phrases)}
-
-
 # ---- one pass over the conversation -----------------------------------------------------------------------------------------
 
 
@@ -263,6 +207,7 @@ def _walk(task: Task, messages: Sequence[Message], rules: _Rules, heard: _Heard)
         elif message.role == "tool":
             text = normalise(message.content or "")
             heard.texts.append(text)
+            heard.results.append(message.content or "")
             if not has_changed:
                 walk.shown_in_time.append(text)
         elif message.role == "assistant" and message.tool_calls:
@@ -336,6 +281,33 @@ def _is_told(fact: Fact, answer: str, said: Reading, asked: frozenset[str]) -> b
 def _is_backed(fact: Fact, heard: _Heard) -> bool:
     """Whether a name or identifier that is to be told was heard (numbers, times and dates are up to the grounding veto)."""
     return fact.kind not in ("name", "id") or any(heard.has(spelling) for spelling in _spellings(fact))
+
+
+def _wanted(task: Task) -> set[str]:
+    """Every value that the task's own success is made of, normalised."""
+    success = task.success
+    facts = (spelling for fact in (*success.facts, *success.evidence) for spelling in _spellings(fact))
+    changes = (normalise(str(part)) for path, value in success.changes.items() for part in (*path.split("/"), *_scalars(value)))
+    return {*facts, *changes}
+
+
+def _scalars(value: JSON) -> list[JSON]:
+    return [leaf for _, leaf in leaves(value)]
+
+
+def _says_all(answer: str, heard: _Heard, wanted: Set[str]) -> bool:
+    """Whether the answer states nearly all values that were observed, beyond those that the task is about or the user named."""
+    observed = heard.observed
+    if sum(has_word(answer, value) for value in observed) < _MANY:
+        return False
+    others = {value for value in observed - wanted if not any(has_word(text, value) for text in heard.requests)}
+    stated = sum(has_word(answer, value) for value in others)
+    return stated >= _MANY and stated >= _NEARLY_ALL * len(others)
+
+
+def _refuses_rightly(answer: str, wanted: RefusalReason | None) -> bool:
+    reasons = refusal_reasons(answer)
+    return RefusalReason.MISSING_TOOL not in reasons if wanted is None else reasons == {wanted}
 
 
 def _states(answer: str, said: Reading, value: str) -> bool:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import pytest
 
 from storage.records import Call, FunctionCall, Message, RefusalReason, Task, ToolCall
+from synth.refusals import REFUSAL_PHRASES, refusal_reasons
 from synth.solver import execute, expert_messages
-from synth.verify import REFUSAL_PHRASES, Verdict, judge, refusal_reasons, verify, verify_teacher
+from synth.verify import Verdict, judge, verify, verify_teacher
 from synth.worlds import make_world
 from synth.worlds.retail.world import RetailWorld
 from tests.synth.retail_tasks import task_of, tasks

@@ -12,8 +12,9 @@ import pytest
 
 from storage.records import JSON, Call, Frame, Language, RefusalReason, Task, leaves
 from synth.difficulty import difficulty
+from synth.refusals import refusal_reasons
 from synth.solver import NotAdmitted, admit, execute
-from synth.verify import judge, refusal_reasons
+from synth.verify import judge
 from synth.wording import render
 from synth.worlds.base import Intent, Solution, Unsolvable
 from synth.worlds.city.corpus import WEEKDAYS
