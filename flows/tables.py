@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from storage.graph import LATEST_POLICY_SQL, chain_sql
-from storage.schema import LATEST_RUN
+from storage.schema import CERTAINTY, LATEST_RUN
 from storage.store import Store
 from synth.intervals import wilson
 
@@ -160,9 +160,9 @@ def certainty(store: Store) -> Table:
              count(*) FILTER (region = 'mastered') AS mastered, count(*) FILTER (region = 'certain') AS certain,
              count(*) FILTER (region = 'uncertain') AS uncertain, count(*) FILTER (region = 'out_of_reach') AS "out of reach",
              printf('%.2f', avg(rate)) AS "mean rate"
-           FROM chain c JOIN tags t USING (policy_id) JOIN policies p ON p.policy_id = c.policy_id
+           FROM chain c JOIN {CERTAINTY} t USING (policy_id) JOIN policies p ON p.policy_id = c.policy_id
              LEFT JOIN stages s ON s.stage_id = p.stage_id
-           WHERE t.region IS NOT NULL AND t.purpose = 'probe'
+           WHERE t.purpose = 'probe'
            GROUP BY c.depth, c.policy_id, s.name, t.difficulty ORDER BY c.depth DESC, t.difficulty"""
     )
     return Table("certainty", "Certainty: probed tasks by region", rows.to_dicts())
@@ -171,11 +171,8 @@ def certainty(store: Store) -> Table:
 def flips(store: Store) -> Table:
     """How many regions come out otherwise on a second, independent draw, by policy; empty where none was made."""
     rows = store.query(
-        """WITH told AS (
-             SELECT * FROM tags WHERE region IS NOT NULL
-             QUALIFY row_number() OVER (PARTITION BY task_id, policy_id, purpose ORDER BY k DESC) = 1)
-           SELECT coalesce(any_value(s.name), t.policy_id) AS policy, count(*) AS tasks, count(*) FILTER (t.region <> u.region) AS other
-           FROM told t JOIN told u USING (policy_id, task_id)
+        f"""SELECT coalesce(any_value(s.name), t.policy_id) AS policy, count(*) AS tasks, count(*) FILTER (t.region <> u.region) AS other
+           FROM {CERTAINTY} t JOIN {CERTAINTY} u USING (policy_id, task_id)
              LEFT JOIN policies p ON p.policy_id = t.policy_id LEFT JOIN stages s ON s.stage_id = p.stage_id
            WHERE t.purpose = 'probe' AND u.purpose = 'probe_again'
            GROUP BY t.policy_id ORDER BY policy, t.policy_id"""

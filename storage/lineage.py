@@ -16,6 +16,7 @@ import polars as pl
 
 from storage.errors import BadInput
 from storage.graph import ORDER, kind_of, origins, uses
+from storage.schema import CERTAINTY
 from storage.store import Store
 
 _SHOWN = 4
@@ -242,7 +243,7 @@ def _tag(store: Store, tag: dict[str, Any]) -> str:
     )
 
 
-_TAGS_SQL = """SELECT * FROM tags JOIN parts USING (part_id) WHERE task_id = ? AND policy_id IS NOT NULL
+_TAGS_SQL = f"""SELECT * FROM {CERTAINTY} JOIN parts USING (part_id) WHERE task_id = ? AND policy_id IS NOT NULL
 ORDER BY committed_at, policy_id, purpose"""
 
 
@@ -326,7 +327,9 @@ def _explain_policy(store: Store, node: str) -> Facts:
     gates = _rows(store, "SELECT * FROM promotions WHERE policy_id = ? ORDER BY position", node)
     facts += [("gate", ("promoted" if row["passed"] else "not promoted") + f": {row['checks'] or ''}"[:_CHECKS_TEXT]) for row in gates]
     probed = _rows(
-        store, "SELECT region, count(*) AS n FROM tags WHERE policy_id = ? AND region IS NOT NULL GROUP BY 1 ORDER BY n DESC, 1", node
+        store,
+        f"SELECT region, count(*) AS n FROM {CERTAINTY} WHERE policy_id = ? AND purpose = 'probe' GROUP BY 1 ORDER BY n DESC, 1",
+        node,
     )
     return [*facts, ("probed tasks", _counts(probed, "region"))]
 

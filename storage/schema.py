@@ -173,6 +173,10 @@ TABLES: dict[str, TableSchema] = {
 LAST_BUILD = "(SELECT part_id FROM parts WHERE table_name = 'clusters' ORDER BY committed_at DESC, rowid DESC LIMIT 1)"
 """SQL for the part of `clusters` that was committed last: a store may hold those of several sets of tools."""
 
+CERTAINTY = """(SELECT * FROM tags WHERE region IS NOT NULL
+QUALIFY row_number() OVER (PARTITION BY task_id, policy_id, purpose ORDER BY k DESC) = 1)"""
+"""SQL for what is known of a policy's certainty: of the tags of a task, the one by most rollouts."""
+
 LATEST_RUN = "(SELECT run FROM {table} JOIN parts USING (part_id) ORDER BY committed_at DESC, run LIMIT 1)"
 """SQL for the run whose part of a table was committed last."""
 

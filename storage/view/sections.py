@@ -15,7 +15,7 @@ import polars as pl
 
 from storage.graph import LATEST_POLICY_SQL, chain_sql
 from storage.records import is_error
-from storage.schema import LAST_BUILD, LATEST_RUN
+from storage.schema import CERTAINTY, LAST_BUILD, LATEST_RUN
 from storage.store import Store
 from storage.view import charts
 from storage.view.charts import Chart
@@ -95,9 +95,9 @@ def tags(store: Store) -> Section:
     rows = store.query(
         f"""SELECT t.policy_id, t.purpose, coalesce(s.name, t.policy_id) AS policy, t.difficulty, {_EIGHTHS_SQL} AS successes, t.region,
              count(*) AS n
-           FROM tags t LEFT JOIN policies p USING (policy_id) LEFT JOIN stages s USING (stage_id)
+           FROM {CERTAINTY} t LEFT JOIN policies p USING (policy_id) LEFT JOIN stages s USING (stage_id)
              LEFT JOIN parts ON parts.part_id = s.part_id
-           WHERE t.policy_id IS NOT NULL AND t.region IS NOT NULL
+           WHERE t.policy_id IS NOT NULL
            GROUP BY ALL ORDER BY min(parts.committed_at), t.policy_id, t.purpose"""
     )
     if rows.is_empty():
