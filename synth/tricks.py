@@ -9,7 +9,6 @@
 | always_refuse | refuses, for one and the same reason |
 
 `always_refuse` is right on refusal tasks of its reason, and on no other.
-Source: reward hacks as listed for agents by tau-bench's and BFCL's audits; the list is ours.
 """
 
 from __future__ import annotations

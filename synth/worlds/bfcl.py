@@ -4,7 +4,7 @@ One idea: a case is a world in a start state, what the user says turn by turn, t
 conversation is judged against the reference by outcome, after every turn: the same end state, everything observed that the reference
 observes, in whatever order, and nothing called that was not on offer, or not with its parameters.
 That is stricter than the leaderboard's own checker (`multi_turn_checker`), which lets an observation of an earlier turn stand for one of
-this turn, runs calls of tools that are not on offer, and lets a turn without reference calls change the state.
+this turn, runs calls of tools that are not on offer, and does not look at the state after a turn without reference calls.
 
 The tools are the leaderboard's own classes, from the package bfcl-eval (`pip install --no-deps bfcl-eval mpmath`).
 Source: Patil et al., The Berkeley Function Calling Leaderboard, ICML 2025; data of bfcl-eval 2026.3.23.

@@ -55,6 +55,14 @@ def test_rows_count_only_once_committed(store):
     assert store.find(part.part_id) == part
 
 
+def test_parts_that_were_written_before_a_column_was_there_have_null_in_it(store):
+    old = write(store, "rollouts", {"rollout_id": "old", "draw": 1}, n=1)
+    pl.read_parquet(store.root / old.path).drop("attempts", "failure").write_parquet(store.root / old.path)
+    store.commit([old, write(store, "rollouts", {"rollout_id": "new", "draw": 2, "attempts": 3}, n=2)])
+    rows = store.query("SELECT rollout_id, draw, attempts, failure FROM rollouts ORDER BY draw").rows()
+    assert rows == [("old", 1, None, None), ("new", 2, 3, None)]
+
+
 def test_a_second_commit_of_a_part_id_is_a_no_op(store):
     first = write(store, "policies", policy("p"))
     store.commit([first])
