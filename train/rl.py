@@ -22,7 +22,7 @@ from transformers import PrinterCallback
 
 from storage.records import Task
 from synth.engines.hf import HFEngine
-from synth.rollouts import Episode, play, trace
+from synth.episodes import Episode, play, trace
 from train.divergence import StopDiverged
 from train.on_cpu import CPU_ARGUMENTS, linear_schedule
 from train.spec import RLSettings

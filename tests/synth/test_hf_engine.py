@@ -17,7 +17,8 @@ from storage.records import Message, Outcome, SampledTurn
 from synth.engines.base import ChatAnswer, ChatRequest, Engine
 from synth.engines.hermes import parse_hermes
 from synth.engines.hf import HFEngine
-from synth.rollouts import Conversing, Trace, rollout, trace
+from synth.episodes import Conversing, Trace, trace
+from synth.rollouts import rollout
 from tests.train.tiny_policies import expert_conversations, retail_tasks
 from train import tiny
 

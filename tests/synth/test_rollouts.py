@@ -11,10 +11,11 @@ import pytest
 
 from storage.records import FunctionCall, Message, Outcome, Task, ToolCall
 from storage.store import Store
-from synth import rollouts
+from synth import episodes
 from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure
 from synth.engines.budget import BudgetSpent
-from synth.rollouts import RETRIES, Conversing, Draws, Trace, rollout, rollout_parts, rollout_until, rollouts_frame, trace
+from synth.episodes import Conversing, Trace, trace
+from synth.rollouts import RETRIES, Draws, rollout, rollout_parts, rollout_until, rollouts_frame
 from synth.worlds.retail.world import RetailWorld
 from tests.synth.retail_tasks import task_of
 
@@ -129,7 +130,7 @@ def test_a_world_that_breaks_is_our_fault_and_has_no_reward(monkeypatch, method)
 
 
 def test_a_verifier_that_breaks_is_not_held_against_the_policy(monkeypatch):
-    monkeypatch.setattr(rollouts, "judge", broken)
+    monkeypatch.setattr(episodes, "judge", broken)
     record = only(expert)
     assert (record.outcome, record.reward) == (Outcome.JUDGE_FAILURE, None)
 

@@ -13,7 +13,8 @@ import train.sft
 from storage.errors import HeadraceError
 from storage.records import FunctionCall, Message, Outcome, ToolCall
 from synth.engines.hf import HFEngine
-from synth.rollouts import Episode, play, rollout, trace
+from synth.episodes import Episode, play, trace
+from synth.rollouts import rollout
 from tests.train.tiny_policies import digest, expert_conversations, retail_tasks, small_policy
 from train.sft import train_sft
 from train.spec import SFTSettings

@@ -18,7 +18,7 @@ from synth import code_tool
 from synth.clusters import cluster_tools
 from synth.difficulty import difficulty
 from synth.engines.base import ChatAnswer
-from synth.rollouts import Episode
+from synth.episodes import Episode
 from synth.sandbox import Sandbox, SandboxError, pick
 from synth.solver import admit, check_admission, draw_seed, execute, expert_messages
 from synth.synthesis_config import SynthesisConfig
