@@ -20,7 +20,7 @@ from synth.haystack import HaystackConfig
 from synth.synthesis_config import SynthesisConfig
 from synth.wording import load_families
 from synth.worlds import GROUNDED
-from train.cascade import CascadeConfig
+from train.config import CascadeConfig
 
 
 class Config(BaseModel):

@@ -32,9 +32,9 @@ def evaluate(config: Config = Config(), policy_id: str | None = None) -> dict[st
 
 @task(cache_policy=NO_CACHE)
 def measure(config: Config, policy_id: str | None) -> dict[str, Any]:
-    from train import cascade
+    from train import probe
 
-    return {"policy": cascade.evaluate(Store(config.store), config.train, policy_id=policy_id, progress=report).id}
+    return {"policy": probe.evaluate(Store(config.store), config.train, policy_id=policy_id, progress=report).id}
 
 
 @task(cache_policy=NO_CACHE)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from flows.config import Config
 from flows.tables import Table
-from train.cascade import CascadeConfig
+from train.config import CascadeConfig
 
 CPU_S_PER_PROPOSAL = 0.02
 CPU_S_PER_MILLION_GENERATED = 25.0

@@ -36,7 +36,7 @@ def tag(config: Config = Config(), again: int = 0) -> dict[str, Any]:  # noqa: B
 
 @task(cache_policy=NO_CACHE)
 def tag_tasks(config: Config, again: int) -> dict[str, Any]:
-    from train import cascade
+    from train import probe
 
-    policy = cascade.tag(Store(config.store), config.train, again=again, progress=report)
+    policy = probe.tag(Store(config.store), config.train, again=again, progress=report)
     return {"policy": policy.id if policy else None}

@@ -6,7 +6,7 @@ import random
 import polars as pl
 import pytest
 
-import train.cascade
+import train.probe
 from filters.certainty import DrawsConfig, RegionConfig
 from filters.route import RouteConfig
 from flows.tables import flips
@@ -15,7 +15,10 @@ from storage.records import Frame, Task
 from storage.rows import tasks_frame
 from storage.store import Store, part_id
 from tests.train.test_supply import origin
-from train.cascade import CascadeConfig, evaluate, promoted_policy, run_cascade, tag
+from train.cascade import run_cascade
+from train.config import CascadeConfig
+from train.policies import promoted_policy
+from train.probe import evaluate, tag
 from train.spec import RLSettings, SFTSettings, StageSpec
 from train.supply import need, sources, what_it_shows
 
@@ -161,7 +164,7 @@ def test_a_store_without_unseen_frames_is_evaluated_without_them(store, monkeypa
     count = """SELECT count(DISTINCT evaluation_id) FILTER (use = 'eval_in'), count(DISTINCT evaluation_id) FILTER (use = 'eval_out')
                FROM evaluations"""
     seen, ((before, unseen),) = sources(store, worlds=["retail"], max_difficulty=2), store.query(count).rows()
-    monkeypatch.setattr(train.cascade, "sources", lambda *_, **__: [source for source in seen if source.division != "held_out"])
+    monkeypatch.setattr(train.probe, "sources", lambda *_, **__: [source for source in seen if source.division != "held_out"])
     with pytest.warns(UserWarning, match="is not measured on eval_out: every held-out frame"):
         evaluate(store, CONFIG.model_copy(update={"seed": 8, "eval_samples": 1}))
     assert store.query(count).rows() == [(before + 2, unseen)]

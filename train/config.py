@@ -1,0 +1,37 @@
+"""What the cascade is told: which tasks, with which budgets, how probes are drawn, tasks routed, and policies gated."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from filters.certainty import DrawsConfig
+from filters.route import RouteConfig
+from storage.records import Language
+from synth.worlds import WorldName
+from train.gate import GateConfig
+from train.spec import RLSettings, SFTSettings
+
+
+class CascadeConfig(BaseModel):
+    """What the cascade trains on, with which budgets."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    worlds: tuple[WorldName, ...] = Field(("retail", "library"), min_length=1, description="Worlds whose tasks are trained on.")
+    max_difficulty: int = Field(3, ge=-1, le=5, description="Tasks above this static difficulty are left out.")
+    language: Language = Field("en", description="Language in which siblings are worded; a frame has none of its own.")
+    expert_budget: int = Field(480, ge=1, description="Expert trajectories that the seed SFT may use.")
+    probe_tasks: int = Field(720, ge=1, description="Tasks that certainty is measured on.")
+    draws: DrawsConfig = Field(default_factory=DrawsConfig, description="How often a probed task is rolled out.")
+    eval_tasks: int = Field(120, ge=1, description="Held-out tasks of each kind, eval_in and eval_out.")
+    eval_samples: int = Field(4, ge=1, description="Rollouts at temperature 1 of every held-out task; one greedy beside them.")
+    sft1: SFTSettings = Field(
+        SFTSettings(max_steps=250, plateau_window=25), description="Seed SFT, on expert trajectories, to a plateau of the loss."
+    )
+    sft2: SFTSettings = Field(
+        SFTSettings(max_steps=150, learning_rate=1e-3), description="Second SFT: short and soft, so that entropy survives for RL."
+    )
+    rl: RLSettings = Field(default_factory=RLSettings, description="RL on fresh siblings of the probed tasks.")
+    route: RouteConfig = Field(default_factory=RouteConfig, description="Which region of certainty goes where.")
+    gate: GateConfig = Field(default_factory=GateConfig, description="What a policy must pass to be promoted.")
+    seed: int = Field(0, ge=0, description="Of the weights, the order of batches, and every rollout.")
