@@ -2,7 +2,7 @@
 
 One idea: only rated outcomes count (`success`, `policy_failure`); a rollout that we or the machine spoilt is no evidence against a
 policy, but where too few are left of a task's rollouts it gets no tag until the next policy is probed. Success is the verifier's yes or
-no, from which come the rate, its Wilson interval and the region; mean and variance are those of the reward, from which comes the
+no, from which come the rate, its Wilson interval and the region; mean and variance are those of the graded reward R, from which comes the
 learnability potential. With k = 8 a label is noisy (standard error of the rate up to 0.18), which the interval shows, and a second,
 independent probe (`headrace tag --again`).
 Draws are spent where they decide something (`DrawsConfig.is_settled`): a task is drawn again only as long as its region could still
@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from synth.intervals import wilson
 
-VERSION = 2
+VERSION = 3
 _RATED = ("success", "policy_failure")
 
 

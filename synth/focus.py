@@ -47,8 +47,9 @@ Label = TypeVar("Label", bound=Hashable)
 def urgency(reward_mean: float, learnability: float) -> float:
     """How much there is to learn from a task's like, in [0, 1): (1 - mu) / 2 + 5.5 LPS, with P7's potential LPS = v mu.
 
-    0 for what is mastered (mu = 1), 0.5 for what is out of reach (mu = 0), more in between, with a peak of .99 at mu = .62 (rewards of 0
-    and 1; of 8 rollouts 0 to 8 successes give .50 .51 .62 .79 .94 .99 .90 .59 0). The potential alone would drop what is out of reach."""
+    0 for what has full marks every time (mu = 1), 0.5 for what brings nothing (mu = 0), more where it wavers, with a peak of .99 at
+    mu = .62 (rewards of 0 and 1; of 8 rollouts 0 to 8 full successes give .50 .51 .62 .79 .94 .99 .90 .59 0). The potential alone would
+    drop what brings nothing."""
     return _OUT_OF_REACH * (1 - reward_mean) + _WAVERING * learnability
 
 

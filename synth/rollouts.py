@@ -23,7 +23,7 @@ from synth.engines.base import Engine, EngineFailure
 from synth.episodes import IN_FLIGHT, MAX_TOKENS, MAX_TURNS, Episode, play
 from synth.side_by_side import is_dead
 
-VERSION = 3
+VERSION = 4
 Progress = Callable[[str, int, int], None]
 """(label, done, total)"""
 RETRIES = 2

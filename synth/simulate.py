@@ -246,7 +246,7 @@ def expert_trajectory(task: Task) -> Trajectory:
         task_id=task.id,
         messages=messages,
         outcome=Outcome.SUCCESS,
-        reward=1.0,
+        reward=verified.reward,
         checks=verified.checks,
         teacher=TEACHER,
     )

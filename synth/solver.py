@@ -1,9 +1,9 @@
 """From a frame to an admitted task: solve it, run the expert plan for real, and refuse what could be passed by luck.
 
 Admission, for every task: the goal is not true already; the expert plan, really executed, passes `verify.judge`; doing nothing fails (with
-empty text, and, where there are calls, with the expert's answer and no call), and so does every trick of `tricks.py`; the plan is minimal
-(every single call is dropped in turn, and the rest executed again: all must fail). A refusal task's plan is its answer, after what has to
-be looked at first, if anything.
+empty text, and, where there are calls, with the expert's answer and no call); every trick of `tricks.py` has a reward of exactly 0; the
+plan is minimal (every single call is dropped in turn, and the rest executed again: all must fail). A refusal task's plan is its answer,
+after what has to be looked at first, if anything.
 
 Siblings: a frame's other tasks, with slots that name individuals drawn anew in a world of another seed. What is evaluated is set aside:
 world seeds that are 3 modulo 4, and by hash a quarter of the combinations of individuals. `sibling` with `use="train"` draws neither,
@@ -189,7 +189,7 @@ def check_admission(task: Task, world: World) -> None:
     if run((), "").success or (calls and run((), answer).success):
         raise NotAdmitted("idle_passes")
     for name, tried, said in tricks(task, look):
-        if run(tried, said).success and not (name == ALWAYS_REFUSE and success.refusal):
+        if run(tried, said).reward > 0 and not (name == ALWAYS_REFUSE and success.refusal):
             raise NotAdmitted("reward_hack", name)
     if len(calls) > 1:
         for index, call in enumerate(calls):

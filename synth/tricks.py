@@ -30,18 +30,18 @@ _DONE = {"en": "Done.", "zh": "好了。"}
 
 
 def tricks(task: Task, look: Callable[[Sequence[Call]], Sequence[Message]]) -> Iterator[tuple[str, Sequence[Call], str]]:
-    """(name, calls, answer) of every trick that may pass; `always_refuse` once a reason. Without a call nothing is shown or changed, and
-    who looks things up changes nothing, so some of them have no chance.
+    """(name, calls, answer) of every trick that may be worth something; `always_refuse` once a reason. Without a call nothing is shown or
+    changed, and who looks things up changes nothing, so some of them have no chance.
 
     look: what calls are answered, in the task's start state, which they leave as it is.
     """
     asked = next((message.content or "" for message in reversed(task.messages) if message.role == "user"), "")
-    if not (task.success.changes or task.success.evidence):
+    made = [call.function for message in task.messages for call in message.tool_calls]
+    if not task.success.changes and (made or not task.success.evidence):
         yield "no_op", (), _DONE[task.language]
         yield "copy_the_prompt", (), asked
         for reason in REFUSALS:
             yield ALWAYS_REFUSE, (), REFUSALS[reason][task.language]
-    made = [call.function for message in task.messages for call in message.tool_calls]
     if made:
         again = [Call(tool=made[-1].name, arguments=parse_arguments(made[-1].arguments) or {})] * REPEATS
         yield "repeat_last_call", again, _said(look(again)[-1:])

@@ -1,4 +1,4 @@
-"""Did this conversation do its task? The one verdict that filtering, certainty, training and evaluation share, and the reward R (0/1).
+"""Did this conversation do its task? The one verdict that filtering, certainty, training and evaluation share, and the reward R.
 
 One idea: a policy is judged by *outcome*, whatever way it went, never by comparison with the expert's plan. All of these must hold:
 
@@ -19,7 +19,8 @@ One idea: a policy is judged by *outcome*, whatever way it went, never by compar
   tool for it.
 
 `judge` trusts the recorded observations (the caller ran the world itself); `verify` replays every call in a fresh world first;
-`verify_teacher` also wants the plan covered. Not done here: graded rewards, judging style.
+`verify_teacher` also wants the plan covered. What a conversation that fails was worth all the same, and one that passes, says
+`synth/grades.py`, from what is found here. Not done here: judging style.
 Source: definitions P2 and P8 (STAgent's veto), design section 4.
 """
 
@@ -34,6 +35,7 @@ from typing import Any
 
 from storage.records import CODE_TOOL, JSON, Fact, Message, RefusalReason, Task, canonical_json, is_error, leaves, parse_arguments
 from synth.computed import computed
+from synth.grades import Found, Marks, marked, reward
 from synth.reading import NameIndex, Number, Reading, dates_in, has_word, is_near, minutes_in, normalise, numbers_in, read
 from synth.refusals import refusal_reasons
 from synth.worlds import WORLDS, make_world
@@ -48,11 +50,13 @@ _NO_RESULT = '{"error"'
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """success: all checks hold. reward: 1.0 or 0.0. checks: by name, in a fixed order."""
+    """success: all checks hold. reward: R in [0, 1], more than 0 where they do. checks: by name, in a fixed order. marks: what R is made
+    of; None where there is no conversation."""
 
     success: bool
     reward: float
     checks: dict[str, bool]
+    marks: Marks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,9 @@ class _Walk:
     grounded_arguments: bool = True
     shown_in_time: list[str] = field(default_factory=list)
     """Observations before the first call that changed the state."""
+    calls: int = 0
+    failed: int = 0
+    """Of the calls after the opening, those that were answered with an error, not answered, or of a tool that was not on offer."""
 
 
 def judge(task: Task, messages: Sequence[Message], changes: Mapping[str, JSON]) -> Verdict:
@@ -161,21 +168,25 @@ def judge(task: Task, messages: Sequence[Message], changes: Mapping[str, JSON]) 
     said, success = read(answer), task.success
     bounds = (str(value) for value in task.slots.values() if isinstance(value, (int, float)))
     asked = frozenset(fact.value for fact in success.facts).union(bounds)
+    told = [_is_told(fact, answer, said, asked) and _is_backed(fact, heard) for fact in success.facts]
+    shown = [_is_shown(fact, walk.shown_in_time) for fact in success.evidence]
     checks = {
         "ended_with_text": bool(answer),
         "own_words": _DATA.search(answer) is None,
         "known_tools": walk.known_tools,
         "well_formed": walk.well_formed,
         "grounded_arguments": walk.grounded_arguments,
-        "evidence": all(_is_shown(fact, walk.shown_in_time) for fact in success.evidence),
+        "evidence": all(shown),
         "end_state": dict(changes) == success.changes,
-        "facts": all(_is_told(fact, answer, said, asked) and _is_backed(fact, heard) for fact in success.facts),
+        "facts": all(told),
         "grounded_answer": _is_supported(answer, said, heard, system, rules.names),
         "to_the_point": not _says_all(answer, heard, _wanted(task)),
         "refusal": _refuses_rightly(answer, success.refusal),
     }
     passed = all(checks.values())
-    return Verdict(passed, float(passed), checks)
+    found = Found(changes, shown, _news(success.facts, told, heard, asked), last.content or "", walk.calls, walk.failed)
+    marks = marked(task, checks, found)
+    return Verdict(passed, reward(task, marks, success=passed), checks, marks)
 
 
 def verify(task: Task, messages: Sequence[Message]) -> Verdict:
@@ -221,7 +232,11 @@ def _walk(task: Task, messages: Sequence[Message], rules: _Rules, heard: _Heard)
                     programs[call.id] = str((arguments or {}).get("code", ""))
                 if arguments is not None:
                     walk.grounded_arguments &= _are_grounded(arguments, rules.grounded.get(name, {}), heard)
-                has_changed |= name in rules.changing and not is_error(results.get(call.id, _NO_RESULT))
+                has_failed = is_error(results.get(call.id, _NO_RESULT))
+                has_changed |= name in rules.changing and not has_failed
+                if place >= len(task.messages):
+                    walk.calls += 1
+                    walk.failed += has_failed or name not in offered
     return walk
 
 
@@ -276,6 +291,14 @@ def _is_told(fact: Fact, answer: str, said: Reading, asked: frozenset[str]) -> b
     if fact.kind == "time":
         return _minute(fact.value) in said.minutes
     return (fact.kind == "date" and fact.value in said.dates) or any(has_word(answer, spelling) for spelling in _spellings(fact))
+
+
+def _news(facts: Sequence[Fact], told: Sequence[bool], heard: _Heard, asked: frozenset[str]) -> Sequence[bool]:
+    """`told`, but where some fact is not told, without those that the requests say themselves."""
+    if all(told) or not any(told):
+        return told
+    said = [(text, read(text)) for text in heard.requests]
+    return [is_told and not any(_is_told(fact, *request, asked) for request in said) for fact, is_told in zip(facts, told, strict=True)]
 
 
 def _is_backed(fact: Fact, heard: _Heard) -> bool:
@@ -381,5 +404,4 @@ def _covers_plan(task: Task, messages: Sequence[Message]) -> bool:
 
 
 def _with(verdict: Verdict, name: str, holds: bool) -> Verdict:
-    success = verdict.success and holds
-    return Verdict(success, float(success), {**verdict.checks, name: holds})
+    return Verdict(verdict.success and holds, verdict.reward * holds, {**verdict.checks, name: holds}, verdict.marks)

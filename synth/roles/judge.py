@@ -7,18 +7,14 @@ is empty, overlong, or still holds a placeholder.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from storage.records import Language, Message
-from synth.reading import has_chinese
+from synth.grades import presentation
 from synth.roles.base import Grades
 
 LEAST_GRADE = 4
 """What every grade of an accepted trajectory must reach."""
-_LONGEST_REPLY = 2000
-_PLACEHOLDER = re.compile(r"\{\w*\}|\bNone\b|\bnan\b")
-_WORD = re.compile(r"[A-Za-z]{3}")
 
 
 class ScriptedJudge:
@@ -34,12 +30,4 @@ class ScriptedJudge:
 
     def _presentation(self, dialogue: Sequence[Message]) -> int:
         texts = [message.content or "" for message in dialogue if message.role == "assistant" and not message.tool_calls]
-        if not texts or any(not text.strip() or len(text) > _LONGEST_REPLY or _PLACEHOLDER.search(text) for text in texts):
-            return 1
-        return 5 if all(self._is_own_language(text) for text in texts) else 3
-
-    def _is_own_language(self, text: str) -> bool:
-        """A text of numbers and identifiers alone is of every language."""
-        if has_chinese(text):
-            return self._language == "zh"
-        return self._language == "en" or not _WORD.search(text)
+        return round(1 + 4 * min((presentation(text, self._language) for text in texts), default=0.0))

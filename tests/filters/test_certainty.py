@@ -28,6 +28,16 @@ def test_wilson_gives_published_intervals(successes, expected):
     assert wilson(successes, 8) == pytest.approx(expected, abs=1e-4)
 
 
+def test_graded_rewards_move_mean_and_variance_and_no_success() -> None:
+    """Given two successes, one of them with less than full marks, and a failure that was worth something."""
+    graded = rollouts("success", "success", "policy_failure", "infra_failure").with_columns(reward=pl.Series([1.0, 0.5, 0.6, None]))
+    row = certainty(graded, DIFFICULTY, RegionConfig(), purpose="probe").row(0, named=True)
+    assert (row["k"], row["successes"], row["region"]) == (3, 2, "uncertain")
+    assert row["reward_mean"] == pytest.approx(0.7)
+    assert row["reward_variance"] == pytest.approx((0.3**2 + 0.2**2 + 0.1**2) / 3)
+    assert row["learnability"] == pytest.approx(row["reward_variance"] * 0.7)
+
+
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_wilson_holds_the_rate_and_stays_in_bounds(successes, failures):
     low, high = wilson(successes, successes + failures)

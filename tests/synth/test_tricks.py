@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from storage.records import Call, Message, RefusalReason, Task, leaves, parse_arguments
+from storage.records import Call, Message, RefusalReason, Success, Task, leaves, parse_arguments
 from synth import solver
 from synth.mutations import draw_tasks
 from synth.refusals import REFUSALS
@@ -33,24 +33,57 @@ def tried(task: Task) -> list[tuple[str, Sequence[Call], str]]:
     return list(tricks(task, look))
 
 
-@pytest.mark.parametrize("world", ["retail", "city", "library", "banking", "gen-1"])
-def test_no_trick_passes_a_task_that_was_admitted(world: str) -> None:
+def every_trick(task: Task) -> list[tuple[str, Sequence[Call], str]]:
+    """Those too that are left out because they have no chance."""
+    return tried(task.model_copy(update={"success": Success(refusal=task.success.refusal)}))
+
+
+WORLDS_TRIED = (
+    "retail",
+    "city",
+    "library",
+    "banking",
+    "clinic",
+    "helpdesk",
+    "hotel",
+    "logistics",
+    "school",
+    "telecom",
+    "gen-1",
+    "gen-2",
+    "gen-3",
+)
+
+
+@pytest.mark.parametrize("world", WORLDS_TRIED)
+def test_no_trick_is_worth_anything_on_a_task_that_was_admitted(world: str) -> None:
+    """Given 1,040 tasks of thirteen worlds, then no trick succeeds, nor is any part of what it does worth something."""
     names: Counter[str] = Counter()
-    for task in draw_tasks(world, 60, random.Random(world)):
-        for name, calls, answer in tried(task):
+    for task in draw_tasks(world, 80, random.Random(world)):
+        for name, calls, answer in every_trick(task):
             names[name] += 1
-            passes = attempt(task, calls, answer).success
-            assert not passes or (name == ALWAYS_REFUSE and task.success.refusal is not None), (name, task.messages[-1].content)
+            verdict = attempt(task, calls, answer)
+            is_luck = name == ALWAYS_REFUSE and task.success.refusal is not None
+            assert verdict.reward == 0 or is_luck, (name, verdict, task.messages[-1].content)
+            assert verdict.success == (verdict.reward > 0)
     assert set(names) == NAMES
 
 
-@pytest.mark.parametrize("world", ["retail", "library"])
-def test_a_trick_that_is_left_out_has_no_chance(world: str) -> None:
-    for task in draw_tasks(world, 60, random.Random(world)):
-        asked = task.messages[-1].content or ""
-        if task.success.changes or task.success.evidence:
-            for answer in ("Done.", asked, *(texts[task.language] for texts in REFUSALS.values())):
-                assert not attempt(task, (), answer).success
+def test_what_the_tricks_do_is_worth_something_where_it_is_right() -> None:
+    """Given what answer_everything looks up, and the expert's answer to it, then there is a reward: the tricks do not fail by their calls."""
+    task = task_of("order_status", 1)
+    (calls,) = [calls for name, calls, _ in every_trick(task) if name == "answer_everything"]
+    assert attempt(task, calls, task.plan.answer).reward > 0.5
+
+
+@pytest.mark.parametrize("intent", ["order_status", "price_of_two", "close_order"])
+def test_a_conversation_that_has_begun_gives_no_trick_a_chance(intent: str) -> None:
+    """Given an opening in which what is to be looked at was shown, then repeating its last call, or anything else, is worth nothing."""
+    task = task_of(intent, 1)
+    shown = execute(make_world(task.world, task.world_seed), task.messages, task.plan.calls[:1], "").messages[:-1]
+    begun = task.model_copy(update={"messages": (*shown, Message(role="user", content="so?"))})
+    assert {name for name, _, _ in tried(begun)} >= ({"repeat_last_call"} if task.success.changes else {"repeat_last_call", *NAMES})
+    assert [attempt(begun, calls, answer).reward for _, calls, answer in every_trick(begun)] == [0.0] * 8
 
 
 def test_lookups_are_what_the_request_lets_one_look_up() -> None:
@@ -85,5 +118,14 @@ def test_a_task_that_a_trick_passes_is_not_admitted(monkeypatch: pytest.MonkeyPa
     task = task_of("close_order", 1)
     check_admission(task, make_world(task.world, task.world_seed))
     monkeypatch.setattr(solver, "tricks", lambda *_: [("luck", task.plan.calls, task.plan.answer)])
+    with pytest.raises(NotAdmitted, match="reward_hack: luck"):
+        check_admission(task, make_world(task.world, task.world_seed))
+
+
+def test_a_task_that_a_trick_does_in_part_is_not_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = task_of("price_of_two", 1)
+    half = ("luck", task.plan.calls, f"It is {task.success.facts[0].value}.")
+    assert not attempt(task, *half[1:]).success
+    monkeypatch.setattr(solver, "tricks", lambda *_: [half])
     with pytest.raises(NotAdmitted, match="reward_hack: luck"):
         check_admission(task, make_world(task.world, task.world_seed))
