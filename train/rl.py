@@ -4,7 +4,8 @@ One idea: a verifiable task is free, so no task is ever repeated: a `TaskSource`
 few times in live worlds, and what is learned is which of a task's draws did better than the others.
 Rows whose advantage is zero (all draws of a task succeeded, or none) teach nothing; they are dropped before the forward pass, which
 halves the cost of a step and changes no gradient, because the loss is normalised by the tokens of the whole batch, taken before.
-Outcomes that are nobody's merit (`infra_failure`) have no reward: TRL leaves them out of the group's mean.
+What counts as better is `RLSettings.reward` (`train/rewards.py`). Outcomes that are nobody's merit (`infra_failure`) have no reward: TRL
+leaves them out of the group's mean.
 On-policy: one update a batch, no ratio, no reference model (beta = 0).
 """
 
@@ -25,6 +26,7 @@ from synth.engines.hf import HFEngine
 from synth.episodes import Episode, play, trace
 from train.divergence import StopDiverged
 from train.on_cpu import CPU_ARGUMENTS, linear_schedule
+from train.rewards import SCORERS, of_episodes
 from train.spec import RLSettings
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
@@ -82,12 +84,12 @@ class _Rollouts:
             "completion_ids": [one.ids for one in traces],
             "logprobs": [one.logprobs for one in traces],
             "env_mask": [one.mask for one in traces],
-            "outcome_reward": [episode.reward for episode in episodes],
+            "outcome_reward": of_episodes(episodes, [SCORERS[self._settings.reward]]),
         }
 
 
 def outcome(prompts: Any, completions: Any, outcome_reward: list[float | None], **_: Any) -> list[float | None]:
-    """The verifier's reward, None where a rollout was spoilt by us."""
+    """What `_Rollouts` found, None where a rollout was spoilt by us."""
     return outcome_reward
 
 

@@ -61,6 +61,9 @@ class RLSettings(BaseModel):
     temperature: float = Field(default=1.0, gt=0, description="Of the rollouts.")
     max_turns: int = Field(default=8, ge=1, description="Assistant turns a rollout at most; more is a failure.")
     max_tokens: int = Field(default=64, ge=1, description="Tokens of one answer at most; more is a failure.")
+    reward: Literal["success", "graded"] = Field(
+        default="success", description="What is learned from: the verifier's yes or no, or its graded reward, which marks partial success."
+    )
 
 
 class StageSpec(BaseModel):

@@ -13,9 +13,11 @@ from trl import GRPOTrainer
 
 import train.rl
 from storage.errors import HeadraceError
-from storage.records import Task
+from storage.records import Outcome, Task
 from storage.release import ReleasedItem, ReleaseItem, Setting
+from synth.episodes import Episode
 from tests.train.tiny_policies import copy_of, digest, expert_conversations, retail_tasks, small_policy
+from train.rewards import Scorer, of_episodes
 from train.rl import IdleRowsDropped, train_rl
 from train.run import FreshTasks
 from train.sft import train_sft
@@ -105,6 +107,39 @@ def test_equal_seeds_give_equal_weights_and_another_seed_others(run, policy, tmp
     entropies = [[row["entropy"] for row in rows] for rows in (metrics, other[1])]
     assert entropies[0] != pytest.approx(entropies[1], rel=1e-4), "other draws of the same tasks, not only another order of the rows"
     assert trained(policy, tmp_path, seed=1, tasks_seed=2)[0] != weights
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory) -> tuple[Any, Any, list[Task]]:
+    """A policy that looks up two prices, and gets one of them right at times; with its tasks."""
+    tasks = retail_tasks("price_of_two", each=4)
+    conversations = expert_conversations(tasks)
+    model, tokenizer = small_policy(conversations)
+    half = SFTSettings(max_steps=36, batch_size=8, learning_rate=1e-2, warmup_steps=2)
+    train_sft(model, tokenizer, conversations, half, seed=0, scratch=tmp_path_factory.mktemp("reader"))
+    return model, tokenizer, tasks
+
+
+@pytest.mark.parametrize("kind", ["success", "graded"])
+def test_a_step_learns_from_the_reward_that_it_is_told_to(kind, reader, tmp_path, monkeypatch):
+    """Given a policy that does its tasks in part, then only graded rewards tell these draws from those that brought nothing."""
+    model, tasks = copy_of(reader[0]), reader[2]
+    seen: list[Episode] = []
+    rewards: list[float | None] = []
+
+    def watched(episodes: Sequence[Episode], scorers: Sequence[Scorer]) -> list[float | None]:
+        seen.extend(episodes)
+        rewards.extend(of_episodes(episodes, scorers))
+        return rewards
+
+    monkeypatch.setattr(train.rl, "of_episodes", watched)
+    settings = SETTINGS.model_copy(update={"max_steps": 1, "draws": 16, "reward": kind})
+    (metrics,) = train_rl(model, reader[1], lambda _: tasks, settings, seed=0, scratch=tmp_path)
+    graded, success = [one.reward for one in seen], [float(one.outcome is Outcome.SUCCESS) for one in seen]
+    assert any(0 < reward < 1 for reward in graded if reward is not None), graded
+    assert rewards == (graded if kind == "graded" else success)
+    assert metrics["reward"] == pytest.approx(sum(rewards) / len(rewards))
+    assert digest(model) != digest(reader[0])
 
 
 # ---- one step, with rewards of our choice --------------------------------------------------------------------------------

@@ -1,0 +1,159 @@
+"""Rewards of a group: a column a scorer, one number a rollout, and nothing held against a policy that is not its doing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.errors import HeadraceError
+from storage.records import Call, Message, Outcome, Task
+from synth.engines.base import ChatRequest, EngineFailure
+from synth.episodes import Episode
+from synth.roles.model_judge import ModelJudge
+from synth.solver import execute
+from synth.verify import judge
+from synth.worlds import make_world
+from tests.synth.retail_tasks import task_of
+from tests.synth.scripted_models import Answering, Standing, judging, silent
+from train.rewards import SCORERS, Judged, Mark, Rated, Scores, collapse, group, of_episodes
+
+TASK = task_of("price_of_two", 1)
+FIRST, SECOND = (fact.value for fact in TASK.success.facts)
+BOTH, HALF, NONE = f"They are {FIRST} and {SECOND}.", f"It is {FIRST}.", "I cannot say."
+BY_CODE = [SCORERS["success"], SCORERS["graded"]]
+
+
+def episode(answer: str, *, task: Task = TASK, calls: Sequence[Call] | None = None, spoilt: Outcome | None = None) -> Episode:
+    """One that is over."""
+    done = execute(make_world(task.world, task.world_seed), task.messages, task.plan.calls if calls is None else calls, answer)
+    verdict = judge(task, done.messages, done.changes)
+    one = Episode(task, 0, 8)
+    one.messages = list(done.messages)
+    one.outcome = spoilt or (Outcome.SUCCESS if verdict.success else Outcome.POLICY_FAILURE)
+    one.reward = None if spoilt else verdict.reward
+    return one
+
+
+DRAWS = [episode(BOTH), episode(HALF), episode(NONE), episode(BOTH, spoilt=Outcome.INFRA_FAILURE)]
+
+
+def judged(answering: Answering) -> tuple[Judged, Standing]:
+    engine = Standing(answering)
+    return Judged(ModelJudge(engine, repairs=0)), engine
+
+
+# ---- the matrix ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_column_a_scorer_and_a_row_a_rollout() -> None:
+    """Given a full success, a half, none, and one that we spoilt, then the spoilt one has no number in any column."""
+    matrix = group(TASK, DRAWS, BY_CODE)
+    assert [scorer.name for scorer in BY_CODE] == ["success", "graded"]
+    np.testing.assert_allclose(matrix, [[1, 1], [0, 0.7], [0, 0], [np.nan, np.nan]])
+
+
+def test_the_marks_of_the_graded_reward_are_columns_too() -> None:
+    """Given plan, fidelity and presentation by retrieval's weights, then they make up the graded reward of what is grounded."""
+    scorers = [Mark("grounded"), Mark("plan"), Mark("fidelity"), Mark("presentation")]
+    matrix = group(TASK, DRAWS[:2], scorers)
+    np.testing.assert_allclose(matrix, [[1, 1, 1, 1], [1, 1, 0.5, 1]])
+    np.testing.assert_allclose(collapse(matrix, [0, 0.2, 0.6, 0.2]), group(TASK, DRAWS[:2], [SCORERS["graded"]])[:, 0])
+
+
+def test_a_group_may_be_wholly_spoilt_or_empty() -> None:
+    assert group(TASK, [], BY_CODE).shape == (0, 2)
+    assert np.isnan(group(TASK, DRAWS[3:], BY_CODE)).all()
+
+
+@pytest.mark.parametrize("scores", [[0.5], [0.5, 0.5, 1.5], [0.5, -0.1, 0.5]])
+def test_a_scorer_that_gives_no_score_a_rollout_is_named(scores: list[float]) -> None:
+    class Wrong:
+        name = "wrong"
+
+        def __call__(self, task: Task, rollouts: Sequence[Rated]) -> Scores:
+            return np.array(scores)
+
+    with pytest.raises(HeadraceError, match=r"scorer wrong must give 3 scores in \[0, 1\]"):
+        group(TASK, DRAWS, [Wrong()])
+
+
+# ---- one number ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_collapses_to_its_weighted_mean() -> None:
+    matrix = np.array([[1.0, 0.5], [0.0, 0.25], [1.0, np.nan]])
+    np.testing.assert_allclose(collapse(matrix), [0.75, 0.125, np.nan])
+    np.testing.assert_allclose(collapse(matrix, [3, 1]), [0.875, 0.0625, np.nan])
+    np.testing.assert_allclose(collapse(matrix, [1, 0]), [1, 0, 1])
+
+
+@pytest.mark.parametrize("weights", [[1], [1, -1], [0, 0], [1, 1, 1]])
+def test_weights_that_weigh_nothing_are_refused(weights: list[float]) -> None:
+    with pytest.raises(ValueError, match="2 weights"):
+        collapse(np.ones((3, 2)), weights)
+
+
+@given(
+    st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=1, max_size=8), st.lists(st.floats(0.1, 9), min_size=3, max_size=3)
+)
+def test_what_is_collapsed_lies_between_the_scores(rows: list[list[float]], weights: list[float]) -> None:
+    matrix = np.array(rows)
+    found = collapse(matrix, weights)
+    assert ((found >= matrix.min(axis=1) - 1e-9) & (found <= matrix.max(axis=1) + 1e-9)).all()
+
+
+def test_episodes_of_several_tasks_keep_their_order() -> None:
+    other = task_of("close_order", 1)
+    blind = episode(other.plan.answer, task=other, calls=other.plan.calls[1:])
+    episodes = [*DRAWS, episode("Done.", task=other), blind]
+    assert of_episodes(episodes, [SCORERS["success"]]) == [1.0, 0.0, 0.0, None, 1.0, 0.0]
+    assert of_episodes(episodes, [SCORERS["graded"]]) == [1.0, pytest.approx(0.7), 0.0, None, 1.0, 0.0]
+
+
+# ---- a judge ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_judge_is_asked_of_what_succeeded_and_its_mean_grade_is_a_share() -> None:
+    scorer, engine = judged(judging(lambda _: 4))
+    np.testing.assert_allclose(group(TASK, DRAWS, [scorer])[:, 0], [0.75, 0, 0, np.nan])
+    assert (len(engine.asked), scorer.unjudged) == (2, 0), "criteria and grades of the one success"
+
+
+@pytest.mark.parametrize(("grade", "score"), [(1, 0.0), (3, 0.5), (5, 1.0)])
+def test_grades_from_1_to_5_are_scores_from_0_to_1(grade: int, score: float) -> None:
+    scorer, _ = judged(judging(lambda _: grade))
+    assert group(TASK, DRAWS[:1], [scorer]).item() == score
+
+
+@pytest.mark.parametrize("nonsense", ["I like it!", "", "{}", json.dumps({"planning": 7}), "[" * 50])
+def test_a_judge_that_answers_nonsense_is_counted_and_held_against_nobody(nonsense: str) -> None:
+    """Given a judge without a verdict on two successes, then these have no number, which a failure still has, and the other columns too."""
+    scorer, _ = judged(lambda _: nonsense)
+    matrix = group(TASK, [DRAWS[0], DRAWS[0], DRAWS[2]], [*BY_CODE, scorer])
+    np.testing.assert_allclose(matrix, [[1, 1, np.nan], [1, 1, np.nan], [0, 0, 0]])
+    assert scorer.unjudged == 2
+    np.testing.assert_allclose(collapse(matrix), [np.nan, np.nan, 0])
+    np.testing.assert_allclose(collapse(matrix, [1, 1, 0]), [1, 1, 0])
+
+
+def test_a_judge_that_is_gone_is_an_error() -> None:
+    scorer, _ = judged(silent)
+    with pytest.raises(EngineFailure, match="nobody answers"):
+        group(TASK, DRAWS, [scorer])
+    np.testing.assert_allclose(group(TASK, DRAWS[1:3], [scorer])[:, 0], [0, 0], err_msg="nothing is asked of what failed")
+
+
+def test_a_judge_that_misses_one_of_many_goes_on() -> None:
+    grades, seen = judging(lambda _: 5), iter(range(100))
+
+    def once_silent(request: ChatRequest) -> str | Message:
+        return silent(request) if next(seen) == 0 else grades(request)
+
+    scorer, _ = judged(once_silent)
+    matrix = group(TASK, [DRAWS[0]] * 4, [scorer])
+    assert (np.isnan(matrix).sum(), np.nansum(matrix), scorer.unjudged) == (1, 3, 1)
