@@ -70,7 +70,7 @@ def test_no_trick_is_worth_anything_on_a_task_that_was_admitted(world: str) -> N
 
 
 def test_what_the_tricks_do_is_worth_something_where_it_is_right() -> None:
-    """Given what answer_everything looks up, and the expert's answer to it, then there is a reward: the tricks do not fail by their calls."""
+    """Given what answer_everything looks up, and the expert's answer to it, then there is a reward: the calls are not at fault."""
     task = task_of("order_status", 1)
     (calls,) = [calls for name, calls, _ in every_trick(task) if name == "answer_everything"]
     assert attempt(task, calls, task.plan.answer).reward > 0.5
