@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from flows import checks, cli_clusters, cli_curate, cli_experiment, cli_synthesize, cli_taxonomy, cli_worlds
+from flows import checks, cli_clusters, cli_curate, cli_evaluate, cli_experiment, cli_synthesize, cli_taxonomy, cli_worlds
 from flows.cli_shared import ConfigFile, Debug, DryRun, Families, ReadStore, StoreFolder, do, tell_notes
 from flows.terminal import out, told
 
@@ -147,6 +147,10 @@ def evaluate(
         if not dry_run:
             checks.has_policy(settings, policy)
         do("evaluate:evaluate", settings, dry_run, ("evaluate",), ("ladder",), policy_id=policy)
+
+
+app.command(rich_help_panel="Pipeline")(cli_evaluate.bfcl)
+app.command(rich_help_panel="Store")(cli_evaluate.compare)
 
 
 # ---- looking at a store, taking things out -----------------------------------------------------------------------------

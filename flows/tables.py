@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from storage.graph import LATEST_POLICY_SQL, chain_sql
+from storage.measured import by_facet, measured, powers, told
 from storage.schema import CERTAINTY, LATEST_RUN
 from storage.store import Store
 from synth.intervals import wilson
@@ -34,7 +35,7 @@ class Table:
 
 def tables(store: Store) -> list[Table]:
     """All tables of a store that have rows, in the order of the pipeline."""
-    every = (funnel, rounds, outcomes, diversity, difficulty, certainty, flips, ladder)
+    every = (funnel, rounds, outcomes, diversity, difficulty, certainty, flips, ladder, facets)
     made = [table(store) for table in every]
     return [table for table in made if table.rows]
 
@@ -187,24 +188,52 @@ def flips(store: Store) -> Table:
 
 def ladder(store: Store) -> Table:
     """Every policy of the latest training on the held-out tasks, as measured and judged last, with 95 % intervals."""
-    rows = store.query(
-        f"""{chain_sql(LATEST_POLICY_SQL)}
-           SELECT coalesce(s.name, c.policy_id) AS policy, e.use AS "held out", e.decoding, e.tasks,
-             printf('%.3f', e.rate) AS success, printf('%.3f to %.3f', e.low, e.high) AS "95 %", e.pass_k,
-             CASE WHEN g.passed THEN 'yes' WHEN g.passed IS NULL THEN '' ELSE 'no' END AS promoted
-           FROM chain c JOIN evaluations e USING (policy_id) JOIN parts ON parts.part_id = e.part_id
-             JOIN policies p ON p.policy_id = c.policy_id LEFT JOIN stages s ON s.stage_id = p.stage_id
-             LEFT JOIN (SELECT policy_id, arg_max(passed, committed_at) AS passed FROM promotions JOIN parts USING (part_id) GROUP BY 1) g
-               ON g.policy_id = c.policy_id
-           WHERE e.facet = 'all'
-           QUALIFY row_number() OVER (PARTITION BY e.policy_id, e.use, e.decoding ORDER BY parts.committed_at DESC, e.evaluation_id) = 1
-           ORDER BY e.use, e.decoding DESC, c.depth DESC"""
+    found = measured(store).filter(facet="all").sort("use", "decoding", descending=[False, True], maintain_order=True)
+    gates = store.query(
+        "SELECT policy_id, arg_max(passed, committed_at) AS passed FROM promotions JOIN parts USING (part_id) GROUP BY policy_id"
     )
+    passed = dict(gates.iter_rows())
+    most = max((k for text in found["pass_k"] for k in powers(text)), default=None)
     shown = []
-    for row in rows.to_dicts():
-        powers = json.loads(row.pop("pass_k") or "{}")
-        shown.append({**row, "pass^4": f"{powers['4']:.3f}" if "4" in powers else ""})
-    return Table("ladder", "Success on held-out tasks", shown)
+    for row in found.to_dicts():
+        power = powers(row["pass_k"]).get(most) if most is not None else None
+        shown.append(
+            {
+                "policy": row["policy"],
+                "held out": row["use"],
+                "decoding": row["decoding"],
+                "tasks": row["tasks"],
+                "success": told(row["rate"], row["low"], row["high"]),
+                **({f"pass^{most}": told(*power) if power is not None else ""} if most is not None else {}),
+                "promoted": {True: "yes", False: "no", None: ""}[passed.get(row["policy_id"])],
+            }
+        )
+    return Table("ladder", "Success on held-out tasks (95 % intervals)", shown)
+
+
+def facets(store: Store) -> Table:
+    """The same by world, language, difficulty and reasoning mode; by intent it is in the report."""
+    rows = measured(store)
+    names = rows.select("policy_id", "policy").unique(maintain_order=True)["policy"].to_list()
+    shown = []
+    for line in by_facet(rows):
+        if line.facet == "intent":
+            continue
+        earlier = {name: "" if cell is None else f"{cell['rate']:.3f}" for name, cell in zip(names[:-1], line.cells[:-1], strict=True)}
+        last = line.cells[-1]
+        power = powers(last["pass_k"]) if last is not None else {}
+        shown.append(
+            {
+                "held out": line.use,
+                "by": line.facet,
+                "value": line.value,
+                "tasks": line.last["tasks"],
+                **earlier,
+                names[-1]: "" if last is None else told(last["rate"], last["low"], last["high"]),
+                "pass^k": f"{max(power)}: {told(*power[max(power)])}" if power else "",
+            }
+        )
+    return Table("facets", "Success on held-out tasks by facet", shown)
 
 
 def draw(table: Table, console: Console) -> None:

@@ -21,17 +21,15 @@ import polars as pl
 
 from storage.errors import BadInput
 from storage.graph import PROMOTED_POLICY_SQL
-from storage.records import CODE_TOOL, JSON, Task, content_id
+from storage.records import JSON, Task, content_id
 from storage.schema import TABLES
 from storage.store import Part, Store, part_id
-from storage.turns import derive_turns
 from synth.blueprints import Bands
 from synth.clusters import Cluster
 from synth.evolve import Band, Controller, EvolutionConfig, mode_family
 from synth.intervals import wilson
 from synth.roles.recipes import kitchen
-from synth.simulate import profile
-from synth.solver import expert_messages
+from synth.simulate import expert_profile
 from synth.synthesis_config import SynthesisConfig
 from synth.worlds import WORLDS
 
@@ -157,7 +155,7 @@ def _rows(probed: Iterable[Mapping[str, Any]], focus_id: str, policy: str) -> pl
         task = Task.model_validate_json(tag["spec"])
         if task.world not in WORLDS or task.intent not in WORLDS[task.world].intents:
             continue
-        family, complexity = _mode(task)
+        found = expert_profile(task)
         rows.append(
             {
                 "focus_id": focus_id,
@@ -166,23 +164,14 @@ def _rows(probed: Iterable[Mapping[str, Any]], focus_id: str, policy: str) -> pl
                 "world": task.world,
                 "intent": task.intent,
                 "domain": WORLDS[task.world].intents[task.intent].domain,
-                "mode_family": family,
-                "complexity": complexity,
+                "mode_family": mode_family(found.coarse) if found is not None else None,
+                "complexity": found.complexity if found is not None else None,
                 "k": tag["k"],
                 "successes": tag["successes"],
                 "urgency": round(urgency(tag["reward_mean"], tag["learnability"]), 6),
             }
         )
     return pl.DataFrame(rows, schema=TABLES["focus"].columns)
-
-
-def _mode(task: Task) -> tuple[str | None, float | None]:
-    """Mode family and complexity of the task's expert plan, executed."""
-    if any(call.tool == CODE_TOOL for call in task.plan.calls):
-        return None, None
-    tools = {tool.name: tool for tool in WORLDS[task.world].tools}
-    found = profile(task.world, WORLDS[task.world].intents[task.intent].domain, derive_turns(expert_messages(task)), tools)
-    return mode_family(found.coarse), found.complexity
 
 
 # ---- what follows from it ---------------------------------------------------------------------------------------------

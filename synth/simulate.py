@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from storage.errors import HeadraceError
-from storage.records import JSON, Cost, Message, Outcome, Task, Tool, Trajectory, canonical_json, content_id
+from storage.records import CODE_TOOL, JSON, Cost, Message, Outcome, Task, Tool, Trajectory, canonical_json, content_id
 from storage.schema import TABLES
 from storage.turns import Turn, derive_turns
 from synth.blueprints import MAX_USER_TURNS, Bands, Blueprint
@@ -250,6 +250,15 @@ def expert_trajectory(task: Task) -> Trajectory:
         checks=verified.checks,
         teacher=TEACHER,
     )
+
+
+def expert_profile(task: Task) -> Profile | None:
+    """What the executed expert plan is like; None where the plan has a program, which is not run for this."""
+    if any(call.tool == CODE_TOOL for call in task.plan.calls):
+        return None
+    world = WORLDS[task.world]
+    tools = {tool.name: tool for tool in world.tools}
+    return profile(task.world, world.intents[task.intent].domain, derive_turns(expert_messages(task)), tools)
 
 
 # ---- rows of the store ------------------------------------------------------------------------------------------------

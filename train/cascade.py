@@ -32,9 +32,10 @@ from storage.store import Store, part_id
 from synth.simulate import expert_trajectory, trajectories_frame
 from train.backends import local
 from train.config import CascadeConfig
+from train.evaluate import facets
 from train.gate import gate
 from train.policies import Policy, promoted_policy
-from train.probe import Prober, Progress, facets
+from train.probe import Prober, Progress
 from train.spec import RLSettings, SFTSettings, StageSpec
 
 VERSION = 1

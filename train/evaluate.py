@@ -20,11 +20,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from storage.records import Task
+from synth.evolve import mode_family
 from synth.intervals import wilson
+from synth.simulate import expert_profile
 
-VERSION = 2
+VERSION = 3
 RESAMPLES = 2000
-_FACETS = ("intent", "language", "difficulty")
+FACETS = ("world", "language", "difficulty", "mode", "intent")
+POWERS = (2, 4, 8)
+"""The k of pass^k; pass^1 is the rate."""
+CODE_MODE = "code"
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,9 @@ def bootstrap(means_by_seed: Sequence[NDArray[np.float64]], *, seed: int = 0) ->
 def paired_difference(first: Sequence[pl.DataFrame], second: Sequence[pl.DataFrame], *, seed: int = 0) -> Estimate:
     """How much higher `second` is than `first` on the same tasks; both hold one table of `task_means` a training seed.
 
+    Where all tasks differ alike in every seed there is nothing to resample. Then, as Wilson's interval has it for a rate of 1, a share
+    w = z^2 / (n + z^2) of tasks like these n may differ otherwise, by one either way.
+
     Raises:
         ValueError: the two have different numbers of seeds, or share no task, or not the same ones in every seed.
     """
@@ -75,7 +84,13 @@ def paired_difference(first: Sequence[pl.DataFrame], second: Sequence[pl.DataFra
         differences.append(both.select("task_id", difference=pl.col("other") - pl.col("rate")))
     if any(not table["task_id"].equals(differences[0]["task_id"]) for table in differences):
         raise ValueError("the seeds were not measured on the same tasks")
-    return bootstrap([table["difference"].to_numpy() for table in differences], seed=seed)
+    values = [table["difference"].to_numpy() for table in differences]
+    found = bootstrap(values, seed=seed)
+    if np.ptp(values) > 0:
+        return found
+    otherwise = 1 - wilson(len(values[0]), len(values[0]))[0]
+    kept = found.mean * (1 - otherwise)
+    return Estimate(found.mean, max(-1.0, kept - otherwise), min(1.0, kept + otherwise))
 
 
 def task_means(rollouts: pl.DataFrame) -> pl.DataFrame:
@@ -89,38 +104,56 @@ def task_means(rollouts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def pass_hat(successes: Sequence[int], samples: Sequence[int], k: int) -> float:
-    """pass^k, the mean over tasks with at least k samples; NaN where there is none."""
-    shares = [math.comb(hits, k) / math.comb(drawn, k) for hits, drawn in zip(successes, samples, strict=True) if drawn >= k]
-    return sum(shares) / len(shares) if shares else math.nan
+def pass_hat(means: pl.DataFrame, k: int) -> Estimate | None:
+    """pass^k over the tasks of `task_means` with at least k samples; None where there is none."""
+    drawn = means.filter(pl.col("samples") >= k).select("successes", "samples").iter_rows()
+    shares = np.array([math.comb(hits, k) / math.comb(samples, k) for hits, samples in drawn])
+    return _interval(shares) if len(shares) else None
+
+
+def _powers(means: pl.DataFrame) -> dict[str, tuple[float, float, float]]:
+    found = {str(k): estimate for k in POWERS if (estimate := pass_hat(means, k)) is not None}
+    return {k: (round(one.mean, 6), round(one.low, 6), round(one.high, 6)) for k, one in found.items()}
+
+
+def facets(tasks: Sequence[Task]) -> pl.DataFrame:
+    """task_id and a column a facet: world, language, difficulty, mode and intent.
+
+    mode: family of the reasoning modes of the executed expert plan; `code` where it has a program, which is not run for this."""
+    columns = {name: [getattr(task, name) for task in tasks] for name in FACETS if name != "mode"}
+    return pl.DataFrame({"task_id": [task.id for task in tasks], **columns, "mode": [_mode(task) for task in tasks]})
+
+
+def _mode(task: Task) -> str:
+    found = expert_profile(task)
+    return mode_family(found.coarse) if found is not None else CODE_MODE
 
 
 def evaluation_rows(
     rollouts: pl.DataFrame, tasks: pl.DataFrame, *, evaluation_id: str, policy_id: str, use: str, decoding: str
 ) -> pl.DataFrame:
-    """Rows of table `evaluations`: over all tasks, then by each value of the facets intent, language and difficulty.
+    """Rows of table `evaluations`: over all tasks, then by each value of every facet. `pass_k` is JSON: k -> [pass^k, low, high].
 
-    Intervals: bootstrap over the tasks; where all of them have one rate (always fail, always succeed), Wilson's for so many tasks.
+    Intervals: bootstrap over the tasks; where all of them have one rate (always fail, always succeed), Wilson's for so many tasks. A task
+    with fewer than k rated rollouts is left out of pass^k.
 
     Args:
         rollouts: columns task_id, outcome.
-        tasks: columns task_id, intent, language, difficulty.
+        tasks: `facets` of them.
         use: `eval_in` or `eval_out`. decoding: `sampled` or `greedy`.
 
     Raises:
         ValueError: no rollout was rated.
     """
     means = task_means(rollouts).join(
-        tasks.select("task_id", *(pl.col(facet).cast(pl.String) for facet in _FACETS)), on="task_id", how="left", maintain_order="left"
+        tasks.select("task_id", *(pl.col(facet).cast(pl.String) for facet in FACETS)), on="task_id", how="left", maintain_order="left"
     )
     groups: list[tuple[str, str, pl.DataFrame]] = [("all", "all", means)]
-    for facet in _FACETS:
+    for facet in FACETS:
         groups += [(facet, str(value), group) for (value,), group in sorted(means.group_by(facet), key=lambda item: str(item[0]))]
     rows = []
     for facet, value, group in groups:
         estimate = _interval(group["rate"].to_numpy())
-        hits, drawn = group["successes"].to_list(), group["samples"].to_list()
-        pass_k = {str(k): round(pass_hat(hits, drawn, k), 6) for k in (1, 2, 4, 8) if k <= min(drawn)}
         rows.append(
             {
                 "evaluation_id": evaluation_id,
@@ -134,7 +167,7 @@ def evaluation_rows(
                 "rate": estimate.mean,
                 "low": estimate.low,
                 "high": estimate.high,
-                "pass_k": json.dumps(pass_k),
+                "pass_k": json.dumps(_powers(group)),
             }
         )
     return pl.DataFrame(rows, schema_overrides={"tasks": pl.Int32, "samples": pl.Int32})

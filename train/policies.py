@@ -1,4 +1,4 @@
-"""The policies of a store: by id, the one promoted last, and the engine that a policy answers through.
+"""The policies of a store: by id or stage, the one promoted last, and the engine that a policy answers through.
 
 What it does not do: train them (`train/cascade.py`), or measure them (`train/probe.py`).
 """
@@ -34,19 +34,23 @@ def promoted_policy(store: Store) -> Policy | None:
     return known_policy(store, found.item()) if found.height else None
 
 
-def known_policy(store: Store, policy_id: str) -> Policy:
-    """The policy with this id.
+def known_policy(store: Store, named: str) -> Policy:
+    """The policy with this id, or the one trained last in the stage of this name.
 
     Raises:
         BadInput: the store has none; the message names those that it has.
     """
-    found = store.query("SELECT name, path FROM policies LEFT JOIN stages USING (stage_id) WHERE policy_id = ?", [policy_id])
+    found = store.query(
+        """SELECT policy_id, name, path FROM policies JOIN parts USING (part_id) LEFT JOIN stages USING (stage_id)
+           WHERE ? IN (policy_id, name) ORDER BY committed_at DESC, policy_id LIMIT 1""",
+        [named],
+    )
     if found.is_empty():
         known = store.query("SELECT policy_id, name FROM policies LEFT JOIN stages USING (stage_id) ORDER BY name, policy_id")
         raise BadInput(
-            f"{store.root} has no policy {policy_id}; it has {', '.join(f'{each} ({name})' for each, name in known.iter_rows()) or 'none'}"
+            f"{store.root} has no policy {named}; it has {', '.join(f'{each} ({name})' for each, name in known.iter_rows()) or 'none'}"
         )
-    name, path = found.row(0)
+    policy_id, name, path = found.row(0)
     return Policy(policy_id, name or policy_id, store.root / path)
 
 

@@ -23,7 +23,7 @@ from storage.store import Part, Store, part_id
 from synth.rollouts import Draws, rollout_parts
 from train.config import CascadeConfig
 from train.evaluate import VERSION as EVALUATION_VERSION
-from train.evaluate import evaluation_rows
+from train.evaluate import evaluation_rows, facets
 from train.policies import Policy, engine_of, known_policy, promoted_policy
 from train.supply import Use, draw, sources
 
@@ -148,8 +148,8 @@ class Prober:
             made = (self.config.seed, self.config.eval_samples if decoding == "sampled" else 1)
             evaluation_id = content_id("evaluation", policy.id, use, decoding, made, [task.id for task in tasks], EVALUATION_VERSION)
             part = part_id("evaluations", [evaluation_id], {}, EVALUATION_VERSION)
-            rows = evaluation_rows(rollouts, facets(tasks), evaluation_id=evaluation_id, policy_id=policy.id, use=use, decoding=decoding)
-            self.commit("evaluations", part, lambda rows=rows: rows)
+            about = {"evaluation_id": evaluation_id, "policy_id": policy.id, "use": use, "decoding": decoding}
+            self.commit("evaluations", part, lambda about=about, rollouts=rollouts: evaluation_rows(rollouts, facets(tasks), **about))
         return sampled
 
     def rollouts(
@@ -177,9 +177,3 @@ class Prober:
         found = self.store.find(part) or self.store.write(table, part, make())
         self.store.commit([found])
         return found
-
-
-def facets(tasks: Sequence[Task]) -> pl.DataFrame:
-    """What an evaluation tells tasks apart by."""
-    columns = ("intent", "language", "difficulty")
-    return pl.DataFrame({"task_id": [task.id for task in tasks], **{name: [getattr(task, name) for task in tasks] for name in columns}})

@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from storage.graph import LATEST_POLICY_SQL, chain_sql
+from storage.measured import by_facet, measured, powers, told
 from storage.records import is_error
 from storage.schema import CERTAINTY, LAST_BUILD, LATEST_RUN
 from storage.store import Store
@@ -143,16 +144,8 @@ def _heat_map(rows: pl.DataFrame) -> dict[str, Any]:
 def ladder(store: Store, chart: Chart) -> Section:
     """The policies of the latest training, from its first stage on, each as it was measured and judged last."""
     chain = chain_sql(LATEST_POLICY_SQL)
-    rows = store.query(
-        f"""{chain}
-            SELECT coalesce(s.name, c.policy_id) AS policy, c.policy_id, e.use, e.decoding, e.tasks, e.samples, e.rate, e.low, e.high,
-              e.pass_k
-            FROM chain c JOIN evaluations e USING (policy_id) JOIN parts ON parts.part_id = e.part_id
-              JOIN policies p ON p.policy_id = c.policy_id LEFT JOIN stages s ON s.stage_id = p.stage_id
-            WHERE e.facet = 'all'
-            QUALIFY row_number() OVER (PARTITION BY e.policy_id, e.use, e.decoding ORDER BY parts.committed_at DESC, e.evaluation_id) = 1
-            ORDER BY c.depth DESC, e.use, e.decoding DESC"""
-    )
+    every = measured(store)
+    rows = every.filter(facet="all")
     if rows.is_empty():
         return None
     gates = store.query(
@@ -164,9 +157,34 @@ def ladder(store: Store, chart: Chart) -> Section:
     )
     return {
         "chart": chart(charts.ladder_chart(rows)),
-        "rows": [row | {"pass_k": list(json.loads(row["pass_k"] or "{}").items())} for row in rows.to_dicts()],
+        "rows": [_told(row) for row in rows.to_dicts()],
+        "facets": _facet_tables(every),
         "gates": [row | {"checks": list(json.loads(row["checks"] or "{}").items())} for row in gates.to_dicts()],
     }
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {
+        "interval": told(row["rate"], row["low"], row["high"]),
+        "pass_k": [(k, told(*power)) for k, power in powers(row["pass_k"]).items()],
+        "shade": round(100 * row["rate"]),
+    }
+
+
+def _facet_tables(rows: pl.DataFrame) -> list[dict[str, Any]]:
+    """One a held-out set: a line a value of a facet, a cell a policy."""
+    names = rows.select("policy_id", "policy").unique(maintain_order=True)["policy"].to_list()
+    return [
+        {
+            "use": use,
+            "policies": names,
+            "facets": [
+                (facet, [(line, [cell and _told(cell) for cell in line.cells]) for line in lines])
+                for facet, lines in itertools.groupby(of_use, key=lambda line: line.facet)
+            ],
+        }
+        for use, of_use in itertools.groupby(by_facet(rows), key=lambda line: line.use)
+    ]
 
 
 def lineage(store: Store, chart: Chart) -> Section:

@@ -1,13 +1,14 @@
 """Evaluation resamples tasks, pairs what it compares, and finds no difference where there is none."""
 
 import json
-import math
 
 import numpy as np
 import polars as pl
 import pytest
 
-from train.evaluate import bootstrap, evaluation_rows, paired_difference, pass_hat, task_means
+from storage.records import CODE_TOOL, Call
+from tests.train.tiny_policies import retail_tasks
+from train.evaluate import bootstrap, evaluation_rows, facets, paired_difference, pass_hat, task_means
 from train.gate import GateConfig, gate
 
 
@@ -26,7 +27,11 @@ def random_rates(seed: int, mean: float, tasks: int = 200) -> dict[str, float]:
 
 
 TASKS = pl.DataFrame({"task_id": [f"t{index}" for index in range(200)]}).with_columns(
-    intent=pl.when(pl.int_range(pl.len()) < 100).then(pl.lit("buy")).otherwise(pl.lit("close")), language=pl.lit("en"), difficulty=2
+    intent=pl.when(pl.int_range(pl.len()) < 100).then(pl.lit("buy")).otherwise(pl.lit("close")),
+    mode=pl.when(pl.int_range(pl.len()) < 150).then(pl.lit("C>F")).otherwise(pl.lit("N")),
+    world=pl.lit("retail"),
+    language=pl.lit("en"),
+    difficulty=2,
 )
 
 
@@ -78,6 +83,14 @@ def test_no_difference_is_found_where_there_is_none():
     assert estimate.low < 0 < estimate.high
 
 
+@pytest.mark.parametrize(("gain", "low", "high"), [(0.0, -0.1611, 0.1611), (1.0, 0.6777, 1.0)])
+def test_tasks_that_all_differ_alike_leave_room_for_one_that_does_not(gain, low, high):
+    """Given 20 tasks whose rates all differ by the same, then the interval is that of 20 trials, not of no width."""
+    old = dict.fromkeys([f"t{index}" for index in range(20)], 0.0)
+    found = paired_difference([task_means(rollouts(old))], [task_means(rollouts(dict.fromkeys(old, gain)))])
+    assert (found.low, found.mean, found.high) == pytest.approx((low, gain, high), abs=1e-4)
+
+
 def test_nothing_to_resample_is_an_error():
     with pytest.raises(ValueError, match="at least one"):
         bootstrap([np.array([])])
@@ -86,21 +99,56 @@ def test_nothing_to_resample_is_an_error():
 
 
 def test_pass_hat_counts_subsets():
-    assert pass_hat([4, 2, 0], [4, 4, 4], 2) == pytest.approx((1 + 1 / 6 + 0) / 3)
-    assert math.isnan(pass_hat([1], [1], 2))
+    means = task_means(rollouts({"t0": 1.0, "t1": 0.5, "t2": 0.0}))
+    assert pass_hat(means, 2).mean == pytest.approx((1 + 1 / 6 + 0) / 3)
+    assert pass_hat(means, 8) is None
+
+
+def test_a_task_that_lost_a_rollout_is_left_out_of_the_powers_that_need_it_alone():
+    spoilt = rollouts({f"t{index}": float(index < 10) for index in range(20)}).with_row_index()
+    spoilt = spoilt.with_columns(outcome=pl.when(pl.col("index") == 0).then(pl.lit("infra_failure")).otherwise("outcome"))
+    means = task_means(spoilt)
+    assert (pass_hat(means, 2).mean, pass_hat(means, 4).mean) == (0.5, pytest.approx(9 / 19))
+
+
+def test_the_interval_of_pass_hat_covers_the_true_power_about_as_often_as_it_says():
+    """Given tasks of which a policy solves each with a chance of its own, uniform in 0..1, then pass^4 is the mean of p^4, 1 / 5."""
+    covered = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        successes = rng.binomial(4, rng.random(120))
+        means = pl.DataFrame({"task_id": [f"t{n}" for n in range(120)], "successes": successes, "samples": [4] * 120})
+        found = pass_hat(means, 4)
+        covered += found.low <= 0.2 <= found.high
+    assert 51 <= covered < 60
+
+
+def test_tasks_know_their_world_and_the_mode_of_their_plan():
+    """Given plans of one call, of a call that uses a result, of a refusal and of a program, then each is of its mode family; a program
+    is not run for that."""
+    plain, chained, refusal = retail_tasks("order_status", "buy_pick", "close_unnamed")
+    computed = Call(tool=CODE_TOOL, arguments={"code": "while True: pass"})
+    program = plain.model_copy(update={"plan": plain.plan.model_copy(update={"calls": (*plain.plan.calls, computed)})})
+    found = facets([plain, chained, refusal, program])
+    assert found["mode"].to_list() == ["C>F", "C>S>F", "N", "code"]
+    assert set(found["world"]) == {"retail"} and found["intent"].to_list()[:3] == ["order_status", "buy_pick", "close_unnamed"]
 
 
 def test_evaluation_rows_hold_all_and_every_facet():
     rows = evaluation_rows(rollouts(random_rates(3, 0.4)), TASKS, evaluation_id="e", policy_id="p", use="eval_in", decoding="sampled")
-    assert rows.select("facet", "facet_value").rows() == [
-        ("all", "all"),
-        ("intent", "buy"),
-        ("intent", "close"),
-        ("language", "en"),
-        ("difficulty", "2"),
+    assert rows.select("facet", "facet_value", "tasks").rows() == [
+        ("all", "all", 200),
+        ("world", "retail", 200),
+        ("language", "en", 200),
+        ("difficulty", "2", 200),
+        ("mode", "C>F", 150),
+        ("mode", "N", 50),
+        ("intent", "buy", 100),
+        ("intent", "close", 100),
     ]
-    assert rows["tasks"].to_list() == [200, 100, 100, 200, 200]
-    assert json.loads(rows["pass_k"][0])["1"] == pytest.approx(rows["rate"][0], abs=1e-5)
+    powers = json.loads(rows["pass_k"][0])
+    assert list(powers) == ["2", "4"]
+    assert powers["4"] == pytest.approx([rows[name][0] for name in ("rate", "low", "high")], abs=1e-5), "each task has one outcome"
 
 
 def test_tasks_that_all_fail_or_all_succeed_have_an_interval_of_so_many_trials():
