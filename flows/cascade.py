@@ -16,7 +16,7 @@ from flows.artifacts import leave_table
 from flows.at_work import at_work
 from flows.config import Config
 from flows.progress import report
-from flows.tables import certainty, ladder
+from flows.tables import certainty, facets, ladder
 from storage.store import Store
 from train import cascade
 from train.backends import local
@@ -31,8 +31,8 @@ def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
     """
     with at_work("train", config.store):
         result = cascade.run_cascade(Store(config.store), config.train, launch=launch, progress=report)
-        leave_table(certainty(Store(config.store)))
-        leave_table(ladder(Store(config.store)))
+        for table in (certainty, ladder, facets):
+            leave_table(table(Store(config.store)))
         if result.promoted in result.policies:
             events.tell(events.POLICY_PROMOTED, config, policy=result.promoted.id)
         return {"promoted": result.promoted.id if result.promoted else None, "last": result.policies[-1].id, "passed": result.passed}

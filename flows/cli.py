@@ -125,7 +125,7 @@ def train(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRun 
         settings = checks.settings(config, store)
         if not dry_run:
             checks.has_tasks(settings)
-        do("cascade:train", settings, dry_run, ("train",), ("certainty", "ladder"))
+        do("cascade:train", settings, dry_run, ("train",), ("certainty", "ladder", "facets"))
 
 
 @app.command(rich_help_panel="Pipeline")
@@ -146,7 +146,7 @@ def evaluate(
         settings = checks.settings(config, store)
         if not dry_run:
             checks.has_policy(settings, policy)
-        do("evaluate:evaluate", settings, dry_run, ("evaluate",), ("ladder",), policy_id=policy)
+        do("evaluate:evaluate", settings, dry_run, ("evaluate",), ("ladder", "facets"), policy_id=policy)
 
 
 app.command(rich_help_panel="Pipeline")(cli_evaluate.bfcl)

@@ -46,7 +46,7 @@ def compare(
         from flows.tables import draw
         from train.compare import compare
 
-        stores = [checks.readable(None, path) for path in store or [None]]
+        stores = [checks.readable(None, path) for path in store] if store else [checks.readable(None, None)]
         found = compare(stores, first, second)
         for title, differences in _parts(found):
             draw(_table(title, differences, first, second), out)

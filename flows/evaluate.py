@@ -11,7 +11,7 @@ from flows.artifacts import leave_report, leave_table
 from flows.at_work import at_work
 from flows.config import Config
 from flows.progress import report
-from flows.tables import ladder
+from flows.tables import facets, ladder
 from storage.store import Store
 from storage.view.report import write_report
 
@@ -25,7 +25,8 @@ def evaluate(config: Config = Config(), policy_id: str | None = None) -> dict[st
     with at_work("evaluate", config.store):
         measured = measure(config, policy_id)
         write_view(config)
-        leave_table(ladder(Store(config.store)))
+        for table in (ladder, facets):
+            leave_table(table(Store(config.store)))
         leave_report(config.report)
         return measured
 

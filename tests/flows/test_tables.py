@@ -13,7 +13,10 @@ from rich.console import Console
 from flows import tables
 from storage.schema import TABLES
 from storage.store import Store, part_id
+from storage.view.report import write_report
+from storage.view.sections import ladder
 from tests.storage.conftest import build_sample
+from tests.storage.test_measured import evaluated
 
 
 def drawn(table: tables.Table) -> str:
@@ -96,3 +99,33 @@ def test_a_figure_that_could_not_be_measured_is_left_blank(tmp_path: Path) -> No
 def test_text_that_looks_like_markup_is_shown_as_it_is() -> None:
     shown = drawn(tables.Table("k", "Plan of [new]x", [{"what": "runs/o[/new]x/:cat:", "rows": 3, "none": None}]))
     assert "Plan of [new]x" in shown and "runs/o[/new]x/:cat:" in shown and "None" not in shown
+
+
+def test_facets_are_told_beside_what_earlier_policies_did(tmp_path: Path) -> None:
+    """Given two policies measured by world, then each world has a line with the rate of the first, and of the last its interval and power;
+    by intent it is in the report alone."""
+    store = build_sample(tmp_path / "store").store
+    for policy, rate, power in (("policy-1", 0.1, "{}"), ("policy-2", 0.3, '{"2": [0.2, 0.1, 0.3], "4": [0.1, 0.05, 0.15]}')):
+        about = {"policy_id": policy, "rate": rate, "pass_k": power}
+        values = (("all", "all"), *((facet, value) for facet in ("world", "intent") for value in ("city", "retail")))
+        evaluated(store, policy, *(about | {"facet": facet, "facet_value": value} for facet, value in values))
+    assert tables.facets(store).rows == [
+        {
+            "held out": "eval_in",
+            "by": "world",
+            "value": world,
+            "tasks": 10,
+            "sft1": "0.100",
+            "sft2": "0.300 (0.200 to 0.400)",
+            "pass^k": "4: 0.100 (0.050 to 0.150)",
+        }
+        for world in ("city", "retail")
+    ]
+    assert [row["pass^4"] for row in tables.ladder(store).rows] == ["", "0.100 (0.050 to 0.150)"]
+    (table,) = ladder(store, lambda _: {})["facets"]
+    assert [(facet, [line.value for line, _ in lines]) for facet, lines in table["facets"]] == [
+        ("world", ["city", "retail"]),
+        ("intent", ["city", "retail"]),
+    ]
+    page = write_report(store, tmp_path / "report.html").read_text()
+    assert "By world, language, difficulty, reasoning mode and intent" in page and "pass^4 0.100 (0.050 to 0.150)" in page
