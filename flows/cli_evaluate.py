@@ -208,7 +208,7 @@ def _table(title: str, differences: Sequence[Difference], first: str, second: st
                 "difference": f"{one.second - one.first:+.3f}",
                 "95 %": f"{interval.low:+.3f} to {interval.high:+.3f}" if interval is not None else "too few tasks",
                 "": "*" if one.is_clear else "",
-                "by seed": " ".join(f"{each:+.3f}" for each in one.by_seed) if len(one.by_seed) > 1 else "",
+                **({"by seed": " ".join(f"{each:+.3f}" for each in one.by_seed)} if len(one.by_seed) > 1 else {}),
             }
         )
     return Table("compare", f"{title}: {second} - {first}", rows)
@@ -216,9 +216,9 @@ def _table(title: str, differences: Sequence[Difference], first: str, second: st
 
 def _notes(found: Comparison, stores: Sequence[Store]) -> Iterator[str]:
     yield "* the interval excludes 0"
-    judged = sum(one.interval is not None and one.facet != "all" for one in found.differences)
+    judged = sum(one.interval is not None for _, shown in _parts(found) for one in shown if one.facet != "all")
     if judged:
-        yield f"of {judged} intervals by facet, sampled and greedy, one in twenty excludes 0 by luck alone: about {judged / 20:.0f}"
+        yield f"of {judged} intervals by facet, one in twenty excludes 0 by luck alone: about {judged / 20:.1f}"
     for (use, decoding), tasks in found.unrated.items():
         yield f"{use}, {decoding}: {tasks} tasks are left out, some policy has no rated rollout of them"
     for store, (one, other) in zip(stores, found.policies, strict=True):

@@ -41,7 +41,7 @@ def known_policy(store: Store, named: str) -> Policy:
         BadInput: the store has none; the message names those that it has.
     """
     found = store.query(
-        """SELECT policy_id, name, path FROM policies JOIN parts USING (part_id) LEFT JOIN stages USING (stage_id)
+        """SELECT policy_id, name, policies.path FROM policies JOIN parts USING (part_id) LEFT JOIN stages USING (stage_id)
            WHERE ? IN (policy_id, name) ORDER BY committed_at DESC, policy_id LIMIT 1""",
         [named],
     )

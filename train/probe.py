@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import polars as pl
 
@@ -149,7 +150,7 @@ class Prober:
             evaluation_id = content_id("evaluation", policy.id, use, decoding, made, [task.id for task in tasks], EVALUATION_VERSION)
             part = part_id("evaluations", [evaluation_id], {}, EVALUATION_VERSION)
             about = {"evaluation_id": evaluation_id, "policy_id": policy.id, "use": use, "decoding": decoding}
-            self.commit("evaluations", part, lambda about=about, rollouts=rollouts: evaluation_rows(rollouts, facets(tasks), **about))
+            self.commit("evaluations", part, partial(evaluation_rows, rollouts, facets(tasks), **about))
         return sampled
 
     def rollouts(
