@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from train.bfcl import Session
     from train.compare import Comparison, Difference
 
+_FEW_SEEDS = 5
+
 
 def compare(
     first: Annotated[str, typer.Argument(metavar="FIRST", help="Stage (sft1, sft2, rl: the one trained last) or id of a policy.")],
@@ -225,3 +227,5 @@ def _notes(found: Comparison, stores: Sequence[Store]) -> Iterator[str]:
         yield f"{store.root}: {one} and {other}"
     if len(stores) == 1:
         yield "one training seed: the intervals cover the luck of tasks and samples, and say nothing of another training's"
+    elif len(stores) < _FEW_SEEDS:
+        yield f"{len(stores)} training seeds: so few make intervals too narrow where trainings differ: see the differences by seed"

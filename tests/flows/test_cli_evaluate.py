@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.mock_openai import started
 from flows.cli import app
 from storage.measured import measured
+from storage.store import Store
 from tests.storage.conftest import build_sample
 from tests.train.test_compare import BETTER, trained
 from tests.train.tiny_policies import expert_conversations, retail_tasks, small_policy
@@ -35,7 +38,7 @@ def test_one_store_is_compared_and_told_to_be_one_seed(tmp_path: Path) -> None:
     assert gain[2] == "20" and "*" in gain
     assert "one training seed: the intervals cover the luck of tasks and samples" in one
     two = called("compare", "sft1", "rl", "--store", str(stores[0]), "--store", str(stores[1]))
-    assert "one training seed" not in two and "by seed" in two
+    assert "one training seed" not in two and "2 training seeds: " in two and "by seed" not in one
     assert [line.split()[:3] for line in two.splitlines() if line.startswith("eval_in")] == [
         ["eval_in", "sampled", "40"],
         ["eval_in", "greedy", "40"],
@@ -64,6 +67,23 @@ def test_a_policy_of_the_store_that_has_learnt_nothing_gets_nothing_of_bfcl(tmp_
     talks = [json.loads(line) for line in file.read_text().splitlines()]
     assert [talk["case"] for talk in talks] == ["multi_turn_base_0", "multi_turn_miss_param_0"]
     assert all(talk["outcome"] == "policy_failure" and talk["messages"] for talk in talks)
+
+
+@pytest.mark.skipif(not HAS_BFCL, reason="pip install --no-deps bfcl-eval")
+def test_a_server_is_asked_once_where_a_store_keeps_its_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a server whose model calls the wrong tool in every turn, when it is measured twice with one store, then it passes nothing, and
+    the second time it is asked nothing and gets the same; what is no policy of the store leaves no evaluation there."""
+    journal, store = tmp_path / "journal.jsonl", tmp_path / "store"
+    arguments = ("bfcl", "--policy", "openai:mock", "--category", "base", "--limit", "2", "--store", str(store))
+    with started(latency_ms=0, journal=journal) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        first, second = called(*arguments), called(*arguments)
+    tries = Counter(json.loads(line)[0] for line in journal.read_text().splitlines() if "answered" in line)
+    assert [line.split()[:4] for line in first.splitlines() if line.startswith("base")] == [["base", "2", "2", "0"]]
+    assert second == first
+    assert sorted(tries.values()) == [1] * (len(tries) - 1) + [2], "the check at the door, once a run"
+    assert len(tries) > 8
+    assert Store(store).query("SELECT count(*) FROM evaluations").item() == 0
 
 
 @pytest.mark.skipif(not HAS_BFCL, reason="pip install --no-deps bfcl-eval")

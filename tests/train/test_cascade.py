@@ -115,6 +115,11 @@ def test_more_samples_are_another_measurement(store):
     assert sorted(store.query(samples, [policy.id])["samples"]) == [60, 90]
 
 
+def test_every_measurement_tells_tasks_apart_by_world_language_difficulty_mode_and_intent(store):
+    facets = store.query("SELECT evaluation_id, list(DISTINCT facet ORDER BY facet) AS facets FROM evaluations GROUP BY 1")["facets"]
+    assert len(facets) >= 12 and {tuple(each) for each in facets} == {("all", "difficulty", "intent", "language", "mode", "world")}
+
+
 def test_another_k_is_another_tag_and_another_seed_is_none(store):
     four, five = (CONFIG.model_copy(update={"draws": DrawsConfig(k=k, most=k)}) for k in (4, 5))
     policy = tag(store, four)
