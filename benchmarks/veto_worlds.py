@@ -111,25 +111,16 @@ class Conversation:
         zh = self.language == "zh"
         if self.world.name == "retail":
             labels = {"price": "价格", "stock": "库存", "total": "总价"} if zh else {"price": "price", "stock": "stock", "total": "total"}
+            units = {"stock": ("count", ("items", "件"))}
             is_one = "order" in row or "product" in row
-            return [
-                (
-                    labels[key],
-                    Value("count", float(cast(int, value)), ("items", "件"))
-                    if key == "stock"
-                    else Value("price", float(cast(int, value)), ("dollars", "")),
-                )
-                for key, value in row.items()
-                if is_one and key in labels
-            ]
+            found = [(key, *units.get(key, ("price", ("dollars", "")))) for key in row if is_one and key in labels]
+            return [(labels[key], Value(kind, float(cast(int, row[key])), unit)) for key, kind, unit in found]
         entity = self._entity(row)
-        found = ((entity.fields.get(key), value) for key, value in row.items()) if entity else ()
+        fields = ((entity.fields.get(key), value) for key, value in row.items()) if entity else ()
         return [
             (field.label.zh if zh else field.label.en, self._told_field(field, value))
-            for field, value in found
-            if field is not None
-            and field.spec.type in ("integer", "number", "money", "date", "time", "name", "choice")
-            and value is not None
+            for field, value in fields
+            if field is not None and value is not None and field.spec.type in _TOLD and not _hides_a_number(field, value)
         ]
 
     def _told_field(self, field: Field, value: JSON) -> Value:
