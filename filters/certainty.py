@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from synth.intervals import wilson
 
 VERSION = 3
-_RATED = ("success", "policy_failure")
+RATED = ("success", "policy_failure")
 
 
 class Region(StrEnum):
@@ -98,7 +98,7 @@ def certainty(rollouts: pl.DataFrame, difficulty: pl.DataFrame, regions: RegionC
 
     Tasks of which less than `regions.min_rated` of the draws are rated get no row. Sorted by task and policy.
     """
-    is_rated = pl.col("outcome").is_in(_RATED)
+    is_rated = pl.col("outcome").is_in(RATED)
     rated = rollouts.filter(is_rated, is_rated.mean().over("task_id", "policy_id") >= regions.min_rated)
     per_task = (
         rated.group_by("task_id", "policy_id")

@@ -114,14 +114,27 @@ def _own_traces(task_ids: pl.Series, rollouts: pl.DataFrame) -> list[ReleaseItem
 
 def _rl_items(tags: pl.DataFrame, queries: Mapping[str, str], uniform: float) -> list[ReleaseItem]:
     ordered = tags.sort("task_id")
+    weights = rl_weights(ordered, queries, uniform)
+    return [_task_item(task, round(weight, 12)) for task, weight in zip(ordered["task_id"], weights, strict=True) if weight > 0]
+
+
+def rl_weights(tags: pl.DataFrame, queries: Mapping[str, str], uniform: float) -> pl.Series:
+    """How often RL draws each task, as shares: `uniform` of the draws over all, the rest over uncertain ones by learnability potential.
+
+    Args:
+        tags: columns task_id, region, learnability (null: not measured). queries: the query id of each task that stems from a query.
+
+    All the same where no task is uncertain.
+    """
     potential = pl.when(pl.col("region") == Region.UNCERTAIN).then("learnability").otherwise(0.0)
-    weighed = ordered.select(
+    if not tags.select(potential.sum()).item():
+        uniform, potential = 1.0, pl.lit(1.0)
+    weighed = tags.select(
         "task_id",
         query=pl.col("task_id").replace_strict(queries, default=None, return_dtype=pl.String),
-        weight=uniform / ordered.height + (1 - uniform) * potential / potential.sum(),
+        weight=uniform / tags.height + (1 - uniform) * potential / potential.sum(),
     )
-    weights = _capped(weighed)
-    return [_task_item(task, round(weight, 12)) for task, weight in zip(ordered["task_id"], weights, strict=True) if weight > 0]
+    return _capped(weighed)
 
 
 def _capped(weighed: pl.DataFrame) -> pl.Series:

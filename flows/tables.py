@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 TAGS_SQL = """SELECT difficulty, region, count(*) AS tasks, round(avg(rate), 2) AS mean_rate
-FROM tags WHERE region IS NOT NULL GROUP BY ALL ORDER BY ALL"""
+FROM tags WHERE purpose = 'probe' GROUP BY ALL ORDER BY ALL"""
 _REASONS_SHOWN = 4
 
 

@@ -94,7 +94,7 @@ def _difficulty_table(splits: Mapping[str, Sequence[ReleasedItem]]) -> str:
 def _certainty(store: Store, release_id: str, manifest: Mapping[str, Any]) -> str:
     rows = store.query(
         f"""SELECT i.split, t.policy_id, t.region, count(DISTINCT t.task_id) FROM release_items i JOIN tags t USING (task_id)
-            WHERE i.release_id = ? AND t.policy_id = ? AND t.region IS NOT NULL AND t.part_id IN {BEFORE_SQL} GROUP BY ALL ORDER BY ALL""",
+            WHERE i.release_id = ? AND t.policy_id = ? AND t.purpose = 'probe' AND t.part_id IN {BEFORE_SQL} GROUP BY ALL ORDER BY ALL""",
         [release_id, manifest.get("probed_policy"), release_id],
     ).rows()
     return (

@@ -237,10 +237,15 @@ def _explain_task(store: Store, node: str) -> Facts:
 
 
 def _tag(store: Store, tag: dict[str, Any]) -> str:
+    measured = _MEASURED.get(tag["purpose"], tag["purpose"])
     return (
         f"{tag['region']} for {_policy_name(store, tag['policy_id'])}: {tag['successes']} of {tag['k']} "
-        f"({tag['rate']:.2f}, 95 % interval {tag['wilson_low']:.2f} to {tag['wilson_high']:.2f}), {tag['purpose']}"
+        f"({tag['rate']:.2f}, 95 % interval {tag['wilson_low']:.2f} to {tag['wilson_high']:.2f}), {measured}"
     )
+
+
+_MEASURED = {"rl": "the last rollouts of its siblings while it was in training"}
+"""What a tag was measured on, where the purpose does not say."""
 
 
 _TAGS_SQL = f"""SELECT * FROM {CERTAINTY} JOIN parts USING (part_id) WHERE task_id = ? AND policy_id IS NOT NULL

@@ -22,13 +22,16 @@ from typing import Any
 
 import polars as pl
 
+from filters.certainty import VERSION as CERTAINTY_VERSION
 from filters.certainty import histogram
 from filters.code_hash import code_hash
 from filters.route import VERSION as ROUTE_VERSION
 from filters.route import route
+from filters.running import PURPOSE as RUNNING
 from storage.records import Trajectory, content_id
 from storage.release import ReleaseItem, make_release
-from storage.store import Store, part_id
+from storage.schema import TABLES
+from storage.store import Part, Store, part_id
 from synth.simulate import expert_trajectory, trajectories_frame
 from train.backends import local
 from train.config import CascadeConfig
@@ -121,7 +124,7 @@ class _Cascade:
         settings: SFTSettings | RLSettings = getattr(self.config, name)
         facts = {
             "name": name,
-            "settings": settings.model_dump(),
+            "settings": settings.model_dump(exclude={"checkpoint_steps"}),
             "seed": self.config.seed,
             "split": split,
             "worlds": list(self.config.worlds),
@@ -172,10 +175,17 @@ class _Cascade:
             [
                 self.store.write("stages", part_id("stages", [stage_id], {}, VERSION), _frame([stage_row])),
                 self.store.write("policies", part_id("policies", [stage_id], {}, VERSION), _frame([policy_row])),
+                *([self._running_tags(policy, folder)] if algorithm == "rl" else []),
             ]
         )
         self.prober.progress(f"stage {name}", 1, 1)
         return policy
+
+    def _running_tags(self, policy: Policy, folder: Path) -> Part:
+        """What RL's latest rollouts said about the tasks of its split, as tags of the policy that it made."""
+        rows = [json.loads(line) | {"policy_id": policy.id} for line in (folder / "tags.jsonl").read_text().splitlines()]
+        frame = pl.DataFrame(rows, schema=TABLES["tags"].columns)
+        return self.store.write("tags", part_id("tags", [policy.id], {"purpose": RUNNING}, CERTAINTY_VERSION), frame)
 
     # ---- evaluation and gate -------------------------------------------------------------------------------------------
 

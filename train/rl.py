@@ -24,6 +24,7 @@ from transformers import PrinterCallback
 from storage.records import Task
 from synth.engines.hf import HFEngine
 from synth.episodes import Episode, play, trace
+from train.checkpoints import Checkpoints
 from train.divergence import StopDiverged
 from train.on_cpu import CPU_ARGUMENTS, linear_schedule
 from train.rewards import SCORERS, of_episodes
@@ -34,6 +35,8 @@ from trl import GRPOConfig, GRPOTrainer  # after the variable that it reads
 
 TaskSource = Callable[[int], Sequence[Task]]
 """Step number, from 0 -> that step's fresh tasks: always the same ones for the same number."""
+Watch = Callable[[int, Sequence[Episode]], None]
+"""Is told a step's number and its finished rollouts."""
 
 
 _PER_ROW = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages")
@@ -42,6 +45,9 @@ _PER_ROW += ("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_l
 
 class IdleRowsDropped(GRPOTrainer):
     """GRPO that computes nothing for rows without advantage, nor for padding that only they needed."""
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """None: a checkpoint is no model to be published."""
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         advantages = inputs["advantages"]
@@ -61,8 +67,8 @@ class IdleRowsDropped(GRPOTrainer):
 class _Rollouts:
     """TRL's `rollout_func`: prompts name a step and a slot; they come once a draw, a task's draws side by side."""
 
-    def __init__(self, engine: HFEngine, source: TaskSource, settings: RLSettings, seed: int) -> None:
-        self._engine, self._source, self._settings, self._seed = engine, source, settings, seed
+    def __init__(self, engine: HFEngine, source: TaskSource, settings: RLSettings, seed: int, watch: Watch) -> None:
+        self._engine, self._source, self._settings, self._seed, self._watch = engine, source, settings, seed, watch
         self._pad: int = engine.tokenizer.pad_token_id
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
@@ -78,6 +84,7 @@ class _Rollouts:
             seed=self._seed,
             max_tokens=self._settings.max_tokens,
         )
+        self._watch(step, episodes)
         traces = [trace(episode.turns) for episode in episodes]
         return {
             "prompt_ids": [one.prompt_ids or [self._pad] for one in traces],
@@ -94,19 +101,29 @@ def outcome(prompts: Any, completions: Any, outcome_reward: list[float | None], 
 
 
 def train_rl(
-    model: Any, tokenizer: Any, source: TaskSource, settings: RLSettings, *, seed: int, scratch: Path, policy_version: str = ""
+    model: Any,
+    tokenizer: Any,
+    source: TaskSource,
+    settings: RLSettings,
+    *,
+    seed: int,
+    scratch: Path,
+    policy_version: str = "",
+    watch: Watch = lambda *_: None,
+    checkpoints: Checkpoints | None = None,
 ) -> list[dict[str, float]]:
     """Trains `model` in place; returns one row of metrics a step (step, mean reward, share of idle rows, loss, entropy,
     learning rate).
 
-    source: gives `settings.tasks_a_step` tasks a step. scratch: a folder that TRL may write to.
+    source: gives `settings.tasks_a_step` tasks a step. scratch: a folder that TRL may write to. watch: sees every step's
+    rollouts. checkpoints: are kept, and the last one is gone on from; None: there are none.
 
     Raises:
         HeadraceError: weights are infinite or no number, before or after any step.
     """
     size = settings.tasks_a_step * settings.draws
     arguments = GRPOConfig(
-        output_dir=str(scratch),
+        output_dir=str(checkpoints.draft if checkpoints else scratch),
         max_steps=settings.max_steps,
         per_device_train_batch_size=size,
         num_generations=settings.draws,
@@ -123,7 +140,7 @@ def train_rl(
         data_seed=seed,
         logging_steps=1,
         **linear_schedule(settings.learning_rate, settings.warmup_steps, settings.final_rate_share, settings.max_steps),
-        **CPU_ARGUMENTS,
+        **CPU_ARGUMENTS | ({"save_strategy": "steps", "save_steps": settings.checkpoint_steps} if checkpoints else {}),
     )
     prompts = [f"{step} {slot}" for step in range(settings.max_steps) for slot in range(settings.tasks_a_step)]
     engine = HFEngine(model, tokenizer, policy_version=policy_version, batch_rows=size)
@@ -133,10 +150,11 @@ def train_rl(
         train_dataset=Dataset.from_dict({"prompt": prompts}),
         processing_class=tokenizer,
         reward_funcs=outcome,
-        rollout_func=_Rollouts(engine, source, settings, seed),
-        callbacks=[StopDiverged()],
+        rollout_func=_Rollouts(engine, source, settings, seed, watch),
+        callbacks=[StopDiverged(), *([checkpoints] if checkpoints else [])],
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.train()
+    last = checkpoints.last() if checkpoints else None
+    trainer.train(resume_from_checkpoint=str(last) if last else None)
     names = ("step", "reward", "idle_share", "loss", "entropy", "learning_rate")
     return [{name: float(row[name]) for name in names} for row in trainer.state.log_history if "reward" in row]

@@ -1,18 +1,18 @@
 """The one entry of a training stage: `python -P -m train.run SPEC`, on this machine or as a job on a cluster.
 
 One idea: read the spec, read the release split, train, and put everything in place at the very end: the model folder appears by a rename,
-then `result.json`. A stage that is killed leaves nothing that counts, and starts again from its input policy.
+then `result.json`. An SFT stage that is killed leaves nothing that counts, and starts again from its input policy; an RL stage goes on from
+its last checkpoint (`train/checkpoints.py`), to the same result.
 One torch thread and fixed seeds: an equal spec gives equal weights on one machine (`weights_hash` says so).
 
-`metrics.jsonl` beside the model folder has a row a step, written when training has ended; `result.json` has the summary that the
-cascade stores.
+`metrics.jsonl` beside the model folder has a row a step, written when training has ended, `tags.jsonl` a row a task that RL has drawn
+siblings of; `result.json` has the summary that the cascade stores.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import random
 import shutil
 import sys
 import tempfile
@@ -20,20 +20,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from filters.code_hash import code_hash
 from storage.errors import BadInput, HeadraceError
 from storage.files import replace_atomically
-from storage.records import Frame, Task
+from storage.records import content_id
 from storage.release import ReleasedItem, load_split
 from storage.store import Store
-from synth.solver import NotAdmitted
 from synth.worlds import WORLDS
 from synth.worlds.stored import register_stored
-from train.spec import RLSettings, StageSpec
-from train.supply import fresh
-
-FIRST_FRESH_INDEX = 1_000_000
-"""Siblings that RL draws are counted from here, beyond any that a release holds."""
-_TRIES = 200
+from train.fresh import routed_tasks
+from train.spec import CHECKPOINTS, StageSpec
 
 
 def run(spec: StageSpec) -> dict[str, Any]:
@@ -56,7 +52,7 @@ def run(spec: StageSpec) -> dict[str, Any]:
     items = load_split(store, spec.release_id, spec.split)
     model, tokenizer = _policy(spec, items)
     with tempfile.TemporaryDirectory(prefix="headrace-stage-") as scratch:
-        metrics = _train(spec, model, tokenizer, items, Path(scratch))
+        metrics = _train(spec, store, model, tokenizer, items, Path(scratch))
     folder = spec.model_out.parent
     _write_lines(folder / "metrics.jsonl", metrics)
     draft = folder / ".model.new"
@@ -66,6 +62,7 @@ def run(spec: StageSpec) -> dict[str, Any]:
     draft.rename(spec.model_out)
     result = {"weights_hash": weights_hash(spec.model_out), "metrics": _summary(metrics)}
     replace_atomically(folder / "result.json", lambda path: path.write_text(json.dumps(result)) and None)
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return result
 
 
@@ -100,7 +97,10 @@ def _policy(spec: StageSpec, items: Sequence[ReleasedItem]) -> tuple[Any, Any]:
     return tiny.build_model(spec.tiny, tokenizer, spec.seed), tokenizer
 
 
-def _train(spec: StageSpec, model: Any, tokenizer: Any, items: Sequence[ReleasedItem], scratch: Path) -> list[dict[str, float]]:
+def _train(
+    spec: StageSpec, store: Store, model: Any, tokenizer: Any, items: Sequence[ReleasedItem], scratch: Path
+) -> list[dict[str, float]]:
+    """Trains `model` in place and returns a row of metrics a step; RL leaves its running tags beside the model folder."""
     if spec.sft is not None:
         from train.sft import train_sft
 
@@ -110,49 +110,30 @@ def _train(spec: StageSpec, model: Any, tokenizer: Any, items: Sequence[Released
                 f"split {spec.split} of release {spec.release_id} has no conversation to train on; SFT needs trajectories or rollouts"
             )
         return train_sft(model, tokenizer, conversations, spec.sft, seed=spec.seed, scratch=scratch)
+    from train.checkpoints import Checkpoints
     from train.rl import train_rl
 
     assert spec.rl is not None
-    source = FreshTasks(items, spec, spec.rl)
-    return train_rl(model, tokenizer, source, spec.rl, seed=spec.seed, scratch=scratch, policy_version=spec.model_out.parent.name)
+    source, folder = routed_tasks(store, items, spec, spec.rl), spec.model_out.parent
+    metrics = train_rl(
+        model,
+        tokenizer,
+        source,
+        spec.rl,
+        seed=spec.seed,
+        scratch=scratch,
+        policy_version=folder.name,
+        watch=source.watch,
+        checkpoints=Checkpoints(folder / CHECKPOINTS, _made_by(spec), source.running) if spec.rl.checkpoint_steps else None,
+    )
+    _write_lines(folder / "tags.jsonl", source.running.tags(since=0).drop("policy_id").to_dicts())
+    return metrics
 
 
-class FreshTasks:
-    """Fresh siblings of a split's tasks, drawn by the items' weights: a function of (seed, step), each task in it new."""
-
-    def __init__(self, items: Sequence[ReleasedItem], spec: StageSpec, settings: RLSettings) -> None:
-        chosen = [(item.task, item.item.weight) for item in items if item.task is not None]
-        self._tasks, self._weights = [task for task, _ in chosen], [weight for _, weight in chosen]
-        self._spec, self._size = spec, settings.tasks_a_step
-        self._last: tuple[int, list[Task]] = (-1, [])
-
-    def __call__(self, step: int) -> list[Task]:
-        """The tasks of a step.
-
-        Raises:
-            HeadraceError: the split's frames give no siblings.
-        """
-        if self._last[0] != step:
-            self._last = (step, self._draw(step))
-        return self._last[1]
-
-    def _draw(self, step: int) -> list[Task]:
-        rng = random.Random(f"fresh/{self._spec.seed}/{step}")
-        drawn: list[Task] = []
-        for attempt in range(_TRIES):
-            (parent,) = rng.choices(self._tasks, self._weights)
-            try:
-                drawn.append(_sibling(parent, FIRST_FRESH_INDEX + step * _TRIES + attempt, self._spec))
-            except NotAdmitted:
-                continue
-            if len(drawn) == self._size:
-                return drawn
-        raise HeadraceError(f"split {self._spec.split}: {_TRIES} draws gave only {len(drawn)} of {self._size} fresh tasks for step {step}")
-
-
-def _sibling(parent: Task, index: int, spec: StageSpec) -> Task:
-    frame = Frame(world=parent.world, intent=parent.intent, slots=parent.slots)
-    return fresh(frame, index, language=spec.language, use="train", origin=parent)
+def _made_by(spec: StageSpec) -> str:
+    """The same for stages that may go on from each other's checkpoints: all that decides the result, and the code."""
+    told = spec.model_dump(mode="json", exclude={"rl": {"checkpoint_steps"}})
+    return content_id("made", told, code_hash("filters", "synth", "train"))
 
 
 def _summary(metrics: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -162,7 +143,7 @@ def _summary(metrics: Sequence[dict[str, float]]) -> dict[str, float]:
     return {"steps": float(len(metrics))} | {name: sum(row.get(name, 0.0) for row in tail) / len(tail) for name in names}
 
 
-def _write_lines(path: Path, rows: Sequence[dict[str, float]]) -> None:
+def _write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     text = "".join(json.dumps(row) + "\n" for row in rows)
     replace_atomically(path, lambda draft: draft.write_text(text) and None)
 

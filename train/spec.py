@@ -12,6 +12,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+CHECKPOINTS = "checkpoints"
+"""A stage's checkpoints, beside its model folder, until it is done."""
+
 
 class TinyConfig(BaseModel):
     """The shape of the tiny policy. The defaults are what the cascade was tuned with."""
@@ -63,6 +66,13 @@ class RLSettings(BaseModel):
     max_tokens: int = Field(default=64, ge=1, description="Tokens of one answer at most; more is a failure.")
     reward: Literal["success", "graded"] = Field(
         default="success", description="What is learned from: the verifier's yes or no, or its graded reward, which marks partial success."
+    )
+    checkpoint_steps: int = Field(
+        default=100, ge=0, description="Steps between two checkpoints, which a killed stage goes on from; 0: it starts again."
+    )
+    tag_window: int = Field(default=16, ge=2, description="Rollouts, the latest of a task's siblings, that make its running tag.")
+    follow_tags: bool = Field(
+        default=False, description="Whether tasks are drawn by their running tags, anew at every step; if not, as the split weighs them."
     )
 
 

@@ -98,7 +98,7 @@ def tags(store: Store) -> Section:
              count(*) AS n
            FROM {CERTAINTY} t LEFT JOIN policies p USING (policy_id) LEFT JOIN stages s USING (stage_id)
              LEFT JOIN parts ON parts.part_id = s.part_id
-           WHERE t.policy_id IS NOT NULL
+           WHERE t.purpose IN ('probe', 'probe_again')
            GROUP BY ALL ORDER BY min(parts.committed_at), t.policy_id, t.purpose"""
     )
     if rows.is_empty():

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from filters.certainty import RegionConfig, certainty
-from filters.route import QUERY_SHARE, RouteConfig, route
+from filters.route import QUERY_SHARE, RouteConfig, rl_weights, route
 from storage.errors import HeadraceError
 from storage.release import ReleaseItem
 
@@ -44,6 +44,14 @@ def test_rl_weights_have_a_uniform_floor_and_sum_to_one():
     assert sum(weights.values()) == pytest.approx(1)
     assert weights["a"] == weights["e"] == pytest.approx(0.1)
     assert weights["c"] > weights["d"] > weights["a"]
+
+
+def test_what_was_never_measured_gets_the_floor_and_all_get_the_same_where_nothing_is_uncertain():
+    tags, _ = probe(a=8, b=4, c=0)
+    unmeasured = pl.DataFrame({"task_id": ["d"], "region": [None], "learnability": [None]}, schema_overrides={"region": pl.String})
+    known = pl.concat([tags.select(unmeasured.columns), unmeasured.cast({"learnability": pl.Float64})])
+    assert rl_weights(known, {}, 0.4).to_list() == pytest.approx([0.1, 0.7, 0.1, 0.1])
+    assert rl_weights(known.filter(pl.col("task_id") != "b"), {}, 0.0).to_list() == pytest.approx([1 / 3] * 3)
 
 
 def shares_by_query(queries: dict[str, str], **successes: int) -> tuple[Counter[str], dict[str, float]]:

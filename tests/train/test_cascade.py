@@ -9,11 +9,13 @@ import pytest
 import train.probe
 from filters.certainty import DrawsConfig, RegionConfig
 from filters.route import RouteConfig
-from flows.tables import flips
+from flows.tables import certainty, flips
 from storage.errors import HeadraceError
+from storage.lineage import explain
 from storage.records import Frame, Task
 from storage.rows import tasks_frame
 from storage.store import Store, part_id
+from storage.view.sections import tags as report_tags
 from tests.train.test_supply import origin
 from train.cascade import run_cascade
 from train.config import CascadeConfig
@@ -90,6 +92,31 @@ def test_every_stage_names_its_release_its_policies_and_its_code(store):
     assert stages["backend"].unique().to_list() == ["local"]
     assert stages["code_hash"].str.len_chars().to_list() == [16, 16, 16]
     assert store.query("SELECT count(*) FROM stages JOIN releases USING (release_id) JOIN policies USING (stage_id)").item() == 3
+
+
+def test_rl_leaves_tags_of_the_tasks_whose_siblings_it_drew_and_no_region_of_a_probe_changes(store):
+    """Given a cascade that ends with RL, then tasks of its split are tagged for the policy that came of it by their last rollouts; they are
+    told by `explain`, and counted nowhere where a probe is meant."""
+    (tags,) = [rows for _, rows in store.query("SELECT * FROM tags WHERE purpose = 'rl'").group_by("policy_id")]
+    (policy,) = store.query("SELECT policy_id, release_id FROM policies JOIN stages USING (stage_id) WHERE name = 'rl'").rows()
+    assert tags["policy_id"].unique().to_list() == [policy[0]]
+    split = store.query("SELECT task_id FROM release_items WHERE release_id = ? AND split = 'rl'", [policy[1]])["task_id"]
+    assert set(tags["task_id"]) <= set(split)
+    assert 1 < tags.height <= 2 * CONFIG.rl.tasks_a_step
+    assert tags["k"].is_between(1, CONFIG.rl.tag_window).all() and tags["difficulty"].null_count() == 0
+
+    told = str(explain(store, tags["task_id"][0]))
+    assert "the last rollouts of its siblings while it was in training" in told and f"{policy[0]}" in told
+    assert [one["policy"] for one in report_tags(store)["maps"]] == ["sft1", "sft2"]
+    assert {row["policy"] for row in certainty(store).rows} <= {"sft1", "sft2"}
+
+
+def test_how_often_checkpoints_are_made_makes_no_other_stage(store):
+    """Given a finished cascade, when checkpoints are to be made more often, then nothing is trained again."""
+    often = CONFIG.rl.model_copy(update={"checkpoint_steps": 1})
+    run_cascade(store, CONFIG.model_copy(update={"rl": often}), launch=never)
+    with pytest.raises(Launched):
+        run_cascade(store, CONFIG.model_copy(update={"rl": often.model_copy(update={"follow_tags": True})}), launch=only_told)
 
 
 def test_a_second_call_trains_nothing_and_changes_nothing(store):

@@ -17,9 +17,9 @@ from storage.records import Outcome, Task
 from storage.release import ReleasedItem, ReleaseItem, Setting
 from synth.episodes import Episode
 from tests.train.tiny_policies import copy_of, digest, expert_conversations, retail_tasks, small_policy
+from train.fresh import FreshTasks
 from train.rewards import Scorer, of_episodes
 from train.rl import IdleRowsDropped, train_rl
-from train.run import FreshTasks
 from train.sft import train_sft
 from train.spec import RLSettings, SFTSettings, StageSpec
 

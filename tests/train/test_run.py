@@ -16,16 +16,15 @@ import pytest
 import torch
 
 from storage.errors import BadInput, HeadraceError
-from storage.release import ReleasedItem, ReleaseItem, load_split, make_release
+from storage.release import ReleaseItem, make_release
 from storage.rows import tasks_frame
 from storage.store import Store, part_id
 from synth.engines.hf import HFEngine
 from synth.rollouts import rollout
 from synth.simulate import expert_trajectory, trajectories_frame
-from synth.solver import is_evaluation_seed
 from tests.train.tiny_policies import SMALL, retail_tasks
 from train.backends.local import launch
-from train.run import FreshTasks, main, run, weights_hash
+from train.run import main, run, weights_hash
 from train.spec import RLSettings, SFTSettings, StageSpec
 
 TASKS = retail_tasks("order_status", "special_service", each=2)
@@ -135,52 +134,9 @@ def test_rl_goes_on_from_the_policy_of_the_stage_before(stage, make_spec, tmp_pa
     assert set(result["metrics"]) == {"steps", "reward", "idle_share", "loss", "entropy", "learning_rate"}
     assert weights_hash(folder / "model") == before["weights_hash"], "the input policy is as it was"
     assert result["weights_hash"] == weights_hash(tmp_path / "model")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "model", "result.json", "tags.jsonl"]
     tokens = (path / "model" / "tokenizer.json" for path in (folder, tmp_path))
     assert next(tokens).read_text() == next(tokens).read_text()
-
-
-# ---- fresh tasks ---------------------------------------------------------------------------------------------------------
-
-
-def items_of(released: tuple[Store, str]) -> list[ReleasedItem]:
-    return load_split(*released, "rl")
-
-
-def test_fresh_tasks_are_a_function_of_seed_and_step_and_never_come_again(released, make_spec, tmp_path):
-    def drawn(seed: int) -> list[str]:
-        source = FreshTasks(items_of(released), make_spec(tmp_path, seed=seed), RLSettings(tasks_a_step=6))
-        return [task.id for step in range(5) for task in source(step)]
-
-    assert len(set(drawn(1))) == 30
-    assert drawn(1) == drawn(1)
-    assert drawn(1) != drawn(2)
-
-
-def test_every_step_draws_its_frames_anew(released, make_spec, tmp_path):
-    source = FreshTasks(items_of(released), make_spec(tmp_path), RLSettings(tasks_a_step=6))
-    assert len({tuple(task.frame_id for task in source(step)) for step in range(5)}) > 1
-
-
-def test_fresh_tasks_are_for_training_and_not_those_of_the_split(released, make_spec, tmp_path):
-    tasks = FreshTasks(items_of(released), make_spec(tmp_path), RLSettings(tasks_a_step=24))(0)
-    assert {task.use for task in tasks} == {"train"}
-    assert not any(is_evaluation_seed(task.world_seed) for task in tasks)
-    assert {task.id for task in tasks}.isdisjoint(task.id for task in TASKS)
-
-
-def test_heavier_items_are_drawn_more_often(released, make_spec, tmp_path):
-    items = items_of(released)[::2]
-    weighed = [
-        ReleasedItem(ReleaseItem("task", one.task.id, one.task.id, weight), one.setting, one.task, None)
-        for one, weight in zip(items, (1, 9), strict=True)
-    ]
-    tasks = FreshTasks(weighed, make_spec(tmp_path), RLSettings(tasks_a_step=60))(0)
-    assert 42 <= sum(task.intent == weighed[1].task.intent for task in tasks) < 60
-
-
-def test_frames_that_give_no_siblings_are_an_error_that_says_how_many(released, make_spec, tmp_path):
-    with pytest.raises(HeadraceError, match="split seed: 200 draws gave only 200 of 201"):
-        FreshTasks(items_of(released), make_spec(tmp_path), RLSettings(tasks_a_step=201))(0)
 
 
 # ---- what is refused -----------------------------------------------------------------------------------------------------

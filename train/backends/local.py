@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from typing import Any
 
 from storage.errors import HeadraceError
 from storage.files import file_lock
-from train.spec import StageSpec
+from train.spec import CHECKPOINTS, StageSpec
 
 _PR_SET_PDEATHSIG = 1
 _LONGEST_WAIT_S = 86_400.0
@@ -47,6 +48,7 @@ def launch(spec: StageSpec, folder: Path) -> dict[str, Any]:
                 with log.open(errors="replace") as lines:
                     tail = "".join(deque(lines, 15))
                 raise HeadraceError(f"stage {spec.name} ended with code {returncode}; the end of {log}:\n{tail}")
+        shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     answer: dict[str, Any] = json.loads(result.read_text())
     return answer
 

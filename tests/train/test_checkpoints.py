@@ -1,0 +1,241 @@
+"""An RL stage that is killed goes on from its last whole checkpoint, and nobody can tell from what it leaves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import train.checkpoints
+import train.fresh
+from filters.running import RunningTags
+from storage.errors import HeadraceError
+from storage.release import ReleaseItem, make_release
+from storage.rows import tasks_frame
+from storage.store import Store, part_id
+from synth.simulate import expert_trajectory, trajectories_frame
+from tests.train.tiny_policies import SMALL, retail_tasks
+from train.backends.local import launch
+from train.run import run
+from train.spec import CHECKPOINTS, RLSettings, SFTSettings, StageSpec
+
+TASKS = retail_tasks("special_service", "impossible_wish", "buy_unnamed", "order_status", each=2)
+SFT = SFTSettings(max_steps=26, batch_size=8, learning_rate=1e-2, warmup_steps=2)
+RL = RLSettings(max_steps=5, tasks_a_step=3, draws=4, learning_rate=2e-3, warmup_steps=0, max_tokens=24, checkpoint_steps=2)
+"""Checkpoints after steps 2, 4 and, the last, 5."""
+LEFT = ("metrics.jsonl", "tags.jsonl", "result.json")
+
+
+class Killed(BaseException):
+    """Stands in for SIGKILL where the process must go on: nothing of the project catches it."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _in_process() -> Iterator[None]:
+    """A stage makes torch deterministic and single-threaded for its own process; here it is ours."""
+    threads = torch.get_num_threads()
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def make_spec(tmp_path_factory) -> Callable[..., StageSpec]:
+    """A store with a policy that succeeds now and then, and tasks to train it on: folder -> the spec of the RL stage there."""
+    root = tmp_path_factory.mktemp("stages")
+    store = Store(root / "store")
+    experts = [expert_trajectory(task) for task in TASKS]
+    store.commit(
+        [
+            store.write("tasks", part_id("tasks", [], {}, 1), tasks_frame(TASKS)),
+            store.write("trajectories", part_id("trajectories", [], {}, 1), trajectories_frame(experts, TASKS)),
+        ]
+    )
+    splits = {
+        "seed": [ReleaseItem("trajectory", expert.id, expert.task_id) for expert in experts],
+        "rl": [ReleaseItem("task", task.id, task.id) for task in TASKS],
+    }
+    common: dict[str, Any] = {"store": store.root, "release_id": make_release(store, "all", splits, {}), "tiny": SMALL, "seed": 3}
+    sft = StageSpec(name="sft2", algorithm="sft", split="seed", model_out=root / "sft" / "model", sft=SFT, **common)
+    sft.model_out.parent.mkdir()
+    run(sft)
+
+    def make(folder: Path, **settings: Any) -> StageSpec:
+        return StageSpec(
+            name="rl",
+            algorithm="rl",
+            split="rl",
+            model_in=sft.model_out,
+            model_out=folder / "model",
+            rl=RL.model_copy(update=settings),
+            **common,
+        )
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def undisturbed(make_spec, tmp_path_factory) -> dict[bool, dict[str, str]]:
+    """What undisturbed stages leave, by whether their draws follow the tags."""
+    return {follow: left(ended(make_spec(tmp_path_factory.mktemp("whole"), follow_tags=follow))) for follow in (False, True)}
+
+
+def ended(spec: StageSpec) -> Path:
+    run(spec)
+    return spec.model_out.parent
+
+
+def left(folder: Path) -> dict[str, str]:
+    return {name: (folder / name).read_text() for name in LEFT}
+
+
+def killed_at_step(spec: StageSpec, step: int) -> None:
+    """Runs a stage until it draws the tasks of a step, from 0."""
+
+    def draw(self: Any, wanted: int) -> Any:
+        if wanted == step:
+            raise Killed
+        return plain(self, wanted)
+
+    plain = train.fresh.FreshTasks._draw
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(train.fresh.FreshTasks, "_draw", draw)
+        run(spec)
+
+
+def drawn(spec: StageSpec, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Runs a stage; the steps, from 0, whose tasks it drew."""
+    steps, plain = [], train.fresh.FreshTasks._draw
+    monkeypatch.setattr(train.fresh.FreshTasks, "_draw", lambda self, step: steps.append(step) or plain(self, step))
+    run(spec)
+    return steps
+
+
+# ---- going on ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("step", "goes_on_at", "follow"), [(1, 0, False), (2, 2, True), (3, 2, True), (4, 4, False)])
+def test_a_stage_killed_at_any_step_ends_as_if_it_had_not_been(undisturbed, make_spec, tmp_path, monkeypatch, step, goes_on_at, follow):
+    """Given a stage that died in a step, when it is run again, then it goes on at the step after its last checkpoint, and weights, metrics
+    and running tags are to the bit those of an undisturbed one."""
+    spec = make_spec(tmp_path, follow_tags=follow)
+    killed_at_step(spec, step)
+    assert drawn(spec, monkeypatch) == list(range(goes_on_at, RL.max_steps))
+    assert left(tmp_path) == undisturbed[follow]
+
+
+def test_a_stage_killed_again_and_again_ends_too(undisturbed, make_spec, tmp_path):
+    spec = make_spec(tmp_path, follow_tags=True)
+    for step in (2, 3, 4):
+        killed_at_step(spec, step)
+    assert left(ended(spec)) == undisturbed[True]
+
+
+def test_a_checkpoint_counts_although_the_one_before_it_is_still_there(undisturbed, make_spec, tmp_path, monkeypatch):
+    spec, plain = make_spec(tmp_path), train.checkpoints.shutil.rmtree
+
+    def remove(path: Any, **options: Any) -> None:
+        if Path(path).name == "step-000000002":
+            (Path(path) / "stage.json").unlink()
+            raise Killed
+        plain(path, **options)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(train.checkpoints.shutil, "rmtree", remove)
+        run(spec)
+    assert len(list((tmp_path / CHECKPOINTS).glob("step-*"))) == 2
+    assert drawn(spec, monkeypatch) == [4]
+    assert left(tmp_path) == undisturbed[False]
+
+
+KILL = {
+    "in a step": "add = filters.running.RunningTags.add\n"
+    "filters.running.RunningTags.add = lambda self, *a, step, **k: die() if step == 3 else add(self, *a, step=step, **k)",
+    "in the writing of a checkpoint": "train.checkpoints.sync_file = lambda path: 'checkpoint-4' in str(path) and die()",
+}
+
+
+@pytest.mark.parametrize("moment", KILL)
+def test_kill_9_loses_and_doubles_nothing(undisturbed, make_spec, tmp_path, monkeypatch, moment):
+    spec = make_spec(tmp_path)
+    (tmp_path / "spec.json").write_text(spec.model_dump_json())
+    code = (
+        "import os, signal, sys, filters.running, train.checkpoints\nfrom train.run import main\n"
+        f"die = lambda: os.kill(os.getpid(), signal.SIGKILL)\n{KILL[moment]}\nmain(sys.argv[1:])"
+    )
+    child = subprocess.run([sys.executable, "-c", code, str(tmp_path / "spec.json")], capture_output=True, text=True, check=False)
+    assert child.returncode == -9, child.stderr
+    assert drawn(spec, monkeypatch) == [2, 3, 4]
+    assert left(tmp_path) == undisturbed[False]
+
+
+def test_tags_that_are_not_restored_would_show(undisturbed, make_spec, tmp_path, monkeypatch):
+    """The negative control of the tests above: draws that follow the tags depend on all rollouts before them."""
+    spec = make_spec(tmp_path, follow_tags=True)
+    killed_at_step(spec, 3)
+    monkeypatch.setattr(RunningTags, "restore", lambda *_: None)
+    found = left(ended(spec))
+    assert found["tags.jsonl"] != undisturbed[True]["tags.jsonl"]
+    assert found["metrics.jsonl"] != undisturbed[True]["metrics.jsonl"]
+
+
+# ---- what is kept, and what is not gone on from ----------------------------------------------------------------------------
+
+
+def test_the_last_checkpoint_is_kept_and_none_after_the_end(make_spec, tmp_path):
+    spec = make_spec(tmp_path)
+    killed_at_step(spec, 4)
+    assert [path.name for path in (tmp_path / CHECKPOINTS).iterdir()] == ["step-000000004"]
+    ended(spec)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "model", "result.json", "tags.jsonl"]
+
+
+def test_what_a_stage_left_that_died_at_its_very_end_is_removed(make_spec, tmp_path):
+    (tmp_path / "result.json").write_text("{}")
+    (tmp_path / CHECKPOINTS / "step-000000005").mkdir(parents=True)
+    launch(make_spec(tmp_path), tmp_path)
+    assert not (tmp_path / CHECKPOINTS).exists()
+
+
+def test_no_checkpoints_on_demand_and_the_same_result(undisturbed, make_spec, tmp_path, monkeypatch):
+    spec = make_spec(tmp_path, checkpoint_steps=0)
+    killed_at_step(spec, 3)
+    assert not (tmp_path / CHECKPOINTS).exists()
+    assert drawn(spec, monkeypatch) == list(range(RL.max_steps))
+    assert left(tmp_path) == undisturbed[False]
+
+
+def test_a_checkpoint_of_another_spec_is_removed(make_spec, tmp_path, monkeypatch):
+    """Given the checkpoint of a stage with another learning rate, then this one begins at the beginning; with another distance between
+    checkpoints, which changes no result, it goes on."""
+    killed_at_step(make_spec(tmp_path, learning_rate=1e-3), 3)
+    assert drawn(make_spec(tmp_path), monkeypatch)[0] == 0
+    killed_at_step(make_spec(tmp_path), 3)
+    assert drawn(make_spec(tmp_path, checkpoint_steps=3), monkeypatch)[0] == 2
+
+
+def test_a_checkpoint_by_other_code_is_removed(make_spec, tmp_path, monkeypatch):
+    killed_at_step(make_spec(tmp_path), 3)
+    (written,) = (tmp_path / CHECKPOINTS).glob("step-*/stage.json")
+    written.write_text(json.dumps(json.loads(written.read_text()) | {"made_by": "made-by-another"}))
+    assert drawn(make_spec(tmp_path), monkeypatch)[0] == 0
+
+
+def test_a_full_disk_is_told_in_one_line(make_spec, tmp_path, monkeypatch):
+    """A checkpoint that cannot be written ends the stage, and the one before it stands."""
+    spec = make_spec(tmp_path)
+
+    def full(path: Path) -> None:
+        if "checkpoint-4" in str(path):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(train.checkpoints, "sync_file", full)
+    with pytest.raises(HeadraceError, match=r"no space left on the disk of .* while saving a checkpoint"):
+        run(spec)
+    assert sorted(path.name for path in (tmp_path / CHECKPOINTS).glob("step-*")) == ["step-000000002"]

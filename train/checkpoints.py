@@ -1,0 +1,64 @@
+"""Checkpoints of an RL stage: a stage that was killed goes on from its last whole one, and ends as it would have ended.
+
+One idea: a checkpoint is whole or absent. The trainer writes its own (weights, optimiser, learning rate, random state, the log) into a
+draft, the running tags and what the checkpoint was made by are put beside it, and then it gets its name by a rename; so only the last one
+is kept. What was made by another spec or by other code is not gone on from: it is removed.
+
+What it does not do: say when (`RLSettings.checkpoint_steps`), or outlive its stage: `train/run.py` removes the folder when the stage is
+done. One process writes; for training on several GPUs each must have written before the rename.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from filters.running import RunningTags
+from storage.files import disk_errors, sync_dir, sync_file
+
+_STAGE_STATE = "stage.json"
+_WHOLE = "step-"
+
+
+class Checkpoints(TrainerCallback):
+    """The checkpoints of one stage.
+
+    Args:
+        folder: theirs alone. made_by: the same for what may go on from one another. running: saved with each, restored from the last.
+    """
+
+    def __init__(self, folder: Path, made_by: str, running: RunningTags) -> None:
+        self._folder, self._made_by, self._running = folder, made_by, running
+        self.draft = folder / ".draft"
+        """Where the trainer is to write."""
+
+    def last(self) -> Path | None:
+        """The checkpoint to go on from, with the running tags as they were then; None: begin at the beginning. All else is removed."""
+        whole = sorted(self._folder.glob(f"{_WHOLE}*"))
+        state = json.loads((whole[-1] / _STAGE_STATE).read_text()) if whole else {}
+        found = whole[-1] if state.get("made_by") == self._made_by else None
+        self._remove_all_but(found)
+        if found is not None:
+            self._running.restore(state["running"])
+        return found
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """The trainer has written its part: completes it, and removes the checkpoint before it."""
+        draft, whole = self.draft / f"checkpoint-{state.global_step}", self._folder / f"{_WHOLE}{state.global_step:09d}"
+        with disk_errors("saving a checkpoint", self._folder):
+            (draft / _STAGE_STATE).write_text(json.dumps({"made_by": self._made_by, "running": self._running.state()}))
+            for path in draft.iterdir():
+                sync_file(path)
+            sync_dir(draft)
+            draft.rename(whole)
+            sync_dir(self._folder)
+        self._remove_all_but(whole)
+
+    def _remove_all_but(self, kept: Path | None) -> None:
+        for path in self._folder.glob("*"):
+            if path != kept:
+                shutil.rmtree(path)
