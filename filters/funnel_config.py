@@ -13,6 +13,7 @@ from filters.quality import QualityConfig
 from filters.reach import ReachConfig
 from filters.rules import RulesConfig
 from filters.semantic import SemanticConfig
+from filters.tool_load import DifficultyConfig
 from synth.division import DivisionConfig
 from synth.encoder import EncoderConfig
 
@@ -27,6 +28,7 @@ class FunnelConfig(BaseModel):
     rules: RulesConfig = Field(default=RulesConfig(), description="What is no request.")
     near: NearConfig = Field(default=NearConfig(), description="What is a near duplicate.")
     ground: GroundConfig = Field(default=GroundConfig(), description="Who reads what the parser could not.")
+    difficulty: DifficultyConfig = Field(default=DifficultyConfig(), description="Who judges the tool load of static difficulty.")
     quality: QualityConfig = Field(default=QualityConfig(), description="What is too poor to be kept.")
     coverage: CoverageConfig = Field(default=CoverageConfig(), description="How many tasks are wanted, and of which kind.")
     keep_one_in: int | None = Field(default=None, ge=1, description="Keep one row in so many, instead of the count `coverage.keep`.")

@@ -35,6 +35,7 @@ from filters import (
     rules,
     semantic,
     taxonomy,
+    tool_load,
 )
 from filters.askers import Askers
 from filters.batches import Steps, batches_of, encode_texts, pass_batch, query_ids, read_batches
@@ -62,7 +63,8 @@ VERSION = 2
 """Of the parts that a run writes: what is in them is decided by the run's id."""
 MOST_ROWS = 2**32 - 1
 """Rows are numbered in 32 bits, those of earlier runs included."""
-_UNDECISIVE: Any = {"only_new": True, "encoder": True, "contamination": {"held_out"}, "ingest": {"strict"}, "ground": {"max_tokens"}}
+_UNDECISIVE: Any = {"only_new": True, "encoder": True, "contamination": {"held_out"}, "ingest": {"strict"}}
+_UNDECISIVE |= {"ground": {"max_tokens"}, "difficulty": {"max_tokens"}}
 """What decides no row, or is told by its content instead."""
 _ENCODED_AT_ONCE = 2048
 _WRITTEN_AT_ONCE = 64
@@ -107,10 +109,15 @@ class Run:
         read = [(file.content_hash, file.format) for file in files]
         before = [segment.id for segment in self.seen.segments]
         made_by = [code_hash("filters", "synth"), self.tree.id, self.held_out.content_hash, identity(config.encoder)]
-        reader = ground_model.made_by(config.ground)
+        reader, judge = ground_model.made_by(config.ground), tool_load.made_by(config.difficulty)
         wanted = config.model_dump(mode="json", exclude=_UNDECISIVE)
         self.focus = failures(store, {"read": read, "config": wanted}) if config.coverage.focus else None
-        made_by += [self.reach.content_hash, *reader, *([self.focus.id] if self.focus is not None else [])]
+        made_by += [
+            self.reach.content_hash,
+            *reader,
+            *judge,
+            *([self.focus.id] if self.focus is not None else []),
+        ]
         self.id = content_id("funnel", read, wanted, made_by, before)
         decided_by = config.model_dump(mode="json", include={"ingest", "rules", "near", "ground"}, exclude=_UNDECISIVE)
         self.segment = content_id("segment", read, decided_by, self.recipe, code_hash("filters", "synth"), before, *reader)
@@ -129,6 +136,7 @@ class Run:
         parts = {name: part_id(table, [made_of.get(table, self.id), name], {}, VERSION) for name, table in names.items()}
         found = [self.store.find(part) for part in parts.values()]
         if not all(found):
+            tool_load.look(self.config.difficulty, is_done=self.work.has("judged"))
             with ground_model.reader(self.config.ground, self.store, is_done=self.work.has("told")) as engine:
                 self.read()
                 self.deduplicate()
@@ -239,9 +247,21 @@ class Run:
         steps: Steps = {
             "taxonomy": partial(taxonomy.step, tree=self.tree),
             "quality": partial(quality.step, config=self.config.quality),
-            "difficulty": difficulty.step,
+            "difficulty": partial(difficulty.step, judged=self._judged()),
         }
         self._through("rated", steps, None, source="grounded")
+
+    def _judged(self) -> pl.DataFrame | None:
+        """What a model makes of the tool load of all that has a frame; None where there is no model for it."""
+        config = self.config.difficulty
+        if config.engine is None:
+            return None
+        if not self.work.has("judged"):
+            framed = self._living("grounded", ["row", "norm", "world", "intent", "slots", "combination"]).drop_nulls("combination")
+            self.work.write("judged", tool_load.judge(self.store, difficulty.rated(framed), config, progress=self.progress))
+        found = self.work.read("judged")
+        self.notes.append(tool_load.note(config, found))
+        return found
 
     def pool(self) -> None:
         """pool: what is worth encoding, with its texts as written."""
@@ -308,7 +328,9 @@ class Run:
         shortlist = self.pooled.filter(is_framed)
         ids = query_ids(shortlist["row"], self._all_files).to_list()
         admission = admit.admit(shortlist, ids, self.coverage, self.config.divisions, progress=self.progress)
-        self.tasks = [admission.tasks[row] for row in sorted(admission.tasks)]
+        rated = dict(shortlist.select("row", "difficulty").iter_rows()) if self.config.difficulty.engine is not None else {}
+        admitted = sorted(admission.tasks.items())
+        self.tasks = [task.model_copy(update={"difficulty": rated.get(row, task.difficulty)}) for row, task in admitted]
         reasons = {row: admission.refused.get(row, "not_needed") for row in shortlist["row"] if row not in admission.tasks}
         tried = shortlist.select("row", reason=pl.col("row").replace_strict(reasons, default=None, return_dtype=pl.String))
         others = coverage.fill(self.pooled.filter(~is_framed), self.coverage.keep - len(self.tasks), self.coverage)

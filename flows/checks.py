@@ -157,12 +157,12 @@ def synthesis(
     return config.model_copy(update={"synthesize": own})
 
 
-def reader(config: Config) -> None:
-    """The engine that reads what the parser could not is there, if one is named; looked at as `engines` are."""
+def funnel_engines(config: Config) -> None:
+    """The engines that the funnel asks are there, if any are named; looked at as `engines` are."""
     from synth.engines.named import look_at
 
-    if config.curate.ground.engine is not None:
-        look_at(config.curate.ground.engine)
+    for name in sorted({config.curate.ground.engine, config.curate.difficulty.engine} - {None}):
+        look_at(str(name))
 
 
 def engines(roles: RolesConfig) -> None:

@@ -81,7 +81,7 @@ def run(
         settings = checks.settings(config, store, families)
         if not dry_run:
             checks.engines(settings.synthesize.roles)
-            checks.reader(settings)
+            checks.funnel_engines(settings)
         done = do("pipeline:pipeline", settings, dry_run, ("synthesize", "haystack", "curate", "train", "tag", "report"), keep_ui=ui)
         tell_notes((*done["synthesize"]["notes"], *done["synthesize"]["alarms"], *done["curate"]["notes"]) if done else ())
 

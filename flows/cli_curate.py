@@ -83,7 +83,7 @@ def curate(
             base, column=column, keep=keep, held_out=sets, ungrounded=ungrounded, strict=strict, new=new, focus=focus is not None
         )
         if not dry_run:
-            checks.reader(settings)
+            checks.funnel_engines(settings)
         show_focus("curate", settings)
         sources = checks.query_files(files or [])
         checks.held_out(settings)

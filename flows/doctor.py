@@ -46,8 +46,8 @@ def findings() -> list[Finding]:
 
 def configured_findings(config: Config) -> list[Finding]:
     """Of a configuration that could be read: of its store, and of the engines that it names."""
-    reader = config.curate.ground.engine
-    named = {*config.synthesize.roles.engines.values(), *([] if reader is None else [reader])}
+    asked = (config.curate.ground.engine, config.curate.difficulty.engine)
+    named = {*config.synthesize.roles.engines.values(), *(name for name in asked if name is not None)}
     return [*_store(config), *map(_looked_at, sorted(named))]
 
 

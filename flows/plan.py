@@ -29,7 +29,7 @@ def plan(config: Config, steps: Sequence[str], query_rows: int | None = None) ->
     rows = config.haystack.rows if query_rows is None else query_rows
     lines = [line for step in steps for line in (_curate(config, rows) if step == "curate" else _LINES[step](config))]
     paid = {"synthesize": "see `headrace synthesize --preview`"} if config.synthesize.roles.engines else {}
-    paid |= {"curate": "by its engine"} if config.curate.ground.engine is not None else {}
+    paid |= {"curate": "by its engine"} if config.curate.ground.engine or config.curate.difficulty.engine else {}
     if len(lines) > 1:
         paid |= {"all": "as above"} if paid.keys() & {name for name, *_ in lines} else {}
         lines.append(("all", f"store {config.store}", sum(seconds for *_, seconds in lines)))
@@ -60,6 +60,8 @@ def _curate(config: Config, rows: int) -> list[Line]:
     what = f"{rows:,} rows, a verdict on each; {kept} kept"
     ground = config.curate.ground
     what += f"; at most {min(rows, ground.max_asked):,} texts read by {ground.engine}" if ground.engine is not None else ""
+    judged = config.curate.difficulty
+    what += f"; tool load of at most {min(rows, judged.max_asked):,} judged by {judged.engine}" if judged.engine is not None else ""
     return [("curate", what, CPU_S_PER_MILLION_SIFTED * rows / 1e6 + CPU_S_PER_ADMITTED * wanted)]
 
 

@@ -6,7 +6,8 @@ Otherwise r = clip(round(0.3 s_tool + 0.4 s_chain + 0.3 s_constraints), 1, 5), h
   s_chain        calls 1 / 2 / 3-4 / 5-7 / >= 8 -> 1..5, + 1 (at most 5) if the longest chain of dependent calls is >= 4
   s_constraints  checkable constraints 0-1 / 2 / 3 / 4-5 / >= 6 -> 1..5, + 1 (at most 5) if two of them pull against each other
 Everything is known from intent and slot *names*, so a caller with many rows rates each combination once (`rate`).
-Source: definition P6 (after STAgent's execution-simulation scoring; the rating by a language model is not done here).
+Source: definition P6 (after STAgent's execution-simulation scoring). A language model may judge s_tool instead (`filters/tool_load.py`):
+its grade takes the place of the count by `with_tool_load`.
 """
 
 from __future__ import annotations
@@ -42,6 +43,15 @@ def score_shape(shape: Shape, constraints: int, *, has_conflict: bool, names_a_t
     s_tool = min(4, len(set(shape.tools))) + (not names_a_tool)
     s_chain = min(5, 1 + bisect_left(_CALL_BINS, len(shape.calls)) + (shape.depth >= DEEP_CHAIN))
     s_constraints = min(5, 1 + bisect_left(_CONSTRAINT_BINS, constraints) + has_conflict)
+    return _weighted(s_tool, s_chain, s_constraints)
+
+
+def with_tool_load(rating: Difficulty, s_tool: int) -> Difficulty:
+    """The rating with another tool load, 1 to 5; -1 and 0 have none and stay as they are."""
+    return _weighted(s_tool, rating.s_chain, rating.s_constraints) if rating.r >= 1 else rating
+
+
+def _weighted(s_tool: int, s_chain: int, s_constraints: int) -> Difficulty:
     weighted = 0.3 * s_tool + 0.4 * s_chain + 0.3 * s_constraints
     return Difficulty(max(1, min(5, math.floor(weighted + 0.5 + 1e-9))), s_tool, s_chain, s_constraints)
 
