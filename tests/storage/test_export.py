@@ -11,6 +11,7 @@ import pytest
 from storage.errors import BadInput, HeadraceError
 from storage.export import CHECKSUMS, export
 from storage.records import Task
+from storage.release import ReleaseItem, make_release
 from storage.store import Store
 from tests.storage.conftest import EXPERTS, TASKS, build_sample, funnel_parts, write
 
@@ -100,6 +101,15 @@ def test_the_card_tells_counts_funnel_diversity_difficulty_licences_and_hashes(s
     assert "not stated" in unlicensed
     assert "| run-synthesis | domain_entropy_bits | 1.5 | 50 |" in unlicensed
     assert "## Certainty" not in unlicensed, "no probe decided it"
+
+
+def test_the_card_tells_what_a_probe_measured_and_not_what_rl_saw(build, tmp_path):
+    sample = build(tmp_path / "store")
+    tag = {"task_id": "task-3", "policy_id": "policy-1", "purpose": "rl", "difficulty": 2, "k": 16, "successes": 16, "region": "mastered"}
+    sample.store.commit([write(sample.store, "tags", tag, n=7)])
+    third = make_release(sample.store, "third", {"rl": [ReleaseItem("task", "task-3", "task-3")]}, {"probed_policy": "policy-1"})
+    card = (export(sample.store, third, tmp_path / "out") / "README.md").read_text(encoding="utf-8")
+    assert "| rl | policy-1 | certain | 1 |" in card and "mastered" not in card
 
 
 def test_equal_releases_give_equal_bytes(sample, tmp_path):
