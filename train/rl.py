@@ -21,6 +21,7 @@ import torch
 from datasets import Dataset
 from transformers import PrinterCallback
 
+from storage.errors import HeadraceError
 from storage.records import Task
 from synth.engines.hf import HFEngine
 from synth.episodes import Episode, play, trace
@@ -84,6 +85,8 @@ class _Rollouts:
             seed=self._seed,
             max_tokens=self._settings.max_tokens,
         )
+        if all(episode.reward is None for episode in episodes):
+            raise HeadraceError(f"every rollout of step {step} was spoilt by no doing of the policy's: {episodes[0].failure}")
         self._watch(step, episodes)
         traces = [trace(episode.turns) for episode in episodes]
         return {
@@ -119,7 +122,7 @@ def train_rl(
     rollouts. checkpoints: are kept, and the last one is gone on from; None: there are none.
 
     Raises:
-        HeadraceError: weights are infinite or no number, before or after any step.
+        HeadraceError: weights are infinite or no number, before or after any step; nothing of a step could be rated.
     """
     size = settings.tasks_a_step * settings.draws
     arguments = GRPOConfig(

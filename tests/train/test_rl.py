@@ -274,3 +274,12 @@ def test_weights_that_are_no_numbers_end_the_training(policy, tmp_path):
         patch.setattr(train.rl, "IdleRowsDropped", Spoiling)
         with pytest.raises(HeadraceError, match=r"diverged.* after step 1"):
             trained(policy, tmp_path, seed=1)
+
+
+def test_a_step_whose_rollouts_were_all_spoilt_ends_the_training_and_says_by_what(policy, tmp_path, monkeypatch):
+    def spoilt(episode: Episode, _: Any) -> None:
+        episode.outcome, episode.failure = Outcome.INFRA_FAILURE, "OSError: no space left on device"
+
+    monkeypatch.setattr(Episode, "step", spoilt)
+    with pytest.raises(HeadraceError, match="every rollout of step 0 was spoilt .* no space left on device"):
+        trained(policy, tmp_path, seed=1)
