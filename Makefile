@@ -51,7 +51,7 @@ dev: .venv/.ready-dev .venv/.ready-system  ## set up everything that tests and b
 
 CLIENT_PEERS := $(patsubst %,.venv-peers-%/.ready,distilabel data_designer curator)
 
-bench: dev $(if $(filter funnel,$(MAKECMDGOALS)),.venv-peers/.ready) $(if $(filter synthesis,$(MAKECMDGOALS)),$(CLIENT_PEERS) .venv-vllm/.ready)  ## make bench NAME: run benchmarks/NAME.py, write benchmarks/results/NAME.json
+bench: dev $(if $(filter funnel,$(MAKECMDGOALS)),.venv-peers/.ready) $(if $(filter synthesis,$(MAKECMDGOALS)),$(CLIENT_PEERS)) $(if $(filter synthesis tags,$(MAKECMDGOALS)),.venv-vllm/.ready)  ## make bench NAME: run benchmarks/NAME.py, write benchmarks/results/NAME.json
 	@test -n "$(filter-out bench,$(MAKECMDGOALS))" || (echo "which one? $(patsubst benchmarks/%.py,make bench %,$(shell grep -l "import .*run_sections" benchmarks/*.py))"; exit 2)
 	HEADRACE_TEST_DATA=$(TEST_DATA) $(ONE_THREAD) $(BIN)/python -m benchmarks.$(filter-out bench,$(MAKECMDGOALS))
 

@@ -1,0 +1,131 @@
+"""The fixed policy of `make bench tags`, and the tasks that it is probed on.
+
+The policy is a tiny one after the seed SFT of the sample's cascade, with its settings, expert budget and drills, but in all difficulties.
+It is trained once for the code that is measured, and kept under `.cache/bench/tags/`; folders of other code are removed.
+It is probed on siblings of frames of the other division, more of them than the sample has, in the shares of difficulties that the funnel
+draws tasks in (`filters.coverage.QUOTAS`, as far as the worlds have such tasks).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Collection, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.harness import ROOT, code_mark
+
+if TYPE_CHECKING:
+    from storage.records import Division, Task
+    from synth.engines.hf import HFEngine
+    from train.supply import Source
+
+KEPT = ROOT / ".cache" / "bench" / "tags"
+SAMPLE = ROOT / "configs" / "sample.yaml"
+PROBED: Mapping[str, int] = {"retail": 400, "library": 400}
+"""Drills a world whose frames are probed, as far as they are of that division."""
+MINUTES = 4
+"""At most, where it is not there yet."""
+
+
+@cache
+def policy() -> Path:
+    """The model folder."""
+    work = KEPT / code_mark()
+    model = work / "sft" / "model"
+    if not model.exists():
+        work.mkdir(parents=True, exist_ok=True)
+        for other in KEPT.iterdir():
+            if other != work:
+                shutil.rmtree(other) if other.is_dir() else other.unlink()
+        train(work)
+    return model
+
+
+@cache
+def engine() -> HFEngine:
+    """The policy in process, on one thread."""
+    import torch
+
+    from synth.engines.hf import HFEngine
+    from train.on_cpu import keep_freed_memory
+
+    keep_freed_memory()
+    torch.set_num_threads(1)
+    return HFEngine(policy())
+
+
+def train(work: Path) -> None:
+    """Leaves the model in `sft/model` under the folder, beside the store that it was trained from."""
+    from flows.config import read
+    from storage.release import ReleaseItem, make_release
+    from storage.rows import tasks_frame
+    from storage.store import Store, part_id
+    from synth.simulate import expert_trajectory, trajectories_frame
+    from train.backends import local
+    from train.spec import StageSpec
+    from train.supply import draw
+
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    config = read(SAMPLE)
+    cascade = config.train
+    store = Store(work / "store")
+    tasks = draw(sources(config.synthesize.drills, "seed"), cascade.expert_budget, use="train", language=cascade.language)
+    experts = [expert_trajectory(task) for task in tasks]
+    ids = [task.id for task in tasks]
+    store.commit(
+        [
+            store.write("tasks", part_id("tasks", ids, {}, 1), tasks_frame(tasks)),
+            store.write("trajectories", part_id("trajectories", ids, {}, 1), trajectories_frame(experts, tasks)),
+        ]
+    )
+    items = [ReleaseItem("trajectory", expert.id, task.id) for expert, task in zip(experts, tasks, strict=True)]
+    spec = StageSpec(
+        name="sft1",
+        algorithm="sft",
+        store=store.root,
+        release_id=make_release(store, "seed", {"seed": items}, {}),
+        split="seed",
+        model_out=work / "sft" / "model",
+        worlds=cascade.worlds,
+        language=cascade.language,
+        seed=cascade.seed,
+        sft=cascade.sft1,
+    )
+    local.launch(spec, work / "sft")
+
+
+def sources(drills: Mapping[str, int], division: Division) -> list[Source]:
+    """Frames of that division of so many drills a world, in an order of chance, so that any number of them has its share of each."""
+    from storage.records import Frame
+    from synth.division import DivisionConfig
+    from synth.drills import draw_drills
+    from train.supply import Source
+
+    drawn = [drill.task for world, count in drills.items() for drill in draw_drills(world, count, [], DivisionConfig(), seed=0)]
+    found = [
+        Source(Frame(world=task.world, intent=task.intent, slots=task.slots), task.division, task.difficulty, None, task.blueprint_id)
+        for task in drawn
+        if task.division == division
+    ]
+    random.Random(0).shuffle(found)
+    return found
+
+
+def probe_tasks(count: int, *, worlds: Collection[str] = tuple(PROBED)) -> list[Task]:
+    """About so many tasks of these worlds; fewer where a difficulty has no more to give."""
+    from filters.coverage import QUOTAS
+    from train.supply import draw
+
+    by_level: dict[int, list[Source]] = {}
+    for source in sources({world: PROBED[world] for world in worlds}, "probe"):
+        by_level.setdefault(source.difficulty, []).append(source)
+    whole = sum(QUOTAS[level] for level in by_level)
+    return [
+        task
+        for level, found in sorted(by_level.items())
+        for task in draw(found, round(count * QUOTAS[level] / whole), use="train", language="en", fewest=0)
+    ]
