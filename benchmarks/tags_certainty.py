@@ -3,8 +3,8 @@
 One idea: every task is drawn 16 times, once; the adaptive probe (`DrawsConfig`) is then replayed over these very draws, so what it saves
 and where it errs is no matter of luck. A second, independent probe, adaptive for real, says how many regions are luck.
 
-difficulty_spearman  rank correlation over tasks of static difficulty, -1 to 5 as P6 has it, with 1 - pass rate; `_called`: of tasks that
-                     take calls alone (1 to 5), whose rating is a sum of terms
+difficulty_spearman  rank correlation of static difficulty with 1 - pass rate, over the tasks from 1 on: a refusal (-1) is no degree of it,
+                     and what an answer without a call (0) takes stands in a system prompt, which the tiny policy is not shown
 adaptive_k_share     of the 16 draws of every task, those that the adaptive probe makes
 adaptive_k_agreement tasks whose region by the adaptive probe is that by all 16 draws
 flip_rate            tasks whose region by a second adaptive probe is another
@@ -45,7 +45,7 @@ def sections() -> list[Section]:
     return [
         Section(
             "static difficulty",
-            ("difficulty_spearman", "difficulty_spearman_lo95", "difficulty_spearman_called"),
+            ("difficulty_spearman", "difficulty_spearman_lo95"),
             measure_difficulty,
             minutes,
         ),
@@ -61,15 +61,12 @@ def measure_difficulty(_: Deadline) -> Figures:
     for level in np.unique(difficulty):
         here = failed[difficulty == level]
         print(f"    difficulty {level:.0f}: {len(here)} tasks, pass rate {1 - here.mean():.3f}", flush=True)
-    low, _high = interval(lambda chosen: spearman(difficulty[chosen], failed[chosen]), len(tasks))
-    called = difficulty >= 1
-    own, refitted = _by_terms([task for task, is_called in zip(tasks, called, strict=True) if is_called], failed[called])
-    print(f"    from 1 on, on one half of the tasks: {own:.3f} as weighted, {refitted:.3f} by weights fitted to the other half", flush=True)
-    return {
-        "difficulty_spearman": spearman(difficulty, failed),
-        "difficulty_spearman_lo95": low,
-        "difficulty_spearman_called": spearman(difficulty[called], failed[called]),
-    }
+    rated = difficulty >= 1
+    own, refitted = _by_terms([task for task in tasks if task.difficulty >= 1], failed[rated])
+    print(f"    on one half of the tasks: {own:.3f} as weighted, {refitted:.3f} by weights fitted to the other half", flush=True)
+    difficulty, failed = difficulty[rated], failed[rated]
+    low, _high = interval(lambda chosen: spearman(difficulty[chosen], failed[chosen]), len(failed))
+    return {"difficulty_spearman": spearman(difficulty, failed), "difficulty_spearman_lo95": low}
 
 
 def _by_terms(tasks: Sequence[Task], failed: NDArray[np.float64]) -> tuple[float, float]:

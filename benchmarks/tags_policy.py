@@ -1,9 +1,10 @@
 """The fixed policy of `make bench tags`, and the tasks that it is probed on.
 
-The policy is a tiny one after the seed SFT of the sample's cascade, with its settings, expert budget and drills, but in all difficulties.
-It is trained once for the code that is measured, and kept under `.cache/bench/tags/`; folders of other code are removed.
-It is probed on siblings of frames of the other division, more of them than the sample has, in the shares of difficulties that the funnel
-draws tasks in (`filters.coverage.QUOTAS`, as far as the worlds have such tasks).
+The policy is a tiny one after the seed SFT of the sample's cascade, on its worlds, but on more experts, of all difficulties, and for
+longer: until it does about a third of the tasks. One that can do hardly anything, or everything, puts no tasks in an order. It is trained
+once for the code that is measured, and kept under `.cache/bench/tags/`; folders of other code are removed.
+It is probed on siblings of frames that it has not practised, in the shares of difficulties that the funnel draws tasks in
+(`filters.coverage.QUOTAS`, as far as the worlds have such tasks).
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 
 KEPT = ROOT / ".cache" / "bench" / "tags"
 SAMPLE = ROOT / "configs" / "sample.yaml"
-PROBED: Mapping[str, int] = {"retail": 400, "library": 400}
-"""Drills a world whose frames are probed, as far as they are of that division."""
+DRILLS: Mapping[str, int] = {"retail": 300, "library": 300}
+"""Frames a world, of all divisions."""
+EXPERTS, STEPS = 2_000, 600
 MINUTES = 4
 """At most, where it is not there yet."""
 
@@ -70,10 +72,9 @@ def train(work: Path) -> None:
     from train.supply import draw
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    config = read(SAMPLE)
-    cascade = config.train
+    cascade = read(SAMPLE).train
     store = Store(work / "store")
-    tasks = draw(sources(config.synthesize.drills, "seed"), cascade.expert_budget, use="train", language=cascade.language)
+    tasks = draw(sources("seed"), EXPERTS, use="train", language=cascade.language)
     experts = [expert_trajectory(task) for task in tasks]
     ids = [task.id for task in tasks]
     store.commit(
@@ -90,22 +91,22 @@ def train(work: Path) -> None:
         release_id=make_release(store, "seed", {"seed": items}, {}),
         split="seed",
         model_out=work / "sft" / "model",
-        worlds=cascade.worlds,
+        worlds=tuple(DRILLS),
         language=cascade.language,
         seed=cascade.seed,
-        sft=cascade.sft1,
+        sft=cascade.sft1.model_copy(update={"max_steps": STEPS, "plateau_window": 0}),
     )
     local.launch(spec, work / "sft")
 
 
-def sources(drills: Mapping[str, int], division: Division) -> list[Source]:
-    """Frames of that division of so many drills a world, in an order of chance, so that any number of them has its share of each."""
+def sources(division: Division) -> list[Source]:
+    """Frames of that division, in an order of chance, so that any number of them has its share of each world and intent."""
     from storage.records import Frame
     from synth.division import DivisionConfig
     from synth.drills import draw_drills
     from train.supply import Source
 
-    drawn = [drill.task for world, count in drills.items() for drill in draw_drills(world, count, [], DivisionConfig(), seed=0)]
+    drawn = [drill.task for world, count in DRILLS.items() for drill in draw_drills(world, count, [], DivisionConfig(), seed=0)]
     found = [
         Source(Frame(world=task.world, intent=task.intent, slots=task.slots), task.division, task.difficulty, None, task.blueprint_id)
         for task in drawn
@@ -115,14 +116,15 @@ def sources(drills: Mapping[str, int], division: Division) -> list[Source]:
     return found
 
 
-def probe_tasks(count: int, *, worlds: Collection[str] = tuple(PROBED)) -> list[Task]:
+def probe_tasks(count: int, *, worlds: Collection[str] = tuple(DRILLS)) -> list[Task]:
     """About so many tasks of these worlds; fewer where a difficulty has no more to give."""
     from filters.coverage import QUOTAS
     from train.supply import draw
 
     by_level: dict[int, list[Source]] = {}
-    for source in sources({world: PROBED[world] for world in worlds}, "probe"):
-        by_level.setdefault(source.difficulty, []).append(source)
+    for source in sources("probe"):
+        if source.frame.world in worlds:
+            by_level.setdefault(source.difficulty, []).append(source)
     whole = sum(QUOTAS[level] for level in by_level)
     return [
         task

@@ -5,7 +5,8 @@ vs TRL   the same retail tasks, draws and limits of a turn, in rounds that take 
          worlds and the verifier's verdict, without any training. CPU time, median of the rounds' ratios. Both must succeed about as often.
 traces   of every turn that has one before it: does its prompt begin with the tokens that were sampled before? Asked of the answers
          themselves, beside what the traces say of it (`is_exact`). And the log-probabilities, against one forward pass by Transformers.
-vllm     the same of a real vLLM server, which renders every prompt anew.
+vllm     the same of a real vLLM server, which renders every prompt anew from messages: what the policy wrote in other pieces than the
+         tokenizer's, or not in the server's JSON, comes back as other tokens. Such turns must be found, and be marked.
 """
 
 from __future__ import annotations
@@ -185,6 +186,8 @@ def mismatches(watched: Watched, rollouts: Sequence[Rollout]) -> int:
     """By our own look, or by what the traces say, whichever finds more."""
     inexact = sum(not turn.is_exact for one in rollouts for turn in one.turns)
     print(f"    {watched.mismatches} of {watched.turns} prompts begin otherwise; {inexact} turns are marked as not exact", flush=True)
+    if watched.mismatches and not inexact:
+        raise ValueError(f"{watched.mismatches} prompts begin otherwise, and no trace says so")
     return max(watched.mismatches, inexact)
 
 

@@ -13,12 +13,12 @@ from filters.coverage import QUOTAS
 
 @pytest.fixture(autouse=True)
 def few_drills(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tags_policy, "PROBED", {"retail": 120, "library": 60})
+    monkeypatch.setattr(tags_policy, "DRILLS", {"retail": 120, "library": 60})
 
 
 def test_no_frame_is_practised_and_probed() -> None:
-    practised = {source.frame.id for source in sources(tags_policy.PROBED, "seed")}
-    probed = {source.frame.id for source in sources(tags_policy.PROBED, "probe")}
+    practised = {source.frame.id for source in sources("seed")}
+    probed = {source.frame.id for source in sources("probe")}
     assert practised and probed and not practised & probed
 
 
