@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from synth.engines.vllm import VLLMConfig
 
     Play = Callable[[Sequence[Task]], list[float]]
-    """Rolls tasks out, each DRAWS times; gives the rewards."""
+    """Rolls tasks out, each DRAWS times; gives 1 for each success."""
 
 ROUNDS = 25
 """The first warms up, and is not counted."""
@@ -67,7 +67,7 @@ def measure_speed(_: Deadline) -> Figures:
         pair: dict[str, Play] = {"own": _ours(model), "trl": trl}
         rounds = [_round(pair, tasks[number::ROUNDS], is_odd=bool(number % 2)) for number in range(ROUNDS)][1:]
     ratios = [took["trl"] / took["own"] for took, _ in rounds]
-    rates = {name: statistics.fmean(reward for _, rewards in rounds for reward in rewards[name]) for name in pair}
+    rates = {name: statistics.fmean(one for _, successes in rounds for one in successes[name]) for name in pair}
     low, high = min(ratios), max(ratios)
     print(f"    TRL takes {low:.1f} to {high:.1f} times our CPU time; of the rollouts succeed {rates}", flush=True)
     if abs(rates["own"] - rates["trl"]) > MOST_APART:
@@ -76,6 +76,7 @@ def measure_speed(_: Deadline) -> Figures:
 
 
 def _ours(model: Path) -> Play:
+    from storage.records import Outcome
     from synth.engines.hf import HFEngine
     from synth.episodes import MAX_TURNS, Episode, play
 
@@ -84,19 +85,19 @@ def _ours(model: Path) -> Play:
     def rolled_out(batch: Sequence[Task]) -> list[float]:
         episodes = [Episode(task, draw, MAX_TURNS) for task in batch for draw in range(DRAWS)]
         play(engine, episodes, temperature=1.0, seed=SEED)
-        return [episode.reward or 0.0 for episode in episodes]
+        return [float(episode.outcome is Outcome.SUCCESS) for episode in episodes]
 
     return rolled_out
 
 
 def _round(pair: Mapping[str, Play], batch: Sequence[Task], *, is_odd: bool) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """CPU seconds and rewards by name; who comes first changes."""
-    seconds, rewards = dict[str, float](), dict[str, list[float]]()
+    """CPU seconds and successes by name; who comes first changes."""
+    seconds, successes = dict[str, float](), dict[str, list[float]]()
     for name in list(pair)[:: 1 if is_odd else -1]:
         begun = time.process_time()
-        rewards[name] = pair[name](batch)
+        successes[name] = pair[name](batch)
         seconds[name] = time.process_time() - begun
-    return seconds, rewards
+    return seconds, successes
 
 
 # ---- traces --------------------------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """What policies are worth that know nothing of a task (`synth/tricks.py`), on admitted tasks of all worlds: it should be nothing.
 
 One idea: admission is not asked again. Each trick plays a conversation as a policy does (`synth/episodes.py`), in a world of its own, and
-the conversation is judged with every call replayed (`synth.verify.verify`). The tricks are not told what the task wants, so those too are
-played that admission leaves out as hopeless.
+the conversation is judged with every call replayed (`synth.verify.verify`); neither success nor any part of the graded reward may come of
+it. The tricks are not told what the task wants, so those too are played that admission leaves out as hopeless.
 A refusal task is lost on who refuses everything for its one reason: there `always_refuse` counts apart, as the share of refusal tasks that
 the best single reason passes.
 """
@@ -170,7 +170,8 @@ def scores(task: Task) -> list[tuple[str, str, float]]:
 
 
 def score(task: Task, calls: Sequence[Call], answer: str) -> float:
-    """What a policy is worth that makes these calls and gives this answer: the verifier's reward, and any other that a policy is given."""
+    """What a policy is worth that makes these calls and gives this answer: the graded reward that it is given, or that every call replayed
+    gives, and 1 for a success, whichever is most."""
     from synth.episodes import Episode
     from synth.verify import verify
 
@@ -180,7 +181,8 @@ def score(task: Task, calls: Sequence[Call], answer: str) -> float:
     episode.step(_saying(answer))
     if episode.outcome is None or not episode.outcome.is_rated:
         raise ValueError(f"a trick's conversation on task {task.id} came to no verdict: {episode.failure}")
-    return max(episode.reward or 0.0, verify(task, episode.messages).reward)
+    verdict = verify(task, episode.messages)
+    return max(episode.reward or 0.0, verdict.reward, float(verdict.success))
 
 
 def _calling(index: int, call: Call) -> ChatAnswer:

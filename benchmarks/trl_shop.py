@@ -46,11 +46,12 @@ class Shop:
         return self._world.call(tool, arguments).content
 
     def _reward(self, completion: Sequence[Mapping[str, Any]], *, has_ended: bool) -> float:
+        """1 for success, else 0."""
         last = completion[-1]
         if not has_ended or last["role"] != "assistant" or last.get("tool_calls") or "<tool_call>" in (last.get("content") or ""):
             return 0.0
         changes = self._world.changes() if self._world is not None else {}
-        return judge(self._task, [*self._task.messages, *messages(completion)], changes).reward
+        return float(judge(self._task, [*self._task.messages, *messages(completion)], changes).success)
 
 
 def shop_of(tasks: Sequence[Task]) -> type[Shop]:
@@ -101,7 +102,7 @@ def messages(completion: Sequence[Mapping[str, Any]]) -> list[Message]:
 
 
 class TRLRollouts:
-    """Rolls out by TRL: called with some of the tasks, it gives the rewards, draw by draw of each in turn."""
+    """Rolls out by TRL: called with some of the tasks, it gives 1 for each success, draw by draw of each task in turn."""
 
     def __init__(
         self, model: Path, tasks: Sequence[Task], *, draws: int, max_turns: int, max_tokens: int, seed: int, scratch: Path
