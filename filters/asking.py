@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from filters.step import Progress
 from storage.store import Store
@@ -25,15 +26,21 @@ _GONE = 3
 
 
 @contextlib.contextmanager
-def kept_engine(store: Store, name: str, budget: Budget | None = None) -> Iterator[Engine]:
+def kept_engine(store: Store, name: str, budget: Budget | None = None, *, run: str = "", **how: Any) -> Iterator[Engine]:
     """The engine of this name, looked at before it is used, whose answers the store keeps. A server of our own logs beside the store.
+
+    Args:
+        run: whose budget it is; it begins with what the run of this name had spent. how: see `engine_named`.
 
     Raises:
         BadInput, HeadraceError: see `engine_named`.
     """
     answers = Answers(store)
+    answers.run = run
+    if run and budget is not None:
+        budget.begin(*answers.spent())
     try:
-        with engine_named(name, log=store.root.with_name("engine.log"), answers=answers, budget=budget) as engine:
+        with engine_named(name, log=store.root.with_name("engine.log"), answers=answers, budget=budget, **how) as engine:
             yield engine
     finally:
         try:

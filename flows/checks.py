@@ -55,16 +55,30 @@ def has_tasks(config: Config) -> None:
         raise BadInput(f"{store.root} holds no tasks yet: curate or synthesize first")
 
 
-def has_policy(config: Config, policy_id: str | None) -> None:
-    """The configuration's store holds that policy, or, where none is named, one that was promoted."""
+def policy(config: Config, named: str | None, *, or_none: bool = False) -> None:
+    """The policy of that id or engine, or, where none is named, the one promoted last, is there and can answer.
+
+    or_none: it will do if none is named and none was promoted."""
+    from train.policies import policy_named, promoted_policy
+
     store = _existing(config.store)
-    if policy_id is None:
-        if not store.query("SELECT 1 FROM promotions WHERE passed LIMIT 1").height:
-            raise BadInput(f"{store.root} has no promoted policy yet: train one first, or name one with --policy")
-        return
-    known = store.query("SELECT policy_id FROM policies ORDER BY policy_id")["policy_id"].to_list()
-    if policy_id not in known:
-        raise BadInput(f"{store.root} has no policy {policy_id}; it has {', '.join(known) or 'none'}")
+    found = promoted_policy(store) if named is None and or_none else policy_named(store, named)
+    if found is not None:
+        found.check()
+
+
+def asking(config: Config, said: Mapping[str, Any]) -> Config:
+    """The configuration with another way to ask a policy that is an engine, where one is given."""
+    from pydantic import ValidationError
+
+    from train.config import EngineConfig
+
+    given = {name: value for name, value in said.items() if value is not None}
+    try:
+        engine = EngineConfig.model_validate(config.train.engine.model_dump() | given)
+    except ValidationError as error:
+        raise BadInput("; ".join(map(_told, error.errors()))) from None
+    return config.model_copy(update={"train": config.train.model_copy(update={"engine": engine})})
 
 
 def query_files(names: Sequence[str | Path]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from flows import checks, cli_clusters, cli_curate, cli_evaluate, cli_experiment, cli_synthesize, cli_taxonomy, cli_worlds
+from flows import checks, cli_clusters, cli_curate, cli_evaluate, cli_experiment, cli_measure, cli_synthesize, cli_taxonomy, cli_worlds
 from flows.cli_shared import ConfigFile, Debug, DryRun, Families, ReadStore, StoreFolder, do, tell_notes
 from flows.terminal import out, told
 
@@ -90,29 +90,7 @@ app.command(rich_help_panel="Pipeline")(cli_synthesize.synthesize)
 app.command(rich_help_panel="Pipeline")(cli_curate.curate)
 
 
-@app.command(rich_help_panel="Pipeline")
-def tag(
-    config: ConfigFile = None,
-    store: StoreFolder = None,
-    again: Annotated[
-        int, typer.Option("--again", metavar="N", min=0, help="Probe so many tasks a second time: how many regions are luck?")
-    ] = 0,
-    dry_run: DryRun = False,
-    debug: Debug = False,
-) -> None:
-    """Tag every task by difficulty and, where a promoted policy exists, by measured certainty (8 to 16 rollouts a task).
-
-    Examples:
-
-      headrace tag --store runs/sample/store
-
-      headrace tag --store runs/sample/store --again 200
-    """
-    with told(debug):
-        settings = checks.settings(config, store)
-        if not dry_run:
-            checks.has_tasks(settings)
-        do("tag:tag", settings, dry_run, ("tag",), ("difficulty", "certainty", "flips"), again=again)
+app.command(rich_help_panel="Pipeline")(cli_measure.tag)
 
 
 @app.command(rich_help_panel="Pipeline")
@@ -128,27 +106,7 @@ def train(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRun 
         do("cascade:train", settings, dry_run, ("train",), ("certainty", "ladder", "facets"))
 
 
-@app.command(rich_help_panel="Pipeline")
-def evaluate(
-    policy: Annotated[
-        str | None, typer.Option("--policy", metavar="ID", help="Policy to evaluate (default: the one promoted last).")
-    ] = None,
-    config: ConfigFile = None,
-    store: StoreFolder = None,
-    dry_run: DryRun = False,
-    debug: Debug = False,
-) -> None:
-    """Measure a policy on the held-out tasks, in and out of distribution, with 95 % intervals.
-
-    Example: headrace evaluate --store runs/sample/store
-    """
-    with told(debug):
-        settings = checks.settings(config, store)
-        if not dry_run:
-            checks.has_policy(settings, policy)
-        do("evaluate:evaluate", settings, dry_run, ("evaluate",), ("ladder", "facets"), policy_id=policy)
-
-
+app.command(rich_help_panel="Pipeline")(cli_measure.evaluate)
 app.command(rich_help_panel="Pipeline")(cli_evaluate.bfcl)
 app.command(rich_help_panel="Store")(cli_evaluate.compare)
 

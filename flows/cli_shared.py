@@ -33,6 +33,33 @@ FocusOn = Annotated[
     Literal["failures"] | None,
     typer.Option("--focus", help="Ask for more of what the policy promoted last fails or wavers at in its probe; shown first."),
 ]
+LANGUAGE_MODELS = "Language models"
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-tokens",
+        metavar="N",
+        min=1,
+        help="Budget of prompts and answers together; hf: is not counted.",
+        rich_help_panel=LANGUAGE_MODELS,
+    ),
+]
+MaxUsd = Annotated[
+    float | None,
+    typer.Option(
+        "--max-usd",
+        metavar="X",
+        min=0.0,
+        help="Budget in dollars, by --usd-per-million; hf: is not counted.",
+        rich_help_panel=LANGUAGE_MODELS,
+    ),
+]
+UsdPerMillion = Annotated[
+    tuple[float, float] | None,
+    typer.Option(
+        "--usd-per-million", metavar="IN OUT", help="Price of a million prompt and answer tokens.", rich_help_panel=LANGUAGE_MODELS
+    ),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Prefect's own log.")]
 
 
@@ -50,13 +77,13 @@ def do(
     """Run a flow and show the tables of these keys (all where none is named), and return what it returned; or only show the plan of these
     steps, and return None.
 
-    rows: of the queries, for the plan; None: as many as are generated.
+    rows: of the queries, for the plan; None: as many as are generated. parameters: of the flow.
     """
     if dry_run:
         from flows.plan import plan
         from flows.tables import draw
 
-        draw(plan(settings, steps, rows), out)
+        draw(plan(settings, steps, rows, parameters.get("policy"), parameters.get("again", 0)), out)
         return None
     from flows.call import run_flow
 

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows import checks
-from flows.cli_shared import ConfigFile, Debug, DryRun, FocusOn, StoreFolder, do, show_focus, tell_notes
+from flows.cli_shared import (
+    LANGUAGE_MODELS,
+    ConfigFile,
+    Debug,
+    DryRun,
+    FocusOn,
+    MaxTokens,
+    MaxUsd,
+    StoreFolder,
+    UsdPerMillion,
+    do,
+    show_focus,
+    tell_notes,
+)
 from flows.terminal import out, told
 from storage.errors import BadInput
 
@@ -17,7 +30,7 @@ if TYPE_CHECKING:
     from synth.synthesis_result import Preview
 
 _ENGINES = "scripted, openai:MODEL, vllm:MODEL or hf:FOLDER"
-_PANEL = "Language models"
+_PANEL = LANGUAGE_MODELS
 
 
 def synthesize(
@@ -62,22 +75,9 @@ def synthesize(
     played: Annotated[
         int | None, typer.Option("--played", metavar="N", min=0, help="How many of these to hold.", rich_help_panel=_PANEL)
     ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--max-tokens", metavar="N", min=1, help="Budget of prompts and answers together; hf: is not counted.", rich_help_panel=_PANEL
-        ),
-    ] = None,
-    max_usd: Annotated[
-        float | None,
-        typer.Option(
-            "--max-usd", metavar="X", min=0.0, help="Budget in dollars, by --usd-per-million; hf: is not counted.", rich_help_panel=_PANEL
-        ),
-    ] = None,
-    usd_per_million: Annotated[
-        tuple[float, float] | None,
-        typer.Option("--usd-per-million", metavar="IN OUT", help="Price of a million prompt and answer tokens.", rich_help_panel=_PANEL),
-    ] = None,
+    max_tokens: MaxTokens = None,
+    max_usd: MaxUsd = None,
+    usd_per_million: UsdPerMillion = None,
     preview: Annotated[
         int | None,
         typer.Option(

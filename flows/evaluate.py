@@ -17,13 +17,13 @@ from storage.view.report import write_report
 
 
 @flow(name="evaluate", log_prints=True)
-def evaluate(config: Config = Config(), policy_id: str | None = None) -> dict[str, Any]:  # noqa: B008 (frozen)
-    """Measure a policy (none named: the one promoted last) in and out of distribution, and write the report of the store.
+def evaluate(config: Config = Config(), policy: str | None = None) -> dict[str, Any]:  # noqa: B008 (frozen)
+    """Measure a policy in and out of distribution, and write the report of the store.
 
-    config: as in a configuration file; `train` says on how many tasks.
+    config: as in a configuration file; `train` says on how many tasks. policy: its id, or an engine's name; none: the one promoted last.
     """
     with at_work("evaluate", config.store):
-        measured = measure(config, policy_id)
+        measured = measure(config, policy)
         write_view(config)
         for table in (ladder, facets):
             leave_table(table(Store(config.store)))
@@ -32,10 +32,10 @@ def evaluate(config: Config = Config(), policy_id: str | None = None) -> dict[st
 
 
 @task(cache_policy=NO_CACHE)
-def measure(config: Config, policy_id: str | None) -> dict[str, Any]:
+def measure(config: Config, policy: str | None) -> dict[str, Any]:
     from train import probe
 
-    return {"policy": probe.evaluate(Store(config.store), config.train, policy_id=policy_id, progress=report).id}
+    return {"policy": probe.evaluate(Store(config.store), config.train, policy=policy, progress=report).id}
 
 
 @task(cache_policy=NO_CACHE)

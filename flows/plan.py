@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from flows.config import Config
 from flows.tables import Table
+from synth.episodes import MAX_TURNS
 from train.config import CascadeConfig
 
 CPU_S_PER_PROPOSAL = 0.02
@@ -24,16 +25,29 @@ Line = tuple[str, str, float]
 """Step, counts, CPU seconds."""
 
 
-def plan(config: Config, steps: Sequence[str], query_rows: int | None = None) -> Table:
-    """One line a step and, of several, their sum. query_rows: rows of the files to be curated; None: the generated haystack is."""
+def plan(config: Config, steps: Sequence[str], query_rows: int | None = None, policy: str | None = None, again: int = 0) -> Table:
+    """One line a step and, of several, their sum.
+
+    Args:
+        query_rows: rows of the files to be curated; None: the generated haystack is.
+        policy: what `tag` and `evaluate` measure, by its id or an engine's name; None: the policy promoted last. again: as of `tag`.
+    """
     rows = config.haystack.rows if query_rows is None else query_rows
     lines = [line for step in steps for line in (_curate(config, rows) if step == "curate" else _LINES[step](config))]
+    lines += _tagged_again(config, again) if again else []
     paid = {"synthesize": "see `headrace synthesize --preview`"} if config.synthesize.roles.engines else {}
     paid |= {"curate": "by its engine"} if config.curate.ground.engine or config.curate.difficulty.engine else {}
+    if policy is not None:
+        lines = [(name, f"{what}, by {policy}", seconds) for name, what, seconds in lines]
+        paid |= {name: f"by its engine, {MAX_TURNS} requests a rollout at most" for name, *_ in lines if ":" in policy}
     if len(lines) > 1:
         paid |= {"all": "as above"} if paid.keys() & {name for name, *_ in lines} else {}
         lines.append(("all", f"store {config.store}", sum(seconds for *_, seconds in lines)))
-    shown = [{"step": name, "what": what, "about": _duration(seconds), "cost": paid.get(name, "0 USD")} for name, what, seconds in lines]
+    asks = ":" in (policy or "")
+    shown = [
+        {"step": name, "what": what, "about": "as it answers" if asks else _duration(seconds), "cost": paid.get(name, "0 USD")}
+        for name, what, seconds in lines
+    ]
     return Table("plan", "Plan (nothing was done)", shown)
 
 
@@ -67,14 +81,19 @@ def _curate(config: Config, rows: int) -> list[Line]:
 
 def _tag(config: Config) -> list[Line]:
     own = config.train
-    return [("tag", f"{_draws(own)}, if a policy was promoted", CPU_S_PER_ROLLOUT * own.probe_tasks * own.draws.k)]
+    return [("tag", _draws(own), CPU_S_PER_ROLLOUT * own.probe_tasks * own.draws.k)]
+
+
+def _tagged_again(config: Config, tasks: int) -> list[Line]:
+    own = config.train.model_copy(update={"probe_tasks": min(tasks, config.train.probe_tasks)})
+    return [("again", _draws(own), CPU_S_PER_ROLLOUT * own.probe_tasks * own.draws.k)]
 
 
 def _draws(own: CascadeConfig) -> str:
-    draws = own.draws
-    each = f"{draws.k}" if draws.most == draws.k else f"{draws.k} to {draws.most}"
-    most = f", at most {own.probe_tasks * draws.most:,}" if draws.most > draws.k else ""
-    return f"{own.probe_tasks} probe tasks x {each} = {own.probe_tasks * draws.k:,} rollouts{most}"
+    tasks, draws = own.probe_tasks, own.draws
+    if draws.most == draws.k:
+        return f"{tasks} probe tasks x {draws.k} = {tasks * draws.k:,} rollouts"
+    return f"{tasks} probe tasks x {draws.k} to {draws.most} = {tasks * draws.k:,} to {tasks * draws.most:,} rollouts"
 
 
 def _train(config: Config) -> list[Line]:

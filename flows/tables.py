@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from storage.graph import LATEST_POLICY_SQL, chain_sql
+from storage.graph import LATEST_POLICY_SQL, POLICY_NAME, chain_sql
 from storage.measured import by_facet, measured, powers, told
 from storage.schema import CERTAINTY, LATEST_RUN
 from storage.store import Store
@@ -157,14 +157,14 @@ def certainty(store: Store) -> Table:
     """Probed tasks by difficulty and region, one row a difficulty and policy of the latest training."""
     rows = store.query(
         f"""{chain_sql(LATEST_POLICY_SQL)}
-           SELECT coalesce(s.name, c.policy_id) AS policy, t.difficulty, count(*) AS tasks,
+           SELECT {POLICY_NAME} AS policy, t.difficulty, count(*) AS tasks,
              count(*) FILTER (region = 'mastered') AS mastered, count(*) FILTER (region = 'certain') AS certain,
              count(*) FILTER (region = 'uncertain') AS uncertain, count(*) FILTER (region = 'out_of_reach') AS "out of reach",
              printf('%.2f', avg(rate)) AS "mean rate"
            FROM chain c JOIN {CERTAINTY} t USING (policy_id) JOIN policies p ON p.policy_id = c.policy_id
              LEFT JOIN stages s ON s.stage_id = p.stage_id
            WHERE t.purpose = 'probe'
-           GROUP BY c.depth, c.policy_id, s.name, t.difficulty ORDER BY c.depth DESC, t.difficulty"""
+           GROUP BY c.depth, c.policy_id, policy, t.difficulty ORDER BY c.depth DESC, t.difficulty"""
     )
     return Table("certainty", "Certainty: probed tasks by region", rows.to_dicts())
 
@@ -172,7 +172,8 @@ def certainty(store: Store) -> Table:
 def flips(store: Store) -> Table:
     """How many regions come out otherwise on a second, independent draw, by policy; empty where none was made."""
     rows = store.query(
-        f"""SELECT coalesce(any_value(s.name), t.policy_id) AS policy, count(*) AS tasks, count(*) FILTER (t.region <> u.region) AS other
+        f"""SELECT any_value(coalesce({POLICY_NAME}, t.policy_id)) AS policy, count(*) AS tasks,
+             count(*) FILTER (t.region <> u.region) AS other
            FROM {CERTAINTY} t JOIN {CERTAINTY} u USING (policy_id, task_id)
              LEFT JOIN policies p ON p.policy_id = t.policy_id LEFT JOIN stages s ON s.stage_id = p.stage_id
            WHERE t.purpose = 'probe' AND u.purpose = 'probe_again'

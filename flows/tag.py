@@ -20,14 +20,14 @@ from storage.store import Store
 
 
 @flow(name="tag", log_prints=True)
-def tag(config: Config = Config(), again: int = 0) -> dict[str, Any]:  # noqa: B008 (frozen)
-    """Tag the tasks of the store; certainty only where a policy was promoted.
+def tag(config: Config = Config(), policy: str | None = None, again: int = 0) -> dict[str, Any]:  # noqa: B008 (frozen)
+    """Tag the tasks of the store; certainty only where a policy is named or was promoted.
 
-    config: as in a configuration file; `train` says on how many tasks and with how many rollouts certainty is measured. again: probe
-    tasks to measure a second time, to see how many regions are luck.
+    config: as in a configuration file; `train` says on how many tasks and with how many rollouts certainty is measured. policy: its id, or
+    an engine's name; none: the one promoted last. again: probe tasks to measure a second time, to see how many regions are luck.
     """
     with at_work("tag", config.store):
-        tagged = tag_tasks(config, again)
+        tagged = tag_tasks(config, policy, again)
         for table in (difficulty, certainty, flips):
             leave_table(table(Store(config.store)))
         events.tell(events.TASKS_TAGGED, config, **tagged)
@@ -35,8 +35,8 @@ def tag(config: Config = Config(), again: int = 0) -> dict[str, Any]:  # noqa: B
 
 
 @task(cache_policy=NO_CACHE)
-def tag_tasks(config: Config, again: int) -> dict[str, Any]:
+def tag_tasks(config: Config, policy: str | None, again: int) -> dict[str, Any]:
     from train import probe
 
-    policy = probe.tag(Store(config.store), config.train, again=again, progress=report)
-    return {"policy": policy.id if policy else None}
+    tagged = probe.tag(Store(config.store), config.train, policy=policy, again=again, progress=report)
+    return {"policy": tagged.id if tagged else None}

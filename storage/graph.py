@@ -101,16 +101,30 @@ USES_SQL = _walk_sql("parent", "child", _RELEASED_ROLLOUTS)
 """Everything that was made from a node; parameters as above."""
 
 
+IS_ENGINE = "contains(coalesce(p.path, ''), ':')"
+"""Whether a policy is an engine by its name (`openai:MODEL`): the path of a model folder in a store has no colon."""
+
+POLICY_NAME = f"coalesce(s.name, CASE WHEN {IS_ENGINE} THEN p.path END, p.policy_id)"
+"""What a policy is called, of `policies p LEFT JOIN stages s`: its stage, or its engine."""
+
+
+_BEYOND = 1_000
+"""A depth that no training reaches."""
+
+
 def chain_sql(last: str) -> str:
-    """Start of a query: `chain(policy_id, depth)`, the policy that the SELECT `last` gives (depth 0) and those that it was trained from."""
-    return f"""WITH RECURSIVE chain AS (
+    """Start of a query: `chain(policy_id, depth)`, the policy that the SELECT `last` gives (depth 0) and those that it was trained from; and
+    beyond, the engines that were measured beside them; `trained` is the same without engines."""
+    return f"""WITH RECURSIVE trained AS (
         SELECT policy_id, 0 AS depth FROM ({last})
         UNION ALL
-        SELECT s.input_policy_id, depth + 1 FROM chain JOIN policies p USING (policy_id) JOIN stages s USING (stage_id)
-        WHERE s.input_policy_id IS NOT NULL)"""
+        SELECT s.input_policy_id, depth + 1 FROM trained JOIN policies p USING (policy_id) JOIN stages s USING (stage_id)
+        WHERE s.input_policy_id IS NOT NULL),
+        chain AS (SELECT * FROM trained UNION ALL SELECT policy_id, {_BEYOND} FROM policies p WHERE {IS_ENGINE})"""
 
 
-LATEST_POLICY_SQL = "SELECT policy_id FROM policies JOIN parts USING (part_id) ORDER BY committed_at DESC, policy_id DESC LIMIT 1"
+LATEST_POLICY_SQL = f"""SELECT policy_id FROM policies p JOIN parts USING (part_id) WHERE NOT {IS_ENGINE}
+ORDER BY committed_at DESC, policy_id DESC LIMIT 1"""
 """The policy that was trained last, promoted or not."""
 
 PROMOTED_POLICY_SQL = """SELECT policy_id FROM promotions JOIN parts USING (part_id)

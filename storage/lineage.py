@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from storage.errors import BadInput
-from storage.graph import ORDER, kind_of, origins, uses
+from storage.graph import IS_ENGINE, ORDER, POLICY_NAME, kind_of, origins, uses
 from storage.schema import CERTAINTY
 from storage.store import Store
 
@@ -121,8 +121,8 @@ def _plural(kind: str, count: int) -> str:
 
 
 def _policy_name(store: Store, policy: str) -> str:
-    row = _row(store, "SELECT name FROM policies JOIN stages USING (stage_id) WHERE policy_id = ?", policy)
-    return f"{policy} ({row['name']})" if row else policy
+    row = _row(store, f"SELECT {POLICY_NAME} AS name FROM policies p LEFT JOIN stages s USING (stage_id) WHERE policy_id = ?", policy)
+    return f"{policy} ({row['name']})" if row and row["name"] != policy else policy
 
 
 def _counts(rows: list[dict[str, Any]], label: str) -> str:
@@ -324,8 +324,10 @@ def _explain_rollout(store: Store, node: str) -> Facts:
 
 
 def _explain_policy(store: Store, node: str) -> Facts:
-    policy = _row(store, "SELECT * FROM policies WHERE policy_id = ?", node) or {}
-    facts = [("checkpoint", f"{policy['path']} (weights {policy['weights_hash']})"), *_explain_stage(store, policy["stage_id"])]
+    policy = _row(store, f"SELECT *, {IS_ENGINE} AS is_engine FROM policies p WHERE policy_id = ?", node) or {}
+    weights = f" (weights {policy['weights_hash']})" if policy["weights_hash"] else ""
+    kind = "engine" if policy["is_engine"] else "checkpoint"
+    facts = [(kind, f"{policy['path']}{weights}"), *_explain_stage(store, policy["stage_id"])]
     for row in _rows(store, "SELECT * FROM evaluations WHERE policy_id = ? AND facet = 'all' ORDER BY use, decoding", node):
         interval = f" [{row['low']:.3f}, {row['high']:.3f}]" if row["low"] is not None else ""
         facts.append(("evaluated", f"{row['use']} {row['decoding']}: {row['rate']:.3f}{interval} on {row['tasks']} tasks"))

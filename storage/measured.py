@@ -14,16 +14,16 @@ from typing import Any
 
 import polars as pl
 
-from storage.graph import LATEST_POLICY_SQL, chain_sql
+from storage.graph import LATEST_POLICY_SQL, POLICY_NAME, chain_sql
 from storage.store import Store
 
 
 def measured(store: Store) -> pl.DataFrame:
-    """Columns policy_id, policy (its stage's name), use, decoding, facet, facet_value, tasks, samples, rate, low, high, pass_k; policies in
-    the order of their training."""
+    """Columns policy_id, policy (its stage's or engine's name), use, decoding, facet, facet_value, tasks, samples, rate, low, high, pass_k; engines
+    first, then policies in the order of their training."""
     return store.query(
         f"""{chain_sql(LATEST_POLICY_SQL)}
-            SELECT c.policy_id, coalesce(s.name, c.policy_id) AS policy, e.use, e.decoding, e.facet, e.facet_value, e.tasks, e.samples,
+            SELECT c.policy_id, {POLICY_NAME} AS policy, e.use, e.decoding, e.facet, e.facet_value, e.tasks, e.samples,
               e.rate, e.low, e.high, e.pass_k
             FROM chain c JOIN evaluations e USING (policy_id) JOIN parts ON parts.part_id = e.part_id
               JOIN policies p ON p.policy_id = c.policy_id LEFT JOIN stages s ON s.stage_id = p.stage_id

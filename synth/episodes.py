@@ -1,8 +1,8 @@
 """Conversations of a policy, each live in a world of its own, to a typed outcome.
 
 One idea: whose fault it was decides the outcome. A malformed call, an unknown tool, or using up the turns, the tokens or the model's
-window is a `policy_failure` with reward 0; an exception of ours (the engine, the world) is an `infra_failure`, one of the verifier a
-`judge_failure`, and neither has a reward, so that it can enter no rate.
+window is a `policy_failure` with reward 0; an exception of ours (the engine, the world) or a world that is gone is an `infra_failure`, an
+exception or nonsense of the verifier a `judge_failure`, and neither has a reward, so that it can enter no rate.
 Engines that can hold a conversation over their own cache (`hf:`) are given whole conversations; of all others many are held side by side,
 each in a thread of its own.
 A trace is exact: the tokens and log-probabilities are those that were sampled. The prompt of every turn must begin with what the turns
@@ -20,7 +20,7 @@ from typing import Protocol, runtime_checkable
 from storage.records import Cost, Message, Outcome, Rollout, SampledTurn, Task, Tool, content_id
 from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure
 from synth.side_by_side import side_by_side
-from synth.verify import judge
+from synth.verify import Verdict, judge
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import World
 
@@ -73,7 +73,8 @@ def _add(to: Trace, ids: Sequence[int], logprobs: Sequence[float], mask: int) ->
 class Episode:
     """One conversation on its way and, once `outcome` is set, over.
 
-    attempts: how often it was begun. failure: what spoilt it, where that was no doing of the policy's; is_unanswered: it was the engine.
+    attempts: how often it was begun. failure: what spoilt it, where that was no doing of the policy's; is_unanswered: it was the engine;
+        is_lost: it was the task, whose world is gone, so that beginning again would change nothing.
     """
 
     task: Task
@@ -89,6 +90,7 @@ class Episode:
     attempts: int = 1
     failure: str = ""
     is_unanswered: bool = False
+    is_lost: bool = False
     _world: World | None = None
     _known: tuple[int, ...] = ()
     """The tokens up to here, as the policy saw and wrote them."""
@@ -114,12 +116,17 @@ class Episode:
         try:
             return self._call(message)
         except Exception as error:  # whatever a world raises is our fault
-            return self._spoilt(Outcome.INFRA_FAILURE, error)
+            return self._broken_world(error)
 
     def unanswered(self, failure: EngineFailure) -> None:
         """Ends a conversation that its engine gave no answer."""
         self.is_unanswered = True
-        self._spoilt(Outcome.INFRA_FAILURE, failure)
+        self._spoilt(Outcome.INFRA_FAILURE, _named(failure))
+
+    def lost(self, why: str) -> None:
+        """Ends a conversation that cannot be held, now or later."""
+        self.is_lost = True
+        self._spoilt(Outcome.INFRA_FAILURE, why)
 
     def close(self) -> None:
         """Ends a conversation that got no further answer: it outgrew the model's window."""
@@ -140,11 +147,13 @@ class Episode:
         try:
             changes = self._world.changes() if self._world is not None else {}
         except Exception as error:
-            return self._spoilt(Outcome.INFRA_FAILURE, error)
+            return self._broken_world(error)
         try:
             verdict = judge(self.task, self.messages, changes)
+            if not (isinstance(verdict, Verdict) and isinstance(verdict.success, bool) and 0 <= verdict.reward <= 1):
+                raise ValueError(f"the verifier said {verdict!r}")
         except Exception as error:
-            return self._spoilt(Outcome.JUDGE_FAILURE, error)
+            return self._spoilt(Outcome.JUDGE_FAILURE, _named(error))
         self.outcome = Outcome.SUCCESS if verdict.success else Outcome.POLICY_FAILURE
         self.reward, self.checks = verdict.reward, verdict.checks
         return None
@@ -153,8 +162,11 @@ class Episode:
         self.outcome, self.reward, self.checks = Outcome.POLICY_FAILURE, 0.0, {check: False}
         return None
 
-    def _spoilt(self, outcome: Outcome, error: Exception) -> list[Message] | None:
-        self.outcome, self.failure = outcome, f"{type(error).__name__}: {error}"[:_LONGEST_FAILURE]
+    def _broken_world(self, error: Exception) -> list[Message] | None:
+        return self._spoilt(Outcome.INFRA_FAILURE, f"world {self.task.world}: {_named(error)}")
+
+    def _spoilt(self, outcome: Outcome, why: str) -> list[Message] | None:
+        self.outcome, self.failure = outcome, why[:_LONGEST_FAILURE]
         return None
 
     def _keep(self, answer: ChatAnswer) -> None:
@@ -204,6 +216,10 @@ class Episode:
         )
 
 
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
 def request_seed(*parts: object) -> int:
     """A 63-bit seed that any change of any part changes."""
     return int(content_id("seed", *parts)[5:], 16) >> 1
@@ -229,17 +245,19 @@ def play(
     Raises:
         BudgetSpent: the engine may be asked nothing more.
     """
+    held = _held(episodes)
     requests = [
         ChatRequest(
             messages=episode.task.messages,
-            tools=_tools(episode.task) if tools else (),
+            tools=offered if tools else (),
             temperature=temperature,
             max_tokens=max_tokens,
             seed=request_seed(seed, episode.task.id, episode.draw),
             is_traced=True,
         )
-        for episode in episodes
+        for episode, offered in held
     ]
+    episodes = [episode for episode, _ in held]
     if not isinstance(engine, Conversing):
         pairs = list(zip(episodes, requests, strict=True))
         side_by_side(lambda pair: _take_turns(engine, *pair), pairs, in_flight, "rollouts", lambda *_: None)
@@ -266,6 +284,22 @@ def _take_turns(engine: Engine, episode: Episode, request: ChatRequest) -> None:
         request = replace(request, messages=tuple(episode.messages))
 
 
+def _held(episodes: Sequence[Episode]) -> list[tuple[Episode, tuple[Tool, ...]]]:
+    """The episodes that can be held, each with its task's tools; the others are lost."""
+    found: list[tuple[Episode, tuple[Tool, ...]]] = []
+    for episode in episodes:
+        try:
+            found.append((episode, _tools(episode.task)))
+        except Exception as error:  # whatever keeps a world from being made
+            episode.lost(f"world {episode.task.world}: {_named(error)}")
+    return found
+
+
 def _tools(task: Task) -> tuple[Tool, ...]:
+    """Raises LookupError: the world, or a tool of it, is gone."""
+    if task.world not in WORLDS:
+        raise LookupError("it is gone")
     by_name = {tool.name: tool for tool in WORLDS[task.world].tools}
+    if missing := [name for name in task.tools if name not in by_name]:
+        raise LookupError(f"it has no tool {missing[0]} any more")
     return tuple(by_name[name] for name in task.tools)

@@ -75,7 +75,7 @@ def _play_to_the_end(
     for attempt in range(1, retries + 2):
         places = [place for place, episode in enumerate(over) if episode.outcome is None]
         play(engine, [over[place] for place in places], temperature=temperature, seed=seed, max_tokens=max_tokens, in_flight=in_flight)
-        spoilt = [place for place in places if over[place].outcome is Outcome.INFRA_FAILURE]
+        spoilt = [place for place in places if over[place].outcome is Outcome.INFRA_FAILURE and not over[place].is_lost]
         if not spoilt or attempt > retries:
             break
         for place in spoilt:
@@ -166,6 +166,7 @@ def rollout_parts(
     max_turns: int = MAX_TURNS,
     max_tokens: int = MAX_TOKENS,
     first_draw: int = 0,
+    in_flight: int = IN_FLIGHT,
     part_tasks: int = PART_TASKS,
     progress: Progress | None = None,
 ) -> list[Part]:
@@ -174,6 +175,7 @@ def rollout_parts(
     Args:
         draws: of every task, or how many it takes.
         purpose: `probe`, `eval_in`, ...: why they were made; a policy's greedy and sampled rollouts have different purposes.
+        in_flight: see `play`.
 
     Raises:
         EngineFailure, BudgetSpent: see `rollout`; parts that are whole are kept.
@@ -201,6 +203,7 @@ def rollout_parts(
                 seed=seed,
                 max_turns=max_turns,
                 max_tokens=max_tokens,
+                in_flight=in_flight,
                 policy_id=policy_id,
             )
             part = store.write("rollouts", identity, rollouts_frame(made, purpose))

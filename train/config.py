@@ -7,9 +7,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from filters.certainty import DrawsConfig
 from filters.route import RouteConfig
 from storage.records import Language
+from synth.engines.budget import AskingConfig
 from synth.worlds import WorldName
 from train.gate import GateConfig
 from train.spec import RLSettings, SFTSettings
+
+
+class EngineConfig(AskingConfig):
+    """How a policy that is an engine by its name is asked."""
+
+    answer_tokens: int = Field(1024, ge=16, description="Tokens that one message of it may take.")
 
 
 class CascadeConfig(BaseModel):
@@ -34,4 +41,8 @@ class CascadeConfig(BaseModel):
     rl: RLSettings = Field(default_factory=RLSettings, description="RL on fresh siblings of the probed tasks.")
     route: RouteConfig = Field(default_factory=RouteConfig, description="Which region of certainty goes where.")
     gate: GateConfig = Field(default_factory=GateConfig, description="What a policy must pass to be promoted.")
+    engine: EngineConfig = Field(
+        default_factory=EngineConfig,
+        description="How a policy is asked, and what that may cost, that `tag` and `evaluate` are given by an engine's name.",
+    )
     seed: int = Field(0, ge=0, description="Of the weights, the order of batches, and every rollout.")

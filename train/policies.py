@@ -1,31 +1,76 @@
-"""The policies of a store: by id or stage, the one promoted last, and the engine that a policy answers through.
+"""The policies of a store, by id, stage or engine's name, and what answers for them.
+
+One idea: whatever answers is a policy. One that the cascade trained is a model folder of the store; any other is an engine by its name
+(`openai:MODEL`, `vllm:MODEL`, `hf:FOLDER`), whose id follows from that name and, where its weights lie here, from them.
 
 What it does not do: train them (`train/cascade.py`), or measure them (`train/probe.py`).
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+
+from filters.asking import kept_engine
 from storage.errors import BadInput
-from storage.graph import PROMOTED_POLICY_SQL
-from storage.store import Store
-from train.on_cpu import keep_freed_memory
+from storage.graph import POLICY_NAME, PROMOTED_POLICY_SQL
+from storage.records import content_id
+from storage.schema import TABLES
+from storage.store import Store, part_id
+from synth.engines.base import Engine
+from synth.engines.folder import check_folder
+from synth.engines.named import kind_and_model, look_at, weights_of
+from train.config import EngineConfig
 
 if TYPE_CHECKING:
     from synth.engines.hf import HFEngine
 
+VERSION = 1
+
 
 @dataclass(frozen=True)
 class Policy:
-    """A trained policy; `path` is its model folder."""
+    """What answers. path: its model folder; engine: the name of an engine instead, empty where the cascade trained it."""
 
     id: str
     name: str
     path: Path
+    engine: str = ""
+
+    def check(self) -> None:
+        """Looks whether it can answer; nothing is loaded or started.
+
+        Raises:
+            BadInput: its folder lacks something, other weights lie there now, or see `look_at`.
+        """
+        if not self.engine:
+            check_folder(self.path)
+            return
+        look_at(self.engine, tools=True)
+        if (now := _engine_policy(self.engine)).id != self.id:
+            raise BadInput(
+                f"{self.id} is no longer what {self.engine} holds: other weights lie there now ({now.id}); name the engine instead"
+            )
+
+
+def policy_named(store: Store, named: str | None) -> Policy:
+    """The policy that an id, a stage or an engine's name stands for; of None, the one promoted last. Nothing is written.
+
+    Raises:
+        BadInput: there is none; the message names those that there are.
+    """
+    if named is None:
+        promoted = promoted_policy(store)
+        if promoted is None:
+            raise BadInput(f"{store.root} has no promoted policy yet: train one first, or name one with --policy")
+        return promoted
+    return _engine_policy(named) if ":" in named else known_policy(store, named)
 
 
 def promoted_policy(store: Store) -> Policy | None:
@@ -40,26 +85,55 @@ def known_policy(store: Store, named: str) -> Policy:
     Raises:
         BadInput: the store has none; the message names those that it has.
     """
-    found = store.query(
-        """SELECT policy_id, name, policies.path FROM policies JOIN parts USING (part_id) LEFT JOIN stages USING (stage_id)
-           WHERE ? IN (policy_id, name) ORDER BY committed_at DESC, policy_id LIMIT 1""",
-        [named],
+    every = store.query(
+        f"""SELECT policy_id, s.name AS stage, {POLICY_NAME} AS name, p.path FROM policies p JOIN parts USING (part_id)
+            LEFT JOIN stages s USING (stage_id) ORDER BY committed_at DESC, policy_id"""
     )
+    found = every.filter((pl.col("policy_id") == named) | (pl.col("stage") == named))
     if found.is_empty():
-        known = store.query("SELECT policy_id, name FROM policies LEFT JOIN stages USING (stage_id) ORDER BY name, policy_id")
-        raise BadInput(
-            f"{store.root} has no policy {named}; it has {', '.join(f'{each} ({name})' for each, name in known.iter_rows()) or 'none'}"
-        )
-    policy_id, name, path = found.row(0)
-    return Policy(policy_id, name or policy_id, store.root / path)
+        told = [f"{each} ({name})" if name != each else each for each, _, name, _ in every.sort("name", "policy_id").iter_rows()]
+        raise BadInput(f"{store.root} has no policy {named}; it has {', '.join(told) or 'none'}")
+    policy_id, _, name, path = found.row(0)
+    return Policy(policy_id, name, Path(path), path) if ":" in path else Policy(policy_id, name, store.root / path)
+
+
+def _engine_policy(name: str) -> Policy:
+    """Raises BadInput: see `kind_and_model`."""
+    kind_and_model(name)
+    return Policy(content_id("policy", name, weights_of(name)), name, Path(name), name)
+
+
+@contextlib.contextmanager
+def answering(store: Store, policy: Policy, config: EngineConfig, run: str) -> Iterator[Engine]:
+    """What answers for a policy, for as long as the context lasts. An engine by its name becomes a policy of the store once it was looked
+    at; what a server answers is kept there, and paid for within the budget of `run`.
+
+    Raises:
+        BadInput, HeadraceError: it cannot answer; see `Policy.check` and `engine_named`.
+    """
+    if not policy.engine:
+        yield engine_of(policy)
+        return
+    policy.check()
+    how = {"in_flight": config.in_flight, "timeout_s": config.timeout_s, "tools": True, "traced": True}
+    with kept_engine(store, policy.engine, config.budget(), run=run, **how) as engine:
+        part = part_id("policies", [policy.id], {}, VERSION)
+        row = {"policy_id": policy.id, "stage_id": None, "path": policy.engine, "weights_hash": weights_of(policy.engine)}
+        store.commit([store.find(part) or store.write("policies", part, pl.DataFrame([row], schema=TABLES["policies"].columns))])
+        yield engine
 
 
 @lru_cache(maxsize=2)
 def engine_of(policy: Policy) -> HFEngine:
-    """The policy in process, on one thread: its rollouts are then the same in every run."""
+    """A policy of the cascade in process, on one thread: its rollouts are then the same in every run.
+
+    Raises:
+        BadInput: its folder lacks something.
+    """
     import torch
 
     from synth.engines.hf import HFEngine
+    from train.on_cpu import keep_freed_memory
 
     keep_freed_memory()
     torch.set_num_threads(1)

@@ -8,24 +8,27 @@ What it does not do: say what draws mean (`filters/certainty.py`, `train/evaluat
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import polars as pl
 
 from filters.certainty import VERSION as CERTAINTY_VERSION
 from filters.certainty import certainty
-from storage.errors import BadInput
 from storage.records import Division, Task, content_id
 from storage.rows import tasks_frame
 from storage.schema import TABLES
 from storage.store import Part, Store, part_id
+from synth.engines.base import Engine, EngineFailure
+from synth.engines.budget import BudgetSpent
+from synth.episodes import MAX_TOKENS
 from synth.rollouts import Draws, rollout_parts
 from train.config import CascadeConfig
 from train.evaluate import VERSION as EVALUATION_VERSION
 from train.evaluate import evaluation_rows, facets
-from train.policies import Policy, engine_of, known_policy, promoted_policy
+from train.policies import Policy, answering, engine_of, policy_named, promoted_policy
 from train.supply import Use, draw, sources
 
 VERSION = 1
@@ -34,14 +37,21 @@ AGAIN = 1_000
 Progress = Callable[[str, int, int], None]
 
 
-def tag(store: Store, config: CascadeConfig, *, again: int = 0, progress: Progress | None = None) -> Policy | None:
-    """Tags every task that has no static tag yet, and the probe tasks by certainty for the policy promoted last, if there is one.
+def tag(
+    store: Store, config: CascadeConfig, *, policy: str | None = None, again: int = 0, progress: Progress | None = None
+) -> Policy | None:
+    """Tags every task that has no static tag yet, and the probe tasks by certainty for a policy, if there is one.
 
     Returns that policy. A static tag is a row with difficulty alone: no policy, purpose `static`.
 
+    policy: its id, or an engine's name; None: the one promoted last, if there is one.
     again: so many of the probe tasks are probed a second time, with draws of their own (purpose `probe_again`), and say how many
         regions are luck.
+
+    Raises:
+        BadInput: there is no such policy, or it cannot answer. BudgetSpent, EngineFailure: see `Prober.rollouts`.
     """
+    probed = promoted_policy(store) if policy is None else policy_named(store, policy)
     untagged = store.query(
         """SELECT task_id, any_value(difficulty) AS difficulty FROM tasks
            WHERE task_id NOT IN (SELECT task_id FROM tags WHERE purpose = 'static') GROUP BY task_id ORDER BY task_id"""
@@ -53,33 +63,44 @@ def tag(store: Store, config: CascadeConfig, *, again: int = 0, progress: Progre
         }
         rows = untagged.with_columns(**absent, purpose=pl.lit("static")).select(list(TABLES["tags"].columns))
         store.commit([store.find(part) or store.write("tags", part, rows)])
-    policy = promoted_policy(store)
-    if policy is not None:
-        prober = Prober(store, config, progress)
-        prober.probe(policy)
-        if again:
-            prober.probe_again(policy, again)
-    return policy
+    if probed is not None:
+        with _prober(store, config, probed, "tag", progress) as prober:
+            prober.probe(probed)
+            if again:
+                prober.probe_again(probed, again)
+    return probed
 
 
-def evaluate(store: Store, config: CascadeConfig, *, policy_id: str | None = None, progress: Progress | None = None) -> Policy:
-    """Measures a policy (None: the one promoted last) on both kinds of held-out tasks; what the store has is not measured again.
+def evaluate(store: Store, config: CascadeConfig, *, policy: str | None = None, progress: Progress | None = None) -> Policy:
+    """Measures a policy on both kinds of held-out tasks; what the store has is not measured again.
+
+    policy: its id, or an engine's name; None: the one promoted last.
 
     Raises:
-        BadInput: there is no such policy, or none was promoted yet.
+        BadInput: there is no such policy, none was promoted yet, or it cannot answer. BudgetSpent, EngineFailure: see `Prober.rollouts`.
     """
-    policy = promoted_policy(store) if policy_id is None else known_policy(store, policy_id)
-    if policy is None:
-        raise BadInput(f"{store.root} has no promoted policy yet: train one first, or name a policy")
-    Prober(store, config, progress).evaluate(policy)
-    return policy
+    measured = policy_named(store, policy)
+    with _prober(store, config, measured, "evaluate", progress) as prober:
+        prober.evaluate(measured)
+    return measured
+
+
+@contextlib.contextmanager
+def _prober(store: Store, config: CascadeConfig, policy: Policy, what: str, progress: Progress | None) -> Iterator[Prober]:
+    """Measures one policy. Its budget is that of what is measured: asked for again, the same goes on with what is left."""
+    run = content_id("run", what, policy.id, config.model_dump(mode="json", exclude={"engine"}))
+    with answering(store, policy, config.engine, run) as engine:
+        yield Prober(store, config, progress, engine)
 
 
 class Prober:
-    """Measures the policies of one store, as one configuration has it."""
+    """Measures the policies of one store, as one configuration has it.
 
-    def __init__(self, store: Store, config: CascadeConfig, progress: Progress | None = None) -> None:
-        self.store, self.config = store, config
+    engine: what answers for the one policy that is measured; None: policies of the cascade, each through its own.
+    """
+
+    def __init__(self, store: Store, config: CascadeConfig, progress: Progress | None = None, engine: Engine | None = None) -> None:
+        self.store, self.config, self.engine = store, config, engine
         self.progress: Progress = progress or (lambda *_: None)
         found = sources(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
         self.sources = {division: [s for s in found if s.division == division] for division in ("seed", "probe", "held_out")}
@@ -156,19 +177,38 @@ class Prober:
     def rollouts(
         self, policy: Policy, tasks: Sequence[Task], k: int | Draws, purpose: str, *, temperature: float, first_draw: int = 0
     ) -> pl.DataFrame:
-        """Rollouts of a policy, committed; made now unless the store has them."""
-        parts = rollout_parts(
-            self.store,
-            engine_of(policy),
-            tasks,
-            k,
-            purpose=purpose,
-            policy_id=policy.id,
-            temperature=temperature,
-            seed=self.config.seed,
-            first_draw=first_draw,
-            progress=lambda _, done, total: self.progress(f"{policy.name}: {purpose}", done, total),
-        )
+        """Rollouts of a policy, committed; made now unless the store has them.
+
+        Raises:
+            BudgetSpent, EngineFailure: the engine may, or can, be asked nothing more. What is whole is kept, and what was answered beyond.
+        """
+        reached = 0
+
+        def report(_: str, done: int, total: int) -> None:
+            nonlocal reached
+            reached = done
+            self.progress(f"{policy.name}: {purpose}", done, total)
+
+        try:
+            parts = rollout_parts(
+                self.store,
+                self.engine or engine_of(policy),
+                tasks,
+                k,
+                purpose=purpose,
+                policy_id=policy.id,
+                temperature=temperature,
+                seed=self.config.seed,
+                max_tokens=self.config.engine.answer_tokens if policy.engine else MAX_TOKENS,
+                first_draw=first_draw,
+                in_flight=self.config.engine.in_flight,
+                progress=report,
+            )
+        except (BudgetSpent, EngineFailure) as stopped:
+            most = len(tasks) * (k if isinstance(k, int) else k.most)
+            raise type(stopped)(
+                f"{stopped}. {purpose}: {reached:,} of at most {most:,} rollouts are done; they and all answers are kept"
+            ) from stopped
         self.store.commit(parts)
         columns = ["rollout_id", "task_id", "policy_id", "draw", "outcome", "reward", "messages"]
         return pl.concat([pl.read_parquet(self.store.root / part.path, columns=columns) for part in parts]).sort("task_id", "draw")

@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from storage.graph import LATEST_POLICY_SQL, chain_sql
+from storage.graph import IS_ENGINE, LATEST_POLICY_SQL, POLICY_NAME, chain_sql
 from storage.measured import by_facet, measured, powers, told
 from storage.records import is_error
 from storage.schema import CERTAINTY, LAST_BUILD, LATEST_RUN
@@ -94,8 +94,8 @@ _EIGHTHS_SQL = """(CASE t.successes WHEN 0 THEN 0 WHEN t.k THEN 8
 def tags(store: Store) -> Section:
     """One heat map a probed policy, in the order of training: tasks by static difficulty and by successes, in eighths of their draws."""
     rows = store.query(
-        f"""SELECT t.policy_id, t.purpose, coalesce(s.name, t.policy_id) AS policy, t.difficulty, {_EIGHTHS_SQL} AS successes, t.region,
-             count(*) AS n
+        f"""SELECT t.policy_id, t.purpose, coalesce({POLICY_NAME}, t.policy_id) AS policy, t.difficulty,
+             {_EIGHTHS_SQL} AS successes, t.region, count(*) AS n
            FROM {CERTAINTY} t LEFT JOIN policies p USING (policy_id) LEFT JOIN stages s USING (stage_id)
              LEFT JOIN parts ON parts.part_id = s.part_id
            WHERE t.purpose IN ('probe', 'probe_again')
@@ -189,9 +189,10 @@ def _facet_tables(rows: pl.DataFrame) -> list[dict[str, Any]]:
 
 def lineage(store: Store, chart: Chart) -> Section:
     """The policy promoted last (else the last one): every stage behind it, and one raw query's way into it."""
-    last = """SELECT p.policy_id FROM policies p JOIN parts ON parts.part_id = p.part_id
+    last = f"""SELECT p.policy_id FROM policies p JOIN parts ON parts.part_id = p.part_id
         LEFT JOIN (SELECT policy_id, max(committed_at) AS promoted_at FROM promotions JOIN parts USING (part_id) WHERE passed GROUP BY 1) g
           ON g.policy_id = p.policy_id
+        WHERE NOT {IS_ENGINE}
         ORDER BY g.promoted_at DESC NULLS LAST, parts.committed_at DESC, p.policy_id DESC LIMIT 1"""
     stages = store.query(
         f"""{chain_sql(last)}
@@ -200,7 +201,7 @@ def lineage(store: Store, chart: Chart) -> Section:
               count(DISTINCT i.task_id) FILTER (t.query_id IS NOT NULL) AS query_tasks,
               count(DISTINCT i.task_id) FILTER (t.query_id IS NULL AND t.blueprint_id IS NOT NULL) AS blueprint_tasks,
               count(DISTINCT t.query_id) AS queries, count(DISTINCT t.blueprint_id) AS blueprints
-            FROM chain c JOIN policies p USING (policy_id) LEFT JOIN stages s USING (stage_id)
+            FROM trained c JOIN policies p USING (policy_id) LEFT JOIN stages s USING (stage_id)
             LEFT JOIN release_items i ON i.release_id = s.release_id AND i.split = s.split LEFT JOIN tasks t ON t.task_id = i.task_id
             GROUP BY ALL ORDER BY c.depth"""
     ).to_dicts()

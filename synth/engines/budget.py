@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from storage.errors import BadInput, HeadraceError
 
@@ -58,3 +61,28 @@ class Budget:
             raise BudgetSpent(f"the budget is spent: {self.spent_tokens:,} of {self.tokens:,} tokens; raise it and run the same again")
         if self.usd is not None and self.spent_usd >= self.usd:
             raise BudgetSpent(f"the budget is spent: {self.spent_usd:.2f} of {self.usd:.2f} dollars; raise it and run the same again")
+
+
+class AskingConfig(BaseModel):
+    """How engines are asked, and what that may cost."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    in_flight: int = Field(64, ge=1, le=4096, description="Conversations that are held at once.")
+    timeout_s: float = Field(120.0, gt=0, description="How long one request may take before it is sent again.")
+    max_tokens: int | None = Field(None, ge=1, description="Budget of all prompts and answers of servers, in tokens; none: no limit.")
+    max_usd: float | None = Field(None, gt=0, description="Budget in US dollars, by usd_per_million; none: no limit.")
+    usd_per_million: tuple[float, float] = Field(
+        (0.0, 0.0), description="Price of a million prompt tokens, and of a million answer tokens."
+    )
+
+    @model_validator(mode="after")
+    def _has_prices(self) -> Self:
+        if min(self.usd_per_million) < 0:
+            raise ValueError(f"usd_per_million {list(self.usd_per_million)}: a price cannot be negative")
+        if self.max_usd is not None and not any(self.usd_per_million):
+            raise ValueError("max_usd has no effect without prices: give usd_per_million too")
+        return self
+
+    def budget(self) -> Budget:
+        return Budget(tokens=self.max_tokens, usd=self.max_usd, usd_per_million=self.usd_per_million)

@@ -19,10 +19,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from storage.errors import BadInput
 from storage.records import Message, Tool
 
 from .base import ChatAnswer, ChatRequest, EngineFailure, FinishReason
+from .folder import check_folder
 from .hermes import parse_hermes
 from .qwen3 import Qwen3Decoder
 
@@ -118,8 +118,7 @@ class HFEngine:
         self._path = ""
         if isinstance(model, (str, Path)):
             self._path = str(model)
-            if not (Path(model) / "config.json").is_file():
-                raise BadInput(f"{model} is no Hugging Face model folder (no config.json): give the folder that a training stage wrote")
+            check_folder(Path(model))
             disable_progress_bar()
             tokenizer = AutoTokenizer.from_pretrained(model)
             model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)

@@ -11,6 +11,7 @@ from storage.errors import BadInput
 from synth.engines.answers import Answers
 from synth.engines.base import Engine
 from synth.engines.budget import Budget
+from synth.engines.folder import check_folder
 
 KINDS = ("openai", "vllm", "hf")
 _WEIGHED = (".json", ".safetensors", ".bin", ".jinja")
@@ -84,7 +85,7 @@ def look_at(name: str, *, tools: bool = False) -> None:
 
     Raises:
         BadInput: no such kind; a server that does not answer, refuses the key, does not serve the model, or takes no tools where it
-            has to; no such folder.
+            has to; no such folder, or one that lacks what a chat takes.
     """
     kind, model = kind_and_model(name)
     if kind == "openai":
@@ -94,8 +95,8 @@ def look_at(name: str, *, tools: bool = False) -> None:
         from synth.engines import vllm
 
         vllm.look_at(vllm.VLLMConfig(model=model))
-    elif not (Path(model) / "config.json").is_file():
-        raise BadInput(f"{model} is no Hugging Face model folder (no config.json)")
+    else:
+        check_folder(Path(model))
 
 
 def kind_and_model(name: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from storage.records import Message, Tool, canonical_json
 from storage.schema import TABLES
@@ -22,7 +22,7 @@ from synth.blueprints import Blueprint
 from synth.diversity import Figure
 from synth.engines.answers import Answers
 from synth.engines.base import Engine, EngineFailure, check_window
-from synth.engines.budget import Budget
+from synth.engines.budget import AskingConfig, Budget
 from synth.engines.named import KINDS, engine_named, weights_of
 from synth.prompts import prompt, versions
 from synth.roles import model_judge, model_planner, model_user, simulated_tools
@@ -41,14 +41,12 @@ from synth.simulate import Simulated, offered_tools, simulate
 VERSION = 1
 """Of all that decides how models play their roles, prompts and weights apart: checks, plans, flaws planted for the judge."""
 ROLES = ("planner", "user", "assistant", "tools", "judge")
-_ELSEWHERE = {"in_flight", "timeout_s", "max_tokens", "max_usd", "usd_per_million", "tools", "played"}
+_ELSEWHERE = {*AskingConfig.model_fields, "tools", "played"}
 """Settings that change nothing of what is executed: how fast, how far, and what is only played."""
 
 
-class RolesConfig(BaseModel):
+class RolesConfig(AskingConfig):
     """Who plays the roles of synthesis, and what that may cost."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     planner: str = Field(TEACHER, description="Who plans conversations: scripted, or an engine: openai:MODEL, vllm:MODEL, hf:FOLDER.")
     user: str = Field(TEACHER, description="Who plays the user: scripted, or an engine. What it says is checked against its script.")
@@ -66,13 +64,6 @@ class RolesConfig(BaseModel):
     judge_labelled: int = Field(
         40, ge=2, description="Labelled conversations, good and planted bad, by which a model's judgement is measured."
     )
-    in_flight: int = Field(64, ge=1, le=4096, description="Conversations that are held at once.")
-    timeout_s: float = Field(120.0, gt=0, description="How long one request may take before it is sent again.")
-    max_tokens: int | None = Field(None, ge=1, description="Budget of all prompts and answers of servers, in tokens; none: no limit.")
-    max_usd: float | None = Field(None, gt=0, description="Budget in US dollars, by usd_per_million; none: no limit.")
-    usd_per_million: tuple[float, float] = Field(
-        (0.0, 0.0), description="Price of a million prompt tokens, and of a million answer tokens."
-    )
 
     @field_validator("planner", "user", "assistant", "judge", "tools")
     @classmethod
@@ -82,14 +73,6 @@ class RolesConfig(BaseModel):
             return name
         scripted = "" if about.field_name == "tools" else "scripted, or "
         raise ValueError(f"{name!r} is nobody; give {scripted}one of {', '.join(f'{kind}:MODEL' for kind in KINDS)}")
-
-    @model_validator(mode="after")
-    def _has_prices(self) -> RolesConfig:
-        if min(self.usd_per_million) < 0:
-            raise ValueError(f"usd_per_million {list(self.usd_per_million)}: a price cannot be negative")
-        if self.max_usd is not None and not any(self.usd_per_million):
-            raise ValueError("max_usd has no effect without prices: give usd_per_million too")
-        return self
 
     @property
     def engines(self) -> Mapping[str, str]:
@@ -220,8 +203,7 @@ def opened(config: RolesConfig, store: Store, logs: Path) -> Iterator[Cast]:
     if not named:
         yield Cast(config)
         return
-    budget = Budget(tokens=config.max_tokens, usd=config.max_usd, usd_per_million=config.usd_per_million)
-    answers = Answers(store)
+    answers, budget = Answers(store), config.budget()
     with contextlib.ExitStack() as stack:
         stack.callback(answers.close)
         logs.mkdir(parents=True, exist_ok=True)
