@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from benchmarks.mock_openai import Mock
 
 settings.register_profile("untimed", deadline=None)  # how long an example takes says more of the machine than of the code
 settings.load_profile("untimed")
 
 MARK = "HEADRACE_TEST_MARK"
+Serve = Callable[["Mock"], str]
 
 
 def processes(mark: str) -> list[str]:
@@ -54,6 +63,34 @@ def marked() -> tuple[dict[str, str], Callable[[], list[str]]]:
     mark = uuid.uuid4().hex
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
     return {**environment, MARK: mark}, lambda: processes(mark)
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Serves a mock of an OpenAI-compatible server from a thread of its own; gives the URL."""
+    from aiohttp import web
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    runners: list[web.AppRunner] = []
+
+    async def begin(mock: Mock) -> str:
+        runner = web.AppRunner(mock.app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        runners.append(runner)
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        return f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+
+    async def end() -> None:
+        for runner in runners:
+            await runner.cleanup()
+
+    yield lambda mock: asyncio.run_coroutine_threadsafe(begin(mock), loop).result()
+    asyncio.run_coroutine_threadsafe(end(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
 
 
 @pytest.fixture(scope="session")

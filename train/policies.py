@@ -53,10 +53,13 @@ class Policy:
             check_folder(self.path)
             return
         look_at(self.engine, tools=True)
-        if (now := _engine_policy(self.engine)).id != self.id:
-            raise BadInput(
-                f"{self.id} is no longer what {self.engine} holds: other weights lie there now ({now.id}); name the engine instead"
-            )
+        self.check_weights()
+
+    def check_weights(self) -> None:
+        """Raises BadInput: where its engine's folder is, other weights lie now."""
+        if self.engine and (now := _engine_policy(self.engine)).id != self.id:
+            told = f"other weights lie there now ({now.id}); name the engine instead"
+            raise BadInput(f"{self.id} is no longer what {self.engine} holds: {told}")
 
 
 def policy_named(store: Store, named: str | None) -> Policy:
@@ -114,9 +117,9 @@ def answering(store: Store, policy: Policy, config: EngineConfig, run: str) -> I
     if not policy.engine:
         yield engine_of(policy)
         return
-    policy.check()
     how = {"in_flight": config.in_flight, "timeout_s": config.timeout_s, "tools": True, "traced": True}
     with kept_engine(store, policy.engine, config.budget(), run=run, **how) as engine:
+        policy.check_weights()
         part = part_id("policies", [policy.id], {}, VERSION)
         row = {"policy_id": policy.id, "stage_id": None, "path": policy.engine, "weights_hash": weights_of(policy.engine)}
         store.commit([store.find(part) or store.write("policies", part, pl.DataFrame([row], schema=TABLES["policies"].columns))])

@@ -21,7 +21,7 @@ from storage.records import Division, Task, content_id
 from storage.rows import tasks_frame
 from storage.schema import TABLES
 from storage.store import Part, Store, part_id
-from synth.engines.base import Engine, EngineFailure
+from synth.engines.base import Engine, EngineFailure, check_window
 from synth.engines.budget import BudgetSpent
 from synth.episodes import MAX_TOKENS
 from synth.rollouts import Draws, rollout_parts
@@ -52,23 +52,28 @@ def tag(
         BadInput: there is no such policy, or it cannot answer. BudgetSpent, EngineFailure: see `Prober.rollouts`.
     """
     probed = promoted_policy(store) if policy is None else policy_named(store, policy)
-    untagged = store.query(
-        """SELECT task_id, any_value(difficulty) AS difficulty FROM tasks
-           WHERE task_id NOT IN (SELECT task_id FROM tags WHERE purpose = 'static') GROUP BY task_id ORDER BY task_id"""
-    )
-    if untagged.height:
-        part = part_id("tags", untagged["task_id"].to_list(), {"purpose": "static"}, VERSION)
-        absent = {
-            name: pl.lit(None, dtype) for name, dtype in TABLES["tags"].columns.items() if name not in ("task_id", "difficulty", "purpose")
-        }
-        rows = untagged.with_columns(**absent, purpose=pl.lit("static")).select(list(TABLES["tags"].columns))
-        store.commit([store.find(part) or store.write("tags", part, rows)])
-    if probed is not None:
-        with _prober(store, config, probed, "tag", progress) as prober:
+    with contextlib.nullcontext() if probed is None else _prober(store, config, probed, "tag", progress) as prober:
+        _tag_statically(store)
+        if probed is not None and prober is not None:
             prober.probe(probed)
             if again:
                 prober.probe_again(probed, again)
     return probed
+
+
+def _tag_statically(store: Store) -> None:
+    untagged = store.query(
+        """SELECT task_id, any_value(difficulty) AS difficulty FROM tasks
+           WHERE task_id NOT IN (SELECT task_id FROM tags WHERE purpose = 'static') GROUP BY task_id ORDER BY task_id"""
+    )
+    if untagged.is_empty():
+        return
+    part = part_id("tags", untagged["task_id"].to_list(), {"purpose": "static"}, VERSION)
+    absent = {
+        name: pl.lit(None, dtype) for name, dtype in TABLES["tags"].columns.items() if name not in ("task_id", "difficulty", "purpose")
+    }
+    rows = untagged.with_columns(**absent, purpose=pl.lit("static")).select(list(TABLES["tags"].columns))
+    store.commit([store.find(part) or store.write("tags", part, rows)])
 
 
 def evaluate(store: Store, config: CascadeConfig, *, policy: str | None = None, progress: Progress | None = None) -> Policy:
@@ -180,9 +185,14 @@ class Prober:
         """Rollouts of a policy, committed; made now unless the store has them.
 
         Raises:
-            BudgetSpent, EngineFailure: the engine may, or can, be asked nothing more. What is whole is kept, and what was answered beyond.
+            BadInput: an engine has no room for the longest opening and an answer.
+            BudgetSpent, EngineFailure: it may, or can, be asked nothing more. What is whole is kept, and what was answered beyond.
         """
-        reached = 0
+        reached, engine = 0, self.engine or engine_of(policy)
+        max_tokens = self.config.engine.answer_tokens if policy.engine else MAX_TOKENS
+        if policy.engine:
+            longest = max(tasks, key=lambda task: sum(len(message.content or "") for message in task.messages))
+            check_window(engine, longest.messages, max_tokens)
 
         def report(_: str, done: int, total: int) -> None:
             nonlocal reached
@@ -192,14 +202,14 @@ class Prober:
         try:
             parts = rollout_parts(
                 self.store,
-                self.engine or engine_of(policy),
+                engine,
                 tasks,
                 k,
                 purpose=purpose,
                 policy_id=policy.id,
                 temperature=temperature,
                 seed=self.config.seed,
-                max_tokens=self.config.engine.answer_tokens if policy.engine else MAX_TOKENS,
+                max_tokens=max_tokens,
                 first_draw=first_draw,
                 in_flight=self.config.engine.in_flight,
                 progress=report,

@@ -182,6 +182,31 @@ def test_what_a_store_must_hold_already(here: Path) -> None:
     assert written(here) == before
 
 
+def test_a_policy_that_cannot_answer_is_refused_at_the_door(here: Path) -> None:
+    """Be it an engine by its name, or one of the store's whose folder is gone; neither is anything written."""
+    build_sample(here / "s")
+    before = written(here)
+    for command in ("tag", "evaluate"):
+        assert "nowhere is no Hugging Face model folder" in refused(command, "--store", "s", "--policy", "hf:nowhere")
+        assert "no engine is called 'opanai:m'" in refused(command, "--store", "s", "--policy", "opanai:m")
+        assert "is no Hugging Face model folder" in refused(command, "--store", "s")
+        assert "give usd_per_million too" in refused(command, "--store", "s", "--policy", "openai:m", "--max-usd", "3")
+    assert written(here) == before
+
+
+def test_a_dry_run_says_how_many_rollouts_an_engine_would_be_asked_for(here: Path) -> None:
+    Path("c.yaml").write_text("train: {probe_tasks: 30, eval_tasks: 10, eval_samples: 4}\n")
+
+    def told(*arguments: str) -> str:
+        return " ".join(CliRunner().invoke(app, [*arguments, "--config", "c.yaml", "--policy", "openai:m", "--dry-run"]).output.split())
+
+    probed = told("tag", "--again", "5")
+    assert "30 probe tasks x 8 to 16 = 240 to 480 rollouts" in probed and "5 probe tasks x 8 to 16 = 40 to 80 rollouts" in probed
+    assert "by its engine, 8 requests a rollout at most" in probed and "openai:m" in probed
+    assert "2 x 10 held-out tasks x 5 = 100 rollouts" in told("evaluate")
+    assert written(here) == ["c.yaml"]
+
+
 def test_licences_are_of_files_that_the_release_has_tasks_of(here: Path) -> None:
     sample = build_sample(here / "s")
     assert "write FILE=LICENCE" in refused("export", "second", "--licence", "MIT", "--store", "s")

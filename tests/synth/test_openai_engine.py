@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,35 +22,9 @@ from synth.engines.base import ChatRequest, Engine, EngineFailure
 from synth.engines.budget import Budget, BudgetSpent
 from synth.engines.named import engine_named
 from synth.engines.openai import OpenAIConfig, OpenAIEngine, is_closed
+from tests.conftest import Serve
 
 ECHO = Tool(name="echo", description="Says it.", parameters={"type": "object", "properties": {}}, server="s", domain="d")
-Serve = Callable[[Mock], str]
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    """Serves a mock from a thread of its own; gives the URL."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    runners: list[web.AppRunner] = []
-
-    async def begin(mock: Mock) -> str:
-        runner = web.AppRunner(mock.app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        runners.append(runner)
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        return f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-
-    async def end() -> None:
-        for runner in runners:
-            await runner.cleanup()
-
-    yield lambda mock: asyncio.run_coroutine_threadsafe(begin(mock), loop).result()
-    asyncio.run_coroutine_threadsafe(end(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
 
 
 @pytest.fixture(autouse=True)

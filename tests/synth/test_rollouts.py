@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure
 from synth.engines.budget import BudgetSpent
 from synth.episodes import Conversing, Trace, trace
 from synth.rollouts import RETRIES, Draws, rollout, rollout_parts, rollout_until, rollouts_frame
+from synth.verify import Verdict
 from synth.worlds.retail.world import RetailWorld
 from tests.synth.retail_tasks import task_of
 
@@ -129,10 +131,58 @@ def test_a_world_that_breaks_is_our_fault_and_has_no_reward(monkeypatch, method)
     assert untouched.outcome is Outcome.SUCCESS, "a conversation that made no call never met the world"
 
 
-def test_a_verifier_that_breaks_is_not_held_against_the_policy(monkeypatch):
-    monkeypatch.setattr(episodes, "judge", broken)
+def stumbling_world(monkeypatch, times: int) -> None:
+    """The shop breaks so many times when it is called."""
+    call, left = RetailWorld.call, [times]
+
+    def calling(self: RetailWorld, *arguments: object):
+        if left[0] > 0:
+            left[0] -= 1
+            broken()
+        return call(self, *arguments)
+
+    monkeypatch.setattr(RetailWorld, "call", calling)
+
+
+def test_what_a_world_spoilt_is_begun_again(monkeypatch):
+    stumbling_world(monkeypatch, RETRIES)
+    record = only(expert, CLOSE)
+    assert (record.outcome, record.attempts, record.failure) == (Outcome.SUCCESS, 1 + RETRIES, "")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"world": "bakery@1a2b3c4d"}, "world bakery@1a2b3c4d: LookupError: it is gone"),
+        ({"tools": ("no_such_tool", *CLOSE.tools)}, "world retail: LookupError: it has no tool no_such_tool any more"),
+    ],
+    ids=["world", "tool"],
+)
+def test_a_task_whose_world_is_gone_is_nobody_s_failure_and_not_begun_again(tmp_path, change, why):
+    """Given such a task among others, then its rollouts say so, no engine is asked for them, and the others are held as ever."""
+    store, engine, gone = Store(tmp_path / "store"), Scripted(expert), CLOSE.model_copy(update=change | {"id": "task-gone"})
+    store.commit(rollout_parts(store, engine, [gone, ORDER], 2, purpose="probe", policy_id="p"))
+    found = store.query("SELECT task_id, outcome, reward, attempts, failure FROM rollouts ORDER BY task_id = 'task-gone', draw").rows()
+    assert found == [(ORDER.id, "success", 1.0, 1, None)] * 2 + [("task-gone", "infra_failure", None, 1, why)] * 2
+    assert {task_asked(request).id for request in engine.asked} == {ORDER.id}
+
+
+@pytest.mark.parametrize(
+    ("judge", "why"),
+    [
+        (broken, "RuntimeError: the shop burned down"),
+        (lambda *_: None, "the verifier said None"),
+        (lambda *_: Verdict("yes", 1.0, {}), "success='yes'"),
+        (lambda *_: Verdict(True, math.nan, {}), "reward=nan"),
+        (lambda *_: Verdict(True, 3.0, {}), "reward=3.0"),
+    ],
+    ids=["raises", "nothing", "no yes or no", "no number", "beyond 1"],
+)
+def test_a_verifier_that_breaks_or_talks_nonsense_is_not_held_against_the_policy(monkeypatch, judge, why):
+    monkeypatch.setattr(episodes, "judge", judge)
     record = only(expert)
-    assert (record.outcome, record.reward) == (Outcome.JUDGE_FAILURE, None)
+    assert (record.outcome, record.reward, record.checks) == (Outcome.JUDGE_FAILURE, None, {})
+    assert why in record.failure
 
 
 def stumbling(*times: int) -> Callable[[ChatRequest, int], str | list[tuple[str, str]]]:
@@ -391,5 +441,5 @@ def test_a_spoilt_rollout_is_stored_without_a_reward(monkeypatch):
     frame = rollouts_frame(rollout(Scripted(expert), [CLOSE, REFUSAL], 1), "probe")
     assert frame["reward"].to_list() == [None, 1.0]
     assert frame["outcome"].to_list() == ["infra_failure", "success"]
-    assert frame["failure"].to_list() == ["RuntimeError: the shop burned down", None]
+    assert frame["failure"].to_list() == ["world retail: RuntimeError: the shop burned down", None]
     assert frame["attempts"].to_list() == [1 + RETRIES, 1]

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from filters.certainty import DrawsConfig
 from storage.records import FunctionCall, Message
-from storage.store import Store
+from storage.rows import tasks_frame
+from storage.store import Store, part_id
 from synth.engines import structured
 from synth.engines.answers import Answers
 from synth.engines.base import ChatAnswer, ChatRequest
@@ -22,7 +24,10 @@ from synth.roles.cast import Cast, RolesConfig
 from synth.synthesis_config import SynthesisConfig
 from synth.synthesize import synthesize
 from tests.conftest import MARK, processes
+from tests.synth.probed import drilled
 from tests.synth.tiny_caller import ASKED, READ, TALK, TOOLS, make, said
+from train.config import CascadeConfig, EngineConfig
+from train.probe import tag
 
 pytestmark = pytest.mark.vllm
 ROOT = Path(__file__).resolve().parents[2]
@@ -130,6 +135,23 @@ def test_it_plays_the_assistant_and_the_user_of_a_synthesis(engine: OpenAIEngine
         assert found.filter(outcome="user_failure")["reward"].null_count() == 8 == found["failure"].drop_nulls().len()
         assert store.query("SELECT count(*) AS n FROM answers")["n"][0] == sent > 16
     answers.close()
+
+
+def test_it_is_probed_as_a_policy_token_by_token(engine: OpenAIEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knows nothing of the shop, so it succeeds at nothing; what it has sampled is in the store with what stood before it."""
+    monkeypatch.setenv("OPENAI_BASE_URL", engine.config.url)
+    store = Store(tmp_path / "store")
+    tasks = [task.model_copy(update={"blueprint_id": f"b{place}"}) for place, task in enumerate(drilled("retail"))]
+    store.commit([store.write("tasks", part_id("tasks", ["drilled"], {}, 1), tasks_frame(tasks))])
+    asked = EngineConfig(answer_tokens=40, in_flight=8)
+    config = CascadeConfig(worlds=("retail",), probe_tasks=4, draws=DrawsConfig(k=2, most=2), engine=asked)
+    policy = tag(store, config, policy=f"openai:{engine.config.model}")
+    assert policy is not None
+    assert store.query("SELECT policy_id, k, successes FROM tags WHERE purpose = 'probe'").rows() == [(policy.id, 2, 0)] * 4
+    found = [json.loads(turns) for turns in store.query("SELECT turns FROM rollouts")["turns"]]
+    assert len(found) == 8
+    for turns in found:
+        assert all(len(turn["token_ids"]) == len(turn["logprobs"]) > 0 and turn["context_ids"] for turn in turns)
 
 
 def test_log_probabilities_and_entropies_come_step_by_step(engine: OpenAIEngine) -> None:
