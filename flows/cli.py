@@ -16,7 +16,17 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from flows import checks, cli_clusters, cli_curate, cli_evaluate, cli_experiment, cli_measure, cli_synthesize, cli_taxonomy, cli_worlds
+from flows import (
+    checks,
+    cli_clusters,
+    cli_curate,
+    cli_evaluate,
+    cli_experiment,
+    cli_measure,
+    cli_synthesize,
+    cli_taxonomy,
+    cli_worlds,
+)
 from flows.cli_shared import ConfigFile, Debug, DryRun, Families, ReadStore, StoreFolder, do, tell_notes
 from flows.terminal import out, told
 

@@ -113,8 +113,8 @@ _BEYOND = 1_000
 
 
 def chain_sql(last: str) -> str:
-    """Start of a query: `chain(policy_id, depth)`, the policy that the SELECT `last` gives (depth 0) and those that it was trained from; and
-    beyond, the engines that were measured beside them; `trained` is the same without engines."""
+    """Start of a query: `chain(policy_id, depth)`, the policy that the SELECT `last` gives (depth 0) and those that it was trained from;
+    and beyond, the engines that were measured beside them. `trained` is the same without engines."""
     return f"""WITH RECURSIVE trained AS (
         SELECT policy_id, 0 AS depth FROM ({last})
         UNION ALL

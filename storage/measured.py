@@ -19,8 +19,8 @@ from storage.store import Store
 
 
 def measured(store: Store) -> pl.DataFrame:
-    """Columns policy_id, policy (its stage's or engine's name), use, decoding, facet, facet_value, tasks, samples, rate, low, high, pass_k; engines
-    first, then policies in the order of their training."""
+    """Columns policy_id, policy (its stage's or engine's name), use, decoding, facet, facet_value, tasks, samples, rate, low, high, pass_k;
+    engines first, then policies in the order of their training."""
     return store.query(
         f"""{chain_sql(LATEST_POLICY_SQL)}
             SELECT c.policy_id, {POLICY_NAME} AS policy, e.use, e.decoding, e.facet, e.facet_value, e.tasks, e.samples,

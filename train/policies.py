@@ -83,20 +83,20 @@ def promoted_policy(store: Store) -> Policy | None:
 
 
 def known_policy(store: Store, named: str) -> Policy:
-    """The policy with this id, or the one trained last in the stage of this name.
+    """The policy with this id, or the latest that a stage or an engine of this name gave.
 
     Raises:
         BadInput: the store has none; the message names those that it has.
     """
     every = store.query(
-        f"""SELECT policy_id, s.name AS stage, {POLICY_NAME} AS name, p.path FROM policies p JOIN parts USING (part_id)
+        f"""SELECT policy_id, {POLICY_NAME} AS name, p.path FROM policies p JOIN parts USING (part_id)
             LEFT JOIN stages s USING (stage_id) ORDER BY committed_at DESC, policy_id"""
     )
-    found = every.filter((pl.col("policy_id") == named) | (pl.col("stage") == named))
+    found = every.filter((pl.col("policy_id") == named) | (pl.col("name") == named))
     if found.is_empty():
-        told = [f"{each} ({name})" if name != each else each for each, _, name, _ in every.sort("name", "policy_id").iter_rows()]
+        told = [f"{each} ({name})" if name != each else each for each, name, _ in every.sort("name", "policy_id").iter_rows()]
         raise BadInput(f"{store.root} has no policy {named}; it has {', '.join(told) or 'none'}")
-    policy_id, _, name, path = found.row(0)
+    policy_id, name, path = found.row(0)
     return Policy(policy_id, name, Path(path), path) if ":" in path else Policy(policy_id, name, store.root / path)
 
 
