@@ -217,7 +217,7 @@ class Prober:
         except (BudgetSpent, EngineFailure) as stopped:
             most = len(tasks) * (k if isinstance(k, int) else k.most)
             raise type(stopped)(
-                f"{stopped}. {purpose}: {reached:,} of at most {most:,} rollouts are done; they and all answers are kept"
+                f"{stopped}. {purpose}: {reached:,} of at most {most:,} rollouts are done and kept, as is all that a server answered"
             ) from stopped
         self.store.commit(parts)
         columns = ["rollout_id", "task_id", "policy_id", "draw", "outcome", "reward", "messages"]
