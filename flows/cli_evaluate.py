@@ -81,7 +81,7 @@ def bfcl(
     """Measure a policy on the multi-turn cases of the Berkeley function-calling leaderboard (BFCL), executed and judged by outcome.
 
     800 cases in four categories, greedy. Judged more strictly than by the leaderboard's own checker, so the figures are not its own. What
-    a policy of the store is measured at stays there, in table `evaluations`, as held-out set `bfcl`.
+    a policy is measured at stays in its store, in table `evaluations`, as held-out set `bfcl`.
 
     Examples:
 
@@ -108,29 +108,25 @@ def bfcl(
 
 @contextlib.contextmanager
 def _asked(policy: str | None, path: Path | None) -> Iterator[tuple[Engine, Store | None, str | None]]:
-    """The engine; the store where its figures or answers are kept; and the id where it is a policy of that store."""
-    from filters.asking import kept_engine
+    """The engine; the store where its figures and answers are kept; and its id there."""
     from flows import checks
     from flows.at_work import holding
-    from storage.errors import BadInput
+    from storage.records import content_id
     from storage.store import Store
     from synth.engines.named import engine_named
-    from train.policies import engine_of, known_policy, promoted_policy
+    from train.config import EngineConfig
+    from train.policies import answering, policy_named
 
-    if policy is not None and ":" in policy:
-        if path is None:
-            with engine_named(policy, log=Path("engine.log"), tools=True) as engine:
-                yield engine, None, None
-            return
-        with holding("bfcl", path), kept_engine(Store(path), policy) as engine:
+    is_engine = policy is not None and ":" in policy
+    if is_engine and path is None:
+        assert policy is not None
+        with engine_named(policy, log=Path("engine.log"), tools=True) as engine:
             yield engine, None, None
         return
-    opened = checks.readable(None, path)
-    found = promoted_policy(opened) if policy is None else known_policy(opened, policy)
-    if found is None:
-        raise BadInput(f"{opened.root} has no promoted policy yet: train one first, or name one with --policy")
-    with holding("bfcl", opened.root):
-        yield engine_of(found), opened, found.id
+    opened = Store(path) if is_engine and path is not None else checks.readable(None, path)
+    found = policy_named(opened, policy)
+    with holding("bfcl", opened.root), answering(opened, found, EngineConfig(), content_id("run", "bfcl", found.id)) as engine:
+        yield engine, opened, found.id
 
 
 def _check_writable(path: Path | None) -> None:

@@ -72,7 +72,7 @@ def test_a_policy_of_the_store_that_has_learnt_nothing_gets_nothing_of_bfcl(tmp_
 @pytest.mark.skipif(not HAS_BFCL, reason="pip install --no-deps bfcl-eval")
 def test_a_server_is_asked_once_where_a_store_keeps_its_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a server whose model calls the wrong tool in every turn, when it is measured twice with one store, then it passes nothing, and
-    the second time it is asked nothing and gets the same; what is no policy of the store leaves no evaluation there."""
+    the second time it is asked nothing and gets the same; and the store knows it as a policy that was measured once."""
     journal, store = tmp_path / "journal.jsonl", tmp_path / "store"
     arguments = ("bfcl", "--policy", "openai:mock", "--category", "base", "--limit", "2", "--store", str(store))
     with started(latency_ms=0, journal=journal) as server:
@@ -81,9 +81,10 @@ def test_a_server_is_asked_once_where_a_store_keeps_its_answers(tmp_path: Path, 
     tries = Counter(json.loads(line)[0] for line in journal.read_text().splitlines() if "answered" in line)
     assert [line.split()[:4] for line in first.splitlines() if line.startswith("base")] == [["base", "2", "2", "0"]]
     assert second == first
-    assert sorted(tries.values()) == [1] * (len(tries) - 1) + [2], "the check at the door, once a run"
+    assert sorted(tries.values()) == [1] * (len(tries) - 2) + [2, 2], "the checks at the door, for tools and for tokens, once a run"
     assert len(tries) > 8
-    assert Store(store).query("SELECT count(*) FROM evaluations").item() == 0
+    measured = Store(store).query("SELECT path, facet_value, tasks FROM evaluations JOIN policies USING (policy_id) ORDER BY facet_value")
+    assert measured.rows() == [("openai:mock", "all", 2), ("openai:mock", "base", 2)]
 
 
 @pytest.mark.skipif(not HAS_BFCL, reason="pip install --no-deps bfcl-eval")
