@@ -101,7 +101,7 @@ def query_rows(files: Sequence[str | Path], config: Config) -> int:
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
         try:
-            named = new_files(Store(config.store), files, threads) if config.curate.only_new else files
+            named = new_files(Store(config.store), [str(file) for file in files], threads) if config.curate.only_new else files
         except NothingNew:
             return 0
         return sum(source.rows for source in inspect(named, config.curate.ingest, threads))
@@ -175,7 +175,7 @@ def funnel_engines(config: Config) -> None:
     """The engines that the funnel asks are there, if any are named; looked at as `engines` are."""
     from synth.engines.named import look_at
 
-    for name in sorted({config.curate.ground.engine, config.curate.difficulty.engine} - {None}):
+    for name in sorted({name for name in (config.curate.ground.engine, config.curate.difficulty.engine) if name}):
         look_at(str(name))
 
 

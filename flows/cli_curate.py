@@ -90,7 +90,8 @@ def curate(
         if ray is None or dry_run:
             rows = checks.query_rows(sources, settings) if sources else None
         else:
-            rows = checks.query_heads(sources, settings)
+            checks.query_heads(sources, settings)
+            rows = None
         steps = ("curate",) if sources else ("haystack", "curate")
         done = do("curate:curate", settings, dry_run, steps, ("funnel", "difficulty"), rows=rows, files=sources, ray=ray)
         tell_notes(done["notes"] if done else ())

@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Literal
 from flows.server import is_healthy, named_server
 
 if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
     from flows.config import Config
 
 ROOMS = ("flows", "train", "filters", "synth", "storage")
@@ -141,10 +143,11 @@ def _requirements() -> Iterator[Finding]:
         yield from _compare(f"extra `{extra}`", theirs, "note", why)
 
 
-def _compare(what: str, wanted: list[object], otherwise: Literal["note", "broken"], advice: str) -> Iterator[Finding]:
-    wrong, right = [], []
+def _compare(what: str, wanted: Sequence[Requirement], otherwise: Literal["note", "broken"], advice: str) -> Iterator[Finding]:
+    wrong: list[str] = []
+    right: list[str] = []
     for each in wanted:
-        name, allowed = each.name, each.specifier  # type: ignore[attr-defined]
+        name, allowed = each.name, each.specifier
         try:
             found = version(name)
         except PackageNotFoundError:

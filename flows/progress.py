@@ -7,7 +7,6 @@ process shows progress with: `bars` or `lines` under the `headrace` command, lin
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -68,7 +67,7 @@ def showing(show: Show) -> Iterator[None]:
 def on_console(console: Console) -> Iterator[None]:
     """Bars where `console` is a terminal, plain lines where it is not."""
     if not console.is_terminal:
-        with showing(Lines(lambda line: (sys.stdout.write(line + "\n"), sys.stdout.flush()))):
+        with showing(Lines(lambda line: print(line, flush=True))):
             yield
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn

@@ -40,7 +40,7 @@ Watch = Callable[[int, Sequence[Episode]], None]
 """Is told a step's number and its finished rollouts."""
 
 
-_PER_ROW = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages")
+_PER_ROW: tuple[str, ...] = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages")
 _PER_ROW += ("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_logps")
 
 

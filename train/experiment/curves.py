@@ -10,6 +10,7 @@ known.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,7 +36,7 @@ class Curve:
     c: float
 
     def at(self, size: float) -> float:
-        return self.a - self.b * float(size) ** -self.c
+        return self.a - self.b * math.pow(size, -self.c)
 
 
 def rate(by_seed: Sequence[Floats]) -> Estimate:

@@ -88,7 +88,7 @@ def _step(model: Any, optimiser: torch.optim.Optimizer, batch: Sequence[Example]
     targets = written[:, 1:]
     loss = functional.cross_entropy(model.lm_head(hidden[:, :-1][targets]), ids[:, 1:][targets])
     optimiser.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimiser.step()
     return float(loss.item())

@@ -48,7 +48,7 @@ def lines(result: ExperimentResult) -> list[tuple[str, ...]]:
 
 def table(result: ExperimentResult) -> str:
     """The table, the gains over random and the ceilings."""
-    about: Mapping[str, str] = dict(ABOUT)
+    about: Mapping[str, str] = {str(arm): told for arm, told in ABOUT.items()}
     head = f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}\n"
     body = "".join(f"| {' | '.join(line)} |\n" for line in lines(result))
     gains = "".join(f"| {arm} ({about[arm]}) | {_interval(each, signed=True)} |\n" for arm, each in result.gains.items())
