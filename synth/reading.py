@@ -174,27 +174,39 @@ class NameIndex:
 
     def find(self, text: str) -> Iterable[tuple[str, ...]]:
         """All spellings of every name that the normalised `text` mentions."""
+        return (spellings for _, _, spellings in self.spans(text))
+
+    def spans(self, text: str) -> Iterable[tuple[int, int, tuple[str, ...]]]:
+        """Where every name stands that the normalised `text` mentions, its plural too, with all spellings of it."""
         end = 0
         for word in _WORD.finditer(text):
             if word.start() < end:
                 continue
-            for name, spellings in self._by_word.get(word.group(), ()):
-                if text.startswith(name, word.start()) and not _is_word(text[word.start() + len(name) : word.start() + len(name) + 1]):
-                    end = word.start() + len(name)
-                    yield spellings
+            for name, spellings in self._by_word.get(word.group(), self._by_word.get(word.group().removesuffix("s"), ())):
+                if text.startswith(name, word.start()) and not _is_word(text[(stop := _end(text, word.start() + len(name))) : stop + 1]):
+                    end = stop
+                    yield word.start(), end, spellings
                     break
         if self._unspaced:
-            yield from self._find_unspaced(text)
+            yield from self._unspaced_spans(text)
 
-    def _find_unspaced(self, text: str) -> Iterable[tuple[str, ...]]:
+    def _unspaced_spans(self, text: str) -> Iterable[tuple[int, int, tuple[str, ...]]]:
         for run in _UNSPACED.finditer(text):
             position, characters = 0, run.group()
             while position < len(characters):
                 for length in self._lengths:
                     spellings = self._unspaced.get(characters[position : position + length])
                     if spellings is not None and position + length <= len(characters):
-                        yield spellings
+                        yield run.start() + position, run.start() + position + length, spellings
                         position += length
                         break
                 else:
                     position += 1
+
+
+def _end(text: str, end: int) -> int:
+    """Where a name ends that may be in the plural."""
+    for ending in ("es", "s"):
+        if text.startswith(ending, end) and not _is_word(text[end + len(ending) : end + len(ending) + 1]):
+            return end + len(ending)
+    return end

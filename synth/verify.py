@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -36,6 +36,7 @@ from typing import Any
 from storage.records import CODE_TOOL, JSON, Fact, Message, RefusalReason, Task, canonical_json, is_error, leaves, parse_arguments
 from synth.computed import computed
 from synth.grades import Found, Marks, marked, reward
+from synth.grounding import Sources, is_grounded
 from synth.reading import NameIndex, Number, Reading, dates_in, has_word, is_near, minutes_in, normalise, numbers_in, read
 from synth.refusals import refusal_reasons
 from synth.worlds import WORLDS, make_world
@@ -65,7 +66,8 @@ class _Rules:
 
     changing: frozenset[str]
     grounded: dict[str, dict[str, Any]]
-    names: NameIndex
+    names: tuple[NameIndex, ...]
+    """Of the world itself, and of all worlds of its kind."""
 
 
 @lru_cache(maxsize=1024)
@@ -81,8 +83,13 @@ def _rules(world_name: str, seed: int) -> _Rules:
             }
             for tool in world.tools
         },
-        names=NameIndex(world.known_names()),
+        names=(NameIndex(world.known_names()), _names_of_kind(world.possible_names)),
     )
+
+
+@lru_cache(maxsize=16)
+def _names_of_kind(possible_names: Callable[[], Mapping[str, tuple[str, ...]]]) -> NameIndex:
+    return NameIndex(possible_names())
 
 
 @lru_cache(maxsize=4096)
@@ -102,6 +109,8 @@ class _Heard:
     """Those of the texts that are the user's."""
     results: list[str] = field(default_factory=list)
     """Those that the world's tools have answered, as they came."""
+    computed: list[str] = field(default_factory=list)
+    """What programs have printed that they do not spell out."""
     _numbers: list[Number] = field(default_factory=list)
     _read: int = 0
 
@@ -110,6 +119,9 @@ class _Heard:
         """Every value in the results, normalised."""
         values = (value for text in self.results for _, value in leaves(parse_arguments(text) or {}))
         return {normalise(str(value)) for value in values if value is not None and not isinstance(value, bool)} - {""}
+
+    def sources(self, world: str, system: Sequence[str]) -> Sources:
+        return Sources(world, self.texts, self.results, (*self.requests, *self.computed, *system), self.forms)
 
     def numbers(self) -> list[Number]:
         if self._read == 0:
@@ -179,7 +191,7 @@ def judge(task: Task, messages: Sequence[Message], changes: Mapping[str, JSON]) 
         "evidence": all(shown),
         "end_state": dict(changes) == success.changes,
         "facts": all(told),
-        "grounded_answer": _is_supported(answer, said, heard, system, rules.names),
+        "grounded_answer": is_grounded(last.content or "", heard.sources(task.world, system), rules.names),
         "to_the_point": not _says_all(answer, heard, _wanted(task)),
         "refusal": _refuses_rightly(answer, success.refusal),
     }
@@ -214,7 +226,8 @@ def _walk(task: Task, messages: Sequence[Message], rules: _Rules, heard: _Heard)
             heard.requests.append(normalise(message.content or ""))
             heard.texts.append(heard.requests[-1])
         elif message.role == "tool" and message.tool_call_id in programs:
-            heard.texts.append(computed(message.content or "", programs[message.tool_call_id]))
+            heard.computed.append(computed(message.content or "", programs[message.tool_call_id]))
+            heard.texts.append(heard.computed[-1])
         elif message.role == "tool":
             text = normalise(message.content or "")
             heard.texts.append(text)
@@ -342,27 +355,6 @@ def _states(answer: str, said: Reading, value: str) -> bool:
     except ValueError:
         return has_word(answer, normalise(value))
     return any(number.value == wanted for number in said.numbers)
-
-
-def _is_supported(answer: str, said: Reading, heard: _Heard, system: Sequence[str], names: NameIndex) -> bool:
-    """The grounding veto. Numbers may also come from the system message; known names may not (it speaks of everything)."""
-    for spellings in names.find(answer):
-        if not any(heard.has(spelling) for spelling in spellings):
-            return False
-    if not (said.numbers or said.minutes or said.dates or said.ids):
-        return True
-    texts = [*heard.texts, *heard.forms, *system]
-    if not all(any(has_word(text, identifier) for text in texts) for identifier in said.ids):
-        return False
-    if said.minutes and not said.minutes <= set().union(*(minutes_in(text) for text in texts)):
-        return False
-    if said.dates and not said.dates <= set().union(*(dates_in(text) for text in texts)):
-        return False
-    if not said.numbers:
-        return True
-    known = [reading for number in heard.numbers() for reading in number.readings]
-    known += [reading for text in system for number in numbers_in(text) for reading in number.readings]
-    return all(any(is_near(reading, other) for reading in number.readings for other in known) for number in said.numbers)
 
 
 # ---- replay -----------------------------------------------------------------------------------------------------------------

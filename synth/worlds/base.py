@@ -193,6 +193,9 @@ class World(ABC):
     wording: ClassVar[Mapping[str, Any] | None] = None
     """How requests are worded, in the form of a `families.yaml`, with `synonyms` of slot values as in a `grounding.yaml`; None where
     these files lie beside the world."""
+    units: ClassVar[Mapping[str, str]] = {}
+    """What the numbers of a result's field are numbers of, by its name: a unit of `quantities.UNITS` (`m`, `minutes`, `yuan`, `count`),
+    where the name itself does not end with it."""
     tool_words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Per tool, the words (both languages, lower case) with which people name what it does outright: what makes a query explicit (P6)."""
 
@@ -272,6 +275,11 @@ class World(ABC):
                     together = tuple(dict.fromkeys((*spellings.values(), value)))
                     names.update(dict.fromkeys(together, together))
         return names
+
+    @staticmethod
+    def possible_names() -> Mapping[str, tuple[str, ...]]:
+        """Names that any world of this kind may draw, whether this one holds them or not; as `known_names`. None by default."""
+        return {}
 
     def close(self) -> None:  # noqa: B027
         """Releases what the world holds outside memory; nothing by default."""

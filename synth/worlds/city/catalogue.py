@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from synth.worlds.city.names import STEMS, TITLES, landmarks
 from synth.worlds.city.vocabulary import CATEGORIES
 
-_NOUNS: dict[str, tuple[str, str, int]] = {
+NOUNS: dict[str, tuple[str, str, int]] = {
     "hotpot": ("Hotpot", "火锅", 24), "noodles": ("Noodles", "面庄", 0), "sichuan_food": ("Sichuan Kitchen", "川味厨房", 0),
     "cantonese_food": ("Cantonese House", "粤式酒楼", 0), "vegetarian_food": ("Veggie Table", "素食坊", 0),
     "barbecue": ("Grill", "烤肉铺", 20),
@@ -67,7 +67,7 @@ def catalogue() -> tuple[Place, ...]:
     for name in landmarks():
         add(name.en, name.zh, name.category, key=name.key)
     for order, (category, facts) in enumerate(CATEGORIES.items()):
-        noun_en, noun_zh, in_chains = _NOUNS[category]
+        noun_en, noun_zh, in_chains = NOUNS[category]
         for number in range(in_chains):
             stem_en, stem_zh = STEMS[(order * 11 + number // _BRANCHES * 3) % len(STEMS)]
             branch = number % _BRANCHES + 1

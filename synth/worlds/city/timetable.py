@@ -21,7 +21,7 @@ Kind = Literal["train", "flight"]
 _TRAIN_CLASSES = (("G", 235.0, 0.46), ("D", 165.0, 0.31), ("K", 85.0, 0.15))
 """Letter, average km/h, yuan a km."""
 _MAX_RAIL_KM, _MIN_AIR_KM = 2600.0, 330.0
-_CARRIERS = (("LC", "Lanchuan Air"), ("QY", "Qingyun Airlines"), ("HT", "Haitian Air"), ("BY", "Baiyun Wings"))
+CARRIERS = (("LC", "Lanchuan Air"), ("QY", "Qingyun Airlines"), ("HT", "Haitian Air"), ("BY", "Baiyun Wings"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def _train(km: float, code: int) -> Service:
 
 def _flight(km: float, code: int) -> Service:
     own = bits(code)
-    carrier, name = _CARRIERS[code % 4]
+    carrier, name = CARRIERS[code % 4]
     minutes = int(km / 780 * 60 * (0.97 + unit(1, start=own) * 0.1)) + 45
     yuan = round(260 + km * (0.38 + unit(2, start=own) * 0.32))
     return _service(f"{carrier}{1000 + code % 8999}", name, 380 + integer(0, 186, 3, start=own) * 5, minutes, yuan, code)

@@ -19,11 +19,14 @@ import orjson
 from storage.records import JSON, Tool
 from synth.worlds.base import Intent, Observation, SlotKind, World
 from synth.worlds.city import away, routing, search
-from synth.worlds.city.catalogue import catalogue
+from synth.worlds.city.catalogue import NOUNS, catalogue
 from synth.worlds.city.city import City, city_of
 from synth.worlds.city.draw import draw_entities, draw_slots
 from synth.worlds.city.intents import INTENTS
-from synth.worlds.city.names import CITY_EN, CITY_ZH
+from synth.worlds.city.geometry import COLUMNS, ROWS
+from synth.worlds.city.names import CITY_EN, CITY_ZH, LANDMARK_KINDS, STEMS
+from synth.worlds.city.roads import road_names
+from synth.worlds.city.timetable import CARRIERS
 from synth.worlds.city.tools import TOOL_WORDS, TOOLS
 from synth.worlds.city.validate import BadArgument, Signature
 from synth.worlds.city.vocabulary import KINDS, NOW, TODAY
@@ -41,6 +44,11 @@ _RUN: dict[str, Callable[[City, dict[str, Any]], dict[str, Any]]] = {
     "web_search": away.web_search,
 }
 _SIGNATURES = {tool.name: Signature(tool) for tool in TOOLS}
+_UNITS = {
+    **dict.fromkeys(("price", "average_cost"), "yuan"),
+    **dict.fromkeys(("rating",), "stars"),
+    **dict.fromkeys(("reviews", "seats", "stops", "transfers", "lights", "total", "rank", "ranking"), "count"),
+}
 _NAMED_KINDS = ("place", "district", "city", "line")
 
 
@@ -56,6 +64,7 @@ class CityWorld(World):
     intents: ClassVar[Mapping[str, Intent]] = INTENTS
     kinds: ClassVar[Mapping[str, SlotKind]] = KINDS
     tool_words: ClassVar[Mapping[str, tuple[str, ...]]] = TOOL_WORDS
+    units: ClassVar[Mapping[str, str]] = _UNITS
     system_prompt: ClassVar[str] = (
         f"You are the travel assistant of {CITY_EN} ({CITY_ZH}). It is {NOW:%A}, {NOW:%Y-%m-%d}, {NOW:%H:%M}. Timetables and forecasts "
         "reach 15 days ahead. The tools know places by coordinates: look a place up before you use it. If you must refuse, say why."
@@ -115,7 +124,7 @@ class CityWorld(World):
         return super().slot_forms(intent, slots) | {*dates, *moments, CITY_EN, CITY_ZH}
 
     def known_names(self) -> Mapping[str, tuple[str, ...]]:
-        """Places, districts, cities and lines; not the words for kinds of things, which anyone may use."""
+        """Places, districts, cities, lines, roads and carriers; not the words for kinds of things, which anyone may use."""
         names: dict[str, tuple[str, ...]] = {}
         for place in catalogue():
             names.update(dict.fromkeys((place.en, place.zh), (place.en, place.zh)))
@@ -124,4 +133,13 @@ class CityWorld(World):
             for spellings in vocabulary.names.values():  # type: ignore[union-attr]
                 together = tuple(dict.fromkeys(spellings.values()))
                 names.update(dict.fromkeys(together, together))
-        return names
+        for line in range(ROWS + COLUMNS):
+            names.update(dict.fromkeys(road_names(line), road_names(line)))
+        return names | {carrier: (carrier,) for _, carrier in CARRIERS}
+
+    @staticmethod
+    def possible_names() -> Mapping[str, tuple[str, ...]]:
+        """What the grammar of names (stem and kind) gives beyond the catalogue."""
+        kinds = [(en, zh) for en, zh, _ in LANDMARK_KINDS] + [(en, zh) for en, zh, _ in NOUNS.values()]
+        made = ((f"{stem[0]} {kind[0]}", f"{stem[1]}{kind[1]}") for stem in STEMS for kind in kinds)
+        return {name: spellings for spellings in made for name in spellings}

@@ -39,6 +39,7 @@ class RetailWorld(World):
     name: ClassVar[str] = "retail"
     version: ClassVar[int] = 2
     tools: ClassVar[tuple[Tool, ...]] = TOOLS
+    units: ClassVar[Mapping[str, str]] = {"price": "dollars", "total": "dollars", "stock": "count", "bought": "count"}
     intents: ClassVar[Mapping[str, Intent]] = INTENTS
     system_prompt: ClassVar[str] = SYSTEM_PROMPT
     tool_words: ClassVar[Mapping[str, tuple[str, ...]]] = {

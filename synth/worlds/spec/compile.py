@@ -13,6 +13,7 @@ from typing import Any
 
 from storage.records import Tool
 from synth import code_tool
+from synth.worlds.spec import schema
 from synth.worlds.spec.acting import Refused
 from synth.worlds.spec.admission import problems_of, tried
 from synth.worlds.spec.domain import Domain
@@ -21,7 +22,7 @@ from synth.worlds.spec.load import parse_file
 from synth.worlds.spec.naming import public_names, published
 from synth.worlds.spec.problems import Problem, SpecError
 from synth.worlds.spec.resolve import resolve
-from synth.worlds.spec.tools import Callee, callees, get_name, list_name, search_name
+from synth.worlds.spec.tools import Callee, callees, found_key, get_name, list_name, listed_key, search_name
 from synth.worlds.spec.wording import Wording
 from synth.worlds.spec.world import SpecWorld
 
@@ -98,6 +99,7 @@ def _class(domain: Domain, raw: Any, name: str, where: str) -> type[SpecWorld]:
             "wording": Wording(domain, tuple(kept.values())),
             "tool_words": tool_words(domain),
             "person_names": proper_names(domain),
+            "units": units_of(domain),
         },
     )
 
@@ -138,3 +140,15 @@ def proper_names(domain: Domain) -> dict[str, tuple[str, ...]]:
                 for words in field.words.values():
                     found[words.en] = found[words.zh] = (words.en, words.zh)
     return found
+
+
+def units_of(domain: Domain) -> dict[str, str]:
+    """Units of the fields that have the same one in every entity, by name; what is counted in lists too."""
+    found: dict[str, set[str]] = {}
+    for entity in domain.by_number:
+        for field in entity.fields.values():
+            is_money = isinstance(field.spec, schema.MoneyField)
+            unit = domain.spec.head.currency if is_money else getattr(field.spec, "unit", "")
+            found.setdefault(field.name, set()).add(unit if isinstance(field.spec, schema.IntegerField) or unit != "count" else "")
+        found[found_key(entity)] = found[listed_key(entity)] = {"count"}
+    return {name: min(units) for name, units in found.items() if len(units) == 1 and "" not in units}

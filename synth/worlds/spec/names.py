@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from synth.worlds.spec.values import Words
 
@@ -55,6 +55,18 @@ def names_of(kind: str, count: int, salt: str) -> tuple[Words, ...]:
         Words(en=f"{heads[head][0]}{gap_en}{tails[tail][0]}", zh=f"{heads[head][1]}{gap_zh}{tails[tail][1]}")
         for head, tail in sorted(drawn)
     )
+
+
+@cache
+def possible_names() -> dict[str, tuple[str, ...]]:
+    """Every name of every list, each spelling with both."""
+    found: dict[str, tuple[str, ...]] = {}
+    for heads, gap_en, gap_zh, tails in _PARTS.values():
+        for head in heads:
+            for tail in tails:
+                spellings = (f"{head[0]}{gap_en}{tail[0]}", f"{head[1]}{gap_zh}{tail[1]}")
+                found.update(dict.fromkeys(spellings, spellings))
+    return found
 
 
 _IRREGULAR = dict(

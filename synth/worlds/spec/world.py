@@ -18,6 +18,7 @@ from synth.worlds.spec.domain import Domain
 from synth.worlds.spec.intents.acts import Doing
 from synth.worlds.spec.intents.base import SpecIntent
 from synth.worlds.spec.intents.computing import Computing
+from synth.worlds.spec.names import possible_names
 from synth.worlds.spec.state import State, open_base
 from synth.worlds.spec.tools import Callee, failed
 
@@ -75,6 +76,11 @@ class SpecWorld(World):
     def known_names(self) -> Mapping[str, tuple[str, ...]]:
         """Proper names only; kinds and statuses are ordinary words of an answer, and facts guard them."""
         return self.person_names
+
+    @staticmethod
+    def possible_names() -> Mapping[str, tuple[str, ...]]:
+        """The names of all lists that domains draw theirs from."""
+        return possible_names()
 
     def slot_forms(self, intent: str, slots: Mapping[str, JSON]) -> frozenset[str]:
         """Also the day as a call carries it."""
