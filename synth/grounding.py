@@ -23,11 +23,11 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from storage.records import JSON
+from synth.made_up import unknown_names
 from synth.moments import Moments, moments_in, weekday_of
 from synth.quantities import COUNT, LABEL, RATING, SHARE, Quantity, Unit, are_alike, is_told, quantities_in, units_of_field
 from synth.reading import NameIndex, has_word, normalise
-from synth.made_up import unknown_names
-from synth.spelling import MARK, in_digits
+from synth.spelling import MARK, MAY_TELL, in_digits
 from synth.worlds import WORLDS
 
 _ID = re.compile(r"(?<![a-z0-9])(?![2-6]g\b)[a-z]{1,4}-?\d[a-z0-9]*(?![a-z0-9])")
@@ -48,8 +48,8 @@ _CHOICE = re.compile(
     r"|[个种项条点](?:选择|选项|建议|方案|办法|方式|步骤|候选|部分|因素|方面)"
 )
 _NUMERAL = re.compile(r"[\d零一二两三四五六七八九十百千]|first|one|two|three|hundred|dozen")
-_MAY_TELL = re.compile(r"\d|day|周|星期|noon|midnight|[零一二三四五六七八九十百千两半]|\b(?:two|three|four|five|six|seven|eight|nine|ten)\b")
 _LETTER = re.compile(r"[a-z\u3400-\u9fff]")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?)?|\d\d:\d\d(?:-\d\d:\d\d)?")
 _FEW = 10
 
 
@@ -106,18 +106,26 @@ def is_grounded(answer: str, sources: Sources, names: Sequence[NameIndex]) -> bo
     for start, end, _ in sorted(mentions, reverse=True):
         if _NUMERAL.search(text, start, end):
             text = f"{text[:start]} {text[end:]}"
-    if not _MAY_TELL.search(text):
+    if not MAY_TELL.search(text):
         return True
     identifiers = [each for each in _ID.findall(text) if not _NO_ID.fullmatch(each)]
     if not all(sources.has_anywhere(identifier) for identifier in identifiers):
         return False
-    listed = {len(mentions), len(set(identifiers)), len(_LIST_MARK.findall(text)), len(_BULLET.findall(text))}
-    text = _ID.sub(lambda found: found[0] if _NO_ID.fullmatch(found[0]) else " ", text)
-    moments = moments_in(_ORDINAL.sub(" ", in_digits(_LIST_MARK.sub(" ", text))))
+    if identifiers:
+        text = _ID.sub(lambda found: found[0] if _NO_ID.fullmatch(found[0]) else " ", text)
+        if not MAY_TELL.search(text):
+            return True
+    listed = frozenset((len(mentions), len(set(identifiers)), len(_LIST_MARK.findall(text)), len(_BULLET.findall(text))))
+    moments = _told_moments(text)
     if not _are_known(moments, sources):
         return False
     rest = _without_known_days(moments.rest, sources)
     return all(_is_supported(each, rest, sources, listed) for each in quantities_in(rest))
+
+
+@lru_cache(maxsize=2048)
+def _told_moments(text: str) -> Moments:
+    return moments_in(_ORDINAL.sub(" ", in_digits(_LIST_MARK.sub(" ", text))))
 
 
 # ---- what was shown -----------------------------------------------------------------------------------------------------------
@@ -143,7 +151,7 @@ def _seen_in_result(world: str, text: str) -> Seen:
     reader = _Reader(WORLDS[world].units)
     reader.walk(value, "")
     numbers = {number: tuple(units) for number, units in reader.numbers.items()}
-    return Seen(numbers, moments_in(in_digits(normalise(" ; ".join(reader.texts)))), frozenset(reader.lengths))
+    return Seen(numbers, moments_in(in_digits(normalise(" ; ".join(dict.fromkeys(reader.texts))))), frozenset(reader.lengths))
 
 
 class _Reader:
@@ -165,11 +173,13 @@ class _Reader:
                 self.walk(each, name)
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             self.numbers.setdefault(float(value), set()).add(units_of_field(name, self.units.get(name)))
-        elif isinstance(value, str) and _MAY_TELL.search(value):
+        elif isinstance(value, str) and not _ID.fullmatch(value) and MAY_TELL.search(value):
             own = units_of_field(name, self.units.get(name))
             if own and own[0][0] == LABEL:
                 return
             self.texts.append(value)
+            if _MOMENT.fullmatch(value):
+                return
             for number, found in _seen_in_text(normalise(value)).numbers.items():
                 self.numbers.setdefault(number, set()).update(units or own for units in found)
 
@@ -224,10 +234,9 @@ def _is_supported(told: Quantity, text: str, sources: Sources, listed: Set[int])
         return True
     if any(_is_told_of(told, units, value) for seen in shown for value, each in seen.numbers.items() for units in each):
         return True
-    if not told.units or any(name == COUNT for name, _ in told.units):
-        if any(told.value in seen.lengths for seen in shown) or (is_count and told.value in listed):
-            return True
-    return not told.units and _is_quoted(told, text, sources)
+    if any(name == COUNT for name, _ in told.units):
+        return any(told.value in seen.lengths for seen in shown) or (is_count and told.value in listed)
+    return not told.units and (any(told.value in seen.lengths for seen in shown) or _is_quoted(told, text, sources))
 
 
 def _is_measured(told: Quantity) -> bool:
@@ -274,7 +283,7 @@ def _is_told_of_unknown(told: Quantity, seen: float) -> bool:
 def _is_quoted(told: Quantity, text: str, sources: Sources) -> bool:
     """Whether a bare number (a house number, a telephone number) has a neighbour that it has in what was heard."""
     end = _end_of_digits(told, text)
-    pieces = (text[max(0, told.start - 4) : end].strip(), text[told.start : end + 3].strip())
+    pieces = [text[start:stop].strip(" .,") for start, stop in ((max(0, told.start - 4), end), (told.start, end + 3), (told.start, end))]
     return any(piece in source for piece in pieces if _LETTER.search(piece) or "-" in piece for source in (*sources.texts, *sources.said))
 
 

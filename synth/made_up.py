@@ -10,33 +10,35 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-_KINDS = frozenset(
-    "hotel hotels inn hostel resort motel lodge road street avenue lane boulevard drive expressway highway square plaza park garden gardens "
-    "museum gallery library temple shrine church cathedral mosque station airport terminal stadium university college school hospital clinic "
-    "pharmacy mall centre center market bazaar supermarket restaurant cafe coffee bistro bar pub grill kitchen diner bakery house theatre "
-    "theater cinema zoo aquarium bridge tower pier harbour harbor lake island beach bank gym spa airlines airways air wings ltd inc group works "
-    "partners trading systems foods media logistics taproom karaoke district bookstore books noodles hotpot".split()
-)
-_ORDINARY = frozenset(
-    "a an the i you we he she it they my your our their his her its this that these those and or but so if then than as at by for from in into of "
-    "off on onto over per to under up via with without after before until about yes no not nearest closest cheapest fastest best top total "
-    "estimated expected recommended suggested average current next last first second third fourth fifth final other another good great nice "
-    "new old here there please note thanks thank sorry hello hi dear sure okay ok done is are was were be been has have had do does did can could "
-    "will would shall should may might must price prices cost costs fare fares fee fees time times date dates day days hour hours minute minutes "
-    "distance duration route routes trip trips travel journey departure arrival depart arrive leave leaves order orders status details detail "
-    "summary overview option options plan plans result results rating ratings rated review reviews address phone number name id type category "
-    "customer user account product item items quantity stock amount balance payment refund delivery shipping booking reservation ticket tickets "
-    "train trains flight flights bus metro line subway taxi walk walking drive driving cycling weather forecast temperature rain sunny cloudy "
-    "wind open opening opens closed closing closes check room rooms guest guests seat seats step stop stops transfer transfers toll tolls "
-    "monday tuesday wednesday thursday friday saturday sunday january february march april may june july august september october november "
-    "december english chinese china am pm rmb cny usd eur gbp yuan dollars euros pounds city town district area street place places north south "
-    "east west mr mrs ms dr prof sir madam free available confirmed cancelled completed successful requested required information info key "
-    "important update updates answer question help support service services home office business policy rule rules request requests change "
-    "changes going getting way ways how what when where which who why also however therefore meanwhile moreover finally overall value "
-    "due expiry expires valid issued start end starts ends from until range level tier kind grade score points code reference location map "
-    "all both each every any some one two three four five six seven eight nine ten highest lowest longest shortest latest earliest most least "
-    "shortlist pick picks choice quick glance breakdown recap bottom".split()
-)
+_KINDS = """
+hotel hotels inn hostel resort motel lodge road street avenue lane boulevard drive expressway highway square plaza park garden gardens
+museum gallery library temple shrine church cathedral mosque station airport terminal stadium university college school hospital clinic
+pharmacy mall centre center market bazaar supermarket restaurant cafe coffee bistro bar pub grill kitchen diner bakery house theatre
+theater cinema zoo aquarium bridge tower pier harbour harbor lake island beach bank gym spa airlines airways air wings ltd inc group works
+partners trading systems foods media logistics taproom karaoke district bookstore books noodles hotpot
+"""
+_ORDINARY = """
+a an the i you we he she it they my your our their his her its this that these those and or but so if then than as at by for from in into
+of off on onto over per to under up via with without after before until about yes no not nearest closest cheapest fastest best top total
+estimated expected recommended suggested average current next last first second third fourth fifth final other another good great nice new
+old here there please note thanks thank sorry hello hi dear sure okay ok done is are was were be been has have had do does did can could
+will would shall should may might must price prices cost costs fare fares fee fees time times date dates day days hour hours minute
+minutes distance duration route routes trip trips travel journey departure arrival depart arrive leave leaves order orders status details
+detail summary overview option options plan plans result results rating ratings rated review reviews address phone number name id type
+category customer user account product item items quantity stock amount balance payment refund delivery shipping booking reservation
+ticket tickets train trains flight flights bus metro line subway taxi walk walking drive driving cycling weather forecast temperature rain
+sunny cloudy wind open opening opens closed closing closes check room rooms guest guests seat seats step stop stops transfer transfers
+toll tolls monday tuesday wednesday thursday friday saturday sunday january february march april may june july august september october
+november december english chinese china am pm rmb cny usd eur gbp yuan dollars euros pounds city town district area street place places
+north south east west mr mrs ms dr prof sir madam free available confirmed cancelled completed successful requested required information
+info key important update updates answer question help support service services home office business policy rule rules request requests
+change changes going getting way ways how what when where which who why also however therefore meanwhile moreover finally overall value
+due expiry expires valid issued start end starts ends from until range level tier kind grade score points code reference location map all
+both each every any some one two three four five six seven eight nine ten highest lowest longest shortest latest earliest most least
+shortlist pick picks choice quick glance breakdown recap bottom
+"""
+_KIND_WORDS = frozenset(_KINDS.split())
+_ORDINARY_WORDS = frozenset(_ORDINARY.split()) | _KIND_WORDS
 _CAPITALS = re.compile(r"(?<![\w'])[A-Z][\w'-]*(?: (?:of |the |& |de )?[A-Z][\w'-]*)*")
 _BEGINS = re.compile(r"(?:^|[.!?:;\n*#>|\"“(•-]|\d[.)])\s*$")
 _TITLED = re.compile(r"\b(?:Mr|Mrs|Ms|Miss|Dr|Prof|Professor|Madam)\.? ([A-Z][\w'-]+)")
@@ -53,8 +55,8 @@ def unknown_names(text: str, is_heard: Callable[[str], bool]) -> Iterable[str]:
         words = [word.lower().removesuffix("'s") for word in re.findall(r"[A-Za-z][A-Za-z'-]*", found[0])]
         is_first = _BEGINS.search(text, max(0, found.start() - 6), found.start()) is not None or not text[: found.start()].strip()
         judged = words[1:] if is_first else words
-        unknown = [word for word in judged if word not in _ORDINARY | _KINDS and len(word) > 1 and not is_heard(word)]
-        is_kind = words[-1] in _KINDS and bool(unknown)
+        unknown = [word for word in judged if word not in _ORDINARY_WORDS and len(word) > 1 and not is_heard(word)]
+        is_kind = words[-1] in _KIND_WORDS and bool(unknown)
         is_heading = is_first and _HEADING_END.match(text, found.end()) is not None
         if is_kind or (len(unknown) > 1 and not is_heading):
             yield " ".join(words)

@@ -17,11 +17,11 @@ from synth.spelling import MARK
 _DAY_MINUTES = 1440
 _PART_OF_DAY = r"(?: ?(?:in the (morning|afternoon|evening)|(at night|tonight|this evening|this afternoon)))?"
 _TIME = re.compile(
-    rf"(?<![\d.])(?<!\d:){MARK}?([01]?\d|2[0-4])[:.]([0-5]\d)(?::[0-5]\d)?(?![\d%]) ?([ap])\.? ?m\b\.?"
+    rf"(?<![\d.])(?<!\d:){MARK}?([01]?\d|2[0-4])[:.]([0-5]\d)(?::[0-5]\d)?(?![\d%]) ?([ap])\.? ?m(?![a-z])\.?"
     rf"|(?<![\d.])(?<!\d:)({MARK})?([01]?\d|2[0-4]):([0-5]\d)(?::[0-5]\d)?(?!\d)(?! ?(?:hours?|hrs?|h|小时)\b){_PART_OF_DAY}"
-    rf"|(?<![\d:.a-z]){MARK}?(1[0-2]|0?[1-9]) ?([ap])\.? ?m\b\.?"
+    rf"|(?<![\d:.a-z]){MARK}?(1[0-2]|0?[1-9]) ?([ap])\.? ?m(?![a-z])\.?"
 )
-_RANGE = re.compile(r"(?<![\d:.a-z])(1[0-2]|[1-9])(:[0-5]\d)?(?= ?(?:-|–|to|until|till) ?\d{1,2}(?::\d\d)? ?([ap])\.?m\b)")
+_RANGE = re.compile(r"(?<![\d:.a-z])(1[0-2]|[1-9])(:[0-5]\d)?(?= ?(?:-|–|to|until|till) ?\d{1,2}(?::\d\d)? ?([ap])\.?m(?![a-z]))")
 _EARLY_ZH, _LATE_ZH = "凌晨|清晨|早上|早晨|上午|今早|明早|早", "下午|傍晚|晚上|夜里|夜间|今晚|明晚|当晚|晚|中午"
 _ZH_TIME = re.compile(
     rf"({_EARLY_ZH})?({_LATE_ZH})?({MARK})?(?<!\d)([01]?\d|2[0-4])(?:点|时(?!间|段|长|速|候|尚))(钟|整)?(?:{MARK}?0?{MARK}?([0-5]?\d)(?!\d)分?)?"
@@ -58,7 +58,11 @@ _WEEKDAY = re.compile(
     r"\b(monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?\b|\b(mon|tues?|wed|thurs?|fri|sat|sun)\b(?=[,.)]? \d|,|\))"
     rf"|(?:周|星期|礼拜){MARK}?([一二三四五六日天1-6])(?!\d|[天周个月]|共)"
 )
-_ZH_WEEKDAYS = {**{each: number for number, each in enumerate("一二三四五六日")}, "天": 6, **{str(number + 1): number for number in range(6)}}
+_ZH_WEEKDAYS = {
+    **{each: number for number, each in enumerate("一二三四五六日")},
+    "天": 6,
+    **{str(number + 1): number for number in range(6)},
+}
 
 
 class Moments(NamedTuple):

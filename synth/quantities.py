@@ -21,6 +21,8 @@ Unit = tuple[str, float]
 MONEY = ("money", 1.0)
 _MONIES = frozenset({"money", "yuan", "dollars", "euros", "pounds"})
 _HALF = 0.5 * (1 + 1e-9)
+_ROUNDED = 0.2
+"""Of a value, what rounding may change at most: 1.5 hours are not 2."""
 COUNT, SHARE, RATING, LABEL = "count", "percent", "rating", "label"
 
 
@@ -47,8 +49,8 @@ UNITS: Mapping[str, tuple[Unit, ...]] = _table(
         ("duration", 60.0): "h hr hrs hour hours 小时 个小时 钟头 个钟头 个钟",
         ("duration", 1440.0): "day days night nights 天 日 晚 夜 days' nights'",
         ("duration", 10080.0): "week weeks 周 星期 个星期 礼拜 个礼拜",
-        ("duration", 43800.0): "month months 个月",
-        ("duration", 525600.0): "year years yr yrs 年",
+        ("months", 1.0): "month months 个月",
+        ("months", 12.0): "year years yr yrs 年",
         ("yuan", 1.0): "yuan rmb cny 人民币 元人民币 块人民币 ¥",
         ("yuan", 0.1): "jiao",
         ("money", 1.0): "元 块 块钱 元钱",
@@ -72,9 +74,11 @@ UNITS: Mapping[str, tuple[Unit, ...]] = _table(
         ("volume", 1.0): "ml millilitre millilitres milliliter milliliters 毫升",
         ("volume", 1000.0): "l litre litres liter liters 升",
         (RATING, 1.0): "star stars 星 颗星 分",
-        (COUNT, 1.0): "count item items page pages point points people person persons child children men women staff pax 分 个 家 站 条 件 位 张 场 次 层 款 份 项 辆 本 间 台 门 封 "
-        "笔 单 趟 班 名 人 人次 页 盏 座 处 匹 支 只 套 束 把 瓶 节 卷 盒 箱 包 棵 株 艘 架 幅 枚 桌 篇 段 堂 户 顶 双 头 积分 点 号位 期 期次 届 床 根 晚次 车 遍 "
-        "种 批 所 栋 道 口 袋",
+        (COUNT, 1.0): (
+            "count item items page pages point points people person persons child children men women staff pax 分 个 家 站 条 件 位 张 场 "
+            "次 层 款 份 项 辆 本 间 台 门 封 笔 单 趟 班 名 人 人次 页 盏 座 处 匹 支 只 套 束 把 瓶 节 卷 盒 箱 包 棵 株 艘 架 幅 枚 桌 篇 "
+            "段 堂 户 顶 双 头 积分 点 号位 期 届 床 根 车 遍 种 批 所 栋 道 口 袋"
+        ),
     }
 )
 """Units as they are written after (or, of money, before) a number. A word with several may mean either."""
@@ -128,40 +132,50 @@ _NUMBER = re.compile(
     r"(?: ?(k(?![a-z])|(?:million|thousand|万|千(?!米|克))(?![a-z])))?(?:[+]| ?(多|来|余|几))?[ -]?"
     r"(°c|℃|°|%|[€$£]|[\u3400-\u9fff/]+|[a-z][a-z/$']*|)"
 )
-_PLURAL_WITHIN = re.compile(r"(?:[a-z][a-z-]* ){0,2}?[a-z-]+")
-_WORD = re.compile(r"[a-z'-]+")
-_FUNCTION = frozenset(
-    "and or to from for per each at in on of with the a an is was are were has have its this as by than then plus less minus away if so "
-    "but which that it costs takes leaves arrives departs runs includes does goes opens closes lasts starts ends means gives makes comes "
-    "remains stays covers needs works between via after before until via us yes across always perhaps also thus besides rises equals "
-    "shows serves says perhaps ps vs reads sits sells keeps passes gets looks sounds beats exceeds".split()
-)
+_PHRASE = re.compile(r"[a-z][a-z'-]*(?: [a-z][a-z'-]*){0,2}")
+_FUNCTION_WORDS = """
+and or to from for per each at in on of with the a an is was are were has have its this as by than then plus less minus away if so but
+which that it costs takes leaves arrives departs runs includes does goes opens closes lasts starts ends means gives makes comes remains
+stays covers needs works between via after before until us yes across always perhaps also thus besides rises equals shows serves says ps
+vs reads sits sells keeps passes gets looks sounds beats exceeds
+"""
+_FUNCTION = frozenset(_FUNCTION_WORDS.split())
 _HEDGES: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("about", re.compile(r"(?:\b(?:about|around|roughly|approximately|approx\.?|nearly|almost|close to|some|circa|just (?:over|under)|or so)|[~≈约]|大概|将近|接近|差不多|近) ?$")),
+    (
+        "about",
+        re.compile(
+            r"(?:\b(?:about|around|roughly|approximately|approx\.?|nearly|almost|close to|some|circa|just (?:over|under))"
+            r"|[~≈约]|大概|将近|接近|差不多|近) ?$"
+        ),
+    ),
     ("over", re.compile(r"(?:\b(?:over|more than|above|upwards of)|超过|多于|逾) ?$")),
     ("under", re.compile(r"(?:\b(?:under|less than|below|short of)|不到|不足|少于) ?$")),
 )  # fmt: skip
 _HEDGED_AFTER = re.compile(r" ?(?:左右|上下|or so\b|-ish\b)")
 _RATED = re.compile(r"(?:\b(?:rated|ratings?|scor(?:e|es|ed|ing))(?: (?:at|of|is|it))?|评分|得分)[ :为是有]{0,3}$")
 _PRICED = re.compile(r"(?:\b(?:costs?|priced?|fare|fee)(?: (?:is|of|at|only|just))?|票价|价格|费用|售价|人均)[ :为是约]{0,2}$")
-_OUT_OF = re.compile(r"(?<=\d) ?(?:/|out of|of) ?(5|10)(?:\.0)?(?! ?(?:%|\d|月|[a-z]+s\b(?<!stars)(?<!points)))(?: (?:stars|points))?|(?<=\d分)[(,]?满分[是为]?\d+分?\)?")
-_HOURS_MINUTES = re.compile(rf"(?<![\d:.])(\d{{1,3}}):([0-5]\d)(?= ?(?:hours?|hrs?|h|小时)\b)")
+_OUT_OF = re.compile(
+    r"(?<=\d) ?(?:/|out of|of) ?(5|10)(?:\.0)?(?! ?(?:%|\d|月|[a-z]+s\b(?<!stars)(?<!points)))(?: (?:stars|points))?"
+    r"|[(,]?满分[是为]?\d+分?\)?"
+)
+_HOURS_MINUTES = re.compile(r"(?<![\d:.])(\d{1,3}):([0-5]\d)(?= ?(?:hours?|hrs?|h|小时)\b)")
 _H_MM = re.compile(r"(?<![a-z\d.])(\d+) ?h ?(\d{2})(?![\da-z])")
 _MINUTE_M = re.compile(r"(\d ?h(?:ours?|rs?|r)?,?(?: and)? ?)(\d{1,2}) ?m(?![a-z/])")
 _DECIMAL_COMMA = re.compile(r"(?<![\d,.])(\d{1,3}),(\d{1,2})(?![\d,])(?= ?(?:km|kilomet|€|eur|euros|kg|stars|%|星|公里))")
-_JOINED = re.compile(r"^(?: and |, ?| |零|又|, and |)$")
+_JOINED = re.compile(r"^ *(?:,? ?and|,|零|又)? *$")
 _TO = re.compile(r"^ ?(?:to|-|–|—|~|至|到|and|or|和|、|或|与|、) ?$")
 
 
+@lru_cache(maxsize=4096)
 def quantities_in(text: str) -> tuple[Quantity, ...]:
     """All numbers of a text, those of a duration in two units (1 h 20 min) together."""
     if not any(character.isdigit() for character in text):
         return ()
-    text = _OUT_OF.sub(" stars ", text)
+    text = _OUT_OF.sub(" stars ", text.replace("分(满分", "(满分").replace("分,满分", ",满分"))
     text = _HOURS_MINUTES.sub(lambda found: f"{int(found[1]) * 60 + int(found[2])} minutes ;", text)
     text = _H_MM.sub(r"\1 h \2 min", text)
     if "h" in text:
-        text = _MINUTE_M.sub(r"\1\2 min", text)
+        text = _MINUTE_M.sub(r"\1 \2 min", text)
     text = _DECIMAL_COMMA.sub(r"\1.\2", text)
     found = [_quantity(text, match) for match in _NUMBER.finditer(text)]
     return tuple(_ranged(_joined(found, text), text))
@@ -201,7 +215,8 @@ def _units_after(text: str, start: int, after: str) -> tuple[tuple[Unit, ...], i
         return units, len(after), False
     if (units := UNITS.get(after.partition("/")[0])) is not None and "/" in after:
         return units, len(after), False
-    for word in _WORD.findall(_PLURAL_WITHIN.match(text, start)[0] if _PLURAL_WITHIN.match(text, start) else "")[:3]:
+    phrase = _PHRASE.match(text, start)
+    for word in phrase[0].split(" ") if phrase is not None else ():
         if word in _FUNCTION:
             break
         if (word in UNITS and UNITS[word][0][0] == COUNT) or (len(word) > 3 and word.endswith("s") and not word.endswith("ss")):
@@ -241,7 +256,7 @@ def is_told(told: Quantity, factor: float, seen: float) -> bool:
     what it is told with; about, over and under a value as people say that."""
     seen /= factor
     gap, size = abs(told.value - seen), abs(seen)
-    if gap <= told.step * _HALF or gap <= 0.01 * size < 10_000:
+    if gap <= min(told.step * _HALF, _ROUNDED * size) or gap <= 0.01 * size < 10_000:
         return True
     if told.step == 1 and gap < 1 and size >= 10:
         return True

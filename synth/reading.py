@@ -4,7 +4,8 @@ One idea: text is normalised once (`normalise`), and then searched with plain sc
 once; nothing is compiled per value, because a judge reads tens of thousands of answers. What the last texts said is remembered: the
 same observations are read for every goal, and the same system message in every conversation of a world.
 Both languages: full-width digits, `1.5公里`, `9点半`, `1小时20分钟`, `2026年3月2日` are read as their English forms are. Numbers written
-out in words are not read, and a day without a year (`3月2日`, `May 17`) is no date, only the numbers in it.
+out in words are not read, and a day without a year (`3月2日`, `May 17`) is no date, only the numbers in it: facts and arguments are told
+in figures. What an answer may claim beyond that is `grounding.py`'s business.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _ID = re.compile(r"(?<![a-z0-9])[a-z]{1,4}-?\d[a-z0-9]*(?![a-z0-9])")
 _LIST_MARK = re.compile(r"^\s*\d{1,2}[.)、]\s", re.MULTILINE)
 _WORD = re.compile(r"[a-z0-9]+")
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
-_UNSPACED = re.compile(r"[\u3400-\u9fff](?:[\u3400-\u9fff0-9]*[\u3400-\u9fff])?")
+_UNSPACED = re.compile(r"[\u3400-\u9fff](?:[\u3400-\u9fff0-9·]*[\u3400-\u9fff])?")
 
 _REMEMBERED = 1024
 """Texts of which it is remembered what they say."""
@@ -171,6 +172,9 @@ class NameIndex:
         for found in self._by_word.values():
             found.sort(key=lambda pair: -len(pair[0]))
         self._lengths = sorted({len(name) for name in self._unspaced}, reverse=True)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_word or self._unspaced)
 
     def find(self, text: str) -> Iterable[tuple[str, ...]]:
         """All spellings of every name that the normalised `text` mentions."""

@@ -13,14 +13,12 @@ from functools import lru_cache
 MARK = "`"
 """Stands before a number that was written in words."""
 
-_ONES = {
-    word: value
-    for value, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen "
-        "nineteen".split()
-    )
-}
-_TENS = {word: 10 * value for value, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)}
+_UP_TO_NINETEEN = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+)
+_UP_TO_NINETY = "twenty thirty forty fifty sixty seventy eighty ninety"
+_ONES = {word: value for value, word in enumerate(_UP_TO_NINETEEN.split())}
+_TENS = {word: 10 * value for value, word in enumerate(_UP_TO_NINETY.split(), 2)}
 _LARGE = {"hundred": 100, "thousand": 1000, "million": 1_000_000}
 _WORD = "|".join(sorted((*_ONES, *_TENS, "dozen"), key=len, reverse=True))
 _ENGLISH = re.compile(
@@ -36,42 +34,50 @@ _HALVES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\b(?:a )?quarter (?:of )?an hour\b|\b(?:a )?quarter-hour\b", f"{MARK}15 minutes"),
         (r"\bhalf an? (kilomet\w+|km|mile|kilo\w*|metre|meter)\b", rf"{MARK}0.5 \1"),
         (r"\ban? (hour|kilomet\w+|mile|minute) and a half\b", rf"{MARK}1.5 \1"),
-        (rf"\b({_WORD}|\d+) and a half\b", r"\1½"),
-        (rf"\b({_WORD}|\d+) (hours?|kilomet\w+|km|miles?|minutes?|days?) and a half\b", r"\1½ \2"),
-        (r"(?<=\d) ?1/2\b(?= (?:hour|kilomet|mile|km))", "½"),
+        (rf"\b({_WORD}|\d+) and a half\b", r"\1 ½"),
+        (rf"\b({_WORD}|\d+) (hours?|kilomet\w+|km|miles?|minutes?|days?) and a half\b", r"\1 ½ \2"),
+        (r"(?<=\d) 1/2\b(?= (?:hour|kilomet|mile|km))", " ½"),
         (
-            r"\b(?<=in )an hour\b|\b(?<=takes )an hour\b|\b(?<=take )an hour\b|\b(?<=within )an hour\b|\b(?<=about )an hour\b"
-            r"|\b(?<=exactly )an hour\b|\b(?<=roughly )an hour\b|\b(?<=around )an hour\b|\b(?<=under )an hour\b|\b(?<=over )an hour\b"
-            r"|\b(?<=than )an hour\b|\ban hour(?= and \d|,? \d| long\b| away\b|'s )",
+            r"\b(?:(?<=in )|(?<=take )|(?<=takes )|(?<=within )|(?<=about )|(?<=exactly )|(?<=roughly )|(?<=around )|(?<=under )|(?<=over )"
+            r"|(?<=than ))an hour\b|\ban hour(?= and \d|,? \d| long\b| away\b|'s )",
             f"{MARK}1 hours",
         ),
     )
 )
 _TO, _PAST = re.compile(r"\b(\S{1,12}) to (\S{1,7})\b"), re.compile(r"\b(\S{1,12}) past (\S{1,7})\b")
+_AND_A_HALF = re.compile(r"(\d+) ½")
 _OCLOCK = re.compile(r"\b(\S{1,7}) ?o'clock\b")
 _SAID_TIME = re.compile(
     r"\b(at|by|until|till|from|before|after|around|about) (one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
     r"(?: (oh[ -]five|ten|fifteen|twenty(?:[ -]five)?|thirty(?:[ -]five)?|forty(?:[ -]five)?|fifty(?:[ -]five)?))?"
-    r"(?= ?(?:[ap]\.?m\b|in the (?:morning|afternoon|evening)|at night)|(?<=[ -](?:ten|ive|rty|een|nty|fty))(?= ?(?:[,.;!?)]|$|and\b|on\b|to\b)))"
+    r"(?= ?(?:[ap]\.?m\b|in the (?:morning|afternoon|evening)|at night)"
+    r"|(?<=ten|ive|rty|een|nty|fty)(?= ?(?:[,.;!?)]|$|and\b|on\b|to\b)))"
 )
 _MINUTES = {"quarter": 15, "half": 30, "five": 5, "ten": 10, "twenty": 20, "twenty-five": 25}
 _HOURS = {**{word: value for word, value in _ONES.items() if 1 <= value <= 12}, **{str(value): value for value in range(1, 13)}}
 
 _IDIOMS = re.compile(
-    r"\b24/7\b|\b24 ?hours? a day\b|\b24 hours,? 7 days\b|\bround the clock\b|(?:全天|一天|每天)?24小时(?:营业|开放|服务|全天)|二十四小时(?:营业|开放|服务)"
-    r"|(?<![\d.])100 ?%(?! (?:of|off|discount|refund|chance|humid))|百分之?百|百分百|\b[2-6]g\b(?! ?of)|\bone[- ](?:way|stop|off|time|by one)\b|\btwo-way\b"
-    r"|\bone moment\b|\bone (?:second|minute)\b(?= please|,|!)|\b3d\b|\b(?:step|option|choice|stop|leg|part|day|stage|tip|note)s? \d\b(?=[:.)]|$| -)"
-    r"|十分(?!钟|之)|万一|一点(?=也|都|儿|不)|有一点(?!半|钟)|千万(?=不|别|要)|三明治|百货|[四五]星级|千里|百度|五金|一百二十分"
+    r"\b24/7\b|\b24 ?hours? a day\b|\b24 hours,? 7 days\b|\bround the clock\b"
+    r"|(?:全天|一天|每天)?(?:24|二十四)小时(?:营业|开放|服务|全天)"
+    r"|(?<![\d.])100 ?%(?! (?:of|off|discount|refund|chance|humid))|百分之?百"
+    r"|\b[2-6]g\b(?! ?of)|\b3d\b|\bone[- ](?:way|stop|off|time|by one)\b|\btwo-way\b"
+    r"|\bone moment\b|\bone (?:second|minute)\b(?= please|,|!)"
+    r"|\b(?:step|option|choice|leg|part|day|stage|tip|note)s? \d\b(?=[:.)]|$| -)"
+    r"|(?<![点一二三四五六七八九零])十分(?!钟|之)|万一|一点(?=也|都|儿|不)|有一点(?!半|钟)|千万(?=不|别|要)|三明治|百货|[四五]星级|百度|五金"
 )
-_CHINESE = re.compile(r"(?<![第周初每唯统另])(?<!星期)(?<!礼拜)[零〇一二两三四五六七八九十百千万]+(?:点[零〇一二三四五六七八九]+(?![分十]))?(?=[^零〇一二两三四五六七八九十百千万])")
+_ZH_NUMERAL = "零〇一二两三四五六七八九十百千万"
+_CHINESE = re.compile(
+    rf"(?<![第周初唯统另\d.{_ZH_NUMERAL}])(?<!星期)(?<!礼拜)(?!百分之)[{_ZH_NUMERAL}]+"
+    rf"(?:点[零〇一二三四五六七八九]+(?![分十刻]))?(?=[^{_ZH_NUMERAL}])"
+)
 _ZH_DIGITS = {character: value for value, character in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
 _ZH_UNITS = {"十": 10, "百": 100, "千": 1000}
 _ZH_HALF: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), put)
     for pattern, put in (
+        (rf"({MARK}?\d+)个?半(小时|钟头|月|公里)", r"\1.5\2"),
         (r"半个?(小时|钟头)", rf"{MARK}0.5\1"),
         (r"半(公里|千米|里|公斤|米)", rf"{MARK}0.5\1"),
-        (rf"({MARK}?\d+)个?半(小时|钟头|月|公里)", r"\1.5\2"),
         (rf"({MARK}?\d+)(公里|小时|千米|公斤)半", r"\1.5\2"),
         (rf"({MARK}?)(\d+)刻钟", r"\1\2刻"),
         (rf"({MARK}?\d+)点(?:{MARK}?1刻|一刻)", r"\1点15分"),
@@ -80,6 +86,10 @@ _ZH_HALF: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (rf"百分之{MARK}?(\d+(?:\.\d+)?)", r"\1%"),
     )
 )
+MAY_TELL = re.compile(
+    rf"\d|day|周|星期|礼拜|noon|midnight|[零〇一二三四五六七八九十百千万两半刻]|\b(?:{_WORD}|hundred|thousand|million|half|quarter|hour)\b"
+)
+"""Finds nothing in a text without figures or points in time."""
 _IS_ENGLISH = re.compile(rf"\b(?:{_WORD}|hundred|thousand|million|half|quarter|an hour|o'clock)\b")
 _IS_CHINESE = re.compile(r"[〇零一二两三四五六七八九十百千万半刻]|百分")
 
@@ -88,12 +98,14 @@ _IS_CHINESE = re.compile(r"[〇零一二两三四五六七八九十百千万半�
 def in_digits(text: str) -> str:
     """A normalised text with its figures in digits, and without figures of speech."""
     text = _IDIOMS.sub(" ", text)
+    if "\u2044" in text:  # 2½, as compatibility forms have it
+        text = text.replace("1\u20442", ".5")
     if _IS_ENGLISH.search(text):
         text = _english_times(text)
         for pattern, put in _HALVES:
             text = pattern.sub(put, text)
         text = _ENGLISH.sub(_from_english, text)
-        text = re.sub(r"(\d+)½", lambda found: f"{found[1]}.5", text)
+        text = _AND_A_HALF.sub(r"\1.5", text)
     if _IS_CHINESE.search(text):
         text = _CHINESE.sub(_from_chinese, f"{text} ")
         for pattern, put in _ZH_HALF:
@@ -139,7 +151,7 @@ def _from_english(found: re.Match[str]) -> str:
             current = max(current, 1) * 12
         elif word not in ("a", "an", "and"):
             step = _ONES.get(word, _TENS.get(word, 0))
-            if current % 100 and not (20 <= current % 100 and current % 10 == 0 and step < 10):
+            if current % 100 and not (current % 100 >= 20 and current % 10 == 0 and step < 10):
                 return found[0]
             current += step
     return f"{MARK}{total + current}"
@@ -157,7 +169,8 @@ def _from_chinese(found: re.Match[str]) -> str:
 
 def _chinese_value(text: str) -> int | None:
     if len(text) > 1 and not any(each in "十百千万" for each in text):
-        return int("".join(str(_ZH_DIGITS[each]) for each in text)) if text[0] not in "两" else None
+        digits = [_ZH_DIGITS[each] for each in text]
+        return None if len(digits) == 2 and digits[1] == digits[0] + 1 else int("".join(map(str, digits)))
     total, section, digit, last = 0, 0, 0, 1
     for each in text:
         if each == "万":

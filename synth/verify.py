@@ -11,9 +11,10 @@ One idea: a policy is judged by *outcome*, whatever way it went, never by compar
   else (`synth/computed.py`): no identifier, no name, no evidence;
 - what had to be looked at was shown before the first call that changed the state, and the end state differs from the start in exactly
   the ways that the task asks for;
-- the answer states the facts that were asked for (names and identifiers only if somebody brought them up), none of their rivals (unless
-  another fact or a number of the request has that value), and no number, price, time, date, identifier or known name that neither an
-  observation nor the conversation supports (the grounding veto); units are not compared: 22 m and 22 minutes are the same 22;
+- the answer states the facts that were asked for (names and identifiers only if somebody brought them up), and none of their rivals
+  (unless another fact or a number of the request has that value);
+- it tells no number, price, time, date, identifier or name that neither an observation nor the conversation supports: the grounding veto
+  (`synth/grounding.py`), which compares units;
 - the answer does not simply say everything that was observed: of four or more values that nobody asked for, some are left out;
 - a refusal task wants the refusal, for the right reason and no other (`synth/refusals.py`); no other task wants to be told that there is no
   tool for it.
@@ -83,7 +84,7 @@ def _rules(world_name: str, seed: int) -> _Rules:
             }
             for tool in world.tools
         },
-        names=(NameIndex(world.known_names()), _names_of_kind(world.possible_names)),
+        names=tuple(index for index in (NameIndex(world.known_names()), _names_of_kind(world.possible_names)) if index),
     )
 
 

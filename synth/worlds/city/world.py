@@ -22,8 +22,8 @@ from synth.worlds.city import away, routing, search
 from synth.worlds.city.catalogue import NOUNS, catalogue
 from synth.worlds.city.city import City, city_of
 from synth.worlds.city.draw import draw_entities, draw_slots
-from synth.worlds.city.intents import INTENTS
 from synth.worlds.city.geometry import COLUMNS, ROWS
+from synth.worlds.city.intents import INTENTS
 from synth.worlds.city.names import CITY_EN, CITY_ZH, LANDMARK_KINDS, STEMS
 from synth.worlds.city.roads import road_names
 from synth.worlds.city.timetable import CARRIERS
