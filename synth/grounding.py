@@ -136,6 +136,8 @@ def _seen_in_text(text: str) -> Seen:
     moments = moments_in(in_digits(text))
     numbers: dict[float, tuple[tuple[Unit, ...], ...]] = {}
     for each in quantities_in(moments.rest):
+        if each.is_worded and each.value <= 1 and not each.units:  # one says so
+            continue
         numbers[each.value] = (*numbers.get(each.value, ()), each.units)
     return Seen(numbers, moments)
 
@@ -264,10 +266,12 @@ def _is_told_of(told: Quantity, units: tuple[Unit, ...], seen: float) -> bool:
     if not units:
         return _is_told_of_unknown(told, seen)
     if not told.units:
-        return any(is_told(told, 1.0, seen * factor) for factor in {1.0, *(factor for _, factor in units)})
+        return is_told(told, 1.0, seen) or any(is_told(told, 1.0, seen * factor) for unit, factor in units if (unit, factor) in _SMALLER)
     return any(is_told(told, factor, seen * other) for name, factor in told.units for own, other in units if are_alike(name, own))
 
 
+_SMALLER = frozenset({("length", 1000.0), ("duration", 60.0)})
+"""Units whose numbers are told as such of the next smaller one, without it: 1.5 km as 1500."""
 _LIKELY: Mapping[str, tuple[float, ...]] = {"length": (1000.0,), "duration": (1 / 60, 60.0)}
 """Other units in which a number may be, by its dimension, where nothing tells its unit."""
 

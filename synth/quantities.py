@@ -76,7 +76,8 @@ UNITS: Mapping[str, tuple[Unit, ...]] = _table(
         (RATING, 1.0): "star stars 星 颗星 分",
         (COUNT, 1.0): (
             "count item items page pages point points people person persons child children men women staff pax 分 个 家 站 条 件 位 张 场 "
-            "次 层 款 份 项 辆 本 间 台 门 封 笔 单 趟 班 名 人 人次 页 盏 座 处 匹 支 只 套 束 把 瓶 节 卷 盒 箱 包 棵 株 艘 架 幅 枚 桌 篇 "
+            "次 层 款 份 项 辆 本 间 台 门 封 笔 单 趟 班 名 人 人次 页 盏 座 处 匹 支 只 套 束 把 瓶 节 "
+            "卷 盒 箱 包 棵 株 艘 架 幅 枚 桌 篇 "
             "段 堂 户 顶 双 头 积分 点 号位 期 届 床 根 车 遍 种 批 所 栋 道 口 袋"
         ),
     }

@@ -373,7 +373,7 @@ def test_a_value_of_another_dimension_supports_nothing(case: tuple[str, str], ot
 
 @given(st.sampled_from(FORMS), st.integers(1, 50_000))
 def test_a_value_of_which_nothing_tells_what_it_is_supports_any(case: tuple[str, str], value: int) -> None:
-    field, form = case
+    _, form = case
     assert grounded(f"It says {rendered(form, value)}.", {"figure": value}, said="what does it say")
 
 
@@ -381,7 +381,7 @@ def test_a_value_of_which_nothing_tells_what_it_is_supports_any(case: tuple[str,
 def test_a_time_may_be_told_by_either_clock(hour: int, minute: int) -> None:
     observed = {"opens": f"{hour:02d}:{minute:02d}"}
     half, twelve = "am" if hour < 12 else "pm", (hour - 1) % 12 + 1
-    for told in (f"{hour:02d}:{minute:02d}", f"{twelve}:{minute:02d} {half}", f"{hour}点{minute:02d}分" if hour else "00:%02d" % minute):
+    for told in (f"{hour:02d}:{minute:02d}", f"{twelve}:{minute:02d} {half}", f"{hour}点{minute:02d}分" if hour else f"00:{minute:02d}"):
         assert grounded(f"It opens at {told}.", observed, said="when")
     other = (hour * 60 + minute + 61) % 1440
     assert not grounded(f"It opens at {other // 60:02d}:{other % 60:02d}.", observed, said="when")

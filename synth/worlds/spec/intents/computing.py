@@ -17,6 +17,7 @@ from typing import Any
 
 from storage.records import CODE_TOOL, JSON, Call, Fact, Language
 from synth.reading import is_near, normalise, numbers_in
+from synth.spelling import in_digits
 from synth.worlds.base import Shape, Slot, SlotKind, Solution
 from synth.worlds.spec import schema
 from synth.worlds.spec.domain import Domain, Entity, Field
@@ -255,8 +256,10 @@ _TWO_DECIMALS = Words(en=", rounded to two decimals", zh="，保留两位小数"
 
 @lru_cache(maxsize=1024)
 def _numbers_in(text: str) -> tuple[float, ...]:
-    """Everything that could be read as a number."""
-    return tuple({reading for number in numbers_in(normalise(text), also_parts=True) for reading in number.readings})
+    """Everything that could be read as a number, in figures or in words."""
+    plain = normalise(text)
+    said = (*numbers_in(plain, also_parts=True), *numbers_in(in_digits(plain)))
+    return tuple({reading for number in said for reading in number.readings})
 
 
 @lru_cache(maxsize=256)
