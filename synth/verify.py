@@ -13,8 +13,7 @@ One idea: a policy is judged by *outcome*, whatever way it went, never by compar
   the ways that the task asks for;
 - the answer states the facts that were asked for (names and identifiers only if somebody brought them up), and none of their rivals
   (unless another fact or a number of the request has that value);
-- it tells no number, price, time, date, identifier or name that neither an observation nor the conversation supports: the grounding veto
-  (`synth/grounding.py`), which compares units;
+- it tells no figure, identifier or name that neither an observation nor the conversation supports: the veto (`synth/grounding.py`);
 - the answer does not simply say everything that was observed: of four or more values that nobody asked for, some are left out;
 - a refusal task wants the refusal, for the right reason and no other (`synth/refusals.py`); no other task wants to be told that there is no
   tool for it.
@@ -192,7 +191,7 @@ def judge(task: Task, messages: Sequence[Message], changes: Mapping[str, JSON]) 
         "evidence": all(shown),
         "end_state": dict(changes) == success.changes,
         "facts": all(told),
-        "grounded_answer": is_grounded(last.content or "", heard.sources(task.world, system), rules.names),
+        "grounded_answer": is_grounded((last.content or "") if answer else "", heard.sources(task.world, system), rules.names),
         "to_the_point": not _says_all(answer, heard, _wanted(task)),
         "refusal": _refuses_rightly(answer, success.refusal),
     }
