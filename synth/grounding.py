@@ -39,6 +39,10 @@ _PART_OF_DAY = re.compile(
     r"(?<![\d.])(\d{1,2})(?:th|st|nd|rd)\b|(?<![\d.])(\d{1,2})[日号](?![线楼店口路])|(?<![\d.])(\d{1,2})月|(?<![\d.])(\d{4})(?![\d.])年?"
 )
 """A day of the month, a month or a year, told alone."""
+_CLOCK_OR_NOT = re.compile(
+    r"(?<![\d:.])([01]?\d|2[0-4]):([0-5]\d) ?(?:hours|hrs?|h)\b|(?<=\bat )([01]?\d|2[0-4])\.([0-5]\d)(?![\d%])"
+    r"|(?<![\d:.])([01]\d|2[0-3])([0-5]\d) ?(?:hours|hrs)\b"
+)
 _THE_FEW = re.compile(
     rf"(?:\b(?:the|these|those|all|first|last|best|following|other|next|my|your|our|only|of) {MARK}?"
     rf"|(?:这|那|前|其中|以上|以下|上述|后|头|另外|另|任|哪|各|仅|有)的?{MARK}?)$"
@@ -119,7 +123,7 @@ def is_grounded(answer: str, sources: Sources, names: Sequence[NameIndex]) -> bo
     moments = _told_moments(text)
     if not _are_known(moments, sources):
         return False
-    rest = _without_known_days(moments.rest, sources)
+    rest = _without_known_clocks(_without_known_days(moments.rest, sources), sources)
     return all(_is_supported(each, rest, sources, listed) for each in quantities_in(rest))
 
 
@@ -219,6 +223,19 @@ def _without_known_days(text: str, sources: Sources) -> str:
         return " ; " if is_known else found[0]
 
     return _PART_OF_DAY.sub(known, text)
+
+
+def _without_known_clocks(text: str, sources: Sources) -> str:
+    """`18:30 h`, `at 18.30` and `1830 hrs` may be times of day; where none such was shown, they are left to be numbers."""
+    if not _CLOCK_OR_NOT.search(text):
+        return text
+    shown = {minute for seen in sources.shown for minute in seen.moments.minutes()}
+
+    def known(found: re.Match[str]) -> str:
+        hour, minute = (int(part) for part in found.groups() if part is not None)
+        return " ; " if hour * 60 + minute in shown else found[0]
+
+    return _CLOCK_OR_NOT.sub(known, text)
 
 
 # ---- numbers --------------------------------------------------------------------------------------------------------------------

@@ -43,10 +43,11 @@ _MONTHS = {
     for name in names.split()
 }  # fmt: skip
 _MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
-_ISO = re.compile(r"(?<!\d)(\d{4})[-/年.](\d{1,2})[-/月.](\d{1,2})(?!\d)[日号]?")
+_ISO = re.compile(r"(?<!\d)(\d{4})(?:[-/.]| ?年 ?)(\d{1,2})(?:[-/.]| ?月 ?)(\d{1,2})(?!\d)(?: ?[日号])?")
+_YEAR_LAST = re.compile(r"(?<![\d./-])(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?!\d)")
 _MONTH_DAY = re.compile(rf"\b({_MONTH})\b\.? (?:the )?(\d{{1,2}})(?:st|nd|rd|th)?\b(?![:.]\d|%)(?:,? (\d{{4}})\b)?")
 _DAY_MONTH = re.compile(rf"(?<![\d:.])(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({_MONTH})\b\.?(?:,? (\d{{4}})\b)?")
-_ZH_DAY = re.compile(rf"(?<!\d){MARK}?(\d{{1,2}})月{MARK}?(\d{{1,2}})[日号]?")
+_ZH_DAY = re.compile(rf"(?<!\d){MARK}?(\d{{1,2}}) ?月 ?{MARK}?(\d{{1,2}})(?: ?[日号])?")
 _WEEKDAYS = {
     name: number
     for number, names in enumerate(
@@ -89,6 +90,7 @@ def moments_in(text: str) -> Moments:
         return " ; "
 
     text = _ISO.sub(lambda found: add(found[1], int(found[2]), int(found[3]), found[0]), text)
+    text = _YEAR_LAST.sub(lambda found: add(found[4], *_month_and_day(int(found[1]), int(found[3]), found[2]), found[0]), text)
     text = _MONTH_DAY.sub(lambda found: add(found[3], _MONTHS[found[1]], int(found[2]), found[0]), text)
     text = _DAY_MONTH.sub(lambda found: add(found[3], _MONTHS[found[2]], int(found[1]), found[0]), text)
     if "月" in text:
@@ -104,6 +106,11 @@ def moments_in(text: str) -> Moments:
     times: list[frozenset[int]] = []
     text = _read_times(text, times)
     return Moments(tuple(times), frozenset(days), frozenset(weekdays), text)
+
+
+def _month_and_day(first: int, second: int, separator: str) -> tuple[int, int]:
+    """Of 17.05.2026 and 17/5/2026; with a stroke the month comes first where it can (5/6/2026)."""
+    return (first, second) if second > 12 or (separator == "/" and first <= 12) else (second, first)
 
 
 def _read_times(text: str, times: list[frozenset[int]]) -> str:

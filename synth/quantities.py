@@ -21,6 +21,7 @@ Unit = tuple[str, float]
 MONEY = ("money", 1.0)
 _MONIES = frozenset({"money", "yuan", "dollars", "euros", "pounds"})
 _HALF = 0.5 * (1 + 1e-9)
+_HOUR = 60.0
 _ROUNDED = 0.2
 """Of a value, what rounding may change at most: 1.5 hours are not 2."""
 COUNT, SHARE, RATING, LABEL = "count", "percent", "rating", "label"
@@ -164,7 +165,7 @@ _H_MM = re.compile(r"(?<![a-z\d.])(\d+) ?h ?(\d{2})(?![\da-z])")
 _MINUTE_M = re.compile(r"(\d ?h(?:ours?|rs?|r)?,?(?: and)? ?)(\d{1,2}) ?m(?![a-z/])")
 _DECIMAL_COMMA = re.compile(r"(?<![\d,.])(\d{1,3}),(\d{1,2})(?![\d,])(?= ?(?:km|kilomet|€|eur|euros|kg|stars|%|星|公里))")
 _JOINED = re.compile(r"^ *(?:,? ?and|,|零|又)? *$")
-_TO = re.compile(r"^ ?(?:to|-|–|—|~|至|到|and|or|和|、|或|与|、) ?$")
+_TO = re.compile(r"^ ?(?:to|-|–|—|~|至|到|and|or|和|或|与) ?$")
 
 
 @lru_cache(maxsize=4096)
@@ -226,21 +227,31 @@ def _units_after(text: str, start: int, after: str) -> tuple[tuple[Unit, ...], i
 
 
 def _joined(found: Iterable[Quantity], text: str) -> list[Quantity]:
-    """With durations in falling units made one."""
+    """With durations and lengths in falling units made one: 1 h 20 min, 1 hr 20, 2 km 300 m."""
     out: list[Quantity] = []
     for each in found:
         last = out[-1] if out else None
-        of, own = _duration(last), _duration(each)
-        if last is not None and of and own and own < of and each.value * own < of and _JOINED.match(text[last.end : each.start]):
-            total = last.value * of + each.value * own
-            out[-1] = Quantity(total / own, each.step, (("duration", own),), last.is_worded, last.hedge, last.start, each.end)
+        one = _as_one(last, each) if last is not None and _JOINED.match(text[last.end : each.start]) else None
+        if one is not None:
+            out[-1] = one
         else:
             out.append(each)
     return out
 
 
-def _duration(quantity: Quantity | None) -> float:
-    return next((factor for name, factor in quantity.units if name == "duration"), 0.0) if quantity is not None else 0.0
+def _as_one(first: Quantity, second: Quantity) -> Quantity | None:
+    for name in ("duration", "length"):
+        of, own = _factor(first, name), _factor(second, name)
+        if name == "duration" and of == _HOUR and not second.units:
+            own = 1.0
+        if of and 0 < own < of and second.value * own < of:
+            total = (first.value * of + second.value * own) / own
+            return Quantity(total, second.step, ((name, own),), first.is_worded, first.hedge, first.start, second.end)
+    return None
+
+
+def _factor(quantity: Quantity, dimension: str) -> float:
+    return next((factor for name, factor in quantity.units if name == dimension), 0.0)
 
 
 def _ranged(found: list[Quantity], text: str) -> list[Quantity]:
@@ -263,8 +274,9 @@ def is_told(told: Quantity, factor: float, seen: float) -> bool:
         return True
     if told.hedge == "about":
         return gap <= 0.05 * size
-    if told.hedge and told.units and told.units[0][0] in ("length", "duration"):
-        return gap <= 0.1 * size and (seen > told.value) == (told.hedge == "over")
+    if told.hedge and told.units:
+        share = 0.1 if told.units[0][0] in ("length", "duration") else 0.05
+        return gap <= share * size and (seen > told.value) == (told.hedge == "over")
     return False
 
 

@@ -39,7 +39,7 @@ _HALVES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(?<=\d) 1/2\b(?= (?:hour|kilomet|mile|km))", " ½"),
         (
             r"\b(?:(?<=in )|(?<=take )|(?<=takes )|(?<=within )|(?<=about )|(?<=exactly )|(?<=roughly )|(?<=around )|(?<=under )|(?<=over )"
-            r"|(?<=than ))an hour\b|\ban hour(?= and \d|,? \d| long\b| away\b|'s )",
+            r"|(?<=than ))an hour\b|\ban hour(?= and (?:\d|(?:ten|twenty|thirty|forty|fifty)\b)|,? \d| long\b| away\b|'s )",
             f"{MARK}1 hours",
         ),
     )

@@ -69,6 +69,21 @@ def names_of(world: str) -> tuple[NameIndex, NameIndex]:
 
 
 FAITHFUL = """
+It opens at 08:30h.
+Open 08:30 hrs to 21:00 hrs.
+The trip takes 1:30 h.
+On 20.05.2026 it is sunny.
+On 20/05/2026 it is sunny.
+On 5/20/2026 it is sunny.
+5 月 20 日 是晴天
+13 km and 519 m
+13公里519米
+1 hr 30
+an hour and thirty minutes
+leaving at 9.30
+leaving at 0930 hrs
+over 1,200 reviews
+【4.3、45元】
 It is 13,519 m.
 It's about 13.5 km away.
 roughly 13.5 kilometres
@@ -214,6 +229,16 @@ about 1½ hours
 """
 
 INVENTED = """
+It opens at 07:30h.
+Open 08:45 hrs.
+The trip takes 1:50 h.
+On 22.05.2026 it is sunny.
+On 22/05/2026 it is sunny.
+5 月 22 日 是晴天
+13 km and 919 m
+1 hr 50
+leaving at 0850 hrs
+over 1,100 reviews
 It is 14.9 km away.
 It takes 1350 minutes.
 The fare is 90 yuan.
