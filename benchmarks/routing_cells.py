@@ -25,8 +25,8 @@ from typing import Any, Literal, get_args
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from filters.certainty import DrawsConfig, Region, certainty
-from filters.route import RouteConfig, route
+from filters.certainty import Region
+from filters.route import route
 from storage.errors import HeadraceError
 from storage.files import replace_atomically
 from storage.records import Task, content_id
@@ -35,11 +35,14 @@ from storage.rows import tasks_frame
 from storage.store import Store, part_id
 from synth.division import DivisionConfig
 from synth.drills import draw_drills
-from synth.rollouts import PART_TASKS, Draws, rollout_parts
+from synth.rollouts import PART_TASKS, Draws
 from synth.simulate import expert_trajectory, trajectories_frame
 from train.backends import local
+from train.config import CascadeConfig
+from train.policies import Policy
+from train.probe import Prober
 from train.spec import RLSettings, SFTSettings, StageSpec
-from train.supply import FIRST_INDEX, Source, draw, sources
+from train.supply import FIRST_INDEX, draw
 
 VERSION = 1
 Rule = Literal["certainty", "static", "random"]
@@ -50,25 +53,15 @@ Launch = Callable[[StageSpec, Path], Mapping[str, Any]]
 
 
 class RoutingSettings(BaseModel):
-    """What all cells share. Stages, draws and regions are the sample's cascade's; half as many experts leave RL more to add (the second SFT
-    and RL of certainty gave .07 each on seed 0, on siblings from index 300,000 on)."""
+    """What all cells share. The cascade is the sample's in one world, with half as many experts, which leaves RL more to add: on seed 0, on
+    siblings from index 300,000 on, certainty's second SFT then gave .07, and its RL of 341 steps another .07."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    world: str = "retail"
-    max_difficulty: int = 3
-    drills: int = Field(480, description="Frames at most that experts, pool and held-out tasks are siblings of.")
-    experts: int = Field(240, description="Expert traces of the seed SFT, in the second SFT again.")
-    pool: int = Field(480, description="Tasks that a rule routes.")
+    drills: int = Field(480, description="Frames at most, of each world, that experts, pool and held-out tasks are siblings of.")
+    cascade: CascadeConfig = CascadeConfig(worlds=("retail",), expert_budget=240, probe_tasks=480, eval_tasks=500)
     budget: int = Field(20_000, description="Rollouts that a rule may spend in all: probes, own traces, and RL.")
-    eval_tasks: int = 500
-    eval_samples: int = 4
     first_eval: int = Field(FIRST_INDEX, description="Index of the first siblings measured on; other ones where settings are chosen.")
-    draws: DrawsConfig = DrawsConfig()
-    route: RouteConfig = RouteConfig()
-    sft1: SFTSettings = SFTSettings(max_steps=250, plateau_window=25)
-    sft2: SFTSettings = SFTSettings(max_steps=150, learning_rate=1e-3)
-    rl: RLSettings = RLSettings()
 
 
 @dataclass(frozen=True)
@@ -83,7 +76,7 @@ class Success:
 class Cell:
     """What came of a rule and a seed (or of `sft1`, which all rules start from: then `sft2` is empty and nothing was spent).
 
-    spent: rollouts by what they were for. certain, uncertain: tasks that went to the second SFT, and to RL beyond its uniform floor.
+    spent: rollouts by what they were for. own_traces: of the second SFT, beside the experts.
     """
 
     rule: str
@@ -92,8 +85,6 @@ class Cell:
     sft2: Success | None
     spent: dict[str, int]
     own_traces: int
-    certain: int
-    uncertain: int
     cpu_s: float
 
 
@@ -110,8 +101,8 @@ def rl_steps(budget: int, spent: int, settings: RLSettings) -> int:
 
 
 def home_of(folder: Path, settings: RoutingSettings) -> Path:
-    """Where the cells of these settings lie, whatever code has made them."""
-    return folder / content_id("routing", settings.model_dump(mode="json"), VERSION)
+    """Where the cells of these settings lie: named by VERSION, and by what differs from the defaults."""
+    return folder / content_id("routing", settings.model_dump(mode="json", exclude_defaults=True), VERSION)
 
 
 def read_cell(path: Path) -> Cell:
@@ -131,7 +122,7 @@ def run_cell(home: Path, rule: str, seed: int, settings: RoutingSettings, *, lau
         begun = _cpu_s()
         lab = _Lab(home / f"store-{seed}", seed, settings, launch)
         if rule == FIRST:
-            cell = Cell(FIRST, seed, lab.success(lab.first()), None, {}, 0, 0, 0, 0.0)
+            cell = Cell(FIRST, seed, lab.success(lab.first()), None, {}, 0, 0.0)
         else:
             wanted = None if rule == "certainty" else read_cell(home / f"certainty-{seed}.json").own_traces
             cell = _routed(lab, rule, seed, wanted)
@@ -146,35 +137,23 @@ def _cpu_s() -> float:
 
 
 def _routed(lab: _Lab, rule: str, seed: int, wanted: int | None) -> Cell:
-    settings, first, experts = lab.settings, lab.first(), lab.experts()
+    first, experts, config = lab.first(), lab.experts(), lab.config
     spent = {"probe": 0, "traces": 0, "rl": 0}
-    if rule == "certainty":
+    if wanted is None:
         tags, rollouts = lab.probe(first)
-        spent["probe"] += rollouts.height
+        spent["probe"] = rollouts.height
     else:
-        assert wanted is not None
         tags, rollouts, spent["traces"] = _found_traces(lab, first, ordered(lab.pool(), rule, seed), wanted)
-    splits = route(experts, tags, rollouts, {}, settings.route)
-    sft2 = lab.stage(f"{rule}-sft2", first, {"sft2": splits["sft2"]}, settings.sft2)
-    if rule == "certainty":
+    splits = route(experts, tags, rollouts, {}, config.route)
+    sft2 = lab.stage(f"{rule}-sft2", first, {"sft2": splits["sft2"]}, config.sft2)
+    if wanted is None:
         tags, rollouts = lab.probe(sft2)
         spent["probe"] += rollouts.height
-        splits |= {"rl": route(experts, tags, rollouts, {}, settings.route)["rl"]}
-    steps = rl_steps(settings.budget, spent["probe"] + spent["traces"], settings.rl)
-    spent["rl"] = steps * settings.rl.tasks_a_step * settings.rl.draws
-    final = lab.stage(f"{rule}-rl", sft2, {"rl": splits["rl"]}, settings.rl.model_copy(update={"max_steps": steps}))
-    regions = dict(tags.group_by("region").len().iter_rows())
-    return Cell(
-        rule=rule,
-        seed=seed,
-        final=lab.success(final),
-        sft2=lab.success(sft2),
-        spent=spent,
-        own_traces=len(splits["sft2"]) - len(experts),
-        certain=regions.get(Region.CERTAIN, 0) + regions.get(Region.MASTERED, 0),
-        uncertain=regions[Region.UNCERTAIN],
-        cpu_s=0.0,
-    )
+        splits["rl"] = route(experts, tags, rollouts, {}, config.route)["rl"]
+    steps = rl_steps(lab.settings.budget, sum(spent.values()), config.rl)
+    spent["rl"] = steps * config.rl.tasks_a_step * config.rl.draws
+    final = lab.stage(f"{rule}-rl", sft2, {"rl": splits["rl"]}, config.rl.model_copy(update={"max_steps": steps}))
+    return Cell(rule, seed, lab.success(final), lab.success(sft2), spent, len(splits["sft2"]) - len(experts), 0.0)
 
 
 def ordered(pool: Sequence[Task], rule: str, seed: int) -> list[Task]:
@@ -184,16 +163,17 @@ def ordered(pool: Sequence[Task], rule: str, seed: int) -> list[Task]:
     return shuffled if rule == "random" else sorted(shuffled, key=lambda task: task.difficulty)
 
 
-def _found_traces(lab: _Lab, policy: Path, pool: Sequence[Task], wanted: int) -> tuple[pl.DataFrame, pl.DataFrame, int]:
+def _found_traces(lab: _Lab, policy: Policy, pool: Sequence[Task], wanted: int) -> tuple[pl.DataFrame, pl.DataFrame, int]:
     """Tags that call the tasks certain that had to be tried for so many different verified traces, and the others uncertain; the traces;
     and how many rollouts they took."""
     draws = Draws(TRACE_LOOKS, lambda successes, rated, left: successes > 0, {"until": "success", "most": TRACE_LOOKS[-1]})
+    places = pl.DataFrame({"task_id": [task.id for task in pool]}).with_row_index("place")
     tried, made, found = 0, pl.DataFrame(), pl.DataFrame()
     while found.height < wanted:
         if tried >= len(pool):
             raise HeadraceError(f"the pool gave {found.height} traces where certainty found {wanted}; make it larger")
         tried += PART_TASKS
-        made = lab.rollouts(policy, pool[:tried], draws, "traces")
+        made = lab.rollouts(policy, pool[:tried], draws, "traces").join(places, on="task_id").sort("place", "draw")
         successes = made.filter(pl.col("outcome") == "success").unique("task_id", keep="first", maintain_order=True)
         found = successes.unique("messages", keep="first", maintain_order=True)
     regions = [Region.CERTAIN if position < tried else Region.UNCERTAIN for position in range(len(pool))]
@@ -209,115 +189,77 @@ def _found_traces(lab: _Lab, policy: Path, pool: Sequence[Task], wanted: int) ->
 
 
 class _Lab:
-    """The store of a seed, what is drawn and trained in it, and how policies are measured. A policy is its stage's folder."""
+    """The store of a seed, what is drawn and trained in it, and how its policies are measured: the pool as the cascade probes it."""
 
     def __init__(self, root: Path, seed: int, settings: RoutingSettings, launch: Launch) -> None:
-        self.store, self.seed, self.settings, self.launch = Store(root), seed, settings, launch
-        drills = [drill.task for drill in draw_drills(settings.world, settings.drills, [], DivisionConfig(), seed=0)]
-        self._keep(drills)
-        self.sources = sources(self.store, worlds=[settings.world], max_difficulty=settings.max_difficulty)
+        self.seed, self.settings, self.launch = seed, settings, launch
+        self.config = settings.cascade.model_copy(update={"seed": seed})
+        store = Store(root)
+        tasks = [drill.task for world in self.config.worlds for drill in draw_drills(world, settings.drills, [], DivisionConfig(), seed=0)]
+        part = part_id("tasks", [task.id for task in tasks], {}, VERSION)
+        store.commit([store.find(part) or store.write("tasks", part, tasks_frame(tasks))])
+        self.prober = Prober(store, self.config)
 
-    def first(self) -> Path:
-        return self.stage(FIRST, None, {"seed": self.experts()}, self.settings.sft1)
+    def first(self) -> Policy:
+        return self.stage(FIRST, None, {"seed": self.experts()}, self.config.sft1)
 
     def pool(self) -> list[Task]:
-        return self._tasks(self._of("probe"), self.settings.pool)
+        return self.prober.tasks(["probe"], self.config.probe_tasks, "train")
 
     def experts(self) -> list[ReleaseItem]:
-        tasks = self._tasks(self._of("seed"), self.settings.experts)
+        tasks = self.prober.tasks(["seed"], self.config.expert_budget, "train")
         made = [expert_trajectory(task) for task in tasks]
         part = part_id("trajectories", [task.id for task in tasks], {"teacher": "scripted"}, VERSION)
-        self.store.commit([self.store.find(part) or self.store.write("trajectories", part, trajectories_frame(made, tasks))])
+        self.prober.commit("trajectories", part, lambda: trajectories_frame(made, tasks))
         return [ReleaseItem("trajectory", one.id, task.id) for one, task in zip(made, tasks, strict=True)]
 
     def stage(
-        self, name: str, parent: Path | None, splits: Mapping[str, Sequence[ReleaseItem]], settings: SFTSettings | RLSettings
-    ) -> Path:
-        """The folder of a stage that was trained on the one split; trained now unless it is there."""
-        (split,) = splits
-        manifest = {"routing": self.settings.route.model_dump(), "seed": self.seed}
-        release = make_release(self.store, name, splits, manifest)
+        self, name: str, parent: Policy | None, splits: Mapping[str, Sequence[ReleaseItem]], settings: SFTSettings | RLSettings
+    ) -> Policy:
+        """The policy of a stage that is trained on the one split; trained now unless its folder is there."""
+        (split,), store = splits, self.prober.store
+        release = make_release(store, name, splits, {"routing": self.config.route.model_dump(), "seed": self.seed})
         algorithm = "rl" if isinstance(settings, RLSettings) else "sft"
-        folder = self.store.root / "models" / content_id(name, release, parent and parent.name, settings.model_dump(), self.seed, VERSION)
+        stage = content_id("stage", name, release, parent and parent.id, settings.model_dump(), self.seed, VERSION)
+        folder = store.root / "models" / stage
         spec = StageSpec(
             name=name,
             algorithm=algorithm,
-            store=self.store.root,
+            store=store.root,
             release_id=release,
             split=split,
-            model_in=parent / "model" if parent else None,
+            model_in=parent.path if parent else None,
             model_out=folder / "model",
-            worlds=(self.settings.world,),
+            worlds=self.config.worlds,
+            language=self.config.language,
             seed=self.seed,
             **{algorithm: settings},
         )
         self.launch(spec, folder)
-        return folder
+        return Policy(stage, name, spec.model_out)
 
-    def probe(self, policy: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Tags of the pool by certainty, and the rollouts that they were measured on: as many of each task as settle its region."""
-        own, regions, tasks = self.settings.draws, self.settings.route.regions, self.pool()
-        rule = {"draws": own.model_dump(), "regions": regions.model_dump()}
-        draws = Draws(own.looks, lambda successes, rated, left: own.is_settled(successes, rated, left, regions), rule)
-        rollouts = self.rollouts(policy, tasks, draws, "probe")
-        difficulty = pl.DataFrame({"task_id": [task.id for task in tasks], "difficulty": [task.difficulty for task in tasks]})
-        return certainty(rollouts, difficulty, regions, purpose="probe"), rollouts
-
-    def success(self, policy: Path) -> Success:
+    def success(self, policy: Policy) -> Success:
         """On held-out siblings of the frames that experts and pool are siblings of."""
-        found = [*self._of("seed"), *self._of("probe")]
-        tasks = draw(found, self.settings.eval_tasks, use="eval_in", language="en", first_index=self.settings.first_eval)
-        self._keep(tasks)
-        sampled = self.rollouts(policy, tasks, self.settings.eval_samples, "eval_in")
+        found, config = [source for division in ("seed", "probe") for source in self.prober.sources[division]], self.config
+        tasks = draw(found, config.eval_tasks, use="eval_in", language=config.language, first_index=self.settings.first_eval)
+        self.prober.commit("tasks", part_id("tasks", [task.id for task in tasks], {}, VERSION), lambda: tasks_frame(tasks))
+        sampled = self.rollouts(policy, tasks, config.eval_samples, "eval_in")
         return Success(_rates(sampled), _rates(self.rollouts(policy, tasks, 1, "eval_in_greedy", temperature=0.0)))
 
-    def rollouts(self, policy: Path, tasks: Sequence[Task], draws: int | Draws, purpose: str, *, temperature: float = 1.0) -> pl.DataFrame:
-        """In the order of the tasks and then of the draws.
+    def probe(self, policy: Policy) -> tuple[pl.DataFrame, pl.DataFrame]:
+        tags, rollouts = self.prober.probe(policy)
+        return tags, _rated(rollouts)
 
-        Raises:
-            HeadraceError: one was spoilt by no doing of the policy's.
-        """
-        parts = rollout_parts(
-            self.store,
-            self._engine(policy),
-            tasks,
-            draws,
-            purpose=purpose,
-            policy_id=policy.name,
-            temperature=temperature,
-            seed=self.seed,
-        )
-        self.store.commit(parts)
-        columns = ["rollout_id", "task_id", "policy_id", "draw", "outcome", "reward", "messages"]
-        made = pl.concat([pl.read_parquet(self.store.root / part.path, columns=columns) for part in parts])
-        spoilt = made.filter(~pl.col("outcome").is_in(("success", "policy_failure")))
-        if spoilt.height:
-            raise HeadraceError(f"{spoilt.height} of {made.height} rollouts ({purpose}) failed by no doing of the policy's")
-        return made
+    def rollouts(self, policy: Policy, tasks: Sequence[Task], draws: int | Draws, purpose: str, temperature: float = 1.0) -> pl.DataFrame:
+        return _rated(self.prober.rollouts(policy, tasks, draws, purpose, temperature=temperature))
 
-    def _engine(self, policy: Path) -> Any:
-        if getattr(self, "_loaded", (None, None))[0] != policy:
-            import torch
 
-            from synth.engines.hf import HFEngine
-            from train.on_cpu import keep_freed_memory
-
-            keep_freed_memory()
-            torch.set_num_threads(1)
-            self._loaded = (policy, HFEngine(policy / "model", policy_version=policy.name))
-        return self._loaded[1]
-
-    def _of(self, division: str) -> list[Source]:
-        return [source for source in self.sources if source.division == division]
-
-    def _tasks(self, found: Sequence[Source], count: int) -> list[Task]:
-        tasks = draw(found, count, use="train", language="en")
-        self._keep(tasks)
-        return tasks
-
-    def _keep(self, tasks: Sequence[Task]) -> None:
-        part = part_id("tasks", [task.id for task in tasks], {}, VERSION)
-        self.store.commit([self.store.find(part) or self.store.write("tasks", part, tasks_frame(tasks))])
+def _rated(rollouts: pl.DataFrame) -> pl.DataFrame:
+    """Raises HeadraceError where one failed by no doing of the policy's."""
+    spoilt = rollouts.filter(~pl.col("outcome").is_in(("success", "policy_failure")))
+    if spoilt.height:
+        raise HeadraceError(f"{spoilt.height} of {rollouts.height} rollouts failed by no doing of the policy's: {spoilt['outcome'][0]}")
+    return rollouts
 
 
 def _rates(rollouts: pl.DataFrame) -> dict[str, float]:

@@ -28,7 +28,7 @@ from train.evaluate import paired_difference
 KEPT = ROOT / ".cache" / "bench" / "routing"
 SEEDS = (0, 1, 2)
 RIVALS = ("random", "static")
-CELL_MINUTES = 8
+CELL_MINUTES = 5
 _ENDS = ("", "_lo95", "_hi95", *(f"_seed{seed}" for seed in SEEDS), "_greedy", "_greedy_lo95", "_greedy_hi95")
 KEYS = (
     *(f"routing_certainty_minus_{rival}{end}" for rival in RIVALS for end in _ENDS),

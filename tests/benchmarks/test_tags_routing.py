@@ -16,22 +16,23 @@ from filters.certainty import DrawsConfig
 from storage.errors import HeadraceError
 from storage.records import Task
 from storage.store import Store
+from train.config import CascadeConfig
 from train.run import run
 from train.spec import RLSettings, SFTSettings, StageSpec
 
-SMALL = RoutingSettings(
+CASCADE = CascadeConfig(
+    worlds=("retail",),
     max_difficulty=1,
-    drills=120,
-    experts=60,
-    pool=96,
-    budget=960,
+    expert_budget=60,
+    probe_tasks=64,
+    draws=DrawsConfig(k=4, most=4),
     eval_tasks=12,
     eval_samples=2,
-    draws=DrawsConfig(k=4, most=4),
     sft1=SFTSettings(max_steps=70),
     sft2=SFTSettings(max_steps=2, learning_rate=1e-3),
     rl=RLSettings(tasks_a_step=16, draws=4),
 )
+SMALL = RoutingSettings(drills=120, cascade=CASCADE, budget=600)
 
 
 class Killed(Exception):
@@ -92,7 +93,7 @@ def test_all_rules_spend_the_same_on_rollouts_and_start_from_one_policy(home: Pa
     store = Store(home / "store-0")
     made = dict(store.query("SELECT purpose, count(*) FROM rollouts WHERE purpose IN ('probe', 'traces') GROUP BY purpose").iter_rows())
     found = cells(home)
-    assert made["probe"] == found["certainty"].spent["probe"] == 2 * SMALL.pool * 4
+    assert made["probe"] == found["certainty"].spent["probe"] == 2 * CASCADE.probe_tasks * 4
     assert made["traces"] <= found["static"].spent["traces"] + found["random"].spent["traces"], "what both draw alike is made once"
     for rule, cell in found.items():
         rl = specs[f"{rule}-rl"].rl
@@ -101,7 +102,7 @@ def test_all_rules_spend_the_same_on_rollouts_and_start_from_one_policy(home: Pa
     assert {specs[f"{rule}-sft2"].model_in for rule in RULES} == {specs[FIRST].model_out}
     assert len({cell.own_traces for cell in found.values()}) == 1
     conversations = store.query("SELECT release_id, count(*) AS items FROM release_items WHERE split = 'sft2' GROUP BY release_id")
-    assert set(conversations["items"]) == {SMALL.experts + found["certainty"].own_traces}
+    assert set(conversations["items"]) == {CASCADE.expert_budget + found["certainty"].own_traces}
 
 
 def test_rules_differ_in_what_they_send_to_rl(home: Path, launches: list[Launches]) -> None:
@@ -114,7 +115,7 @@ def test_rules_differ_in_what_they_send_to_rl(home: Path, launches: list[Launche
         if spec.algorithm == "rl"
     }
     for table in weights.values():
-        assert table.height == SMALL.pool and table["weight"].sum() == pytest.approx(1)
+        assert table.height == CASCADE.probe_tasks and table["weight"].sum() == pytest.approx(1)
     tables = list(weights.values())
     assert not any(one.equals(other) for place, one in enumerate(tables) for other in tables[:place])
 
@@ -140,7 +141,7 @@ def test_static_goes_by_difficulty_and_random_by_the_seed_alone(home: Path, laun
 def made_up(rule: str, seed: int, rates: list[float]) -> Cell:
     success = Success({f"t{place}": rate for place, rate in enumerate(rates)}, {f"t{place}": 0.0 for place in range(len(rates))})
     spent = {} if rule == FIRST else {"probe": 10, "traces": 0, "rl": 30}
-    return Cell(rule, seed, success, None if rule == FIRST else success, spent, 5, 1, 1, 1.0)
+    return Cell(rule, seed, success, None if rule == FIRST else success, spent, 5, 1.0)
 
 
 def test_differences_are_paired_by_seed_and_task() -> None:
