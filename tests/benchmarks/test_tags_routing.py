@@ -157,7 +157,7 @@ def test_differences_are_paired_by_seed_and_task() -> None:
     assert [figures[f"{key}_seed{seed}"] for seed in (0, 1, 2)] == pytest.approx([0.2, 0.25, 0.3])
     assert 0.2 <= figures[f"{key}_lo95"] < 0.25 < figures[f"{key}_hi95"] <= 0.3 + 1e-9
     static = "routing_certainty_minus_static"
-    assert figures[static] == figures[f"{static}_lo95"] == figures[f"{static}_hi95"] == figures[f"{key}_greedy"] == 0
+    assert figures[static] == figures[f"{key}_greedy"] == 0 and -0.05 < figures[f"{static}_lo95"] < 0 < figures[f"{static}_hi95"] < 0.05
     assert figures["routing_static_rl_share"] == 0.75 and figures["routing_static_rollouts"] == 40
 
 
