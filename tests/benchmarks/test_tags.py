@@ -10,4 +10,12 @@ from benchmarks import tags
 def test_every_figure_has_one_section() -> None:
     counts = Counter(key for section in tags.sections() for key in section.keys)
     assert max(counts.values()) == 1
-    assert {"bfcl_accepted", "trivial_policies_passed", "difficulty_spearman", "adaptive_k_share", "rollouts_vs_trl"} <= set(counts)
+    assert {
+        "bfcl_accepted",
+        "trivial_policies_passed",
+        "difficulty_spearman",
+        "adaptive_k_share",
+        "rollouts_vs_trl",
+        "veto_recall",
+        "routing_certainty_minus_random",
+    } <= set(counts)
