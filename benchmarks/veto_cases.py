@@ -3,8 +3,8 @@
 One idea: both are made of the expert's answer over a real conversation. A faithful one says the same in other words and units, and adds
 what observations showed; an invented one keeps the expert's words and gets one number, time, price or name that nothing supports: as a
 sentence of its own, as an aside, or in place of what was there. A third of the invented numbers are *swapped*: the right figure as the
-wrong kind (a price of 22 told as 22 minutes). Wordings are files, one family a set: `development()` for whoever works on the rules,
-`cases()` for the figures; their tasks differ too.
+wrong kind (a price of 22 told as 22 minutes). Wordings are files, a family each: two for whoever works on the rules
+(`development()`), one for the figures (`cases()`); their tasks differ too.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from benchmarks.veto_values import PLACE, Value, told
 from benchmarks.veto_worlds import UNITS, Conversation, conversations, names_elsewhere, names_of
 from storage.records import Language
 
+DEVELOPMENT = ("development", "development_2")
 KINDS = ("number", "time", "price", "name")
 EACH = 125
 SWAPPED = 42
@@ -50,15 +51,15 @@ def cases() -> list[Case]:
 
 
 def development() -> list[Case]:
-    """As many in other wordings over other tasks, to work on the rules with."""
-    return made_of("development")
+    """As many of each family in other wordings over other tasks, to work on the rules with."""
+    return [case for family in DEVELOPMENT for case in made_of(family)]
 
 
 def made_of(family: str, faithful: int = FAITHFUL, each: int = EACH, swapped: int = SWAPPED) -> list[Case]:
-    """family: `measure` or `development`."""
+    """family: `measure` or one of `DEVELOPMENT`."""
     wordings = read(family)
-    drawn = conversations(f"{family}/0")
-    rng = random.Random(family)
+    drawn = conversations(f"{wordings['seed']}/0")
+    rng = random.Random(wordings["seed"])
     found = _take(faithful, (paraphrased(one, wordings[one.language], rng) for one in drawn))
     found += _take(swapped, (with_swapped(one, wordings[one.language], rng) for one in drawn))
     for kind in KINDS:
@@ -103,7 +104,7 @@ class Teller:
     def filled(self, template: str, values: Mapping[str, Value]) -> str:
         self.made.append(template)
         text = PLACE.sub(lambda match: self.value(values[match[1]]), template)
-        text = text.replace(".m..", ".m.")
+        text = _ended(text)
         is_sentence = self.conversation.language == "en" and template[-1] in ".!?" and values.keys().isdisjoint(("id", "word", "name"))
         return text[0].upper() + text[1:] if is_sentence else text
 
@@ -142,6 +143,11 @@ class Teller:
         return re.sub("\0(.)", lambda match: kept[ord(match[1]) - 0xE000], text)
 
 
+def _ended(text: str) -> str:
+    """With one full stop where a sentence ends in p.m."""
+    return text.replace(".m..", ".m.")
+
+
 def sentences_of(text: str, language: Language) -> list[str]:
     if language == "zh":
         return [part for part in re.split(r"(?<=[。！？])\s*", text) if part]
@@ -165,7 +171,7 @@ def paraphrased(conversation: Conversation, wordings: Wordings, rng: random.Rand
     if teller.mark:
         teller.made.append("bold")
     text = f"{rng.choice(wordings['before'])}{body}{rng.choice(wordings['after'])}"
-    return Case("faithful", conversation, text.strip(), tuple(teller.made))
+    return Case("faithful", conversation, _ended(text.strip()), tuple(teller.made))
 
 
 _NTH: Mapping[Language, Sequence[str]] = {
@@ -289,7 +295,7 @@ def _placed(kind: str, teller: Teller, text: str, way: str, *, elsewhere: bool =
         answer = f"{conversation.answer}{between}{text}"
     else:
         answer = between.join((first[:-1] + text + first[-1], *others))
-    return Case(kind, conversation, answer, (_way(way, kind, elsewhere=elsewhere), *teller.made), text)
+    return Case(kind, conversation, _ended(answer), (_way(way, kind, elsewhere=elsewhere), *teller.made), text)
 
 
 def _way(way: str, kind: str, *, elsewhere: bool) -> str:
@@ -318,7 +324,8 @@ def _replaced(kind: str, teller: Teller, name: str | None, *, elsewhere: bool) -
         value = Value("count", value.value, teller.matched("count", *match.groups()).unit)
     teller.wordings = _unambiguous(value, teller.wordings, conversation)
     text = teller.value(value)
-    return Case(kind, conversation, answer[: match.start()] + text + answer[match.end() :], ("replaced", *teller.made), text)
+    made = _ended(answer[: match.start()] + text + answer[match.end() :])
+    return Case(kind, conversation, made, ("replaced", *teller.made), text)
 
 
 def _name(conversation: Conversation, rng: random.Random, *, elsewhere: bool) -> str | None:

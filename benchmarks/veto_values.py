@@ -117,6 +117,11 @@ def _plain(number: float, language: Language) -> Forms:
     return forms
 
 
+def _counted(number: float, language: Language) -> Forms:
+    """As it stands before a unit."""
+    return _plain(number, language) | ({"n_word": "两"} if language == "zh" and number == 2 else {})
+
+
 def _distance(value: Value, language: Language) -> Forms:
     metres = float(value.value)
     forms = _plain(metres, language)
@@ -134,7 +139,7 @@ def _distance(value: Value, language: Language) -> Forms:
 
 def _duration(value: Value, language: Language) -> Forms:
     minutes = int(float(value.value))
-    forms = _plain(minutes, language) | {f"is_{minutes}": ""}
+    forms = _counted(minutes, language) | {f"is_{minutes}": ""}
     if minutes < 100:
         forms["under_100"] = ""
     hours, rest = divmod(minutes, 60)
@@ -170,8 +175,10 @@ def _clock(value: Value, language: Language) -> Forms:
     forms["part"] = next(name for until, name in _PARTS if hour < until)
     word = english if language == "en" else chinese
     forms |= {"h12_word": word(h12), "h24_word": word(hour)}
-    if language == "zh" and h12 == 2:
-        forms["h12_word"] = "两"
+    if language == "zh":
+        forms |= {name: "两" for name in ("h12_word", "h24_word") if forms[name] == "二"}
+    if text == "12:00":
+        forms["is_noon"] = ""
     special = {0: "on_hour", 15: "quarter_past", 30: "half_past", 45: "quarter_to"}.get(minute)
     if special:
         forms |= {special: "", "next_word": word(h12 % 12 + 1)}
@@ -185,7 +192,7 @@ def _clock(value: Value, language: Language) -> Forms:
 _PARTS = ((6, "凌晨"), (9, "早上"), (12, "上午"), (13, "中午"), (18, "下午"), (24, "晚上"))
 
 
-def _date(value: Value, _: Language) -> Forms:
+def _date(value: Value, language: Language) -> Forms:
     day = date.fromisoformat(str(value.value))
     ending = "th" if 11 <= day.day <= 13 else {1: "st", 2: "nd", 3: "rd"}.get(day.day % 10, "th")
     forms = {
@@ -203,12 +210,13 @@ def _date(value: Value, _: Language) -> Forms:
         "mon": month[:3],
         "mo_word": chinese(day.month),
         "d_word": chinese(day.day),
+        "weekday": day.strftime("%A") if language == "en" else f"星期{'一二三四五六日'[day.weekday()]}",
     }
 
 
 def _price(value: Value, language: Language) -> Forms:
     number, currency = float(value.value), CURRENCIES[value.unit[0]]
-    forms = _plain(number, language) | currency | {"two": f"{number:.2f}"}
+    forms = _counted(number, language) | currency | {"two": f"{number:.2f}"}
     if number == 1:
         forms["unit"] = forms["unit"].removesuffix("s")
     return forms
@@ -217,10 +225,8 @@ def _price(value: Value, language: Language) -> Forms:
 def _count(value: Value, language: Language) -> Forms:
     number = float(value.value)
     unit = value.unit[0] if number != 1 else {"people": "person"}.get(value.unit[0], value.unit[0].removesuffix("s"))
-    forms = _plain(number, language) | {"unit": unit, "unit_zh": value.unit[1]}
-    if language == "zh" and number == 2:
-        forms["n_word"] = "两"
-    return forms
+    unit = {"gb": "GB"}.get(unit, unit)
+    return _counted(number, language) | {"unit": unit, "unit_zh": value.unit[1]}
 
 
 _FORMS: Mapping[str, Callable[[Value, Language], Forms]] = {
