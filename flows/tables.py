@@ -164,7 +164,7 @@ def certainty(store: Store) -> Table:
            FROM chain c JOIN {CERTAINTY} t USING (policy_id) JOIN policies p ON p.policy_id = c.policy_id
              LEFT JOIN stages s ON s.stage_id = p.stage_id
            WHERE t.purpose = 'probe'
-           GROUP BY c.depth, c.policy_id, policy, t.difficulty ORDER BY c.depth DESC, t.difficulty"""
+           GROUP BY c.depth, c.policy_id, policy, t.difficulty ORDER BY c.depth DESC, c.policy_id, t.difficulty"""
     )
     return Table("certainty", "Certainty: probed tasks by region", rows.to_dicts())
 

@@ -19,17 +19,20 @@ from storage.store import Store
 
 
 def measured(store: Store) -> pl.DataFrame:
-    """Columns policy_id, policy (its stage's or engine's name), use, decoding, facet, facet_value, tasks, samples, rate, low, high, pass_k;
-    engines first, then policies in the order of their training."""
-    return store.query(
+    """Columns policy_id, policy (its stage's or engine's name, with its id where another is called the same), use, decoding, facet,
+    facet_value, tasks, samples, rate, low, high, pass_k; engines first, by id, then policies in the order of their training."""
+    rows = store.query(
         f"""{chain_sql(LATEST_POLICY_SQL)}
             SELECT c.policy_id, {POLICY_NAME} AS policy, e.use, e.decoding, e.facet, e.facet_value, e.tasks, e.samples,
               e.rate, e.low, e.high, e.pass_k
             FROM chain c JOIN evaluations e USING (policy_id) JOIN parts ON parts.part_id = e.part_id
               JOIN policies p ON p.policy_id = c.policy_id LEFT JOIN stages s ON s.stage_id = p.stage_id
             QUALIFY rank() OVER (PARTITION BY e.policy_id, e.use, e.decoding ORDER BY parts.committed_at DESC, e.evaluation_id) = 1
-            ORDER BY c.depth DESC, e.use, e.decoding DESC, e.facet = 'intent', e.facet, try_cast(e.facet_value AS INTEGER), e.facet_value"""
+            ORDER BY c.depth DESC, c.policy_id, e.use, e.decoding DESC, e.facet = 'intent', e.facet,
+              try_cast(e.facet_value AS INTEGER), e.facet_value"""
     )
+    is_shared = pl.col("policy_id").n_unique().over("policy") > 1
+    return rows.with_columns(policy=pl.when(is_shared).then(pl.format("{} {}", "policy", "policy_id")).otherwise("policy"))
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,21 @@ def test_the_facets_are_those_of_the_last_measurement_alone(tmp_path: Path) -> N
     assert [(line.value, line.cells[0], line.last["rate"]) for line in by_facet(rows)] == [("library", None, 0.3), ("retail", None, 0.3)]
 
 
+def test_engines_of_one_name_and_other_weights_are_told_apart(tmp_path: Path) -> None:
+    store = build_sample(tmp_path / "store").store
+    columns = TABLES["policies"].columns
+    engines = [dict.fromkeys(columns) | {"policy_id": f"engine-{number}", "path": "hf:models/mine"} for number in (1, 2)]
+    store.commit([store.write("policies", part_id("policies", ["engines"], {}, 1), pl.DataFrame(engines, schema=columns))])
+    for number in (1, 2):
+        evaluated(store, f"of-{number}", {"policy_id": f"engine-{number}", "facet": "all", "facet_value": "all"})
+    assert measured(store)["policy"].unique(maintain_order=True).to_list() == [
+        "hf:models/mine engine-1",
+        "hf:models/mine engine-2",
+        "sft1",
+        "sft2",
+    ]
+
+
 def test_facets_of_one_value_say_nothing_and_numbers_stand_in_their_order(tmp_path: Path) -> None:
     store = build_sample(tmp_path / "store").store
     values = [("intent", "buy"), ("intent", "close"), ("language", "en"), *(("difficulty", str(level)) for level in (2, 10, -1))]
