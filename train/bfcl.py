@@ -28,7 +28,7 @@ from synth.rollouts import RETRIES
 from synth.side_by_side import is_dead, side_by_side
 from synth.worlds.bfcl import CATEGORIES, BFCLWorld, Case, Turn, cases, judge_session
 
-VERSION = 1
+VERSION = 2
 MAX_STEPS = 20
 """Answers in one turn."""
 MAX_TOKENS = 1024
@@ -219,8 +219,8 @@ def evaluation_frame(sessions: Sequence[Session], *, evaluation_id: str, policy_
 
 
 def keep(store: Store, policy_id: str, sessions: Sequence[Session], *, max_tokens: int = MAX_TOKENS) -> None:
-    """Keeps the figures of a policy of the store; the same measurement is kept once."""
-    measured = [session.case.id for session in sessions]
+    """Keeps the figures of a policy of the store; a measurement with the same outcomes, case by case, is kept once."""
+    measured = [(session.case.id, session.outcome.value) for session in sessions]
     evaluation_id = content_id("evaluation", policy_id, "bfcl", max_tokens, measured, VERSION)
     part = part_id("evaluations", [evaluation_id], {}, VERSION)
     frame = evaluation_frame(sessions, evaluation_id=evaluation_id, policy_id=policy_id)

@@ -169,6 +169,15 @@ def test_the_figures_of_a_policy_stay_in_its_store_once_and_with_wilsons_interva
     assert rows.filter(facet_value="base")["low"].item() == pytest.approx(0.4385, abs=1e-4)
 
 
+def test_what_a_server_left_out_is_measured_again_and_kept(tmp_path: Path) -> None:
+    """Given a measurement of which a server spoilt a case, when it is made again without that, then the whole one is shown."""
+    store = build_sample(tmp_path / "store").store
+    cases = chosen(["base"], 3)
+    for engine in (Failing(cases, cases[:1], 10**6), Replaying(cases, reference)):
+        keep(store, "policy-2", hold_all(engine, cases))
+    assert measured(store).filter(use="bfcl", facet="all").select("tasks", "rate").rows() == [(3, 1.0)]
+
+
 def test_a_category_that_is_not_there_is_refused_in_a_line() -> None:
     with pytest.raises(BadInput, match="no multi-turn category 'bass'; it has base, miss_func"):
         chosen(["bass"])
