@@ -25,7 +25,7 @@ from synth.evolve import mode_family
 from synth.intervals import wilson
 from synth.simulate import expert_profile
 
-VERSION = 3
+VERSION = 4
 RESAMPLES = 2000
 FACETS = ("world", "language", "difficulty", "mode", "intent")
 POWERS = (2, 4, 8)
@@ -178,5 +178,5 @@ def _interval(rates: NDArray[np.float64]) -> Estimate:
     if len(rates) == 0 or rates.min() < rates.max():
         return bootstrap([rates])
     rate = float(rates[0])
-    low, high = wilson(round(rates.sum()), len(rates))
+    low, high = wilson(rate * len(rates), len(rates))
     return Estimate(rate, min(low, rate), max(high, rate))
