@@ -9,7 +9,7 @@ adaptive_k_share     of the 16 draws of every task, those that the adaptive prob
 adaptive_k_agreement tasks whose region by the adaptive probe is that by all 16 draws
 flip_rate            tasks whose region by a second adaptive probe is another
 
-Intervals are 95 % bootstraps over tasks.
+Intervals are 95 % bootstraps over frames: siblings of one frame are easy or hard together.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def measure_difficulty(_: Deadline) -> Figures:
     own, refitted = _by_terms([task for task in tasks if task.difficulty >= 1], failed[rated])
     print(f"    on one half of the tasks: {own:.3f} as weighted, {refitted:.3f} by weights fitted to the other half", flush=True)
     difficulty, failed = difficulty[rated], failed[rated]
-    low, _high = interval(lambda chosen: spearman(difficulty[chosen], failed[chosen]), len(failed))
+    frames = [task.frame_id for task in tasks if task.difficulty >= 1]
+    low, _high = interval(lambda chosen: spearman(difficulty[chosen], failed[chosen]), frames)
     return {"difficulty_spearman": spearman(difficulty, failed), "difficulty_spearman_lo95": low}
 
 
@@ -100,7 +101,7 @@ def measure_flips(_: Deadline) -> Figures:
     flipped = np.array(
         [region(adaptive(first[task.id], own, regions), regions) != region(second[task.id], regions) for task in tasks], dtype=float
     )
-    low, high = interval(lambda chosen: float(flipped[chosen].mean()), len(flipped))
+    low, high = interval(lambda chosen: float(flipped[chosen].mean()), [task.frame_id for task in tasks])
     return {"flip_rate": float(flipped.mean()), "flip_rate_lo95": low, "flip_rate_hi95": high}
 
 
@@ -120,10 +121,13 @@ def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
-def interval(figure: Callable[[NDArray[np.int64]], float], tasks: int) -> tuple[float, float]:
-    """The 95 % percentile bootstrap of a figure of chosen tasks."""
+def interval(figure: Callable[[NDArray[np.int64]], float], frames: Sequence[str]) -> tuple[float, float]:
+    """The 95 % percentile bootstrap of a figure of chosen tasks, given by place; frames: that of each task, drawn with all its tasks."""
+    names = np.array(frames)
+    siblings = [np.flatnonzero(names == name) for name in np.unique(names)]
     rng = np.random.default_rng(SEED)
-    low, high = np.quantile([figure(rng.integers(tasks, size=tasks)) for _ in range(RESAMPLES)], (0.025, 0.975))
+    drawn = (np.concatenate([siblings[at] for at in rng.integers(len(siblings), size=len(siblings))]) for _ in range(RESAMPLES))
+    low, high = np.quantile([figure(chosen) for chosen in drawn], (0.025, 0.975))
     return float(low), float(high)
 
 

@@ -34,11 +34,25 @@ def test_difficulty_that_was_shuffled_says_nothing() -> None:
 
 def test_an_interval_holds_the_figure_and_narrows_with_tasks() -> None:
     flips = np.array([1.0] * 10 + [0.0] * 90)
-    low, high = interval(lambda chosen: float(flips[chosen].mean()), 100)
+    low, high = interval(lambda chosen: float(flips[chosen].mean()), names(100))
     assert 0.03 < low < 0.1 < high < 0.18
     many = np.tile(flips, 20)
-    narrow_low, narrow_high = interval(lambda chosen: float(many[chosen].mean()), 2_000)
+    narrow_low, narrow_high = interval(lambda chosen: float(many[chosen].mean()), names(2_000))
     assert narrow_high - narrow_low < (high - low) / 3
+
+
+def test_siblings_that_go_alike_are_one_piece_of_evidence() -> None:
+    """Given a hundred frames of four tasks that all go as their frame does, then the interval is that of a hundred tasks, not of 400."""
+    flips = np.array([1.0] * 10 + [0.0] * 90)
+    fourfold = np.repeat(flips, 4)
+    alone = interval(lambda chosen: float(flips[chosen].mean()), names(100))
+    assert interval(lambda chosen: float(fourfold[chosen].mean()), [name for name in names(100) for _ in range(4)]) == pytest.approx(alone)
+    low, high = interval(lambda chosen: float(fourfold[chosen].mean()), names(400))
+    assert high - low < 0.6 * (alone[1] - alone[0])
+
+
+def names(count: int) -> list[str]:
+    return [f"frame-{number:04d}" for number in range(count)]
 
 
 @pytest.mark.parametrize(
