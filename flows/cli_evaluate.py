@@ -118,8 +118,7 @@ def _asked(policy: str | None, path: Path | None) -> Iterator[tuple[Engine, Stor
     from train.policies import answering, policy_named
 
     is_engine = policy is not None and ":" in policy
-    if is_engine and path is None:
-        assert policy is not None
+    if policy is not None and is_engine and path is None:
         with engine_named(policy, log=Path("engine.log"), tools=True) as engine:
             yield engine, None, None
         return
@@ -132,9 +131,13 @@ def _asked(policy: str | None, path: Path | None) -> Iterator[tuple[Engine, Stor
 def _check_writable(path: Path | None) -> None:
     from storage.errors import BadInput
 
+    if path is None:
+        return
+    was_there = path.exists()
     try:
-        if path is not None:
-            path.open("a").close()
+        path.open("a").close()
+        if not was_there:
+            path.unlink()
     except OSError as error:
         raise BadInput(f"{path}: nothing can be written there ({error.strerror}); give another --out") from None
 

@@ -95,6 +95,7 @@ def test_a_server_is_asked_once_where_a_store_keeps_its_answers(tmp_path: Path, 
         (("--policy", "llama:70b"), "no engine is called 'llama:70b'"),
         (("--policy", "hf:nowhere"), "nowhere is no Hugging Face model folder"),
         (("--store", "nowhere"), "is not a store yet"),
+        (("--store", "nowhere", "--out", "talks.jsonl"), "is not a store yet"),
         (("--out", "no/such/folder.jsonl"), "nothing can be written there"),
     ],
 )
