@@ -53,8 +53,7 @@ Launch = Callable[[StageSpec, Path], Mapping[str, Any]]
 
 
 class RoutingSettings(BaseModel):
-    """What all cells share. The cascade is the sample's in one world, with half as many experts, which leaves RL more to add: on seed 0, on
-    siblings from index 300,000 on, certainty's second SFT then gave .07, and its RL of 341 steps another .07."""
+    """What all cells share. The cascade is the sample's in one world, with half as many experts, which leaves RL more to add."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

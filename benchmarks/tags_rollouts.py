@@ -4,7 +4,9 @@ vs TRL   the same retail tasks, draws and limits of a turn, in rounds that take 
          cache, and the generation of `GRPOTrainer` with `environment_factory` (`benchmarks/trl_shop.py`), each with its calls in live
          worlds and the verifier's verdict, without any training. CPU time, median of the rounds' ratios. Both must succeed about as often.
 traces   of every turn that has one before it: does its prompt begin with the tokens that were sampled before? Asked of the answers
-         themselves, beside what the traces say of it (`is_exact`). And the log-probabilities, against one forward pass by Transformers.
+         themselves, beside what the traces say of it (`is_exact`). In process a prompt is kept as tokens, so that it could begin otherwise
+         only by a fault of the engine; that these tokens are what the model was fed, the log-probabilities show: they are held against
+         one forward pass by Transformers.
 vllm     the same of a real vLLM server, which renders every prompt anew from messages: what the policy wrote in other pieces than the
          tokenizer's, or not in the server's JSON, comes back as other tokens. Such turns must be found, and be marked.
 """

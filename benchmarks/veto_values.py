@@ -18,6 +18,9 @@ from datetime import date
 from storage.records import JSON, Language, Message
 
 Forms = dict[str, str]
+PLACE = re.compile(r"\{(\w+)\}")
+KindOf = Callable[[str, Mapping[str, JSON]], tuple[str, float]]
+"""(key, the object that has it) -> the kind of a number there, empty where it has none, and how much of the kind's unit its unit is."""
 CURRENCIES: Mapping[str, Forms] = {
     "yuan": {"sym": "¥", "code": "CNY", "unit": "yuan", "unit_zh": "元", "kuai": "", "rmb": ""},
     "dollars": {"sym": "$", "code": "USD", "unit": "dollars", "unit_zh": "美元", "usd": ""},
@@ -39,27 +42,9 @@ class Value:
 # ---- forms ---------------------------------------------------------------------------------------------------------------------
 
 _ONES = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-]
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
+    "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+]  # fmt: skip
 _TENS = ["_", "_", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 _DIGITS = "零一二三四五六七八九"
 _MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
@@ -251,10 +236,6 @@ def told(value: Value, language: Language, styles: Mapping[str, Sequence[str]], 
     style = rng.choice(suiting)
     return style.format_map(forms), style
 
-
-KindOf = Callable[[str, Mapping[str, JSON]], tuple[str, float]]
-"""(key, the object that has it) -> the kind of a number there, empty where it has none, and how much of the kind's unit its unit is."""
-PLACE = re.compile(r"\{(\w+)\}")
 
 # ---- what a conversation supports ----------------------------------------------------------------------------------------------
 

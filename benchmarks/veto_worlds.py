@@ -149,15 +149,8 @@ def _value_of_field(field: Field, value: JSON, currency: str) -> Value:
     if field.spec.type == "money":
         return Value("price", number, (currency, ""))
     unit = getattr(field.spec, "unit", None) or ""
-    scaled = {
-        "minutes": ("duration", 1),
-        "hours": ("duration", 60),
-        "m": ("distance", 1),
-        "km": ("distance", 1000),
-        "percent": ("percent", 1),
-    }
-    if unit in scaled:
-        kind, size = scaled[unit]
+    if unit in _SCALED:
+        kind, size = _SCALED[unit]
         return Value(kind, number * size)
     if unit in UNITS:
         return Value("count", number, (unit, UNITS[unit]))
