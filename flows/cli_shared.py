@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -109,7 +107,7 @@ def show_focus(step: str, settings: Config) -> None:
 
 def show(settings: Config, link: str, keys: tuple[str, ...]) -> None:
     """The tables of the store, where everything lies, and how to ask it."""
-    from flows.tables import TAGS_SQL, draw, tables
+    from flows.tables import draw, tables, tags_command
     from storage.store import Store
 
     def say(line: str, style: str = "") -> None:
@@ -124,7 +122,6 @@ def show(settings: Config, link: str, keys: tuple[str, ...]) -> None:
     if settings.report.exists():
         say(f"report       {settings.report}")
     if not keys or "certainty" in keys:
-        query = f"import duckdb; print(duckdb.connect('catalog.read.duckdb', read_only=True).sql('{' '.join(TAGS_SQL.split())}'))"
-        say(f'the tags     cd {shlex.quote(str(settings.store))} && {shlex.quote(sys.executable)} -c "{query}"')
+        say(f"the tags     {tags_command(settings.store)}")
     if link:
         say(f"Prefect run  {link}", style="dim")

@@ -6,8 +6,11 @@ The same tables are printed by `headrace` and left as artifacts by the flows. Th
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from storage.graph import LATEST_POLICY_SQL, POLICY_NAME, chain_sql
@@ -19,8 +22,8 @@ from synth.intervals import wilson
 if TYPE_CHECKING:
     from rich.console import Console
 
-TAGS_SQL = """SELECT difficulty, region, count(*) AS tasks, round(avg(rate), 2) AS mean_rate
-FROM tags WHERE purpose = 'probe' GROUP BY ALL ORDER BY ALL"""
+_TAGS_SQL = f"""SELECT policy_id, difficulty, region, count(*) AS tasks, round(avg(rate), 2) AS mean_rate
+FROM {CERTAINTY} WHERE purpose = 'probe' GROUP BY ALL ORDER BY ALL"""
 _REASONS_SHOWN = 4
 
 
@@ -235,6 +238,12 @@ def facets(store: Store) -> Table:
             }
         )
     return Table("facets", "Success on held-out tasks by facet", shown)
+
+
+def tags_command(store: Path) -> str:
+    """A line for a shell that shows the tags of a store by policy, difficulty and region."""
+    query = f"import duckdb; print(duckdb.connect('catalog.read.duckdb', read_only=True).sql('''{' '.join(_TAGS_SQL.split())}'''))"
+    return f'cd {shlex.quote(str(store))} && {shlex.quote(sys.executable)} -c "{query}"'
 
 
 def draw(table: Table, console: Console) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,19 @@ def test_a_whole_store_fills_all_but_that_of_models(tmp_path: Path) -> None:
         shown = drawn(table)
         assert table.title in shown and all(str(name) in shown for name in table.rows[0])
     assert tables.tables(Store(tmp_path / "none")) == []
+
+
+def test_the_line_that_asks_for_the_tags_works_in_a_shell_and_counts_a_task_once(tmp_path: Path) -> None:
+    """Given a task that was tagged again by more rollouts, and for another policy, then each policy counts it once."""
+    store = build_sample(tmp_path / "a store").store
+    columns = TABLES["tags"].columns
+    (tag,) = store.query(f"SELECT {', '.join(columns)} FROM tags WHERE purpose = 'probe' LIMIT 1").to_dicts()
+    again = [tag | {"k": tag["k"] + 8}, tag | {"policy_id": "policy-other"}]
+    store.commit([store.write("tags", part_id("tags", ["again"], {}, 1), pl.DataFrame(again, schema=columns))])
+    shown = subprocess.run(tables.tags_command(store.root), shell=True, capture_output=True, text=True, check=True).stdout
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
+    assert lines[0] == ["policy_id", "difficulty", "region", "tasks", "mean_rate"]
+    assert [line[3] for line in lines if line[0] in (tag["policy_id"], "policy-other")] == ["1", "1"]
 
 
 def test_every_round_of_the_last_run_is_told_with_what_it_brought(tmp_path: Path) -> None:
