@@ -5,7 +5,7 @@ splits of it, and everything after is the same for all rules: as many own traces
 what is left of one budget of rollouts.
 
     certainty   the regions that were measured, by adaptive probes of the seed SFT's policy and again of the second SFT's
-    static      the easiest tasks by static difficulty are certain, the others uncertain
+    static      the easiest tasks by static difficulty are certain (refusals, at -1, before all), the others uncertain
     random      the first tasks of a seeded shuffle are certain, the others uncertain
 
 A rule without a probe rolls its certain tasks out until each has a verified trace (8 draws at most), in its order, until it has as many

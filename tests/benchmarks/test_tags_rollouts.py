@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from benchmarks.tags_rollouts import Watched, WatchedConversing, logprob_error
-from benchmarks.trl_shop import messages, shop_of
+from benchmarks.trl_shop import TRLRollouts, messages, row, shop_of
 from storage.records import Message, Rollout
 from synth.engines.base import ChatAnswer, ChatRequest
 from synth.engines.hf import HFEngine
@@ -95,6 +96,22 @@ def test_the_shop_of_trl_answers_and_rewards_as_ours() -> None:
     assert shop._reward(completion[:-1], has_ended=True) == 0.0
     shop.reset(task=task.id, prompt=[])
     assert shop._reward(completion[-1:], has_ended=True) == 0.0
+
+
+def test_trl_rolls_out_every_draw_within_the_limits_of_a_turn(tmp_path: Path) -> None:
+    """Given a policy that was taught nothing, then each draw of each task has a verdict, its prompt is ours, no turn outgrows its tokens,
+    and no log-probability was computed beside."""
+    tasks = retail_tasks("order_status", "special_service")
+    for part in small_policy(expert_conversations(tasks)):
+        part.save_pretrained(tmp_path / "model")
+    trl = TRLRollouts(tmp_path / "model", tasks, draws=2, max_turns=1, max_tokens=7, seed=0, scratch=tmp_path / "scratch")
+    assert trl(tasks) == [0.0] * 4
+    made = trl._trainer._generate_and_score_completions([row(task) for task in tasks for _ in range(2)])
+    assert made["completion_mask"].sum(dim=1).max() == 7
+    prompts = [ids[mask.bool()].tolist() for ids, mask in zip(made["prompt_ids"], made["prompt_mask"], strict=True)]
+    engine = HFEngine(tmp_path / "model")
+    assert prompts == [list(engine.prompt_ids(task.messages, ())) for task in tasks for _ in range(2)]
+    assert not [name for name in made if "logps" in name]
 
 
 def test_the_tools_of_trls_shop_are_declared_as_ours() -> None:
