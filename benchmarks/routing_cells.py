@@ -25,6 +25,7 @@ from typing import Any, Literal, get_args
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
+from benchmarks.harness import code_mark
 from filters.certainty import Region
 from filters.route import route
 from storage.errors import HeadraceError
@@ -75,7 +76,8 @@ class Success:
 class Cell:
     """What came of a rule and a seed (or of `sft1`, which all rules start from: then `sft2` is empty and nothing was spent).
 
-    spent: rollouts by what they were for. own_traces: of the second SFT, beside the experts.
+    spent: rollouts by what they were for. own_traces: of the second SFT, beside the experts. code: the commit that it was finished at,
+    which may be an earlier one than the other figures' are of; empty where that was not noted.
     """
 
     rule: str
@@ -85,6 +87,7 @@ class Cell:
     spent: dict[str, int]
     own_traces: int
     cpu_s: float
+    code: str = ""
 
 
 def rl_steps(budget: int, spent: int, settings: RLSettings) -> int:
@@ -125,7 +128,7 @@ def run_cell(home: Path, rule: str, seed: int, settings: RoutingSettings, *, lau
         else:
             wanted = None if rule == "certainty" else read_cell(home / f"certainty-{seed}.json").own_traces
             cell = _routed(lab, rule, seed, wanted)
-        row = asdict(cell) | {"cpu_s": round(_cpu_s() - begun, 1)}
+        row = asdict(cell) | {"cpu_s": round(_cpu_s() - begun, 1), "code": code_mark()}
         replace_atomically(path, lambda draft: draft.write_text(json.dumps(row)) and None)
     return read_cell(path)
 

@@ -79,7 +79,8 @@ def figures(cells: dict[str, list[Cell]]) -> Figures:
 
 
 def _told(cell: Cell) -> str:
-    told = f"seed {cell.seed}, {cell.rule}: {_rate(cell.final.sampled):.3f}, greedy {_rate(cell.final.greedy):.3f}"
+    name = f"seed {cell.seed}, {cell.rule}, at {cell.code or 'an unknown commit'}"
+    told = f"{name}: {_rate(cell.final.sampled):.3f}, greedy {_rate(cell.final.greedy):.3f}"
     if cell.sft2 is None:
         return told
     spent = ", ".join(f"{what} {count}" for what, count in cell.spent.items())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks import tags_routing
-from benchmarks.harness import Deadline, OutOfTime
+from benchmarks.harness import Deadline, OutOfTime, code_mark
 from benchmarks.routing_cells import FIRST, RULES, Cell, RoutingSettings, Success, home_of, ordered, read_cell, rl_steps, run_cell
 from filters.certainty import DrawsConfig
 from storage.errors import HeadraceError
@@ -84,6 +84,7 @@ def test_a_killed_experiment_trains_nothing_twice(home: Path, launches: list[Lau
         [FIRST, "certainty-sft2"],
         ["certainty-rl", "static-sft2", "static-rl", "random-sft2", "random-rl"],
     ]
+    assert {cell.code for cell in cells(home).values()} == {code_mark()}
     never = Launches(killed_before=FIRST)
     assert run_cell(home, "static", 0, SMALL, launch=never) == cells(home)["static"] and not never.specs
 
