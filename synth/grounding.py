@@ -31,8 +31,12 @@ from synth.spelling import MARK, MAY_TELL, in_digits
 from synth.worlds import WORLDS
 
 _ID = re.compile(r"(?<![a-z0-9])(?![2-6]g\b)[a-z]{1,4}-?\d[a-z0-9]*(?![a-z0-9])")
-_NO_ID = re.compile(r"(?:rmb|cny|usd|eur|gbp|no|h|at|to|top|day)-?\d+(?:st|nd|rd|th|k|m|min)?")
-_LIST_MARK = re.compile(r"^[ \t>*#-]*\(?\d{1,2}(?:[)、]|[.](?!\d))|(?<=[\s;:,：；，。])\(?\d\)(?= )", re.MULTILINE)
+_NO_ID = re.compile(
+    r"(?:rmb|cny|usd|eur|gbp|no|h|at|to|top|day)-?\d+(?:st|nd|rd|th|k|m|min)?|(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)-\d+"
+)
+_LIST_MARK = re.compile(r"^[ \t>*#|-]*[(\[【]?\d{1,2}(?:[)\]】、]|[.](?!\d))|(?<=[\s;:,：；，。])\(?\d\)(?= )", re.MULTILINE)
+_THIN_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
+_SPACED = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d.,])")
 _BULLET = re.compile(r"^\s*[-*•]\s", re.MULTILINE)
 _ORDINAL = re.compile(rf"第{MARK}?\d+|\b(?:[1-9]|10)(?:st|nd|rd|th)\b|\btop[ -]{MARK}?\d{{1,2}}\b(?! ?%)")
 _PART_OF_DAY = re.compile(
@@ -97,6 +101,7 @@ class Sources:
 
 def is_grounded(answer: str, sources: Sources, names: Sequence[NameIndex]) -> bool:
     """Whether everything that an answer (as it was written) claims has its source."""
+    answer = _THIN_SPACE.sub(",", answer.replace("º", "°"))
     written = normalize("NFKC", answer).replace("’", "'")
     text = normalise(answer)
     mentions = _mentions(text, names)
@@ -124,6 +129,7 @@ def is_grounded(answer: str, sources: Sources, names: Sequence[NameIndex]) -> bo
     if not _are_known(moments, sources):
         return False
     rest = _without_known_clocks(_without_known_days(moments.rest, sources), sources)
+    rest = _SPACED.sub(lambda found: _as_one_number(found[0], sources), rest)
     return all(_is_supported(each, rest, sources, listed) for each in quantities_in(rest))
 
 
@@ -239,6 +245,12 @@ def _without_known_clocks(text: str, sources: Sources) -> str:
 
 
 # ---- numbers --------------------------------------------------------------------------------------------------------------------
+
+
+def _as_one_number(text: str, sources: Sources) -> str:
+    """`36 848` without its space where that number was shown, else as it is: it may be two."""
+    joined = text.replace(" ", "")
+    return joined if any(float(joined) in seen.numbers for seen in sources.shown) else text
 
 
 def _is_supported(told: Quantity, text: str, sources: Sources, listed: Set[int]) -> bool:

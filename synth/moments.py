@@ -27,7 +27,7 @@ _ZH_TIME = re.compile(
     rf"({_EARLY_ZH})?({_LATE_ZH})?({MARK})?(?<!\d)([01]?\d|2[0-4])(?:点|时(?!间|段|长|速|候|尚))(钟|整)?(?:{MARK}?0?{MARK}?([0-5]?\d)(?!\d)分?)?"
     r"(出发|到达|到|开|关|离|抵|发车|前|后|之前|之后|起|停|闭|结束|入场|营业)?"
 )
-_MARKED = tuple("于到从至自在:")
+_MARKED = tuple("于到从至自在为是:")
 _ZH_CLOCK = re.compile(rf"(?:({_EARLY_ZH})|({_LATE_ZH})) ?{MARK}?((?:0?[1-9]|1[0-2]):[0-5]\d)(?!\d)")
 _NAMED = re.compile(r"\b(noon|midday|midnight)\b|(正午)|(午夜|零点|半夜12点)")
 
@@ -46,7 +46,7 @@ _MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
 _ISO = re.compile(r"(?<!\d)(\d{4})(?:[-/.]| ?年 ?)(\d{1,2})(?:[-/.]| ?月 ?)(\d{1,2})(?!\d)(?: ?[日号])?")
 _YEAR_LAST = re.compile(r"(?<![\d./-])(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?!\d)")
 _MONTH_DAY = re.compile(rf"\b({_MONTH})\b\.? (?:the )?(\d{{1,2}})(?:st|nd|rd|th)?\b(?![:.]\d|%)(?:,? (\d{{4}})\b)?")
-_DAY_MONTH = re.compile(rf"(?<![\d:.])(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({_MONTH})\b\.?(?:,? (\d{{4}})\b)?")
+_DAY_MONTH = re.compile(rf"(?<![\d:.])(\d{{1,2}})(?:st|nd|rd|th)?(?: of)?[ -]({_MONTH})\b\.?(?:(?:,? |-)(\d{{4}})\b)?")
 _ZH_DAY = re.compile(rf"(?<!\d){MARK}?(\d{{1,2}}) ?月 ?{MARK}?(\d{{1,2}})(?: ?[日号])?")
 _WEEKDAYS = {
     name: number

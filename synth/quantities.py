@@ -110,7 +110,7 @@ _SPLIT = re.compile(r"[_\-. ]+|(?<=[a-z])(?=[A-Z])")
 def units_of_field(name: str, told: str | None) -> tuple[Unit, ...]:
     """What the values of a result's field are numbers of; empty where nothing tells. told: what its world says (`World.units`)."""
     if told is not None:
-        return UNITS[told]
+        return UNITS[told] if told != COUNT else (*UNITS[told], *_FIELD_UNITS.get(_SPLIT.split(name)[-1].lower(), ()))
     return _FIELD_UNITS.get(_SPLIT.split(name)[-1].lower(), ())
 
 
@@ -164,6 +164,7 @@ _HOURS_MINUTES = re.compile(r"(?<![\d:.])(\d{1,3}):([0-5]\d)(?= ?(?:hours?|hrs?|
 _H_MM = re.compile(r"(?<![a-z\d.])(\d+) ?h ?(\d{2})(?![\da-z])")
 _MINUTE_M = re.compile(r"(\d ?h(?:ours?|rs?|r)?,?(?: and)? ?)(\d{1,2}) ?m(?![a-z/])")
 _DECIMAL_COMMA = re.compile(r"(?<![\d,.])(\d{1,3}),(\d{1,2})(?![\d,])(?= ?(?:km|kilomet|€|eur|euros|kg|stars|%|星|公里))")
+_OF_A_COUNTRY = re.compile(r"(?<=\d )(?:chinese|american|us|british) (?=yuan|dollars?|pounds?)")
 _JOINED = re.compile(r"^ *(?:,? ?and|,|零|又)? *$")
 _TO = re.compile(r"^ ?(?:to|-|–|—|~|至|到|and|or|和|或|与) ?$")
 
@@ -173,6 +174,7 @@ def quantities_in(text: str) -> tuple[Quantity, ...]:
     """All numbers of a text, those of a duration in two units (1 h 20 min) together."""
     if not any(character.isdigit() for character in text):
         return ()
+    text = _OF_A_COUNTRY.sub("", text)
     text = _OUT_OF.sub(" stars ", text.replace("分(满分", "(满分").replace("分,满分", ",满分"))
     text = _HOURS_MINUTES.sub(lambda found: f"{int(found[1]) * 60 + int(found[2])} minutes ;", text)
     text = _H_MM.sub(r"\1 h \2 min", text)

@@ -53,6 +53,11 @@ _SAID_TIME = re.compile(
     r"(?= ?(?:[ap]\.?m\b|in the (?:morning|afternoon|evening)|at night)"
     r"|(?<=ten|ive|rty|een|nty|fty)(?= ?(?:[,.;!?)]|$|and\b|on\b|to\b)))"
 )
+_SAID_PART_OF_DAY = re.compile(
+    r"\b()(one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
+    r"[ -](oh[ -]five|ten|fifteen|twenty(?:[ -]five)?|thirty(?:[ -]five)?|forty(?:[ -]five)?|fifty(?:[ -]five)?)"
+    r"(?= ?(?:[ap]\.?m\b|in the (?:morning|afternoon|evening)|at night))"
+)
 _MINUTES = {"quarter": 15, "half": 30, "five": 5, "ten": 10, "twenty": 20, "twenty-five": 25}
 _HOURS = {**{word: value for word, value in _ONES.items() if 1 <= value <= 12}, **{str(value): value for value in range(1, 13)}}
 
@@ -131,7 +136,7 @@ def _english_times(text: str) -> str:
     text = _PAST.sub(past, text)
     text = _TO.sub(to, text)
     text = _OCLOCK.sub(lambda found: f"{MARK}{_HOURS[found[1]]}:00" if found[1] in _HOURS else found[0], text)
-    return _SAID_TIME.sub(spoken, text)
+    return _SAID_PART_OF_DAY.sub(spoken, _SAID_TIME.sub(spoken, text))
 
 
 def _is_time(text: str, found: re.Match[str]) -> bool:

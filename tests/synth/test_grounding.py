@@ -83,6 +83,13 @@ On 5/20/2026 it is sunny.
 an hour and thirty minutes
 leaving at 9.30
 leaving at 0930 hrs
+On 20-May-2026 it is sunny.
+leaves at nine thirty in the morning
+nine thirty in the morning it leaves
+24ºC at most
+13 519 m
+[1] Cedar Museum
+6 Chinese yuan
 over 1,200 reviews
 【4.3、45元】
 It is 13,519 m.
@@ -239,6 +246,11 @@ On 22/05/2026 it is sunny.
 13 km and 919 m
 1 hr 50
 leaving at 0850 hrs
+On 22-May-2026 it is sunny.
+nine forty in the morning it leaves
+26ºC at most
+13 919 m
+46 Chinese yuan
 over 1,100 reviews
 It is 14.9 km away.
 It takes 1350 minutes.
