@@ -223,7 +223,7 @@ def _units_after(text: str, start: int, after: str) -> tuple[tuple[Unit, ...], i
     for word in phrase[0].split(" ") if phrase is not None else ():
         if word in _FUNCTION:
             break
-        if (word in UNITS and UNITS[word][0][0] == COUNT) or (len(word) > 3 and word.endswith("s") and not word.endswith("ss")):
+        if (word in UNITS and UNITS[word][0][0] == COUNT) or (len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is"))):
             return ((COUNT, 1.0),), 0, True
     return (), 0, False
 
