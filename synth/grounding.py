@@ -34,7 +34,9 @@ _ID = re.compile(r"(?<![a-z0-9])(?![2-6]g\b)[a-z]{1,4}-?\d[a-z0-9]*(?![a-z0-9])"
 _NO_ID = re.compile(
     r"(?:rmb|cny|usd|eur|gbp|no|h|at|to|top|day)-?\d+(?:st|nd|rd|th|k|m|min)?|(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)-\d+"
 )
-_LIST_MARK = re.compile(r"^[ \t>*#|-]*[(\[【]?\d{1,2}(?:[)\]】、]|[.](?!\d))|(?<=[\s;:,：；，。])\(?\d\)(?= )", re.MULTILINE)
+_LIST_MARK = re.compile(
+    r"^[ \t>*#|-]*[(\[【]?\d{1,2}(?:[)\]】、]|[.](?!\d)|\ufe0f?\u20e3| [–—-] )|(?<=[\s;:,：；，。])\(?\d\)(?= )", re.MULTILINE
+)
 _THIN_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
 _SPACED = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d.,])")
 _BULLET = re.compile(r"^\s*[-*•]\s", re.MULTILINE)

@@ -29,7 +29,7 @@ _ZH_TIME = re.compile(
 )
 _MARKED = tuple("于到从至自在为是:")
 _ZH_CLOCK = re.compile(rf"(?:({_EARLY_ZH})|({_LATE_ZH})) ?{MARK}?((?:0?[1-9]|1[0-2]):[0-5]\d)(?!\d)")
-_NAMED = re.compile(r"\b(noon|midday|midnight)\b|(正午)|(午夜|零点|半夜12点)")
+_NAMED = re.compile(r"\b(?:12 )?(noon|midday|midnight)\b|(正午)|(午夜|零点|半夜12点)")
 
 _MONTHS = {
     name: number

@@ -52,7 +52,7 @@ UNITS: Mapping[str, tuple[Unit, ...]] = _table(
         ("duration", 10080.0): "week weeks 周 星期 个星期 礼拜 个礼拜",
         ("months", 1.0): "month months 个月",
         ("months", 12.0): "year years yr yrs 年",
-        ("yuan", 1.0): "yuan rmb cny 人民币 元人民币 块人民币 ¥",
+        ("yuan", 1.0): "yuan rmb cny 人民币 元人民币 块人民币 ¥ cn¥",
         ("yuan", 0.1): "jiao",
         ("money", 1.0): "元 块 块钱 元钱",
         ("money", 0.1): "角 毛 毛钱",
@@ -129,7 +129,7 @@ class Quantity(NamedTuple):
 
 
 _NUMBER = re.compile(
-    rf"(?<![a-z0-9_.])({MARK})?(us\$|[$€£¥]|(?:rmb|cny|usd|eur|gbp|人民币) ?)?(-(?=\d))?"
+    rf"(?<![a-z0-9_.])({MARK})?(us\$|cn¥|[$€£¥]|(?:rmb|cny|usd|eur|gbp|人民币) ?)?(-(?=\d))?"
     r"(\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
     r"(?: ?(k(?![a-z])|(?:million|thousand|万|千(?!米|克))(?![a-z])))?(?:[+]| ?(多|来|余|几))?[ -]?"
     r"(°c|℃|°|%|[€$£]|[\u3400-\u9fff/]+|[a-z][a-z/$']*|)"
@@ -223,7 +223,9 @@ def _units_after(text: str, start: int, after: str) -> tuple[tuple[Unit, ...], i
     for word in phrase[0].split(" ") if phrase is not None else ():
         if word in _FUNCTION:
             break
-        if (word in UNITS and UNITS[word][0][0] == COUNT) or (len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is"))):
+        if (word in UNITS and UNITS[word][0][0] == COUNT) or (
+            len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is"))
+        ):
             return ((COUNT, 1.0),), 0, True
     return (), 0, False
 
@@ -275,7 +277,7 @@ def is_told(told: Quantity, factor: float, seen: float) -> bool:
     if told.step == 1 and gap < 1 and size >= 10:
         return True
     if told.hedge == "about":
-        return gap <= 0.05 * size
+        return gap <= 0.02 * size
     if told.hedge and told.units:
         share = 0.1 if told.units[0][0] in ("length", "duration") else 0.05
         return gap <= share * size and (seen > told.value) == (told.hedge == "over")

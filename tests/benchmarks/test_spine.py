@@ -121,7 +121,7 @@ def test_the_ladder_compares_policies_on_the_same_tasks(tmp_path: Path, monkeypa
     figures = spine.measure_ladder(NOW)
     assert [figures[f"{name}_rate"] for name in ("sft1", "sft2", "rl")] == pytest.approx([0.0, 0.5, 1.0])
     assert 0.3 < figures["sft2_minus_sft1_lo95"] < 0.5 and 0.3 < figures["rl_minus_sft2_lo95"] < 0.5
-    assert figures["sft2_minus_longer_sft1_lo95"] == 0.0
+    assert -0.1 < figures["sft2_minus_longer_sft1_lo95"] < 0
 
 
 def test_the_mutations_section_has_a_figure_of_every_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
