@@ -58,6 +58,7 @@ _SAID_PART_OF_DAY = re.compile(
     r"[ -](oh[ -]five|ten|fifteen|twenty(?:[ -]five)?|thirty(?:[ -]five)?|forty(?:[ -]five)?|fifty(?:[ -]five)?)"
     r"(?= ?(?:[ap]\.?m\b|in the (?:morning|afternoon|evening)|at night))"
 )
+_LONGEST_FIGURE = 24
 _MINUTES = {"quarter": 15, "half": 30, "five": 5, "ten": 10, "twenty": 20, "twenty-five": 25}
 _HOURS = {**{word: value for word, value in _ONES.items() if 1 <= value <= 12}, **{str(value): value for value in range(1, 13)}}
 
@@ -173,6 +174,8 @@ def _from_chinese(found: re.Match[str]) -> str:
 
 
 def _chinese_value(text: str) -> int | None:
+    if len(text) > _LONGEST_FIGURE:
+        return None
     if len(text) > 1 and not any(each in "十百千万" for each in text):
         digits = [_ZH_DIGITS[each] for each in text]
         return None if len(digits) == 2 and digits[1] == digits[0] + 1 else int("".join(map(str, digits)))

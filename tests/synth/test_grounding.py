@@ -470,3 +470,8 @@ def test_rules_of_the_system_message_may_be_told_with_their_units() -> None:
     assert grounded("Only premier customers transfer more than two thousand dollars at once.", {}, said=said, world="banking")
     assert not grounded("Only premier customers transfer more than 2600 dollars at once.", {}, said=said, world="banking")
     assert not grounded("按规定，单笔最多转2600美元。", {}, said=said, world="banking")
+
+
+def test_no_text_makes_the_veto_fail() -> None:
+    for text in ("一" * 20_000, "9" * 20_000, "1e999", "1️⃣" * 500, "twenty " * 2_000, "1:1" * 2_000, "\x00½Ⅻ²", "\n1" * 2_000):
+        assert grounded(text) in (True, False)
