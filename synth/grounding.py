@@ -26,7 +26,7 @@ from storage.records import JSON
 from synth.made_up import unknown_names
 from synth.moments import Moments, moments_in, weekday_of
 from synth.quantities import COUNT, LABEL, RATING, SHARE, Quantity, Unit, are_alike, is_told, quantities_in, units_of_field
-from synth.reading import NameIndex, has_word, normalise
+from synth.reading import NameIndex, Number, Reading, has_word, normalise, read
 from synth.spelling import MARK, MAY_TELL, in_digits
 from synth.worlds import WORLDS
 
@@ -133,6 +133,19 @@ def is_grounded(answer: str, sources: Sources, names: Sequence[NameIndex]) -> bo
     rest = _without_known_clocks(_without_known_days(moments.rest, sources), sources)
     rest = _SPACED.sub(lambda found: _as_one_number(found[0], sources), rest)
     return all(_is_supported(each, rest, sources, listed) for each in quantities_in(rest))
+
+
+def told(answer: str) -> Reading:
+    """What an answer tells, for whoever looks for a fact in it: figures in words too, and in smaller units; times with all that they may
+    mean; days, those without a year as `--05-17`."""
+    text = normalise(answer)
+    plain, moments = read(text), _told_moments(text)
+    numbers = [
+        Number(each.value, (each.value, *(each.value * factor for name, factor in each.units if name in _LIKELY and factor > 1)))
+        for each in quantities_in(moments.rest)
+    ]
+    days = {f"{year or '-'}-{month:02d}-{day:02d}" for year, month, day in moments.days}
+    return Reading([*plain.numbers, *numbers], plain.minutes.union(moments.minutes()), plain.dates | days, plain.ids)
 
 
 @lru_cache(maxsize=2048)

@@ -37,7 +37,8 @@ from storage.records import CODE_TOOL, JSON, Fact, Message, RefusalReason, Task,
 from synth.computed import computed
 from synth.grades import Found, Marks, marked, reward
 from synth.grounding import Sources, is_grounded
-from synth.reading import NameIndex, Number, Reading, dates_in, has_word, is_near, minutes_in, normalise, numbers_in, read
+from synth.grounding import told as told_in
+from synth.reading import NameIndex, Number, Reading, dates_in, has_word, is_near, minutes_in, normalise, numbers_in
 from synth.refusals import refusal_reasons
 from synth.worlds import WORLDS, make_world
 
@@ -177,7 +178,7 @@ def judge(task: Task, messages: Sequence[Message], changes: Mapping[str, JSON]) 
     last = messages[-1]
     answer = normalise(last.content or "").strip() if last.role == "assistant" and not last.tool_calls else ""
     system = [normalise(message.content or "") for message in messages if message.role == "system"]
-    said, success = read(answer), task.success
+    said, success = told_in(answer), task.success
     bounds = (str(value) for value in task.slots.values() if isinstance(value, (int, float)))
     asked = frozenset(fact.value for fact in success.facts).union(bounds)
     told = [_is_told(fact, answer, said, asked) and _is_backed(fact, heard) for fact in success.facts]
@@ -303,14 +304,16 @@ def _is_told(fact: Fact, answer: str, said: Reading, asked: frozenset[str]) -> b
         return _states(answer, said, fact.value)
     if fact.kind == "time":
         return _minute(fact.value) in said.minutes
-    return (fact.kind == "date" and fact.value in said.dates) or any(has_word(answer, spelling) for spelling in _spellings(fact))
+    if fact.kind == "date" and not said.dates.isdisjoint({fact.value, f"-{fact.value[4:]}"}):
+        return True
+    return any(has_word(answer, spelling) for spelling in _spellings(fact))
 
 
 def _news(facts: Sequence[Fact], told: Sequence[bool], heard: _Heard, asked: frozenset[str]) -> Sequence[bool]:
     """`told`, but where some fact is not told, without those that the requests say themselves."""
     if all(told) or not any(told):
         return told
-    said = [(text, read(text)) for text in heard.requests]
+    said = [(text, told_in(text)) for text in heard.requests]
     return [is_told and not any(_is_told(fact, *request, asked) for request in said) for fact, is_told in zip(facts, told, strict=True)]
 
 

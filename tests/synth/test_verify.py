@@ -8,7 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from storage.records import Call, FunctionCall, Message, RefusalReason, Task, ToolCall
+from storage.records import Call, Fact, FunctionCall, Message, RefusalReason, Task, ToolCall
+from synth import verify as verify_module
+from synth.grounding import told
 from synth.refusals import REFUSAL_PHRASES, refusal_reasons
 from synth.solver import execute, expert_messages
 from synth.verify import Verdict, judge, verify, verify_teacher
@@ -281,3 +283,20 @@ def test_judging_is_cheap() -> None:
         for task, messages in rollouts:
             judge(task, messages, task.success.changes)
     assert (time.process_time() - started) / (4 * len(rollouts)) < 0.6e-3
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "answers"),
+    [
+        ("number", "12", ("It takes twelve minutes.", "要十二分钟。", "12 min")),
+        ("number", "90", ("It takes an hour and a half.", "一个半小时", "1 h 30")),
+        ("time", "07:20", ("It leaves at 7.20am.", "It leaves at seven twenty in the morning.", "早上七点二十发车")),
+        ("date", "2026-05-25", ("It is due on 25 May.", "due Monday, May 25", "5月25号到期", "25-May-2026")),
+    ],
+)
+def test_a_fact_may_be_told_as_people_tell_it(kind: str, value: str, answers: tuple[str, ...]) -> None:
+    fact = Fact(kind=kind, value=value)
+    for answer in answers:
+        assert verify_module._is_told(fact, answer.lower(), told(answer), frozenset()), answer
+    for answer in ("It takes thirteen minutes.", "It leaves at 8.20am.", "It is due on 24 May.", "两个小时"):
+        assert not verify_module._is_told(fact, answer.lower(), told(answer), frozenset()), answer
