@@ -3,7 +3,7 @@
 One idea: both are made of the expert's answer over a real conversation. A faithful one says the same in other words and units, and adds
 what observations showed; an invented one keeps the expert's words and gets one number, time, price or name that nothing supports: as a
 sentence of its own, as an aside, or in place of what was there. A third of the invented numbers are *swapped*: the right figure as the
-wrong kind (a price of 22 told as 22 minutes). Wordings are files, a family each: three for whoever works on the rules
+wrong kind (a price of 22 told as 22 minutes). Wordings are files, a family each: four for whoever works on the rules
 (`development()`), one for the figures (`cases()`); their tasks differ too.
 """
 
@@ -24,7 +24,7 @@ from benchmarks.veto_values import PLACE, Value, told
 from benchmarks.veto_worlds import UNITS, Conversation, conversations, names_elsewhere, names_of
 from storage.records import Language
 
-DEVELOPMENT = ("development", "development_2", "development_3")
+DEVELOPMENT = ("development", "development_2", "development_3", "development_4")
 KINDS = ("number", "time", "price", "name")
 EACH = 125
 SWAPPED = 42
