@@ -45,7 +45,7 @@ _HALVES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )
 _TO, _PAST = re.compile(r"\b(\S{1,12}) to (\S{1,7})\b"), re.compile(r"\b(\S{1,12}) past (\S{1,7})\b")
-_AND_A_HALF = re.compile(r"(\d+) ½")
+_AND_A_HALF = re.compile(r"(?<=\d) ½")
 _OCLOCK = re.compile(r"\b(\S{1,7}) ?o'clock\b")
 _SAID_TIME = re.compile(
     r"\b(at|by|until|till|from|before|after|around|about) (one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
@@ -59,6 +59,7 @@ _SAID_PART_OF_DAY = re.compile(
     r"(?= ?(?:[ap]\.?m\b|in the (?:morning|afternoon|evening)|at night))"
 )
 _LONGEST_FIGURE = 24
+"""In words, or Chinese characters."""
 _MINUTES = {"quarter": 15, "half": 30, "five": 5, "ten": 10, "twenty": 20, "twenty-five": 25}
 _HOURS = {**{word: value for word, value in _ONES.items() if 1 <= value <= 12}, **{str(value): value for value in range(1, 13)}}
 
@@ -81,14 +82,14 @@ _ZH_UNITS = {"十": 10, "百": 100, "千": 1000}
 _ZH_HALF: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), put)
     for pattern, put in (
-        (rf"({MARK}?\d+)个?半(小时|钟头|月|公里)", r"\1.5\2"),
+        (r"(?<=\d)个?半(小时|钟头|月|公里)", r".5\1"),
         (r"半个?(小时|钟头)", rf"{MARK}0.5\1"),
         (r"半(公里|千米|里|公斤|米)", rf"{MARK}0.5\1"),
-        (rf"({MARK}?\d+)(公里|小时|千米|公斤)半", r"\1.5\2"),
-        (rf"({MARK}?)(\d+)刻钟", r"\1\2刻"),
-        (rf"({MARK}?\d+)点(?:{MARK}?1刻|一刻)", r"\1点15分"),
-        (rf"({MARK}?\d+)点(?:{MARK}?3刻|三刻)", r"\1点45分"),
-        (rf"({MARK}?\d+)点半", r"\1点30分"),
+        (r"(?<=\d)(公里|小时|千米|公斤)半", r".5\1"),
+        (r"(?<=\d)刻钟", "刻"),
+        (rf"(?<=\d)点(?:{MARK}?1刻|一刻)", "点15分"),
+        (rf"(?<=\d)点(?:{MARK}?3刻|三刻)", "点45分"),
+        (r"(?<=\d)点半", "点30分"),
         (rf"百分之{MARK}?(\d+(?:\.\d+)?)", r"\1%"),
     )
 )
@@ -111,7 +112,7 @@ def in_digits(text: str) -> str:
         for pattern, put in _HALVES:
             text = pattern.sub(put, text)
         text = _ENGLISH.sub(_from_english, text)
-        text = _AND_A_HALF.sub(r"\1.5", text)
+        text = _AND_A_HALF.sub(".5", text)
     if _IS_CHINESE.search(text):
         text = _CHINESE.sub(_from_chinese, f"{text} ")
         for pattern, put in _ZH_HALF:
@@ -148,6 +149,8 @@ def _is_time(text: str, found: re.Match[str]) -> bool:
 def _from_english(found: re.Match[str]) -> str:
     total, current = 0, 0
     words = re.findall(r"[a-z]+", found[0])
+    if len(words) > _LONGEST_FIGURE:
+        return found[0]
     for word in words:
         if word in _LARGE:
             current = max(current, 1) * _LARGE[word]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from functools import cache
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synth.grounding import Sources, is_grounded
-from synth.reading import NameIndex, normalise
+from synth.reading import NameIndex, normalise, read
 from synth.worlds import make_world
 
 PLACES = {
@@ -475,3 +476,15 @@ def test_rules_of_the_system_message_may_be_told_with_their_units() -> None:
 def test_no_text_makes_the_veto_fail() -> None:
     for text in ("一" * 20_000, "9" * 20_000, "1e999", "1️⃣" * 500, "twenty " * 2_000, "1:1" * 2_000, "\x00½Ⅻ²", "\n1" * 2_000):
         assert grounded(text) in (True, False)
+    for text in ("hundred " * 2_500, "dozen " * 4_500):
+        assert grounded(text) in (True, False)
+
+
+@pytest.mark.parametrize("text", ["9" * 10_000, "٣" * 10_000, "\n" * 10_000, " " * 10_000, "9," * 5_000, "Ab " * 3_300, "1 h " * 2_500])
+def test_a_long_answer_takes_no_long_time(text: str) -> None:
+    """Given 10,000 characters that patterns could try again from every place, then they are read in half a second."""
+    grounded("")
+    started = time.process_time()
+    grounded(text)
+    read(normalise(text))
+    assert time.process_time() - started < 0.5

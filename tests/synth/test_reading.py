@@ -102,3 +102,9 @@ def test_a_name_with_a_digit_is_found_in_unspaced_text() -> None:
     index = NameIndex({**lines, "11路公交": ("Bus 11", "11路公交")})
     assert set(index.find("乘坐地铁3号线，再换乘11路公交到2号口")) == {("metro line 3", "地铁3号线"), ("bus 11", "11路公交")}
     assert not list(index.find("共3站，票价5元"))
+
+
+@pytest.mark.parametrize("digit", ["9", "٣"])
+def test_hours_without_end_are_no_duration(digit: str) -> None:
+    for count in (400, 5_000):
+        assert all(number.value > 1e18 or number.value == 20 for number in read(f"{digit * count} h 20 min").numbers)
