@@ -40,7 +40,7 @@ _LIST_MARK = re.compile(
 _THIN_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
 _SPACED = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d.,])")
 _BULLET = re.compile(r"^[ \t]*[-*•]\s", re.MULTILINE)
-_ORDINAL = re.compile(rf"第{MARK}?\d+|\b(?:[1-9]|10)(?:st|nd|rd|th)\b|\btop[ -]{MARK}?\d{{1,2}}\b(?! ?%)")
+_ORDINAL = re.compile(rf"第{MARK}?(?:[1-9]|10)(?!\d)|\b(?:[1-9]|10)(?:st|nd|rd|th)\b|\btop[ -]{MARK}?(?:[1-9]|10)\b(?! ?%)")
 _PART_OF_DAY = re.compile(
     r"(?<![\d.])(\d{1,2})(?:th|st|nd|rd)\b|(?<![\d.])(\d{1,2})[日号](?![线楼店口路])|(?<![\d.])(\d{1,2})月|(?<![\d.])(\d{4})(?![\d.])年?"
 )

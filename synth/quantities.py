@@ -129,7 +129,7 @@ class Quantity(NamedTuple):
 
 
 _NUMBER = re.compile(
-    rf"(?<![a-z0-9_.])({MARK})?(us\$|cn¥|[$€£¥]|(?:rmb|cny|usd|eur|gbp|人民币) ?)?(-(?=\d))?"
+    rf"(?<![a-z0-9])(?<!\d\.)({MARK})?(us\$|cn¥|[$€£¥]|(?:rmb|cny|usd|eur|gbp|人民币) ?)?(-(?=\d))?"
     r"(\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
     r"(?: ?(k(?![a-z])|(?:million|thousand|万|千(?!米|克))(?![a-z])))?(?:[+]| ?(多|来|余|几))?[ -]?"
     r"(°c|℃|°|%|[€$£]|[\u3400-\u9fff/]+|[a-z][a-z/$']*|)"

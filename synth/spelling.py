@@ -58,6 +58,10 @@ _SAID_PART_OF_DAY = re.compile(
     r"[ -](oh[ -]five|ten|fifteen|twenty(?:[ -]five)?|thirty(?:[ -]five)?|forty(?:[ -]five)?|fifty(?:[ -]five)?)"
     r"(?= ?(?:[ap]\.?m\b|in the (?:morning|afternoon|evening)|at night))"
 )
+_MARKUP = re.compile(r"(?<![a-z0-9])[*_`]+(?=\w)|(?<=\S)[*_`]+(?![a-z0-9])|`")
+"""Emphasis and code, around a word or a figure; not a bullet, nor the line in `order_id`."""
+_FULL_STOP = re.compile(r"\.{2,}|(?<=[a-z])\.(?=\d)")
+"""One before a figure that is none of its own decimals: `fare...6`, `approx.6`, `no.6`."""
 _LONGEST_FIGURE = 24
 """In words, or Chinese characters."""
 _MINUTES = {"quarter": 15, "half": 30, "five": 5, "ten": 10, "twenty": 20, "twenty-five": 25}
@@ -103,7 +107,8 @@ _IS_CHINESE = re.compile(r"[〇零一二两三四五六七八九十百千万半�
 
 @lru_cache(maxsize=1024)
 def in_digits(text: str) -> str:
-    """A normalised text with its figures in digits, and without figures of speech."""
+    """A normalised text with its figures in digits, and without figures of speech and markup."""
+    text = _FULL_STOP.sub(". ", _MARKUP.sub("", text))
     text = _IDIOMS.sub(" ", text)
     if "\u2044" in text:  # 2½, as compatibility forms have it
         text = text.replace("1\u20442", ".5")

@@ -235,6 +235,17 @@ Both places have parking. Of the three, Cedar Museum is the best rated.
 出发时间为9:30，到达时间为15:15。
 周日上午九点三十分
 about 1½ hours
+The fare is **6** yuan, _6 yuan_ or `6 yuan`.
+It takes **90** minutes; rated **4.3**/5.
+- **Cedar Museum** - **45** yuan, __4.3__ stars
+leaves at **9:30** and closes at **9** pm on _May 17_
+**16**-**24** °C, **22%** chance of rain
+评分**4.3**分，票价**45**元，共**7**个地点
+Fare...6 yuan, distance approx.13.5 km
+车费……6元
+Crane Tea House No.10
+top 3
+第2站是雪松博物馆
 """
 
 INVENTED = """
@@ -350,6 +361,22 @@ fly to Beijing
 北京
 about 2½ hours
 您和三位朋友一共四个人
+The fare is _47_ yuan.
+The fare is __47__ yuan.
+The fare is **90** yuan.
+It takes `90` km.
+The code is `47`.
+on _May 19_
+on `May` 19
+票价**90**元
+需要`3`小时
+The fare: ...47 yuan
+the fare is…47 yuan
+approx.47 km
+Crane Tea House No.47
+bag_47
+top 47
+第47路
 """
 
 
