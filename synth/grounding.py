@@ -109,11 +109,12 @@ def is_grounded(answer: str, sources: Sources, names: Sequence[NameIndex]) -> bo
     mentions = _mentions(text, names)
     if not all(any(sources.has(spelling) for spelling in spellings) for _, _, spellings in mentions):
         return False
-    if len(written) == len(text):
-        for start, end, _ in mentions:
-            written = f"{written[:start]}{'_' * (end - start)}{written[end:]}"
-        if not all(sources.has_anywhere(name) for name in unknown_names(written, sources.has_anywhere)):
-            return False
+    if len(written) != len(text):  # ß and its like are longer in lower case
+        written = "".join(each if len(each.casefold()) == 1 else each.casefold() for each in written)
+    for start, end, _ in mentions:
+        written = f"{written[:start]}{'_' * (end - start)}{written[end:]}"
+    if not all(sources.has_anywhere(name) for name in unknown_names(written, sources.has_anywhere)):
+        return False
     for start, end, _ in sorted(mentions, reverse=True):
         if _NUMERAL.search(text, start, end):
             text = f"{text[:start]} {text[end:]}"
@@ -126,7 +127,7 @@ def is_grounded(answer: str, sources: Sources, names: Sequence[NameIndex]) -> bo
         text = _ID.sub(lambda found: found[0] if _NO_ID.fullmatch(found[0]) else " ", text)
         if not MAY_TELL.search(text):
             return True
-    listed = frozenset((len(mentions), len(set(identifiers)), len(_LIST_MARK.findall(text)), len(_BULLET.findall(text))))
+    listed = frozenset((len(mentions), len(set(identifiers)), len(_LIST_MARK.findall(text)), len(_BULLET.findall(text)))) - {0}
     moments = _told_moments(text)
     if not _are_known(moments, sources):
         return False

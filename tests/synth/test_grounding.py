@@ -377,6 +377,10 @@ Crane Tea House No.47
 bag_47
 top 47
 第47路
+0 reviews
+共0张
+0 seats left
+near the Harbour View Hotel in der Großen Straße
 """
 
 
