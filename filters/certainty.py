@@ -81,11 +81,14 @@ class DrawsConfig(BaseModel):
         return (*range(self.k, self.most, self.step), self.most)
 
     def is_settled(self, successes: int, rated: int, left: int, regions: RegionConfig) -> bool:
-        """Whether `left` further draws are not worth making: none of their outcomes changes the region, or there were k, and all or none
-        of the rated ones succeeded."""
-        if rated >= self.k * regions.min_rated and successes in (0, rated):
+        """Whether `left` further draws, after k or more, are not worth making: none of their outcomes changes the region, all or none of
+        the rated ones succeeded, or so many were spoilt that the task gets no tag whatever comes."""
+        if (rated + left) / self.most < regions.min_rated:
             return True
-        return rated > 0 and regions.region(successes / (rated + left)) == regions.region((successes + left) / (rated + left))
+        if rated / (self.most - left) < regions.min_rated:
+            return False
+        lowest, highest = successes / (rated + left), (successes + left) / (rated + left)
+        return successes in (0, rated) or regions.region(lowest) == regions.region(highest)
 
 
 def certainty(rollouts: pl.DataFrame, difficulty: pl.DataFrame, regions: RegionConfig, *, purpose: str) -> pl.DataFrame:

@@ -124,9 +124,24 @@ def test_after_eight_draws_only_what_may_still_change_is_drawn_again(successes, 
     assert DrawsConfig().is_settled(successes, 8, 8, RegionConfig()) is settled
 
 
-def test_spoilt_draws_settle_nothing():
-    assert not DrawsConfig().is_settled(0, 0, 8, RegionConfig())
-    assert not DrawsConfig().is_settled(0, 5, 8, RegionConfig()), "too few are rated to be taken for all"
+@pytest.mark.parametrize(
+    ("successes", "rated", "made", "settled"),
+    [(0, 5, 8, False), (1, 5, 8, False), (7, 7, 10, False), (0, 6, 8, True), (1, 6, 8, True), (9, 9, 12, True)],
+)
+def test_draws_end_where_a_task_has_a_tag_and_no_sooner(successes, rated, made, settled):
+    """Given spoilt draws among those made, then what would be settled goes on until three in four are rated."""
+    assert DrawsConfig().is_settled(successes, rated, 16 - made, RegionConfig()) is settled
+    draws = rollouts(*["success"] * successes, *["policy_failure"] * (rated - successes), *["infra_failure"] * (made - rated))
+    assert certainty(draws, DIFFICULTY, RegionConfig(), purpose="probe").height == settled
+
+
+@pytest.mark.parametrize(("rated", "settled"), [(0, True), (3, True), (4, False)])
+def test_draws_end_where_too_many_were_spoilt_for_any_tag(rated, settled):
+    """Given eight draws, then with eight good ones more it takes four of them to be three in four of sixteen."""
+    assert DrawsConfig().is_settled(0, rated, 8, RegionConfig()) is settled
+
+
+def test_where_all_tasks_get_k_draws_there_is_one_look_and_never_fewer_draws_than_k():
     assert DrawsConfig(k=8, most=8).looks == (8,)
     with pytest.raises(ValidationError, match="most, 4, is below k, 8"):
         DrawsConfig(most=4)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from filters.certainty import DrawsConfig, RegionConfig
 from storage.records import FunctionCall, Message, Outcome, Task, ToolCall
 from storage.store import Store
 from synth import episodes
@@ -384,6 +385,20 @@ def test_a_task_is_drawn_until_its_draws_settle_it():
     found = rollout_until(Scripted(speak), TASKS, draws, in_flight=1)
     made = [(task.id, draw) for task, count in zip(TASKS, (2, 6, 4), strict=True) for draw in range(count)]
     assert [(one.task_id, one.draw) for one in found] == made
+
+
+def test_a_task_that_an_engine_never_answers_does_not_end_the_draws_of_the_others():
+    """Given a provider's filter that refuses one task's words, then that task is given up, and not drawn alone until all seems refused."""
+
+    def speak(request: ChatRequest, made: int) -> str | list[tuple[str, str]]:
+        if task_asked(request) == ORDER:
+            raise EngineFailure("refused by a filter")
+        return expert(request, made)
+
+    rule = DrawsConfig(k=2, most=4)
+    draws = Draws(rule.looks, lambda *counts: rule.is_settled(*counts, RegionConfig()), {})
+    found = rollout_until(Scripted(speak), TASKS, draws)
+    assert [one.outcome for one in found] == [Outcome.INFRA_FAILURE] * 2 + [Outcome.SUCCESS] * 4
 
 
 # ---- parts ---------------------------------------------------------------------------------------------------------------
