@@ -75,13 +75,14 @@ class Answers:
         """Prompt and completion tokens of all answers that this run asked for first, also before a kill; 0 without its name."""
         if not self.run:
             return 0, 0
+        with self._lock:
+            fresh = dict(self._fresh)
+        own = [entry["answer"] for entry in fresh.values() if entry["answer"].get("run") == self.run]
         kept = self._store.query(
             """SELECT coalesce(sum(prompt_tokens), 0), coalesce(sum(completion_tokens), 0) FROM answers
-               WHERE answer ->> '$.run' = ?""",
-            [self.run],
+               WHERE answer ->> '$.run' = ? AND answer_id NOT IN (SELECT unnest(?::VARCHAR[]))""",
+            [self.run, list(fresh)],  # a kill between the two steps of `commit` leaves an answer in both places
         ).row(0)
-        with self._lock:
-            own = [entry["answer"] for entry in self._fresh.values() if entry["answer"].get("run") == self.run]
         return (
             int(kept[0]) + sum(answer.get("prompt_tokens", 0) for answer in own),
             int(kept[1]) + sum(answer.get("completion_tokens", 0) for answer in own),

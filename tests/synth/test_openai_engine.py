@@ -15,7 +15,7 @@ from benchmarks.mock_openai import MODEL, Mock
 from flows.doctor import engine_findings
 from storage.errors import BadInput
 from storage.records import Message, Tool
-from storage.store import Store
+from storage.store import Journal, Store
 from synth import http
 from synth.engines.answers import Answers
 from synth.engines.base import ChatRequest, Engine, EngineFailure
@@ -115,6 +115,25 @@ def test_what_was_answered_is_never_asked_again(serve: Serve, tmp_path: Path) ->
     with OpenAIEngine(config(url), answers=Answers(store)) as engine:
         engine.chat([asking("word 0", seed=9)])
     assert sum(mock.tries.values()) == 5, "another seed is another request"
+
+
+def test_what_a_run_has_spent_counts_once_after_a_kill_between_commit_and_journal(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given answers in the table that, because their run was killed right then, are still in the journal too."""
+    store, url = Store(tmp_path / "store"), serve(Mock())
+    answers = Answers(store)
+    answers.run = "run-1"
+    with OpenAIEngine(config(url), answers=answers) as engine:
+        engine.chat([asking(f"word {number}") for number in range(4)])
+    monkeypatch.setattr(Journal, "discard", lambda *_: None)
+    answers.commit()
+    again = Answers(store)
+    again.run = "run-1"
+    assert store.query("SELECT count(*) FROM answers").item() == 4
+    assert again.spent() == (4 * 3, 4 * 10)
+    again.run = "run-2"
+    assert again.spent() == (0, 0)
 
 
 def test_a_budget_stops_before_the_next_request_and_again_at_the_same_place(serve: Serve, tmp_path: Path) -> None:
