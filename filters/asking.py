@@ -37,9 +37,9 @@ def kept_engine(store: Store, name: str, budget: Budget | None = None, *, run: s
     """
     answers = Answers(store)
     answers.run = run
-    if run and budget is not None:
-        budget.begin(*answers.spent())
     try:
+        if run and budget is not None:
+            budget.begin(*answers.spent())
         with engine_named(name, log=store.root.with_name("engine.log"), answers=answers, budget=budget, **how) as engine:
             yield engine
     finally:
