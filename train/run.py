@@ -26,6 +26,7 @@ from storage.files import replace_atomically
 from storage.records import content_id
 from storage.release import ReleasedItem, load_split
 from storage.store import Store
+from synth.engines.folder import check_folder
 from synth.worlds import WORLDS
 from synth.worlds.stored import register_stored
 from train.fresh import routed_tasks
@@ -36,7 +37,7 @@ def run(spec: StageSpec) -> dict[str, Any]:
     """Runs a stage and returns what `result.json` says: weights_hash (SHA-256 of the weights) and metrics (a summary).
 
     Raises:
-        BadInput: the release, the split or the input policy is not there.
+        BadInput: the release, the split or the input policy is not there, or the policy's folder lacks something (`check_folder`).
         HeadraceError: the split has nothing that this algorithm trains on, or the training diverged.
     """
     import torch
@@ -88,8 +89,7 @@ def _policy(spec: StageSpec, items: Sequence[ReleasedItem]) -> tuple[Any, Any]:
     if spec.model_in is not None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        if not (spec.model_in / "config.json").is_file():
-            raise BadInput(f"{spec.model_in} is no Hugging Face model folder (no config.json): give the folder that a stage wrote")
+        check_folder(spec.model_in)
         return AutoModelForCausalLM.from_pretrained(spec.model_in), AutoTokenizer.from_pretrained(spec.model_in)
     texts = [tiny.render(item.conversation.messages) for item in items if item.conversation]
     worlds = [WORLDS[name] for name in spec.worlds]

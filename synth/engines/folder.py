@@ -19,8 +19,8 @@ def check_folder(folder: Path) -> None:
     """
     if not (folder / "config.json").is_file():
         raise BadInput(f"{folder} is no Hugging Face model folder (no config.json): give the folder that a training stage wrote")
-    if not any(one.suffix in (".safetensors", ".bin") for one in folder.iterdir()):
-        raise BadInput(f"{folder} holds no weights (no .safetensors or .bin file): copy the whole model folder")
+    if not any(one.match("*.safetensors") or one.match("pytorch_model*.bin") for one in folder.iterdir()):
+        raise BadInput(f"{folder} holds no weights (no *.safetensors or pytorch_model*.bin file): copy the whole model folder")
     if not any((folder / name).is_file() for name in _TOKENIZERS):
         raise BadInput(f"{folder} holds no tokenizer ({_TOKENIZERS[0]}): copy that of the model that it was trained from")
     if not _has_template(folder):

@@ -30,6 +30,11 @@ def without_template(folder: Path) -> None:
     told.write_text(json.dumps({name: value for name, value in json.loads(told.read_text()).items() if name != "chat_template"}))
 
 
+def without_weights(folder: Path) -> None:
+    """A trainer leaves its arguments beside the weights."""
+    (folder / "model.safetensors").rename(folder / "training_args.bin")
+
+
 def without_tokenizer(folder: Path) -> None:
     for file in folder.glob("tokenizer*"):
         file.unlink()
@@ -39,7 +44,7 @@ def without_tokenizer(folder: Path) -> None:
     ("spoil", "says"),
     [
         (lambda folder: (folder / "config.json").unlink(), "no config.json"),
-        (lambda folder: (folder / "model.safetensors").unlink(), "holds no weights"),
+        (without_weights, "holds no weights"),
         (without_tokenizer, "holds no tokenizer"),
         (without_template, "has no chat template"),
     ],

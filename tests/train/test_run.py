@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -159,6 +160,16 @@ def test_what_is_not_there_is_bad_input_told_in_one_line(make_spec, tmp_path, ca
     assert words in line
     assert line.count("\n") == 1
     assert [found.name for found in tmp_path.iterdir()] == ["spec.json"]
+
+
+@pytest.mark.usefixtures("in_process")
+def test_an_input_policy_without_its_tokenizer_is_bad_input(stage, make_spec, tmp_path, capsys):
+    policy = shutil.copytree(stage[0] / "model", tmp_path / "policy")
+    for file in policy.glob("tokenizer*"):
+        file.unlink()
+    (tmp_path / "spec.json").write_text(make_spec(tmp_path, model_in=policy).model_dump_json())
+    assert main([str(tmp_path / "spec.json")]) == 2
+    assert f"{policy} holds no tokenizer" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("in_process")
