@@ -15,8 +15,9 @@ from functools import partial
 
 import polars as pl
 
+from filters.certainty import RATED, certainty
 from filters.certainty import VERSION as CERTAINTY_VERSION
-from filters.certainty import certainty
+from storage.errors import HeadraceError
 from storage.records import Division, Task, content_id
 from storage.rows import tasks_frame
 from storage.schema import TABLES
@@ -153,6 +154,9 @@ class Prober:
         """Measures a policy on both kinds of held-out tasks; the tasks of `eval_in` and the sampled rollouts of them.
 
         Held-out frames that are new to training may be few in a small store: `eval_out` is then smaller, or, with a warning, left out.
+
+        Raises:
+            HeadraceError: nothing could be rated. Others: see `rollouts`.
         """
         tasks = self.tasks(["seed", "probe"], self.config.eval_tasks, "eval_in")
         sampled = self._evaluate(policy, tasks, "eval_in")
@@ -171,12 +175,16 @@ class Prober:
         """Sampled and greedy rollouts, their rows in `evaluations`; returns the sampled rollouts."""
         sampled = self.rollouts(policy, tasks, self.config.eval_samples, use, temperature=1.0)
         greedy = self.rollouts(policy, tasks, 1, f"{use}_greedy", temperature=0.0)
+        told = facets(tasks)
         for decoding, rollouts in (("sampled", sampled), ("greedy", greedy)):
+            if not rollouts["outcome"].is_in(RATED).any():
+                why = f"`headrace explain {rollouts['rollout_id'][0]}` says what spoilt the first"
+                raise HeadraceError(f"{policy.name}, {use}, {decoding}: none of {rollouts.height:,} rollouts could be rated; {why}")
             made = (self.config.seed, self.config.eval_samples if decoding == "sampled" else 1)
             evaluation_id = content_id("evaluation", policy.id, use, decoding, made, [task.id for task in tasks], EVALUATION_VERSION)
             part = part_id("evaluations", [evaluation_id], {}, EVALUATION_VERSION)
             about = {"evaluation_id": evaluation_id, "policy_id": policy.id, "use": use, "decoding": decoding}
-            self.commit("evaluations", part, partial(evaluation_rows, rollouts, facets(tasks), **about))
+            self.commit("evaluations", part, partial(evaluation_rows, rollouts, told, **about))
         return sampled
 
     def rollouts(
@@ -215,9 +223,9 @@ class Prober:
                 progress=report,
             )
         except (BudgetSpent, EngineFailure) as stopped:
-            most = len(tasks) * (k if isinstance(k, int) else k.most)
+            whole = reached // (k if isinstance(k, int) else k.most)
             raise type(stopped)(
-                f"{stopped}. {purpose}: {reached:,} of at most {most:,} rollouts are done and kept, as is all that a server answered"
+                f"{stopped}. {purpose}: {whole:,} of {len(tasks):,} tasks are done and kept, as is all that a server answered"
             ) from stopped
         self.store.commit(parts)
         columns = ["rollout_id", "task_id", "policy_id", "draw", "outcome", "reward", "messages"]

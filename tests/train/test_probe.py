@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from benchmarks.mock_openai import MODEL
 from filters.certainty import DrawsConfig, RegionConfig, certainty
 from flows.tables import certainty as certainty_table
 from flows.tables import ladder
-from storage.errors import BadInput
+from storage.errors import BadInput, HeadraceError
 from storage.lineage import explain, lineage
 from storage.records import Outcome, Task
 from storage.rows import tasks_frame
@@ -182,7 +183,9 @@ def test_a_spent_budget_says_what_is_done_and_a_larger_one_goes_on(store: Store,
     def with_budget(tokens: int) -> CascadeConfig:
         return CONFIG.model_copy(update={"engine": EngineConfig(in_flight=4, max_tokens=tokens)})
 
-    with pytest.raises(BudgetSpent, match=r"the budget is spent: .* of 38,000 tokens; raise it and run the same again.*160 rollouts"):
+    with pytest.raises(
+        BudgetSpent, match=r"the budget is spent: .* of 38,000 tokens; raise it and run the same again.*probe: 32 of 40 tasks are done"
+    ):
         tag(store, with_budget(38_000), policy=ENGINE)
     paid = served.answered.total()
     assert 38_000 / 110 <= paid <= 38_000 / 110 + 4
@@ -264,6 +267,20 @@ def test_faults_of_the_machinery_change_no_rate_and_are_counted(store: Store, se
     begun_again = rows.filter(pl.col("attempts") > 1).height
     assert begun_again > 0.05 * rows.height and rows["failure"].is_null().all()
     assert tags_of(rows, tasks) == undisturbed(store)
+
+
+def test_an_evaluation_of_which_nothing_could_be_rated_says_where_to_look(store: Store, served: Served, monkeypatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("the verifier is broken")
+
+    monkeypatch.setattr("synth.episodes.judge", broken)
+    with pytest.raises(
+        HeadraceError, match=r"eval_in, sampled: none of 16 rollouts could be rated; `headrace explain rollout-\w+`"
+    ) as told:
+        evaluate(store, CONFIG, policy=ENGINE)
+    (rollout_id,) = re.findall(r"rollout-\w+", str(told.value))
+    assert "the verifier is broken" in str(explain(store, rollout_id))
+    assert store.query("SELECT * FROM evaluations").is_empty()
 
 
 def test_a_draw_that_is_spoilt_every_time_is_in_no_rate(store: Store) -> None:
