@@ -94,6 +94,8 @@ def look_at(name: str, *, tools: bool = False) -> None:
     elif kind == "vllm":
         from synth.engines import vllm
 
+        if Path(model).is_dir():
+            check_folder(Path(model))
         vllm.look_at(vllm.VLLMConfig(model=model))
     else:
         check_folder(Path(model))

@@ -53,7 +53,12 @@ def without_tokenizer(folder: Path) -> None:
 def test_a_folder_that_lacks_something_is_refused(folder: Path, spoil, says: str) -> None:
     check_folder(folder)
     spoil(folder)
-    for look in (lambda: check_folder(folder), lambda: look_at(f"hf:{folder}"), lambda: HFEngine(folder)):
+    for look in (
+        lambda: check_folder(folder),
+        lambda: look_at(f"hf:{folder}"),
+        lambda: look_at(f"vllm:{folder}"),
+        lambda: HFEngine(folder),
+    ):
         with pytest.raises(BadInput, match=says):
             look()
 
