@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -30,6 +31,7 @@ from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 from synth.engines.budget import BudgetSpent
 from synth.engines.openai import OpenAIConfig, OpenAIEngine
 from synth.engines.scripted import ScriptedEngine
+from synth.episodes import MAX_TOKENS
 from synth.rollouts import PART_TASKS, rollout, rollouts_frame
 from synth.worlds.retail.world import RetailWorld
 from tests.conftest import Serve
@@ -37,7 +39,7 @@ from tests.synth.probed import drilled
 from tests.train.served_policies import Served
 from tests.train.tiny_policies import small_policy
 from train.config import CascadeConfig, EngineConfig
-from train.policies import policy_named
+from train.policies import Policy, policy_named
 from train.probe import Prober, evaluate, tag
 from train.tiny import save_policy
 
@@ -116,9 +118,19 @@ def test_what_was_measured_is_not_asked_again(store: Store, served: Served) -> N
     assert (store.content_hash(), served.answered.total()) == (before, asked)
 
 
-def test_an_engine_has_room_for_long_answers_and_a_policy_of_ours_for_short_ones(store: Store, served: Served, tmp_path: Path) -> None:
+def test_an_engine_has_the_room_for_answers_that_it_is_given(store: Store, served: Served) -> None:
     tag(store, CONFIG.model_copy(update={"probe_tasks": 2, "engine": EngineConfig(answer_tokens=77)}), policy=ENGINE)
     assert {b'"max_tokens":77' in body and b'"tools":[{' in body for body in served.answered} == {True}
+
+
+def test_a_policy_of_ours_has_the_room_that_it_was_trained_with(store: Store, tmp_path: Path) -> None:
+    """Given a policy with random weights, which hardly ever ends an answer, then what engines are given is nothing to it."""
+    model, tokenizer = small_policy([])
+    save_policy(model, tokenizer, tmp_path / "model")
+    prober = Prober(store, CONFIG.model_copy(update={"engine": EngineConfig(answer_tokens=16)}))
+    prober.rollouts(Policy("policy-own", "sft1", tmp_path / "model"), probed(store)[:2], 4, "probe", temperature=1.0)
+    answers = [turn["token_ids"] for (turns,) in store.query("SELECT turns FROM rollouts").iter_rows() for turn in json.loads(turns)]
+    assert max(map(len, answers)) == MAX_TOKENS
 
 
 def test_a_model_folder_is_an_engine_too_and_other_weights_in_it_are_another_policy(store: Store, tmp_path: Path) -> None:
