@@ -6,8 +6,8 @@ no, from which come the rate, its Wilson interval and the region; mean and varia
 learnability potential. With k = 8 a label is noisy (standard error of the rate up to 0.18), which the interval shows, and a second,
 independent probe (`headrace tag --again`).
 Draws are spent where they decide something (`DrawsConfig.is_settled`): a task is drawn again only as long as its region could still
-become another one, or it has no tag yet and can still get one. Its rate is then that of a sequential test: a task that stops early because it succeeded looks a little better than it
-is, which no region sees.
+become another one, or it has no tag yet and can still get one. Its rate is then that of a sequential test: a task that stops early
+because it succeeded looks a little better than it is, which no region sees.
 
 What it does not do: roll out (`synth/rollouts.py`) or decide where a task goes (`filters/route.py`).
 """
