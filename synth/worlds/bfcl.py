@@ -246,12 +246,12 @@ def judge_session(case: Case, made: Sequence[Sequence[Call]]) -> dict[str, bool]
         raise ValueError(f"{case.id} has {len(case.turns)} turns; here are {len(made)}")
     own, reference = BFCLWorld(case), BFCLWorld(case)
     checks = dict.fromkeys(("known_tools", "well_formed", "observations", "end_state"), True)
-    missing: Counter[str] = Counter()
     for turn, calls in zip(case.turns, made, strict=True):
         checks["known_tools"] &= all(call.tool in turn.tools for call in calls)
         checks["well_formed"] &= all(not _against(own._parameters[call.tool], call.arguments) for call in calls if call.tool in turn.tools)
-        missing.update(reference.call(call.tool, call.arguments).content for call in turn.calls)
-        missing.subtract(own.call(call.tool, call.arguments).content for call in calls if call.tool in turn.tools)
-        checks["observations"] &= all(count <= 0 for count in missing.values())
+        wanted = Counter(reference.call(call.tool, call.arguments).content for call in turn.calls)
+        checks["observations"] &= wanted <= Counter(
+            own.call(call.tool, call.arguments).content for call in calls if call.tool in turn.tools
+        )
         checks["end_state"] &= own.state() == reference.state()
     return checks

@@ -55,6 +55,8 @@ def test_what_a_conversation_does_otherwise_is_seen(moving: Case) -> None:
     assert failed(moving, [[*first, Call(tool="ls", arguments={"folder": "."})], *others]) == {"well_formed"}
     assert failed(moving, [[*first, Call(tool="ls", arguments={})], *others]) == set(), "looking does no harm"
     assert failed(moving, [[], [*first, *others[0]], *others[1:]]) == {"observations", "end_state"}, "a turn later is too late"
+    _, second, (call,), last = made
+    assert failed(moving, [first, [*second, call], [], last]) == {"observations"}, "nor does what was seen a turn too early stand for it"
     with pytest.raises(ValueError, match="has 4 turns; here are 3"):
         judge_session(moving, made[:-1])
 
