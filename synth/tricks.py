@@ -13,19 +13,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from storage.records import JSON, Call, Message, Task, Tool, leaves, parse_arguments
+from synth.reading import normalise
 from synth.refusals import REFUSALS
 from synth.worlds import WORLDS
 
 ALWAYS_REFUSE = "always_refuse"
 REPEATS = 4
 MOST_CALLS = 12
-_WORD = re.compile(r"[\w.:@-]+")
+_WORD = re.compile(r"[\u3400-\u9fff]+|[^\W\u3400-\u9fff](?:[^\W\u3400-\u9fff]|[.:@-](?=[^\W\u3400-\u9fff]))*")
+"""Unspaced scripts run on: `查一下o17的状态。` says three words, of which `o17` is one."""
 _DONE = {"en": "Done.", "zh": "好了。"}
 
 
@@ -82,11 +83,11 @@ def _fillings(tool: Tool, asked: str) -> Iterator[dict[str, JSON]]:
 
 def _choices(schema: Mapping[str, Any], asked: str) -> list[JSON]:
     """Values that an argument could take by its schema, those first that the request says."""
-    words = list(dict.fromkeys(_WORD.findall(asked.lower())))
+    words = list(dict.fromkeys(_WORD.findall(normalise(asked))))
     if "enum" in schema:
         return sorted(schema["enum"], key=lambda value: str(value).lower().replace("_", " ") not in asked.lower())
     if schema.get("type") in ("integer", "number"):
-        return [json.loads(word) for word in words if word.isdigit() and not (len(word) > 1 and word[0] == "0")] or [1]
+        return [int(word) for word in words if word.isdecimal() and not (len(word) > 1 and word[0] == "0")] or [1]
     if schema.get("type") == "string":
         pattern = schema.get("pattern")
         return [word for word in words if (re.search(pattern, word) if pattern else any(letter.isdigit() for letter in word))] or list(

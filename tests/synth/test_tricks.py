@@ -96,6 +96,17 @@ def test_lookups_are_what_the_request_lets_one_look_up() -> None:
     assert [name for name, holds in attempt(task, calls, answer).checks.items() if not holds] == ["to_the_point"]
 
 
+@pytest.mark.parametrize(
+    "asked", ["What became of {}.", "请问{}的状态？", "订单:{}，谢谢", "状态{}３"], ids=["a full stop", "unspaced", "a colon", "wide"]
+)
+def test_a_word_is_looked_up_whatever_stands_around_it(asked: str) -> None:
+    task = task_of("order_status", 1)
+    (call,) = task.plan.calls
+    said = Message(role="user", content=asked.format(call.arguments["order"]))
+    (calls,) = [calls for name, calls, _ in tried(task.model_copy(update={"messages": (said,)})) if name == "answer_everything"]
+    assert (call in calls) == ("３" not in asked), "a longer number is another order's"
+
+
 def test_an_answer_may_say_more_than_was_asked_but_not_everything() -> None:
     task = task_of("order_status", 1)
     done = execute(make_world(task.world, task.world_seed), task.messages, task.plan.calls, "")
