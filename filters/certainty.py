@@ -127,7 +127,7 @@ def certainty(rollouts: pl.DataFrame, difficulty: pl.DataFrame, regions: RegionC
     )  # fmt: skip
 
 
-def histogram(tags: pl.DataFrame) -> dict[int, int]:
-    """Number of tasks by successes, for messages and reports."""
-    counts = tags.group_by("successes").len().sort("successes")
-    return {int(successes): int(count) for successes, count in counts.iter_rows()}
+def histogram(tags: pl.DataFrame) -> dict[str, int]:
+    """Number of tasks by successes of rated rollouts (`8/16`), from the lowest rate, for messages and reports."""
+    counts = tags.group_by("successes", "k").len().sort(pl.col("successes") / pl.col("k"), "k")
+    return {f"{successes}/{k}": count for successes, k, count in counts.iter_rows()}

@@ -90,8 +90,9 @@ def _is_replayed(task_ids: pl.Series, share: float) -> pl.Series:
 def _refuse_empty(split: str, chosen: pl.DataFrame, tags: pl.DataFrame, config: RouteConfig) -> None:
     if chosen.is_empty():
         regions = config.regions
+        counted = ", ".join(f"{share}: {tasks}" for share, tasks in histogram(tags).items())
         raise HeadraceError(
-            f"split {split} would be empty: of {tags.height} probed tasks, successes -> tasks are {histogram(tags)}; regions: "
+            f"split {split} would be empty: of {tags.height} probed tasks, tasks by successes/rollouts are {{{counted}}}; regions: "
             f"mastered >= {regions.mastered_rate:g}, certain >= {regions.certain_rate:g}, uncertain >= {regions.uncertain_rate:g}. "
             "Train the seed stage longer or shorter, probe easier or harder tasks, or move the thresholds."
         )
@@ -122,7 +123,7 @@ def rl_weights(tags: pl.DataFrame, queries: Mapping[str, str], uniform: float) -
     """How often RL draws each task, as shares: `uniform` of the draws over all, the rest over uncertain ones by learnability potential.
 
     Args:
-        tags: columns task_id, region, learnability (null: not measured). queries: the query id of each task that stems from a query.
+        tags: columns task_id, region, learnability (both null: not measured). queries: the query id of each task that stems from a query.
 
     All the same where no task is uncertain.
     """

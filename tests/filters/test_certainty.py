@@ -90,9 +90,15 @@ def test_thresholds_that_do_not_rise_are_refused():
         RegionConfig(certain_rate=0.9, mastered_rate=0.8)
 
 
-def test_tasks_are_counted_by_successes():
-    draws = pl.concat([rollouts("policy_failure", task="a"), rollouts("success", task="b")])
-    assert histogram(certainty(draws, DIFFICULTY, RegionConfig(), purpose="probe")) == {0: 1, 1: 1}
+def test_tasks_are_counted_by_successes_of_so_many():
+    """Two of two are mastered, and two of four are not: they are no one figure."""
+    counts = {"a": (2, 0), "b": (2, 2), "c": (0, 2), "d": (2, 2)}
+    made = [rollouts(*["success"] * won, *["policy_failure"] * lost, task=task) for task, (won, lost) in counts.items()]
+    tags = certainty(pl.concat(made), DIFFICULTY, RegionConfig(), purpose="probe")
+    assert list(histogram(tags).items()) == [("0/2", 1), ("2/4", 2), ("2/2", 1)]
+
+
+def test_what_never_succeeds_is_out_of_reach():
     assert RegionConfig().region(0.0) is Region.OUT_OF_REACH
 
 

@@ -100,5 +100,5 @@ def test_equal_conversations_are_trained_on_once():
 
 @pytest.mark.parametrize(("split", "successes"), [("sft2", {"a": 3, "b": 0}), ("rl", {"a": 8, "b": 0})])
 def test_an_empty_split_names_thresholds_and_histogram(split, successes):
-    with pytest.raises(HeadraceError, match=rf"split {split} would be empty.*\{{0: 1, .*certain >= 0.75"):
+    with pytest.raises(HeadraceError, match=rf"split {split} would be empty.*\{{0/8: 1, .*certain >= 0.75"):
         route(SEED, *probe(**successes), {}, RouteConfig())
