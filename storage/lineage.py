@@ -253,7 +253,7 @@ ORDER BY committed_at, policy_id, purpose"""
 
 
 def _draws(store: Store, tag: dict[str, Any]) -> Facts:
-    """The rollouts that a tag was measured on: how each came out, and the checks that it failed."""
+    """The rollouts of a task for the policy and purpose of a tag: how each came out, and the checks that it failed."""
     rows = _rows(
         store,
         """SELECT rollout_id, draw, outcome, checks, attempts, failure FROM rollouts

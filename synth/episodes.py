@@ -197,10 +197,11 @@ class Episode:
         return place
 
     def record(self, policy_id: str, teacher: str, seed: int) -> Rollout:
-        """The finished conversation as it is stored."""
+        """The finished conversation as it is stored: the same draw has another id where it came out otherwise."""
         assert self.outcome is not None
+        tokens, said = [turn.token_ids for turn in self.turns], [message.to_openai() for message in self.messages]
         return Rollout(
-            id=content_id("rollout", self.task.id, policy_id, seed, self.draw, self.max_turns, [turn.token_ids for turn in self.turns]),
+            id=content_id("rollout", self.task.id, policy_id, seed, self.draw, self.max_turns, tokens, said, self.outcome),
             task_id=self.task.id,
             messages=tuple(self.messages),
             outcome=self.outcome,

@@ -80,9 +80,10 @@ def _play_to_the_end(
             break
         for place in spoilt:
             over[place] = Episode(over[place].task, over[place].draw, over[place].max_turns, attempts=attempt + 1)
-    unanswered = [episode.failure for episode in over if episode.is_unanswered]
-    if is_dead(len(unanswered), len(over)):
-        raise EngineFailure(f"{engine.name} left {len(unanswered)} of {len(over)} rollouts without an answer: {unanswered[0]}")
+    asked = [episode for episode in over if not episode.is_lost]
+    unanswered = [episode.failure for episode in asked if episode.is_unanswered]
+    if is_dead(len(unanswered), len(asked)):
+        raise EngineFailure(f"{engine.name} left {len(unanswered)} of {len(asked)} rollouts without an answer: {unanswered[0]}")
     return over
 
 

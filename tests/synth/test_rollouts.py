@@ -223,6 +223,13 @@ def test_an_engine_that_is_gone_leaves_nothing(tmp_path):
     assert store.query("SELECT outcome, attempts FROM rollouts").rows() == [("success", 1)] * 2
 
 
+def test_tasks_whose_worlds_are_gone_do_not_hide_an_engine_that_is_gone():
+    """Given two tasks that no engine is asked for, and one that the engine leaves unanswered, then all that it was asked went wrong."""
+    gone = [task.model_copy(update={"world": "bakery@1a2b3c4d", "id": f"task-gone-{task.intent}"}) for task in (REFUSAL, CLOSE)]
+    with pytest.raises(EngineFailure, match="left 1 of 1 rollouts without an answer"):
+        rollout(Scripted(stumbling(9, 0, 0)), [ORDER, *gone], 1)
+
+
 def test_a_spent_budget_ends_it():
     def spent(*_: object) -> str:
         raise BudgetSpent("all tokens are spent")
@@ -434,6 +441,18 @@ def test_whatever_changes_the_rollouts_makes_other_parts(tmp_path, change):
     (first,) = rollout_parts(store, engine, [REFUSAL], **options)
     (other,) = rollout_parts(store, engine, [REFUSAL], **(options | change))
     assert first.part_id != other.part_id
+
+
+def test_a_draw_that_comes_out_otherwise_is_another_rollout(tmp_path, monkeypatch):
+    """Given a draw that the verifier spoilt, when it is made again for more draws, then the store tells both, and equal ones once."""
+    store, options = Store(tmp_path / "store"), {"purpose": "probe", "policy_id": "p"}
+    with monkeypatch.context() as patched:
+        patched.setattr(episodes, "judge", broken)
+        store.commit(rollout_parts(store, Scripted(expert), [ORDER], 1, **options))
+    for count in (2, 3):
+        store.commit(rollout_parts(store, Scripted(expert), [ORDER], count, **options))
+    found = store.query("SELECT draw, outcome FROM rollouts ORDER BY ALL").rows()
+    assert found == [(0, "judge_failure"), (0, "success"), (1, "success"), (2, "success")]
 
 
 def test_progress_counts_rollouts_to_the_end(tmp_path):
