@@ -45,6 +45,7 @@ def rollout(
     first_draw: int = 0,
     in_flight: int = IN_FLIGHT,
     retries: int = RETRIES,
+    has_answered: bool = False,
     progress: Progress | None = None,
 ) -> list[Rollout]:
     """k draws of every task, in the order of the tasks and then of the draws.
@@ -53,14 +54,16 @@ def rollout(
         temperature: 0 is greedy; then k > 1 is a waste. batch_tasks: how many tasks run side by side.
         first_draw: number of the first draw, for a second probe that is independent of the first.
         in_flight: see `play`. retries: how often a rollout is begun again that the engine or the world has spoilt.
+        has_answered: that the engine is there is known, from earlier draws of these tasks.
 
     Raises:
-        EngineFailure: half of a batch had no answer. BudgetSpent: see `play`.
+        EngineFailure: half of a batch had no answer, or, of an engine that has answered, all. BudgetSpent: see `play`.
     """
     records: list[Rollout] = []
     for batch in _batches(tasks, batch_tasks):
         episodes = [Episode(task, first_draw + draw, max_turns) for task in batch for draw in range(k)]
         over = _play_to_the_end(engine, episodes, retries, temperature=temperature, seed=seed, max_tokens=max_tokens, in_flight=in_flight)
+        _check_alive(engine, over, has_answered)
         records += [episode.record(policy_id, engine.name, seed) for episode in over]
         if progress is not None:
             progress("rollouts", len(records), len(tasks) * k)
@@ -80,11 +83,15 @@ def _play_to_the_end(
             break
         for place in spoilt:
             over[place] = Episode(over[place].task, over[place].draw, over[place].max_turns, attempts=attempt + 1)
+    return over
+
+
+def _check_alive(engine: Engine, over: Sequence[Episode], has_answered: bool) -> None:
+    """Raises EngineFailure: see `rollout`. A later look may be at two draws, of which one that is never answered is half."""
     asked = [episode for episode in over if not episode.is_lost]
     unanswered = [episode.failure for episode in asked if episode.is_unanswered]
-    if is_dead(len(unanswered), len(asked)):
+    if is_dead(len(unanswered), len(asked)) and (len(unanswered) == len(asked) or not has_answered):
         raise EngineFailure(f"{engine.name} left {len(unanswered)} of {len(asked)} rollouts without an answer: {unanswered[0]}")
-    return over
 
 
 def _batches(tasks: Sequence[Task], size: int) -> Iterator[Sequence[Task]]:
@@ -148,7 +155,7 @@ def rollout_until(engine: Engine, tasks: Sequence[Task], draws: Draws, *, first_
     made: dict[str, list[Rollout]] = {task.id: [] for task in tasks}
     undecided, before = list(tasks), 0
     for look in draws.looks:
-        for one in rollout(engine, undecided, look - before, first_draw=first_draw + before, **options):
+        for one in rollout(engine, undecided, look - before, first_draw=first_draw + before, has_answered=before > 0, **options):
             made[one.task_id].append(one)
         undecided, before = [task for task in undecided if not draws.is_over(made[task.id])], look
     return [one for task in tasks for one in made[task.id]]

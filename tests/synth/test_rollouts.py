@@ -377,6 +377,25 @@ def test_every_call_of_a_message_is_made_and_answered_in_order():
 # ---- as many draws as it takes -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("unanswered", "is_gone"), [({3}, False), ({2, 3}, True)])
+def test_one_draw_that_is_never_answered_is_not_the_engine_s_end(unanswered: set[int], is_gone: bool):
+    """Given a look at two draws, of which the engine leaves one unanswered however often it is asked, then the others are kept."""
+    spoilt = {episodes.request_seed(0, ORDER.id, draw) for draw in unanswered}
+
+    def speak(request: ChatRequest, made: int) -> str | list[tuple[str, str]]:
+        if request.seed in spoilt:
+            raise EngineFailure("timed out")
+        return expert(request, made)
+
+    draws = Draws((2, 4), lambda successes, rated, left: False, {})
+    if is_gone:
+        with pytest.raises(EngineFailure, match="left 2 of 2 rollouts without an answer"):
+            rollout_until(Scripted(speak), [ORDER], draws)
+    else:
+        found = rollout_until(Scripted(speak), [ORDER], draws)
+        assert [one.outcome for one in found] == [Outcome.SUCCESS] * 3 + [Outcome.INFRA_FAILURE]
+
+
 def test_a_task_is_drawn_until_its_draws_settle_it():
     """Given draws that are settled by one success, or after so many as there may be, then no more are made."""
     lucky = {ORDER.id: {0}, REFUSAL.id: set(), CLOSE.id: {3}}
