@@ -28,7 +28,7 @@ from synth.rollouts import RETRIES
 from synth.side_by_side import is_dead, side_by_side
 from synth.worlds.bfcl import CATEGORIES, BFCLWorld, Case, Turn, cases, judge_session
 
-VERSION = 2
+VERSION = 3
 MAX_STEPS = 20
 """Answers in one turn."""
 MAX_TOKENS = 1024
