@@ -300,3 +300,17 @@ def test_a_fact_may_be_told_as_people_tell_it(kind: str, value: str, answers: tu
         assert verify_module._is_told(fact, answer.lower(), told(answer), frozenset()), answer
     for answer in ("It takes thirteen minutes.", "It leaves at 8.20am.", "It is due on 24 May.", "两个小时"):
         assert not verify_module._is_told(fact, answer.lower(), told(answer), frozenset()), answer
+
+
+def test_a_status_told_of_another_order_is_none() -> None:
+    seen = 0
+    for task in (task_of("status_by_category", 50 * turn) for turn in range(12)):
+        right = expert_messages(task)
+        order = task.success.evidence[0].value
+        others = [rival for rival in task.success.facts[0].rivals if rival.startswith("o") and rival[1:].isdigit()]
+        assert judge(task, right, {}).success
+        for other in others:
+            said = (right[-1].content or "").replace(order, other)
+            assert not judge(task, (*right[:-1], Message(role="assistant", content=said)), {}).success
+            seen += 1
+    assert seen > 5

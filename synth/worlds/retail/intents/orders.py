@@ -144,13 +144,15 @@ class StatusByCategory(RetailIntent):
 
     def plan(self, world: RetailWorld, slots: Slots, language: Language) -> Solution:
         order = owned(world, slots["user"], slots["category"]).id
-        return _tell_status(world, order, read(slots["user"], "list_orders"), language)
+        others = tuple(sorted(other for other, each in world.shop.orders.items() if each.user == slots["user"] and other != order))
+        return _tell_status(world, order, read(slots["user"], "list_orders"), language, others)
 
 
-def _tell_status(world: RetailWorld, order: str, look: Call, language: Language) -> Solution:
+def _tell_status(world: RetailWorld, order: str, look: Call, language: Language, others: tuple[str, ...] = ()) -> Solution:
+    """others: orders that are shown beside it, and not to be named."""
     status = world.status(order)
-    rivals = tuple(name for other, names in STATUSES.items() if other != status for name in names.values())
-    fact = Fact(kind="word", value=status, alternatives=(STATUSES[status]["zh"],), rivals=rivals)
+    statuses = tuple(name for other, names in STATUSES.items() if other != status for name in names.values())
+    fact = Fact(kind="word", value=status, alternatives=(STATUSES[status]["zh"],), rivals=(*statuses, *others))
     text = say(language, f"{order} is {status}.", f"{order} {STATUSES[status]['zh']}。")
     return solution([look], text, evidence=(Fact(kind="id", value=order),), facts=(fact,))
 
