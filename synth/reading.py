@@ -176,10 +176,6 @@ class NameIndex:
     def __bool__(self) -> bool:
         return bool(self._by_word or self._unspaced)
 
-    def find(self, text: str) -> Iterable[tuple[str, ...]]:
-        """All spellings of every name that the normalised `text` mentions."""
-        return (spellings for _, _, spellings in self.spans(text))
-
     def spans(self, text: str) -> Iterable[tuple[int, int, tuple[str, ...]]]:
         """Where every name stands that the normalised `text` mentions, its plural too, with all spellings of it."""
         end = 0

@@ -87,7 +87,7 @@ def _with_shares(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 _EIGHTHS_SQL = """(CASE t.successes WHEN 0 THEN 0 WHEN t.k THEN 8
-    ELSE greatest(1, least(7, round(8.0 * t.successes / t.k))) END)::INTEGER"""
+    ELSE greatest(1, least(7, floor(8.0 * t.successes / t.k))) END)::INTEGER"""
 """Successes of so many draws as successes of eight: none and all are kept apart."""
 
 

@@ -63,7 +63,7 @@ def names(count: int) -> list[str]:
         ([True] + [False] * 15, 8, "uncertain"),
         ([True, False] * 8, 10, "uncertain"),
         ([True] * 7 + [False] + [True] * 8, 14, "certain"),
-        ([None] * 3 + [False] * 13, 10, "out_of_reach"),
+        ([None] * 3 + [False] * 13, 12, "out_of_reach"),
     ],
 )
 def test_a_probe_stops_where_its_region_is_settled(draws: Passed, made: int, named: str) -> None:

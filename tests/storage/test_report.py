@@ -121,6 +121,28 @@ def hostile(tmp_path_factory) -> Store:
     return store
 
 
+def test_no_row_of_a_heat_map_mixes_two_regions(tmp_path):
+    """Given tasks of 11 and of 12 successes in 16 draws, uncertain and certain by the sample's thresholds."""
+    store = Store(tmp_path / "store")
+    tagged = {"policy_id": "p", "purpose": "probe", "difficulty": 1, "k": 16}
+    store.commit(
+        [
+            write(store, "policies", {"policy_id": "p", "stage_id": ""}),
+            write(
+                store,
+                "tags",
+                tagged | {"task_id": "below", "successes": 11, "region": "uncertain"},
+                tagged | {"task_id": "at", "successes": 12, "region": "certain"},
+            ),
+        ]
+    )
+    (shown,) = sections.tags(store)["maps"]
+    assert [(line["successes"], line["region"]) for line in shown["lines"] if any(count for count, _ in line["cells"])] == [
+        (6, "certain"),
+        (5, "uncertain"),
+    ]
+
+
 def test_every_section_is_there(sample, tmp_path):
     shown = page(sample.store, tmp_path / "report.html")
     assert "Not run yet" not in shown.text

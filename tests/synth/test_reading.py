@@ -77,6 +77,10 @@ def test_near_is_one_percent_or_less_than_a_unit() -> None:
     assert not is_near(86372568, 86372569)
 
 
+def found(index: NameIndex, text: str) -> list[tuple[str, ...]]:
+    return [spellings for _, _, spellings in index.spans(text)]
+
+
 def test_the_longest_name_is_found() -> None:
     names = {
         "Willow Park": ("Willow Park", "垂柳公园"),
@@ -85,10 +89,10 @@ def test_the_longest_name_is_found() -> None:
         "垂柳": ("垂柳",),
     }
     index = NameIndex(names)
-    assert list(index.find("near willow park hotel")) == [("willow park hotel",)]
-    assert list(index.find("near willow park.")) == [("willow park", "垂柳公园")]
-    assert list(index.find("在垂柳公园")) == [("willow park", "垂柳公园")]
-    assert list(index.find("willow parkway")) == []
+    assert list(found(index, "near willow park hotel")) == [("willow park hotel",)]
+    assert list(found(index, "near willow park.")) == [("willow park", "垂柳公园")]
+    assert list(found(index, "在垂柳公园")) == [("willow park", "垂柳公园")]
+    assert list(found(index, "willow parkway")) == []
 
 
 def test_a_day_without_a_year_is_no_date() -> None:
@@ -100,8 +104,8 @@ def test_a_day_without_a_year_is_no_date() -> None:
 def test_a_name_with_a_digit_is_found_in_unspaced_text() -> None:
     lines = {f"地铁{number}号线": (f"Metro Line {number}", f"地铁{number}号线") for number in (3, 5)}
     index = NameIndex({**lines, "11路公交": ("Bus 11", "11路公交")})
-    assert set(index.find("乘坐地铁3号线，再换乘11路公交到2号口")) == {("metro line 3", "地铁3号线"), ("bus 11", "11路公交")}
-    assert not list(index.find("共3站，票价5元"))
+    assert set(found(index, "乘坐地铁3号线，再换乘11路公交到2号口")) == {("metro line 3", "地铁3号线"), ("bus 11", "11路公交")}
+    assert not list(found(index, "共3站，票价5元"))
 
 
 @pytest.mark.parametrize("digit", ["9", "٣"])
