@@ -18,8 +18,8 @@ from storage.errors import HeadraceError
 from storage.records import Frame, Task
 from storage.release import ReleasedItem, manifest_of
 from storage.store import Store
-from synth.episodes import Episode
 from synth.solver import NotAdmitted
+from train.batches import Batch
 from train.spec import RLSettings, StageSpec
 from train.supply import fresh
 
@@ -53,10 +53,10 @@ class FreshTasks:
             self._last = (step, [sibling for sibling, _ in drawn], {sibling.id: parent.id for sibling, parent in drawn})
         return self._last[1]
 
-    def watch(self, step: int, episodes: Sequence[Episode]) -> None:
+    def watch(self, batch: Batch) -> None:
         """Counts the rollouts of the step that was drawn last to the tasks of the split."""
-        for episode in episodes:
-            self.running.add(self._last[2][episode.task.id], step=step, outcome=episode.outcome, reward=episode.reward)
+        for row in batch.rows:
+            self.running.add(self._last[2][row.task_id], step=batch.step, outcome=row.outcome, reward=row.reward)
 
     def weights(self) -> Sequence[float]:
         """How often each of the split's tasks is drawn now, in its order."""

@@ -12,8 +12,7 @@ On-policy: one update a batch, no ratio, no reference model (beta = 0).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from itertools import groupby
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +20,18 @@ import torch
 from datasets import Dataset
 from transformers import PrinterCallback
 
-from storage.errors import HeadraceError
-from storage.records import Task
 from synth.engines.hf import HFEngine
-from synth.episodes import Episode, play, trace
+from train.batches import Batch, TaskSource, play_batch
 from train.checkpoints import Checkpoints
 from train.divergence import StopDiverged
 from train.on_cpu import CPU_ARGUMENTS, linear_schedule
-from train.rewards import SCORERS, of_episodes
 from train.spec import RLSettings
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 from trl import GRPOConfig, GRPOTrainer  # after the variable that it reads
 
-TaskSource = Callable[[int], Sequence[Task]]
-"""Step number, from 0 -> that step's fresh tasks: always the same ones for the same number."""
-Watch = Callable[[int, Sequence[Episode]], None]
-"""Is told a step's number and its finished rollouts."""
-
+Watch = Callable[[Batch], None]
+"""Is told of every batch that is learned from."""
 
 _PER_ROW: tuple[str, ...] = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages")
 _PER_ROW += ("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_logps")
@@ -66,35 +59,21 @@ class IdleRowsDropped(GRPOTrainer):
 
 
 class _Rollouts:
-    """TRL's `rollout_func`: prompts name a step and a slot; they come once a draw, a task's draws side by side."""
+    """TRL's `rollout_func`: prompts are step numbers, one a row of that step's batch."""
 
-    def __init__(self, engine: HFEngine, source: TaskSource, settings: RLSettings, seed: int, watch: Watch) -> None:
-        self._engine, self._source, self._settings, self._seed, self._watch = engine, source, settings, seed, watch
-        self._pad: int = engine.tokenizer.pad_token_id
+    def __init__(self, batches: Callable[[int], Batch], watch: Watch, pad: int) -> None:
+        self._batches, self._watch, self._pad = batches, watch, pad
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
-        episodes: list[Episode] = []
-        for prompt, group in groupby(prompts):
-            step, slot = (int(number) for number in prompt.split())
-            task = self._source(step)[slot]
-            episodes += [Episode(task, draw, self._settings.max_turns) for draw, _ in enumerate(group)]
-        play(
-            self._engine,
-            episodes,
-            temperature=self._settings.temperature,
-            seed=self._seed,
-            max_tokens=self._settings.max_tokens,
-        )
-        if all(episode.reward is None for episode in episodes):
-            raise HeadraceError(f"every rollout of step {step} was spoilt by no doing of the policy's: {episodes[0].failure}")
-        self._watch(step, episodes)
-        traces = [trace(episode.turns) for episode in episodes]
+        batch = self._batches(int(prompts[0]))
+        self._watch(batch)
+        traces = [row.trace for row in batch.rows]
         return {
             "prompt_ids": [one.prompt_ids or [self._pad] for one in traces],
             "completion_ids": [one.ids for one in traces],
             "logprobs": [one.logprobs for one in traces],
             "env_mask": [one.mask for one in traces],
-            "outcome_reward": of_episodes(episodes, [SCORERS[self._settings.reward]]),
+            "outcome_reward": [row.learned for row in batch.rows],
         }
 
 
@@ -145,15 +124,19 @@ def train_rl(
         **linear_schedule(settings.learning_rate, settings.warmup_steps, settings.final_rate_share, settings.max_steps),
         **CPU_ARGUMENTS | ({"save_strategy": "steps", "save_steps": settings.checkpoint_steps} if checkpoints else {}),
     )
-    prompts = [f"{step} {slot}" for step in range(settings.max_steps) for slot in range(settings.tasks_a_step)]
+    prompts = [str(step) for step in range(settings.max_steps) for _ in range(settings.tasks_a_step)]
     engine = HFEngine(model, tokenizer, policy_version=policy_version, batch_rows=size)
+
+    def batches(step: int) -> Batch:
+        return play_batch(engine, source(step), settings, step=step, updates=step, seed=seed)
+
     trainer = IdleRowsDropped(
         model=model,
         args=arguments,
         train_dataset=Dataset.from_dict({"prompt": prompts}),
         processing_class=tokenizer,
         reward_funcs=outcome,
-        rollout_func=_Rollouts(engine, source, settings, seed, watch),
+        rollout_func=_Rollouts(batches, watch, tokenizer.pad_token_id),
         callbacks=[StopDiverged(), *([checkpoints] if checkpoints else [])],
     )
     trainer.remove_callback(PrinterCallback)

@@ -14,10 +14,11 @@ from storage.release import ReleasedItem, ReleaseItem, Setting, make_release
 from storage.rows import tasks_frame
 from storage.store import Store, part_id
 from synth.engines.scripted import ScriptedEngine
-from synth.episodes import Episode
+from synth.episodes import Trace
 from synth.rollouts import rollout_parts
 from synth.solver import is_evaluation_seed
 from tests.train.tiny_policies import retail_tasks
+from train.batches import Batch, Row
 from train.fresh import FreshTasks, routed_tasks
 from train.spec import RLSettings, StageSpec
 
@@ -44,13 +45,12 @@ def fresh_tasks(tasks_a_step: int = 6, *, seed: int = 3, items: Sequence[Release
 
 def rolled_out(source: FreshTasks, step: int, succeed: dict[str, Sequence[bool]]) -> None:
     """A step in which the siblings of an intent succeed at these draws."""
-    episodes = []
-    for task in source(step):
-        for draw, success in enumerate(succeed[task.intent]):
-            episode = Episode(task, draw, 8)
-            episode.outcome, episode.reward = (Outcome.SUCCESS, 1.0) if success else (Outcome.POLICY_FAILURE, 0.0)
-            episodes.append(episode)
-    source.watch(step, episodes)
+    rows = [
+        Row(task.id, Outcome.SUCCESS if success else Outcome.POLICY_FAILURE, float(success), float(success), Trace())
+        for task in source(step)
+        for success in succeed[task.intent]
+    ]
+    source.watch(Batch(step, step, tuple(rows)))
 
 
 # ---- what a step draws -----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
+import train.batches
 import train.rl
 from storage.errors import HeadraceError
 from storage.records import Outcome, Task
@@ -132,7 +133,7 @@ def test_a_step_learns_from_the_reward_that_it_is_told_to(kind, reader, tmp_path
         rewards.extend(of_episodes(episodes, scorers))
         return rewards
 
-    monkeypatch.setattr(train.rl, "of_episodes", watched)
+    monkeypatch.setattr(train.batches, "of_episodes", watched)
     settings = SETTINGS.model_copy(update={"max_steps": 1, "draws": 16, "reward": kind})
     (metrics,) = train_rl(model, reader[1], lambda _: tasks, settings, seed=0, scratch=tmp_path)
     graded, success = [one.reward for one in seen], [float(one.outcome is Outcome.SUCCESS) for one in seen]
@@ -167,8 +168,10 @@ class ScriptedRollouts:
 
     rewards: list[list[float | None]]
 
-    def __init__(self, engine: Any, *_: Any) -> None:
-        self._size = len(engine.tokenizer)
+    tokens: int
+
+    def __init__(self, *_: Any) -> None:
+        self._size = self.tokens
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
         rng = random.Random(4)
@@ -193,6 +196,7 @@ def step(policy, tmp_path_factory):
             patch.setattr(train.rl, "IdleRowsDropped", Watched)
             patch.setattr(train.rl, "_Rollouts", ScriptedRollouts)
             patch.setattr(ScriptedRollouts, "rewards", rewards, raising=False)
+            patch.setattr(ScriptedRollouts, "tokens", len(policy[1]), raising=False)
             (metrics,) = train_rl(model, policy[1], lambda _: (), settings, seed=0, scratch=tmp_path_factory.mktemp("step"))
         return Watched.seen, metrics, model
 
