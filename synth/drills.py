@@ -37,13 +37,18 @@ class Drill:
     task: Task
 
 
-def draw_drills(world: str, count: int, clusters: Sequence[Cluster], divisions: DivisionConfig, *, seed: int) -> list[Drill]:
+def draw_drills(
+    world: str, count: int, clusters: Sequence[Cluster], divisions: DivisionConfig, *, seed: int, programs: bool = False
+) -> list[Drill]:
     """`count` drills of a world with distinct frames, intents in turn; fewer where an intent has no more frames to give.
 
-    Intents that are refusals or need no tool get a turn in four, such as need a program none: that is not for a small policy.
+    Intents that are refusals or need no tool get a turn in four.
+    programs: drills of the intents that need a program, and of no others; none where the world has no such intent.
     """
     rng = random.Random(content_id("drills", world, seed))
-    intents = [intent for intent in WORLDS[world].intents.values() if CODE_TOOL not in intent.shape(_required(intent)).tools]
+    intents = [intent for intent in WORLDS[world].intents.values() if (CODE_TOOL in intent.shape(_required(intent)).tools) is programs]
+    if not intents:
+        return []
     acting = [intent for intent in intents if intent.refusal is None and not intent.needs_no_tool]
     others = [intent for intent in intents if intent not in acting]
     drills: dict[str, Drill] = {}

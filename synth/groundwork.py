@@ -106,13 +106,16 @@ class Groundwork:
             self.ledger.keep(self.store.find(part) or self.store.write("worlds", part, own.filter(pl.col("world") == name)))
 
     def _drill(self) -> None:
-        """Drills of every drill world: their blueprints and tasks."""
-        for world, count in self.config.drills.items():
+        """Drills of every drill world, without and with programs: their blueprints and tasks."""
+        wanted = [("drills", *each) for each in self.config.drills.items()] + [("programs", *each) for each in self.config.programs.items()]
+        for kind, world, count in wanted:
             about = {"world": world, "config": self.parameters, "version": drilling.VERSION}
-            blueprints, tasks = self.ledger.id("blueprints", ["drills"], about), self.ledger.id("tasks", ["drills"], about)
+            blueprints, tasks = self.ledger.id("blueprints", [kind], about), self.ledger.id("tasks", [kind], about)
             found = self.store.find(blueprints), self.store.find(tasks)
             if not all(found):
-                drills = drilling.draw_drills(world, count, self.clusters, self.config.divisions, seed=self.config.seed)
+                drills = drilling.draw_drills(
+                    world, count, self.clusters, self.config.divisions, seed=self.config.seed, programs=kind == "programs"
+                )
                 found = (
                     self.store.write("blueprints", blueprints, drilling.drill_rows(drills)),
                     self.store.write("tasks", tasks, tasks_frame([drill.task for drill in drills])),

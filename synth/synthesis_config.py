@@ -51,6 +51,10 @@ class SynthesisConfig(BaseModel):
         description="Worlds that a small policy practises on, each with the number of single-goal blueprints that are made in it, in all "
         "divisions, beside the conversations.",
     )
+    programs: Mapping[WorldName, Annotated[int, Field(ge=0)]] = Field(
+        {},
+        description="The same for drills that need a program of the policy's own (compiled domains; where a sandbox is there to run it).",
+    )
     roles: RolesConfig = Field(default_factory=RolesConfig, description="Who plays the roles: programs, or language models.")
     clusters: ClusterConfig = Field(default_factory=ClusterConfig, description="How tools are grouped.")
     evolution: EvolutionConfig = Field(default_factory=EvolutionConfig, description="How the controller steers.")
@@ -69,7 +73,7 @@ class SynthesisConfig(BaseModel):
 
     @model_validator(mode="after")
     def _drills_where_it_works(self) -> SynthesisConfig:
-        if others := sorted(set(self.drills) - set(names_in(self.worlds))):
+        if others := sorted({*self.drills, *self.programs} - set(names_in(self.worlds))):
             raise ValueError(f"drills: {others[0]!r} is not among worlds ({', '.join(self.worlds)}): add it there, or drill another")
         return self
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -28,7 +28,7 @@ from filters.code_hash import code_hash
 from filters.route import VERSION as ROUTE_VERSION
 from filters.route import route
 from filters.running import PURPOSE as RUNNING
-from storage.records import Trajectory, content_id
+from storage.records import Task, Trajectory, content_id
 from storage.release import ReleaseItem, make_release
 from storage.schema import TABLES
 from storage.store import Part, Store, part_id
@@ -65,26 +65,35 @@ def run_cascade(
     Raises:
         HeadraceError: too few frames in the store, a split that would be empty, a stage that failed.
     """
-    cascade = _Cascade(store, config, launch, backend, Prober(store, config, progress))
+    cascade = Cascade(store, config, launch=launch, backend=backend, progress=progress)
     result = CascadeResult()
 
     experts = cascade.experts()
-    sft1 = cascade.stage("sft1", None, cascade.seed_release(experts), "seed")
+    sft1 = cascade.stage("sft1", None, cascade.seed_release(experts), "seed", config.sft1)
     cascade.judge(sft1, result)
 
-    sft2 = cascade.stage("sft2", sft1, cascade.routed_release("second", sft1, experts), "sft2")
+    sft2 = cascade.stage("sft2", sft1, cascade.routed_release("second", sft1, experts), "sft2", config.sft2)
     cascade.judge(sft2, result)
 
-    cascade.judge(cascade.stage("rl", sft2, cascade.routed_release("rl", sft2, experts), "rl"), result)
+    cascade.judge(cascade.stage("rl", sft2, cascade.routed_release("rl", sft2, experts), "rl", config.rl), result)
     result.promoted = promoted_policy(store)
     return result
 
 
-class _Cascade:
-    """One run: the store, the configuration, how stages are launched, and what measures their policies."""
+class Cascade:
+    """The steps of a cascade on one store, each made once: releases, stages, and the verdict on their policies."""
 
-    def __init__(self, store: Store, config: CascadeConfig, launch: Launch, backend: str, prober: Prober) -> None:
-        self.store, self.config, self.launch, self.backend, self.prober = store, config, launch, backend, prober
+    def __init__(
+        self,
+        store: Store,
+        config: CascadeConfig,
+        *,
+        launch: Launch = local.launch,
+        backend: str = "local",
+        progress: Progress | None = None,
+    ) -> None:
+        self.store, self.config, self.launch, self.backend = store, config, launch, backend
+        self.prober = Prober(store, config, progress)
 
     # ---- releases ------------------------------------------------------------------------------------------------------
 
@@ -118,10 +127,9 @@ class _Cascade:
 
     # ---- stages ------------------------------------------------------------------------------------------------------------
 
-    def stage(self, name: str, parent: Policy | None, release_id: str, split: str) -> Policy:
-        """The policy that this stage makes of its parent; trained now unless the store has it."""
-        algorithm = "rl" if name == "rl" else "sft"
-        settings: SFTSettings | RLSettings = getattr(self.config, name)
+    def stage(self, name: str, parent: Policy | None, release_id: str, split: str, settings: SFTSettings | RLSettings) -> Policy:
+        """The policy that a stage with these settings makes of its parent; trained now unless the store has it."""
+        algorithm: Literal["sft", "rl"] = "rl" if isinstance(settings, RLSettings) else "sft"
         facts = {
             "name": name,
             "settings": settings.model_dump(exclude={"checkpoint_steps"}),
@@ -195,14 +203,18 @@ class _Cascade:
         passed = self._verdict(policy)
         if passed is None:
             rival = promoted_policy(self.store)
-            against = self.prober.rollouts(rival, tasks, self.config.eval_samples, "eval_in", temperature=1.0) if rival else None
-            verdict = gate(sampled, against, facets(tasks), self.config.gate)
+            against = self._sampled(rival, tasks) if rival else None
+            earlier = [self._sampled(one, tasks) for one in result.policies if one != rival]
+            verdict = gate(sampled, against, facets(tasks), self.config.gate, earlier=earlier)
             row = {"policy_id": policy.id, "position": len(result.policies), "passed": verdict.passed, "checks": json.dumps(verdict.checks)}
             part = part_id("promotions", [policy.id, rival.id if rival else ""], self.config.gate.model_dump(), VERSION)
             self.prober.commit("promotions", part, lambda: _frame([row]))
             passed = verdict.passed
         result.policies.append(policy)
         result.passed[policy.name] = passed
+
+    def _sampled(self, policy: Policy, tasks: Sequence[Task]) -> pl.DataFrame:
+        return self.prober.rollouts(policy, tasks, self.config.eval_samples, "eval_in", temperature=1.0)
 
     def _verdict(self, policy: Policy) -> bool | None:
         found = self.store.query("SELECT passed FROM promotions WHERE policy_id = ?", [policy.id])

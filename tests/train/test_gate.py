@@ -25,11 +25,13 @@ def rollouts(**successes: list[int]) -> pl.DataFrame:
 
 
 def tasks_of(found: pl.DataFrame) -> pl.DataFrame:
-    return found.select("task_id", intent=pl.col("task_id").str.split("/").list.first()).unique()
+    intent = pl.col("task_id").str.split("/").list.first()
+    mode = pl.when(intent.str.starts_with("compute")).then(pl.lit("code")).otherwise(pl.lit("acts"))
+    return found.select("task_id", world=pl.lit("shop"), intent=intent, mode=mode).unique()
 
 
-def judged(new: pl.DataFrame, old: pl.DataFrame | None, **config: float) -> GateResult:
-    return gate(new, old, tasks_of(new), GateConfig(**config))
+def judged(new: pl.DataFrame, old: pl.DataFrame | None, *earlier: pl.DataFrame, **config: float) -> GateResult:
+    return gate(new, old, tasks_of(new), GateConfig(**config), earlier=earlier)
 
 
 @given(counts=st.lists(st.integers(0, SAMPLES), min_size=1, max_size=12))
@@ -63,7 +65,7 @@ def test_a_forgotten_intent_refuses_whatever_the_mean_gains():
     result = judged(new, old)
     assert result.difference.low > 0
     assert result.checks == {"no_loss": True, "nothing_forgotten": False}
-    assert result.forgotten == {"buy": pytest.approx(0.75)}
+    assert result.forgotten == {"shop.buy": pytest.approx(0.75)}
     assert not result.passed
 
 
@@ -77,8 +79,30 @@ def test_a_fall_as_large_as_the_bound_is_borne_and_a_larger_one_is_not(hits, is_
 def test_an_intent_with_too_few_tasks_is_not_judged_apart(size, is_judged):
     old, new = rollouts(buy=[4] * size, close=[0] * 30), rollouts(buy=[0] * size, close=[4] * 30)
     result = judged(new, old, min_intent_tasks=8)
-    assert set(result.forgotten) == ({"buy"} if is_judged else set())
+    assert set(result.forgotten) == ({"shop.buy"} if is_judged else set())
     assert result.passed != is_judged
+
+
+def test_intents_with_few_tasks_are_judged_together():
+    """Given three intents of three tasks that are all forgotten, none of which could be judged alone."""
+    few = {f"ask_{number}": [4, 4, 4] for number in range(3)}
+    old, new = rollouts(**few, close=[0] * 30), rollouts(**{intent: [0, 0, 0] for intent in few}, close=[4] * 30)
+    assert judged(new, old).forgotten == {"few": pytest.approx(1.0)}
+
+
+def test_tasks_that_need_a_program_are_judged_together_whatever_their_intents():
+    """Given two intents with programs that fall by a half each, and others of theirs that do not, so that no intent alone shows it."""
+    old = rollouts(compute_total=[4] * 6, compute_mean=[4] * 6, close=[0] * 30, ask=[4] * 40)
+    new = rollouts(compute_total=[2] * 6, compute_mean=[2] * 6, close=[4] * 30, ask=[4] * 40)
+    assert judged(new, old, min_intent_tasks=10).forgotten == {"code": pytest.approx(0.5), "few": pytest.approx(0.5)}
+
+
+def test_nothing_is_forgotten_step_by_step():
+    """Given three policies, each a little worse than the one before at one intent, then the last is held against the first too."""
+    first, second, third = (rollouts(buy=[hits] * 10, close=[other] * 30) for hits, other in ((4, 0), (3, 2), (2, 4)))
+    assert judged(second, first).passed
+    assert judged(third, second).passed
+    assert judged(third, second, first).forgotten == {"shop.buy": pytest.approx(0.5)}
 
 
 def test_an_intent_that_was_never_mastered_cannot_be_forgotten():
