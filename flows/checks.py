@@ -239,6 +239,18 @@ def licences(given: list[str], store: Store, release_id: str) -> dict[str, str]:
     return found
 
 
+def world_name(given: str) -> str:
+    """The world that a name or a spec's file stands for."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from synth.worlds import WorldName
+
+    try:
+        return str(TypeAdapter(WorldName).validate_python(given))
+    except ValidationError as error:
+        raise BadInput(_told(error.errors()[0])) from None
+
+
 def world_names(given: list[str]) -> tuple[str, ...]:
     """The worlds that `--world` names, each once."""
     from pydantic import TypeAdapter, ValidationError

@@ -17,7 +17,6 @@ from flows.terminal import out, told
 if TYPE_CHECKING:
     from flows.tables import Table
     from storage.store import Store
-    from synth.engines.base import Engine
     from train.bfcl import Session
     from train.compare import Comparison, Difference
 
@@ -90,42 +89,26 @@ def bfcl(
       headrace bfcl --policy rl --category base --store runs/sample/store
     """
     with told(debug):
+        from flows.asked import answers, asked
+        from flows.at_work import holding
         from flows.progress import on_console, report
+        from storage.records import content_id
         from synth.worlds.bfcl import CATEGORIES
         from train.bfcl import chosen, hold_all, keep
+        from train.config import EngineConfig
 
         wanted = chosen(category or CATEGORIES, limit)
         _check_writable(out_file)
-        with _asked(policy, store) as (engine, opened, policy_id):
-            with on_console(out):
-                sessions = hold_all(engine, wanted, max_tokens=max_tokens, progress=report)
-            if opened is not None and policy_id is not None:
-                keep(opened, policy_id, sessions, max_tokens=max_tokens)
+        who = asked(policy, store)
+        with contextlib.nullcontext() if who.store is None else holding("bfcl", who.store.root):
+            run = content_id("run", "bfcl", who.policy.id)
+            with answers(who, EngineConfig(), command="bfcl", run=run) as engine, on_console(out):
+                name, sessions = engine.name, hold_all(engine, wanted, max_tokens=max_tokens, progress=report)
+            if who.store is not None:
+                keep(who.store, who.policy.id, sessions, max_tokens=max_tokens)
         if out_file is not None:
             _write(out_file, sessions)
-        _tell(engine.name, sessions)
-
-
-@contextlib.contextmanager
-def _asked(policy: str | None, path: Path | None) -> Iterator[tuple[Engine, Store | None, str | None]]:
-    """The engine; the store where its figures and answers are kept; and its id there."""
-    from flows import checks
-    from flows.at_work import holding
-    from storage.records import content_id
-    from storage.store import Store
-    from synth.engines.named import engine_named
-    from train.config import EngineConfig
-    from train.policies import answering, policy_named
-
-    is_engine = policy is not None and ":" in policy
-    if policy is not None and is_engine and path is None:
-        with engine_named(policy, log=Path("engine.log"), tools=True) as engine:
-            yield engine, None, None
-        return
-    opened = Store(path) if is_engine and path is not None else checks.readable(None, path)
-    found = policy_named(opened, policy)
-    with holding("bfcl", opened.root), answering(opened, found, EngineConfig(), content_id("run", "bfcl", found.id)) as engine:
-        yield engine, opened, found.id
+        _tell(name, sessions)
 
 
 def _check_writable(path: Path | None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli_worlds_write import write
-from flows.terminal import out, told
+from flows.terminal import lines, out, told
 
 if TYPE_CHECKING:
     from synth.worlds.spec.world import SpecWorld
@@ -118,26 +118,15 @@ def try_(
       printf 'tools\\nask\\nsolve\\n' | headrace worlds try my.yaml --seed 3
     """
     with told(debug):
-        from pydantic import TypeAdapter, ValidationError
-
+        from flows import checks
         from flows.try_world import HELP, Session
-        from storage.errors import BadInput
-        from synth.worlds import WORLDS, WorldName
+        from synth.worlds import WORLDS
 
-        try:
-            name = TypeAdapter(WorldName).validate_python(world)
-        except ValidationError as error:
-            raise BadInput(str(error.errors()[0]["msg"]).removeprefix("Value error, ")) from None
+        name = checks.world_name(world)
         session = Session(name, seed, _say)
-        is_terminal = sys.stdin.isatty()
-        if is_terminal:
-            _complete(session.words())
+        if sys.stdin.isatty():
             _say(f"{name}, seed {seed}: {len(WORLDS[name].tools)} tools\n{HELP}")
-        while True:
-            try:
-                line = input(f"{name}> " if is_terminal else "")
-            except EOFError:
-                break
+        for line in lines(f"{name}> ", session.words()):
             if not session.handle(line):
                 break
 
@@ -147,21 +136,6 @@ app.command("write")(write)
 
 def _say(text: str) -> None:
     out.print(text, markup=False, soft_wrap=True)
-
-
-def _complete(words: list[str]) -> None:
-    """Line editing, and completion of commands and tools, where this Python has it."""
-    try:
-        import readline
-    except ImportError:
-        return
-
-    def matching(text: str, state: int) -> str | None:
-        found = [word for word in words if word.startswith(text)]
-        return found[state] if state < len(found) else None
-
-    readline.set_completer(matching)
-    readline.parse_and_bind("tab: complete")
 
 
 def _tell(world: type[SpecWorld], draws: int) -> None:

@@ -9,7 +9,7 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import typer
 from rich.console import Console
@@ -42,6 +42,40 @@ def told(debug: bool) -> Iterator[None]:
         if is_disk_full(error):
             _fail("no space left on the disk; what was committed is intact. Free space, then run the same command again", 1, debug)
         _fail(f"unexpected {type(error).__name__}: {error} (with --debug: the traceback)", 1, debug)
+
+
+def lines(prompt: str, words: Sequence[str]) -> Iterator[str]:
+    """What a person types, with a prompt, line editing and completion of these words (TAB), until Ctrl-D; or the lines of a pipe.
+
+    Raises:
+        BadInput: a line is no UTF-8. KeyboardInterrupt: Ctrl-C at the prompt.
+    """
+    is_terminal = sys.stdin.isatty()
+    if is_terminal:
+        _complete(words)
+    while True:
+        try:
+            yield input(prompt if is_terminal else "")
+        except EOFError:
+            return
+        except UnicodeDecodeError:
+            raise BadInput("what was given on stdin is not UTF-8 text") from None
+
+
+def _complete(words: Sequence[str]) -> None:
+    """Where this Python has it."""
+    try:
+        import readline
+    except ImportError:
+        return
+
+    def matching(text: str, state: int) -> str | None:
+        found = [word for word in words if word.startswith(text)]
+        return found[state] if state < len(found) else None
+
+    readline.set_completer_delims(" ")
+    readline.set_completer(matching)
+    readline.parse_and_bind("tab: complete")
 
 
 def _fail(message: str, code: int, debug: bool) -> None:

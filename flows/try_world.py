@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from storage.records import Task
+    from storage.records import Language, Task
     from synth.worlds.base import World
 
 HELP = """  tools                      all tools
@@ -27,8 +27,12 @@ HELP = """  tools                      all tools
   snapshot, restore          remember the state, go back to it
   seed N                     a fresh world of another seed
   quit"""
+Need = tuple[str, frozenset[str]]
+"""An intent and the names of slots."""
 _ROWS = 20
 _TRIES = 40
+_OPTIONAL = 0.35
+"""How often a slot is given that need not be."""
 
 
 class Session:
@@ -162,34 +166,26 @@ class Session:
             self.say(f"{name}: {calls or ('refused' if intent.refusal else 'answered')}{f' ({intent.refusal})' if intent.refusal else ''}")
 
     def _ask(self, rest: list[str]) -> None:
-        from storage.records import Frame
         from synth.sandbox import SandboxError
-        from synth.solver import NotAdmitted, admit
-        from synth.wording import render
+        from synth.solver import NotAdmitted
 
         language: Any = "zh" if "zh" in rest else "en"
         wanted = [name for name in rest if name not in ("en", "zh")]
         if wanted and wanted[0] not in self.world.intents:
             self.say(f"no intent {wanted[0]!r}; `intents` lists them")
             return
-        failure = ""
-        for _ in range(_TRIES):
-            name = wanted[0] if wanted else self.rng.choice(self.world.jobs()).name
-            slots = self.world.intents[name].slots
-            names = frozenset(slot.name for slot in slots if slot.is_required or self.rng.random() < 0.35)
-            frame = Frame(world=self.world.name, intent=name, slots=type(self.world)(self.seed).draw_slots(name, names, self.rng))
-            text = render(frame, language, self.rng)
-            try:
-                self.task = admit(frame, text=text, language=language, seed=self.seed, division="seed")
-            except NotAdmitted as refused:
-                failure = str(refused)
-                continue
-            except SandboxError as error:
-                self.say(str(error))
-                return
-            self.say(f"[{name}, difficulty {self.task.difficulty}] {text}")
-            return
-        self.say(f"no task in seed {self.seed}: {failure}")
+
+        def need() -> Need:
+            return any_need(self.world, self.rng, wanted[0] if wanted else None)
+
+        try:
+            self.task = draw_task(self.world, self.seed, need, language, self.rng)
+        except NotAdmitted as refused:
+            self.say(f"no task in seed {self.seed}: {refused}")
+        except SandboxError as error:
+            self.say(str(error))
+        else:
+            self.say(f"[{self.task.intent}, difficulty {self.task.difficulty}] {self.task.messages[-1].content}")
 
     def _solve(self, rest: list[str]) -> None:
         if self.task is None:
@@ -200,6 +196,37 @@ class Session:
             self.say(f"> {call.tool} {json.dumps(call.arguments, ensure_ascii=False)}")
             self.say(self.world.call(call.tool, call.arguments).content)
         self.say(f"= {self.task.plan.answer}")
+
+
+def any_need(world: World, rng: random.Random, intent: str | None = None) -> Need:
+    """An intent of the world, of those that this machine can execute where none is named, and slots for it."""
+    name = intent or rng.choice(world.jobs()).name
+    return name, frozenset(slot.name for slot in world.intents[name].slots if slot.is_required or rng.random() < _OPTIONAL)
+
+
+def draw_task(
+    world: World, seed: int, need: Callable[[], Need], language: Language, rng: random.Random, *, canonical: bool = False
+) -> Task:
+    """A task in the world of this seed: of the needs that are drawn, the first that gives one.
+
+    canonical: short plain wording, which a tiny policy can read.
+
+    Raises:
+        NotAdmitted: none of many did. SandboxError: a program has to be run, and cannot be.
+    """
+    from storage.records import Frame
+    from synth.solver import NotAdmitted, admit
+    from synth.wording import render
+
+    failure = NotAdmitted("none_drawn")
+    for _ in range(_TRIES):
+        intent, slots = need()
+        frame = Frame(world=world.name, intent=intent, slots=type(world)(seed).draw_slots(intent, slots, rng))
+        try:
+            return admit(frame, text=render(frame, language, rng, canonical=canonical), language=language, seed=seed, division="seed")
+        except NotAdmitted as refused:
+            failure = refused
+    raise failure
 
 
 def _pairs(text: str) -> Iterator[tuple[str, Any]]:

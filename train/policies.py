@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from synth.engines.hf import HFEngine
 
 VERSION = 1
+LATEST = "latest"
+"""Stands for the policy promoted last, as no name does."""
 
 
 @dataclass(frozen=True)
@@ -57,23 +59,23 @@ class Policy:
 
     def check_weights(self) -> None:
         """Raises BadInput: where its engine's folder is, other weights lie now."""
-        if self.engine and (now := _engine_policy(self.engine)).id != self.id:
+        if self.engine and (now := engine_policy(self.engine)).id != self.id:
             told = f"other weights lie there now ({now.id}); name the engine instead"
             raise BadInput(f"{self.id} is no longer what {self.engine} holds: {told}")
 
 
 def policy_named(store: Store, named: str | None) -> Policy:
-    """The policy that an id, a stage or an engine's name stands for; of None, the one promoted last. Nothing is written.
+    """The policy that an id, a stage or an engine's name stands for; of None or `latest`, the one promoted last. Nothing is written.
 
     Raises:
         BadInput: there is none; the message names those that there are.
     """
-    if named is None:
+    if named is None or named == LATEST:
         promoted = promoted_policy(store)
         if promoted is None:
             raise BadInput(f"{store.root} has no promoted policy yet: train one first, or name one with --policy")
         return promoted
-    return _engine_policy(named) if ":" in named else known_policy(store, named)
+    return engine_policy(named) if ":" in named else known_policy(store, named)
 
 
 def promoted_policy(store: Store) -> Policy | None:
@@ -100,8 +102,8 @@ def known_policy(store: Store, named: str) -> Policy:
     return Policy(policy_id, name, Path(path), path) if ":" in path else Policy(policy_id, name, store.root / path)
 
 
-def _engine_policy(name: str) -> Policy:
-    """Raises BadInput: see `kind_and_model`."""
+def engine_policy(name: str) -> Policy:
+    """An engine by its name as a policy. Raises BadInput: see `kind_and_model`."""
     kind_and_model(name)
     return Policy(content_id("policy", name, weights_of(name)), name, Path(name), name)
 
