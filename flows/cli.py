@@ -18,6 +18,7 @@ from rich.markup import escape
 
 from flows import (
     checks,
+    cli_chat,
     cli_clusters,
     cli_curate,
     cli_evaluate,
@@ -119,6 +120,7 @@ def train(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRun 
 app.command(rich_help_panel="Pipeline")(cli_measure.evaluate)
 app.command(rich_help_panel="Pipeline")(cli_evaluate.bfcl)
 app.command(rich_help_panel="Store")(cli_evaluate.compare)
+app.command(rich_help_panel="Pipeline")(cli_chat.chat)
 
 
 # ---- looking at a store, taking things out -----------------------------------------------------------------------------

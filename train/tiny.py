@@ -146,6 +146,15 @@ def build_tokenizer(texts: Iterable[str], *, splits_names: bool = False) -> PreT
     return tokenizer
 
 
+def unread_words(tokenizer: Any, text: str) -> list[str]:
+    """The words of a text that such a tokenizer has no token for, so that its policy never learned them; none of any other tokenizer."""
+    if tokenizer.chat_template != CHAT_TEMPLATE:
+        return []
+    backend, known = tokenizer.backend_tokenizer, tokenizer.get_vocab()
+    pieces = (piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(text)))
+    return [piece.removeprefix(_MARK) for piece in pieces if piece not in known and any(letter.isalnum() for letter in piece)]
+
+
 def render(messages: Sequence[Message]) -> str:
     """A conversation as the chat template writes it (the tests hold the two together)."""
     out: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 
 import pytest
@@ -14,7 +15,7 @@ from storage.records import Message
 from synth.worlds.base import Identifier
 from synth.worlds.retail.world import RetailWorld
 from tests.train.tiny_policies import SMALL, digest, expert_conversations, retail_tasks, small_policy
-from train.tiny import END, UNKNOWN, build_model, build_tokenizer, render, save_policy, vocabulary_texts
+from train.tiny import END, UNKNOWN, build_model, build_tokenizer, render, save_policy, unread_words, vocabulary_texts
 
 CONVERSATIONS = expert_conversations(retail_tasks(each=2))
 IDENTIFIERS = [name for kind in RetailWorld.kinds.values() if isinstance(kind, Identifier) for name in kind.choices]
@@ -77,6 +78,15 @@ def test_known_words_are_a_token_each_in_any_order(tokenizer, words, ends):
 @given(word=st.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789_", min_size=1, max_size=12))
 def test_unknown_words_fall_back_to_pieces_that_decode(tokenizer, word):
     assert decode(tokenizer, encode(tokenizer, f"buy {word} now")) == f"buy {word} now"
+
+
+def test_words_without_a_token_are_named_and_of_another_tokenizer_none(tokenizer):
+    known = "close o17, buy the cheapest lamp for u07: 60?"
+    assert unread_words(tokenizer, known) == []
+    assert unread_words(tokenizer, f"{known} Bananas, o99999 or zebras!") == ["Bananas", "o99999", "or", "zebras"]
+    other = copy.deepcopy(tokenizer)
+    other.chat_template = "{{ messages }}"
+    assert unread_words(other, "zebras") == []
 
 
 def test_a_character_that_no_text_had_reads_as_unknown(tokenizer):
