@@ -53,7 +53,7 @@ def engine() -> HFEngine:
     import torch
 
     from synth.engines.hf import HFEngine
-    from train.on_cpu import keep_freed_memory
+    from train.device import keep_freed_memory
 
     keep_freed_memory()
     torch.set_num_threads(1)

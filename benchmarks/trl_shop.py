@@ -21,7 +21,7 @@ from storage.records import JSON, FunctionCall, Message, Task, Tool, ToolCall
 from synth.verify import judge
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import World
-from train.on_cpu import CPU_ARGUMENTS, keep_freed_memory
+from train.device import device_arguments, keep_freed_memory
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 from trl import GRPOConfig, GRPOTrainer  # after the variable that it reads
@@ -126,7 +126,7 @@ class TRLRollouts:
             beta=0.0,
             seed=seed,
             max_steps=1,
-            **CPU_ARGUMENTS,
+            **device_arguments(),
         )
         end = tokenizer.eos_token_id
 

@@ -5,6 +5,7 @@ The module is not called train.py: that name would hide the package `train` from
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,4 +45,4 @@ def launch(spec: StageSpec, folder: Path) -> dict[str, Any]:
 
 @task(cache_policy=NO_CACHE)
 def train_stage(spec: StageSpec, folder: Path) -> dict[str, Any]:
-    return local.launch(spec, folder)
+    return local.launch(spec, folder, partial(report, f"stage {spec.name}"))

@@ -39,7 +39,8 @@ class Lines:
             if due or (finished and now - begun >= 2.0):
                 self._told[label] = now
                 share = f"{done:,} of {total:,}" if total else f"{done:,}"
-                self._write(f"{label}: {share}, {now - begun:.0f} s")
+                left = f", about {(now - begun) * (total / done - 1):.0f} s left" if 0 < done < total else ""
+                self._write(f"{label}: {share}, {now - begun:.0f} s{left}")
             if finished:
                 self._begun.pop(label, None)
                 self._told.pop(label, None)
@@ -70,9 +71,10 @@ def on_console(console: Console) -> Iterator[None]:
         with showing(Lines(lambda line: print(line, flush=True))):
             yield
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn())
+    described = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn())
+    columns = (*described, TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, refresh_per_second=5) as progress:
         bars: dict[str, TaskID] = {}
         begun: dict[str, float] = {}

@@ -17,6 +17,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,11 +57,11 @@ class CascadeResult:
 
 
 def run_cascade(
-    store: Store, config: CascadeConfig, *, launch: Launch = local.launch, backend: str = "local", progress: Progress | None = None
+    store: Store, config: CascadeConfig, *, launch: Launch | None = None, backend: str = "local", progress: Progress | None = None
 ) -> CascadeResult:
     """Trains, probes, evaluates and gates all stages; what the store has already is not done again.
 
-    launch: runs one stage; backend: what that is, as the store names it.
+    launch: runs one stage, None: this machine does; backend: what that is, as the store names it.
 
     Raises:
         HeadraceError: too few frames in the store, a split that would be empty, a stage that failed.
@@ -88,12 +89,13 @@ class Cascade:
         store: Store,
         config: CascadeConfig,
         *,
-        launch: Launch = local.launch,
+        launch: Launch | None = None,
         backend: str = "local",
         progress: Progress | None = None,
     ) -> None:
-        self.store, self.config, self.launch, self.backend = store, config, launch, backend
+        self.store, self.config, self.backend = store, config, backend
         self.prober = Prober(store, config, progress)
+        self.launch = launch or (lambda spec, folder: local.launch(spec, folder, partial(self.prober.progress, f"stage {spec.name}")))
 
     # ---- releases ------------------------------------------------------------------------------------------------------
 
@@ -142,7 +144,6 @@ class Cascade:
         known = self.store.query("SELECT policy_id FROM policies WHERE stage_id = ?", [stage_id])
         if known.height:
             return Policy(known.item(), name, folder / "model")
-        self.prober.progress(f"stage {name}", 0, 1)
         spec = StageSpec(
             name=name,
             algorithm=algorithm,
@@ -186,7 +187,7 @@ class Cascade:
                 *([self._running_tags(policy, folder)] if algorithm == "rl" else []),
             ]
         )
-        self.prober.progress(f"stage {name}", 1, 1)
+        self.prober.progress(f"stage {name}", settings.max_steps, settings.max_steps)
         return policy
 
     def _running_tags(self, policy: Policy, folder: Path) -> Part:

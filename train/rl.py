@@ -23,8 +23,8 @@ from transformers import PrinterCallback
 from synth.engines.hf import HFEngine
 from train.batches import Batch, TaskSource, play_batch
 from train.checkpoints import Checkpoints
+from train.device import device_arguments, linear_schedule
 from train.divergence import StopDiverged
-from train.on_cpu import CPU_ARGUMENTS, linear_schedule
 from train.spec import RLSettings
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
@@ -122,7 +122,7 @@ def train_rl(
         data_seed=seed,
         logging_steps=1,
         **linear_schedule(settings.learning_rate, settings.warmup_steps, settings.final_rate_share, settings.max_steps),
-        **CPU_ARGUMENTS | ({"save_strategy": "steps", "save_steps": settings.checkpoint_steps} if checkpoints else {}),
+        **device_arguments() | ({"save_strategy": "steps", "save_steps": settings.checkpoint_steps} if checkpoints else {}),
     )
     prompts = [str(step) for step in range(settings.max_steps) for _ in range(settings.tasks_a_step)]
     engine = HFEngine(model, tokenizer, policy_version=policy_version, batch_rows=size)

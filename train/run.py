@@ -5,8 +5,8 @@ then `result.json`. An SFT stage that is killed leaves nothing that counts, and 
 its last checkpoint (`train/checkpoints.py`), to the same result.
 One torch thread and fixed seeds: an equal spec gives equal weights on one machine (`weights_hash` says so).
 
-`metrics.jsonl` beside the model folder has a row a step, written when training has ended, `tags.jsonl` a row a task that RL has drawn
-siblings of; `result.json` has the summary that the cascade stores.
+`metrics.jsonl` beside the model folder has a row a step, as it comes, `tags.jsonl` a row a task that RL has drawn siblings of;
+`result.json` has the summary that the cascade stores. Started by `accelerate launch` or `torchrun`, one process of them all writes.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from synth.engines.folder import check_folder
 from synth.worlds import WORLDS
 from synth.worlds.stored import register_stored
 from train.fresh import routed_tasks
-from train.spec import CHECKPOINTS, StageSpec
+from train.spec import CHECKPOINTS, METRICS, StageSpec
 
 
 def run(spec: StageSpec) -> dict[str, Any]:
-    """Runs a stage and returns what `result.json` says: weights_hash (SHA-256 of the weights) and metrics (a summary).
+    """Runs a stage and returns what `result.json` says: weights_hash (SHA-256 of the weights) and metrics (a summary); nothing in a process
+    that is not the one that writes.
 
     Raises:
         BadInput: the release, the split or the input policy is not there, or the policy's folder lacks something (`check_folder`).
@@ -42,7 +43,7 @@ def run(spec: StageSpec) -> dict[str, Any]:
     """
     import torch
 
-    from train.on_cpu import keep_freed_memory
+    from train.device import is_main, keep_freed_memory
     from train.tiny import save_policy
 
     keep_freed_memory()
@@ -54,8 +55,10 @@ def run(spec: StageSpec) -> dict[str, Any]:
     model, tokenizer = _policy(spec, items)
     with tempfile.TemporaryDirectory(prefix="headrace-stage-") as scratch:
         metrics = _train(spec, store, model, tokenizer, items, Path(scratch))
+    if not is_main():
+        return {}
     folder = spec.model_out.parent
-    _write_lines(folder / "metrics.jsonl", metrics)
+    _write_lines(folder / METRICS, metrics)
     draft = folder / ".model.new"
     shutil.rmtree(draft, ignore_errors=True)
     save_policy(model, tokenizer, draft)
@@ -109,7 +112,8 @@ def _train(
             raise HeadraceError(
                 f"split {spec.split} of release {spec.release_id} has no conversation to train on; SFT needs trajectories or rollouts"
             )
-        return train_sft(model, tokenizer, conversations, spec.sft, seed=spec.seed, scratch=scratch)
+        live = spec.model_out.parent / METRICS
+        return train_sft(model, tokenizer, conversations, spec.sft, seed=spec.seed, scratch=scratch, live=live)
     from train.checkpoints import Checkpoints
     from train.rl import train_rl
 
@@ -163,7 +167,17 @@ def main(arguments: Sequence[str]) -> int:
     except HeadraceError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, BadInput) else 1
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        print(f"out of memory: smaller batches hold less (micro_batch_size, batch_size); {str(error).splitlines()[0]}", file=sys.stderr)
+        return 1
     return 0
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Torch raises a RuntimeError of its own on a GPU, and a plain one on a CPU."""
+    return isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error)
 
 
 if __name__ == "__main__":

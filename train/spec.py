@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 CHECKPOINTS = "checkpoints"
 """A stage's checkpoints, beside its model folder, until it is done."""
+METRICS = "metrics.jsonl"
+"""A row a step, beside the model folder."""
 
 
 class TinyConfig(BaseModel):
@@ -34,7 +36,13 @@ class SFTSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_steps: int = Field(default=150, ge=1, description="Optimiser steps at most.")
-    batch_size: int = Field(default=16, ge=1, description="Conversations a step.")
+    batch_size: int = Field(default=16, ge=1, description="Conversations a step, over all processes.")
+    micro_batch_size: int | None = Field(
+        default=None, ge=1, description="Conversations that a process holds at once, where memory is short; none: all of its share."
+    )
+    leave_out: Literal["nothing", "erred"] = Field(
+        default="nothing", description="Turns of the assistant that are context but not learned: those whose call was answered by an error."
+    )
     learning_rate: float = Field(default=4e-3, gt=0, description="Peak rate; linear warm-up, then linear decay to `final_rate_share`.")
     warmup_steps: int = Field(default=20, ge=0, description="Steps of warm-up.")
     final_rate_share: float = Field(default=0.05, ge=0, lt=1, description="Learning rate after `max_steps`, as a share of the peak.")

@@ -32,7 +32,11 @@ def test_lines_tell_of_what_takes_long_and_not_of_what_does_not(clock: Clock) ->
     for second in range(26):
         clock.now = float(second)
         lines("sift", second * 100, 2500)
-    assert told == ["sift: 1,000 of 2,500, 10 s", "sift: 2,000 of 2,500, 20 s", "sift: 2,500 of 2,500, 25 s"]
+    assert told == [
+        "sift: 1,000 of 2,500, 10 s, about 15 s left",
+        "sift: 2,000 of 2,500, 20 s, about 5 s left",
+        "sift: 2,500 of 2,500, 25 s",
+    ]
     lines("quick", 0, 1)
     lines("quick", 1, 1)
     assert len(told) == 3

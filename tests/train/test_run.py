@@ -24,6 +24,7 @@ from synth.engines.hf import HFEngine
 from synth.rollouts import rollout
 from synth.simulate import expert_trajectory, trajectories_frame
 from tests.train.tiny_policies import SMALL, retail_tasks
+from train.backends import local
 from train.backends.local import launch
 from train.run import main, run, weights_hash
 from train.spec import RLSettings, SFTSettings, StageSpec
@@ -233,3 +234,56 @@ def within(seconds: float, condition: Callable[[], bool]) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def test_whoever_waits_for_a_stage_is_told_its_steps(make_spec, tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "_TELL_EVERY_S", 0.05)
+    told: list[tuple[int, int]] = []
+    long = SFT.model_copy(update={"max_steps": 200})
+    launch(make_spec(tmp_path / "stage", sft=long), tmp_path / "stage", lambda *steps: told.append(steps))
+    assert {most for _, most in told} == {200}
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert len({done for done, _ in told}) > 5, "they come while it trains, not at its end"
+
+
+def test_a_stage_that_the_kernel_killed_says_what_to_do(make_spec, tmp_path, monkeypatch):
+    def killed(command: list[str], log: Path, tell: Callable[[], None]) -> int:
+        log.write_text("training\n")
+        return -signal.SIGKILL
+
+    monkeypatch.setattr(local, "_run", killed)
+    with pytest.raises(HeadraceError, match=r"stage sft1 was killed, probably because memory ran out .*micro_batch_size"):
+        launch(make_spec(tmp_path), tmp_path)
+
+
+# ---- several processes ---------------------------------------------------------------------------------------------------
+
+
+def accelerated(folder: Path, spec: StageSpec, processes: int) -> subprocess.CompletedProcess[str]:
+    """The stage as `accelerate launch` runs it, on this machine's CPU."""
+    folder.mkdir(parents=True)
+    (folder / "given.json").write_text(spec.model_dump_json())
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(processes), "--num_machines", "1"]
+    command += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0", "-m", "train.run"]
+    return subprocess.run([*command, str(folder / "given.json")], capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_two_processes_share_a_batch_and_leave_what_one_would_have_left(stage, make_spec, tmp_path):
+    """Given `accelerate launch` with two, then the losses are those of one process up to rounding, and one of the two writes."""
+    ended = accelerated(tmp_path / "both", make_spec(tmp_path / "both"), 2)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    alone, both = (
+        [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        for folder in (stage[0], tmp_path / "both")
+    )
+    assert both == pytest.approx(alone, rel=0.02)
+    assert sorted(path.name for path in (tmp_path / "both").iterdir()) == ["given.json", "metrics.jsonl", "model", "result.json"]
+
+
+def test_a_batch_that_does_not_divide_among_the_processes_is_refused(make_spec, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    given = tmp_path / "spec.json"
+    given.write_text(make_spec(tmp_path).model_dump_json())
+    assert main([str(given)]) == 2
+    assert "a batch of 4 rows does not divide among 3 processes" in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()

@@ -15,23 +15,25 @@ import signal
 import subprocess
 import sys
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from storage.errors import HeadraceError
 from storage.files import file_lock
-from train.spec import CHECKPOINTS, StageSpec
+from train.spec import CHECKPOINTS, METRICS, StageSpec
 
 _PR_SET_PDEATHSIG = 1
 _LONGEST_WAIT_S = 86_400.0
+_TELL_EVERY_S = 1.0
 _THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
 
 
-def launch(spec: StageSpec, folder: Path) -> dict[str, Any]:
+def launch(spec: StageSpec, folder: Path, progress: Callable[[int, int], None] = lambda *_: None) -> dict[str, Any]:
     """Runs a stage to its end and returns its `result.json`; a stage whose result is there is not run again.
 
-    folder: receives spec.json, the log, metrics.jsonl and result.json.
+    folder: receives spec.json, the log, metrics.jsonl and result.json. progress: is told how many steps of how many are done.
 
     Raises:
         HeadraceError: the stage failed; the message has the end of its log. Or another process has trained it for a day.
@@ -43,17 +45,41 @@ def launch(spec: StageSpec, folder: Path) -> dict[str, Any]:
             spec_path = folder / "spec.json"
             spec_path.write_text(spec.model_dump_json(indent=1))
             log = folder / "log.txt"
-            returncode = _run([sys.executable, "-P", "-m", "train.run", str(spec_path)], log)
+            steps = Steps(folder / METRICS, spec)
+            returncode = _run([sys.executable, "-P", "-m", "train.run", str(spec_path)], log, lambda: progress(steps.done(), steps.most))
             if returncode != 0:
                 with log.open(errors="replace") as lines:
                     tail = "".join(deque(lines, 15))
-                raise HeadraceError(f"stage {spec.name} ended with code {returncode}; the end of {log}:\n{tail}")
+                raise HeadraceError(f"stage {spec.name} {_ended(returncode)}; the end of {log}:\n{tail}")
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     answer: dict[str, Any] = json.loads(result.read_text())
     return answer
 
 
-def _run(command: list[str], log: Path) -> int:
+class Steps:
+    """How far a stage is, by the file of its metrics. most: steps, if nothing ends it before."""
+
+    def __init__(self, metrics: Path, spec: StageSpec) -> None:
+        settings = spec.sft or spec.rl
+        assert settings is not None
+        self._metrics, self.most = metrics, settings.max_steps
+
+    def done(self) -> int:
+        """Steps whose metrics are written; 0 before the first."""
+        try:
+            return self._metrics.read_bytes().count(b"\n")
+        except FileNotFoundError:
+            return 0
+
+
+def _ended(returncode: int) -> str:
+    if returncode == -signal.SIGKILL:
+        return "was killed, probably because memory ran out (smaller batches hold less: micro_batch_size, batch_size)"
+    return f"ended with code {returncode}"
+
+
+def _run(command: list[str], log: Path, tell: Callable[[], None]) -> int:
+    """Calls `tell` every second meanwhile."""
     parent = os.getpid()
     libc = ctypes.CDLL(None)
 
@@ -73,7 +99,11 @@ def _run(command: list[str], log: Path) -> int:
             preexec_fn=die_with_parent,  # noqa: PLW1509 (the child execs at once; nothing here takes a lock)
         )
         try:
-            return process.wait()
+            while True:
+                try:
+                    return process.wait(_TELL_EVERY_S)
+                except subprocess.TimeoutExpired:
+                    tell()
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

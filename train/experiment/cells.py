@@ -87,7 +87,7 @@ def start_worker(parent: int) -> None:
         os._exit(1)
     import torch
 
-    from train.on_cpu import keep_freed_memory
+    from train.device import keep_freed_memory
 
     keep_freed_memory()
     torch.set_num_threads(1)

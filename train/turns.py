@@ -1,0 +1,77 @@
+"""Conversations as tokens and labels: which of the assistant's turns are learned from.
+
+One idea: a conversation stays whole, so that a later turn is learned in the context in which it was written; a rule says of each of the
+assistant's turns whether it is learned itself. What a turn that erred wrote is context, and no example.
+Source: ROME, arXiv 2512.24873, equations 1 and 2 (m_k, the part about errors).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Literal
+
+from storage.errors import BadInput
+from storage.records import Message, is_error
+
+IGNORED = -100
+"""The label of a token that is not learned."""
+TurnRule = Callable[[Sequence[Message]], list[bool]]
+"""A conversation -> whether each of its assistant's messages is learned, in their order."""
+
+
+def every_turn(messages: Sequence[Message]) -> list[bool]:
+    return [True for message in messages if message.role == "assistant"]
+
+
+def turns_without_errors(messages: Sequence[Message]) -> list[bool]:
+    """A turn erred if a call of it was answered by an error, or if what should be a call is none."""
+    return [not _erred(messages, place) for place, message in enumerate(messages) if message.role == "assistant"]
+
+
+def _erred(messages: Sequence[Message], place: int) -> bool:
+    answers = []
+    for message in messages[place + 1 :]:
+        if message.role != "tool":
+            break
+        answers.append(message.content or "")
+    turn = messages[place]
+    return any(map(is_error, answers)) or (not turn.tool_calls and "<tool_call>" in (turn.content or ""))
+
+
+LEFT_OUT: Mapping[Literal["nothing", "erred"], TurnRule] = {"nothing": every_turn, "erred": turns_without_errors}
+"""What SFT may be told to leave out, and what is learned then."""
+
+
+def learned_tokens(tokenizer: Any, messages: Sequence[Message], rule: TurnRule, longest: int) -> dict[str, list[int]]:
+    """`input_ids` of the whole conversation, and `labels`: the same where the assistant wrote what the rule wants learned (its end of turn
+    included), IGNORED elsewhere.
+
+    Arguments of calls stay JSON strings: as nested values they would be written in another form than the policy's.
+
+    Raises:
+        BadInput: there are more tokens than `longest`; or the chat template does not mark the assistant's turns as it should.
+    """
+    rendered = tokenizer.apply_chat_template([_plain(message) for message in messages], return_dict=True, return_assistant_tokens_mask=True)
+    ids, mask = rendered["input_ids"], rendered["assistant_masks"]
+    if len(ids) > longest:
+        raise BadInput(f"a conversation has {len(ids)} tokens, the policy's window {longest}: leave it out, or take a larger model")
+    runs = [(bool(own), len(list(run))) for own, run in groupby(mask)]
+    wanted = rule(messages)
+    if sum(own for own, _ in runs) != len(wanted):
+        raise BadInput(
+            f"the chat template marks {sum(own for own, _ in runs)} turns of an assistant that has {len(wanted)}; it must enclose each of "
+            "them, and nothing else, in {% generation %}"
+        )
+    learned, labels = iter(wanted), list[int]()
+    for own, length in runs:
+        part = ids[len(labels) : len(labels) + length]
+        labels += part if own and next(learned) else [IGNORED] * length
+    return {"input_ids": list(ids), "labels": labels}
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    calls = [
+        {"type": "function", "function": {"name": call.function.name, "arguments": call.function.arguments}} for call in message.tool_calls
+    ]
+    return {"role": message.role, "content": message.content or "", "tool_calls": calls}
