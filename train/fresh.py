@@ -1,7 +1,8 @@
 """Where RL's tasks come from: fresh siblings of a split's tasks; and what their rollouts say about those tasks.
 
-One idea: what a step draws is a function of (seed, step), and of the running tags where the draws follow them (`RLSettings.follow_tags`):
-then a task's share is the one that routing would give it by its latest rollouts instead of the probe's (`filters/route.py`).
+One idea: what a step draws, for the first time or again, is a function of (seed, step), and of the running tags where the draws follow
+them (`RLSettings.follow_tags`): then a task's share is the one that routing would give it by its latest rollouts instead of the probe's
+(`filters/route.py`).
 Running tags begin with the rollouts that the split was routed by, and are kept whether the draws follow them or not.
 """
 
@@ -26,6 +27,7 @@ from train.supply import fresh
 FIRST_FRESH_INDEX = 1_000_000
 """Siblings that RL draws are counted from here, beyond any that a release holds."""
 _TRIES = 200
+_MOST_STEPS = 1_000_000
 
 
 class FreshTasks:
@@ -42,12 +44,16 @@ class FreshTasks:
         self._last: tuple[int, list[Task], dict[str, str]] = (-1, [], {})
         self.running = RunningTags(self._tasks, self._routing.regions, window=settings.tag_window)
 
-    def __call__(self, step: int) -> list[Task]:
-        """The tasks of a step.
+    def __call__(self, step: int, again: int = 0) -> list[Task]:
+        """The tasks of a step; again: as many others, for the n-th time.
 
         Raises:
             HeadraceError: the split's frames give no siblings.
         """
+        if again:
+            drawn = self._draw(step, again)
+            self._last[2].update({sibling.id: parent.id for sibling, parent in drawn})
+            return [sibling for sibling, _ in drawn]
         if self._last[0] != step:
             drawn = self._draw(step)
             self._last = (step, [sibling for sibling, _ in drawn], {sibling.id: parent.id for sibling, parent in drawn})
@@ -55,7 +61,7 @@ class FreshTasks:
 
     def watch(self, batch: Batch) -> None:
         """Counts the rollouts of the step that was drawn last to the tasks of the split."""
-        for row in batch.rows:
+        for row in (*batch.rows, *batch.left_out):
             self.running.add(self._last[2][row.task_id], step=batch.step, outcome=row.outcome, reward=row.reward)
 
     def weights(self) -> Sequence[float]:
@@ -67,14 +73,15 @@ class FreshTasks:
         queries = {task.id: task.query_id for task in self._tasks if task.query_id is not None}
         return rl_weights(ordered, queries, self._routing.rl_uniform).to_list()
 
-    def _draw(self, step: int) -> list[tuple[Task, Task]]:
+    def _draw(self, step: int, again: int = 0) -> list[tuple[Task, Task]]:
         """Siblings, each with its task."""
-        rng, weights = random.Random(f"fresh/{self._spec.seed}/{step}"), self.weights()
+        rng, weights = random.Random(f"fresh/{self._spec.seed}/{step}" + f"/{again}" * bool(again)), self.weights()
+        first = FIRST_FRESH_INDEX + again * _MOST_STEPS * _TRIES + step * _TRIES
         drawn: list[tuple[Task, Task]] = []
         for attempt in range(_TRIES):
             (parent,) = rng.choices(self._tasks, weights)
             try:
-                drawn.append((_sibling(parent, FIRST_FRESH_INDEX + step * _TRIES + attempt, self._spec), parent))
+                drawn.append((_sibling(parent, first + attempt, self._spec), parent))
             except NotAdmitted:
                 continue
             if len(drawn) == self._settings.tasks_a_step:

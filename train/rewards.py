@@ -1,15 +1,16 @@
 """Rewards of a group of rollouts: a column a scorer, and how several columns become one number.
 
-One idea: scoring and collapsing are apart. `group` gives a matrix of rollouts x scorers, every score in [0, 1]; `collapse` makes one
-number of each row. Whatever has no score (a rollout that is not rated, a judge that gave no verdict) is NaN, never 0: it is nobody's
-failure, and who trains leaves it out. What a conversation was worth by code says `synth/verify.py`; nothing is judged anew here but by
-`Mark`, which replays it.
+One idea: scoring and collapsing are apart. `group` gives a matrix of rollouts x scorers, every score in [0, 1]; a `Collapse` makes one
+number of each row, and sees the whole group. Whatever has no score (a rollout that is not rated, a judge that gave no verdict) is NaN,
+never 0: it is nobody's failure, and who trains leaves it out. What a conversation was worth by code says `synth/verify.py`; nothing is
+judged anew here but by `Mark`, which replays it.
 
 A scorer is anything with a name that maps (task, rated rollouts) to scores. Source: definition P8.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -27,6 +28,7 @@ from synth.roles.model_judge import ModelJudge
 from synth.side_by_side import is_dead, side_by_side
 from synth.verify import verify
 from synth.worlds import WORLDS
+from train.spec import CollapseName, RLSettings, ScorerName
 
 Scores = NDArray[np.float64]
 IN_FLIGHT = 16
@@ -69,27 +71,58 @@ def group(task: Task, rollouts: Sequence[Rated], scorers: Sequence[Scorer]) -> S
     return matrix
 
 
-def collapse(matrix: Scores, weights: Sequence[float] | None = None) -> Scores:
-    """The weighted mean of every row, shape [G]; NaN where a column of any weight is: means over other columns would not compare.
+Collapse = Callable[[Scores, Scores], Scores]
+"""(scores of a group [G, D], weights of the columns [D], all above 0) -> one number a rollout [G]; NaN where a column is: means over other
+columns would not compare."""
 
-    weights: one a column, not negative, not all 0; None for equal ones.
 
-    Raises:
-        ValueError: they are not.
-    """
-    each = np.ones(matrix.shape[1]) if weights is None else np.asarray(weights, dtype=np.float64)
-    if each.shape != matrix.shape[1:] or (each < 0).any() or not each.any():
-        raise ValueError(f"{matrix.shape[1]} weights, none below 0 and not all 0, are needed, not {weights}")
-    counted = each > 0
-    total: Scores = matrix[:, counted] @ each[counted] / each.sum()
+def weighted_mean(matrix: Scores, weights: Scores) -> Scores:
+    total: Scores = matrix @ weights / weights.sum()
     return total
 
 
-def of_episodes(episodes: Sequence[Episode], scorers: Sequence[Scorer], weights: Sequence[float] | None = None) -> list[float | None]:
-    """`group` and `collapse` of each task's episodes, which stand side by side: one number an episode, None for NaN."""
+def least(matrix: Scores, _: Scores) -> Scores:
+    """A rollout is worth what its worst score says, however much the others weigh."""
+    lowest: Scores = matrix.min(axis=1)
+    return lowest
+
+
+COLLAPSES: Mapping[CollapseName, Collapse] = {"mean": weighted_mean, "least": least}
+
+
+def of_episodes(
+    episodes: Sequence[Episode], scorers: Sequence[Scorer], weights: Sequence[float] | None = None, collapse: Collapse = weighted_mean
+) -> list[float | None]:
+    """`group` and `collapse` of each task's episodes, which stand side by side: one number an episode, None for NaN.
+
+    weights: one a scorer, above 0; None for equal ones.
+    """
+    each = np.ones(len(scorers)) if weights is None else np.asarray(weights, dtype=np.float64)
     groups = (list(draws) for _, draws in groupby(episodes, key=lambda episode: episode.task.id))
-    numbers = np.concatenate([collapse(group(draws[0].task, draws, scorers), weights) for draws in groups])
+    numbers = np.concatenate([collapse(group(draws[0].task, draws, scorers), each) for draws in groups])
     return [None if np.isnan(number) else float(number) for number in numbers]
+
+
+def learned(episodes: Sequence[Episode], settings: RLSettings, seed: str) -> list[float | None]:
+    """What RL learns from: a number an episode, None where it is not rated. seed: of the shuffling, where the settings ask for that."""
+    reward = "success" if settings.reward == "shuffled" else settings.reward
+    weights = reward if isinstance(reward, dict) else {reward: 1.0}
+    found = of_episodes(episodes, [SCORERS[name] for name in weights], list(weights.values()), COLLAPSES[settings.collapse])
+    return _dealt_anew(found, seed) if settings.reward == "shuffled" else found
+
+
+def _dealt_anew(numbers: Sequence[float | None], seed: str) -> list[float | None]:
+    """The same numbers, each at a place that has nothing to do with it; who had none has none."""
+    dealt = [number for number in numbers if number is not None]
+    random.Random(f"shuffled/{seed}").shuffle(dealt)
+    rest = iter(dealt)
+    return [None if number is None else next(rest) for number in numbers]
+
+
+def hardly_differ(numbers: Sequence[float | None], std: float) -> bool:
+    """Whether a group's numbers, those that are not None, have a standard deviation below `std`, or are none at all."""
+    rated = [number for number in numbers if number is not None]
+    return not rated or float(np.std(rated)) < std
 
 
 # ---- scorers ---------------------------------------------------------------------------------------------------------------------
@@ -106,13 +139,6 @@ class Stored:
         return np.array([self.of(one) for one in rollouts], dtype=np.float64)
 
 
-SCORERS: Mapping[Literal["success", "graded"], Scorer] = {
-    "success": Stored("success", lambda one: float(one.outcome is Outcome.SUCCESS)),
-    "graded": Stored("graded", lambda one: one.reward),
-}
-"""What RL may be told to learn from: the verifier's yes or no, and the graded reward R."""
-
-
 @dataclass(frozen=True)
 class Mark:
     """One dimension of the graded reward (`synth.grades.Marks`), by replaying each conversation in a fresh world."""
@@ -122,6 +148,17 @@ class Mark:
     def __call__(self, task: Task, rollouts: Sequence[Rated]) -> Scores:
         marks = (verify(task, one.messages).marks for one in rollouts)
         return np.array([getattr(found, self.name) for found in marks], dtype=np.float64)
+
+
+SCORERS: Mapping[ScorerName, Scorer] = {
+    "success": Stored("success", lambda one: float(one.outcome is Outcome.SUCCESS)),
+    "graded": Stored("graded", lambda one: one.reward),
+    "grounded": Mark("grounded"),
+    "plan": Mark("plan"),
+    "fidelity": Mark("fidelity"),
+    "presentation": Mark("presentation"),
+}
+"""What RL may be told to learn from: the verifier's yes or no, the graded reward R, and the marks that make it up."""
 
 
 class Judged:

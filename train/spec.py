@@ -8,7 +8,7 @@ This module imports no trainer, so that configurations can be read where none is
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -16,6 +16,14 @@ CHECKPOINTS = "checkpoints"
 """A stage's checkpoints, beside its model folder, until it is done."""
 METRICS = "metrics.jsonl"
 """A row a step, beside the model folder."""
+
+
+LossName = Literal["lite_ppo", "grpo", "dapo", "dr_grpo", "gspo", "rft"]
+RatioName = Literal["token", "sequence", "unweighted"]
+CreditName = Literal["uniform", "errors_unrewarded"]
+CollapseName = Literal["mean", "least"]
+ScorerName = Literal["success", "graded", "grounded", "plan", "fidelity", "presentation"]
+_Weight = Annotated[float, Field(gt=0)]
 
 
 class TinyConfig(BaseModel):
@@ -60,7 +68,7 @@ class RLSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_steps: int = Field(default=200, ge=1, description="Optimiser steps, one batch of rollouts each.")
+    max_steps: int = Field(default=200, ge=1, description="Steps, a batch of fresh rollouts each.")
     tasks_a_step: int = Field(default=8, ge=1, description="Fresh tasks a step.")
     draws: int = Field(default=8, ge=2, description="Rollouts a task: the group whose mean is the baseline.")
     learning_rate: float = Field(default=6e-4, gt=0, description="Peak rate; linear warm-up, then linear decay to `final_rate_share`.")
@@ -72,8 +80,37 @@ class RLSettings(BaseModel):
     temperature: float = Field(default=1.0, gt=0, description="Of the rollouts.")
     max_turns: int = Field(default=8, ge=1, description="Assistant turns a rollout at most; more is a failure.")
     max_tokens: int = Field(default=64, ge=1, description="Tokens of one answer at most; more is a failure.")
-    reward: Literal["success", "graded"] = Field(
-        default="success", description="What is learned from: the verifier's yes or no, or its graded reward, which marks partial success."
+    reward: ScorerName | Literal["shuffled"] | Annotated[dict[ScorerName, _Weight], Field(min_length=1)] = Field(
+        default="success",
+        description="What is learned from: the verifier's yes or no (success), its graded reward, which marks partial success (graded), a "
+        "mark of that, or weights of several ({success: 3, plan: 1}). Negative control: shuffled, success dealt anew among all rollouts.",
+    )
+    collapse: CollapseName = Field(
+        default="mean", description="One number of several scores: mean (weighted), or least (the lowest of them)."
+    )
+    loss: LossName = Field(
+        default="lite_ppo",
+        description="lite_ppo, grpo, dapo, dr_grpo, gspo, or rft, likelihood of what succeeded (docs/definitions.md).",
+    )
+    credit: CreditName = Field(
+        default="uniform",
+        description="Tokens that count: uniform, all of the policy's; errors_unrewarded, none of a turn that erred in a rollout that did well.",
+    )
+    ratio: RatioName | None = Field(
+        default=None,
+        description="Ratio to the policy that sampled: token, sequence, or unweighted (always 1); none: as the loss has it.",
+    )
+    clip_low: float | None = Field(default=None, gt=0, description="The ratio is clipped at 1 minus this; none: as the loss has it.")
+    clip_high: float | None = Field(default=None, gt=0, description="The ratio is clipped at 1 plus this; none: as the loss has it.")
+    beta: float = Field(default=0.0, ge=0, description="Weight of the KL divergence to the input policy; 0 keeps no copy of it.")
+    updates_a_batch: int = Field(default=1, ge=1, description="Optimiser updates that a step makes of its batch.")
+    micro_batch_size: int | None = Field(
+        default=None, ge=1, description="Rollouts in one forward pass, where memory is short; none: all of a step's, tasks_a_step x draws."
+    )
+    resample_rounds: int | None = Field(
+        default=None,
+        ge=0,
+        description="How often tasks whose rollouts hardly differ are replaced by others in a step, at most; none: as the loss has it.",
     )
     checkpoint_steps: int = Field(
         default=100, ge=0, description="Steps between two checkpoints, which a killed stage goes on from; 0: it starts again."
@@ -82,6 +119,13 @@ class RLSettings(BaseModel):
     follow_tags: bool = Field(
         default=False, description="Whether tasks are drawn by their running tags, anew at every step; if not, as the split weighs them."
     )
+
+    @model_validator(mode="after")
+    def _divides(self) -> RLSettings:
+        rows = self.tasks_a_step * self.draws
+        if self.micro_batch_size and rows % self.micro_batch_size:
+            raise ValueError(f"micro_batch_size {self.micro_batch_size} does not divide tasks_a_step x draws = {rows}")
+        return self
 
 
 class StageSpec(BaseModel):
@@ -114,4 +158,6 @@ class StageSpec(BaseModel):
         other = "rl" if self.algorithm == "sft" else "sft"
         if getattr(self, other) is not None:
             raise ValueError(f"a stage with algorithm {self.algorithm} has no use for the section `{other}`")
+        if self.rl is not None and self.rl.beta and self.model_in is None:
+            raise ValueError("rl.beta holds a policy near the one it came from: name that one as model_in, or set beta to 0")
         return self

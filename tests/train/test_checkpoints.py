@@ -129,6 +129,14 @@ def test_a_stage_killed_at_any_step_ends_as_if_it_had_not_been(undisturbed, make
     assert left(tmp_path) == undisturbed[follow]
 
 
+def test_a_stage_that_learns_from_each_batch_twice_goes_on_at_a_batch_it_has_not_seen(make_spec, tmp_path, monkeypatch):
+    whole = left(ended(make_spec(tmp_path / "whole", updates_a_batch=2)))
+    spec = make_spec(tmp_path / "killed", updates_a_batch=2)
+    killed_at_step(spec, 3)
+    assert drawn(spec, monkeypatch) == [2, 3, 4]
+    assert left(tmp_path / "killed") == whole
+
+
 def test_a_stage_killed_again_and_again_ends_too(undisturbed, make_spec, tmp_path):
     spec = make_spec(tmp_path, follow_tags=True)
     for step in (2, 3, 4):

@@ -66,6 +66,25 @@ def test_fresh_tasks_are_a_function_of_seed_and_step_and_never_come_again():
     assert drawn(1) != drawn(2)
 
 
+def test_tasks_drawn_again_are_a_function_of_seed_step_and_round_and_no_task_of_any_step():
+    """Given a step that draws twice again, then its first draw and every other step's are as if it had not."""
+    source, plain = fresh_tasks(), fresh_tasks()
+    again = [task.id for step in range(3) for round in (0, 1, 2) for task in source(step, round)]
+    assert len(set(again)) == 3 * 3 * 6
+    assert [task.id for task in fresh_tasks()(1, 2)] == [task.id for task in source(1, 2)]
+    assert {task.id for step in range(3) for task in plain(step)} <= set(again)
+    assert [task.id for task in source(2)] == [task.id for task in plain(2)]
+
+
+def test_rollouts_that_are_not_learned_from_count_to_their_tasks_too():
+    source = fresh_tasks()
+    learned, left_out = (
+        tuple(Row(task.id, Outcome.POLICY_FAILURE, 0.0, 0.0, Trace()) for task in tasks) for tasks in (source(0), source(0, 1))
+    )
+    source.watch(Batch(0, 0, learned, left_out))
+    assert sum(len(rated) for rated in source.running.state().values()) == len(learned) + len(left_out) == 12
+
+
 def test_every_step_draws_its_frames_anew():
     source = fresh_tasks()
     assert len({tuple(task.frame_id for task in source(step)) for step in range(5)}) > 1

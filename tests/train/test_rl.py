@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from trl import GRPOTrainer
 
-import train.batches
+import train.rewards
 import train.rl
 from storage.errors import HeadraceError
 from storage.records import Outcome, Task
 from storage.release import ReleasedItem, ReleaseItem, Setting
 from synth.episodes import Episode
+from tests.train.scripted_steps import Rewards, Step, assert_close, rows_of, take_step
 from tests.train.tiny_policies import copy_of, digest, expert_conversations, retail_tasks, small_policy
+from train.batches import Batch
 from train.fresh import FreshTasks
-from train.rewards import Scorer, of_episodes
-from train.rl import IdleRowsDropped, train_rl
+from train.rewards import of_episodes
+from train.rl import PolicyTrainer, train_rl
 from train.sft import train_sft
 from train.spec import RLSettings, SFTSettings, StageSpec
 
@@ -28,8 +28,6 @@ TASKS = retail_tasks("special_service", "impossible_wish", "buy_unnamed", "order
 SETTINGS = RLSettings(max_steps=3, tasks_a_step=4, draws=4, learning_rate=1e-3, warmup_steps=0, max_tokens=24)
 SCRIPT = [[1, 0, 1, 0], [1, 1, 1, 1], [0, 0, 0, 0], [1, None, 0, None], [None, None, None, None], [0, 0, 0, 1]]
 """Rewards of a step's draws, a row a task: mixed, all good, all bad, partly spoilt, wholly spoilt, mixed."""
-TOLERANCE = 1e-6
-"""Of a gradient, relative to its largest entry: equal sums in another order, in fp32."""
 
 
 @pytest.fixture(scope="module")
@@ -128,14 +126,14 @@ def test_a_step_learns_from_the_reward_that_it_is_told_to(kind, reader, tmp_path
     seen: list[Episode] = []
     rewards: list[float | None] = []
 
-    def watched(episodes: Sequence[Episode], scorers: Sequence[Scorer]) -> list[float | None]:
+    def watched(episodes: Sequence[Episode], *arguments: Any) -> list[float | None]:
         seen.extend(episodes)
-        rewards.extend(of_episodes(episodes, scorers))
+        rewards.extend(of_episodes(episodes, *arguments))
         return rewards
 
-    monkeypatch.setattr(train.batches, "of_episodes", watched)
+    monkeypatch.setattr(train.rewards, "of_episodes", watched)
     settings = SETTINGS.model_copy(update={"max_steps": 1, "draws": 16, "reward": kind})
-    (metrics,) = train_rl(model, reader[1], lambda _: tasks, settings, seed=0, scratch=tmp_path)
+    (metrics,) = train_rl(model, reader[1], lambda step, again=0: tasks, settings, seed=0, scratch=tmp_path)
     graded, success = [one.reward for one in seen], [float(one.outcome is Outcome.SUCCESS) for one in seen]
     assert any(0 < reward < 1 for reward in graded if reward is not None), graded
     assert rewards == (graded if kind == "graded" else success)
@@ -146,59 +144,13 @@ def test_a_step_learns_from_the_reward_that_it_is_told_to(kind, reader, tmp_path
 # ---- one step, with rewards of our choice --------------------------------------------------------------------------------
 
 
-class Watched(IdleRowsDropped):
-    """Keeps what a step was computed from, the gradient of plain GRPO over all rows, and that of the loss under test."""
-
-    seen: dict[str, Any]
-
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        plain = GRPOTrainer._compute_loss(self, model, dict(inputs))
-        loss = super()._compute_loss(model, dict(inputs))
-        weights = list(model.parameters())
-        plain_gradient, gradient = (torch.autograd.grad(value, weights, retain_graph=True) for value in (plain, loss))
-        Watched.seen = inputs | {"plain": plain_gradient, "gradient": gradient, "losses": (plain.item(), loss.item())}
-        return loss
-
-
-class ScriptedRollouts:
-    """Stands in for the engine: random tokens, prompts and answers of unequal length, a gap of observations, and these rewards.
-
-    TRL shuffles rows: the last token of a prompt is the number of its row.
-    """
-
-    rewards: list[list[float | None]]
-
-    tokens: int
-
-    def __init__(self, *_: Any) -> None:
-        self._size = self.tokens
-
-    def __call__(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
-        rng = random.Random(4)
-        found: dict[str, Any] = {"prompt_ids": [], "completion_ids": [], "logprobs": [], "env_mask": []}
-        for row, _ in enumerate(prompts):
-            length = rng.randint(4, 30)
-            found["prompt_ids"].append([rng.randrange(3, self._size) for _ in range(2 + row // SETTINGS.draws)] + [row])
-            found["completion_ids"].append([rng.randrange(3, self._size) for _ in range(length)])
-            found["logprobs"].append([-1.0] * length)
-            found["env_mask"].append([int(not 2 <= place < length // 2) for place in range(length)])
-        return found | {"outcome_reward": [reward for rewards in self.rewards for reward in rewards]}
-
-
 @pytest.fixture(scope="module")
 def step(policy, tmp_path_factory):
-    """(rewards, a row a task) -> what one step of `train_rl` saw, and the weights that it left."""
+    """(rewards) -> one step with them."""
 
-    def make(rewards: list[list[float | None]]) -> tuple[dict[str, Any], dict[str, float], Any]:
-        model = copy_of(policy[0])
-        settings = SETTINGS.model_copy(update={"max_steps": 1, "tasks_a_step": len(rewards)})
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(train.rl, "IdleRowsDropped", Watched)
-            patch.setattr(train.rl, "_Rollouts", ScriptedRollouts)
-            patch.setattr(ScriptedRollouts, "rewards", rewards, raising=False)
-            patch.setattr(ScriptedRollouts, "tokens", len(policy[1]), raising=False)
-            (metrics,) = train_rl(model, policy[1], lambda _: (), settings, seed=0, scratch=tmp_path_factory.mktemp("step"))
-        return Watched.seen, metrics, model
+    def make(rewards: Rewards, **settings: Any) -> Step:
+        rows = rows_of(rewards, len(policy[1]))
+        return take_step(policy, rows, SETTINGS.model_copy(update=settings), tmp_path_factory.mktemp("step"))
 
     return make
 
@@ -208,9 +160,9 @@ def scripted(step):
     return step(SCRIPT)
 
 
-def advantages(seen: dict[str, Any]) -> list[list[float]]:
-    """By task and draw."""
-    return seen["advantages"][seen["prompt_ids"][:, -1].argsort()].view(-1, SETTINGS.draws).tolist()
+def by_task(found: Step) -> list[list[float]]:
+    """Advantages by task and draw."""
+    return torch.tensor(found.advantages).view(-1, SETTINGS.draws).tolist()
 
 
 def log_likelihoods(model: Any, seen: dict[str, Any]) -> torch.Tensor:
@@ -223,43 +175,67 @@ def log_likelihoods(model: Any, seen: dict[str, Any]) -> torch.Tensor:
     return (own * seen["completion_mask"] * seen["tool_mask"]).sum(dim=1)
 
 
-def test_dropping_idle_rows_changes_no_gradient(scripted):
-    seen, metrics, _ = scripted
-    assert metrics["idle_share"] == pytest.approx(14 / 24)
-    assert any(part.abs().max() > 0 for part in seen["plain"])
-    for plain, ours in zip(seen["plain"], seen["gradient"], strict=True):
-        torch.testing.assert_close(ours, plain, rtol=0, atol=TOLERANCE * plain.abs().max().item())
-    assert seen["losses"][1] == pytest.approx(seen["losses"][0], abs=1e-6)
+def test_leaving_idle_rows_out_changes_no_gradient(scripted):
+    assert scripted.metrics["idle_share"] == pytest.approx(14 / 24)
+    assert_close(scripted.ours[0], scripted.trls[0])
+    assert scripted.losses[0][0] == pytest.approx(scripted.losses[0][1], abs=1e-6)
 
 
 def test_a_step_without_any_advantage_leaves_the_weights_alone(step, policy):
-    _, metrics, model = step([[1, 1, 1, 1], [0, 0, 0, 0]])
-    assert metrics["idle_share"] == 1.0
-    assert digest(model) == digest(policy[0])
+    found = step([[1, 1, 1, 1], [0, 0, 0, 0]])
+    assert found.metrics["idle_share"] == 1.0
+    assert digest(found.model) == digest(policy[0])
 
 
 def test_a_spoilt_rollout_moves_no_mean_and_is_not_learned_from(scripted):
     """Given rewards 1, spoilt, 0, spoilt, then the mean is that of the rated two; had the spoilt ones been failures, it were not."""
-    seen, _, _ = scripted
-    good, spoilt, bad, too = advantages(seen)[3]
+    good, spoilt, bad, too = by_task(scripted)[3]
     assert good == pytest.approx(-bad, rel=1e-5)
     assert good > 0
     assert spoilt == too == 0.0
-    assert advantages(seen)[4] == [0.0] * 4
+    assert by_task(scripted)[4] == [0.0] * 4
 
 
 def test_a_failure_is_not_the_same_as_a_spoilt_rollout(step):
-    seen, _, _ = step([[0 if reward is None else reward for reward in rewards] for rewards in SCRIPT])
-    good, *others = advantages(seen)[3]
+    good, *others = by_task(step([[0 if reward is None else reward for reward in rewards] for rewards in SCRIPT]))[3]
     assert others == pytest.approx([-good / 3] * 3, rel=1e-4)
 
 
 def test_what_succeeded_becomes_likelier_than_what_failed(step, policy):
-    seen, _, model = step([[1, 0, 1, 0], [0, 0, 0, 1]])
-    gain = log_likelihoods(model, seen) - log_likelihoods(policy[0], seen)
-    weighted = (gain * seen["advantages"]).sum().item()
-    assert weighted > 0
-    assert gain[seen["advantages"] > 0].mean() > gain[seen["advantages"] < 0].mean()
+    found = step([[1, 0, 1, 0], [0, 0, 0, 1]])
+    advantages = found.inputs["advantages"]
+    gain = log_likelihoods(found.model, found.inputs) - log_likelihoods(policy[0], found.inputs)
+    assert (gain * advantages).sum() > 0
+    assert gain[advantages > 0].mean() > gain[advantages < 0].mean()
+
+
+# ---- several updates of a batch ------------------------------------------------------------------------------------------
+
+
+def test_a_batch_may_be_learned_from_again_by_the_log_probabilities_that_it_was_sampled_with(policy, tmp_path, monkeypatch):
+    """Given two updates a batch, then tasks and rollouts are as many as ever, the first update has no ratio, and the second the one to the
+    policy before it."""
+    seen: list[tuple[int, bool, float]] = []
+
+    class Watched(PolicyTrainer):
+        def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+            loss = super()._compute_loss(model, inputs)
+            drift = self._metrics["train"]["sampled_kl"][-1]
+            seen.append((self.state.global_step, "old_per_token_logps" in inputs, drift))
+            return loss
+
+    monkeypatch.setattr(train.rl, "PolicyTrainer", Watched)
+    batches: list[Batch] = []
+    model, source, settings = copy_of(policy[0]), Source(tmp_path, 1), SETTINGS.model_copy(update={"updates_a_batch": 2})
+    metrics = train_rl(model, policy[1], source, settings, seed=1, scratch=tmp_path, watch=batches.append)
+    assert [row["step"] for row in metrics] == [1, 2, 3]
+    assert list(source.drawn) == [0, 1, 2]
+    assert [(batch.step, batch.updates) for batch in batches] == [(0, 0), (1, 1), (2, 2)]
+    assert [(update, is_stale) for update, is_stale, _ in seen] == [(update, update % 2 == 1) for update in range(6)]
+    fresh, stale = ([drift for _, is_stale, drift in seen if is_stale == wanted] for wanted in (False, True))
+    assert max(fresh) < 1e-6, "what the engine sampled with is what the trainer computes, until the first update"
+    assert max(stale) > 1e-5
+    assert any(row["mean_ratio"] != pytest.approx(1.0, abs=1e-4) for row in metrics)
 
 
 def test_weights_that_are_no_numbers_end_the_training(policy, tmp_path):
@@ -270,12 +246,12 @@ def test_weights_that_are_no_numbers_end_the_training(policy, tmp_path):
     with pytest.raises(HeadraceError, match="input policy"):
         train_rl(spoilt, policy[1], Source(tmp_path, 1), SETTINGS, seed=1, scratch=tmp_path)
 
-    class Spoiling(IdleRowsDropped):
+    class Spoiling(PolicyTrainer):
         def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
             return super()._compute_loss(model, inputs) * torch.nan
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train.rl, "IdleRowsDropped", Spoiling)
+        patch.setattr(train.rl, "PolicyTrainer", Spoiling)
         with pytest.raises(HeadraceError, match=r"diverged.* after step 1"):
             trained(policy, tmp_path, seed=1)
 

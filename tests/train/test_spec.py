@@ -1,0 +1,43 @@
+"""What a stage is told: names that there are, batches that divide, and everything that its loss needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from train.spec import RLSettings, StageSpec
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"loss": "ppo"}, ["loss", "lite_ppo", "grpo", "dapo", "dr_grpo", "gspo", "rft"]),
+        ({"ratio": "chunk"}, ["ratio", "token", "sequence", "unweighted"]),
+        ({"credit": "gae"}, ["credit", "uniform", "errors_unrewarded"]),
+        ({"collapse": "max"}, ["collapse", "mean", "least"]),
+        ({"reward": "speed"}, ["reward", "success", "graded", "shuffled"]),
+        ({"reward": {"speed": 1}}, ["reward", "success", "graded", "presentation"]),
+        ({"reward": {"success": 0}}, ["reward", "greater than 0"]),
+        ({"reward": {}}, ["reward", "at least 1"]),
+        ({"reward": {"shuffled": 1}}, ["reward"]),
+        ({"clip_low": 0}, ["clip_low"]),
+        ({"updates_a_batch": 0}, ["updates_a_batch"]),
+        ({"tasks_a_step": 6, "draws": 4, "micro_batch_size": 5}, ["micro_batch_size 5 does not divide tasks_a_step x draws = 24"]),
+        ({"micro_batch_size": 128}, ["micro_batch_size 128 does not divide tasks_a_step x draws = 64"]),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_with_those_that_would(settings: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        RLSettings(**settings)
+    for word in words:
+        assert word in str(refused.value)
+
+
+def test_a_policy_is_held_near_the_one_it_came_from_only_if_there_is_one() -> None:
+    told: dict[str, Any] = {"name": "rl", "algorithm": "rl", "store": Path("s"), "release_id": "r", "split": "rl", "model_out": Path("m")}
+    with pytest.raises(ValidationError, match="model_in, or set beta to 0"):
+        StageSpec(**told, rl=RLSettings(beta=1e-3))
+    assert StageSpec(**told, model_in=Path("in"), rl=RLSettings(beta=1e-3)).rl is not None
