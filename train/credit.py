@@ -23,14 +23,13 @@ class CreditBatch:
 
     mask: 1 where the policy wrote the token, [B, T]. turns: which of the row's turns it was in, from 0, else -1, [B, T].
     erred: whether a call of that turn failed, or it was malformed, [B, T].
-    advantages: [B]. rewards: NaN where there is none, [B]. logps: of the policy that sampled, where the mask is 1, [B, T].
+    advantages: [B]. logps: of the policy that sampled, where the mask is 1, [B, T].
     """
 
     mask: torch.Tensor
     turns: torch.Tensor
     erred: torch.Tensor
     advantages: torch.Tensor
-    rewards: torch.Tensor
     logps: torch.Tensor
 
 

@@ -13,7 +13,7 @@ stale: then the log-probabilities that were sampled are the old ones.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,25 +63,27 @@ class PolicyTrainer(GRPOTrainer):
         """TRL's rows, each token with its credit; where the batch is stale, with the log-probabilities that it was sampled with."""
         found: dict[str, torch.Tensor] = super()._generate_and_score_completions(inputs)
         batch = self.rollout_func.batch
-        rewards = torch.tensor([torch.nan if row.learned is None else row.learned for row in batch.rows], device=self.accelerator.device)
+        rewards = [row.learned for row in batch.rows]
         found["advantages"] = self._advantages(found["advantages"], rewards)
         written = found["completion_mask"] * found["tool_mask"]
         turns = turns_of(written)
         erred = erred_of(turns, [row.erred for row in batch.rows])
         sampled = found["sampling_per_token_logps"]
-        found["weights"], mask = self._credit(CreditBatch(written, turns, erred, found["advantages"], rewards, sampled))
+        found["weights"], mask = self._credit(CreditBatch(written, turns, erred, found["advantages"], sampled))
         found["tool_mask"] = mask
         found["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
         if batch.updates * self._passes < self.state.global_step:
             found["old_per_token_logps"] = sampled
         return found
 
-    def _advantages(self, advantages: torch.Tensor, rewards: torch.Tensor) -> torch.Tensor:
+    def _advantages(self, advantages: torch.Tensor, rewards: Sequence[float | None]) -> torch.Tensor:
         """TRL's, but 0 in groups that hardly differ; of a loss without a baseline the rewards."""
         if not self._loss.has_baseline:
-            return rewards.nan_to_num(nan=0.0)
-        alike = [hardly_differ(group.tolist(), self._loss.alike_std) for group in rewards.view(-1, self.num_generations)]
-        return advantages.masked_fill(torch.tensor(alike, device=advantages.device).repeat_interleave(self.num_generations), 0.0)
+            return torch.tensor([reward or 0.0 for reward in rewards], device=advantages.device)
+        draws = self.num_generations
+        groups = (rewards[start : start + draws] for start in range(0, len(rewards), draws))
+        alike = torch.tensor([hardly_differ(group, self._loss.alike_std) for group in groups], device=advantages.device)
+        return advantages.masked_fill(alike.repeat_interleave(draws), 0.0)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         parts = self.current_gradient_accumulation_steps
@@ -201,9 +203,7 @@ def train_rl(
         HeadraceError: weights are infinite or no number, before or after any step; nothing of a step could be rated.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise BadInput(
-            "an RL stage plays and learns in one process: start it without `accelerate launch` or `torchrun`, or on backend verl"
-        )
+        raise BadInput("an RL stage plays and learns in one process: start it without `accelerate launch` or `torchrun`")
     engine = HFEngine(model, tokenizer, policy_version=policy_version, batch_rows=settings.tasks_a_step * settings.draws)
     passes = settings.updates_a_batch
 

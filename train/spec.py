@@ -90,11 +90,11 @@ class RLSettings(BaseModel):
     )
     loss: LossName = Field(
         default="lite_ppo",
-        description="lite_ppo, grpo, dapo, dr_grpo, gspo, or rft, likelihood of what succeeded (docs/definitions.md).",
+        description="lite_ppo, grpo, dapo, dr_grpo, gspo, or rft (docs/definitions.md).",
     )
     credit: CreditName = Field(
         default="uniform",
-        description="Tokens that count: uniform, all of the policy's; errors_unrewarded, none of a turn that erred in a rollout that did well.",
+        description="Tokens that count: uniform, all of the policy's; errors_unrewarded, all but turns that erred in what did well.",
     )
     ratio: RatioName | None = Field(
         default=None,

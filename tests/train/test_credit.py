@@ -25,7 +25,7 @@ TURNS = [[0, 0, -1, -1, 1, -1, 2, 2], [-1, 0, 0, 0, -1, -1, -1, -1], [0] * 8, [-
 def batch(mask: torch.Tensor = MASK, *, erred: list[tuple[bool, ...]] | None = None, advantages: list[float] | None = None) -> CreditBatch:
     turns = turns_of(mask)
     worth = torch.tensor(advantages or [1.0] * len(mask))
-    return CreditBatch(mask, turns, erred_of(turns, erred or []), worth, worth, torch.zeros_like(mask, dtype=torch.float32))
+    return CreditBatch(mask, turns, erred_of(turns, erred or []), worth, torch.zeros_like(mask, dtype=torch.float32))
 
 
 def test_turns_are_the_runs_of_what_the_policy_wrote() -> None:
