@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from storage.errors import HeadraceError
-from storage.records import Outcome, Task, is_error
+from storage.records import Outcome, Task
 from synth.engines.base import Engine
 from synth.episodes import Episode, Trace, play, trace
 from train.losses import LOSSES, Loss
 from train.rewards import hardly_differ, learned
 from train.spec import RLSettings
+from train.turns import turns_without_errors
 
 
 class TaskSource(Protocol):
@@ -116,12 +117,5 @@ def _row(episode: Episode, score: float | None) -> Row:
 
 def _erred(episode: Episode) -> tuple[bool, ...]:
     """Of each turn that is exact, and so in the trace."""
-    found: list[bool] = []
-    for message in episode.messages[len(episode.task.messages) :]:
-        if message.role == "assistant":
-            found.append(False)
-        elif message.role == "tool" and is_error(message.content or ""):
-            found[-1] = True
-    if "well_formed" in episode.checks and found:
-        found[-1] = not episode.checks["well_formed"]
-    return tuple(is_wrong for is_wrong, turn in zip(found, episode.turns, strict=False) if turn.is_exact)
+    went_well = turns_without_errors(episode.messages[len(episode.task.messages) :])
+    return tuple(not well for well, turn in zip(went_well, episode.turns, strict=False) if turn.is_exact)

@@ -7,7 +7,7 @@ again, so that none is there twice, torn or missing, and the file ends as that o
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,15 +21,19 @@ class LiveMetrics(TrainerCallback):
 
     Args:
         path: the file; None: nothing is written. names: of the metrics; a log entry without the second one is none of a step.
+        logged_as_one: steps of the trainer that make one of ours.
     """
 
-    def __init__(self, path: Path | None, names: Sequence[str]) -> None:
-        self._path, self._names = path, names
+    def __init__(self, path: Path | None, names: Sequence[str], *, logged_as_one: int = 1) -> None:
+        self._path, self._names, self._logged_as_one = path, names, logged_as_one
         self._file: IO[str] | None = None
 
     def rows(self, state: TrainerState) -> list[dict[str, float]]:
         """All steps so far."""
-        return [{name: float(entry[name]) for name in self._names} for entry in state.log_history if self._names[1] in entry]
+        return [self._row(entry) for entry in state.log_history if self._names[1] in entry]
+
+    def _row(self, entry: Mapping[str, Any]) -> dict[str, float]:
+        return {name: float(entry[name]) / (self._logged_as_one if name == "step" else 1) for name in self._names}
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self._path is not None and state.is_world_process_zero:
@@ -39,7 +43,7 @@ class LiveMetrics(TrainerCallback):
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self._file is not None and self._names[1] in state.log_history[-1]:
-            self._file.write(_line({name: float(state.log_history[-1][name]) for name in self._names}))
+            self._file.write(_line(self._row(state.log_history[-1])))
             self._file.flush()
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:

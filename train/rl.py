@@ -27,8 +27,9 @@ from synth.engines.hf import HFEngine
 from train.batches import Batch, TaskSource, play_batch
 from train.checkpoints import Checkpoints
 from train.credit import CREDITS, CreditBatch, erred_of, turns_of
-from train.device import batch_arguments, device_arguments, linear_schedule
+from train.device import batch_arguments, device_arguments, linear_schedule, processes
 from train.divergence import StopDiverged
+from train.live import LiveMetrics
 from train.losses import LOSSES, RATIOS, Objective, Whole, averaged, divergence, token_losses
 from train.rewards import hardly_differ
 from train.spec import RLSettings
@@ -191,18 +192,19 @@ def train_rl(
     policy_version: str = "",
     watch: Watch = lambda *_: None,
     checkpoints: Checkpoints | None = None,
+    live: Path | None = None,
 ) -> list[dict[str, float]]:
     """Trains `model` in place; returns one row of metrics a step (`FIGURES`, and `kl` where there is a `beta`).
 
     source: gives `settings.tasks_a_step` tasks a step. scratch: a folder that TRL may write to. watch: sees every step's
-    rollouts. checkpoints: are kept, and the last one is gone on from; None: there are none.
+    rollouts. checkpoints: are kept, and the last one is gone on from; None: there are none. live: a file that gets these rows as they come.
     With a `beta`, `model` must have been loaded from a folder, which is read again.
 
     Raises:
         BadInput: there are several processes; here, the one that learns also plays.
         HeadraceError: weights are infinite or no number, before or after any step; nothing of a step could be rated.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if processes() > 1:
         raise BadInput("an RL stage plays and learns in one process: start it without `accelerate launch` or `torchrun`")
     engine = HFEngine(model, tokenizer, policy_version=policy_version, batch_rows=settings.tasks_a_step * settings.draws)
     passes = settings.updates_a_batch
@@ -212,6 +214,7 @@ def train_rl(
         return play_batch(engine, source(step), settings, step=step, updates=step, seed=seed, others=others)
 
     prompts = [str(step) for step in range(settings.max_steps) for _ in range(settings.tasks_a_step * passes)]
+    metrics = LiveMetrics(live, (*FIGURES, "kl") if settings.beta else FIGURES, logged_as_one=passes)
     trainer = PolicyTrainer(
         rollout_func=_Rollouts(batches, watch, tokenizer.pad_token_id),
         settings=settings,
@@ -220,20 +223,18 @@ def train_rl(
         train_dataset=Dataset.from_dict({"prompt": prompts}),
         processing_class=tokenizer,
         reward_funcs=outcome,
-        callbacks=[StopDiverged(), *([checkpoints] if checkpoints else [])],
+        callbacks=[StopDiverged(), metrics, *([checkpoints] if checkpoints else [])],
     )
     trainer.remove_callback(PrinterCallback)
     last = checkpoints.last() if checkpoints else None
     trainer.train(resume_from_checkpoint=str(last) if last else None)
-    names = (*FIGURES, "kl") if settings.beta else FIGURES
-    logged = [row | {"step": row["step"] / passes} for row in trainer.state.log_history if "reward" in row]
-    return [{name: float(row[name]) for name in names} for row in logged]
+    return metrics.rows(trainer.state)
 
 
 def _arguments(settings: RLSettings, seed: int, scratch: Path, checkpoints: Checkpoints | None) -> GRPOConfig:
     """What TRL is told. Its steps are updates, ours are batches."""
-    size, passes = settings.tasks_a_step * settings.draws, settings.updates_a_batch
-    updates, at_once = settings.max_steps * passes, settings.micro_batch_size or size
+    passes = settings.updates_a_batch
+    updates = settings.max_steps * passes
     saving = {"save_strategy": "steps", "save_steps": settings.checkpoint_steps * passes} if checkpoints else {}
     return GRPOConfig(
         output_dir=str(checkpoints.draft if checkpoints else scratch),

@@ -104,6 +104,7 @@ def _train(
     spec: StageSpec, store: Store, model: Any, tokenizer: Any, items: Sequence[ReleasedItem], scratch: Path
 ) -> list[dict[str, float]]:
     """Trains `model` in place and returns a row of metrics a step; RL leaves its running tags beside the model folder."""
+    live = spec.model_out.parent / METRICS
     if spec.sft is not None:
         from train.sft import train_sft
 
@@ -112,7 +113,6 @@ def _train(
             raise HeadraceError(
                 f"split {spec.split} of release {spec.release_id} has no conversation to train on; SFT needs trajectories or rollouts"
             )
-        live = spec.model_out.parent / METRICS
         return train_sft(model, tokenizer, conversations, spec.sft, seed=spec.seed, scratch=scratch, live=live)
     from train.checkpoints import Checkpoints
     from train.rl import train_rl
@@ -129,6 +129,7 @@ def _train(
         policy_version=folder.name,
         watch=source.watch,
         checkpoints=Checkpoints(folder / CHECKPOINTS, _made_by(spec), source.running) if spec.rl.checkpoint_steps else None,
+        live=live,
     )
     _write_lines(folder / "tags.jsonl", source.running.tags(since=0).drop("policy_id").to_dicts())
     return metrics
