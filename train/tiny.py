@@ -59,7 +59,11 @@ CHAT_TEMPLATE = (
 """Hermes chat as Qwen3 writes it, less the system message and the list of tools; what the policy learns to write is marked."""
 
 _JSON_GLUE = rf'["\]}},{{\[ ]*"{_MARK}\w+": ?(?:[{{\[]+"{_MARK}\w+": ?)*"?'
-_PIECE = Regex(rf"{_JSON_GLUE}|{_MARK}\w+|[^\w{_MARK}]+")
+_CODE = rf'(?:(?!{_MARK}\d)[^"\d]|{_MARK}\d+(?=\)| \*)){{0,150}}'
+_CODE_GLUE = rf'["\]}},{{\[ ]*"{_MARK}\w+": ?\{{"{_MARK}code": "{_CODE}|\]\\{_MARK}n{_CODE}'
+"""What a program says before the first value of a list, and after its last: up to the next number or string, save for what it rounds to or
+multiplies by."""
+_PIECE = Regex(rf"{_CODE_GLUE}|{_JSON_GLUE}|{_MARK}\w+|[^\w{_MARK}]+")
 
 
 _LETTER = r"[^\W_]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
 
 import pytest
@@ -115,6 +116,37 @@ def test_an_identifier_is_one_token_and_the_same_in_a_sentence_and_in_json(token
 )
 def test_the_glue_of_hermes_is_single_tokens(tokenizer, glue):
     assert len(encode(tokenizer, glue)) == 1
+
+
+def program(code: str) -> str:
+    return f'<tool_call>\n{{"name": "run_python", "arguments": {json.dumps({"code": code})}}}\n</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("head", "tail"),
+    [
+        ("values = [", "]\nprint(sum(values))"),
+        ("import statistics\nvalues = [", "]\nprint(round(statistics.mean(values), 2))"),
+        ("from datetime import date\ndays = [", "]\nprint((max(days) - min(days)).days)"),
+    ],
+)
+def test_of_a_program_each_value_is_a_token_and_what_stands_before_and_after_them_another(head: str, tail: str):
+    taught, other = program(f"{head}12, 30, 45{tail}"), program(f"{head}30, 12{tail}")
+    tokenizer = build_tokenizer([taught])
+
+    opened, name, before, *values, after, closed = tokenizer.convert_ids_to_tokens(encode(tokenizer, taught))
+
+    assert values == ["▁12", ", ", "▁30", ", ", "▁45"]
+    assert encode(tokenizer, other) == tokenizer.convert_tokens_to_ids([opened, name, before, "▁30", ", ", "▁12", after, closed])
+    assert decode(tokenizer, encode(tokenizer, other)) == other
+
+
+def test_a_program_unlike_any_that_was_taught_comes_back_from_its_tokens():
+    taught = [program("values = [1]\nprint(sum(values))"), "abcdefghijklmnopqrstuvwxyz0123456789"]
+    strange = program("sum = [3, 1]\n" + "print(values, sum)\n" * 30 + "values = 1")
+    tokenizer = build_tokenizer(taught)
+
+    assert decode(tokenizer, encode(tokenizer, strange)) == strange
 
 
 def test_equal_texts_in_any_order_give_an_equal_tokenizer(tokenizer):
