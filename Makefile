@@ -10,6 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 TORCH_INDEX ?=
 BFCL := bfcl-eval==2026.3.23
+VERL := 0.9.1
 VERSION_FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c '$(VERSION_FITS)' 2> /dev/null && echo $$p && break; done)
 BIN := .venv/bin
@@ -88,14 +89,19 @@ endef
 .venv/.ready-run: .venv/.venv-ready pyproject.toml constraints.txt
 	$(call install,what a run needs,-e '.[train]')
 
+# verl's wheel for its configuration's schema alone. Out of the packages' way: it also holds packages named `tests` and `scripts`.
+verl_schema = $(BIN)/python -m pip install --quiet --no-deps --upgrade --target .venv/verl-$(VERL) verl==$(VERL)
+
 .venv/.ready-test: .venv/.venv-ready pyproject.toml constraints.txt
 	$(call install,what tests need,-e '.[train$(comma)test$(comma)sandbox$(comma)ray]')
 	@$(BIN)/python -m pip install --quiet --no-deps $(BFCL)
+	@$(verl_schema)
 	@touch .venv/.ready-run $@
 
 .venv/.ready-dev: .venv/.venv-ready pyproject.toml constraints.txt
 	$(call install,what tests and benchmarks need,-e '.[train$(comma)test$(comma)sandbox$(comma)ray$(comma)bench]')
 	@$(BIN)/python -m pip install --quiet --no-deps $(BFCL)
+	@$(verl_schema)
 	@touch .venv/.ready-run .venv/.ready-test $@
 
 # The libraries that `make bench funnel` compares with: in an environment of their own, 1.3 GB.

@@ -24,6 +24,7 @@ from flows import (
     cli_evaluate,
     cli_experiment,
     cli_measure,
+    cli_render,
     cli_synthesize,
     cli_taxonomy,
     cli_worlds,
@@ -121,6 +122,7 @@ app.command(rich_help_panel="Pipeline")(cli_measure.evaluate)
 app.command(rich_help_panel="Pipeline")(cli_evaluate.bfcl)
 app.command(rich_help_panel="Store")(cli_evaluate.compare)
 app.command(rich_help_panel="Pipeline")(cli_chat.chat)
+app.command(rich_help_panel="Pipeline")(cli_render.render)
 
 
 # ---- looking at a store, taking things out -----------------------------------------------------------------------------

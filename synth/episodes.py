@@ -290,13 +290,13 @@ def _held(episodes: Sequence[Episode]) -> list[tuple[Episode, tuple[Tool, ...]]]
     found: list[tuple[Episode, tuple[Tool, ...]]] = []
     for episode in episodes:
         try:
-            found.append((episode, _tools(episode.task)))
+            found.append((episode, tools_of(episode.task)))
         except Exception as error:  # whatever keeps a world from being made
             episode.lost(f"world {episode.task.world}: {_named(error)}")
     return found
 
 
-def _tools(task: Task) -> tuple[Tool, ...]:
+def tools_of(task: Task) -> tuple[Tool, ...]:
     """Raises LookupError: the world, or a tool of it, is gone."""
     if task.world not in WORLDS:
         raise LookupError("it is gone")

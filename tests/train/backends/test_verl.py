@@ -1,0 +1,175 @@
+"""A stage for verl: every key stands in verl's own schema, the rules that it lacks are ours, and a wrong key is named."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from storage.errors import BadInput
+from tests.train.backends.stages import RL, SFT, stage
+from train.backends import verl
+from train.backends.render import render
+from train.backends.shape import ClusterShape
+
+LOOP = "team.loops.HeadraceLoop"
+EXPECTED = Path(__file__).parent / "expected"
+
+needs_schema = pytest.mark.skipif(
+    not (verl.SCHEMA / "verl").is_dir(), reason=f"no schema of verl in {verl.SCHEMA}: pip install --no-deps --target there"
+)
+
+
+def values(spec, **changes):
+    rendered = verl.overrides(spec, ClusterShape(), rows=32, folder=Path("/shared/stage"), adapter=LOOP)
+    return rendered | changes
+
+
+@needs_schema
+def test_an_8b_policy_on_2_x_8_gpus_renders_as_expected(released, policy):
+    found = render("verl", stage(released, policy), ClusterShape(), adapter=LOOP)
+    assert found.checked == verl.CHECKED
+    text = found.files["entrypoint.sh"].replace(str(policy), "/shared/qwen3-8b")
+    assert text == (EXPECTED / "verl_rl.sh").read_text()
+    assert yaml.safe_load(found.files["agent_loop.yaml"]) == [
+        {"name": "headrace", "_target_": LOOP, "max_turns": 12, "max_tokens": 1024, "reward": "success", "store": str(released[0].root)}
+    ]
+
+
+@needs_schema
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo", "gspo", "lite_ppo"])
+def test_every_loss_is_composed_by_verls_schema(released, policy, loss):
+    found = render("verl", stage(released, policy), ClusterShape(), adapter=LOOP, loss=loss)
+    composed = yaml.safe_load(found.files["composed.yaml"])
+    actor, algorithm = composed["actor_rollout_ref"]["actor"], composed["algorithm"]
+    assert {
+        "grpo": (algorithm["adv_estimator"], actor["loss_agg_mode"]) == ("grpo", "seq-mean-token-mean"),
+        "dapo": algorithm["filter_groups"]["enable"] and actor["clip_ratio_high"] == 0.28 and actor["loss_agg_mode"] == "token-mean",
+        "dr_grpo": not algorithm["norm_adv_by_std_in_grpo"] and actor["loss_scale_factor"] == 12288,
+        "gspo": actor["policy_loss"]["loss_mode"] == "gspo" and actor["clip_ratio_low"] == 3e-4,
+        "lite_ppo": (algorithm["adv_estimator"], actor["loss_agg_mode"]) == ("reinforce_plus_plus_baseline", "token-mean"),
+    }[loss]
+    assert actor["use_kl_loss"] is False
+
+
+@needs_schema
+def test_an_sft_stage_reads_conversations_through_the_callers_dataset(released, policy):
+    found = render("verl", stage(released, policy, sft=SFT), ClusterShape(), adapter="team.rows.Conversations")
+    composed = yaml.safe_load(found.files["composed.yaml"])
+    assert composed["data"]["train_files"] == ["/shared/stage/data/seed.conversations.parquet"]
+    assert composed["data"]["custom_cls"] == {"path": "pkg://team.rows", "name": "Conversations"}
+    assert composed["trainer"]["total_epochs"] == 50, "100 steps of 16 over 32 conversations"
+    assert "agent_loop.yaml" not in found.files
+    assert "verl.trainer.sft_trainer_ray" in found.files["entrypoint.sh"]
+
+
+@needs_schema
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("actor_rollout_ref.actor.ppo_minibatch_size", 8, "ppo_minibatch_size"),
+        ("trainer.total_stepz", 8, "trainer.total_stepz"),
+        ("data.train_batch_size", "many", "data.train_batch_size is 'many'"),
+        ("actor_rollout_ref.actor.use_dynamic_bsz", 3, "use_dynamic_bsz is 3"),
+    ],
+)
+def test_a_key_or_a_kind_of_value_that_verl_lacks_is_named(released, policy, key, value, says):
+    with pytest.raises(BadInput, match=says):
+        render("verl", stage(released, policy), ClusterShape(), adapter=LOOP, overrides={key: value})
+
+
+@needs_schema
+def test_the_schema_alone_takes_a_mini_batch_larger_than_the_batch_so_the_rule_is_ours(released, policy):
+    spec = stage(released, policy)
+    wrong = values(spec, **{"actor_rollout_ref.actor.ppo_mini_batch_size": 64})
+    assert verl.compose(wrong, "rl") is not None
+    with pytest.raises(BadInput, match=r"ppo_mini_batch_size 64 is larger than data.train_batch_size 32"):
+        verl.check_rules(wrong)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"actor_rollout_ref.actor.ppo_mini_batch_size": 12}, "data.train_batch_size is 32, which .*mini_batch_size 12 does not divide"),
+        ({"trainer.n_gpus_per_node": 6}, "train_batch_size x rollout.n is 256, which the number of GPUs 12 does not divide"),
+        ({"actor_rollout_ref.actor.ppo_mini_batch_size": 1}, "mini_batch_size x rollout.n is 8, which the number of GPUs 16"),
+        ({"actor_rollout_ref.rollout.n": 1, "data.train_batch_size": 32}, "a group of one"),
+        ({"actor_rollout_ref.rollout.tensor_model_parallel_size": 3}, "n_gpus_per_node is 8, which .*tensor_model_parallel_size 3"),
+        ({"actor_rollout_ref.actor.ppo_max_token_len_per_gpu": 8192}, "less than the longest conversation, 16384"),
+        ({"actor_rollout_ref.rollout.max_model_len": 8192}, "less than the longest conversation, 16384"),
+        ({"data.train_batch_size": 0}, "data.train_batch_size is 0"),
+    ],
+)
+def test_batches_and_devices_that_do_not_fit_are_refused(released, policy, changes, says):
+    spec = stage(released, policy)
+    verl.check_rules(values(spec))
+    with pytest.raises(BadInput, match=says):
+        verl.check_rules(values(spec, **changes))
+
+
+def test_a_batch_of_conversations_that_the_gpus_cannot_share_is_refused(released, policy):
+    spec = stage(released, policy, sft=SFT.model_copy(update={"batch_size": 24}))
+    with pytest.raises(BadInput, match=r"data.train_batch_size is 24, which the number of GPUs 16 does not divide"):
+        verl.check_rules(values(spec))
+
+
+def test_without_verl_it_says_that_only_our_rules_were_checked(released, policy, monkeypatch, tmp_path):
+    monkeypatch.setattr(verl, "SCHEMA", tmp_path / "nothing")
+    found = render("verl", stage(released, policy), ClusterShape(), adapter=LOOP)
+    assert found.checked == verl.UNCHECKED
+    assert "only our own rules hold" in found.files["notes.txt"]
+    assert "composed.yaml" not in found.files
+    with pytest.raises(BadInput, match=r"larger than data\.train_batch_size"):
+        render(
+            "verl",
+            stage(released, policy),
+            ClusterShape(),
+            adapter=LOOP,
+            overrides={"actor_rollout_ref.actor.ppo_mini_batch_size": 64},
+        )
+
+
+@needs_schema
+def test_the_shell_hands_verl_each_override_as_it_was_checked(released, policy, tmp_path):
+    """`python3` is a script here that prints what it is given, one argument a line."""
+    odd = {"trainer.experiment_name": "a 'quoted' name, $HOME [x] = 1"}
+    found = render("verl", stage(released, policy), ClusterShape(), adapter=LOOP, overrides=odd)
+    fake = tmp_path / "python3"
+    fake.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    fake.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    said = subprocess.run(["bash", "-c", found.files["entrypoint.sh"]], capture_output=True, text=True, check=True, env={"PATH": path})
+    spec = stage(released, policy)
+    expected = verl.overrides(spec, ClusterShape(), rows=32, folder=Path("/shared/stage"), adapter=LOOP) | odd
+    assert said.stdout.splitlines() == ["-m", "verl.trainer.main_ppo", *(verl.line(key, value) for key, value in expected.items())]
+    assert yaml.safe_load(found.files["composed.yaml"])["trainer"]["experiment_name"] == odd["trainer.experiment_name"]
+
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp")), min_size=1, max_size=20)
+
+
+@needs_schema
+@settings(max_examples=200)
+@given(
+    st.one_of(
+        TEXTS, st.sampled_from(["null", "True", "1e3", "0x1", "a,b", "007", "1_000", "NaN", "inf", "~", "a:b", "-", "a\\", "a\\\\'b"])
+    )
+)
+def test_hydra_reads_every_text_back_as_the_same_text(text):
+    """The values that a path or a name may hold; Hydra's own parser is asked."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    parsed = OverridesParser.create().parse_override(verl.line("a.b", text)).value()
+    said = getattr(parsed, "text", parsed)  # what was quoted carries its text
+    assert isinstance(said, str)
+    assert said == text
+
+
+def test_steps_that_epochs_would_cut_short_have_enough_of_them(released, policy):
+    told = stage(released, policy, rl=RL.model_copy(update={"max_steps": 7, "tasks_a_step": 16}))
+    assert values(told)["trainer.total_epochs"] == 4, "7 steps, two an epoch"

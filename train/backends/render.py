@@ -1,0 +1,112 @@
+"""A stage for an engine of its own on a cluster, verl or ROLL: every file that starts it, as text, checked before anything is written.
+
+One idea: rendering is a function of the stage's spec and the cluster's shape. It opens the release and the input policy's folder to refuse
+what could not be trained, and writes nothing; who calls it writes the files, and beside them the rows (`storage/export.py`, format of the
+same name) into the folder `data`. All of it must lie at the same path on every node.
+
+What it does not do: submit. The classes that play our worlds inside an engine's process are the caller's `adapter`; what they implement is
+`train/backends/environment.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from storage.errors import BadInput
+from storage.records import content_id
+from storage.release import load_split
+from storage.store import Store
+from train.backends import roll, verl
+from train.backends.shape import ClusterShape, Loss, check_stage
+from train.spec import StageSpec
+
+RenderEngine = Literal["verl", "roll"]
+_CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+_LARGE_WIDTH, _LARGE_RATE = 512, 1e-4
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """File name -> text; by what it was checked; and what a person should know before submitting it."""
+
+    files: Mapping[str, str]
+    checked: str
+    notes: tuple[str, ...]
+
+
+def render(
+    engine: RenderEngine,
+    spec: StageSpec,
+    shape: ClusterShape,
+    *,
+    adapter: str,
+    loss: Loss = "lite_ppo",
+    overrides: Mapping[str, Any] | None = None,
+) -> Rendered:
+    """The files of a stage; they are meant for the folder that `spec.model_out` is in.
+
+    adapter: dotted path of the class, in the engine's image, that puts our environment (for SFT, our rows) behind its interface.
+    overrides: other values at the engine's own keys, dotted.
+
+    Raises:
+        BadInput: release, split or policy are not fit for it, the engine cannot run such a stage, a key that the engine does not have,
+            or a rule of batches or devices that does not hold.
+    """
+    if not _CLASS.fullmatch(adapter):
+        raise BadInput(f"adapter {adapter!r} is no dotted path of a class, such as team.worlds.HeadraceLoop")
+    folder = spec.model_out.absolute().parent
+    rows = _check_input(spec, shape)
+    if engine == "roll":
+        content = roll.with_overrides(roll.keys(spec, shape, folder=folder, adapter=adapter, loss=loss), overrides or {})
+        roll.check(content)
+        files, checked, notes = roll.files(content, spec, shape), roll.CHECKED, roll.notes(loss)
+    else:
+        values = verl.overrides(spec, shape, rows=rows, folder=folder, adapter=adapter, loss=loss) | dict(overrides or {})
+        composed = verl.compose(values, spec.algorithm)
+        verl.check_rules(values)
+        files, checked, notes = (
+            verl.files(values, spec, folder, adapter),
+            verl.CHECKED if composed else verl.UNCHECKED,
+            verl.notes(spec, loss),
+        )
+        files |= {"composed.yaml": composed} if composed else {}
+    files["submit.sh"] = _submission(spec, files, folder)
+    notes = [*notes, *_notes(spec)]
+    files["notes.txt"] = "".join(f"- {one}\n" for one in [checked, *notes])
+    return Rendered(files, checked, tuple(notes))
+
+
+def _check_input(spec: StageSpec, shape: ClusterShape) -> int:
+    """How many rows the stage's split has, once it and the policy are fit."""
+    items = load_split(Store(spec.store), spec.release_id, spec.split)
+    check_stage(spec, shape, items)
+    return sum((item.conversation is not None) == (spec.sft is not None) for item in items)
+
+
+def _submission(spec: StageSpec, files: Mapping[str, str], folder: Path) -> str:
+    """The Ray Job. It asks for no GPU of its own: the engine claims them, and a driver that had claimed some would hide the others."""
+    job = f"headrace-{re.sub(r'[^A-Za-z0-9_-]', '-', spec.name)}-{content_id('job', dict(files))[-8:]}"
+    environment = f" --runtime-env {shlex.quote(str(folder / 'runtime_env.yaml'))}" if "runtime_env.yaml" in files else ""
+    return (
+        "#!/usr/bin/env bash\n"
+        'exec ray job submit --address "${RAY_ADDRESS:?name the cluster, e.g. http://HEAD:8265}" \\\n'
+        f"  --submission-id {job}{environment} --no-wait -- bash {shlex.quote(str(folder / 'entrypoint.sh'))}\n"
+    )
+
+
+def _notes(spec: StageSpec) -> list[str]:
+    found = []
+    rate = spec.rl.learning_rate if spec.rl else spec.sft.learning_rate if spec.sft else 0.0
+    assert spec.model_in is not None
+    width = json.loads((spec.model_in / "config.json").read_text()).get("hidden_size", 0)
+    if width >= _LARGE_WIDTH and rate > _LARGE_RATE:
+        found.append(f"learning_rate {rate:g} suits the tiny policy; for a model {width} wide it is probably far too high")
+    if spec.rl is not None:
+        found.append("tasks are the split's own, drawn evenly and again every epoch; on this machine RL draws fresh siblings by weight")
+    return found

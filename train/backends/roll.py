@@ -1,0 +1,247 @@
+"""A stage as configuration for ROLL's agentic pipeline: one complete YAML file, and the command that starts it.
+
+One idea: ROLL takes no overrides and reads its file loosely, so the whole file is rendered and every key of it goes through
+`train/backends/roll_keys.py`. RL only: ROLL's SFT takes single-turn rows of instruction and output, and has no column for tools.
+
+ROLL sets `num_gpus_per_node` to the number of GPUs that the *driver* sees: where that is none, it plans for one a node. So the job
+asks for no GPU of its own (Ray would then hide the others from it) and the command first counts them.
+
+What it does not do: submit, or play. The caller's `adapter` is a subclass of ROLL's `ProxyEnvManager` in its image; importing it registers
+the GEM environment `headrace`: rows of the file `env_config.rows` by seed, played by `train/backends/environment.py` for ROLL's own
+`ToolCallRunner`. ROLL is not on PyPI (the package `roll` there is another project).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from storage.errors import BadInput
+from train.backends.roll_keys import Agentic
+from train.backends.shape import ClusterShape, Loss
+from train.spec import RLSettings, StageSpec
+
+CHECKED = "our own model of the keys of ROLL (commit 8eb27cc) holds; ROLL itself is not asked"
+ENVIRONMENT = "headrace"
+"""The id of our environment with GEM, and its tag."""
+_RUNNER = "roll.pipeline.agentic.agent_runner.gem_runner.ToolCallRunner"
+_GAMES_A_WORKER = 16
+
+_RULES_OF_LOSS: Mapping[Loss, Mapping[str, Any]] = {
+    "grpo": {"loss_agg_mode": "seq-mean-token-mean"},
+    "dapo": {"pg_clip_high": 0.28},
+    "dr_grpo": {"loss_agg_mode": "seq-mean-token-sum-norm", "reward_normalization.norm_std_type": None},
+    "gspo": {"ratio_type": "segment", "loss_agg_mode": "seq-mean-token-mean", "pg_clip_low": 3e-4, "pg_clip_high": 4e-4},
+    "lite_ppo": {"reward_normalization.norm_std_type": "batch"},
+}
+"""What a loss changes of PPO with the group's mean and standard deviation and a token-level mean."""
+
+_NOTES_OF_LOSS: Mapping[Loss, str] = {
+    "dapo": "ROLL's own group filter keeps every group: dapo is without dynamic sampling, and without a penalty on overlong answers",
+    "gspo": "ROLL's ratio of a segment is the mean over one answer, not over the whole conversation as in gspo",
+}
+
+
+def keys(spec: StageSpec, shape: ClusterShape, *, folder: Path, adapter: str, loss: Loss = "lite_ppo") -> dict[str, Any]:
+    """The file's content.
+
+    folder: where everything rendered will lie, as the cluster sees it. adapter: dotted path, see above.
+
+    Raises:
+        BadInput: an SFT stage, or as many updates a step as the rollouts cannot be cut into.
+    """
+    if spec.rl is None:
+        raise BadInput(
+            f"stage {spec.name} is SFT, and ROLL's SFT takes single-turn rows without tools, so it cannot learn these conversations: "
+            "render it for verl, or train it with the backend local or ray"
+        )
+    found = _pipeline(spec, spec.rl, shape, folder) | _roles(spec.rl, shape) | _environments(spec, spec.rl, folder, adapter)
+    found["reward_normalization"] = {"grouping": "traj_group_id", "norm_mean_type": "group", "norm_std_type": "group"}
+    return with_overrides(found, _RULES_OF_LOSS[loss])
+
+
+def with_overrides(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The content with other values at some dotted keys.
+
+    Raises:
+        BadInput: a key that is not rendered; ROLL would ignore it silently.
+    """
+    found = copy.deepcopy(content)
+    for key, value in changes.items():
+        *path, last = key.split(".")
+        place: Any = found
+        for name in path:
+            place = place.get(name) if isinstance(place, dict) else None
+        if not isinstance(place, dict) or last not in place:
+            raise BadInput(f"{key} is no key of the rendered file for ROLL, which would ignore it silently")
+        place[last] = value
+    return found
+
+
+def check(content: Mapping[str, Any]) -> None:
+    """Every key and rule of `roll_keys`.
+
+    Raises:
+        BadInput: the first that does not hold, and where.
+    """
+    try:
+        Agentic.model_validate(dict(content))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadInput(f"ROLL's configuration{' at ' + where if where else ''}: {first['msg'].removeprefix('Value error, ')}") from None
+
+
+def files(content: Mapping[str, Any], spec: StageSpec, shape: ClusterShape) -> dict[str, str]:
+    """File name -> text: the YAML, and what is started. ROLL takes the folder of its YAML relative to its own folder `examples`."""
+    entry = f"""#!/usr/bin/env bash
+set -euo pipefail
+here="$(cd "$(dirname "$0")" && pwd)"
+gpus="$(nvidia-smi --list-gpus 2> /dev/null | wc -l)"
+if [ "$gpus" -ne {shape.gpus_per_node} ]; then
+  echo "ROLL plans with the GPUs that its driver sees: start it on a node with {shape.gpus_per_node}, here are $gpus" >&2
+  exit 2
+fi
+cd "${{ROLL_HOME:?set it to the checkout of alibaba/ROLL in the image}}"
+export PYTHONPATH="$PWD${{PYTHONPATH:+:$PYTHONPATH}}"
+exec python3 examples/start_agentic_pipeline.py --config_path "$(realpath --relative-to examples "$here")" --config_name pipeline
+"""
+    return {"pipeline.yaml": yaml.safe_dump(dict(content), sort_keys=False, width=1000), "entrypoint.sh": entry}
+
+
+def notes(loss: Loss) -> list[str]:
+    """Where a stage is not, to the letter, what it is when it runs on this machine."""
+    return ["the rate decays linearly to 0 (ROLL passes no final share)", *([_NOTES_OF_LOSS[loss]] if loss in _NOTES_OF_LOSS else [])]
+
+
+def _pipeline(spec: StageSpec, told: RLSettings, shape: ClusterShape, folder: Path) -> dict[str, Any]:
+    return {
+        "exp_name": spec.name,
+        "seed": spec.seed,
+        "output_dir": str(folder / "output"),
+        "logging_dir": str(folder / "logs"),
+        "rollout_dump_dir": str(folder / "rollouts"),
+        "checkpoint_config": {"type": "file_system", "output_dir": str(folder / "checkpoints")},
+        "track_with": "stdout",
+        "num_gpus_per_node": shape.gpus_per_node,
+        "max_steps": told.max_steps,
+        "save_steps": told.checkpoint_steps or told.max_steps,
+        "max_ckpt_to_keep": 2,
+        "logging_steps": 1,
+        "eval_steps": 0,
+        "resume_from_checkpoint": False,
+        "rollout_batch_size": told.tasks_a_step * told.draws,
+        "val_batch_size": 1,
+        "prompt_length": shape.prompt_tokens,
+        "sequence_length": shape.context_tokens,
+        "async_generation_ratio": 0,
+        "pretrain": str(spec.model_in),
+        "adv_estimator": "grpo",
+        "ratio_type": "token",
+        "loss_agg_mode": "token-mean",
+        "use_pg_clip_range": True,
+        "pg_clip_low": 0.2,
+        "pg_clip_high": 0.2,
+        "dual_clip_loss": False,
+        "ppo_epochs": 1,
+        "max_grad_norm": told.max_grad_norm,
+        "use_kl_loss": False,
+        "init_kl_coef": 0,
+        "entropy_loss_coef": 0,
+        "whiten_advantages": False,
+        "batch_adjust_mode": "copy",
+    }
+
+
+def _roles(told: RLSettings, shape: ClusterShape) -> dict[str, Any]:
+    rows, update = told.tasks_a_step * told.draws, shape.gpus * shape.updates_a_step
+    if rows % update:
+        raise BadInput(
+            f"{rows} rollouts a step (rl.tasks_a_step x rl.draws) cannot be cut into {shape.updates_a_step} updates over {shape.gpus} GPUs"
+        )
+    everything = f"list(range(0,{shape.gpus}))"
+    train = {
+        "model_args": {"attn_implementation": "fa2", "dtype": "bf16", "disable_gradient_checkpointing": False},
+        "training_args": {
+            "learning_rate": told.learning_rate,
+            "weight_decay": told.weight_decay,
+            "adam_beta2": told.adam_beta2,
+            "per_device_train_batch_size": 1,
+            "gradient_accumulation_steps": rows // update,
+            "warmup_steps": told.warmup_steps,
+            "lr_scheduler_type": "linear",
+            "save_hf_model": True,
+        },
+        "strategy_args": {
+            "strategy_name": "fsdp2_train",
+            "strategy_config": {
+                "fsdp_size": shape.gpus,
+                "param_dtype": "bf16",
+                "reduce_dtype": "float32",
+                "reshard_after_forward": True,
+                "offload_policy": False,
+            },
+        },
+        "device_mapping": everything,
+        "infer_batch_size": 1,
+    }
+    infer = {
+        "model_args": {"attn_implementation": "fa2", "dtype": "bf16", "disable_gradient_checkpointing": True},
+        "generating_args": {
+            "max_new_tokens": told.max_tokens,
+            "temperature": told.temperature,
+            "top_p": 1.0,
+            "top_k": -1,
+            "num_return_sequences": 1,
+        },
+        "strategy_args": {
+            "strategy_name": "vllm",
+            "strategy_config": {
+                "gpu_memory_utilization": shape.memory_share,
+                "tensor_parallel_size": shape.tensor_parallel,
+                "max_model_len": shape.context_tokens,
+                "load_format": "auto",
+            },
+        },
+        "device_mapping": everything,
+    }
+    return {"actor_train": train, "actor_infer": infer}
+
+
+def _environments(spec: StageSpec, told: RLSettings, folder: Path, adapter: str) -> dict[str, Any]:
+    def manager(groups: int, size: int) -> dict[str, Any]:
+        return {
+            "num_env_groups": groups,
+            "group_size": size,
+            "max_env_num_per_worker": _GAMES_A_WORKER,
+            "tags": [ENVIRONMENT],
+            "num_groups_partition": [groups],
+        }
+
+    environment = {
+        "env_type": ENVIRONMENT,
+        "max_steps": told.max_turns,
+        "max_tokens_per_step": told.max_tokens,
+        "env_manager_cls": adapter,
+        "agent_runner_cls": _RUNNER,
+        "agent_system_template": "",
+        "agent_template": "{observation}",
+        "env_config": {
+            "rows": str(folder / "data" / f"{spec.split}.prompts.jsonl"),
+            "store": str(spec.store),
+            "max_turns": told.max_turns,
+            "reward": told.reward,
+            "tool_call_parser": "qwen25",
+            "trajectory_mode": "traj",
+        },
+    }
+    return {
+        "train_env_manager": manager(told.tasks_a_step, told.draws),
+        "val_env_manager": manager(1, 1),
+        "custom_envs": {ENVIRONMENT: environment},
+    }
