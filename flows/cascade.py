@@ -20,18 +20,23 @@ from flows.progress import report
 from flows.tables import certainty, facets, ladder
 from storage.store import Store
 from train import cascade
-from train.backends import local
+from train.backends import local, ray
+from train.backends.cluster import ClusterConfig
 from train.spec import StageSpec
 
 
 @flow(name="train", log_prints=True)
 def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
-    """Train the cascade on what the store holds; each stage is a task of this run, in a process of its own.
+    """Train the cascade on what the store holds; each stage is a task of this run, in a process of its own or a job on a cluster.
 
     config: as in a configuration file; `train` says with which budgets.
     """
+    cluster = config.train.cluster
+    if cluster.backend == "ray":
+        ray.check(cluster)
     with at_work("train", config.store):
-        result = cascade.run_cascade(Store(config.store), config.train, launch=launch, progress=report)
+        launch = launcher(cluster)
+        result = cascade.run_cascade(Store(config.store), config.train, launch=launch, backend=cluster.backend, progress=report)
         for table in (certainty, ladder, facets):
             leave_table(table(Store(config.store)))
         if result.promoted in result.policies:
@@ -39,10 +44,12 @@ def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
         return {"promoted": result.promoted.id if result.promoted else None, "last": result.policies[-1].id, "passed": result.passed}
 
 
-def launch(spec: StageSpec, folder: Path) -> dict[str, Any]:
-    return train_stage.with_options(task_run_name=f"train {spec.name}")(spec, folder)
+def launcher(cluster: ClusterConfig) -> cascade.Launch:
+    """What runs a stage there, as a task of the flow."""
+    return lambda spec, folder: train_stage.with_options(task_run_name=f"train {spec.name}")(spec, folder, cluster)
 
 
 @task(cache_policy=NO_CACHE)
-def train_stage(spec: StageSpec, folder: Path) -> dict[str, Any]:
-    return local.launch(spec, folder, partial(report, f"stage {spec.name}"))
+def train_stage(spec: StageSpec, folder: Path, cluster: ClusterConfig) -> dict[str, Any]:
+    progress = partial(report, f"stage {spec.name}")
+    return ray.launch(spec, folder, cluster, progress) if cluster.backend == "ray" else local.launch(spec, folder, progress)

@@ -179,6 +179,14 @@ def funnel_engines(config: Config) -> None:
         look_at(str(name))
 
 
+def cluster(config: Config) -> None:
+    """The cluster that trains, if one does, answers now."""
+    from train.backends import ray
+
+    if config.train.cluster.backend == "ray":
+        ray.check(config.train.cluster, patience_s=0)
+
+
 def engines(roles: RolesConfig) -> None:
     """The engines that play roles are there: a server answers, serves the model and takes tools; a folder or an environment exists.
 

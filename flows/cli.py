@@ -94,6 +94,7 @@ def run(
         if not dry_run:
             checks.engines(settings.synthesize.roles)
             checks.funnel_engines(settings)
+            checks.cluster(settings)
         done = do("pipeline:pipeline", settings, dry_run, ("synthesize", "haystack", "curate", "train", "tag", "report"), keep_ui=ui)
         tell_notes((*done["synthesize"]["notes"], *done["synthesize"]["alarms"], *done["curate"]["notes"]) if done else ())
 
@@ -115,6 +116,7 @@ def train(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRun 
         settings = checks.settings(config, store)
         if not dry_run:
             checks.has_tasks(settings)
+            checks.cluster(settings)
         do("cascade:train", settings, dry_run, ("train",), ("certainty", "ladder", "facets"))
 
 

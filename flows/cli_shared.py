@@ -82,6 +82,10 @@ def do(
         from flows.tables import draw
 
         draw(plan(settings, steps, rows, parameters.get("policy"), parameters.get("again", 0)), out)
+        if "train" in steps and settings.train.cluster.backend == "ray":
+            from flows.plan import write_jobs
+
+            out.print(f"what a Ray cluster would be given: {write_jobs(settings)}", markup=False, soft_wrap=True)
         return None
     from flows.call import run_flow
 

@@ -6,12 +6,15 @@ hours. Scripted roles and the tiny policy cost no money; what language models co
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from flows.config import Config
 from flows.tables import Table
 from synth.episodes import MAX_TURNS
 from train.config import CascadeConfig
+from train.spec import StageSpec
 
 CPU_S_PER_PROPOSAL = 0.02
 CPU_S_PER_MILLION_GENERATED = 25.0
@@ -49,6 +52,39 @@ def plan(config: Config, steps: Sequence[str], query_rows: int | None = None, po
         for name, what, seconds in lines
     ]
     return Table("plan", "Plan (nothing was done)", shown)
+
+
+def write_jobs(config: Config) -> Path:
+    """Writes the spec of every stage and the Ray Job that would be made of it, as `train.cluster` has it, and returns their folder.
+
+    What is not known before the stages before have run (releases, and with them the stages' ids) stands there in capitals.
+    """
+    from train.backends.ray import described
+
+    own, folder, models = config.train, config.folder / "dry-run", config.store.absolute() / "models"
+    before: Path | None = None
+    for name, split, settings in (("sft1", "seed", own.sft1), ("sft2", "sft2", own.sft2), ("rl", "rl", own.rl)):
+        algorithm = "rl" if name == "rl" else "sft"
+        made = models / f"STAGE-{name}"
+        spec = StageSpec(
+            name=name,
+            algorithm=algorithm,
+            store=config.store.absolute(),
+            release_id=f"RELEASE-FOR-{name}",
+            split=split,
+            model_in=before,
+            model_out=made / "model",
+            worlds=own.worlds,
+            language=own.language,
+            seed=own.seed,
+            **{algorithm: settings},
+        )
+        before = spec.model_out
+        told, job = described(spec, made, own.cluster)
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "spec.json").write_text(told)
+        (folder / name / "job.json").write_text(json.dumps(job, indent=1))
+    return folder
 
 
 def _duration(seconds: float) -> str:

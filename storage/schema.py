@@ -114,7 +114,7 @@ TABLES: dict[str, TableSchema] = {
         "stage_id:t name:t algorithm:t backend:t release_id:t split:t input_policy_id:t output_policy_id:t spec:t code_hash:t metrics:t "
         "seconds:r",
         "stage_id",
-        unhashed=("seconds", "spec", "code_hash"),
+        unhashed=("backend", "seconds", "spec", "code_hash"),
     ),
     "policies": _table("policy_id:t stage_id:t path:t weights_hash:t", "policy_id", unhashed=("path",)),
     "evaluations": _table(

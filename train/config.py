@@ -9,6 +9,7 @@ from filters.route import RouteConfig
 from storage.records import Language
 from synth.engines.budget import AskingConfig
 from synth.worlds import WorldName
+from train.backends.cluster import ClusterConfig
 from train.gate import GateConfig
 from train.spec import RLSettings, SFTSettings
 
@@ -44,5 +45,9 @@ class CascadeConfig(BaseModel):
     engine: EngineConfig = Field(
         default_factory=EngineConfig,
         description="How a policy is asked, and what that may cost, that `tag` and `evaluate` are given by an engine's name.",
+    )
+    cluster: ClusterConfig = Field(
+        default_factory=ClusterConfig,
+        description="What runs the stages. It is no part of them: moved elsewhere, no stage is trained again.",
     )
     seed: int = Field(0, ge=0, description="Of the weights, the order of batches, and every rollout.")

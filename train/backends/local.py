@@ -26,8 +26,8 @@ from train.spec import CHECKPOINTS, METRICS, StageSpec
 _PR_SET_PDEATHSIG = 1
 _LONGEST_WAIT_S = 86_400.0
 _TELL_EVERY_S = 1.0
-_THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-_OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
+THREADS = {"OMP_NUMTHREADS": "1", "MKL_NUMTHREADS": "1", "OPENBLAS_NUMTHREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+OFFLINE = {"HF_HUBOFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
 
 
 def launch(spec: StageSpec, folder: Path, progress: Callable[[int, int], None] = lambda *_: None) -> dict[str, Any]:
@@ -78,8 +78,8 @@ def _ended(returncode: int) -> str:
     return f"ended with code {returncode}"
 
 
-def _run(command: list[str], log: Path, tell: Callable[[], None]) -> int:
-    """Calls `tell` every second meanwhile."""
+def dying_with_parent() -> Callable[[], None]:
+    """What a child is to call before it execs, so that it ends with this process."""
     parent = os.getpid()
     libc = ctypes.CDLL(None)
 
@@ -88,15 +88,20 @@ def _run(command: list[str], log: Path, tell: Callable[[], None]) -> int:
         if os.getppid() != parent:
             os._exit(1)
 
+    return die_with_parent
+
+
+def _run(command: list[str], log: Path, tell: Callable[[], None]) -> int:
+    """Calls `tell` every second meanwhile."""
     with log.open("ab") as out:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            env=os.environ | _THREADS | {key: os.environ.get(key, value) for key, value in _OFFLINE.items()},
+            env=os.environ | THREADS | {key: os.environ.get(key, value) for key, value in OFFLINE.items()},
             start_new_session=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 (the child execs at once; nothing here takes a lock)
+            preexec_fn=dying_with_parent(),  # noqa: PLW1509 (the child execs at once; nothing here takes a lock)
         )
         try:
             while True:

@@ -1,0 +1,132 @@
+"""Which cluster runs the stages of a cascade, and what each stage asks it for: the section `train.cluster`, and the Ray Job made of it.
+
+One idea: where a stage runs is no part of its spec, so all of this may change and no stage is trained again. A job is plain JSON, which
+`--dry-run` writes as it would be sent.
+Whoever may look at a cluster sees the environment and the command of every job on it, so nothing that looks like a secret is let in.
+
+What it does not do: talk to the cluster (`train/backends/ray.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from train.backends.local import OFFLINE, THREADS
+
+_SECRET = re.compile(r"(KEYS?|TOKENS?|SECRETS?|PASSWORDS?|PASSWD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE)
+_LOGIN = re.compile(r"://[^/\s]*:[^/\s]*@")
+_INSTEAD = "give it to the nodes themselves (a secret of the cluster, a role of its machines), whose environment every job has"
+
+
+class ClusterConfig(BaseModel):
+    """Where the stages are trained, and with what."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    backend: Literal["local", "ray"] = Field("local", description="What runs a stage: a process here, or a job on a Ray cluster.")
+    address: str | None = Field(None, description="The cluster's dashboard, http://HEAD:8265; none: what RAY_ADDRESS says.")
+    nodes: int = Field(1, ge=1, description="Nodes that a stage is spread over.")
+    gpus_per_node: int = Field(0, ge=0, description="GPUs that it takes of each; with several in all, `accelerate launch` starts it.")
+    cpus: float = Field(1.0, gt=0, description="CPU cores that it takes of each.")
+    resources: dict[str, float] = Field(default_factory=dict, description="Resources of the cluster's own that it takes of each.")
+    labels: dict[str, str] = Field(default_factory=dict, description="Labels that its nodes must have, as Ray selects by them.")
+    image: str | None = Field(None, description="Container image that it runs in, with Headrace in it; none: the nodes' own.")
+    working_dir: str | None = Field(None, description="URL of an archive (s3://...zip) that is unpacked as its working directory.")
+    pip: tuple[str, ...] = Field((), description="Packages that are installed for it, as pip takes them: names, or wheels by path or URL.")
+    env: dict[str, str] = Field(default_factory=dict, description="Environment variables of it. No secrets: the cluster shows them.")
+    checkpoints: str | None = Field(
+        None,
+        description="URL (s3://, gs://, file:// ...) through which stages are handed over; none: all nodes see the store under its path.",
+    )
+    patience_s: float = Field(120.0, ge=0, description="Seconds that the cluster may not answer for before a stage is given up.")
+
+    @field_validator("env")
+    @classmethod
+    def _no_secrets(cls, env: dict[str, str]) -> dict[str, str]:
+        for name, value in env.items():
+            if any(_SECRET.search(word) for word in name.split("_")) or _LOGIN.search(value):
+                raise ValueError(f"{name} looks like a secret, and a cluster shows the environment of its jobs to all; {_INSTEAD}")
+        return env
+
+    @field_validator("address", "image", "working_dir", "checkpoints")
+    @classmethod
+    def _no_login(cls, value: str | None) -> str | None:
+        if value is not None and _LOGIN.search(value):
+            raise ValueError(f"the URL has a password in it, and a cluster shows its jobs to all; {_INSTEAD}")
+        return value
+
+    @field_validator("pip")
+    @classmethod
+    def _no_logins(cls, packages: tuple[str, ...]) -> tuple[str, ...]:
+        for each in packages:
+            cls._no_login(each)
+        return packages
+
+    @field_validator("address")
+    @classmethod
+    def _dashboard(cls, address: str | None) -> str | None:
+        if address is not None and not address.startswith(("http://", "https://")):
+            raise ValueError("jobs are given to the cluster's dashboard; say http://HEAD:8265")
+        return address
+
+    @field_validator("working_dir", "checkpoints")
+    @classmethod
+    def _url(cls, value: str | None) -> str | None:
+        if value is not None and "://" not in value:
+            raise ValueError("a folder of one machine is not there on another; give a URL (s3://, gs://, file:// on a shared disk ...)")
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ClusterConfig:
+        if self.nodes > 1 and not self.gpus_per_node:
+            raise ValueError("several nodes need gpus_per_node: a stage is spread over GPUs")
+        if self.image is not None and (self.pip or self.working_dir is not None):
+            raise ValueError("Ray takes `image` with neither `pip` nor `working_dir`: put into the image what the stage needs")
+        return self
+
+
+def job(cluster: ClusterConfig, submission_id: str, stage: str, spec: str, *, folder: str | None = None) -> dict[str, Any]:
+    """The body of Ray's `POST /api/jobs/` for a stage.
+
+    stage: its name, for people. spec: the path of its spec, as the job sees it. folder: the stage's own under `checkpoints`, where that is
+    given; `spec` then lies in what is fetched from there.
+    """
+    command = _trained(cluster, spec)
+    if cluster.checkpoints is not None:
+        assert folder is not None
+        command = [*_module("train.backends.mirror"), cluster.checkpoints, folder, *command]
+    taken = {"CPU": cluster.cpus, "GPU": float(cluster.gpus_per_node)} | cluster.resources
+    body: dict[str, Any] = {"submission_id": submission_id, "metadata": {"headrace_stage": stage}, "runtime_env": _runtime_env(cluster)}
+    if cluster.nodes > 1:
+        spread = json.dumps({"nodes": cluster.nodes, "take": taken, "labels": cluster.labels}, separators=(",", ":"))
+        return body | {"entrypoint": shlex.join([*_module("train.backends.on_nodes"), spread, *command])}
+    body |= {"entrypoint": shlex.join(command), "entrypoint_num_cpus": taken.pop("CPU"), "entrypoint_num_gpus": taken.pop("GPU")}
+    more = {"entrypoint_resources": taken, "entrypoint_label_selector": cluster.labels}
+    return body | {name: value for name, value in more.items() if value}
+
+
+def _trained(cluster: ClusterConfig, spec: str) -> list[str]:
+    """The stage's entry: as anywhere, or a process for each GPU."""
+    processes = cluster.nodes * cluster.gpus_per_node
+    if processes <= 1:
+        return [*_module("train.run"), spec]
+    several = {"num_processes": processes, "num_machines": cluster.nodes, "mixed_precision": "no", "dynamo_backend": "no"}
+    if cluster.nodes > 1:
+        several |= {"machine_rank": "{rank}", "main_process_ip": "{ip}", "main_process_port": "{port}", "rdzv_backend": "static"}
+    told = [word for name, value in several.items() for word in (f"--{name}", str(value))]
+    return ["accelerate", "launch", "--multi_gpu", *told, "-m", "train.run", spec]
+
+
+def _module(name: str) -> list[str]:
+    return ["python", "-P", "-m", name]
+
+
+def _runtime_env(cluster: ClusterConfig) -> dict[str, Any]:
+    variables = {**THREADS, **OFFLINE, "PYTHONSAFEPATH": "1", **cluster.env}
+    given = {"image_uri": cluster.image, "working_dir": cluster.working_dir, "pip": list(cluster.pip)}
+    return {"env_vars": variables} | {name: value for name, value in given.items() if value}

@@ -1,0 +1,84 @@
+"""Runs one command on each of several nodes: a Ray Job is a process on one node, and a stage may span more.
+
+One idea: as many actors as nodes, each on a node of its own, each running the command in a process of its own. Its `{rank}` becomes the
+node's number, `{ip}` and `{port}` where the processes meet: the first node, and a port that was free on it.
+`python -P -m train.backends.on_nodes SPREAD COMMAND`, SPREAD being JSON: nodes, take (resources of each), labels.
+The first command that fails ends the others, and its exit code is the whole's.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from train.backends.mirror import RANK
+
+
+class Node:
+    """One node's share of the work."""
+
+    def meeting_point(self) -> tuple[str, int]:
+        """The node's address, and a port that is free there now."""
+        import socket
+
+        import ray
+
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            return ray.util.get_node_ip_address(), int(probe.getsockname()[1])
+
+    def run(self, command: Sequence[str], rank: int) -> int:
+        """The command's exit code; the command dies with the actor."""
+        import os
+        import subprocess
+
+        from train.backends.local import dying_with_parent
+
+        process = subprocess.Popen(command, env=os.environ | {RANK: str(rank)}, preexec_fn=dying_with_parent())  # noqa: PLW1509 (it execs at once)
+        return process.wait()
+
+
+def run(spread: Mapping[str, Any], command: Sequence[str]) -> int:
+    """Waits until the cluster has the nodes, and then for the commands."""
+    import ray
+    from ray.util.placement_group import placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    ray.init(log_to_driver=True)
+    count, take = int(spread["nodes"]), {name: float(value) for name, value in spread["take"].items() if value}
+    labels = {"bundle_label_selector": [dict(spread["labels"])] * count} if spread["labels"] else {}
+    group = placement_group([take] * count, strategy="STRICT_SPREAD", **labels)
+    ray.get(group.ready())
+    resources = {name: value for name, value in take.items() if name not in ("CPU", "GPU")}
+    nodes = [
+        ray.remote(Node)
+        .options(
+            num_cpus=take.get("CPU", 0),
+            num_gpus=take.get("GPU", 0),
+            resources=resources,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank),
+        )
+        .remote()
+        for rank in range(count)
+    ]
+    ip, port = ray.get(nodes[0].meeting_point.remote())
+    waiting = [node.run.remote([_filled(word, rank, ip, port) for word in command], rank) for rank, node in enumerate(nodes)]
+    while waiting:
+        (done,), waiting = ray.wait(waiting)
+        if code := int(ray.get(done)):
+            return code if code > 0 else 128 - code
+    return 0
+
+
+def _filled(word: str, rank: int, ip: str, port: int) -> str:
+    return word.replace("{rank}", str(rank)).replace("{ip}", ip).replace("{port}", str(port))
+
+
+def main(arguments: Sequence[str]) -> int:
+    return run(json.loads(arguments[0]), arguments[1:])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
