@@ -9,7 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -91,6 +91,49 @@ def serve() -> Iterator[Serve]:
     asyncio.run_coroutine_threadsafe(end(), loop).result()
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
+
+
+class RayHead:
+    """A Ray cluster on this machine: one node of one CPU, with the dashboard that takes jobs, and a second where one is added.
+
+    address: for tasks; dashboard: for jobs. Jobs find this checkout and its Python.
+    """
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_raylet_start_wait_time_s="120")
+        self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": True, "dashboard_port": 0})
+        self._second: Any = None
+        self.address = str(self._cluster.address)
+        self.dashboard = f"http://{self._cluster.head_node.address_info['webui_url']}"
+
+    def add_second(self) -> None:
+        self._second = self._second or self._cluster.add_node(num_cpus=1)
+        self._cluster.wait_for_nodes()
+
+    def kill_second(self) -> None:
+        if self._second is not None:
+            self._cluster.remove_node(self._second, allow_graceful=False)
+            self._second = None
+
+    def close(self) -> None:
+        self._cluster.shutdown()
+
+
+@pytest.fixture(scope="session")
+def ray_head() -> Iterator[RayHead]:
+    """The one Ray that the whole session shares."""
+    before = dict(os.environ)
+    here, bin_folder = str(Path(__file__).parents[1]), str(Path(sys.executable).parent)
+    os.environ.update(PATH=f"{bin_folder}:{before.get('PATH', '')}", PYTHONPATH=f"{here}:{before.get('PYTHONPATH', '')}")
+    try:
+        head = RayHead()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    yield head
+    head.close()
 
 
 @pytest.fixture(scope="session")

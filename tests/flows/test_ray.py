@@ -16,6 +16,7 @@ from flows.ray import RayExecutor, ray_executor
 from storage.errors import BadInput
 from storage.store import Store
 from synth.haystack import HaystackConfig, generate
+from tests.conftest import RayHead
 from tests.e2e.conftest import headrace
 
 pytestmark = pytest.mark.ray
@@ -23,34 +24,13 @@ pytestmark = pytest.mark.ray
 CONFIG = FunnelConfig(ingest=IngestConfig(batch_rows=1000), coverage=CoverageConfig(keep=20, max_encoded=100))
 
 
-class TwoNodes:
-    """A Ray cluster of two processes' trees on this machine, of one CPU each. `kill` takes the second."""
-
-    def __init__(self) -> None:
-        from ray.cluster_utils import Cluster
-
-        self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-        self._second = self._cluster.add_node(num_cpus=1)
-        self._cluster.wait_for_nodes()
-        self.address = str(self._cluster.address)
-
-    def kill(self) -> None:
-        if self._second is not None:
-            self._cluster.remove_node(self._second, allow_graceful=False)
-            self._second = None
-
-    def close(self) -> None:
-        self._cluster.shutdown()
-
-
 @pytest.fixture(scope="module")
-def executor() -> Iterator[tuple[RayExecutor, TwoNodes]]:
-    nodes = TwoNodes()
-    try:
-        with ray_executor(nodes.address) as running:
-            yield running, nodes
-    finally:
-        nodes.close()
+def executor(ray_head: RayHead) -> Iterator[tuple[RayExecutor, RayHead]]:
+    """On two nodes, two processes' trees on this machine, of one CPU each."""
+    ray_head.add_second()
+    with ray_executor(ray_head.address) as running:
+        yield running, ray_head
+    ray_head.kill_second()
 
 
 @pytest.fixture(scope="module")
@@ -73,25 +53,25 @@ def refuse(number: int) -> int:
     return number
 
 
-def test_items_go_to_both_nodes_and_come_back_in_order(executor: tuple[RayExecutor, TwoNodes]) -> None:
+def test_items_go_to_both_nodes_and_come_back_in_order(executor: tuple[RayExecutor, RayHead]) -> None:
     found = list(executor[0].map(node_and_square, range(30)))
     assert [square for _, square in found] == [number * number for number in range(30)]
     assert len({node for node, _ in found}) == 2
 
 
-def test_what_a_task_raises_is_raised_here_in_its_own_words(executor: tuple[RayExecutor, TwoNodes]) -> None:
+def test_what_a_task_raises_is_raised_here_in_its_own_words(executor: tuple[RayExecutor, RayHead]) -> None:
     with pytest.raises(BadInput, match=r"^three is bad input$"):
         list(executor[0].map(refuse, range(10)))
 
 
-def test_a_node_killed_in_the_middle_changes_nothing(executor: tuple[RayExecutor, TwoNodes], log: Path, tmp_path: Path) -> None:
+def test_a_node_killed_in_the_middle_changes_nothing(executor: tuple[RayExecutor, RayHead], log: Path, tmp_path: Path) -> None:
     running, nodes = executor
     told: list[tuple[str, int, int]] = []
 
     def kills(*what: Any) -> None:
         told.append(what)
         if what[:2] == ("near sketches", 2):
-            nodes.kill()
+            nodes.kill_second()
 
     there = Store(tmp_path / "there")
     on_ray = curate(there, [log], CONFIG, executor=running, progress=kills)
@@ -105,7 +85,7 @@ def test_a_node_killed_in_the_middle_changes_nothing(executor: tuple[RayExecutor
 
 @pytest.mark.server
 def test_the_command_starts_a_ray_of_its_own_beside_one_that_is_there(
-    prefect_server: str, executor: tuple[RayExecutor, TwoNodes], log: Path, tmp_path: Path
+    prefect_server: str, executor: tuple[RayExecutor, RayHead], log: Path, tmp_path: Path
 ) -> None:
     told = headrace("curate", str(log), "--keep", "1/400", "--store", "s", "--ray", "local", folder=tmp_path, environment=dict(os.environ))
     assert "coverage" in told

@@ -1,0 +1,34 @@
+"""A small store with a release, and the spec of a stage that learns from it in a few steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from storage.release import ReleaseItem, make_release
+from storage.rows import tasks_frame
+from storage.store import Store, part_id
+from synth.simulate import expert_trajectory, trajectories_frame
+from tests.train.tiny_policies import SMALL, retail_tasks
+from train.spec import SFTSettings, StageSpec
+
+TASKS = retail_tasks("order_status", "special_service", each=2)
+SFT = SFTSettings(max_steps=6, batch_size=4, learning_rate=1e-2, warmup_steps=0)
+
+
+def released(root: Path) -> tuple[Store, str]:
+    """A store with experts' conversations as a release with the split `seed`, and its id."""
+    store, experts = Store(root), [expert_trajectory(task) for task in TASKS]
+    store.commit(
+        [
+            store.write("tasks", part_id("tasks", [], {}, 1), tasks_frame(TASKS)),
+            store.write("trajectories", part_id("trajectories", [], {}, 1), trajectories_frame(experts, TASKS)),
+        ]
+    )
+    items = [ReleaseItem("trajectory", expert.id, expert.task_id) for expert in experts]
+    return store, make_release(store, "seed", {"seed": items}, {})
+
+
+def spec_of(store: Store, release: str, folder: Path, **changes: Any) -> StageSpec:
+    fields: dict[str, Any] = {"name": "sft1", "algorithm": "sft", "store": store.root, "release_id": release, "split": "seed"}
+    return StageSpec(**(fields | {"model_out": folder / "model", "tiny": SMALL, "seed": 3, "sft": SFT} | changes))

@@ -1,0 +1,129 @@
+"""What a cluster may be told, and the Ray Job that is made of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from train.backends.cluster import ClusterConfig, job
+
+SPEC = "/store/models/stage-1/spec.json"
+
+
+def made(**told: Any) -> dict[str, Any]:
+    return job(ClusterConfig(backend="ray", **told), "headrace-stage-1", "sft1", SPEC, folder="models/stage-1")
+
+
+# ---- secrets ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "OPENAI_APIKEY", "hf_token", "KEYS"])
+def test_no_name_that_looks_like_a_secret_is_let_into_a_job(name: str) -> None:
+    with pytest.raises(ValidationError, match=f"{name} looks like a secret.*give it to the nodes themselves"):
+        ClusterConfig(env={name: "hunter2"})
+
+
+def test_no_url_with_a_password_is_let_into_a_job() -> None:
+    with pytest.raises(ValidationError, match="PROXY looks like a secret"):
+        ClusterConfig(env={"PROXY": "http://me:hunter2@proxy"})
+    for told in (
+        {"checkpoints": "s3://me:hunter2@bucket"},
+        {"address": "http://me:hunter2@head:8265"},
+        {"pip": ["https://me:x@index/a.whl"]},
+    ):
+        with pytest.raises(ValidationError, match="the URL has a password in it"):
+            ClusterConfig.model_validate(told)
+
+
+def test_other_variables_go_along_and_may_replace_ours() -> None:
+    env = {"NCCL_DEBUG": "INFO", "TOKENIZERS_PARALLELISM": "true", "KEYBOARD": "de"}
+    assert made(env=env)["runtime_env"]["env_vars"].items() >= env.items()
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"gpu": 8}, "Extra inputs"),
+        ({"address": "head:6379"}, "say http://HEAD:8265"),
+        ({"nodes": 2}, "several nodes need gpus_per_node"),
+        ({"image": "me/train:1", "pip": ["headrace"]}, "Ray takes `image` with neither"),
+        ({"checkpoints": "/shared"}, "a folder of one machine"),
+        ({"backend": "slurm"}, "Input should be 'local' or 'ray'"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(told: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        ClusterConfig.model_validate(told)
+
+
+# ---- jobs --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_asks_for_what_the_configuration_says_and_no_more() -> None:
+    assert made() == {
+        "submission_id": "headrace-stage-1",
+        "metadata": {"headrace_stage": "sft1"},
+        "runtime_env": {"env_vars": made()["runtime_env"]["env_vars"]},
+        "entrypoint": f"python -P -m train.run {SPEC}",
+        "entrypoint_num_cpus": 1.0,
+        "entrypoint_num_gpus": 0.0,
+    }
+    asked = made(cpus=12, gpus_per_node=1, resources={"fast_disk": 1}, labels={"ray.io/accelerator-type": "H100"}, image="me/train:1")
+    assert asked["entrypoint"] == f"python -P -m train.run {SPEC}"
+    assert (asked["entrypoint_num_cpus"], asked["entrypoint_num_gpus"], asked["entrypoint_resources"]) == (12.0, 1.0, {"fast_disk": 1.0})
+    assert asked["entrypoint_label_selector"] == {"ray.io/accelerator-type": "H100"}
+    assert asked["runtime_env"]["image_uri"] == "me/train:1"
+
+
+def test_rays_own_models_take_the_job() -> None:
+    """Given Ray's own request and runtime environment, then ours fit into them to the last key."""
+    from ray.dashboard.modules.job.common import JobSubmitRequest
+    from ray.runtime_env import RuntimeEnv
+
+    for told in (
+        {"pip": ("trl",), "working_dir": "s3://bucket/code.zip"},
+        {"image": "me/train:1", "resources": {"disk": 1}, "labels": {"a": "b"}},
+    ):
+        body = made(**told)
+        JobSubmitRequest(**body)
+        RuntimeEnv(**body["runtime_env"])
+
+
+def test_several_gpus_of_a_node_get_a_process_each() -> None:
+    asked = made(gpus_per_node=8)
+    told = _accelerate(shlex.split(asked["entrypoint"]))
+    assert (told.num_processes, told.num_machines, told.multi_gpu, told.module) == (8, 1, True, True)
+    assert (told.training_script, told.training_script_args) == ("train.run", [SPEC])
+    assert asked["entrypoint_num_gpus"] == 8.0
+
+
+def test_several_nodes_get_a_launcher_each_that_knows_its_number_and_where_to_meet() -> None:
+    asked = made(nodes=2, gpus_per_node=8, cpus=24, labels={"zone": "a"})
+    python, p, m, module, spread, *command = shlex.split(asked["entrypoint"])
+    assert (python, p, m, module) == ("python", "-P", "-m", "train.backends.on_nodes")
+    assert json.loads(spread) == {"nodes": 2, "take": {"CPU": 24.0, "GPU": 8.0}, "labels": {"zone": "a"}}
+    assert "entrypoint_num_gpus" not in asked, "the job itself only waits"
+    told = _accelerate([word.format(rank=1, ip="10.0.0.1", port=29500) for word in command])
+    assert (told.num_processes, told.num_machines, told.machine_rank) == (16, 2, 1)
+    assert (told.main_process_ip, told.main_process_port) == ("10.0.0.1", 29500)
+
+
+def test_with_a_url_each_node_works_in_a_copy_of_what_lies_there() -> None:
+    asked = made(nodes=2, gpus_per_node=8, checkpoints="s3://bucket/headrace")
+    command = shlex.split(asked["entrypoint"])[5:]
+    assert command[:8] == ["python", "-P", "-m", "train.backends.mirror", "s3://bucket/headrace", "models/stage-1", "accelerate", "launch"]
+
+
+def _accelerate(command: list[str]) -> Any:
+    """The command as accelerate itself reads it."""
+    from accelerate.commands.launch import launch_command_parser
+
+    assert command[:2] == ["accelerate", "launch"]
+    return launch_command_parser().parse_args(command[2:])
