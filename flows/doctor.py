@@ -47,10 +47,10 @@ def findings() -> list[Finding]:
 
 
 def configured_findings(config: Config) -> list[Finding]:
-    """Of a configuration that could be read: of its store, and of the engines that it names."""
+    """Of a configuration that could be read: of its store, and of the engines and the cluster that it names."""
     asked = (config.curate.ground.engine, config.curate.difficulty.engine)
     named = {*config.synthesize.roles.engines.values(), *(name for name in asked if name is not None)}
-    return [*_store(config), *map(_looked_at, sorted(named))]
+    return [*_store(config), *map(_looked_at, sorted(named)), *_cluster(config)]
 
 
 def _store(config: Config) -> list[Finding]:
@@ -69,6 +69,20 @@ def _store(config: Config) -> list[Finding]:
         what = f"of {len(parts)} parts of {config.store} {len(bad)} are gone or damaged, first {bad[0]} ({advice})"
         return [*found, Finding("broken", "store", what)]
     return [*found, Finding("ok", "store", f"{config.store}: {len(parts):,} parts, content hash {store.content_hash()[:16]}")]
+
+
+def _cluster(config: Config) -> Iterator[Finding]:
+    """That the cluster that trains answers, if one does."""
+    from storage.errors import HeadraceError
+    from train.backends import ray
+
+    if config.train.cluster.backend == "ray":
+        try:
+            ray.check(config.train.cluster, patience_s=0)
+        except HeadraceError as error:
+            yield Finding("broken", "cluster", str(error))
+        else:
+            yield Finding("ok", "cluster", "Ray's dashboard answers, with a version that jobs can use")
 
 
 def _looked_at(name: str) -> Finding:

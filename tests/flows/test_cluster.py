@@ -1,0 +1,101 @@
+"""Training on a cluster, as the command line and the flow see it: what a dry run writes, what is looked at first, and who runs a stage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cascade import launcher
+from flows.cli import app
+from flows.config import read
+from flows.doctor import configured_findings
+from storage.store import Store
+from tests.conftest import Serve
+from tests.train.backends.fake_jobs import FakeJobs
+from train.backends import local, ray
+from train.backends.cluster import ClusterConfig
+from train.cascade import Cascade
+from train.spec import StageSpec
+
+CONFIG = Path(__file__).parents[2] / "configs" / "cluster.yaml"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return tmp_path
+
+
+def test_a_dry_run_writes_every_stages_spec_and_job_and_submits_nothing(here: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeJobs()
+    monkeypatch.setenv("RAY_ADDRESS", serve(fake).removesuffix("/v1"))
+    result = CliRunner().invoke(app, ["train", "--config", str(CONFIG), "--dry-run"])
+    assert result.exit_code == 0, result.output
+    assert "what a Ray cluster would be given: runs/cluster/dry-run" in result.output
+    assert not fake.calls
+    folder = here / "runs" / "cluster" / "dry-run"
+    assert sorted(path.name for path in folder.iterdir()) == ["rl", "sft1", "sft2"]
+    store = here / "runs" / "cluster" / "store"
+    assert not store.exists()
+    models = []
+    for name in ("sft1", "sft2", "rl"):
+        spec = StageSpec.model_validate_json((folder / name / "spec.json").read_text())
+        job = json.loads((folder / name / "job.json").read_text())
+        assert job["entrypoint"] == f"python -P -m train.run {store / 'models' / f'STAGE-{name}' / 'spec.json'}"
+        assert job["submission_id"].startswith(f"headrace-STAGE-{name}-")
+        models.append((spec.model_in, spec.model_out))
+    assert [given for given, _ in models] == [None, models[0][1], models[1][1]]
+
+
+@pytest.mark.parametrize("name", ["sft1", "rl"])
+def test_a_dry_runs_spec_is_the_cascades_but_for_what_is_not_known_yet(here: Path, name: str) -> None:
+    CliRunner().invoke(app, ["train", "--config", str(CONFIG), "--dry-run"])
+    told = json.loads((here / "runs" / "cluster" / "dry-run" / name / "spec.json").read_text())
+    given: list[StageSpec] = []
+
+    def launch(spec: StageSpec, _: Path) -> dict[str, Any]:
+        given.append(spec)
+        raise InterruptedError
+
+    config = read(CONFIG)
+    split = "seed" if name == "sft1" else "rl"
+    with pytest.raises(InterruptedError):
+        Cascade(Store(config.store), config.train, launch=launch).stage(name, None, "release-1", split, getattr(config.train, name))
+    unknown = {"release_id", "model_in", "model_out"}
+    assert {key: value for key, value in told.items() if key not in unknown} == given[0].model_dump(mode="json", exclude=unknown)
+
+
+def test_a_cluster_that_is_not_there_is_told_before_the_flow_begins(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told() -> str:
+        result = CliRunner().invoke(app, ["run", "--config", str(CONFIG)])
+        assert result.exit_code in (1, 2) and result.stderr.count("\n") == 1, result.output
+        return result.stderr
+
+    assert "names no Ray cluster: set `address`, or RAY_ADDRESS" in told()
+    monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:9")
+    assert "the Ray cluster http://127.0.0.1:9 does not answer" in told()
+    assert not list(here.iterdir())
+
+
+def test_doctor_says_of_a_configuration_whether_its_cluster_answers(here: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", serve(FakeJobs()).removesuffix("/v1"))
+    assert [found.state for found in configured_findings(read(CONFIG)) if found.what == "cluster"] == ["ok"]
+    monkeypatch.setenv("RAY_ADDRESS", serve(FakeJobs(version="2.9.3")).removesuffix("/v1"))
+    assert [found.state for found in configured_findings(read(CONFIG)) if found.what == "cluster"] == ["broken"]
+
+
+@pytest.mark.server
+def test_the_configuration_says_who_runs_a_stage(prefect_server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(local, "launch", lambda *_: {"ran": "here"})
+    monkeypatch.setattr(ray, "launch", lambda *_: {"ran": "there"})
+    spec = StageSpec(
+        name="sft1", algorithm="sft", store=tmp_path, release_id="r", split="s", model_out=tmp_path / "model", sft={"max_steps": 1}
+    )
+    assert launcher(ClusterConfig())(spec, tmp_path) == {"ran": "here"}
+    assert launcher(ClusterConfig(backend="ray"))(spec, tmp_path) == {"ran": "there"}
