@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +19,11 @@ from flows.config import read
 from flows.doctor import configured_findings
 from storage.store import Store
 from tests.conftest import Serve
-from tests.train.backends.fake_jobs import FakeJobs
+from tests.train.backends.fake_jobs import RUNNING, FakeJobs
 from train.backends import local, ray
 from train.backends.cluster import ClusterConfig
 from train.cascade import Cascade
-from train.spec import StageSpec
+from train.spec import SFTSettings, StageSpec
 
 CONFIG = Path(__file__).parents[2] / "configs" / "cluster.yaml"
 
@@ -30,6 +34,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     return tmp_path
+
+
+def stage_in(folder: Path) -> StageSpec:
+    fields = {"name": "sft1", "algorithm": "sft", "release_id": "r", "split": "s", "sft": SFTSettings()}
+    return StageSpec(store=folder, model_out=folder / "models" / "stage-1" / "model", **fields)
 
 
 def test_a_dry_run_writes_every_stages_spec_and_job_and_submits_nothing(here: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,12 +99,42 @@ def test_doctor_says_of_a_configuration_whether_its_cluster_answers(here: Path, 
     assert [found.state for found in configured_findings(read(CONFIG)) if found.what == "cluster"] == ["broken"]
 
 
+CANCELLED = """
+import sys
+from pathlib import Path
+from prefect import flow
+from flows.cascade import launcher
+from train.backends.cluster import ClusterConfig
+from train.spec import SFTSettings, StageSpec
+
+@flow
+def one_stage() -> None:
+    spec = StageSpec.model_validate_json(Path(sys.argv[1]).read_text())
+    launcher(ClusterConfig(backend="ray", address=sys.argv[2]))(spec, spec.model_out.parent)
+
+one_stage()
+"""
+
+
+@pytest.mark.server
+def test_a_flow_run_that_is_cancelled_stops_its_job(prefect_server: str, serve: Serve, tmp_path: Path) -> None:
+    """Given a flow whose stage runs as a job, when it gets the signal by which Prefect cancels it, then the job is stopped."""
+    fake = FakeJobs(RUNNING)
+    (tmp_path / "told.json").write_text(stage_in(tmp_path).model_dump_json())
+    command = [sys.executable, "-c", CANCELLED, str(tmp_path / "told.json"), serve(fake).removesuffix("/v1")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 120
+    while not fake.submitted and time.monotonic() < end:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) != 0
+    assert ("POST", f"/api/jobs/{fake.submitted[0]['submission_id']}/stop") in fake.calls
+
+
 @pytest.mark.server
 def test_the_configuration_says_who_runs_a_stage(prefect_server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(local, "launch", lambda *_: {"ran": "here"})
     monkeypatch.setattr(ray, "launch", lambda *_: {"ran": "there"})
-    spec = StageSpec(
-        name="sft1", algorithm="sft", store=tmp_path, release_id="r", split="s", model_out=tmp_path / "model", sft={"max_steps": 1}
-    )
+    spec = stage_in(tmp_path)
     assert launcher(ClusterConfig())(spec, tmp_path) == {"ran": "here"}
     assert launcher(ClusterConfig(backend="ray"))(spec, tmp_path) == {"ran": "there"}

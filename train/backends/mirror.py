@@ -24,7 +24,7 @@ import fsspec
 from storage.errors import BadInput, HeadraceError
 from storage.files import replace_atomically
 from storage.store import Store
-from train.spec import CHECKPOINTS, StageSpec
+from train.spec import CHECKPOINTS, METRICS, StageSpec
 
 _READ = ("trajectories", "rollouts")
 """The lake tables that a stage reads; the others stay where they are."""
@@ -84,7 +84,7 @@ class Mirror:
     def fetch_metrics(self, place: str, folder: Path) -> None:
         """The metrics so far, if any."""
         with suppress(FileNotFoundError):
-            self._fetch_whole(f"{place}/metrics.jsonl", folder / "metrics.jsonl")
+            self._fetch_whole(f"{place}/{METRICS}", folder / METRICS)
 
     def fetch_result(self, place: str, folder: Path) -> None:
         """All that a finished stage has made; its `result.json` last."""
@@ -93,7 +93,7 @@ class Mirror:
         self._fetch_folder(f"{place}/model", draft)
         shutil.rmtree(folder / "model", ignore_errors=True)
         draft.rename(folder / "model")
-        for name in ("metrics.jsonl", "tags.jsonl", "result.json"):
+        for name in (METRICS, "tags.jsonl", "result.json"):
             if self.has(f"{place}/{name}"):
                 self._fetch_whole(f"{place}/{name}", folder / name)
 
@@ -114,8 +114,8 @@ class Mirror:
 
     def send_progress(self, place: str, root: Path) -> None:
         """The metrics so far, and every checkpoint that is whole and not there yet; those that are gone here go there too."""
-        if (root / place / "metrics.jsonl").exists():
-            self._send(root / place / "metrics.jsonl", f"{place}/metrics.jsonl")
+        if (root / place / METRICS).exists():
+            self._send(root / place / METRICS, f"{place}/{METRICS}")
         with suppress(FileNotFoundError):  # a checkpoint that another one has just replaced
             here = {f"{place}/{CHECKPOINTS}/{path.parent.name}" for path in (root / place / CHECKPOINTS).glob(f"*/{_WHOLE}")}
             for name in sorted(here):
@@ -129,7 +129,7 @@ class Mirror:
         folder = root / place
         self._send_folder(folder / "model", f"{place}/model")
         self._write(f"{place}/model.whole", b"")
-        for name in ("metrics.jsonl", "tags.jsonl", "result.json"):
+        for name in (METRICS, "tags.jsonl", "result.json"):
             if (folder / name).exists():
                 self._send(folder / name, f"{place}/{name}")
         self._remove(f"{place}/{CHECKPOINTS}")

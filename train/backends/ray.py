@@ -19,7 +19,7 @@ import shutil
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +30,9 @@ from packaging.version import InvalidVersion, Version
 from storage.errors import BadInput, HeadraceError
 from storage.files import file_lock, replace_atomically
 from train.backends.cluster import ClusterConfig, job
+from train.backends.local import Steps
 from train.backends.mirror import Mirror, inside
-from train.spec import CHECKPOINTS, StageSpec
+from train.spec import CHECKPOINTS, METRICS, StageSpec
 
 OLDEST, NEWEST = "2.60", "3"
 """Ray's versions that jobs are known to run under, as the extra `ray` has them: from, and below."""
@@ -183,11 +184,12 @@ def check(cluster: ClusterConfig, *, patience_s: float | None = None) -> None:
         Mirror(cluster.checkpoints).check()
 
 
-def launch(spec: StageSpec, folder: Path, cluster: ClusterConfig) -> dict[str, Any]:
+def launch(spec: StageSpec, folder: Path, cluster: ClusterConfig, progress: Callable[[int, int], None] = lambda *_: None) -> dict[str, Any]:
     """Runs a stage on a cluster to its end and returns its `result.json`; a stage whose result is there is not run again.
 
-    folder: receives spec.json, job.json (what was submitted, and how it ended), log.txt, metrics.jsonl and result.json. Ctrl-C, and
-    whatever else ends the flow that it can still act on, stops the job; a killed flow leaves it running.
+    folder: receives spec.json, job.json (what was submitted, and how it ended), log.txt, metrics.jsonl and result.json. progress: is told
+    how many steps of how many are done. Ctrl-C, and whatever else ends the flow that it can still act on, stops the job; a killed flow
+    leaves it running.
 
     Raises:
         BadInput: the cluster does not take the job. NoAnswer: the cluster has not answered for `patience_s`. JobFailed: the job did.
@@ -195,7 +197,7 @@ def launch(spec: StageSpec, folder: Path, cluster: ClusterConfig) -> dict[str, A
     """
     folder.mkdir(parents=True, exist_ok=True)
     with file_lock(folder.with_name(f".{folder.name}.lock"), wait_s=_LONGEST_WAIT_S):
-        stage = _Stage(spec, folder, cluster)
+        stage = _Stage(spec, folder, cluster, progress)
         if not stage.has_arrived():
             stage.run()
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
@@ -219,8 +221,9 @@ def described(spec: StageSpec, folder: Path, cluster: ClusterConfig, *, attempt:
 class _Stage:
     """One stage on its way through a cluster."""
 
-    def __init__(self, spec: StageSpec, folder: Path, cluster: ClusterConfig) -> None:
-        self._spec, self._folder, self._cluster = spec, folder, cluster
+    def __init__(self, spec: StageSpec, folder: Path, cluster: ClusterConfig, progress: Callable[[int, int], None]) -> None:
+        self._spec, self._folder, self._cluster, self._progress = spec, folder, cluster, progress
+        self._steps = Steps(folder / METRICS, spec)
         self._mirror = None if cluster.checkpoints is None else Mirror(cluster.checkpoints)
         self._place = str(inside(spec.store, folder)) if self._mirror else ""
 
@@ -256,7 +259,7 @@ class _Stage:
 
     def _prepare(self, told: str) -> None:
         """Puts the spec, and with a URL all that the stage reads, where the job finds it."""
-        for left in ("metrics.jsonl", "log.txt"):
+        for left in (METRICS, "log.txt"):
             (self._folder / left).unlink(missing_ok=True)
         replace_atomically(self._folder / "spec.json", lambda path: path.write_text(told))
         if self._mirror:
@@ -276,6 +279,7 @@ class _Stage:
                 (self._folder / "log.txt").write_text(log)
             if self._mirror:
                 self._mirror.fetch_metrics(self._place, self._folder)
+            self._progress(self._steps.done(), self._steps.most)
             if found.is_over:
                 return found
             time.sleep(POLL_S)

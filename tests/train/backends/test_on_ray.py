@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +101,10 @@ def test_a_stage_whose_launcher_was_killed_is_found_again_and_gives_the_weights_
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert status(jobs, name) == "RUNNING"
-    result = launch(spec, folder, cluster)
+    told: list[tuple[int, int]] = []
+    result = launch(spec, folder, cluster, lambda done, most: told.append((done, most)))
     assert result == locally
+    assert told[-1] == (SFT.max_steps, SFT.max_steps)
     assert weights_hash(folder / "model") == locally["weights_hash"]
     assert status(jobs, f"{name}-2") == ""
     log = (folder / "log.txt").read_text()
@@ -131,7 +134,7 @@ def test_a_launcher_that_is_interrupted_stops_its_job_and_the_next_call_begins_a
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == -signal.SIGINT
     assert status(jobs, name) == "STOPPED"
-    assert until(lambda: not at_work(folder), 20)
+    assert until(lambda: not at_work("train.run", str(folder)), 20)
 
     # given a spec that the entry refuses, then the next job of this stage tells why, in the words of a stage that runs here
     broken = spec.model_copy(update={"split": "sed"})
@@ -141,16 +144,13 @@ def test_a_launcher_that_is_interrupted_stops_its_job_and_the_next_call_begins_a
     assert json.loads((folder / "job.json").read_text())["status"] == "FAILED"
 
 
-def at_work(folder: Path) -> list[str]:
-    """Processes that train the stage of this folder."""
+def at_work(*words: str) -> list[str]:
+    """Processes with these words in their command line."""
     found = []
     for command in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = command.read_bytes()
-        except OSError:
-            continue
-        if b"train.run" in words and str(folder).encode() in words:
-            found.append(str(command))
+        with suppress(OSError):
+            line = command.read_bytes().decode(errors="replace")
+            found += [line] if all(word in line for word in words) else []
     return found
 
 
@@ -179,8 +179,9 @@ def test_a_command_runs_on_every_node_once_and_ends_everywhere_when_it_fails_on_
         assert sorted(line.split(" and ")[0] for line in heard) == ["0 as 0", "1 as 1"], log
         assert len({line.split(" and ")[1] for line in heard}) == 1
 
-        fails = "import sys, time; {rank} or sys.exit(7); time.sleep(600)"
+        fails = "import sys, time; {rank} or sys.exit(7); time.sleep(601.5)"
         ended, log = spread(jobs, "test-one", [sys.executable, "-c", fails])
         assert (ended.status, ended.exit_code) == ("FAILED", 7), log
+        assert until(lambda: not at_work("time.sleep(601.5)"), 20)
     finally:
         ray_head.kill_second()
