@@ -22,7 +22,13 @@ ReadStore = Annotated[
     Path | None,
     typer.Option("--store", "-s", metavar="DIR", help="Store to read (default: the configuration's, else the newest under runs/)."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan (steps, counts, estimated time and cost) and do nothing.")]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Print the plan (steps, counts, estimated time and cost) and do nothing; jobs for a cluster are written to a folder.",
+    ),
+]
 Families = Annotated[
     Path | None,
     typer.Option("--families", metavar="FILE", help="Other wordings for the generated queries (YAML, as synth/worlds/*/families.yaml)."),

@@ -211,6 +211,8 @@ def run(url: str, place: str, command: Sequence[str]) -> int:
                 break
             if sends:
                 mirror.send_progress(place, root)
+        if sends:
+            mirror.send_progress(place, root)
         if code == 0 and sends:
             mirror.send_result(place, root)
     return code if code >= 0 else 128 - code

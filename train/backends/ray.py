@@ -22,6 +22,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Literal
 
@@ -159,7 +160,7 @@ class Jobs:
                 if error.code < 500:
                     return error.code, _read(error.read())
                 why = f"status {error.code}: {_last_line(_read(error.read()))}"
-            except OSError as error:
+            except (OSError, HTTPException) as error:
                 why = str(getattr(error, "reason", error)) or type(error).__name__
             if time.monotonic() >= deadline:
                 raise NoAnswer(
@@ -316,10 +317,10 @@ def _stopped_with_us(jobs: Jobs, job_id: str) -> Iterator[None]:
     except Exception:
         raise
     except BaseException:
+        hasty, end = Jobs(jobs.address, _STOP_S), time.monotonic() + _STOP_S
         with suppress(NoAnswer):
-            jobs.stop(job_id)
-            end = time.monotonic() + _STOP_S
-            while (found := jobs.find(job_id)) and not found.is_over and time.monotonic() < end:
+            hasty.stop(job_id)
+            while (found := hasty.find(job_id)) and not found.is_over and time.monotonic() < end:
                 time.sleep(0.2)
         raise
 
