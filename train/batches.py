@@ -7,8 +7,8 @@ What it does not do: draw tasks (`train/fresh.py`), or learn (`train/rl.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from storage.errors import HeadraceError
@@ -46,13 +46,15 @@ class Batch:
     """The rollouts of a step, a task's draws side by side.
 
     updates: how many batches the policy that played them had learned from. left_out: rollouts that are not learned from, because those of
-    their tasks hardly differed, and others were played instead.
+    their tasks hardly differed, and others were played instead. parents: of each task that of the split whose sibling it is; empty where
+    the process that drew the tasks is the only one that counts them.
     """
 
     step: int
     updates: int
     rows: tuple[Row, ...]
     left_out: tuple[Row, ...] = ()
+    parents: Mapping[str, str] = field(default_factory=dict)
 
 
 def play_batch(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,11 @@ class Checkpoints(TrainerCallback):
 
     Args:
         folder: theirs alone. made_by: the same for what may go on from one another. running: saved with each, restored from the last.
+        also: adds files of its own to each, given its folder.
     """
 
-    def __init__(self, folder: Path, made_by: str, running: RunningTags) -> None:
-        self._folder, self._made_by, self._running = folder, made_by, running
+    def __init__(self, folder: Path, made_by: str, running: RunningTags, also: Callable[[Path], None] = lambda _: None) -> None:
+        self._folder, self._made_by, self._running, self._also = folder, made_by, running, also
         self.draft = folder / ".draft"
         """Where the trainer is to write."""
 
@@ -51,6 +53,7 @@ class Checkpoints(TrainerCallback):
         draft, whole = self.draft / f"checkpoint-{state.global_step}", self._folder / f"{_WHOLE}{state.global_step:09d}"
         with disk_errors("saving a checkpoint", self._folder):
             (draft / _STAGE_STATE).write_text(json.dumps({"made_by": self._made_by, "running": self._running.state()}))
+            self._also(draft)
             for path in draft.iterdir():
                 sync_file(path)
             sync_dir(draft)

@@ -33,12 +33,13 @@ from synth.solver import expert_messages
 from train import tiny
 from train.experiment.arms import prompts_of
 from train.experiment.base import make_base, practice, practice_worlds
-from train.experiment.cells import Job, Trained, held_out_tasks, power_tasks, read_cell, run_cell, start_worker
+from train.experiment.cells import Job, Trained, held_out_tasks, power_tasks, read_cell, run_cell
 from train.experiment.code_tasks import draw_code_tasks
 from train.experiment.config import POOL_OF, Arm, DiversityExperimentConfig, PoolName
 from train.experiment.domains import DomainSeeds, choose_domains, domains_of
 from train.experiment.pools import PoolJob, make_pool, read_pool
 from train.experiment.result import ExperimentResult, as_json, summarise
+from train.worker import start_worker
 
 _READERS = frozenset({"result.py", "curves.py", "show.py"})
 """Modules of the experiment that only read what there is."""

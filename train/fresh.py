@@ -9,7 +9,7 @@ Running tags begin with the rollouts that the split was routed by, and are kept 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
@@ -59,10 +59,16 @@ class FreshTasks:
             self._last = (step, [sibling for sibling, _ in drawn], {sibling.id: parent.id for sibling, parent in drawn})
         return self._last[1]
 
+    @property
+    def parents(self) -> Mapping[str, str]:
+        """Of each task of the step that was drawn last: the task of the split whose sibling it is."""
+        return self._last[2]
+
     def watch(self, batch: Batch) -> None:
-        """Counts the rollouts of the step that was drawn last to the tasks of the split."""
+        """Counts rollouts to the tasks of the split: of the step that was drawn last, or of a batch that names its tasks' parents."""
+        parents = batch.parents or self.parents
         for row in (*batch.rows, *batch.left_out):
-            self.running.add(self._last[2][row.task_id], step=batch.step, outcome=row.outcome, reward=row.reward)
+            self.running.add(parents[row.task_id], step=batch.step, outcome=row.outcome, reward=row.reward)
 
     def weights(self) -> Sequence[float]:
         """How often each of the split's tasks is drawn now, in its order."""

@@ -31,6 +31,8 @@ from train.device import batch_arguments, device_arguments, linear_schedule, pro
 from train.divergence import StopDiverged
 from train.live import LiveMetrics
 from train.losses import LOSSES, RATIOS, Objective, Whole, averaged, divergence, token_losses
+from train.queue import METRICS as QUEUE_METRICS
+from train.queue import RolloutQueue
 from train.rewards import hardly_differ
 from train.spec import RLSettings
 
@@ -157,8 +159,8 @@ class _Rollouts:
 
     batch: Batch
 
-    def __init__(self, batches: Callable[[int], Batch], watch: Watch, pad: int) -> None:
-        self._batches, self._watch, self._pad = batches, watch, pad
+    def __init__(self, batches: Callable[[int], Batch], watch: Watch, pad: int, queue: RolloutQueue | None = None) -> None:
+        self._batches, self._watch, self._pad, self._queue = batches, watch, pad, queue
         self._step = -1
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
@@ -166,6 +168,8 @@ class _Rollouts:
             self._step = int(prompts[0])
             self.batch = self._batches(self._step)
             self._watch(self.batch)
+            for name, value in (self._queue.metrics if self._queue else {}).items():
+                trainer._metrics["train"][name].append(value)
         traces = [row.trace for row in self.batch.rows]
         return {
             "prompt_ids": [one.prompt_ids or [self._pad] for one in traces],
@@ -193,11 +197,13 @@ def train_rl(
     watch: Watch = lambda *_: None,
     checkpoints: Checkpoints | None = None,
     live: Path | None = None,
+    queue: RolloutQueue | None = None,
 ) -> list[dict[str, float]]:
     """Trains `model` in place; returns one row of metrics a step (`FIGURES`, and `kl` where there is a `beta`).
 
     source: gives `settings.tasks_a_step` tasks a step. scratch: a folder that TRL may write to. watch: sees every step's
     rollouts. checkpoints: are kept, and the last one is gone on from; None: there are none. live: a file that gets these rows as they come.
+    queue: gives the batches, and figures of each (`train.queue.METRICS`); None: they are played here, in turn.
     With a `beta`, `model` must have been loaded from a folder, which is read again.
 
     Raises:
@@ -209,14 +215,15 @@ def train_rl(
     engine = HFEngine(model, tokenizer, policy_version=policy_version, batch_rows=settings.tasks_a_step * settings.draws)
     passes = settings.updates_a_batch
 
-    def batches(step: int) -> Batch:
+    def played_here(step: int) -> Batch:
         others = partial(source, step)
         return play_batch(engine, source(step), settings, step=step, updates=step, seed=seed, others=others)
 
     prompts = [str(step) for step in range(settings.max_steps) for _ in range(settings.tasks_a_step * passes)]
-    metrics = LiveMetrics(live, (*FIGURES, "kl") if settings.beta else FIGURES, logged_as_one=passes)
+    names = (*FIGURES, *(("kl",) if settings.beta else ()), *(QUEUE_METRICS if queue else ()))
+    metrics = LiveMetrics(live, names, logged_as_one=passes)
     trainer = PolicyTrainer(
-        rollout_func=_Rollouts(batches, watch, tokenizer.pad_token_id),
+        rollout_func=_Rollouts(queue.batch if queue else played_here, watch, tokenizer.pad_token_id, queue),
         settings=settings,
         model=model,
         args=_arguments(settings, seed, scratch, checkpoints),
@@ -227,6 +234,8 @@ def train_rl(
     )
     trainer.remove_callback(PrinterCallback)
     last = checkpoints.last() if checkpoints else None
+    if queue:
+        queue.begin(last)
     trainer.train(resume_from_checkpoint=str(last) if last else None)
     return metrics.rows(trainer.state)
 

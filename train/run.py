@@ -17,6 +17,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -115,22 +116,27 @@ def _train(
             )
         return train_sft(model, tokenizer, conversations, spec.sft, seed=spec.seed, scratch=scratch, live=live)
     from train.checkpoints import Checkpoints
-    from train.rl import train_rl
+    from train.queue import RolloutQueue
 
     assert spec.rl is not None
     source, folder = routed_tasks(store, items, spec, spec.rl), spec.model_out.parent
-    metrics = train_rl(
-        model,
-        tokenizer,
-        source,
-        spec.rl,
-        seed=spec.seed,
-        scratch=scratch,
-        policy_version=folder.name,
-        watch=source.watch,
-        checkpoints=Checkpoints(folder / CHECKPOINTS, _made_by(spec), source.running) if spec.rl.checkpoint_steps else None,
-        live=live,
-    )
+    with RolloutQueue(spec, source, model, tokenizer, scratch) if spec.rl.staleness else nullcontext() as queue:
+        from train.rl import train_rl  # takes seconds, as the start of the queue's player does
+
+        also = queue.save if queue else lambda _: None
+        metrics = train_rl(
+            model,
+            tokenizer,
+            source,
+            spec.rl,
+            seed=spec.seed,
+            scratch=scratch,
+            policy_version=folder.name,
+            watch=source.watch,
+            checkpoints=Checkpoints(folder / CHECKPOINTS, _made_by(spec), source.running, also) if spec.rl.checkpoint_steps else None,
+            live=live,
+            queue=queue,
+        )
     _write_lines(folder / "tags.jsonl", source.running.tags(since=0).drop("policy_id").to_dicts())
     return metrics
 
@@ -142,9 +148,9 @@ def _made_by(spec: StageSpec) -> str:
 
 
 def _summary(metrics: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Steps, and each metric's mean over the last tenth of them."""
+    """Steps, and each metric's mean over the last tenth of them; seconds are no result."""
     tail = metrics[-max(1, len(metrics) // 10) :]
-    names = sorted({name for row in tail for name in row} - {"step"})
+    names = sorted(name for name in {name for row in tail for name in row} - {"step"} if not name.endswith("_s"))
     return {"steps": float(len(metrics))} | {name: sum(row.get(name, 0.0) for row in tail) / len(tail) for name in names}
 
 

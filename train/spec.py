@@ -112,6 +112,12 @@ class RLSettings(BaseModel):
         ge=0,
         description="How often tasks whose rollouts hardly differ are replaced by others in a step, at most; none: as the loss has it.",
     )
+    staleness: int = Field(
+        default=0,
+        ge=0,
+        description="0 plays and learns in turn; from 1 on a process of its own plays meanwhile, by the policy of exactly so many "
+        "batches ago.",
+    )
     checkpoint_steps: int = Field(
         default=100, ge=0, description="Steps between two checkpoints, which a killed stage goes on from; 0: it starts again."
     )

@@ -15,19 +15,11 @@ import train.checkpoints
 import train.fresh
 from filters.running import RunningTags
 from storage.errors import HeadraceError
-from storage.release import ReleaseItem, make_release
-from storage.rows import tasks_frame
-from storage.store import Store, part_id
-from synth.simulate import expert_trajectory, trajectories_frame
-from tests.train.tiny_policies import SMALL, retail_tasks
+from tests.train.rl_stages import RL, rl_stages
 from train.backends.local import launch
 from train.run import run
-from train.spec import CHECKPOINTS, RLSettings, SFTSettings, StageSpec
+from train.spec import CHECKPOINTS, StageSpec
 
-TASKS = retail_tasks("special_service", "impossible_wish", "buy_unnamed", "order_status", each=2)
-SFT = SFTSettings(max_steps=26, batch_size=8, learning_rate=1e-2, warmup_steps=2)
-RL = RLSettings(max_steps=5, tasks_a_step=3, draws=4, learning_rate=2e-3, warmup_steps=0, max_tokens=24, checkpoint_steps=2)
-"""Checkpoints after steps 2, 4 and, the last, 5."""
 LEFT = ("metrics.jsonl", "tags.jsonl", "result.json")
 
 
@@ -46,37 +38,7 @@ def _in_process() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def make_spec(tmp_path_factory) -> Callable[..., StageSpec]:
-    """A store with a policy that succeeds now and then, and tasks to train it on: folder -> the spec of the RL stage there."""
-    root = tmp_path_factory.mktemp("stages")
-    store = Store(root / "store")
-    experts = [expert_trajectory(task) for task in TASKS]
-    store.commit(
-        [
-            store.write("tasks", part_id("tasks", [], {}, 1), tasks_frame(TASKS)),
-            store.write("trajectories", part_id("trajectories", [], {}, 1), trajectories_frame(experts, TASKS)),
-        ]
-    )
-    splits = {
-        "seed": [ReleaseItem("trajectory", expert.id, expert.task_id) for expert in experts],
-        "rl": [ReleaseItem("task", task.id, task.id) for task in TASKS],
-    }
-    common: dict[str, Any] = {"store": store.root, "release_id": make_release(store, "all", splits, {}), "tiny": SMALL, "seed": 3}
-    sft = StageSpec(name="sft2", algorithm="sft", split="seed", model_out=root / "sft" / "model", sft=SFT, **common)
-    sft.model_out.parent.mkdir()
-    run(sft)
-
-    def make(folder: Path, **settings: Any) -> StageSpec:
-        return StageSpec(
-            name="rl",
-            algorithm="rl",
-            split="rl",
-            model_in=sft.model_out,
-            model_out=folder / "model",
-            rl=RL.model_copy(update=settings),
-            **common,
-        )
-
-    return make
+    return rl_stages(tmp_path_factory.mktemp("stages"))
 
 
 @pytest.fixture(scope="module")

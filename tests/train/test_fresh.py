@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,15 @@ def test_running_tags_begin_with_the_probe_that_the_split_was_routed_by(tmp_path
     }
     unprobed = make_release(store, "unprobed", {"rl": [one.item for one in split()]}, {})
     assert routed_tasks(store, split(), spec(store.root, unprobed), SETTINGS).running.tags().is_empty()
+
+
+def test_a_batch_that_another_process_has_drawn_and_played_counts_as_if_it_had_been_drawn_here():
+    """Given who draws, plays and counts, and who is only given the batches, then both have the same tags."""
+    plays, learns = fresh_tasks(follow=True), fresh_tasks(follow=True)
+    for step in range(3):
+        rows = tuple(Row(task.id, Outcome.SUCCESS, 1.0, 1.0, Trace()) for task in plays(step))
+        batch = Batch(step, step, rows)
+        plays.watch(batch)
+        learns.watch(replace(batch, parents=plays.parents))
+    assert learns.running.state() == plays.running.state()
+    assert {row[0] for recent in learns.running.state().values() for row in recent} == {0, 1, 2}

@@ -7,10 +7,7 @@ A worker is a fresh process with one thread that dies with its parent.
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
-import signal
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -37,7 +34,6 @@ from train.experiment.prompts import prompted_task
 _ANSWER_TOKENS = 48
 _MODE_SAMPLE = 100
 _POWER_TASKS = 1200
-_PR_SET_PDEATHSIG = 1
 Trained = Arm | Literal["power", "base"]
 
 
@@ -78,20 +74,6 @@ class Cell:
     proposals_per_talk: float | None
     loss: float | None
     cpu_s: float
-
-
-def start_worker(parent: int) -> None:
-    """One thread, and no life after the parent's."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-    import torch
-
-    from train.device import keep_freed_memory
-
-    keep_freed_memory()
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
 
 
 def read_cell(path: Path) -> Cell:
