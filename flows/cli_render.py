@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _SPLITS = {"sft1": ("seed", "seed"), "sft2": ("second", "sft2"), "rl": ("rl", "rl")}
 """Stage -> name of the release that it reads, and the split."""
+_EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 
 
 def render(
@@ -32,11 +34,13 @@ def render(
     folder: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="New folder, at the same path on every node.")],
     stage: Annotated[Literal["sft1", "sft2", "rl"], typer.Option("--stage", help="Whose settings, release and split.")] = "rl",
     release: Annotated[str | None, typer.Option("--release", metavar="ID|NAME", help="Release (default: the stage's latest).")] = None,
-    loss: Annotated[Literal["grpo", "dapo", "dr_grpo", "gspo", "lite_ppo"], typer.Option("--loss", help="Of RL.")] = "lite_ppo",
-    shape: Annotated[
-        Path | None,
-        typer.Option("--shape", metavar="FILE", help="YAML with nodes, gpus_per_node, tensor_parallel, ... (default: 8 B on 2 x 8 GPUs)."),
-    ] = None,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Machines.")] = 2,
+    gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", min=1, help="GPUs of each, all of them used.")] = 8,
+    tensor_parallel: Annotated[
+        int, typer.Option("--tensor-parallel", min=1, help="GPUs of a node that hold one copy of the policy while it answers.")
+    ] = 2,
+    prompt_tokens: Annotated[int, typer.Option("--prompt-tokens", min=1, help="Longest opening of a conversation, with tools.")] = 4096,
+    response_tokens: Annotated[int, typer.Option("--response-tokens", min=1, help="All that follows it, tools' results too.")] = 12288,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Another value at a key of the engine's own; may be repeated.")
     ] = None,
@@ -52,11 +56,10 @@ def render(
 
       headrace render verl --config 8b.yaml --model /shared/qwen3-8b --adapter team.loops.HeadraceLoop --out /shared/rl1
 
-      headrace render roll --model /shared/qwen3-8b --adapter team.envs.Manager --shape shape.yaml --loss gspo --out /shared/rl2
+      headrace render roll --model /shared/qwen3-8b --adapter team.envs.Manager --nodes 4 --out /shared/rl2
     """
     with told(debug):
         from flows.config import Config, read
-        from flows.yaml_config import load
         from storage.export import export
         from train.backends.render import render as rendered
         from train.backends.shape import ClusterShape
@@ -67,8 +70,14 @@ def render(
         opened = checks.readable(config, store)
         settings = read(config).train if config else Config().train
         spec = _spec(stage, settings, opened, checks.release(opened, release or _SPLITS[stage][0]), model.absolute(), target)
-        given = load(shape, ClusterShape) if shape else ClusterShape()
-        found = rendered(engine, spec, given, adapter=adapter, loss=loss, overrides=_changes(changes or []))
+        shape = ClusterShape(
+            nodes=nodes,
+            gpus_per_node=gpus_per_node,
+            tensor_parallel=tensor_parallel,
+            prompt_tokens=prompt_tokens,
+            response_tokens=response_tokens,
+        )
+        found = rendered(engine, spec, shape, adapter=adapter, overrides=_changes(changes or []))
         export(opened, spec.release_id, target / "data", engine)
         for name, text in found.files.items():
             (target / name).write_text(text, encoding="utf-8")
@@ -99,14 +108,14 @@ def _spec(stage: str, config: CascadeConfig, store: Store, release_id: str, mode
 
 
 def _changes(given: list[str]) -> dict[str, Any]:
-    """`KEY=VALUE` texts as values: YAML has numbers, truth values and lists."""
+    """`KEY=VALUE` texts as values: YAML has numbers, truth values and lists, but takes 1e-6 for a text."""
     found: dict[str, Any] = {}
     for text in given:
         key, is_pair, value = text.partition("=")
         if not is_pair or not key:
             raise BadInput(f"--set {text}: write KEY=VALUE, e.g. trainer.save_freq=50")
         try:
-            found[key] = yaml.safe_load(value)
+            found[key] = float(value) if _EXPONENT.fullmatch(value) else yaml.safe_load(value)
         except yaml.YAMLError:
             raise BadInput(f"--set {text}: {value} is no YAML value; put text in quotes") from None
     return found

@@ -14,7 +14,7 @@ from tests.train.backends.stages import policy, released
 
 __all__ = ["policy", "released"]
 
-CONFIG = "train: {rl: {max_steps: 50, tasks_a_step: 32, draws: 8, learning_rate: 1.0e-6, max_tokens: 512}}\n"
+CONFIG = "train: {rl: {max_steps: 50, tasks_a_step: 32, draws: 8, learning_rate: 1.0e-6, max_tokens: 512, loss: gspo}}\n"
 
 
 @pytest.fixture
@@ -46,13 +46,11 @@ def test_the_folder_holds_the_configuration_the_rows_it_names_and_the_command(re
 
 
 def test_settings_come_from_the_configuration_and_own_keys_from_set(render):
-    code, said, folder = render(
-        "roll", "--loss", "gspo", "--set", "save_steps=25", "--set", "actor_train.training_args.lr_scheduler_type=cosine"
-    )
+    code, said, folder = render("roll", "--set", "save_steps=25", "--set", "actor_train.training_args.learning_rate=2e-7")
     assert code == 0, said
     told = yaml.safe_load((folder / "pipeline.yaml").read_text())
     assert (told["max_steps"], told["save_steps"], told["ratio_type"]) == (50, 25, "segment")
-    assert told["actor_train"]["training_args"]["lr_scheduler_type"] == "cosine"
+    assert told["actor_train"]["training_args"]["learning_rate"] == 2e-7
 
 
 @pytest.mark.parametrize(
@@ -63,6 +61,7 @@ def test_settings_come_from_the_configuration_and_own_keys_from_set(render):
         (("--set", "rollout_batch_size=100"), "rollout_batch_size 100 is not a multiple"),
         (("--stage", "sft1", "--release", "rl"), "ROLL's SFT"),
         (("--release", "nothing"), "has no release nothing"),
+        (("--nodes", "3"), "cannot be shared by 24 GPUs"),
         (("--adapter", "Loop"), "is no dotted path"),
     ],
 )
@@ -73,14 +72,13 @@ def test_bad_input_is_named_in_one_line_and_nothing_is_written(render, more, say
     assert not folder.exists()
 
 
-def test_an_unknown_key_of_the_shape_is_refused_with_its_line(render, tmp_path):
-    shape = tmp_path / "shape.yaml"
-    shape.write_text("nodes: 4\ngpus_a_node: 8\n")
-    code, said, folder = render("verl", "--shape", str(shape))
-    assert code == 2
-    assert "shape.yaml:2" in said
-    assert "gpus_per_node" in said
-    assert not folder.exists()
+def test_the_machines_are_those_of_the_options(render):
+    code, said, folder = render("verl", "--nodes", "4", "--gpus-per-node", "4", "--tensor-parallel", "4")
+    assert code == 0, said
+    text = (folder / "entrypoint.sh").read_text()
+    assert "trainer.nnodes=4 " in text
+    assert "trainer.n_gpus_per_node=4 " in text
+    assert "tensor_model_parallel_size=4 " in text
 
 
 def test_a_folder_that_holds_something_is_not_touched(render):

@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 
@@ -25,7 +25,8 @@ from storage.store import Store
 from synth.engines.base import ChatAnswer
 from synth.episodes import MAX_TURNS, Episode, tools_of
 from synth.worlds.stored import register_stored
-from train.rewards import SCORERS, of_episodes
+from train.rewards import COLLAPSES, SCORERS, of_episodes
+from train.spec import CollapseName, ScorerName
 
 OpenAIMessage = dict[str, JSON]
 _MESSAGE_KEYS = ("role", "content", "tool_calls")
@@ -61,12 +62,22 @@ class WorldEnvironment:
     """`Environment` over our worlds.
 
     Args:
-        max_turns: assistant messages at most; more is a failure. reward: what is learned from, as `RLSettings.reward`.
+        max_turns: assistant messages at most; more is a failure.
+        reward, collapse: what is learned from, as in `RLSettings`; its negative control, which needs a whole batch, is not among them.
         store: where worlds that a user wrote are defined; None: only the built-in ones are known.
     """
 
-    def __init__(self, *, max_turns: int = MAX_TURNS, reward: Literal["success", "graded"] = "success", store: Path | None = None) -> None:
-        self._max_turns, self._scorer = max_turns, SCORERS[reward]
+    def __init__(
+        self,
+        *,
+        max_turns: int = MAX_TURNS,
+        reward: ScorerName | Mapping[ScorerName, float] = "success",
+        collapse: CollapseName = "mean",
+        store: Path | None = None,
+    ) -> None:
+        weights = {reward: 1.0} if isinstance(reward, str) else reward
+        self._max_turns, self._collapse = max_turns, COLLAPSES[collapse]
+        self._scorers, self._weights = [SCORERS[name] for name in weights], list(weights.values())
         self._episode: Episode | None = None
         if store is not None:
             register_stored(Store(store))
@@ -103,7 +114,7 @@ class WorldEnvironment:
         goes_on = episode.step(ChatAnswer(said, "length" if cut_short else "tool_calls" if said.tool_calls else "stop"))
         if goes_on is not None:
             return Step([one.to_openai() for one in goes_on], None, False)
-        (reward,) = of_episodes([episode], [self._scorer])
+        (reward,) = of_episodes([episode], self._scorers, self._weights, self._collapse)
         return Step([], reward, True, episode.failure)
 
 

@@ -23,7 +23,7 @@ from storage.records import content_id
 from storage.release import load_split
 from storage.store import Store
 from train.backends import roll, verl
-from train.backends.shape import ClusterShape, Loss, check_stage
+from train.backends.shape import ClusterShape, check_stage
 from train.spec import StageSpec
 
 RenderEngine = Literal["verl", "roll"]
@@ -46,7 +46,6 @@ def render(
     shape: ClusterShape,
     *,
     adapter: str,
-    loss: Loss = "lite_ppo",
     overrides: Mapping[str, Any] | None = None,
 ) -> Rendered:
     """The files of a stage; they are meant for the folder that `spec.model_out` is in.
@@ -63,17 +62,18 @@ def render(
     folder = spec.model_out.absolute().parent
     rows = _check_input(spec, shape)
     if engine == "roll":
-        content = roll.with_overrides(roll.keys(spec, shape, folder=folder, adapter=adapter, loss=loss), overrides or {})
+        content = roll.with_overrides(roll.keys(spec, shape, folder=folder, adapter=adapter), overrides or {})
         roll.check(content)
-        files, checked, notes = roll.files(content, spec, shape), roll.CHECKED, roll.notes(loss)
+        assert spec.rl is not None
+        files, checked, notes = roll.files(content, spec, shape), roll.CHECKED, roll.notes(spec.rl)
     else:
-        values = verl.overrides(spec, shape, rows=rows, folder=folder, adapter=adapter, loss=loss) | dict(overrides or {})
+        values = verl.overrides(spec, shape, rows=rows, folder=folder, adapter=adapter) | dict(overrides or {})
         composed = verl.compose(values, spec.algorithm)
         verl.check_rules(values)
         files, checked, notes = (
             verl.files(values, spec, folder, adapter),
             verl.CHECKED if composed else verl.UNCHECKED,
-            verl.notes(spec, loss),
+            verl.notes(spec),
         )
         files |= {"composed.yaml": composed} if composed else {}
     files["submit.sh"] = _submission(spec, files, folder)
@@ -107,6 +107,8 @@ def _notes(spec: StageSpec) -> list[str]:
     width = json.loads((spec.model_in / "config.json").read_text()).get("hidden_size", 0)
     if width >= _LARGE_WIDTH and rate > _LARGE_RATE:
         found.append(f"learning_rate {rate:g} suits the tiny policy; for a model {width} wide it is probably far too high")
+    if (spec.rl.micro_batch_size if spec.rl else spec.sft and spec.sft.micro_batch_size) is not None:
+        found.append("micro_batch_size is not rendered: the engine's own keys say what a GPU holds at once")
     if spec.rl is not None:
         found.append("tasks are the split's own, drawn evenly and again every epoch; on this machine RL draws fresh siblings by weight")
     return found

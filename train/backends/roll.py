@@ -23,8 +23,8 @@ from pydantic import ValidationError
 
 from storage.errors import BadInput
 from train.backends.roll_keys import Agentic
-from train.backends.shape import ClusterShape, Loss
-from train.spec import RLSettings, StageSpec
+from train.backends.shape import MEMORY_SHARE, ClusterShape, ratio_of
+from train.spec import LossName, RLSettings, StageSpec
 
 CHECKED = "our own model of the keys of ROLL (commit 8eb27cc) holds; ROLL itself is not asked"
 ENVIRONMENT = "headrace"
@@ -32,37 +32,37 @@ ENVIRONMENT = "headrace"
 _RUNNER = "roll.pipeline.agentic.agent_runner.gem_runner.ToolCallRunner"
 _GAMES_A_WORKER = 16
 
-_RULES_OF_LOSS: Mapping[Loss, Mapping[str, Any]] = {
+_RULES_OF_LOSS: Mapping[LossName, Mapping[str, Any]] = {
     "grpo": {"loss_agg_mode": "seq-mean-token-mean"},
     "dapo": {"pg_clip_high": 0.28},
     "dr_grpo": {"loss_agg_mode": "seq-mean-token-sum-norm", "reward_normalization.norm_std_type": None},
-    "gspo": {"ratio_type": "segment", "loss_agg_mode": "seq-mean-token-mean", "pg_clip_low": 3e-4, "pg_clip_high": 4e-4},
+    "gspo": {"loss_agg_mode": "seq-mean-token-mean", "pg_clip_low": 3e-4, "pg_clip_high": 4e-4},
     "lite_ppo": {"reward_normalization.norm_std_type": "batch"},
 }
 """What a loss changes of PPO with the group's mean and standard deviation and a token-level mean."""
 
-_NOTES_OF_LOSS: Mapping[Loss, str] = {
-    "dapo": "ROLL's own group filter keeps every group: dapo is without dynamic sampling, and without a penalty on overlong answers",
-    "gspo": "ROLL's ratio of a segment is the mean over one answer, not over the whole conversation as in gspo",
-}
 
-
-def keys(spec: StageSpec, shape: ClusterShape, *, folder: Path, adapter: str, loss: Loss = "lite_ppo") -> dict[str, Any]:
+def keys(spec: StageSpec, shape: ClusterShape, *, folder: Path, adapter: str) -> dict[str, Any]:
     """The file's content.
 
     folder: where everything rendered will lie, as the cluster sees it. adapter: dotted path, see above.
 
     Raises:
-        BadInput: an SFT stage, or as many updates a step as the rollouts cannot be cut into.
+        BadInput: an SFT stage, a setting that ROLL cannot do, or rollouts that the GPUs cannot share.
     """
     if spec.rl is None:
         raise BadInput(
             f"stage {spec.name} is SFT, and ROLL's SFT takes single-turn rows without tools, so it cannot learn these conversations: "
             "render it for verl, or train it with the backend local or ray"
         )
+    if spec.rl.beta:
+        raise BadInput(f"rl.beta is {spec.rl.beta:g}, and no reference policy is rendered for ROLL: set it to 0, or render it for verl")
+    if spec.rl.resample_rounds:
+        raise BadInput(f"rl.resample_rounds is {spec.rl.resample_rounds}, and ROLL's own group filter keeps every group: set it to 0")
     found = _pipeline(spec, spec.rl, shape, folder) | _roles(spec.rl, shape) | _environments(spec, spec.rl, folder, adapter)
     found["reward_normalization"] = {"grouping": "traj_group_id", "norm_mean_type": "group", "norm_std_type": "group"}
-    return with_overrides(found, _RULES_OF_LOSS[loss])
+    clips = {"pg_clip_low": spec.rl.clip_low, "pg_clip_high": spec.rl.clip_high}
+    return with_overrides(found, {**_RULES_OF_LOSS[spec.rl.loss], **{key: clip for key, clip in clips.items() if clip is not None}})
 
 
 def with_overrides(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,9 +114,14 @@ exec python3 examples/start_agentic_pipeline.py --config_path "$(realpath --rela
     return {"pipeline.yaml": yaml.safe_dump(dict(content), sort_keys=False, width=1000), "entrypoint.sh": entry}
 
 
-def notes(loss: Loss) -> list[str]:
+def notes(told: RLSettings) -> list[str]:
     """Where a stage is not, to the letter, what it is when it runs on this machine."""
-    return ["the rate decays linearly to 0 (ROLL passes no final share)", *([_NOTES_OF_LOSS[loss]] if loss in _NOTES_OF_LOSS else [])]
+    found = ["the rate decays linearly to 0 (ROLL passes no final share)"]
+    if told.loss in ("dapo", "gspo") and told.resample_rounds is None:
+        found.append(f"{told.loss} is without its resampling: ROLL's own group filter keeps every group")
+    if ratio_of(told) == "sequence":
+        found.append("the ratio of a sequence is ROLL's of a segment: the mean over one answer, not over the whole conversation")
+    return found
 
 
 def _pipeline(spec: StageSpec, told: RLSettings, shape: ClusterShape, folder: Path) -> dict[str, Any]:
@@ -142,13 +147,13 @@ def _pipeline(spec: StageSpec, told: RLSettings, shape: ClusterShape, folder: Pa
         "async_generation_ratio": 0,
         "pretrain": str(spec.model_in),
         "adv_estimator": "grpo",
-        "ratio_type": "token",
+        "ratio_type": "segment" if ratio_of(told) == "sequence" else "token",
         "loss_agg_mode": "token-mean",
         "use_pg_clip_range": True,
         "pg_clip_low": 0.2,
         "pg_clip_high": 0.2,
         "dual_clip_loss": False,
-        "ppo_epochs": 1,
+        "ppo_epochs": told.updates_a_batch,
         "max_grad_norm": told.max_grad_norm,
         "use_kl_loss": False,
         "init_kl_coef": 0,
@@ -159,11 +164,9 @@ def _pipeline(spec: StageSpec, told: RLSettings, shape: ClusterShape, folder: Pa
 
 
 def _roles(told: RLSettings, shape: ClusterShape) -> dict[str, Any]:
-    rows, update = told.tasks_a_step * told.draws, shape.gpus * shape.updates_a_step
-    if rows % update:
-        raise BadInput(
-            f"{rows} rollouts a step (rl.tasks_a_step x rl.draws) cannot be cut into {shape.updates_a_step} updates over {shape.gpus} GPUs"
-        )
+    rows = told.tasks_a_step * told.draws
+    if rows % shape.gpus:
+        raise BadInput(f"{rows} rollouts a step (rl.tasks_a_step x rl.draws) cannot be shared by {shape.gpus} GPUs: give a multiple of it")
     everything = f"list(range(0,{shape.gpus}))"
     train = {
         "model_args": {"attn_implementation": "fa2", "dtype": "bf16", "disable_gradient_checkpointing": False},
@@ -172,7 +175,7 @@ def _roles(told: RLSettings, shape: ClusterShape) -> dict[str, Any]:
             "weight_decay": told.weight_decay,
             "adam_beta2": told.adam_beta2,
             "per_device_train_batch_size": 1,
-            "gradient_accumulation_steps": rows // update,
+            "gradient_accumulation_steps": rows // shape.gpus,
             "warmup_steps": told.warmup_steps,
             "lr_scheduler_type": "linear",
             "save_hf_model": True,
@@ -202,7 +205,7 @@ def _roles(told: RLSettings, shape: ClusterShape) -> dict[str, Any]:
         "strategy_args": {
             "strategy_name": "vllm",
             "strategy_config": {
-                "gpu_memory_utilization": shape.memory_share,
+                "gpu_memory_utilization": MEMORY_SHARE,
                 "tensor_parallel_size": shape.tensor_parallel,
                 "max_model_len": shape.context_tokens,
                 "load_format": "auto",
@@ -236,6 +239,7 @@ def _environments(spec: StageSpec, told: RLSettings, folder: Path, adapter: str)
             "store": str(spec.store),
             "max_turns": told.max_turns,
             "reward": told.reward,
+            "collapse": told.collapse,
             "tool_call_parser": "qwen25",
             "trajectory_mode": "traj",
         },

@@ -15,10 +15,13 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from train.spec import CollapseName, ScorerName
+
 DeviceMapping = Annotated[str, StringConstraints(pattern=r"\Alist\(range\((0|[1-9][0-9]{0,4}),(0|[1-9][0-9]{0,4})\)\)\z")]
 Class = Annotated[str, StringConstraints(pattern=r"\A[A-Za-z_]\w*(\.[A-Za-z_]\w*)+\z")]
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+Above0 = Annotated[float, Field(gt=0)]
 
 
 def devices(mapping: str) -> range:
@@ -38,7 +41,7 @@ class ModelArgs(_Keys):
 
 
 class TrainingArgs(_Keys):
-    learning_rate: Annotated[float, Field(gt=0)]
+    learning_rate: Above0
     weight_decay: Annotated[float, Field(ge=0)]
     adam_beta2: Share
     per_device_train_batch_size: Positive
@@ -50,7 +53,7 @@ class TrainingArgs(_Keys):
 
 class GeneratingArgs(_Keys):
     max_new_tokens: Positive
-    temperature: Annotated[float, Field(gt=0)]
+    temperature: Above0
     top_p: Annotated[float, Field(gt=0, le=1)]
     top_k: int
     num_return_sequences: Literal[1]
@@ -122,7 +125,8 @@ class EnvConfig(_Keys):
     rows: str
     store: str
     max_turns: Positive
-    reward: Literal["success", "graded"]
+    reward: ScorerName | dict[ScorerName, Above0]
+    collapse: CollapseName
     tool_call_parser: str
     trajectory_mode: Literal["traj"]
 
@@ -170,11 +174,11 @@ class Agentic(_Keys):
     ratio_type: Literal["token", "segment"]
     loss_agg_mode: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
     use_pg_clip_range: Literal[True]
-    pg_clip_low: Share
-    pg_clip_high: Share
+    pg_clip_low: Above0
+    pg_clip_high: Above0
     dual_clip_loss: bool
     ppo_epochs: Positive
-    max_grad_norm: Annotated[float, Field(gt=0)]
+    max_grad_norm: Above0
     use_kl_loss: Literal[False]
     init_kl_coef: Literal[0]
     entropy_loss_coef: Annotated[float, Field(ge=0)]

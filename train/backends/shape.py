@@ -3,6 +3,8 @@
 One idea: `train/spec.py` says everything that decides a stage's result; what an engine on a cluster must know besides is how many machines
 there are and how long a conversation may be. That is a `ClusterShape`, and its defaults suit a policy of 8 B parameters.
 
+A setting that decides a stage's result and that no engine but our own trainer has is refused by name, never left out silently.
+
 What it does not do: check batches. They may be overridden key by key, so each engine's own module checks what it has finally rendered.
 """
 
@@ -11,16 +13,28 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from storage.errors import BadInput
 from storage.release import ReleasedItem
 from synth.engines.folder import check_folder
-from train.spec import StageSpec
+from train.spec import RatioName, RLSettings, StageSpec
 
-Loss = Literal["grpo", "dapo", "dr_grpo", "gspo", "lite_ppo"]
+MEMORY_SHARE = 0.6
+"""Share of a GPU's memory for the engine that answers, which the trainer's weights and states lie beside."""
+
+
+_OURS = {
+    "leave_out": "erred",
+    "loss": "rft",
+    "credit": "errors_unrewarded",
+    "ratio": "unweighted",
+    "reward": "shuffled",
+    "follow_tags": True,
+}
+"""Setting -> the value of it that neither engine has an equal of."""
 
 
 class ClusterShape(BaseModel):
@@ -33,8 +47,6 @@ class ClusterShape(BaseModel):
     tensor_parallel: int = Field(2, ge=1, description="GPUs of a node that hold one copy of the policy while it answers.")
     prompt_tokens: int = Field(4096, ge=1, description="Longest opening of a conversation, tools included.")
     response_tokens: int = Field(12288, ge=1, description="All that follows the opening: answers and results of tools together.")
-    updates_a_step: int = Field(1, ge=1, description="Optimiser updates that a batch of rollouts is cut into; 1 is on-policy.")
-    memory_share: float = Field(0.6, gt=0, lt=1, description="Share of a GPU's memory for the engine that answers.")
 
     @property
     def gpus(self) -> int:
@@ -55,6 +67,7 @@ def check_stage(spec: StageSpec, shape: ClusterShape, items: Sequence[ReleasedIt
     """
     if spec.model_in is None:
         raise BadInput(f"stage {spec.name} starts from no model folder; only the backend local makes a fresh tiny policy: name a folder")
+    _check_settings(spec)
     check_folder(spec.model_in)
     _check_model(spec.model_in, shape)
     if shape.gpus_per_node % shape.tensor_parallel:
@@ -74,6 +87,20 @@ def check_stage(spec: StageSpec, shape: ClusterShape, items: Sequence[ReleasedIt
     if spec.rl is not None and spec.rl.max_tokens > shape.response_tokens:
         raise BadInput(f"one answer may have {spec.rl.max_tokens} tokens (rl.max_tokens) but a whole conversation {shape.response_tokens}")
     return spec.model_in
+
+
+def ratio_of(told: RLSettings) -> RatioName:
+    """The ratio that a stage's loss takes, where the settings name no other."""
+    return told.ratio or ("sequence" if told.loss == "gspo" else "token")
+
+
+def _check_settings(spec: StageSpec) -> None:
+    for key, value in _OURS.items():
+        if getattr(spec.sft or spec.rl, key, None) == value:
+            raise BadInput(
+                f"{spec.algorithm}.{key} is {str(value).lower()}, which only our own trainer has (backends local and ray): set another "
+                f"value to render stage {spec.name}"
+            )
 
 
 def _check_model(folder: Path, shape: ClusterShape) -> None:

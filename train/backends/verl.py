@@ -24,8 +24,8 @@ from typing import Any
 import yaml
 
 from storage.errors import BadInput
-from train.backends.shape import ClusterShape, Loss
-from train.spec import RLSettings, SFTSettings, StageSpec
+from train.backends.shape import MEMORY_SHARE, ClusterShape, ratio_of
+from train.spec import LossName, RLSettings, SFTSettings, StageSpec
 
 VERSION = "0.9.1"
 AGENT = "headrace"
@@ -45,34 +45,25 @@ _ENTRY = {"rl": ("verl.trainer.main_ppo", "ppo_trainer"), "sft": ("verl.trainer.
 
 Value = bool | int | float | str | None | list[str] | list[float]
 
-_RULES_OF_LOSS: Mapping[Loss, Mapping[str, Value]] = {
+_RULES_OF_LOSS: Mapping[LossName, Mapping[str, Value]] = {
     "grpo": {"loss_agg_mode": "seq-mean-token-mean"},
     "dapo": {"clip_ratio_high": 0.28},
     "dr_grpo": {"loss_agg_mode": "seq-mean-token-sum-norm"},
-    "gspo": {
-        "policy_loss.loss_mode": "gspo",
-        "loss_agg_mode": "seq-mean-token-mean",
-        "clip_ratio": 4e-4,
-        "clip_ratio_low": 3e-4,
-        "clip_ratio_high": 4e-4,
-    },
+    "gspo": {"loss_agg_mode": "seq-mean-token-mean", "clip_ratio_low": 3e-4, "clip_ratio_high": 4e-4},
     "lite_ppo": {},
 }
 """What a loss changes of PPO with a token-level mean, below `actor_rollout_ref.actor`."""
 
-_NOTES_OF_LOSS: Mapping[Loss, str] = {
-    "lite_ppo": "lite_ppo is verl's reinforce_plus_plus_baseline: group mean, then whitened over the batch's tokens, so long answers weigh "
-    "more in the standard deviation than in ours, which is over rollouts",
-    "dapo": "dapo has verl's group filter and no penalty on overlong answers",
-}
+_RESAMPLED: Sequence[LossName] = ("dapo", "gspo")
+"""Losses that replace tasks whose rollouts do not differ, where the settings do not say."""
 
 
-def overrides(spec: StageSpec, shape: ClusterShape, *, rows: int, folder: Path, adapter: str, loss: Loss = "lite_ppo") -> dict[str, Value]:
+def overrides(spec: StageSpec, shape: ClusterShape, *, rows: int, folder: Path, adapter: str) -> dict[str, Value]:
     """Hydra key -> value, in the order in which they are rendered.
 
     rows: of the split. folder: where everything rendered will lie, as the cluster sees it. adapter: dotted path, see above.
     """
-    found = _rl(spec, spec.rl, shape, folder, adapter, loss) if spec.rl else _sft(spec, _sft_of(spec), shape, folder, adapter)
+    found = _rl(spec, spec.rl, shape, folder) if spec.rl else _sft(spec, _sft_of(spec), shape, folder, adapter)
     steps, batch = found["trainer.total_training_steps"], found["data.train_batch_size"]
     assert isinstance(steps, int) and isinstance(batch, int)
     found["trainer.total_epochs"] = math.ceil(steps / max(1, rows // batch))
@@ -148,46 +139,60 @@ def files(values: Mapping[str, Value], spec: StageSpec, folder: Path, adapter: s
         "runtime_env.yaml": _yaml({"env_vars": {"VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl")}}),
     }
     if spec.rl is not None:
-        loop = {"name": AGENT, "_target_": adapter, "max_turns": spec.rl.max_turns, "max_tokens": spec.rl.max_tokens}
-        found["agent_loop.yaml"] = _yaml([loop | {"reward": spec.rl.reward, "store": str(spec.store)}])
+        loop: dict[str, Any] = {"name": AGENT, "_target_": adapter, "max_turns": spec.rl.max_turns, "max_tokens": spec.rl.max_tokens}
+        found["agent_loop.yaml"] = _yaml([loop | {"reward": spec.rl.reward, "collapse": spec.rl.collapse, "store": str(spec.store)}])
     return found
 
 
-def notes(spec: StageSpec, loss: Loss) -> list[str]:
+def notes(spec: StageSpec) -> list[str]:
     """Where a stage is not, to the letter, what it is when it runs on this machine."""
     found = ["the rate decays by a cosine to its final share (verl's FSDP optimiser has no linear decay)"]
+    if spec.sft is not None and spec.sft.plateau_window:
+        found.append(f"verl has no plateau rule: it goes on for all of max_steps, {spec.sft.max_steps}")
     if spec.rl is None:
-        return [*found, "every assistant turn is trained on"]
-    return [*found, *([_NOTES_OF_LOSS[loss]] if loss in _NOTES_OF_LOSS else [])]
+        return found
+    if spec.rl.loss == "lite_ppo":
+        found.append(
+            "lite_ppo is verl's reinforce_plus_plus_baseline: group mean, then whitened over the batch's tokens, so long answers weigh "
+            "more in the standard deviation than in ours, which is over rollouts"
+        )
+    if _resamples(spec.rl):
+        found.append("tasks whose rollouts all have the same reward are replaced as often as it takes, not in a number of rounds")
+    if spec.rl.updates_a_batch > 1 and ratio_of(spec.rl) == "token":
+        found.append("where an advantage is negative, verl also bounds the ratio at 3 (clip_ratio_c)")
+    return found
 
 
 # ---- what is rendered ------------------------------------------------------------------------------------------------------------
 
 
-def _rl(spec: StageSpec, told: RLSettings, shape: ClusterShape, folder: Path, adapter: str, loss: Loss) -> dict[str, Value]:
+def _rl(spec: StageSpec, told: RLSettings, shape: ClusterShape, folder: Path) -> dict[str, Value]:
     data = str(folder / "data" / f"{spec.split}.prompts.parquet")
     actor: dict[str, Value] = {
-        "ppo_mini_batch_size": told.tasks_a_step // shape.updates_a_step,
+        "ppo_mini_batch_size": told.tasks_a_step,
+        "ppo_epochs": told.updates_a_batch,
         "use_dynamic_bsz": True,
         "ppo_max_token_len_per_gpu": 2 * shape.context_tokens,
-        "policy_loss.loss_mode": "vanilla",
+        "policy_loss.loss_mode": "gspo" if ratio_of(told) == "sequence" else "vanilla",
         "loss_agg_mode": "token-mean",
-        "clip_ratio": 0.2,
         "clip_ratio_low": 0.2,
         "clip_ratio_high": 0.2,
-        "use_kl_loss": False,
+        "use_kl_loss": told.beta > 0,
+        "kl_loss_coef": told.beta,
+        "kl_loss_type": "low_var_kl",
         "entropy_coeff": 0,
         **{f"optim.{key}": value for key, value in _optimiser(told).items()},
         "checkpoint.save_contents": list(_SAVED),
-        **_RULES_OF_LOSS[loss],
-        **({"loss_scale_factor": shape.response_tokens} if loss == "dr_grpo" else {}),
+        **_RULES_OF_LOSS[told.loss],
+        **({"loss_scale_factor": shape.response_tokens} if told.loss == "dr_grpo" else {}),
+        **{f"clip_ratio_{end}": clip for end, clip in (("low", told.clip_low), ("high", told.clip_high)) if clip is not None},
     }
     rollout: dict[str, Value] = {
         "name": "vllm",
         "n": told.draws,
         "temperature": told.temperature,
         "tensor_model_parallel_size": shape.tensor_parallel,
-        "gpu_memory_utilization": shape.memory_share,
+        "gpu_memory_utilization": MEMORY_SHARE,
         "max_model_len": shape.context_tokens,
         "max_num_batched_tokens": max(8192, shape.context_tokens),
         "multi_turn.enable": True,
@@ -196,10 +201,10 @@ def _rl(spec: StageSpec, told: RLSettings, shape: ClusterShape, folder: Path, ad
         "agent.agent_loop_config_path": str(folder / "agent_loop.yaml"),
     }
     return {
-        "algorithm.adv_estimator": "reinforce_plus_plus_baseline" if loss == "lite_ppo" else "grpo",
-        "algorithm.norm_adv_by_std_in_grpo": loss != "dr_grpo",
+        "algorithm.adv_estimator": "reinforce_plus_plus_baseline" if told.loss == "lite_ppo" else "grpo",
+        "algorithm.norm_adv_by_std_in_grpo": told.loss != "dr_grpo",
         "algorithm.use_kl_in_reward": False,
-        "algorithm.filter_groups.enable": loss == "dapo",
+        "algorithm.filter_groups.enable": _resamples(told),
         "data.train_files": [data],
         "data.val_files": [data],
         "data.val_max_samples": 1,
@@ -246,6 +251,10 @@ def _sft(spec: StageSpec, told: SFTSettings, shape: ClusterShape, folder: Path, 
         "trainer.max_ckpt_to_keep": 2,
         "trainer.seed": spec.seed,
     }
+
+
+def _resamples(told: RLSettings) -> bool:
+    return told.loss in _RESAMPLED if told.resample_rounds is None else told.resample_rounds > 0
 
 
 def _optimiser(told: SFTSettings | RLSettings) -> dict[str, Value]:

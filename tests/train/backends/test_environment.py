@@ -68,6 +68,17 @@ def test_it_opens_with_the_rows_own_prompt_and_tools(rows):
         assert "x-grounded" not in json.dumps(tools)
 
 
+def test_several_scores_are_weighted_and_collapsed_as_in_our_own_trainer(rows):
+    """A refusal to act grounds nothing wrongly and succeeds at nothing."""
+    row, scores = rows["verl"][0], {}
+    for collapse in ("mean", "least"):
+        environment = WorldEnvironment(reward={"success": 3.0, "grounded": 1.0}, collapse=collapse)
+        assert play_expert(environment, row).reward == 1.0
+        environment.reset(row)
+        scores[collapse] = environment.step("I would rather not.").reward
+    assert scores == {"mean": 0.25, "least": 0.0}
+
+
 def test_each_reset_begins_in_a_fresh_world(rows):
     environment = WorldEnvironment()
     changing = next(row for row in rows["verl"] if json.loads(row["extra_info"]["task"])["success"]["changes"])

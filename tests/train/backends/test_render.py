@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from storage.errors import BadInput
 from tests.train.backends.stages import RL, SFT, stage
+from train.backends import roll, verl
 from train.backends.render import render
 from train.backends.shape import ClusterShape
+from train.losses import LOSSES
+from train.spec import RLSettings, SFTSettings
 
 ENGINES = ("verl", "roll")
 CLASS = "team.loops.HeadraceLoop"
+
+
+@pytest.fixture(autouse=True)
+def without_schema(monkeypatch, tmp_path) -> None:
+    """Nothing here is about verl's own keys, and composing takes seconds."""
+    monkeypatch.setattr(verl, "SCHEMA", tmp_path / "nothing")
 
 
 @pytest.fixture(params=ENGINES)
@@ -65,6 +75,103 @@ def test_lengths_and_layouts_that_the_model_cannot_have(released, policy, refuse
     assert "tensor_parallel 16 does not divide gpus_per_node 8" in refused(spec, ClusterShape(tensor_parallel=16))
     short = stage(released, policy, rl=RL.model_copy(update={"max_tokens": 20_000}))
     assert "one answer may have 20000 tokens" in refused(short)
+
+
+OTHER: dict[str, Any] = {
+    "max_steps": 7,
+    "batch_size": 32,
+    "micro_batch_size": 1,
+    "leave_out": "erred",
+    "learning_rate": 2e-6,
+    "warmup_steps": 3,
+    "final_rate_share": 0.2,
+    "weight_decay": 0.02,
+    "adam_beta2": 0.97,
+    "max_grad_norm": 0.5,
+    "plateau_window": 9,
+    "tasks_a_step": 16,
+    "draws": 4,
+    "temperature": 0.7,
+    "max_turns": 3,
+    "max_tokens": 99,
+    "reward": {"success": 3.0, "plan": 1.0},
+    "collapse": "least",
+    "loss": "gspo",
+    "credit": "errors_unrewarded",
+    "ratio": "sequence",
+    "clip_low": 0.15,
+    "clip_high": 0.35,
+    "beta": 0.02,
+    "updates_a_batch": 2,
+    "resample_rounds": 1,
+    "checkpoint_steps": 11,
+    "follow_tags": True,
+}
+"""Setting -> another value than the stages have."""
+OURS_ALONE = {"plateau_gain", "tag_window"}
+"""What only says more of a setting that is itself noted or refused."""
+
+
+@pytest.mark.parametrize(
+    ("engine", "section", "name"),
+    [
+        (engine, section, name)
+        for engine, section, model in (("verl", "sft", SFTSettings), ("verl", "rl", RLSettings), ("roll", "rl", RLSettings))
+        for name in model.model_fields
+        if name not in OURS_ALONE and (engine, name) != ("roll", "final_rate_share")
+    ],
+)
+def test_every_setting_of_a_stage_changes_what_is_rendered_or_is_refused(released, policy, engine, section, name):
+    """None is left out silently. (ROLL has no final rate share, and its notes say so of every stage.)"""
+    settings = {"sft": SFT, "rl": RL}[section]
+    assert getattr(settings, name) != OTHER[name]
+    before = render(engine, stage(released, policy, **{section: settings}), ClusterShape(), adapter=CLASS).files
+    changed = stage(released, policy, **{section: settings.model_copy(update={name: OTHER[name]})})
+    try:
+        after = render(engine, changed, ClusterShape(), adapter=CLASS).files
+    except BadInput as error:
+        assert f"{section}.{name}" in str(error)
+    else:
+        assert after != before
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value"),
+    [
+        ("sft", "leave_out", "erred"),
+        ("rl", "loss", "rft"),
+        ("rl", "credit", "errors_unrewarded"),
+        ("rl", "ratio", "unweighted"),
+        ("rl", "reward", "shuffled"),
+        ("rl", "follow_tags", True),
+    ],
+)
+def test_a_setting_that_only_our_own_trainer_has_is_refused_by_name(released, policy, section, name, value):
+    settings = {"sft": SFT, "rl": RL}[section].model_copy(update={name: value})
+    with pytest.raises(BadInput, match=rf"{section}\.{name} is {str(value).lower()}, which only our own trainer has"):
+        render("verl", stage(released, policy, **{section: settings}), ClusterShape(), adapter=CLASS)
+
+
+@pytest.mark.parametrize("loss", [name for name in LOSSES if name != "rft"])
+def test_every_loss_has_the_clips_the_ratio_and_the_average_of_our_own(released, policy, tmp_path, loss):
+    own, spec = LOSSES[loss], stage(released, policy, rl=RL.model_copy(update={"loss": loss}))
+    of_verl = verl.overrides(spec, ClusterShape(), rows=32, folder=tmp_path, adapter=CLASS)
+    of_roll = roll.keys(spec, ClusterShape(), folder=tmp_path, adapter=CLASS)
+    actor = "actor_rollout_ref.actor."
+    clips = (own.clip_low, own.clip_high)
+    assert (
+        (of_verl[f"{actor}clip_ratio_low"], of_verl[f"{actor}clip_ratio_high"])
+        == clips
+        == (of_roll["pg_clip_low"], of_roll["pg_clip_high"])
+    )
+    assert of_verl[f"{actor}policy_loss.loss_mode"] == {"token": "vanilla", "sequence": "gspo"}[own.ratio]
+    assert of_roll["ratio_type"] == {"token": "token", "sequence": "segment"}[own.ratio]
+    average = {"tokens": "token-mean", "rows": "seq-mean-token-mean", "constant": "seq-mean-token-sum-norm"}[own.average]
+    assert of_verl[f"{actor}loss_agg_mode"] == average == of_roll["loss_agg_mode"]
+    assert of_verl["algorithm.filter_groups.enable"] is (own.resample_rounds > 0)
+    assert of_roll["reward_normalization"]["norm_std_type"] == {"none": None}.get(own.scale, own.scale)
+    assert of_verl["algorithm.norm_adv_by_std_in_grpo"] is (own.scale != "none")
+    assert of_verl["algorithm.adv_estimator"] == ("reinforce_plus_plus_baseline" if own.scale == "batch" else "grpo")
 
 
 @pytest.mark.parametrize("adapter", ["", "Loop", "team..Loop", "team.Loop; rm", "team.Loop\n"])

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from storage.errors import BadInput
-from tests.train.backends.stages import SFT, stage
+from tests.train.backends.stages import RL, SFT, stage
 from train.backends import roll
 from train.backends.render import render
 from train.backends.roll_keys import devices
@@ -21,7 +21,8 @@ EXPECTED = Path(__file__).parent / "expected"
 
 
 def content(released, policy, loss="lite_ppo", **changes):
-    found = roll.keys(stage(released, policy), ClusterShape(), folder=Path("/shared/stage"), adapter=MANAGER, loss=loss)
+    spec = stage(released, policy, rl=RL.model_copy(update={"loss": loss}))
+    found = roll.keys(spec, ClusterShape(), folder=Path("/shared/stage"), adapter=MANAGER)
     return roll.with_overrides(found, changes)
 
 
@@ -130,9 +131,15 @@ def test_lite_ppo_with_contradictory_normalisation_is_refused(released, policy):
         roll.check(content(released, policy, **{"reward_normalization.norm_mean_type": None}))
 
 
-def test_more_updates_than_the_rollouts_can_be_cut_into_are_refused(released, policy):
-    with pytest.raises(BadInput, match=r"256 rollouts a step .* cannot be cut into 3 updates over 16 GPUs"):
-        render("roll", stage(released, policy), ClusterShape(updates_a_step=3), adapter=MANAGER)
+def test_rollouts_that_the_gpus_cannot_share_are_refused(released, policy):
+    with pytest.raises(BadInput, match=r"256 rollouts a step .* cannot be shared by 24 GPUs"):
+        render("roll", stage(released, policy), ClusterShape(nodes=3), adapter=MANAGER)
+
+
+@pytest.mark.parametrize(("changes", "says"), [({"beta": 0.01}, "rl.beta is 0.01"), ({"resample_rounds": 1}, "rl.resample_rounds is 1")])
+def test_what_roll_cannot_do_as_it_is_rendered_is_refused(released, policy, changes, says):
+    with pytest.raises(BadInput, match=says):
+        render("roll", stage(released, policy, rl=RL.model_copy(update=changes)), ClusterShape(), adapter=MANAGER)
 
 
 @pytest.mark.parametrize(("gpus", "code"), [(8, 0), (0, 2)])

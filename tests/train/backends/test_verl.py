@@ -37,14 +37,22 @@ def test_an_8b_policy_on_2_x_8_gpus_renders_as_expected(released, policy):
     text = found.files["entrypoint.sh"].replace(str(policy), "/shared/qwen3-8b")
     assert text == (EXPECTED / "verl_rl.sh").read_text()
     assert yaml.safe_load(found.files["agent_loop.yaml"]) == [
-        {"name": "headrace", "_target_": LOOP, "max_turns": 12, "max_tokens": 1024, "reward": "success", "store": str(released[0].root)}
+        {
+            "name": "headrace",
+            "_target_": LOOP,
+            "max_turns": 12,
+            "max_tokens": 1024,
+            "reward": "success",
+            "collapse": "mean",
+            "store": str(released[0].root),
+        }
     ]
 
 
 @needs_schema
 @pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo", "gspo", "lite_ppo"])
 def test_every_loss_is_composed_by_verls_schema(released, policy, loss):
-    found = render("verl", stage(released, policy), ClusterShape(), adapter=LOOP, loss=loss)
+    found = render("verl", stage(released, policy, rl=RL.model_copy(update={"loss": loss})), ClusterShape(), adapter=LOOP)
     composed = yaml.safe_load(found.files["composed.yaml"])
     actor, algorithm = composed["actor_rollout_ref"]["actor"], composed["algorithm"]
     assert {
@@ -55,6 +63,15 @@ def test_every_loss_is_composed_by_verls_schema(released, policy, loss):
         "lite_ppo": (algorithm["adv_estimator"], actor["loss_agg_mode"]) == ("reinforce_plus_plus_baseline", "token-mean"),
     }[loss]
     assert actor["use_kl_loss"] is False
+
+
+@needs_schema
+def test_a_divergence_and_several_updates_of_a_batch_are_those_of_the_settings(released, policy):
+    told = RL.model_copy(update={"beta": 0.01, "updates_a_batch": 2})
+    composed = yaml.safe_load(render("verl", stage(released, policy, rl=told), ClusterShape(), adapter=LOOP).files["composed.yaml"])
+    actor = composed["actor_rollout_ref"]["actor"]
+    assert (actor["use_kl_loss"], actor["kl_loss_coef"], actor["kl_loss_type"]) == (True, 0.01, "low_var_kl")
+    assert (actor["ppo_epochs"], actor["ppo_mini_batch_size"]) == (2, 32)
 
 
 @needs_schema

@@ -18,14 +18,16 @@ exec python3 -m verl.trainer.main_ppo \
   actor_rollout_ref.model.enable_gradient_checkpointing=true \
   actor_rollout_ref.model.use_remove_padding=true \
   actor_rollout_ref.actor.ppo_mini_batch_size=32 \
+  actor_rollout_ref.actor.ppo_epochs=1 \
   actor_rollout_ref.actor.use_dynamic_bsz=true \
   actor_rollout_ref.actor.ppo_max_token_len_per_gpu=32768 \
   actor_rollout_ref.actor.policy_loss.loss_mode=vanilla \
   actor_rollout_ref.actor.loss_agg_mode=token-mean \
-  actor_rollout_ref.actor.clip_ratio=0.2 \
   actor_rollout_ref.actor.clip_ratio_low=0.2 \
   actor_rollout_ref.actor.clip_ratio_high=0.2 \
   actor_rollout_ref.actor.use_kl_loss=false \
+  actor_rollout_ref.actor.kl_loss_coef=0.0 \
+  actor_rollout_ref.actor.kl_loss_type=low_var_kl \
   actor_rollout_ref.actor.entropy_coeff=0 \
   actor_rollout_ref.actor.optim.lr=1e-06 \
   actor_rollout_ref.actor.optim.lr_scheduler_type=cosine \
