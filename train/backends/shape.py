@@ -101,6 +101,8 @@ def _check_settings(spec: StageSpec) -> None:
                 f"{spec.algorithm}.{key} is {str(value).lower()}, which only our own trainer has (backends local and ray): set another "
                 f"value to render stage {spec.name}"
             )
+    if spec.rl is not None and spec.rl.staleness:
+        raise BadInput(f"rl.staleness is {spec.rl.staleness}, and a rendered stage plays and learns in turn, on the same GPUs: set it to 0")
 
 
 def _check_model(folder: Path, shape: ClusterShape) -> None:

@@ -104,6 +104,7 @@ OTHER: dict[str, Any] = {
     "beta": 0.02,
     "updates_a_batch": 2,
     "resample_rounds": 1,
+    "staleness": 1,
     "checkpoint_steps": 11,
     "follow_tags": True,
 }
