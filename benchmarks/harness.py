@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parent.parent
 BUDGET_S = 75 * 60
@@ -34,6 +35,7 @@ MEASURED = ("flows", "train", "filters", "synth", "storage", "benchmarks", "conf
 """What figures depend on, as git's path specifications."""
 
 Figures = dict[str, float]
+Result = TypeVar("Result")
 
 
 class OutOfTime(Exception):
@@ -136,6 +138,17 @@ def run_sections(name: str, sections: Sequence[Section]) -> int:
     path.write_text(json.dumps(result, indent=1) + "\n")
     print(f"wrote {path.relative_to(ROOT)}")
     return 0
+
+
+def in_turn(sides: Mapping[str, Callable[[], Result]], turn: int) -> tuple[dict[str, float], dict[str, Result]]:
+    """CPU seconds of this process, and what came of it, by name. Who comes first changes with the turn, so that what the machine does
+    besides falls on all alike."""
+    seconds, results = dict[str, float](), dict[str, Result]()
+    for name in list(sides)[:: -1 if turn % 2 else 1]:
+        begun = time.process_time()
+        results[name] = sides[name]()
+        seconds[name] = time.process_time() - begun
+    return seconds, results
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import tags_policy
-from benchmarks.harness import ROOT, Deadline, Figures, Section
+from benchmarks.harness import ROOT, Deadline, Figures, Section, in_turn
 
 if TYPE_CHECKING:
     from storage.records import Message, Rollout, Task
@@ -67,7 +67,9 @@ def measure_speed(_: Deadline) -> Figures:
     with tempfile.TemporaryDirectory(prefix="headrace-trl-") as scratch:
         trl = TRLRollouts(model, tasks, draws=DRAWS, max_turns=MAX_TURNS, max_tokens=MAX_TOKENS, seed=SEED, scratch=Path(scratch))
         pair: dict[str, Play] = {"own": _ours(model), "trl": trl}
-        rounds = [_round(pair, tasks[number::ROUNDS], is_odd=bool(number % 2)) for number in range(ROUNDS)][1:]
+        rounds = [in_turn({name: partial(play, tasks[number::ROUNDS]) for name, play in pair.items()}, number) for number in range(ROUNDS)][
+            1:
+        ]
     ratios = [took["trl"] / took["own"] for took, _ in rounds]
     rates = {name: statistics.fmean(one for _, successes in rounds for one in successes[name]) for name in pair}
     low, high = min(ratios), max(ratios)
@@ -90,16 +92,6 @@ def _ours(model: Path) -> Play:
         return [float(episode.outcome is Outcome.SUCCESS) for episode in episodes]
 
     return rolled_out
-
-
-def _round(pair: Mapping[str, Play], batch: Sequence[Task], *, is_odd: bool) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """CPU seconds and successes by name; who comes first changes."""
-    seconds, successes = dict[str, float](), dict[str, list[float]]()
-    for name in list(pair)[:: 1 if is_odd else -1]:
-        begun = time.process_time()
-        successes[name] = pair[name](batch)
-        seconds[name] = time.process_time() - begun
-    return seconds, successes
 
 
 # ---- traces --------------------------------------------------------------------------------------------------------------------

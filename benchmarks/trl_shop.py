@@ -1,8 +1,9 @@
-"""TRL's own rollouts in our shop: `GRPOTrainer` with an `environment_factory` around the retail world's tools, and no training.
+"""TRL itself in our shop: `GRPOTrainer` with an `environment_factory` around the retail world's tools, and its rollouts alone.
 
-One idea: what is called is what the trainer calls for a batch before its first forward pass (`_generate_and_score_completions`, with
-settings by which that computes no log-probabilities): environments are reset, turns are generated and parsed, calls are made in a world of
-each conversation's own, and the verifier judges. A turn may have as many tokens, and a conversation as many turns, as ours.
+One idea: environments are reset, turns are generated and parsed, calls are made in a world of each conversation's own, and the verifier
+judges. A turn may have as many tokens, and a conversation as many turns, as ours.
+Rollouts alone are what the trainer calls for a batch before its first forward pass (`_generate_and_score_completions`, with settings by
+which that computes no log-probabilities).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,49 @@ def messages(completion: Sequence[Mapping[str, Any]]) -> list[Message]:
     return found
 
 
+def shop_trainer(
+    model: Any,
+    tokenizer: Any,
+    tasks: Sequence[Task],
+    *,
+    max_turns: int,
+    max_tokens: int,
+    watch: Callable[[list[float]], None],
+    **arguments: Any,
+) -> GRPOTrainer:
+    """TRL's trainer of this policy in a shop with these tasks, in their order.
+
+    max_tokens: of one turn. watch: is told of every batch of rollouts, 1 for each success. arguments: further ones of `GRPOConfig`.
+    """
+    tokenizer.response_template = qwen3_template
+    end = tokenizer.eos_token_id
+
+    def reward(completions: Any, completion_ids: Any, environments: Any, **_: Any) -> list[float]:
+        rewards = [
+            shop._reward(completion, has_ended=bool(ids) and ids[-1] == end)
+            for shop, completion, ids in zip(environments, completions, completion_ids, strict=True)
+        ]
+        watch(rewards)
+        return rewards
+
+    told = GRPOConfig(
+        max_completion_length=model.config.max_position_embeddings,
+        generation_kwargs={"max_new_tokens": max_tokens},
+        max_tool_calling_iterations=max_turns - 1,
+        beta=0.0,
+        **arguments,
+        **device_arguments(),
+    )
+    return GRPOTrainer(
+        model=model,
+        args=told,
+        train_dataset=Dataset.from_list([row(task) for task in tasks]),
+        processing_class=tokenizer,
+        reward_funcs=reward,
+        environment_factory=shop_of(tasks),
+    )
+
+
 class TRLRollouts:
     """Rolls out by TRL: called with some of the tasks, it gives 1 for each success, draw by draw of each task in turn."""
 
@@ -111,44 +155,28 @@ class TRLRollouts:
 
         keep_freed_memory()
         torch.set_num_threads(1)
-        tokenizer = AutoTokenizer.from_pretrained(model)
-        tokenizer.response_template = qwen3_template
-        loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
         self._draws, self._rewards = draws, list[float]()
-        arguments = GRPOConfig(
+        self._trainer = shop_trainer(
+            AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32),
+            AutoTokenizer.from_pretrained(model),
+            tasks,
+            max_turns=max_turns,
+            max_tokens=max_tokens,
+            watch=self._keep,
             output_dir=str(scratch),
             per_device_train_batch_size=draws,
             num_generations=draws,
-            max_completion_length=loaded.config.max_position_embeddings,
-            generation_kwargs={"max_new_tokens": max_tokens},
-            max_tool_calling_iterations=max_turns - 1,
             temperature=1.0,
-            beta=0.0,
             seed=seed,
             max_steps=1,
-            **device_arguments(),
-        )
-        end = tokenizer.eos_token_id
-
-        def reward(completions: Any, completion_ids: Any, environments: Any, **_: Any) -> list[float]:
-            self._rewards = [
-                shop._reward(completion, has_ended=bool(ids) and ids[-1] == end)
-                for shop, completion, ids in zip(environments, completions, completion_ids, strict=True)
-            ]
-            return self._rewards
-
-        self._trainer = GRPOTrainer(
-            model=loaded,
-            args=arguments,
-            train_dataset=Dataset.from_list([row(task) for task in tasks]),
-            processing_class=tokenizer,
-            reward_funcs=reward,
-            environment_factory=shop_of(tasks),
         )
 
     def __call__(self, batch: Sequence[Task]) -> list[float]:
         self._trainer._generate_and_score_completions([row(task) for task in batch for _ in range(self._draws)])
         return self._rewards
+
+    def _keep(self, rewards: list[float]) -> None:
+        self._rewards = rewards
 
 
 def row(task: Task) -> dict[str, Any]:
