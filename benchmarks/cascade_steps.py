@@ -260,7 +260,7 @@ def own_rl(model: Any, tokenizer: Any, learning: Learning, scratch: Path) -> lis
 
 
 def trl_rl(model: Any, tokenizer: Any, learning: Learning, scratch: Path) -> list[float]:
-    """As `own_rl`, by TRL."""
+    """As `own_rl`, by TRL: its `dapo` loss with the deviation of the batch is Lite PPO."""
     from transformers import PrinterCallback
 
     from benchmarks.trl_shop import shop_trainer
@@ -279,6 +279,7 @@ def trl_rl(model: Any, tokenizer: Any, learning: Learning, scratch: Path) -> lis
         per_device_train_batch_size=settings.tasks_a_step * settings.draws,
         num_generations=settings.draws,
         temperature=settings.temperature,
+        loss_type="dapo",
         scale_rewards="batch",
         weight_decay=settings.weight_decay,
         adam_beta2=settings.adam_beta2,
