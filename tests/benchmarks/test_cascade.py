@@ -1,0 +1,145 @@
+"""The cascade experiment in miniature: every arm begins where it should, spends what it should, and gives the figures that are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import cascade
+from benchmarks.cascade_arms import RUNGS, VARIANTS, Cell, run_cell
+from filters.certainty import DrawsConfig
+from storage.release import load_split
+from storage.rows import tasks_frame
+from storage.store import Store, part_id
+from synth.division import DivisionConfig
+from synth.drills import draw_drills
+from train.config import CascadeConfig
+from train.evaluate import CODE_MODE
+from train.run import run
+from train.spec import RLSettings, SFTSettings, StageSpec
+
+CONFIG = CascadeConfig(
+    worlds=("retail",),
+    max_difficulty=1,
+    expert_budget=60,
+    probe_tasks=64,
+    draws=DrawsConfig(k=4, most=4),
+    eval_tasks=12,
+    eval_samples=2,
+    sft1=SFTSettings(max_steps=70),
+    sft2=SFTSettings(max_steps=2, learning_rate=1e-3),
+    rl=RLSettings(max_steps=4, tasks_a_step=4, draws=4, checkpoint_steps=0),
+)
+ARMS = ("cascade", "longer_sft1", "more_sft", "rft", "more_experts", "rl_uniform", "shuffled", "grpo")
+
+
+class Launches:
+    """Trains in this process, each stage once, and notes it."""
+
+    def __init__(self) -> None:
+        self.specs: dict[str, StageSpec] = {}
+
+    def __call__(self, spec: StageSpec, folder: Path) -> Mapping[str, Any]:
+        result = folder / "result.json"
+        if not result.exists():
+            assert spec.name not in self.specs, "trained twice"
+            self.specs[spec.name] = spec
+            folder.mkdir(parents=True)
+            run(spec)
+        return json.loads(result.read_text())
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cascade")
+
+
+@pytest.fixture(scope="module")
+def base(home: Path) -> Path:
+    tasks = [drill.task for drill in draw_drills("retail", 120, [], DivisionConfig(), seed=0)]
+    store = Store(home / "base")
+    store.commit([store.write("tasks", part_id("tasks", [], {}, 1), tasks_frame(tasks))])
+    return store.root
+
+
+@pytest.fixture(scope="module")
+def launches(home: Path, base: Path) -> Launches:
+    found = Launches()
+    for arm in ARMS:
+        run_cell(home, arm, 0, CONFIG, lambda: base, launch=found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def cells(home: Path, base: Path, launches: Launches) -> dict[str, Cell]:
+    """As their files have them."""
+    return {arm: run_cell(home, arm, 0, CONFIG, lambda: base, launch=launches) for arm in ARMS}
+
+
+def test_arms_begin_with_the_cascade_s_second_sft_but_for_the_longer_first(launches: Launches) -> None:
+    sft2 = launches.specs["sft2"].model_out
+    began = {name: spec.model_in for name, spec in launches.specs.items()}
+    assert began["longer_sft1"] is None
+    assert {began[name] for name in ("more_sft", "rft0", "more_experts", "rl_uniform", "shuffled", "grpo", "rl")} == {sft2}
+
+
+def test_controls_have_the_steps_and_the_material_that_are_theirs(launches: Launches, cells: dict[str, Cell], home: Path) -> None:
+    specs, store = launches.specs, Store(home / "store-0")
+
+    def items(name: str) -> list[str]:
+        return [one.item.item_id for one in load_split(store, specs[name].release_id, specs[name].split)]
+
+    assert specs["longer_sft1"].sft is not None and specs["longer_sft1"].sft.max_steps == 72
+    assert items("longer_sft1") == items("sft1") and len(items("sft1")) == CONFIG.expert_budget
+    assert items("more_sft") == items("sft2")
+    assert set(items("sft2")) < set(items("rft0")), "what it succeeded at comes beside"
+    assert cells["more_experts"].told["expert_traces"] == len(items("more_experts")) == 4 * 4
+    assert set(items("more_experts")).isdisjoint(items("sft1"))
+    assert specs["shuffled"].rl is not None and (specs["shuffled"].rl.max_steps, specs["shuffled"].rl.reward) == (1, "shuffled")
+    weights = {one.item.weight for one in load_split(store, specs["rl_uniform"].release_id, "rl")}
+    assert len(weights) == 1 < len({one.item.weight for one in load_split(store, specs["rl"].release_id, "rl")})
+    for name in VARIANTS.keys() & specs.keys() - {"shuffled"}:
+        changed = {key: value for key, value in specs[name].rl.model_dump().items() if value != specs["rl"].rl.model_dump()[key]}
+        assert changed == VARIANTS[name]
+
+
+def test_every_arm_is_measured_on_the_same_tasks(cells: dict[str, Cell]) -> None:
+    measured = [one for cell in cells.values() for one in cell.policies.values()]
+    assert set(cells["cascade"].policies) == set(RUNGS)
+    assert len(measured) == len(RUNGS) + len(ARMS) - 1
+    assert {tuple(one.eval_in) for one in measured} == {tuple(measured[0].eval_in)} == {tuple(measured[0].eval_in_greedy)}
+    assert {tuple(one.fresh) for one in measured} == {tuple(measured[0].fresh)}
+    assert set(measured[0].fresh).isdisjoint(measured[0].eval_in)
+    assert [row["task_id"] for row in sorted(cells["cascade"].tasks, key=lambda row: row["task_id"])] == sorted(measured[0].eval_in)
+
+
+def test_the_figures_are_those_that_the_sections_name(cells: dict[str, Cell], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given the same cells for all seeds, those of other losses and bounds alike, and that every second task needs a program."""
+    ladder_cell = cells["cascade"]
+    tasks = [row | {"mode": CODE_MODE if place % 2 else row["mode"]} for place, row in enumerate(ladder_cell.tasks)]
+
+    def cell(arm: str, seed: int) -> Cell:
+        if arm == "cascade":
+            return replace(ladder_cell, tasks=tasks)
+        return cells.get(arm) or Cell(arm, seed, {arm: cells["grpo"].policies["grpo"]}, 1.0, {"stale_share": 0.5})
+
+    monkeypatch.setattr(cascade, "Cells", lambda *_: cell)
+    found = cascade.measure_ladder(None) | cascade.measure_one_seed(None)
+    named = [key for section in cascade.sections() if section.name in ("ladder", "one seed") for key in section.keys]
+    assert set(found) == set(named) and len(named) == len(set(named))
+    ladder = cells["cascade"].policies
+    mean = {rung: sum(one.eval_in.values()) / len(one.eval_in) for rung, one in ladder.items()}
+    assert found["rl_minus_sft2"] == pytest.approx(mean["rl"] - mean["sft2"])
+    assert found["rl_minus_sft2_lo95"] <= found["rl_minus_sft2"] <= found["rl_minus_sft2_hi95"]
+    assert found["forget_delta"] <= found["forget_code"]
+    assert found["lite_ppo_minus_grpo"] == pytest.approx(-found["async_result_difference"])
+
+
+def test_what_a_store_without_programs_cannot_tell_is_named(cells: dict[str, Cell]) -> None:
+    with pytest.raises(ValueError, match="no task of eval_in needs a program"):
+        cascade.forgotten([cells["cascade"]])
