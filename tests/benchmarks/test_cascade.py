@@ -38,8 +38,12 @@ CONFIG = CascadeConfig(
 ARMS = ("cascade", "longer_sft1", "more_sft", "rft", "more_experts", "rl_uniform", "shuffled", "grpo")
 
 
+CPU_S = {"start_up": 1.0, "sft2": 3.0, "rl": 9.0}
+"""Scripted, so that as many steps follow from them everywhere."""
+
+
 class Launches:
-    """Trains in this process, each stage once, and notes it."""
+    """Trains in this process, each stage once, and notes it, with scripted CPU seconds."""
 
     def __init__(self) -> None:
         self.specs: dict[str, StageSpec] = {}
@@ -51,6 +55,7 @@ class Launches:
             self.specs[spec.name] = spec
             folder.mkdir(parents=True)
             run(spec)
+            (folder / "cpu_s.json").write_text(json.dumps(CPU_S.get(spec.name, 2.0)))
         return json.loads(result.read_text())
 
 
@@ -97,6 +102,8 @@ def test_controls_have_the_steps_and_the_material_that_are_theirs(launches: Laun
     assert specs["longer_sft1"].sft is not None and specs["longer_sft1"].sft.max_steps == 72
     assert items("longer_sft1") == items("sft1") and len(items("sft1")) == CONFIG.expert_budget
     assert items("more_sft") == items("sft2")
+    assert specs["more_sft"].sft is not None and specs["more_sft"].sft.max_steps == 8, "(9 - 1) / ((3 - 1) / 2)"
+    assert cells["cascade"].policies["rl"].cpu_s == CPU_S["rl"]
     assert set(items("sft2")) < set(items("rft0")), "what it succeeded at comes beside"
     assert cells["more_experts"].told["expert_traces"] == len(items("more_experts")) == 4 * 4
     assert set(items("more_experts")).isdisjoint(items("sft1"))
