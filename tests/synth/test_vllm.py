@@ -44,14 +44,13 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenAIEngine]:
     folder = tmp_path_factory.mktemp("vllm")
     assert make(folder / "tiny") < 0.05
     mark = uuid.uuid4().hex
-    os.environ[MARK] = mark
-    try:
-        config = VLLMConfig(model=str(folder / "tiny"), environment=ENGINE, max_model_len=512)
+    config = VLLMConfig(model=str(folder / "tiny"), environment=ENGINE, max_model_len=512)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MARK, mark)
         with vllm_engine(config, folder / "vllm.log") as running:
+            patch.undo()  # what other tests start does not belong to it
             yield running
-        assert processes(mark) == []
-    finally:
-        del os.environ[MARK]
+    assert processes(mark) == []
 
 
 def test_it_makes_the_calls_that_the_model_knows(engine: OpenAIEngine) -> None:

@@ -179,5 +179,5 @@ def test_the_gate_lets_the_better_in_and_keeps_the_forgetful_out():
     refused = gate(rollouts(forgetful | {"t0": 1.0}), rollouts(old), TASKS, config)
     assert not refused.passed
     assert refused.checks == {"no_loss": True, "nothing_forgotten": False}
-    assert refused.forgotten["buy"] == pytest.approx(0.99)
+    assert refused.forgotten["retail.buy"] == pytest.approx(0.99)
     assert not gate(rollouts(dict.fromkeys(old, 0.0)), None, TASKS, config).passed
