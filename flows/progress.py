@@ -10,13 +10,17 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
-Show = Callable[[str, int, int], None]
+
+class Show(Protocol):
+    def __call__(self, label: str, done: int, total: int, note: str = "", /) -> None:
+        """note: a figure of now, such as a loss."""
+
 
 LINE_EVERY_S = 10.0
 
@@ -30,7 +34,7 @@ class Lines:
         self._told: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, label: str, done: int, total: int) -> None:
+    def __call__(self, label: str, done: int, total: int, note: str = "", /) -> None:
         now = time.monotonic()
         with self._lock:
             begun = self._begun.setdefault(label, now)
@@ -40,7 +44,7 @@ class Lines:
                 self._told[label] = now
                 share = f"{done:,} of {total:,}" if total else f"{done:,}"
                 left = f", about {(now - begun) * (total / done - 1):.0f} s left" if 0 < done < total else ""
-                self._write(f"{label}: {share}, {now - begun:.0f} s{left}")
+                self._write(f"{label}: {share}, {now - begun:.0f} s{left}{note and f', {note}'}")
             if finished:
                 self._begun.pop(label, None)
                 self._told.pop(label, None)
@@ -49,9 +53,9 @@ class Lines:
 _shown: list[Show] = [Lines(lambda line: print(line, flush=True))]
 
 
-def report(label: str, done: int, total: int) -> None:
-    """Say that `done` of `total` (0 = unknown) of what `label` names is done."""
-    _shown[-1](label, done, total)
+def report(label: str, done: int, total: int, note: str = "", /) -> None:
+    """Say that `done` of `total` (0 = unknown) of what `label` names is done, and a figure of now."""
+    _shown[-1](label, done, total, note)
 
 
 @contextlib.contextmanager
@@ -79,11 +83,11 @@ def on_console(console: Console) -> Iterator[None]:
         bars: dict[str, TaskID] = {}
         begun: dict[str, float] = {}
 
-        def show(label: str, done: int, total: int) -> None:
+        def show(label: str, done: int, total: int, note: str = "", /) -> None:
             if label not in bars:
                 bars[label] = progress.add_task(label, total=total or None)
                 begun[label] = time.monotonic()
-            progress.update(bars[label], completed=done, total=total or None)
+            progress.update(bars[label], completed=done, total=total or None, description=f"{label} {note}".rstrip())
             if 0 < total <= done:
                 progress.remove_task(bars.pop(label))
                 if (seconds := time.monotonic() - begun.pop(label)) >= 2.0:

@@ -17,7 +17,6 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -95,7 +94,10 @@ class Cascade:
     ) -> None:
         self.store, self.config, self.backend = store, config, backend
         self.prober = Prober(store, config, progress)
-        self.launch = launch or (lambda spec, folder: local.launch(spec, folder, partial(self.prober.progress, f"stage {spec.name}")))
+        self.launch = launch or self._launch_here
+
+    def _launch_here(self, spec: StageSpec, folder: Path) -> dict[str, Any]:
+        return local.launch(spec, folder, lambda done, most, _: self.prober.progress(f"stage {spec.name}", done, most))
 
     # ---- releases ------------------------------------------------------------------------------------------------------
 

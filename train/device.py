@@ -27,6 +27,23 @@ def is_main() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
+def wait_for_all() -> None:
+    """Until every process that trains along is here."""
+    from torch import distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.barrier()
+
+
+def settle() -> None:
+    """One thread, and on a CPU the same bits every time; what a GPU would need for that, not every operation there has."""
+    import torch
+
+    keep_freed_memory()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(not torch.cuda.is_available())
+
+
 def device_arguments() -> dict[str, Any]:
     """Arguments for the device that is there."""
     import torch

@@ -1,8 +1,8 @@
 """The one entry of a training stage: `python -P -m train.run SPEC`, on this machine or as a job on a cluster.
 
 One idea: read the spec, read the release split, train, and put everything in place at the very end: the model folder appears by a rename,
-then `result.json`. An SFT stage that is killed leaves nothing that counts, and starts again from its input policy; an RL stage goes on from
-its last checkpoint (`train/checkpoints.py`), to the same result.
+then `result.json`. A stage that is killed leaves nothing that counts, and starts again from its input policy, or goes on from its last
+checkpoint (`train/checkpoints.py`), to the same result.
 One torch thread and fixed seeds: an equal spec gives equal weights on one machine (`weights_hash` says so).
 
 `metrics.jsonl` beside the model folder has a row a step, as it comes, `tags.jsonl` a row a task that RL has drawn siblings of;
@@ -18,18 +18,20 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from filters.code_hash import code_hash
 from storage.errors import BadInput, HeadraceError
 from storage.files import replace_atomically
-from storage.records import content_id
-from storage.release import ReleasedItem, load_split
+from storage.records import JSON, content_id
+from storage.release import ReleasedItem, Setting, load_split
 from storage.store import Store
 from synth.engines.folder import check_folder
 from synth.worlds import WORLDS
 from synth.worlds.stored import register_stored
+from train.device import is_main, processes, settle
 from train.fresh import routed_tasks
 from train.spec import CHECKPOINTS, METRICS, StageSpec
 
@@ -42,14 +44,9 @@ def run(spec: StageSpec) -> dict[str, Any]:
         BadInput: the release, the split or the input policy is not there, or the policy's folder lacks something (`check_folder`).
         HeadraceError: the split has nothing that this algorithm trains on, or the training diverged.
     """
-    import torch
-
-    from train.device import is_main, keep_freed_memory
     from train.tiny import save_policy
 
-    keep_freed_memory()
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    settle()
     store = Store(spec.store)
     register_stored(store)
     items = load_split(store, spec.release_id, spec.split)
@@ -91,10 +88,11 @@ def _policy(spec: StageSpec, items: Sequence[ReleasedItem]) -> tuple[Any, Any]:
     from train import tiny
 
     if spec.model_in is not None:
+        import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         check_folder(spec.model_in)
-        return AutoModelForCausalLM.from_pretrained(spec.model_in), AutoTokenizer.from_pretrained(spec.model_in)
+        return AutoModelForCausalLM.from_pretrained(spec.model_in, dtype=torch.float32), AutoTokenizer.from_pretrained(spec.model_in)
     texts = [tiny.render(item.conversation.messages) for item in items if item.conversation]
     worlds = [WORLDS[name] for name in spec.worlds]
     tokenizer = tiny.build_tokenizer([*texts, *tiny.vocabulary_texts(worlds, [spec.language])])
@@ -105,21 +103,32 @@ def _train(
     spec: StageSpec, store: Store, model: Any, tokenizer: Any, items: Sequence[ReleasedItem], scratch: Path
 ) -> list[dict[str, float]]:
     """Trains `model` in place and returns a row of metrics a step; RL leaves its running tags beside the model folder."""
-    live = spec.model_out.parent / METRICS
+    from train.checkpoints import Checkpoints
+
+    folder = spec.model_out.parent
     if spec.sft is not None:
         from train.sft import train_sft
 
-        conversations = [item.conversation.messages for item in items if item.conversation]
-        if not conversations:
+        talks = [(item.conversation.messages, _offered(item.setting)) for item in items if item.conversation]
+        if not talks:
             raise HeadraceError(
                 f"split {spec.split} of release {spec.release_id} has no conversation to train on; SFT needs trajectories or rollouts"
             )
-        return train_sft(model, tokenizer, conversations, spec.sft, seed=spec.seed, scratch=scratch, live=live)
-    from train.checkpoints import Checkpoints
+        return train_sft(
+            model,
+            tokenizer,
+            [messages for messages, _ in talks],
+            spec.sft,
+            seed=spec.seed,
+            scratch=scratch,
+            tools=[tools for _, tools in talks],
+            live=folder / METRICS,
+            checkpoints=partial(Checkpoints, folder / CHECKPOINTS, _made_by(spec)) if spec.sft.checkpoint_steps else None,
+        )
     from train.queue import RolloutQueue
 
     assert spec.rl is not None
-    source, folder = routed_tasks(store, items, spec, spec.rl), spec.model_out.parent
+    source = routed_tasks(store, items, spec, spec.rl)
     with RolloutQueue(spec, source, model, tokenizer, scratch) if spec.rl.staleness else nullcontext() as queue:
         from train.rl import train_rl  # takes seconds, as the start of the queue's player does
 
@@ -134,17 +143,23 @@ def _train(
             policy_version=folder.name,
             watch=source.watch,
             checkpoints=Checkpoints(folder / CHECKPOINTS, _made_by(spec), source.running, also) if spec.rl.checkpoint_steps else None,
-            live=live,
+            live=folder / METRICS,
             queue=queue,
         )
     _write_lines(folder / "tags.jsonl", source.running.tags(since=0).drop("policy_id").to_dicts())
     return metrics
 
 
+def _offered(setting: Setting) -> list[dict[str, JSON]]:
+    """The tools that a conversation's prompt lists, as it did when the policy was asked."""
+    by_name = {tool.name: tool for tool in WORLDS[setting.world].tools} if setting.world in WORLDS else {}
+    return [by_name[name].to_openai() for name in setting.tools if name in by_name]
+
+
 def _made_by(spec: StageSpec) -> str:
     """The same for stages that may go on from each other's checkpoints: all that decides the result, and the code."""
-    told = spec.model_dump(mode="json", exclude={"rl": {"checkpoint_steps"}})
-    return content_id("made", told, code_hash("filters", "synth", "train"))
+    told = spec.model_dump(mode="json", exclude={"sft": {"checkpoint_steps"}, "rl": {"checkpoint_steps"}})
+    return content_id("made", told, processes(), code_hash("filters", "synth", "train"))
 
 
 def _summary(metrics: Sequence[dict[str, float]]) -> dict[str, float]:

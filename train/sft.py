@@ -10,7 +10,7 @@ on any machine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,29 +19,46 @@ from transformers import PrinterCallback, TrainerCallback, TrainerControl, Train
 from trl import SFTConfig, SFTTrainer
 
 from storage.errors import BadInput
-from storage.records import Message
-from train.device import batch_arguments, device_arguments, linear_schedule
+from storage.records import JSON, Message
+from train.checkpoints import Checkpoints, Kept
+from train.device import batch_arguments, device_arguments, linear_schedule, processes
 from train.divergence import StopDiverged
 from train.live import LiveMetrics
+from train.order import Order
 from train.spec import SFTSettings
-from train.turns import IGNORED, LEFT_OUT, learned_tokens
+from train.turns import IGNORED, LEFT_OUT, learned_tokens, marking_template
 
 
 class _Plateau(TrainerCallback):
-    """Stops the training when a window of steps is hardly better than the one before it."""
+    """Stops the training when a window of steps is hardly better than the one before it, and lets no checkpoint be of the last step: who
+    went on from that would train on."""
 
     def __init__(self, window: int, gain: float) -> None:
         self._window, self._gain = window, gain
-        self.losses: list[float] = []
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
         if "loss" not in (logs or {}):
             return
-        self.losses.append(float(logs["loss"]))
-        if self._window and len(self.losses) >= 2 * self._window and len(self.losses) % self._window == 0:
-            now, before = self.losses[-self._window :], self.losses[-2 * self._window : -self._window]
-            if (sum(before) - sum(now)) / self._window < self._gain:
+        if self._window and state.global_step >= 2 * self._window and state.global_step % self._window == 0:
+            losses = [entry["loss"] for entry in state.log_history[-2 * self._window :]]
+            if (sum(losses[: self._window]) - sum(losses[self._window :])) / self._window < self._gain:
                 control.should_training_stop = True
+        if control.should_training_stop:
+            control.should_save = False
+
+
+class OrderedTrainer(SFTTrainer):
+    """TRL's trainer with an order of its rows that does not depend on how many processes share a batch."""
+
+    def __init__(self, *, order: Order, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._order = order
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """None: a checkpoint is no model to be published."""
+
+    def _get_train_sampler(self, *_: Any) -> Order:
+        return self._order
 
 
 def train_sft(
@@ -52,46 +69,72 @@ def train_sft(
     *,
     seed: int,
     scratch: Path,
+    tools: Sequence[Sequence[Mapping[str, JSON]]] | None = None,
     live: Path | None = None,
+    checkpoints: Callable[[Kept], Checkpoints] | None = None,
 ) -> list[dict[str, float]]:
     """Trains `model` in place; returns one row of metrics a step (step, loss, learning_rate).
 
-    scratch: a folder that TRL may write to. live: a file that gets these rows as they come.
+    scratch: a folder that TRL may write to. tools: on offer in each conversation, in OpenAI's form; None: the prompts list none. live: a
+    file that gets these rows as they come. checkpoints: are kept, and the last one is gone on from; None: there are none.
 
     Raises:
         BadInput: a conversation that is longer than the model's window, a batch that does not divide, nothing that is learned.
         HeadraceError: weights are infinite or no number, before or after any step.
     """
-    longest, rule = model.config.max_position_embeddings, LEFT_OUT[settings.leave_out]
-    rows = [learned_tokens(tokenizer, messages, rule, longest) for messages in conversations]
-    rows = [row for row in rows if any(label != IGNORED for label in row["labels"])]
-    if not rows:
-        raise BadInput(f"not one turn of {len(conversations)} conversations is learned: leave_out is {settings.leave_out}")
+    sizes = batch_arguments(settings.batch_size, settings.micro_batch_size)
+    rows = _rows(tokenizer, conversations, tools, settings, longest=model.config.max_position_embeddings)
+    fillers = [{"input_ids": rows[0]["input_ids"][:2], "labels": [IGNORED, IGNORED]}] if processes() > 1 else []
+    order = Order([len(row["input_ids"]) for row in rows], settings.batch_size, len(rows) if fillers else None)
+    kept = checkpoints(order) if checkpoints else None
+    saving = {"save_strategy": "steps", "save_steps": settings.checkpoint_steps} if kept else {}
     arguments = SFTConfig(
-        output_dir=str(scratch),
+        output_dir=str(kept.draft if kept else scratch),
         max_steps=settings.max_steps,
         weight_decay=settings.weight_decay,
         adam_beta1=0.9,
         adam_beta2=settings.adam_beta2,
         max_grad_norm=settings.max_grad_norm,
         max_length=None,
-        train_sampling_strategy="group_by_length",
         seed=seed,
         data_seed=seed,
         logging_steps=1,
         **linear_schedule(settings.learning_rate, settings.warmup_steps, settings.final_rate_share, settings.max_steps),
-        **batch_arguments(settings.batch_size, settings.micro_batch_size),
-        **device_arguments(),
+        **sizes,
+        **device_arguments() | {"gradient_checkpointing": settings.gradient_checkpointing} | saving,
     )
     metrics = LiveMetrics(live, ("step", "loss", "learning_rate"))
     plateau = _Plateau(settings.plateau_window, settings.plateau_gain)
-    trainer = SFTTrainer(
+    trainer = OrderedTrainer(
+        order=order,
         model=model,
         args=arguments,
-        train_dataset=Dataset.from_list(rows),
+        train_dataset=Dataset.from_list([*rows, *fillers]),
         processing_class=tokenizer,
-        callbacks=[StopDiverged(), plateau, metrics],
+        callbacks=[StopDiverged(), plateau, metrics, *([kept] if kept else [])],
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.train()
+    last = kept.last() if kept else None
+    trainer.train(resume_from_checkpoint=str(last) if last else None)
     return metrics.rows(trainer.state)
+
+
+def _rows(
+    tokenizer: Any,
+    conversations: Sequence[Sequence[Message]],
+    tools: Sequence[Sequence[Mapping[str, JSON]]] | None,
+    settings: SFTSettings,
+    *,
+    longest: int,
+) -> list[dict[str, list[int]]]:
+    """Tokens and labels of the conversations of which anything is learned."""
+    rule, template = LEFT_OUT[settings.leave_out], marking_template(tokenizer)
+    offers = tools or [()] * len(conversations)
+    rows = [
+        learned_tokens(tokenizer, messages, rule, longest, tools=offered, template=template)
+        for messages, offered in zip(conversations, offers, strict=True)
+    ]
+    rows = [row for row in rows if any(label != IGNORED for label in row["labels"])]
+    if not rows:
+        raise BadInput(f"not one turn of {len(conversations)} conversations is learned: leave_out is {settings.leave_out}")
+    return rows

@@ -51,6 +51,12 @@ class SFTSettings(BaseModel):
     leave_out: Literal["nothing", "erred"] = Field(
         default="nothing", description="Turns of the assistant that are context but not learned: those whose call was answered by an error."
     )
+    gradient_checkpointing: bool = Field(
+        default=False, description="Whether activations are computed again in the backward pass instead of kept: slower, in less memory."
+    )
+    checkpoint_steps: int = Field(
+        default=0, ge=0, description="Steps between two checkpoints, which a killed stage goes on from; 0: it starts again."
+    )
     learning_rate: float = Field(default=4e-3, gt=0, description="Peak rate; linear warm-up, then linear decay to `final_rate_share`.")
     warmup_steps: int = Field(default=20, ge=0, description="Steps of warm-up.")
     final_rate_share: float = Field(default=0.05, ge=0, lt=1, description="Learning rate after `max_steps`, as a share of the peak.")
@@ -61,6 +67,12 @@ class SFTSettings(BaseModel):
     plateau_gain: float = Field(
         default=0.003, ge=0, description="Fall of the mean loss, in nats a token, below which a window is a plateau."
     )
+
+    @model_validator(mode="after")
+    def _divides(self) -> SFTSettings:
+        if self.micro_batch_size and self.batch_size % self.micro_batch_size:
+            raise ValueError(f"micro_batch_size {self.micro_batch_size} does not divide the {self.batch_size} rows of batch_size")
+        return self
 
 
 class RLSettings(BaseModel):

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from storage.errors import BadInput
-from storage.records import Message, is_error
+from storage.records import JSON, Message, is_error
 
 IGNORED = -100
 """The label of a token that is not learned."""
@@ -43,16 +43,50 @@ LEFT_OUT: Mapping[Literal["nothing", "erred"], TurnRule] = {"nothing": every_tur
 """What SFT may be told to leave out, and what is learned then."""
 
 
-def learned_tokens(tokenizer: Any, messages: Sequence[Message], rule: TurnRule, longest: int) -> dict[str, list[int]]:
+def marking_template(tokenizer: Any) -> str | None:
+    """A chat template that marks what the assistant writes: TRL's version of the tokenizer's own; None where that one marks it itself.
+
+    Raises:
+        BadInput: TRL has none.
+    """
+    from trl.chat_template_utils import get_training_chat_template, has_generation_markers
+
+    if has_generation_markers(tokenizer.chat_template):
+        return None
+    try:
+        found: str | None = get_training_chat_template(tokenizer)
+    except ValueError:
+        raise BadInput(
+            "the policy's chat template does not mark what the assistant writes: enclose that in {% generation %} and {% endgeneration %}"
+        ) from None
+    return found
+
+
+def learned_tokens(
+    tokenizer: Any,
+    messages: Sequence[Message],
+    rule: TurnRule,
+    longest: int,
+    *,
+    tools: Sequence[Mapping[str, JSON]] = (),
+    template: str | None = None,
+) -> dict[str, list[int]]:
     """`input_ids` of the whole conversation, and `labels`: the same where the assistant wrote what the rule wants learned (its end of turn
     included), IGNORED elsewhere.
 
+    tools: on offer, in OpenAI's form. template: other than the tokenizer's (`marking_template`).
     Arguments of calls stay JSON strings: as nested values they would be written in another form than the policy's.
 
     Raises:
         BadInput: there are more tokens than `longest`; or the chat template does not mark the assistant's turns as it should.
     """
-    rendered = tokenizer.apply_chat_template([_plain(message) for message in messages], return_dict=True, return_assistant_tokens_mask=True)
+    rendered = tokenizer.apply_chat_template(
+        [_plain(message) for message in messages],
+        tools=list(tools) or None,
+        chat_template=template,
+        return_dict=True,
+        return_assistant_tokens_mask=True,
+    )
     ids, mask = rendered["input_ids"], rendered["assistant_masks"]
     if len(ids) > longest:
         raise BadInput(f"a conversation has {len(ids)} tokens, the policy's window {longest}: leave it out, or take a larger model")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -48,6 +49,7 @@ def released(tmp_path_factory) -> tuple[Store, str]:
     )
     splits = {
         "seed": [ReleaseItem("trajectory", expert.id, expert.task_id) for expert in experts],
+        "odd": [ReleaseItem("trajectory", expert.id, expert.task_id) for expert in experts[:3]],
         "rl": [ReleaseItem("task", task.id, task.id, weight=1.0 + place) for place, task in enumerate(TASKS)],
     }
     return store, make_release(store, "seed", splits, {})
@@ -150,7 +152,7 @@ def test_rl_goes_on_from_the_policy_of_the_stage_before(stage, make_spec, tmp_pa
     ("changes", "words"),
     [
         ({"release_id": "release-x"}, "has no release release-x; the latest are release-"),
-        ({"split": "sed"}, "has no split 'sed'; it has rl, seed"),
+        ({"split": "sed"}, "has no split 'sed'; it has odd, rl, seed"),
         ({"model_in": Path("/none/such")}, "/none/such is no Hugging Face model folder"),
     ],
 )
@@ -239,12 +241,30 @@ def within(seconds: float, condition: Callable[[], bool]) -> bool:
 
 def test_whoever_waits_for_a_stage_is_told_its_steps(make_spec, tmp_path, monkeypatch):
     monkeypatch.setattr(local, "_TELL_EVERY_S", 0.05)
-    told: list[tuple[int, int]] = []
+    told: list[tuple[int, int, str]] = []
     long = SFT.model_copy(update={"max_steps": 200})
     launch(make_spec(tmp_path / "stage", sft=long), tmp_path / "stage", lambda *steps: told.append(steps))
-    assert {most for _, most in told} == {200}
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert len({done for done, _ in told}) > 5, "they come while it trains, not at its end"
+    assert {most for _, most, _ in told} == {200}
+    assert [done for done, *_ in told] == sorted(done for done, *_ in told)
+    assert len({done for done, *_ in told}) > 5, "they come while it trains, not at its end"
+    rows = [json.loads(line) for line in (tmp_path / "stage" / "metrics.jsonl").read_text().splitlines()]
+    assert all(figure == (f"loss {rows[done - 1]['loss']:.3g}" if done else "") for done, _, figure in told)
+    assert re.search(r"step 200 of 200: loss \S+, \S+ s, \S+ s a step, \S+ tokens a second", (tmp_path / "stage" / "log.txt").read_text())
+
+
+def test_the_child_computes_with_one_thread_and_asks_no_hub(tmp_path, monkeypatch):
+    for name in ("OMP_NUM_THREADS", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    code = "import huggingface_hub, torch; print(torch.get_num_threads(), huggingface_hub.constants.HF_HUB_OFFLINE)"
+    assert local._run([sys.executable, "-c", code], tmp_path / "log.txt", lambda: None) == 0
+    assert (tmp_path / "log.txt").read_text() == "1 True\n"
+
+
+def test_a_stage_without_memory_says_what_to_do(make_spec, tmp_path):
+    """Given a fresh policy that no machine can hold, then the child says so in one line, and its launcher passes it on."""
+    with pytest.raises(HeadraceError, match=r"(?s)stage sft1 ended with code 1; .*out of memory: smaller batches .*micro_batch_size") as told:
+        launch(make_spec(tmp_path, tiny=SMALL.model_copy(update={"feed_forward": 10**12})), tmp_path)
+    assert "Traceback" not in str(told.value)
 
 
 def test_a_stage_that_the_kernel_killed_says_what_to_do(make_spec, tmp_path, monkeypatch):
@@ -269,16 +289,19 @@ def accelerated(folder: Path, spec: StageSpec, processes: int) -> subprocess.Com
     return subprocess.run([*command, str(folder / "given.json")], capture_output=True, text=True, check=False, timeout=300)
 
 
-def test_two_processes_share_a_batch_and_leave_what_one_would_have_left(stage, make_spec, tmp_path):
-    """Given `accelerate launch` with two, then the losses are those of one process up to rounding, and one of the two writes."""
-    ended = accelerated(tmp_path / "both", make_spec(tmp_path / "both"), 2)
+@pytest.mark.usefixtures("in_process")
+def test_two_processes_share_a_batch_and_leave_what_one_would_have_left(make_spec, tmp_path):
+    """Given `accelerate launch` with two, three conversations and batches of two, so that the second batch of every epoch has one row for
+    two processes, then the losses are those of one process up to rounding, and one of the two writes; with checkpoints, which are one's."""
+    settings = SFT.model_copy(update={"batch_size": 2, "max_steps": 8})
+    alone, both = tmp_path / "alone", tmp_path / "both"
+    run(make_spec(alone, split="odd", sft=settings))
+    ended = accelerated(both, make_spec(both, split="odd", sft=settings.model_copy(update={"checkpoint_steps": 3})), 2)
     assert ended.returncode == 0, ended.stderr[-2000:]
-    alone, both = (
-        [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        for folder in (stage[0], tmp_path / "both")
-    )
-    assert both == pytest.approx(alone, rel=0.02)
-    assert sorted(path.name for path in (tmp_path / "both").iterdir()) == ["given.json", "metrics.jsonl", "model", "result.json"]
+    losses = [[json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()] for folder in (alone, both)]
+    assert len(losses[0]) == settings.max_steps
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    assert sorted(path.name for path in both.iterdir()) == ["given.json", "metrics.jsonl", "model", "result.json"]
 
 
 def test_a_batch_that_does_not_divide_among_the_processes_is_refused(make_spec, tmp_path, monkeypatch, capsys):

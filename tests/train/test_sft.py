@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from trl import SFTTrainer
 
 import train.sft
 from storage.errors import HeadraceError
@@ -78,13 +77,13 @@ def test_an_untrained_policy_generates_none_of_it():
 def test_the_tokens_trained_on_are_the_conversation_and_no_other_tool_s_keys(tmp_path, monkeypatch):
     """Given calls with different arguments, when TRL has made tokens of them, then none has got another's keys as null."""
 
-    class Watched(SFTTrainer):
-        def train(self):
+    class Watched(train.sft.OrderedTrainer):
+        def train(self, **options):
             seen.extend(self.train_dataset.to_list())
-            return super().train()
+            return super().train(**options)
 
     seen: list[dict] = []
-    monkeypatch.setattr(train.sft, "SFTTrainer", Watched)
+    monkeypatch.setattr(train.sft, "OrderedTrainer", Watched)
     nested = json.dumps({"order": "o17", "wish": {"colour": "red", "sizes": [1, 2]}, "note": None})
     call = ToolCall(id="call_0", function=FunctionCall(name="escalate", arguments=nested))
     odd = [Message(role="user", content="please o17"), Message(role="assistant", tool_calls=(call,))]

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trl
 from datasets import Dataset
 from trl import SFTConfig, SFTTrainer
 
 import train.sft
 from storage.errors import BadInput
 from storage.records import FunctionCall, Message, ToolCall
+from synth.worlds.retail.world import RetailWorld
 from tests.train.tiny_policies import digest, expert_conversations, retail_tasks, small_policy
 from train.device import device_arguments
 from train.sft import train_sft
 from train.spec import SFTSettings
 from train.tiny import END, render
-from train.turns import IGNORED, LEFT_OUT, every_turn, learned_tokens, turns_without_errors
+from train.turns import IGNORED, LEFT_OUT, _plain, every_turn, learned_tokens, marking_template, turns_without_errors
 
 CONVERSATIONS = expert_conversations(retail_tasks("close_order", "buy_pick", "close_and_buy", "price_of_two", "special_service"))
 SETTINGS = SFTSettings(max_steps=4, batch_size=2, learning_rate=1e-2, warmup_steps=0)
@@ -68,7 +72,7 @@ def test_a_turn_that_erred_is_read_and_not_learned() -> None:
 def test_what_is_learned_by_default_is_what_trl_takes_from_the_template(tmp_path: Path) -> None:
     """Given plain messages and TRL's own assistant mask, then the weights after training are ours to the bit."""
     model, tokenizer = small_policy(CONVERSATIONS)
-    rows = [{"messages": [train.turns._plain(message) for message in messages]} for messages in CONVERSATIONS]
+    rows = [{"messages": [_plain(message) for message in messages]} for messages in CONVERSATIONS]
     arguments = SFTConfig(
         output_dir=str(tmp_path),
         max_steps=SETTINGS.max_steps,
@@ -103,9 +107,9 @@ def test_leaving_turns_out_changes_what_is_learned(tmp_path: Path) -> None:
 
 def test_micro_batches_give_the_losses_of_the_whole_batch(tmp_path: Path) -> None:
     losses = []
-    for at_once in (None, 1, 2):
+    for changes in ({}, {"micro_batch_size": 1}, {"micro_batch_size": 2, "gradient_checkpointing": True}):
         model, tokenizer = small_policy(CONVERSATIONS)
-        settings = SETTINGS.model_copy(update={"batch_size": 4, "micro_batch_size": at_once})
+        settings = SETTINGS.model_copy(update={"batch_size": 4} | changes)
         losses.append([row["loss"] for row in train_sft(model, tokenizer, CONVERSATIONS, settings, seed=0, scratch=tmp_path)])
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
     assert losses[2] == pytest.approx(losses[0], rel=1e-3)
@@ -125,6 +129,34 @@ def test_what_cannot_be_trained_on_is_refused_before_the_first_step(changes, con
     with pytest.raises(BadInput, match=why):
         train_sft(model, tokenizer, conversations, SETTINGS.model_copy(update=changes), seed=0, scratch=tmp_path)
     assert digest(model) == before
+
+
+def test_a_chat_model_learns_by_trl_s_version_of_its_template_and_reads_its_tools() -> None:
+    """Given Qwen3's own template, which marks nothing, then what follows on the prompt that it is asked with is what it learns."""
+    tokenizer = chat_tokenizer("qwen3")
+    template, tools = marking_template(tokenizer), [tool.to_openai() for tool in RetailWorld.tools]
+    for rule, learned in (("nothing", 3), ("erred", 2)):
+        row = learned_tokens(tokenizer, ERRED, LEFT_OUT[rule], LONGEST, tools=tools, template=template)
+        runs = [list(run) for own, run in groupby(row["labels"], key=lambda label: label != IGNORED) if own]
+        assert len(runs) == learned
+        assert tokenizer.decode(runs[-1]).strip().endswith(END)
+    asked = tokenizer.apply_chat_template([_plain(USER)], tools=tools, tokenize=True, add_generation_prompt=True, return_dict=False)
+    assert row["input_ids"][: len(asked)] == asked
+    assert len(learned_tokens(tokenizer, ERRED, every_turn, LONGEST, template=template)["input_ids"]) < len(row["input_ids"])
+
+
+def test_a_template_that_nobody_knows_to_mark_is_named() -> None:
+    tokenizer = chat_tokenizer("qwen3")
+    tokenizer.chat_template += " "
+    with pytest.raises(BadInput, match="does not mark what the assistant writes"):
+        marking_template(tokenizer)
+
+
+def chat_tokenizer(name: str) -> Any:
+    """One that knows the words of these tests, with the template of a chat model."""
+    _, tokenizer = small_policy([*CONVERSATIONS, ERRED])
+    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text()
+    return tokenizer
 
 
 def test_a_template_that_marks_no_turns_is_named() -> None:

@@ -28,12 +28,14 @@ _LONGEST_WAIT_S = 86_400.0
 _TELL_EVERY_S = 1.0
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
+Told = Callable[[int, int, str], None]
+"""Is told how many steps are done, of how many if nothing ends it before, and the latest figure ("loss 0.41")."""
 
 
-def launch(spec: StageSpec, folder: Path, progress: Callable[[int, int], None] = lambda *_: None) -> dict[str, Any]:
+def launch(spec: StageSpec, folder: Path, progress: Told = lambda *_: None) -> dict[str, Any]:
     """Runs a stage to its end and returns its `result.json`; a stage whose result is there is not run again.
 
-    folder: receives spec.json, the log, metrics.jsonl and result.json. progress: is told how many steps of how many are done.
+    folder: receives spec.json, the log, metrics.jsonl and result.json. progress: is told how far it is, every second.
 
     Raises:
         HeadraceError: the stage failed; the message has the end of its log. Or another process has trained it for a day.
@@ -46,7 +48,7 @@ def launch(spec: StageSpec, folder: Path, progress: Callable[[int, int], None] =
             spec_path.write_text(spec.model_dump_json(indent=1))
             log = folder / "log.txt"
             steps = Steps(folder / METRICS, spec)
-            returncode = _run([sys.executable, "-P", "-m", "train.run", str(spec_path)], log, lambda: progress(steps.done(), steps.most))
+            returncode = _run([sys.executable, "-P", "-m", "train.run", str(spec_path)], log, lambda: progress(*steps.now()))
             if returncode != 0:
                 with log.open(errors="replace") as lines:
                     tail = "".join(deque(lines, 15))
@@ -57,19 +59,20 @@ def launch(spec: StageSpec, folder: Path, progress: Callable[[int, int], None] =
 
 
 class Steps:
-    """How far a stage is, by the file of its metrics. most: steps, if nothing ends it before."""
+    """How far a stage is, by the file of its metrics."""
 
     def __init__(self, metrics: Path, spec: StageSpec) -> None:
         settings = spec.sft or spec.rl
         assert settings is not None
-        self._metrics, self.most = metrics, settings.max_steps
+        self._metrics, self._most, self._figure = metrics, settings.max_steps, "loss" if spec.sft else "reward"
 
-    def done(self) -> int:
-        """Steps whose metrics are written; 0 before the first."""
+    def now(self) -> tuple[int, int, str]:
+        """What `Told` is told; 0 steps and no figure before the first."""
         try:
-            return self._metrics.read_bytes().count(b"\n")
+            rows = self._metrics.read_bytes().split(b"\n")[:-1]
         except FileNotFoundError:
-            return 0
+            rows = []
+        return len(rows), self._most, f"{self._figure} {json.loads(rows[-1])[self._figure]:.3g}" if rows else ""
 
 
 def _ended(returncode: int) -> str:

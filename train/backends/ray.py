@@ -19,7 +19,7 @@ import shutil
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -31,7 +31,7 @@ from packaging.version import InvalidVersion, Version
 from storage.errors import BadInput, HeadraceError
 from storage.files import file_lock, replace_atomically
 from train.backends.cluster import ClusterConfig, job
-from train.backends.local import Steps
+from train.backends.local import Steps, Told
 from train.backends.mirror import Mirror, inside
 from train.spec import CHECKPOINTS, METRICS, StageSpec
 
@@ -185,11 +185,11 @@ def check(cluster: ClusterConfig, *, patience_s: float | None = None) -> None:
         Mirror(cluster.checkpoints).check()
 
 
-def launch(spec: StageSpec, folder: Path, cluster: ClusterConfig, progress: Callable[[int, int], None] = lambda *_: None) -> dict[str, Any]:
+def launch(spec: StageSpec, folder: Path, cluster: ClusterConfig, progress: Told = lambda *_: None) -> dict[str, Any]:
     """Runs a stage on a cluster to its end and returns its `result.json`; a stage whose result is there is not run again.
 
     folder: receives spec.json, job.json (what was submitted, and how it ended), log.txt, metrics.jsonl and result.json. progress: is told
-    how many steps of how many are done. Ctrl-C, and whatever else ends the flow that it can still act on, stops the job; a killed flow
+    how far it is. Ctrl-C, and whatever else ends the flow that it can still act on, stops the job; a killed flow
     leaves it running.
 
     Raises:
@@ -222,7 +222,7 @@ def described(spec: StageSpec, folder: Path, cluster: ClusterConfig, *, attempt:
 class _Stage:
     """One stage on its way through a cluster."""
 
-    def __init__(self, spec: StageSpec, folder: Path, cluster: ClusterConfig, progress: Callable[[int, int], None]) -> None:
+    def __init__(self, spec: StageSpec, folder: Path, cluster: ClusterConfig, progress: Told) -> None:
         self._spec, self._folder, self._cluster, self._progress = spec, folder, cluster, progress
         self._steps = Steps(folder / METRICS, spec)
         self._mirror = None if cluster.checkpoints is None else Mirror(cluster.checkpoints)
@@ -280,7 +280,7 @@ class _Stage:
                 (self._folder / "log.txt").write_text(log)
             if self._mirror:
                 self._mirror.fetch_metrics(self._place, self._folder)
-            self._progress(self._steps.done(), self._steps.most)
+            self._progress(*self._steps.now())
             if found.is_over:
                 return found
             time.sleep(POLL_S)

@@ -102,7 +102,7 @@ def test_a_stage_whose_launcher_was_killed_is_found_again_and_gives_the_weights_
         process.wait()
     assert status(jobs, name) == "RUNNING"
     told: list[tuple[int, int]] = []
-    result = launch(spec, folder, cluster, lambda done, most: told.append((done, most)))
+    result = launch(spec, folder, cluster, lambda done, most, _: told.append((done, most)))
     assert result == locally
     assert told[-1] == (SFT.max_steps, SFT.max_steps)
     assert weights_hash(folder / "model") == locally["weights_hash"]
