@@ -60,8 +60,8 @@ class LiveMetrics(TrainerCallback):
         took = self._told - self._begun
         each = took / max(1, step - first)
         rate = f", {(entry['num_tokens'] - self._tokens) / took:,.0f} tokens a second" if "num_tokens" in entry else ""
-        figure = f"{self._names[1]} {entry[self._names[1]]:.4g}"
-        print(f"step {step} of {most}: {figure}, {took:.1f} s, {each:.2g} s a step{rate}, about {each * (most - step):.0f} s left", flush=True)
+        figure, left = f"{self._names[1]} {entry[self._names[1]]:.4g}", f"about {each * (most - step):.0f} s left"
+        print(f"step {step} of {most}: {figure}, {took:.1f} s, {each:.2g} s a step{rate}, {left}", flush=True)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self._file is not None:

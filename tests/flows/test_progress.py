@@ -47,6 +47,19 @@ def test_lines_tell_of_what_takes_long_and_not_of_what_does_not(clock: Clock) ->
     assert told[-1] == "sift: 5, 11 s"
 
 
+def test_a_figure_of_now_stands_beside_how_far_it_is(clock: Clock) -> None:
+    told: list[str] = []
+    lines = progress.Lines(told.append)
+    lines("train", 0, 100)
+    clock.now = 10.0
+    lines("train", 40, 100, "loss 0.41")
+    assert told == ["train: 40 of 100, 10 s, about 15 s left, loss 0.41"]
+    screen = io.StringIO()
+    with progress.on_console(Console(file=screen, force_terminal=True, width=100, color_system=None)):
+        progress.report("train", 40, 100, "loss 0.41")
+    assert "train loss 0.41" in screen.getvalue()
+
+
 def test_off_a_terminal_there_are_lines(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with progress.on_console(Console(file=io.StringIO())):
         progress.report("train", 0, 2)

@@ -262,7 +262,9 @@ def test_the_child_computes_with_one_thread_and_asks_no_hub(tmp_path, monkeypatc
 
 def test_a_stage_without_memory_says_what_to_do(make_spec, tmp_path):
     """Given a fresh policy that no machine can hold, then the child says so in one line, and its launcher passes it on."""
-    with pytest.raises(HeadraceError, match=r"(?s)stage sft1 ended with code 1; .*out of memory: smaller batches .*micro_batch_size") as told:
+    with pytest.raises(
+        HeadraceError, match=r"(?s)stage sft1 ended with code 1; .*out of memory: smaller batches .*micro_batch_size"
+    ) as told:
         launch(make_spec(tmp_path, tiny=SMALL.model_copy(update={"feed_forward": 10**12})), tmp_path)
     assert "Traceback" not in str(told.value)
 
