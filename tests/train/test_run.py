@@ -255,7 +255,7 @@ def test_whoever_waits_for_a_stage_is_told_its_steps(make_spec, tmp_path, monkey
 def test_the_child_computes_with_one_thread_and_asks_no_hub(tmp_path, monkeypatch):
     for name in ("OMP_NUM_THREADS", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
-    code = "import huggingface_hub, torch; print(torch.get_num_threads(), huggingface_hub.constants.HF_HUB_OFFLINE)"
+    code = "import torch; from huggingface_hub import constants; print(torch.get_num_threads(), constants.HF_HUB_OFFLINE)"
     assert local._run([sys.executable, "-c", code], tmp_path / "log.txt", lambda: None) == 0
     assert (tmp_path / "log.txt").read_text() == "1 True\n"
 
