@@ -282,24 +282,29 @@ def test_a_stage_that_the_kernel_killed_says_what_to_do(make_spec, tmp_path, mon
 # ---- several processes ---------------------------------------------------------------------------------------------------
 
 
-def accelerated(folder: Path, spec: StageSpec, processes: int) -> subprocess.CompletedProcess[str]:
-    """The stage as `accelerate launch` runs it, on this machine's CPU."""
+def together(folder: Path, spec: StageSpec, processes: int) -> subprocess.CompletedProcess[str]:
+    """The stage as `torchrun` runs it, on this machine's CPU; every process says how many they are.
+
+    `accelerate launch --cpu --num_processes 2` would start one process.
+    """
     folder.mkdir(parents=True)
     (folder / "given.json").write_text(spec.model_dump_json())
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(processes), "--num_machines", "1"]
-    command += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0", "-m", "train.run"]
+    entry = folder.with_suffix(".py")
+    entry.write_text("import sys, train.device, train.run\nprint('of', train.device.processes())\nsys.exit(train.run.main(sys.argv[1:]))")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port", "0", str(entry)]
     return subprocess.run([*command, str(folder / "given.json")], capture_output=True, text=True, check=False, timeout=300)
 
 
 @pytest.mark.usefixtures("in_process")
 def test_two_processes_share_a_batch_and_leave_what_one_would_have_left(make_spec, tmp_path):
-    """Given `accelerate launch` with two, three conversations and batches of two, so that the second batch of every epoch has one row for
+    """Given `torchrun` with two, three conversations and batches of two, so that the second batch of every epoch has one row for
     two processes, then the losses are those of one process up to rounding, and one of the two writes; with checkpoints, which are one's."""
     settings = SFT.model_copy(update={"batch_size": 2, "max_steps": 8})
     alone, both = tmp_path / "alone", tmp_path / "both"
     run(make_spec(alone, split="odd", sft=settings))
-    ended = accelerated(both, make_spec(both, split="odd", sft=settings.model_copy(update={"checkpoint_steps": 3})), 2)
+    ended = together(both, make_spec(both, split="odd", sft=settings.model_copy(update={"checkpoint_steps": 3})), 2)
     assert ended.returncode == 0, ended.stderr[-2000:]
+    assert ended.stdout.count("of 2\n") == 2
     losses = [[json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()] for folder in (alone, both)]
     assert len(losses[0]) == settings.max_steps
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
