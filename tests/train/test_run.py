@@ -291,7 +291,7 @@ def together(folder: Path, spec: StageSpec, processes: int) -> subprocess.Comple
     (folder / "given.json").write_text(spec.model_dump_json())
     entry = folder.with_suffix(".py")
     entry.write_text("import sys, train.device, train.run\nprint('of', train.device.processes())\nsys.exit(train.run.main(sys.argv[1:]))")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_port", "0", str(entry)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--standalone", str(entry)]
     return subprocess.run([*command, str(folder / "given.json")], capture_output=True, text=True, check=False, timeout=300)
 
 
