@@ -42,8 +42,13 @@ def processes(mark: str) -> list[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ray comes last: its start wants an idle machine."""
-    items.sort(key=lambda item: item.get_closest_marker("ray") is not None)
+    """Where several processes share the tests (`pytest -n 2 --dist loadgroup`), a file's stay together, and all files that ask for the
+    Prefect server or the Ray cluster: there is one of each. They come first, for they take longest; of them Ray last, whose start wants an
+    idle machine."""
+    services = {item.path for item in items if not {"prefect_server", "ray_head"}.isdisjoint(getattr(item, "fixturenames", ()))}
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("services" if item.path in services else str(item.path)))
+    items.sort(key=lambda item: (item.path not in services, item.get_closest_marker("ray") is not None))
 
 
 @pytest.fixture(scope="session")
