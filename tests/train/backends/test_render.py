@@ -81,6 +81,7 @@ OTHER: dict[str, Any] = {
     "max_steps": 7,
     "batch_size": 32,
     "micro_batch_size": 1,
+    "gradient_checkpointing": False,
     "leave_out": "erred",
     "learning_rate": 2e-6,
     "warmup_steps": 3,
