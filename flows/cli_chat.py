@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -68,11 +68,14 @@ def chat(
 
       headrace chat --policy openai:gpt-5-mini --world banking --say "What do I owe?" --json
     """
-    with told(debug):
+    with told(debug), _ended_by_ctrl_c():
         from flows import checks
         from flows.asked import answers, asked
         from flows.chat import Chat
+        from storage.errors import BadInput
 
+        if say is not None and not say.strip():
+            raise BadInput("--say has nothing to say: give it a request or a /command")
         limits = {"answer_tokens": answer_tokens, "max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
         settings = checks.asking(checks.settings(config), limits)
         who = asked(policy, settings.store if store is None and config is not None else store)
@@ -200,10 +203,16 @@ def _with_a_person(talk: Chat) -> None:
 
 def _with_a_script(talk: Chat, given: Iterable[str]) -> None:
     """Until the lines end, one says /quit, or something fails."""
+    for line in given:
+        if not talk.handle(line):
+            return
+
+
+@contextlib.contextmanager
+def _ended_by_ctrl_c() -> Iterator[None]:
+    """Of a chat nothing continues where it was, so that is not promised."""
     try:
-        for line in given:
-            if not talk.handle(line):
-                return
+        yield
     except KeyboardInterrupt:
         err.print("[bold red]headrace:[/bold red] interrupted")
         raise typer.Exit(130) from None
@@ -213,7 +222,7 @@ def _with_a_script(talk: Chat, given: Iterable[str]) -> None:
 
 
 def _print_json(event: Event) -> None:
-    typer.echo(json.dumps({"event": event.kind, **event.said}, ensure_ascii=False))
+    typer.echo(json.dumps({"event": event.kind, **event.said}))
 
 
 class _Drawing:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from flows import cli_chat
+from flows import asked, cli_chat
 from flows.chat import Chat, ChatSettings, Event
 from flows.chat_policy import schooling
 from flows.cli import app
@@ -114,7 +114,7 @@ def test_a_task_is_proposed_sent_and_accepted_by_the_verifier(store: Store) -> N
     assert told[at + 2].startswith("  < {")
     assert told[at + 3] == f"sft1> {user} will be called."
     assert "the verifier accepts it" in told[at + 5 :]
-    assert f'"user": "{user}"' in told[-1] or user in told[-1]
+    assert told[-1] == f"tickets/{user}-callback = 1"
 
 
 def test_an_answer_to_something_else_is_not_accepted(store: Store) -> None:
@@ -177,12 +177,13 @@ def test_a_request_that_outgrows_the_window_ends_its_conversation_alone(store: S
 
 
 def test_help_names_what_it_can_be_asked_and_a_wrong_command_the_right_one(store: Store) -> None:
-    told = called(store, given="/help\n/chanes\n/task close_ordr\n\n/save\n/reset five\n/state\n/intents\n")
+    told = called(store, given="/help\n/chanes\n/task close_ordr\n\n/save\n/reset five\n/reset " + "9" * 5000 + "\n/state\n/intents\n")
     asked = told.split("ask it, for example:\n")[1].split("/help lists")[0].splitlines()
     assert asked and all(line.endswith("please call me back") for line in asked), "what it was measured to do, and nothing else"
     assert "no command /chanes; did you mean /changes?" in told
     assert "no intent 'close_ordr' in this world" in told
-    assert "nothing was said yet" in told and "write /reset, or /reset SEED" in told
+    assert "nothing was said yet" in told and told.count("write /reset, or /reset SEED") == 2
+    assert "  /reset [SEED]" in told
     assert "close_order: " in told and "orders (" in told
 
 
@@ -190,6 +191,8 @@ def test_a_saved_file_is_replaced_by_the_session_that_wrote_it_alone(store: Stor
     file = tmp_path / "talk.jsonl"
     file.write_text("precious")
     assert "exists; name another file" in called(store, given=f"{CALL_ME.format(3)}\n/save {file}\n", code=2)
+    for nowhere in (tmp_path / "no/folder", "~nobody-has-this-name/talk.jsonl"):
+        assert f"{nowhere}: nothing can be written there" in called(store, given=f"{CALL_ME.format(3)}\n/save {nowhere}\n", code=2)
     assert file.read_text() == "precious"
 
 
@@ -216,6 +219,19 @@ def test_latest_is_the_policy_promoted_last_and_not_the_one_trained_last(store: 
 )
 def test_what_cannot_be_talked_to_is_refused_in_a_line(store: Store, arguments: tuple[str, ...], says: str) -> None:
     assert says in called(store, *arguments, "--say", "hello", code=2)
+
+
+@pytest.mark.parametrize("nothing", ["", " \n"])
+def test_to_say_nothing_is_refused(store: Store, nothing: str) -> None:
+    assert "--say has nothing to say" in called(store, "--say", nothing, code=2)
+
+
+def test_ctrl_c_while_a_policy_loads_promises_no_continuation(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(asked, "answers", interrupted)
+    assert called(store, "--say", "hello", code=130).endswith("headrace: interrupted\n")
 
 
 def test_lines_that_are_no_text_are_refused(store: Store) -> None:
@@ -356,6 +372,24 @@ def test_a_script_ends_with_what_fails_and_a_person_with_a_budget_that_is_spent(
     monkeypatch.setattr(cli_chat, "lines", lambda prompt, words: iter(["hello"]))
     with pytest.raises(BudgetSpent):
         cli_chat._with_a_person(talking(Says(BudgetSpent("spent")))[0])
+
+
+def test_a_proposed_request_that_was_not_answered_is_sent_again_by_an_empty_line() -> None:
+    engine = Says(EngineFailure("gone"), text("I cannot."))
+    chat, told = talking(engine)
+    chat.handle("/task order_status")
+    with pytest.raises(EngineFailure):
+        chat.handle("")
+    chat.handle("")
+    assert [event.kind for event in told[-2:]] == ["answer", "verdict"]
+    assert engine.asked[0].messages == engine.asked[1].messages
+
+
+def test_json_lines_hold_no_byte_that_a_terminal_obeys(capsys: pytest.CaptureFixture[str]) -> None:
+    """Given an answer with a control character beyond ASCII, when it is printed as JSON, then it is escaped, and nothing of it is lost."""
+    Chat(Says(text("\x9b2J 你好")), "retail", 0, ChatSettings(), cli_chat._print_json).handle("hello")
+    shown = capsys.readouterr().out
+    assert shown.isascii() and events(shown)[-1]["content"] == "\x9b2J 你好"
 
 
 def test_what_a_policy_writes_is_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
