@@ -306,5 +306,5 @@ def _existing(store: Path) -> Store:
 
     opened = Store(store)
     if not opened.exists():
-        raise BadInput(f"{opened.root} is not a store yet: nothing was committed there")
+        raise BadInput(f"{opened.root} is not a store yet: run, synthesize or curate into it first, or name another with --store")
     return opened

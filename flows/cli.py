@@ -29,7 +29,7 @@ from flows import (
     cli_taxonomy,
     cli_worlds,
 )
-from flows.cli_shared import ConfigFile, Debug, DryRun, Families, ReadStore, StoreFolder, do, tell_notes
+from flows.cli_shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, do, tell_notes
 from flows.terminal import out, told
 
 app = typer.Typer(
@@ -75,7 +75,7 @@ def run(
     store: StoreFolder = None,
     families: Families = None,
     ui: Annotated[bool, typer.Option("--ui", help="Keep our Prefect server open at the end, to look at the run; Ctrl-C stops it.")] = False,
-    dry_run: DryRun = False,
+    dry_run: DryRunOfTraining = False,
     debug: Debug = False,
 ) -> None:
     """Run all steps: synthesise, curate, train and tag, evaluate, report.
@@ -107,10 +107,14 @@ app.command(rich_help_panel="Pipeline")(cli_measure.tag)
 
 
 @app.command(rich_help_panel="Pipeline")
-def train(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRun = False, debug: Debug = False) -> None:
+def train(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRunOfTraining = False, debug: Debug = False) -> None:
     """Train the cascade on a curated store: seed SFT, probe, second SFT, probe, RL; each policy is evaluated and gated.
 
-    Example: headrace train --config configs/sample.yaml
+    Examples:
+
+      headrace train --config configs/sample.yaml
+
+      headrace train --config configs/cluster.yaml --dry-run
     """
     with told(debug):
         settings = checks.settings(config, store)
@@ -231,7 +235,7 @@ def doctor(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Check the installation: packages, versions, extras, disk, sandbox, server; with --config, that file, its store and its engines too.
+    """Check the installation: packages, extras, disk, sandbox, server; with --config, that file, its store, engines and cluster too.
 
     The server of `openai:` is named by OPENAI_BASE_URL, its key by OPENAI_API_KEY; that of `vllm:` is started from `.venv-vllm`.
 

@@ -22,11 +22,12 @@ ReadStore = Annotated[
     Path | None,
     typer.Option("--store", "-s", metavar="DIR", help="Store to read (default: the configuration's, else the newest under runs/)."),
 ]
-DryRun = Annotated[
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan (steps, counts, estimated time and cost) and do nothing.")]
+DryRunOfTraining = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="Print the plan (steps, counts, estimated time and cost) and do nothing; jobs for a cluster are written to a folder.",
+        help="Print the plan (steps, counts, estimated time and cost) and do nothing, but write the jobs for a Ray cluster to a folder.",
     ),
 ]
 Families = Annotated[
