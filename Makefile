@@ -28,7 +28,7 @@ run: .venv/.ready-run  ## set up, then the whole pipeline on sample data (about 
 
 test: dev lint  ## set up, then every check and test
 	@$(MAKE) --no-print-directory vllm || echo "could not install vLLM: its tests will say that they are left out"
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
 	$(MAKE) --no-print-directory wheel
 
 lint: .venv/.ready-test

@@ -8,6 +8,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,13 +43,29 @@ def processes(mark: str) -> list[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes share the tests (`pytest -n 2 --dist loadgroup`), a file's stay together, and all files that ask for the
-    Prefect server or the Ray cluster: there is one of each. They come first, for they take longest; of them Ray last, whose start wants an
-    idle machine."""
-    services = {item.path for item in items if not {"prefect_server", "ray_head"}.isdisjoint(getattr(item, "fixturenames", ()))}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("services" if item.path in services else str(item.path)))
-    items.sort(key=lambda item: (item.path not in services, item.get_closest_marker("ray") is not None))
+    """What wants the Prefect server or the Ray cluster comes first, for it takes longest; of it Ray last, whose start wants an idle
+    machine."""
+    items.sort(key=lambda item: (not _wants_services(item.path), item.get_closest_marker("ray") is not None))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Where several processes share the tests (`pytest -n 2`), a file's stay together, and all files that want the services: there is one
+    of each."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return "services" if _wants_services(config.rootpath / file) else file
+
+    return Together(config, log)
+
+
+@cache
+def _wants_services(file: Path) -> bool:
+    text = file.read_text()
+    return "mark.server" in text or "mark.ray" in text
 
 
 @pytest.fixture(scope="session")

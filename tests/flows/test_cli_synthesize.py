@@ -83,6 +83,7 @@ def test_a_run_does_not_ask_again_what_its_preview_asked(journal: Path) -> None:
     assert (made["accepted"], made["proposals"], made["played"], made["alarms"], len(made["notes"])) == (0, 6, 0, [], 1)
 
 
+@pytest.mark.server
 def test_what_became_of_conversations_stands_in_prefect(prefect_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with started(latency_ms=0) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
