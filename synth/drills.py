@@ -46,7 +46,7 @@ def draw_drills(
     programs: drills of the intents that need a program, and of no others; none where the world has no such intent.
     """
     rng = random.Random(content_id("drills", world, seed))
-    intents = [intent for intent in WORLDS[world].intents.values() if (CODE_TOOL in intent.shape(_required(intent)).tools) is programs]
+    intents = _intents(world, programs=programs)
     if not intents:
         return []
     acting = [intent for intent in intents if intent.refusal is None and not intent.needs_no_tool]
@@ -58,6 +58,15 @@ def draw_drills(
         if drill is not None:
             drills[drill.task.frame_id] = drill
     return list(drills.values())
+
+
+def has_programs(world: str) -> bool:
+    """Whether any intent of the world needs a program."""
+    return bool(_intents(world, programs=True))
+
+
+def _intents(world: str, *, programs: bool) -> list[Intent]:
+    return [intent for intent in WORLDS[world].intents.values() if (CODE_TOOL in intent.shape(_required(intent)).tools) is programs]
 
 
 def _required(intent: Intent) -> frozenset[str]:

@@ -53,7 +53,8 @@ class Groundwork:
         }
         codes = [tool for name in self.worlds for tool in WORLDS[name].tools if tool.name == CODE_TOOL and config.code_share]
         self.coding = frozenset(tool.domain for tool in codes)
-        lacks = code_tool.missing() if self.coding else ""
+        lacks = code_tool.missing() if self.coding or config.programs else ""
+        self._programs = {} if lacks else config.programs
         self.code_share = config.code_share if self.coding and not lacks else None
         self.notes: tuple[str, ...] = (f"run_python is not offered: no sandbox works here ({lacks})",) if lacks else ()
         self.parameters = config.model_dump(mode="json", exclude={"tools", "roles"}) | {"code_share": self.code_share or 0.0}
@@ -106,8 +107,8 @@ class Groundwork:
             self.ledger.keep(self.store.find(part) or self.store.write("worlds", part, own.filter(pl.col("world") == name)))
 
     def _drill(self) -> None:
-        """Drills of every drill world, without and with programs: their blueprints and tasks."""
-        wanted = [("drills", *each) for each in self.config.drills.items()] + [("programs", *each) for each in self.config.programs.items()]
+        """Drills of every drill world, without and, where one can be run, with programs: their blueprints and tasks."""
+        wanted = [("drills", *each) for each in self.config.drills.items()] + [("programs", *each) for each in self._programs.items()]
         for kind, world, count in wanted:
             about = {"world": world, "config": self.parameters, "version": drilling.VERSION}
             blueprints, tasks = self.ledger.id("blueprints", [kind], about), self.ledger.id("tasks", [kind], about)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from synth.clusters import ClusterConfig
 from synth.diversity import SUBSAMPLE
 from synth.division import DivisionConfig
+from synth.drills import has_programs
 from synth.evolve import EvolutionConfig
 from synth.roles.cast import RolesConfig
 from synth.worlds import WorldName, WorldRange, names_in
@@ -73,8 +74,11 @@ class SynthesisConfig(BaseModel):
 
     @model_validator(mode="after")
     def _drills_where_it_works(self) -> SynthesisConfig:
-        if others := sorted({*self.drills, *self.programs} - set(names_in(self.worlds))):
-            raise ValueError(f"drills: {others[0]!r} is not among worlds ({', '.join(self.worlds)}): add it there, or drill another")
+        for setting, asked in (("drills", self.drills), ("programs", self.programs)):
+            if others := sorted(set(asked) - set(names_in(self.worlds))):
+                raise ValueError(f"{setting}: {others[0]!r} is not among worlds ({', '.join(self.worlds)}): add it there, or drill another")
+        if plain := [world for world in self.programs if not has_programs(world)]:
+            raise ValueError(f"programs: no task of {plain[0]!r} needs a program: name a compiled domain that has sums to do")
         return self
 
     @model_validator(mode="after")

@@ -13,6 +13,8 @@ from synth.synthesis_config import SynthesisConfig
         ({"worlds": ["nope"]}, "there are city, retail"),
         ({"drills": {"City": 3}}, "did you mean 'city'"),
         ({"worlds": ["retail"], "drills": {"city": 3}}, r"drills: 'city' is not among worlds \(retail\)"),
+        ({"worlds": ["retail"], "programs": {"library": 3}}, r"programs: 'library' is not among worlds \(retail\)"),
+        ({"worlds": ["retail"], "programs": {"retail": 3}}, "no task of 'retail' needs a program"),
         ({"clusters": {"min_tools": 9, "max_tools": 4}}, "min_tools 9 is more than max_tools 4"),
         ({"evolution": {"band_shares": [0.2, 0.2, 0.2]}}, "each must be above 0, and they must add up to 1"),
         ({"evolution": {"band_shares": [0, 0.5, 0.5]}}, "each must be above 0"),
