@@ -6,6 +6,7 @@ import random
 import polars as pl
 import pytest
 
+import train.cascade
 import train.probe
 from filters.certainty import DrawsConfig, RegionConfig
 from filters.route import RouteConfig
@@ -17,9 +18,9 @@ from storage.rows import tasks_frame
 from storage.store import Store, part_id
 from storage.view.sections import tags as report_tags
 from tests.train.test_supply import origin
-from train.cascade import run_cascade
+from train.cascade import Cascade, CascadeResult, run_cascade
 from train.config import CascadeConfig
-from train.policies import promoted_policy
+from train.policies import known_policy, promoted_policy
 from train.probe import evaluate, tag
 from train.spec import RLSettings, SFTSettings, StageSpec
 from train.supply import need, sources, what_it_shows
@@ -46,6 +47,10 @@ class Launched(Exception):
 
     def __init__(self, spec: StageSpec) -> None:
         self.spec = spec
+
+
+class Judged(Exception):
+    """A policy would have been judged by this."""
 
 
 def only_told(spec, _):
@@ -133,6 +138,22 @@ def test_a_later_and_weaker_policy_is_not_promoted(store):
         run_cascade(store, weak)
     assert store.query("SELECT count(*) FROM promotions WHERE NOT passed").item() >= 1
     assert promoted_policy(store) == promoted
+
+
+def test_a_policy_is_held_against_every_earlier_one_of_its_cascade(store, monkeypatch):
+    """Given a finished cascade whose second SFT is promoted, when its last policy is judged anew, then the gate sees the rollouts of the
+    promoted one, and those of the first beside."""
+    first, second, last = (known_policy(store, name) for name in ("sft1", "sft2", "rl"))
+
+    def seen(_, promoted, __, ___, *, earlier):
+        raise Judged([set(rollouts["policy_id"]) for rollouts in (promoted, *earlier)])
+
+    monkeypatch.setattr(train.cascade, "gate", seen)
+    monkeypatch.setattr(train.cascade, "promoted_policy", lambda _: second)
+    monkeypatch.setattr(Cascade, "_verdict", lambda *_: None)
+    with pytest.raises(Judged) as judged:
+        Cascade(store, CONFIG).judge(last, CascadeResult(policies=[first, second]))
+    assert judged.value.args[0] == [{second.id}, {first.id}]
 
 
 def test_more_samples_are_another_measurement(store):
