@@ -3,10 +3,11 @@
 The store is that of `headrace synthesize` and `headrace curate` by configs/ladder.yaml; every seed trains its own cascade in a copy of it.
 Differences are of success at temperature 1 (mean of 4 draws a task) on the same held-out tasks (`eval_in`), `_greedy` of greedy draws,
 `_fresh` on a second held-out set that no setting was chosen on; `_lo95`, `_hi95`: bootstrap over seeds, then tasks; `_seed0` ..: each seed.
-What is only reported, and says so with `_one_seed` in its section's name, is of seed 0 alone.
+What is only reported, by the section `one seed` and by those of steps and of asynchronous RL, is of seed 0 alone.
 
 forget_delta: RL's success less the seed SFT's, over the tasks of all intents that the seed split has, and over those that need a program;
-the lower of the two (mean over seeds). forget_worst: of intents with 8 tasks and more, that which fell most.
+the lower of the two (mean over seeds): gains of one intent make up for what another lost. forget_worst: of intents with 8 tasks and more,
+that which fell most, luck included.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ LADDER = ROOT / "configs" / "ladder.yaml"
 KEPT = ROOT / ".cache" / "bench" / "cascade"
 SEEDS = (0, 1, 2)
 CELL_MINUTES = 12
+ALIKE = 0.98
+"""Share of tasks that two policies must both have been measured on."""
 DEMANDED = (
     ("sft2_minus_sft1", "cascade", "sft2", "cascade", "sft1"),
     ("rl_minus_sft2", "cascade", "rl", "cascade", "sft2"),
@@ -67,12 +70,19 @@ def sections() -> list[Section]:
 
 
 class Cells:
-    """Cells of one configuration, each made once; a call that has no time left for the next one ends."""
+    """Cells of one configuration, each made once and told once; a call that has no time left for the next one ends. They are kept whatever
+    the code becomes: each is told with the commit that it was finished at."""
 
     def __init__(self, home: Path, config: Config, deadline: Deadline) -> None:
         self._home, self._config, self._deadline = home, config, deadline
+        self._known: dict[tuple[str, int], Cell] = {}
 
     def __call__(self, arm: str, seed: int) -> Cell:
+        if (arm, seed) not in self._known:
+            self._known[arm, seed] = self._found(arm, seed)
+        return self._known[arm, seed]
+
+    def _found(self, arm: str, seed: int) -> Cell:
         if not (self._home / f"{arm}-{seed}.json").exists():
             self._deadline.allows(CELL_MINUTES)
         cell = run_cell(self._home, arm, seed, self._config.train, self._base)
@@ -135,7 +145,17 @@ def _compared(cells: Callable[[str, int], Cell], figure: tuple[str, str, str, st
 
 
 def difference(ours: Sequence[dict[str, float]], theirs: Sequence[dict[str, float]]) -> Estimate:
-    """How much higher `ours` is; of each a table a seed: task id -> rate."""
+    """How much higher `ours` is; of each a table a seed: task id -> rate.
+
+    Raises:
+        ValueError: they were measured on different tasks; of one here and there, no draw may have been rated.
+    """
+    for seed, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        if len(one.keys() & other.keys()) < ALIKE * len(one.keys() | other.keys()):
+            raise ValueError(
+                f"seed {seed}: {len(one)} tasks against {len(other)}, of which {len(one.keys() & other.keys())} are the same: "
+                "one of the two cells was made from another store; delete its file and make it again"
+            )
     return paired_difference([_table(rates) for rates in theirs], [_table(rates) for rates in ours])
 
 

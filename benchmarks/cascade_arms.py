@@ -4,17 +4,18 @@
     longer_sft1    seed SFT, from scratch on the same expert traces, for as many steps as both SFTs
     more_sft       the second SFT continued on its own split, for RL's CPU seconds
     shuffled       RL under success that was dealt out anew among all rollouts of a step, for a quarter of RL's steps
-    rft            rejection sampling on RL's tasks: rounds of 8 draws a task, then SFT on the second SFT's split and every verified
-                   trajectory so far, until RL's CPU seconds are spent
+    rft            rejection sampling on RL's tasks: rounds of as many draws a task, then SFT on the second SFT's split and every verified
+                   trajectory so far, until RL's CPU seconds are spent, or its tasks are used up
     more_experts   the second SFT continued on as many new expert traces as RL used tasks, for RL's CPU seconds
     rl_uniform     RL on tasks drawn uniformly over all that were probed, whatever their region
-    grpo, dapo ... RL by another loss. staleness1 ... RL whose rollouts are so many updates old
+    grpo, gspo ... RL by another loss. staleness1 ... RL whose rollouts are so many updates old
 
 All but `longer_sft1` begin with the cascade's second SFT. CPU seconds are those of the stage's process less what a stage of one step takes
-(`START_UP`: imports, loading). An arm's policy is measured on `eval_in` as the gate measures it (4 draws at temperature 1 a task, one
+(`Lab._start_up`: imports, loading). An arm's policy is measured on `eval_in` as the gate measures it (4 draws at temperature 1 a task, one
 greedy) and on a second held-out set of siblings, drawn by other indices, that no setting was ever chosen on.
 
 What a killed arm has done (parts of the store, trained stages) is not done again; only a cascade, whose CPU time is a figure, begins anew.
+What a killed round of rejection sampling had spent is not counted: that arm then gets more than its due.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ from train.config import CascadeConfig
 from train.evaluate import facets
 from train.fresh import FreshTasks
 from train.policies import Policy, known_policy
+from train.probe import Prober
 from train.spec import METRICS, RLSettings, SFTSettings, StageSpec
-from train.supply import FIRST_INDEX, Use, draw
+from train.supply import FIRST_INDEX, Source, Use, draw
 
 VERSION = 1
 FRESH_INDEX = FIRST_INDEX + 50_000
@@ -96,7 +98,7 @@ def read_cell(path: Path) -> Cell:
 def run_cell(home: Path, arm: str, seed: int, config: CascadeConfig, base: Callable[[], Path], *, launch: Launch = local.launch) -> Cell:
     """The cell as its file has it, or run now; all arms but `cascade` want the cascade's of this seed.
 
-    base: gives the store that a cascade begins with.
+    base: gives the store that a cascade begins with, whose frames tasks are drawn from, whatever arms have added to the seed's own store.
     """
     path = home / f"{arm}-{seed}.json"
     if not path.exists():
@@ -105,7 +107,7 @@ def run_cell(home: Path, arm: str, seed: int, config: CascadeConfig, base: Calla
             shutil.rmtree(root, ignore_errors=True)
             shutil.copytree(base(), root)
         begun = cpu_s()
-        lab = Lab(Store(root), config.model_copy(update={"seed": seed}), launch)
+        lab = Lab(Store(root), config.model_copy(update={"seed": seed}), launch, Prober(Store(base()), config).sources)
         if arm == "cascade":
             policies, told = lab.cascade()
         else:
@@ -123,12 +125,17 @@ def cpu_s() -> float:
 
 
 class Lab:
-    """A seed's store, and what is trained and measured in it."""
+    """A seed's store, and what is trained and measured in it.
 
-    def __init__(self, store: Store, config: CascadeConfig, launch: Launch) -> None:
+    found: what tasks are drawn from, by division. RL's tasks are siblings of siblings, so those that an arm keeps in the store would pass
+    for frames of their own.
+    """
+
+    def __init__(self, store: Store, config: CascadeConfig, launch: Launch, found: dict[str, list[Source]]) -> None:
         self.config, self._run = config, launch
         self.steps = Cascade(store, config, launch=self._launch)
         self.prober, self.store = self.steps.prober, store
+        self.prober.sources = found
 
     # ---- arms --------------------------------------------------------------------------------------------------------------
 

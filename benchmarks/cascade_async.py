@@ -1,7 +1,7 @@
 """Playing and learning at once: what RL gains in wall time by it, and what it learns, at bounds of staleness 0, 1, 2 and 4.
 
 async_speedup       wall time of a whole RL stage, its start included, in turn (bound 0), over that of the same stage with a player of its
-                    own (bound 1); two processes of one thread each, on two quiet cores
+                    own (bound 1); two processes of one thread each, on two quiet cores. async2_, async4_: at bounds 2 and 4
 async_step_speedup  the same of a step, starts aside: the difference between stages of two lengths, by the difference of their steps
 
 Stages of each length take turns at all bounds, `ROUNDS` times; a figure is that of medians. Printed beside: steps and rollouts a second,
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 BOUNDS = (0, 1, 2, 4)
 STEPS = (20, 120)
 ROUNDS = 2
+NAMES = {1: "async", 2: "async2", 4: "async4"}
+"""How figures of a bound begin."""
 POOL = 240
 """Tasks whose siblings are drawn."""
 
@@ -56,7 +58,8 @@ class Stage:
 
 
 def sections() -> list[Section]:
-    return [Section("async", ("async_speedup", "async_step_speedup"), measure, minutes=20)]
+    keys = tuple(f"{name}{end}" for name in NAMES.values() for end in ("_speedup", "_step_speedup"))
+    return [Section("async", keys, measure, minutes=20)]
 
 
 def run_bound(spec: StageSpec, bound: int, folder: Path) -> Stage:
@@ -122,7 +125,8 @@ def figures(stage: Callable[[int], StageSpec], folder: Path, lengths: tuple[int,
     a_step = {bound: (wall[bound, long] - wall[bound, short]) / (long - short) for bound in BOUNDS}
     for bound, seconds in a_step.items():
         print(f"    bound {bound}: {seconds:.3f} s a step, starts aside", flush=True)
-    return {"async_speedup": wall[0, long] / wall[1, long], "async_step_speedup": a_step[0] / a_step[1]}
+    speedups = {f"{name}_speedup": wall[0, long] / wall[bound, long] for bound, name in NAMES.items()}
+    return speedups | {f"{name}_step_speedup": a_step[0] / a_step[bound] for bound, name in NAMES.items()}
 
 
 def _told(bound: int, steps: int, stage: Stage) -> str:

@@ -12,7 +12,9 @@ import pytest
 
 from benchmarks import cascade
 from benchmarks.cascade_arms import RUNGS, VARIANTS, Cell, run_cell
+from benchmarks.harness import Deadline, OutOfTime
 from filters.certainty import DrawsConfig
+from flows.config import Config
 from storage.release import load_split
 from storage.rows import tasks_frame
 from storage.store import Store, part_id
@@ -115,6 +117,23 @@ def test_controls_have_the_steps_and_the_material_that_are_theirs(launches: Laun
         assert changed == VARIANTS[name]
 
 
+def test_what_a_killed_arm_has_trained_is_not_trained_again_whatever_others_have_kept(
+    home: Path, base: Path, cells: dict[str, Cell]
+) -> None:
+    """Given arms that were killed before their cells were written, and frames in their store that it did not begin with, then they end with
+    the same figures."""
+
+    def never(spec: StageSpec, _: Path) -> Mapping[str, Any]:
+        raise AssertionError(f"{spec.name} was trained again")
+
+    store, others = Store(home / "store-0"), [drill.task for drill in draw_drills("retail", 40, [], DivisionConfig(), seed=1)]
+    store.commit([store.write("tasks", part_id("tasks", ["others"], {}, 1), tasks_frame(others))])
+    for arm in ("more_sft", "rft", "more_experts", "grpo"):
+        (home / f"{arm}-0.json").unlink()
+        again = run_cell(home, arm, 0, CONFIG, lambda: base, launch=never)
+        assert again.policies == cells[arm].policies
+
+
 def test_every_arm_is_measured_on_the_same_tasks(cells: dict[str, Cell]) -> None:
     measured = [one for cell in cells.values() for one in cell.policies.values()]
     assert set(cells["cascade"].policies) == set(RUNGS)
@@ -145,6 +164,22 @@ def test_the_figures_are_those_that_the_sections_name(cells: dict[str, Cell], mo
     assert found["rl_minus_sft2_lo95"] <= found["rl_minus_sft2"] <= found["rl_minus_sft2_hi95"]
     assert found["forget_delta"] <= found["forget_code"]
     assert found["lite_ppo_minus_grpo"] == pytest.approx(-found["async_result_difference"])
+
+
+def test_policies_that_were_measured_on_different_tasks_are_not_compared() -> None:
+    rates = {f"task-{number}": 0.5 for number in range(100)}
+    assert cascade.difference([rates], [rates]).mean == 0
+    assert cascade.difference([rates], [dict(list(rates.items())[1:])]).mean == 0
+    with pytest.raises(ValueError, match="seed 1: 100 tasks against 60, of which 60 are the same"):
+        cascade.difference([rates, rates], [rates, dict(list(rates.items())[40:])])
+
+
+def test_a_cell_is_told_once(home: Path, base: Path, cells: dict[str, Cell], capsys: pytest.CaptureFixture[str]) -> None:
+    known = cascade.Cells(home, Config(train=CONFIG), Deadline(0))
+    assert known("grpo", 0).policies == known("grpo", 0).policies == cells["grpo"].policies
+    assert capsys.readouterr().out.count("seed 0, grpo") == 1
+    with pytest.raises(OutOfTime):
+        known("gspo", 0)
 
 
 def test_what_a_store_without_programs_cannot_tell_is_named(cells: dict[str, Cell]) -> None:
