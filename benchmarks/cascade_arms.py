@@ -3,16 +3,16 @@
     cascade        seed SFT -> probe -> second SFT -> probe -> RL, by configs/ladder.yaml: `run_cascade` itself
     longer_sft1    seed SFT, from scratch on the same expert traces, for as many steps as both SFTs
     more_sft       the second SFT continued on its own split, for RL's CPU seconds
-    shuffled       RL under success that was dealt out anew among all rollouts of a step, for a quarter of RL's steps
-    rft            rejection sampling on RL's tasks: rounds of as many draws a task, then SFT on the second SFT's split and every verified
-                   trajectory so far, until RL's CPU seconds are spent, or its tasks are used up
+    shuffled       RL under success that was dealt out anew among all rollouts of a step
+    rft            rejection sampling on RL's tasks: rounds of as many draws a task, then an epoch of SFT on the second SFT's split and
+                   every verified trajectory so far, until RL's CPU seconds are spent
     more_experts   the second SFT continued on as many new expert traces as RL used tasks, for RL's CPU seconds
     rl_uniform     RL on tasks drawn uniformly over all that were probed, whatever their region
     grpo, gspo ... RL by another loss. staleness1 ... RL whose rollouts are so many updates old
 
 All but `longer_sft1` begin with the cascade's second SFT. CPU seconds are those of the stage's process less what a stage of one step takes
 (`Lab._start_up`: imports, loading). An arm's policy is measured on `eval_in` as the gate measures it (4 draws at temperature 1 a task, one
-greedy) and on a second held-out set of siblings, drawn by other indices, that no setting was ever chosen on.
+greedy) and on a second held-out set of siblings, none of which shows what one of `eval_in` does, that no setting was ever chosen on.
 
 What a killed arm has done (parts of the store, trained stages) is not done again; only a cascade, whose CPU time is a figure, begins anew.
 What a killed round of rejection sampling had spent is not counted: that arm then gets more than its due.
@@ -48,14 +48,12 @@ from train.fresh import FreshTasks
 from train.policies import Policy, known_policy
 from train.probe import Prober
 from train.spec import METRICS, RLSettings, SFTSettings, StageSpec
-from train.supply import FIRST_INDEX, Source, Use, draw
+from train.supply import FIRST_INDEX, Source, Use, draw, what_it_shows
 
 VERSION = 1
 FRESH_INDEX = FIRST_INDEX + 50_000
 EXPERT_INDEX = FIRST_INDEX + 20_000
 ROUND_TASKS = 800
-ROUND_STEPS = 100
-SHUFFLED_SHARE = 4
 RUNGS = ("sft1", "sft2", "rl")
 
 
@@ -189,28 +187,29 @@ class Lab:
 
     def _other_rl(self, name: str, changed: dict[str, Any]) -> tuple[Policy, dict[str, float]]:
         """RL with settings changed; the figures are the means of its metrics over all steps."""
-        steps = self.config.rl.max_steps
-        known = changed | {"max_steps": max(1, steps // SHUFFLED_SHARE) if name == "shuffled" else steps}
-        settings = RLSettings(**self.config.rl.model_dump() | known)
+        settings = RLSettings(**self.config.rl.model_dump() | changed)
         policy = self.steps.stage(name, self._policy("sft2"), self._routed(), "rl", settings)
         return policy, dict(zip(*_means(policy.path.parent / METRICS), strict=True))
 
     def _rft(self, cascade: Cell) -> tuple[Policy, dict[str, float]]:
-        """Rounds until RL's CPU seconds are spent; the last one may go over them."""
+        """Rounds until RL's CPU seconds are spent; the last one may go over them. Each is an epoch of all that was found, and takes the
+        next of RL's tasks, after the last one the first again."""
         budget, policy, rounds = self._rl_cpu_s(cascade), self._policy("sft2"), 0
         found = self._released(self._second(), "sft2")
         tasks, spent = self._rl_tasks(), 0.0
-        while spent < budget and rounds * ROUND_TASKS < len(tasks):
+        while spent < budget:
             begun = cpu_s()
-            chosen = tasks[rounds * ROUND_TASKS : (rounds + 1) * ROUND_TASKS]
+            first = rounds * ROUND_TASKS % len(tasks)
+            chosen = tasks[first : first + ROUND_TASKS]
             self._keep(chosen)
             rollouts = self.prober.rollouts(policy, chosen, self.config.rl.draws, "rft", temperature=1.0)
             good = rollouts.filter(pl.col("outcome") == "success").unique(["task_id", "messages"], keep="first", maintain_order=True)
             found += [ReleaseItem("rollout", item, task) for item, task in good.select("rollout_id", "task_id").iter_rows()]
             release = make_release(self.store, f"rft{rounds}", {"rft": found}, {})
-            settings = self.config.sft2.model_copy(update={"max_steps": ROUND_STEPS})
+            settings = self.config.sft2.model_copy(update={"max_steps": math.ceil(len(found) / self.config.sft2.batch_size)})
             policy = self.steps.stage(f"rft{rounds}", policy, release, "rft", settings)
-            rounds, spent = rounds + 1, spent + _noted(policy.path.parent / "round_cpu_s.json", cpu_s() - begun) - self._start_up()
+            cost = _noted(policy.path.parent / "round_cpu_s.json", cpu_s() - begun) - self._start_up()
+            rounds, spent = rounds + 1, spent + max(cost, 1.0)
         return policy, {"rounds": rounds, "rft_cpu_s": spent, "traces": len(found)}
 
     # ---- what arms are made of ---------------------------------------------------------------------------------------------
@@ -292,7 +291,9 @@ class Lab:
 
     def measured(self, policy: Policy) -> Measured:
         tasks = self.prober.tasks(["seed", "probe"], self.config.eval_tasks, "eval_in")
-        fresh = self._drawn(self.config.eval_tasks, FRESH_INDEX, use="eval_in")
+        shown = {what_it_shows(task) for task in tasks}
+        drawn = self._drawn(self.config.eval_tasks * 5 // 4, FRESH_INDEX, use="eval_in", fewest=self.config.eval_tasks)
+        fresh = [task for task in drawn if what_it_shows(task) not in shown][: self.config.eval_tasks]
         return Measured(
             self._rates(policy, tasks, self.config.eval_samples, "eval_in", 1.0),
             self._rates(policy, tasks, 1, "eval_in_greedy", 0.0),

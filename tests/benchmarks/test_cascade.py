@@ -40,7 +40,7 @@ CONFIG = CascadeConfig(
 ARMS = ("cascade", "longer_sft1", "more_sft", "rft", "more_experts", "rl_uniform", "shuffled", "grpo")
 
 
-CPU_S = {"start_up": 1.0, "sft2": 3.0, "rl": 9.0}
+CPU_S = {"start_up": 1.0, "sft2": 2.0, "rl": 4.0}
 """Scripted, so that as many steps follow from them everywhere."""
 
 
@@ -104,15 +104,14 @@ def test_controls_have_the_steps_and_the_material_that_are_theirs(launches: Laun
     assert specs["longer_sft1"].sft is not None and specs["longer_sft1"].sft.max_steps == 72
     assert items("longer_sft1") == items("sft1") and len(items("sft1")) == CONFIG.expert_budget
     assert items("more_sft") == items("sft2")
-    assert specs["more_sft"].sft is not None and specs["more_sft"].sft.max_steps == 8, "(9 - 1) / ((3 - 1) / 2)"
+    assert specs["more_sft"].sft is not None and specs["more_sft"].sft.max_steps == 6, "(4 - 1) / ((2 - 1) / 2)"
     assert cells["cascade"].policies["rl"].cpu_s == CPU_S["rl"]
     assert set(items("sft2")) < set(items("rft0")), "what it succeeded at comes beside"
     assert cells["more_experts"].told["expert_traces"] == len(items("more_experts")) == 4 * 4
     assert set(items("more_experts")).isdisjoint(items("sft1"))
-    assert specs["shuffled"].rl is not None and (specs["shuffled"].rl.max_steps, specs["shuffled"].rl.reward) == (1, "shuffled")
     weights = {one.item.weight for one in load_split(store, specs["rl_uniform"].release_id, "rl")}
     assert len(weights) == 1 < len({one.item.weight for one in load_split(store, specs["rl"].release_id, "rl")})
-    for name in VARIANTS.keys() & specs.keys() - {"shuffled"}:
+    for name in VARIANTS.keys() & specs.keys():
         changed = {key: value for key, value in specs[name].rl.model_dump().items() if value != specs["rl"].rl.model_dump()[key]}
         assert changed == VARIANTS[name]
 
