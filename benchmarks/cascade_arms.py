@@ -50,7 +50,7 @@ from train.probe import Prober
 from train.spec import METRICS, RLSettings, SFTSettings, StageSpec
 from train.supply import FIRST_INDEX, Source, Use, draw, what_it_shows
 
-VERSION = 1
+VERSION = 2
 FRESH_INDEX = FIRST_INDEX + 50_000
 EXPERT_INDEX = FIRST_INDEX + 20_000
 ROUND_TASKS = 800
