@@ -16,6 +16,7 @@ import polars as pl
 
 _INK, _GRID, _ACCENT = "#6b7786", "rgba(128,138,150,.22)", "#3b82c4"
 SERIES = ("#3b82c4", "#d9822b", "#3d9970", "#a05fb5", "#c94f4f", "#8a7a3c")
+_STEPS_SHOWN = 1000
 _CLUSTERS_SHOWN = 8
 _CLUSTERS_A_ROW = 2
 _CLUSTER_WIDTH, _CLUSTER_HEIGHT = 3.6, 3.4
@@ -141,6 +142,35 @@ def ladder_chart(ladder: pl.DataFrame) -> go.Figure:
     figure.update_xaxes(tickvals=list(places.values()), ticktext=list(labels.values()), range=[-0.5, len(places) - 0.5])
     figure.update_yaxes(range=[0, 1.02], title="success rate", tickformat=".0%")
     return _styled(figure, 380)
+
+
+def learning_chart(metrics: pl.DataFrame, names: Sequence[str]) -> go.Figure:
+    """Metrics of a training stage step by step: each as it came, pale, and its mean over the last twenty-fifth of all steps. Columns: step,
+    and `names`; rows in order. Of many steps, evenly chosen ones are drawn."""
+    figure = go.Figure()
+    drawn = metrics.with_columns(
+        pl.col(name).rolling_mean(max(1, metrics.height // 25), min_samples=1).alias(f"{name} mean") for name in names
+    ).gather_every(math.ceil(metrics.height / _STEPS_SHOWN))
+    for place, name in enumerate(names):
+        colour = SERIES[place % len(SERIES)]
+        figure.add_scatter(
+            x=drawn["step"].to_list(),
+            y=drawn[name].to_list(),
+            mode="lines",
+            line={"color": colour, "width": 1},
+            opacity=0.3,
+            showlegend=False,
+        )
+        figure.add_scatter(
+            x=drawn["step"].to_list(),
+            y=drawn[f"{name} mean"].to_list(),
+            name=_plain(name),
+            mode="lines",
+            line={"color": colour, "width": 2.5},
+        )
+    figure.update_xaxes(title="step")
+    figure.update_yaxes(rangemode="tozero")
+    return _styled(figure, 260)
 
 
 def quantity_chart(rows: pl.DataFrame, curves: Mapping[str, tuple[float, float, float] | None]) -> go.Figure:

@@ -20,6 +20,7 @@ from storage.schema import CERTAINTY, LAST_BUILD, LATEST_RUN
 from storage.store import Store
 from storage.view import charts
 from storage.view.charts import Chart
+from storage.view.curves import curves
 from storage.view.evolution import evolution
 from storage.view.funnel import funnel
 
@@ -158,6 +159,7 @@ def ladder(store: Store, chart: Chart) -> Section:
     return {
         "chart": chart(charts.ladder_chart(rows)),
         "rows": [_told(row) for row in rows.to_dicts()],
+        "curves": curves(store, chart),
         "facets": _facet_tables(every),
         "gates": [row | {"checks": list(json.loads(row["checks"] or "{}").items())} for row in gates.to_dicts()],
     }

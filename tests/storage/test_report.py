@@ -7,10 +7,13 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from storage.store import Store
 from storage.view import sections
+from storage.view.charts import learning_chart
+from storage.view.curves import curves
 from storage.view.evolution import evolution
 from storage.view.report import write_report
 from storage.view.sections import chat
@@ -212,6 +215,36 @@ def test_the_ladder_is_of_the_latest_training_alone_and_of_its_latest_measuremen
     assert [row["policy_id"] for row in found["rows"]] == ["policy-4", "policy-3"]
     assert [row["policy_id"] for row in found["gates"]] == ["policy-4"]
     assert sections.lineage(store, lambda _: {})["policy"] == "policy-4", "promoted last, though at a lower position than policy-2"
+
+
+def test_learning_curves_are_those_of_the_files_beside_the_models(build, tmp_path):
+    """Given two SFT stages whose rows lie in one file, then each has a curve of its loss and of the loss's running mean; and none where the
+    file is not there, has other metrics, or is spoilt."""
+    store, figures = build(tmp_path / "store").store, []
+    file = store.root / "models" / "metrics.jsonl"
+
+    def found() -> list[dict]:
+        figures.clear()
+        return curves(store, lambda figure: figures.append(figure) or {})
+
+    assert found() == []
+    file.parent.mkdir()
+    losses = [float(step % 2) for step in range(50)]
+    file.write_text("".join(json.dumps({"step": step, "loss": loss, "reward": 1.0}) + "\n" for step, loss in enumerate(losses)))
+    assert [(one["name"], one["steps"], one["metrics"]) for one in found()] == [("sft1", 50, ["loss"]), ("sft2", 50, ["loss"])]
+    raw, mean = [list(trace.y) for trace in figures[0].data]
+    assert raw == losses
+    assert mean == [0.0] + [0.5] * 49, "over two steps"
+    assert "Learning curves" in page(store, tmp_path / "report.html").text
+    for spoilt in ('{"step": 1, "reward": 1.0}\n', '{"step": 1, "loss": "x"}\n', '{"step": 1, "lo', ""):
+        file.write_text(spoilt)
+        assert found() == []
+
+
+def test_of_many_steps_evenly_chosen_ones_are_drawn():
+    steps = pl.DataFrame({"step": range(25_000), "loss": [1.0] * 25_000})
+    (raw, _) = learning_chart(steps, ["loss"]).data
+    assert list(raw.x) == list(range(0, 25_000, 25))
 
 
 def _ladder_traces(store: Store) -> list[dict]:
