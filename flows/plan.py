@@ -134,7 +134,7 @@ def _draws(own: CascadeConfig) -> str:
 
 def _train(config: Config) -> list[Line]:
     own = config.train
-    probe, judged = own.probe_tasks * own.draws.k, 2 * own.eval_tasks * (own.eval_samples + 1)
+    probe, judged = own.probe_tasks * own.draws.k, _held_out(own) * (own.eval_samples + 1)
     conversations = {name: settings.max_steps * settings.batch_size for name, settings in (("sft1", own.sft1), ("sft2", own.sft2))}
     updates = own.rl.max_steps * own.rl.tasks_a_step * own.rl.draws
     return [
@@ -146,16 +146,19 @@ def _train(config: Config) -> list[Line]:
         ("sft2", f"own and expert trajectories, up to {own.sft2.max_steps} steps", CPU_S_PER_SFT_CONVERSATION * conversations["sft2"]),
         ("rl", f"{own.rl.max_steps} steps of {own.rl.tasks_a_step} fresh tasks x {own.rl.draws}", CPU_S_PER_RL_ROLLOUT * updates),
         ("probes", f"2 x {_draws(own)}", CPU_S_PER_ROLLOUT * 2 * probe),
-        ("gates", f"3 policies x 2 x {own.eval_tasks} held-out tasks, {3 * judged:,} rollouts", CPU_S_PER_ROLLOUT * 3 * judged),
+        ("gates", f"3 policies x {_held_out(own)} held-out tasks, {3 * judged:,} rollouts", CPU_S_PER_ROLLOUT * 3 * judged),
     ]
 
 
 def _evaluate(config: Config) -> list[Line]:
     own = config.train
-    rollouts = 2 * own.eval_tasks * (own.eval_samples + 1)
-    return [
-        ("evaluate", f"2 x {own.eval_tasks} held-out tasks x {own.eval_samples + 1} = {rollouts:,} rollouts", CPU_S_PER_ROLLOUT * rollouts)
-    ]
+    rollouts = _held_out(own) * (own.eval_samples + 1)
+    told = f"{_held_out(own)} held-out tasks x {own.eval_samples + 1} = {rollouts:,} rollouts"
+    return [("evaluate", told, CPU_S_PER_ROLLOUT * rollouts)]
+
+
+def _held_out(own: CascadeConfig) -> int:
+    return own.eval_tasks + own.eval_out_tasks
 
 
 def _report(config: Config) -> list[Line]:

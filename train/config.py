@@ -31,7 +31,8 @@ class CascadeConfig(BaseModel):
     expert_budget: int = Field(480, ge=1, description="Expert trajectories that the seed SFT may use.")
     probe_tasks: int = Field(720, ge=1, description="Tasks that certainty is measured on.")
     draws: DrawsConfig = Field(default_factory=DrawsConfig, description="How often a probed task is rolled out.")
-    eval_tasks: int = Field(120, ge=1, description="Held-out tasks of each kind, eval_in and eval_out.")
+    eval_tasks: int = Field(120, ge=1, description="Held-out tasks that policies are measured and gated on, eval_in.")
+    eval_out_tasks: int = Field(120, ge=1, description="Held-out tasks of needs that nobody was trained on, eval_out: reported alone.")
     eval_samples: int = Field(4, ge=1, description="Rollouts at temperature 1 of every held-out task; one greedy beside them.")
     sft1: SFTSettings = Field(
         SFTSettings(max_steps=250, plateau_window=25), description="Seed SFT, on expert trajectories, to a plateau of the loss."

@@ -160,7 +160,7 @@ class Prober:
         """
         tasks = self.tasks(["seed", "probe"], self.config.eval_tasks, "eval_in")
         sampled = self._evaluate(policy, tasks, "eval_in")
-        unseen = self.tasks(["held_out"], self.config.eval_tasks, "eval_out", fewest=0)
+        unseen = self.tasks(["held_out"], self.config.eval_out_tasks, "eval_out", fewest=0)
         if unseen:
             self._evaluate(policy, unseen, "eval_out")
         else:

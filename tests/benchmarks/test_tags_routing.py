@@ -27,6 +27,7 @@ CASCADE = CascadeConfig(
     probe_tasks=64,
     draws=DrawsConfig(k=4, most=4),
     eval_tasks=12,
+    eval_out_tasks=12,
     eval_samples=2,
     sft1=SFTSettings(max_steps=70),
     sft2=SFTSettings(max_steps=2, learning_rate=1e-3),

@@ -195,7 +195,7 @@ def test_a_policy_that_cannot_answer_is_refused_at_the_door(here: Path) -> None:
 
 
 def test_a_dry_run_says_how_many_rollouts_an_engine_would_be_asked_for(here: Path) -> None:
-    Path("c.yaml").write_text("train: {probe_tasks: 30, eval_tasks: 10, eval_samples: 4}\n")
+    Path("c.yaml").write_text("train: {probe_tasks: 30, eval_tasks: 10, eval_out_tasks: 6, eval_samples: 4}\n")
 
     def told(*arguments: str) -> str:
         return " ".join(CliRunner().invoke(app, [*arguments, "--config", "c.yaml", "--policy", "openai:m", "--dry-run"]).output.split())
@@ -203,7 +203,7 @@ def test_a_dry_run_says_how_many_rollouts_an_engine_would_be_asked_for(here: Pat
     probed = told("tag", "--again", "5")
     assert "30 probe tasks x 8 to 16 = 240 to 480 rollouts" in probed and "5 probe tasks x 8 to 16 = 40 to 80 rollouts" in probed
     assert "by its engine, 8 requests a rollout at most" in probed and "openai:m" in probed
-    assert "2 x 10 held-out tasks x 5 = 100 rollouts" in told("evaluate")
+    assert "16 held-out tasks x 5 = 80 rollouts" in told("evaluate")
     assert written(here) == ["c.yaml"]
 
 

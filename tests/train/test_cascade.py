@@ -31,6 +31,7 @@ CONFIG = CascadeConfig(
     probe_tasks=60,
     draws=DrawsConfig(most=8),
     eval_tasks=30,
+    eval_out_tasks=30,
     eval_samples=2,
     sft1=SFTSettings(max_steps=120),
     sft2=SFTSettings(max_steps=5, learning_rate=1e-3),

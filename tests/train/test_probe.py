@@ -46,7 +46,13 @@ from train.tiny import save_policy
 ENGINE = f"openai:{MODEL}"
 PROBED = PART_TASKS + 8
 CONFIG = CascadeConfig(
-    worlds=("retail",), probe_tasks=PROBED, draws=DrawsConfig(k=4, most=4), eval_tasks=8, eval_samples=2, engine=EngineConfig(in_flight=4)
+    worlds=("retail",),
+    probe_tasks=PROBED,
+    draws=DrawsConfig(k=4, most=4),
+    eval_tasks=8,
+    eval_out_tasks=6,
+    eval_samples=2,
+    engine=EngineConfig(in_flight=4),
 )
 TAGS = "SELECT task_id, k, successes, region FROM tags WHERE purpose = 'probe' ORDER BY ALL"
 
@@ -65,7 +71,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Task]]:
     store.commit([store.write("tasks", part_id("tasks", ["drilled"], {}, 1), tasks_frame(tasks))])
     prober = Prober(store, CONFIG)
     measured = prober.tasks(["probe"], PROBED, "train") + prober.tasks(["seed", "probe"], CONFIG.eval_tasks, "eval_in")
-    measured += prober.tasks(["held_out"], CONFIG.eval_tasks, "eval_out", fewest=0)
+    measured += prober.tasks(["held_out"], CONFIG.eval_out_tasks, "eval_out", fewest=0)
     return store.root, list({task.messages[-1].content: task for task in measured}.values())
 
 
