@@ -9,7 +9,7 @@ Claims: numbers (told within 1 %, or rounded), counts of things (also by the len
 makes), times of day, days with and without a year, weekdays, identifiers, names that the world knows or that its kind may draw, and in
 English capitalised names that nobody wrote. Not claims: list marks, ordinals to ten, figures of speech, "one of them".
 Not seen: invented names in Chinese that no world of the kind could draw; figures that the answer adds up itself are invented.
-Source: definition P8, design section 4.
+Source: definition P8.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ One idea: a policy is judged by *outcome*, whatever way it went, never by compar
 `judge` trusts the recorded observations (the caller ran the world itself); `verify` replays every call in a fresh world first;
 `verify_teacher` also wants the plan covered. What a conversation that fails was worth all the same, and one that passes, says
 `synth/grades.py`, from what is found here. Not done here: judging style.
-Source: definitions P2 and P8 (STAgent's veto), design section 4.
+Source: definitions P2 and P8 (STAgent's veto).
 """
 
 from __future__ import annotations
