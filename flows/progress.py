@@ -30,20 +30,23 @@ class Lines:
 
     def __init__(self, write: Callable[[str], None], every_s: float = LINE_EVERY_S) -> None:
         self._write, self._every_s = write, every_s
-        self._begun: dict[str, float] = {}
+        self._begun: dict[str, tuple[float, int]] = {}
+        """When something began, as far as this process has seen, and how much of it was done by then: what goes on had done that before."""
         self._told: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def __call__(self, label: str, done: int, total: int, note: str = "", /) -> None:
         now = time.monotonic()
         with self._lock:
-            begun = self._begun.setdefault(label, now)
+            begun, first = self._begun.setdefault(label, (now, done))
+            if done < first:
+                begun, first = self._begun[label] = now, done
             finished = 0 < total <= done
             due = now - self._told.get(label, begun) >= self._every_s
             if due or (finished and now - begun >= 2.0):
                 self._told[label] = now
                 share = f"{done:,} of {total:,}" if total else f"{done:,}"
-                left = f", about {(now - begun) * (total / done - 1):.0f} s left" if 0 < done < total else ""
+                left = f", about {(now - begun) * (total - done) / (done - first):.0f} s left" if first < done < total else ""
                 self._write(f"{label}: {share}, {now - begun:.0f} s{left}{note and f', {note}'}")
             if finished:
                 self._begun.pop(label, None)

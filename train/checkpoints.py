@@ -51,7 +51,7 @@ class Checkpoints(TrainerCallback):
     def last(self) -> Path | None:
         """The checkpoint to go on from, with what it holds restored; None: begin at the beginning. All else is removed."""
         whole = sorted(self._folder.glob(f"{_WHOLE}*"))
-        state = json.loads((whole[-1] / _STAGE_STATE).read_text()) if whole else {}
+        state = _told(whole[-1]) if whole else {}
         found = whole[-1] if state.get("made_by") == self._made_by else None
         wait_for_all()
         self._remove_all_but(found)
@@ -83,3 +83,12 @@ class Checkpoints(TrainerCallback):
         for path in self._folder.glob("*") if is_main() else ():
             if path != kept:
                 shutil.rmtree(path)
+
+
+def _told(whole: Path) -> dict[str, Any]:
+    """What was put beside the trainer's part; nothing where that is gone, as in a checkpoint whose removal was killed."""
+    try:
+        state: dict[str, Any] = json.loads((whole / _STAGE_STATE).read_text())
+    except FileNotFoundError:
+        return {}
+    return state

@@ -27,6 +27,7 @@ from train.supply import fresh
 FIRST_FRESH_INDEX = 1_000_000
 """Siblings that RL draws are counted from here, beyond any that a release holds."""
 _TRIES = 200
+"""Draws of a step at most, or four a task where those are more: of some frames, a quarter of the siblings is set aside."""
 _MOST_STEPS = 1_000_000
 
 
@@ -35,11 +36,17 @@ class FreshTasks:
 
     Args:
         routing: the thresholds of running tags, and how far the draws follow them.
+
+    Raises:
+        HeadraceError: the split has no task.
     """
 
     def __init__(self, items: Sequence[ReleasedItem], spec: StageSpec, settings: RLSettings, routing: RouteConfig | None = None) -> None:
         chosen = [(item.task, item.item.weight) for item in items if item.task is not None]
+        if not chosen:
+            raise HeadraceError(f"split {spec.split} of release {spec.release_id} has no task to draw siblings of; RL needs tasks")
         self._tasks, self._weights = [task for task, _ in chosen], [weight for _, weight in chosen]
+        self._tries = max(_TRIES, 4 * settings.tasks_a_step)
         self._spec, self._settings, self._routing = spec, settings, routing or RouteConfig()
         self._last: tuple[int, list[Task], dict[str, str]] = (-1, [], {})
         self.running = RunningTags(self._tasks, self._routing.regions, window=settings.tag_window)
@@ -82,9 +89,9 @@ class FreshTasks:
     def _draw(self, step: int, again: int = 0) -> list[tuple[Task, Task]]:
         """Siblings, each with its task."""
         rng, weights = random.Random(f"fresh/{self._spec.seed}/{step}" + f"/{again}" * bool(again)), self.weights()
-        first = FIRST_FRESH_INDEX + again * _MOST_STEPS * _TRIES + step * _TRIES
+        first = FIRST_FRESH_INDEX + (again * _MOST_STEPS + step) * self._tries
         drawn: list[tuple[Task, Task]] = []
-        for attempt in range(_TRIES):
+        for attempt in range(self._tries):
             (parent,) = rng.choices(self._tasks, weights)
             try:
                 drawn.append((_sibling(parent, first + attempt, self._spec), parent))
@@ -93,7 +100,7 @@ class FreshTasks:
             if len(drawn) == self._settings.tasks_a_step:
                 return drawn
         wanted = self._settings.tasks_a_step
-        raise HeadraceError(f"split {self._spec.split}: {_TRIES} draws gave only {len(drawn)} of {wanted} fresh tasks for step {step}")
+        raise HeadraceError(f"split {self._spec.split}: {self._tries} draws gave only {len(drawn)} of {wanted} fresh tasks for step {step}")
 
 
 def routed_tasks(store: Store, items: Sequence[ReleasedItem], spec: StageSpec, settings: RLSettings) -> FreshTasks:

@@ -24,7 +24,7 @@ from typing import Any
 
 from filters.code_hash import code_hash
 from storage.errors import BadInput, HeadraceError
-from storage.files import replace_atomically
+from storage.files import disk_errors, replace_atomically, sync_dir, sync_file
 from storage.records import JSON, content_id
 from storage.release import ReleasedItem, Setting, load_split
 from storage.store import Store
@@ -41,31 +41,42 @@ def run(spec: StageSpec) -> dict[str, Any]:
     that is not the one that writes.
 
     Raises:
-        BadInput: the release, the split or the input policy is not there, or the policy's folder lacks something (`check_folder`).
-        HeadraceError: the split has nothing that this algorithm trains on, or the training diverged.
+        BadInput: the release, the split, a world or the input policy is not there, or the policy's folder lacks something
+            (`check_folder`) or cannot be read.
+        HeadraceError: the split has nothing that this algorithm trains on, the training diverged, or the disk is full.
     """
-    from train.tiny import save_policy
-
     settle()
     store = Store(spec.store)
     register_stored(store)
     items = load_split(store, spec.release_id, spec.split)
     model, tokenizer = _policy(spec, items)
-    with tempfile.TemporaryDirectory(prefix="headrace-stage-") as scratch:
-        metrics = _train(spec, store, model, tokenizer, items, Path(scratch))
-    if not is_main():
-        return {}
     folder = spec.model_out.parent
-    _write_lines(folder / METRICS, metrics)
-    draft = folder / ".model.new"
-    shutil.rmtree(draft, ignore_errors=True)
-    save_policy(model, tokenizer, draft)
-    shutil.rmtree(spec.model_out, ignore_errors=True)
-    draft.rename(spec.model_out)
-    result = {"weights_hash": weights_hash(spec.model_out), "metrics": _summary(metrics)}
-    replace_atomically(folder / "result.json", lambda path: path.write_text(json.dumps(result)) and None)
+    with disk_errors("training", folder):
+        with tempfile.TemporaryDirectory(prefix="headrace-stage-") as scratch:
+            metrics = _train(spec, store, model, tokenizer, items, Path(scratch))
+        if not is_main():
+            return {}
+        _write_lines(folder / METRICS, metrics)
+        _put_in_place(model, tokenizer, spec.model_out)
+        result = {"weights_hash": weights_hash(spec.model_out), "metrics": _summary(metrics)}
+        replace_atomically(folder / "result.json", lambda path: path.write_text(json.dumps(result)) and None)
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return result
+
+
+def _put_in_place(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Writes the model folder: it appears whole, and is on the disk before anything says so."""
+    from train.tiny import save_policy
+
+    draft = folder.with_name(".model.new")
+    shutil.rmtree(draft, ignore_errors=True)
+    save_policy(model, tokenizer, draft)
+    for file in draft.iterdir():
+        sync_file(file)
+    sync_dir(draft)
+    shutil.rmtree(folder, ignore_errors=True)
+    draft.rename(folder)
+    sync_dir(folder.parent)
 
 
 def weights_hash(folder: Path) -> str:
@@ -88,15 +99,35 @@ def _policy(spec: StageSpec, items: Sequence[ReleasedItem]) -> tuple[Any, Any]:
     from train import tiny
 
     if spec.model_in is not None:
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-
-        check_folder(spec.model_in)
-        return AutoModelForCausalLM.from_pretrained(spec.model_in, dtype=torch.float32), AutoTokenizer.from_pretrained(spec.model_in)
+        return _loaded(spec.model_in)
+    if unknown := [name for name in spec.worlds if name not in WORLDS]:
+        raise BadInput(f"stage {spec.name} names worlds that neither Headrace nor the store has: {', '.join(unknown)}")
     texts = [tiny.render(item.conversation.messages) for item in items if item.conversation]
     worlds = [WORLDS[name] for name in spec.worlds]
     tokenizer = tiny.build_tokenizer([*texts, *tiny.vocabulary_texts(worlds, [spec.language])])
     return tiny.build_model(spec.tiny, tokenizer, spec.seed), tokenizer
+
+
+def _loaded(folder: Path) -> tuple[Any, Any]:
+    """The model and tokenizer of a folder.
+
+    Raises:
+        BadInput: something is missing in it, or is damaged.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    check_folder(folder)
+    try:
+        model, found = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    except Exception as error:  # each library has its own
+        if _is_out_of_memory(error):
+            raise
+        raise BadInput(f"{folder} cannot be loaded ({_first_line(error)}): copy the whole model folder again") from error
+    if lost := sorted(found["missing_keys"]):
+        raise BadInput(f"{folder} lacks {len(lost)} of its model's weights, {lost[0]} among them: copy the whole model folder again")
+    return model, tokenizer
 
 
 def _train(
@@ -192,7 +223,7 @@ def main(arguments: Sequence[str]) -> int:
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
-        print(f"out of memory: smaller batches hold less (micro_batch_size, batch_size); {str(error).splitlines()[0]}", file=sys.stderr)
+        print(f"out of memory: smaller batches hold less (micro_batch_size, batch_size); {_first_line(error)}", file=sys.stderr)
         return 1
     return 0
 
@@ -200,6 +231,11 @@ def main(arguments: Sequence[str]) -> int:
 def _is_out_of_memory(error: BaseException) -> bool:
     """Torch raises a RuntimeError of its own on a GPU, and a plain one on a CPU."""
     return isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error)
+
+
+def _first_line(error: BaseException) -> str:
+    """Of what it says; Python's own MemoryError says nothing."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 if __name__ == "__main__":

@@ -130,10 +130,12 @@ def _rows(
     """Tokens and labels of the conversations of which anything is learned."""
     rule, template = LEFT_OUT[settings.leave_out], marking_template(tokenizer)
     offers = tools or [()] * len(conversations)
-    rows = [
-        learned_tokens(tokenizer, messages, rule, longest, tools=offered, template=template)
-        for messages, offered in zip(conversations, offers, strict=True)
-    ]
+    rows = []
+    for place, (messages, offered) in enumerate(zip(conversations, offers, strict=True), 1):
+        try:
+            rows.append(learned_tokens(tokenizer, messages, rule, longest, tools=offered, template=template))
+        except BadInput as refused:
+            raise BadInput(f"conversation {place} of the split's {len(conversations)}: {refused}") from None
     rows = [row for row in rows if any(label != IGNORED for label in row["labels"])]
     if not rows:
         raise BadInput(f"not one turn of {len(conversations)} conversations is learned: leave_out is {settings.leave_out}")

@@ -31,11 +31,18 @@ class TinyConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    width: int = Field(default=96, ge=8, description="Size of the residual stream; a multiple of `heads`.")
+    width: int = Field(default=96, ge=8, description="Size of the residual stream; a multiple of twice `heads`.")
     layers: int = Field(default=3, ge=1, description="Transformer layers.")
     heads: int = Field(default=3, ge=1, description="Attention heads; as many key-value heads, so that values span the whole width.")
     feed_forward: int = Field(default=288, ge=8, description="Inner size of the gated feed-forward layers.")
     positions: int = Field(default=512, ge=64, description="Longest conversation in tokens.")
+
+    @model_validator(mode="after")
+    def _divides(self) -> TinyConfig:
+        each = 2 * self.heads
+        if self.width % each:
+            raise ValueError(f"width {self.width} does not divide among {self.heads} heads of an even size: give a multiple of {each}")
+        return self
 
 
 class SFTSettings(BaseModel):
@@ -176,6 +183,8 @@ class StageSpec(BaseModel):
         other = "rl" if self.algorithm == "sft" else "sft"
         if getattr(self, other) is not None:
             raise ValueError(f"a stage with algorithm {self.algorithm} has no use for the section `{other}`")
+        if self.model_in == self.model_out:
+            raise ValueError("model_out is model_in: a stage that is killed needs the policy that it came from; name another folder")
         if self.rl is not None and self.rl.beta and self.model_in is None:
             raise ValueError("rl.beta holds a policy near the one it came from: name that one as model_in, or set beta to 0")
         return self

@@ -89,7 +89,7 @@ def learned_tokens(
     )
     ids, mask = rendered["input_ids"], rendered["assistant_masks"]
     if len(ids) > longest:
-        raise BadInput(f"a conversation has {len(ids)} tokens, the policy's window {longest}: leave it out, or take a larger model")
+        raise BadInput(f"it has {len(ids)} tokens, the policy's window {longest}: leave it out, or take a larger model")
     runs = [(bool(own), len(list(run))) for own, run in groupby(mask)]
     wanted = rule(messages)
     if sum(own for own, _ in runs) != len(wanted):

@@ -1,4 +1,4 @@
-"""A process that works for another: one thread, and no life after its parent's."""
+"""A process that works for another: settled as a stage is, and no life after its parent's."""
 
 from __future__ import annotations
 
@@ -14,10 +14,6 @@ def start_worker(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
-    import torch
+    from train.device import settle
 
-    from train.device import keep_freed_memory
-
-    keep_freed_memory()
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    settle()

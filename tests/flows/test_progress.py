@@ -47,6 +47,20 @@ def test_lines_tell_of_what_takes_long_and_not_of_what_does_not(clock: Clock) ->
     assert told[-1] == "sift: 5, 11 s"
 
 
+def test_the_time_left_is_told_by_the_pace_of_what_was_seen(clock: Clock) -> None:
+    """Given a stage that goes on at step 50 of 100, then its first 50 steps took no time here; begun again at 0, all of them count."""
+    told: list[str] = []
+    lines = progress.Lines(told.append)
+    lines("train", 50, 100)
+    clock.now = 10.0
+    lines("train", 60, 100)
+    clock.now = 15.0
+    lines("train", 0, 100)
+    clock.now = 25.0
+    lines("train", 20, 100)
+    assert told == ["train: 60 of 100, 10 s, about 40 s left", "train: 20 of 100, 10 s, about 40 s left"]
+
+
 def test_a_figure_of_now_stands_beside_how_far_it_is(clock: Clock) -> None:
     told: list[str] = []
     lines = progress.Lines(told.append)

@@ -123,6 +123,29 @@ def test_a_checkpoint_counts_although_the_one_before_it_is_still_there(undisturb
     assert left(tmp_path) == undisturbed[False]
 
 
+def test_a_stage_killed_after_its_last_checkpoint_makes_no_step_more(undisturbed, make_spec, tmp_path, monkeypatch):
+    """Given a stage that was killed when it was about to write its model, then what its last checkpoint holds is its result."""
+    spec = make_spec(tmp_path)
+
+    def die(*_: Any) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr("train.run._put_in_place", die)
+        run(spec)
+    assert [path.name for path in (tmp_path / CHECKPOINTS).iterdir()] == ["step-000000005"]
+    assert drawn(spec, monkeypatch) == []
+    assert left(tmp_path) == undisturbed[False]
+
+
+def test_a_checkpoint_whose_removal_was_killed_is_none(undisturbed, make_spec, tmp_path, monkeypatch):
+    spec = make_spec(tmp_path)
+    killed_at_step(spec, 3)
+    (tmp_path / CHECKPOINTS / "step-000000002" / "stage.json").unlink()
+    assert drawn(spec, monkeypatch) == list(range(RL.max_steps))
+    assert left(tmp_path) == undisturbed[False]
+
+
 KILL = {
     "in a step": "add = filters.running.RunningTags.add\n"
     "filters.running.RunningTags.add = lambda self, *a, step, **k: die() if step == 3 else add(self, *a, step=step, **k)",

@@ -17,7 +17,7 @@ from storage.store import Store, part_id
 from synth.engines.scripted import ScriptedEngine
 from synth.episodes import Trace
 from synth.rollouts import rollout_parts
-from synth.solver import is_evaluation_seed
+from synth.solver import NotAdmitted, is_evaluation_seed
 from tests.train.tiny_policies import retail_tasks
 from train.batches import Batch, Row
 from train.fresh import FreshTasks, routed_tasks
@@ -103,9 +103,27 @@ def test_heavier_items_are_drawn_more_often():
     assert 42 <= sum(task.intent == TASKS[2].intent for task in tasks) < 60
 
 
-def test_frames_that_give_no_siblings_are_an_error_that_says_how_many():
-    with pytest.raises(HeadraceError, match="split rl: 200 draws gave only 200 of 201"):
-        fresh_tasks(201)(0)
+def test_frames_that_give_no_siblings_are_an_error_that_says_how_many(monkeypatch):
+    def never(*_: object) -> None:
+        raise NotAdmitted("set_aside", "of nobody's use")
+
+    monkeypatch.setattr("train.fresh._sibling", never)
+    with pytest.raises(HeadraceError, match="split rl: 200 draws gave only 0 of 6"):
+        fresh_tasks()(0)
+
+
+def test_a_step_may_have_any_number_of_tasks():
+    """Given more a step than two hundred draws would give, and frames that are not always admitted, then no task comes twice still."""
+    source = fresh_tasks(256)
+    first, second = ({task.id for task in source(step)} for step in (0, 1))
+    assert len(first) == len(second) == 256
+    assert first.isdisjoint(second)
+
+
+def test_a_split_without_tasks_is_refused():
+    talks = [replace(item, task=None) for item in split()]
+    with pytest.raises(HeadraceError, match="split rl of release release-1 has no task to draw siblings of"):
+        fresh_tasks(items=talks)
 
 
 # ---- draws that follow the tags ----------------------------------------------------------------------------------------------

@@ -246,19 +246,32 @@ def test_kill_9_of_the_player_ends_the_stage_in_words_and_loses_nothing(undistur
 
 
 def test_what_the_player_says_of_its_tasks_is_told_in_its_words_and_a_fault_of_ours_by_its_name(make_spec, tmp_path):
-    """Given a player that is asked to play by a version that nobody has handed over, and then for more tasks than there are."""
-    spec = make_spec(tmp_path, tasks_a_step=201)
+    """Given a player that is asked to play by a version that nobody has handed over, and then for more tasks than it may draw."""
+    spec = make_spec(tmp_path)
     model, tokenizer = AutoModelForCausalLM.from_pretrained(spec.model_in), AutoTokenizer.from_pretrained(spec.model_in)
     store = Store(spec.store)
     player = Player(Told(spec, type(model), model.config, tokenizer, tmp_path))
-    player.begin(routed_tasks(store, load_split(store, spec.release_id, spec.split), spec, spec.rl))
+    source = routed_tasks(store, load_split(store, spec.release_id, spec.split), spec, spec.rl)
+    source._tries = 2
+    player.begin(source)
     player.ask(0, 7)
     with pytest.raises(PlayerFailed, match="the process that plays rollouts failed: FileNotFoundError"):
         player.take()
     save_model(model, str(weights_file(tmp_path, 0)))
     player.ask(0, 0)
-    with pytest.raises(HeadraceError, match=r"^split rl: 200 draws gave only .* of 201 fresh tasks for step 0"):
+    with pytest.raises(HeadraceError, match=r"^split rl: 2 draws gave only [012] of 3 fresh tasks for step 0"):
         player.take()
     with pytest.raises(PlayerFailed, match="asked for no further batch"):
         player.take()
     player.close()
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_a_player_computes_as_its_trainer_does(has_gpu):
+    """Given a GPU, not every operation of which has a deterministic form, then none is asked for, as in the process that learns."""
+    code = (
+        f"import os, torch\ntorch.cuda.is_available = lambda: {has_gpu}\nfrom train.worker import start_worker\n"
+        "start_worker(os.getppid())\nprint(torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())"
+    )
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert child.stdout == f"1 {not has_gpu}\n"

@@ -154,6 +154,7 @@ def test_rl_goes_on_from_the_policy_of_the_stage_before(stage, make_spec, tmp_pa
         ({"release_id": "release-x"}, "has no release release-x; the latest are release-"),
         ({"split": "sed"}, "has no split 'sed'; it has odd, rl, seed"),
         ({"model_in": Path("/none/such")}, "/none/such is no Hugging Face model folder"),
+        ({"worlds": ("retail", "nowhere")}, "stage sft1 names worlds that neither Headrace nor the store has: nowhere"),
     ],
 )
 def test_what_is_not_there_is_bad_input_told_in_one_line(make_spec, tmp_path, capsys, changes, words):
@@ -174,6 +175,56 @@ def test_an_input_policy_without_its_tokenizer_is_bad_input(stage, make_spec, tm
     (tmp_path / "spec.json").write_text(make_spec(tmp_path, model_in=policy).model_dump_json())
     assert main([str(tmp_path / "spec.json")]) == 2
     assert f"{policy} holds no tokenizer" in capsys.readouterr().err
+
+
+def cut(policy: Path) -> None:
+    weights = policy / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+
+
+def scribbled(policy: Path) -> None:
+    (policy / "config.json").write_text("{nonsense")
+
+
+def grown(policy: Path) -> None:
+    told = json.loads((policy / "config.json").read_text())
+    (policy / "config.json").write_text(json.dumps(told | {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}))
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize(
+    ("damage", "words"), [(cut, "cannot be loaded"), (scribbled, "cannot be loaded"), (grown, "of its model's weights")]
+)
+def test_an_input_policy_that_is_damaged_is_bad_input(stage, make_spec, tmp_path, capfd, damage, words):
+    """Given weights that were cut off, a configuration that is none, or one of more layers than there are weights of, then it is named."""
+    policy = shutil.copytree(stage[0] / "model", tmp_path / "policy")
+    damage(policy)
+    (tmp_path / "spec.json").write_text(make_spec(tmp_path, model_in=policy).model_dump_json())
+    assert main([str(tmp_path / "spec.json")]) == 2
+    line = capfd.readouterr().err.splitlines()[-1]
+    assert line.startswith(f"{policy} ") and words in line and line.endswith("copy the whole model folder again")
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_full_disk_is_told_in_one_line_and_leaves_no_result(make_spec, tmp_path, monkeypatch, capsys):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("train.tiny.save_policy", full)
+    (tmp_path / "spec.json").write_text(make_spec(tmp_path).model_dump_json())
+    assert main([str(tmp_path / "spec.json")]) == 1
+    assert f"no space left on the disk of {tmp_path} while training" in capsys.readouterr().err
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_memory_that_runs_out_without_a_word_is_told_all_the_same(make_spec, tmp_path, monkeypatch, capsys):
+    def exhausted(_: StageSpec) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("train.run.run", exhausted)
+    (tmp_path / "spec.json").write_text(make_spec(tmp_path).model_dump_json())
+    assert main([str(tmp_path / "spec.json")]) == 1
+    assert capsys.readouterr().err == "out of memory: smaller batches hold less (micro_batch_size, batch_size); MemoryError\n"
 
 
 @pytest.mark.usefixtures("in_process")

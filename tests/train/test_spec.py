@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from train.spec import RLSettings, StageSpec
+from train.spec import RLSettings, StageSpec, TinyConfig
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,16 @@ def test_a_policy_is_held_near_the_one_it_came_from_only_if_there_is_one() -> No
     with pytest.raises(ValidationError, match="model_in, or set beta to 0"):
         StageSpec(**told, rl=RLSettings(beta=1e-3))
     assert StageSpec(**told, model_in=Path("in"), rl=RLSettings(beta=1e-3)).rl is not None
+
+
+def test_a_stage_does_not_overwrite_the_policy_that_it_comes_from() -> None:
+    told: dict[str, Any] = {"name": "rl", "algorithm": "rl", "store": Path("s"), "release_id": "r", "split": "rl", "rl": RLSettings()}
+    with pytest.raises(ValidationError, match="model_out is model_in"):
+        StageSpec(**told, model_in=Path("m"), model_out=Path("m"))
+
+
+@pytest.mark.parametrize("shape", [{"width": 97}, {"width": 32}, {"width": 27}])
+def test_a_width_that_does_not_divide_among_heads_is_refused(shape: dict[str, int]) -> None:
+    """97 and 32 do not divide by three; 27 does, into heads of an odd size, whose positions cannot be turned."""
+    with pytest.raises(ValidationError, match=r"does not divide among 3 heads of an even size: give a multiple of 6"):
+        TinyConfig(**shape)

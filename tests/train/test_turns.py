@@ -120,7 +120,7 @@ def test_micro_batches_give_the_losses_of_the_whole_batch(tmp_path: Path) -> Non
     [
         ({"leave_out": "erred"}, [ERRED[:3]], "not one turn of 1 conversations is learned"),
         ({"batch_size": 4, "micro_batch_size": 3}, CONVERSATIONS, "micro_batch_size 3 does not divide the 4 rows"),
-        ({}, [[USER, *ERRED[1:] * 40]], r"a conversation has \d+ tokens, the policy's window 256"),
+        ({}, [ERRED, [USER, *ERRED[1:] * 40]], r"conversation 2 of the split's 2: it has \d+ tokens, the policy's window 256"),
     ],
 )
 def test_what_cannot_be_trained_on_is_refused_before_the_first_step(changes, conversations, why, tmp_path: Path) -> None:
