@@ -35,7 +35,7 @@ class Loss:
     ratio, clip_low, clip_high: s_t and its bounds, where the settings name no others.
     alike_std: a group whose rewards have a smaller standard deviation teaches nothing.
     resample_rounds: how often such groups are replaced by further fresh tasks, at most, where the settings do not say.
-    has_baseline: if not, A is the reward itself, and only what succeeded is learned from.
+    has_baseline: if not, A is the reward itself, and only what has one above 0 is learned from.
     """
 
     scale: Literal["group", "batch", "none"]
