@@ -455,7 +455,7 @@ with Sandbox(provider, Limits(memory_bytes=2**27, processes=16)) as sandbox:
 
 
 def _everything(provider: Provider, owner: str = "") -> dict[str, object]:
-    """What the boxes of an owner could leave on this machine; by default this process is the owner."""
+    """What the boxes of an owner could leave on this machine; this process, by default. What vanishes meanwhile is passed over."""
     mine = f"headrace-{owner or mark(os.getpid())}-"
     processes = set()
     for folder in Path("/proc").iterdir():
@@ -471,7 +471,7 @@ def _everything(provider: Provider, owner: str = "") -> dict[str, object]:
         "processes": processes,
         "containers": [name for each in containers for name in each["Names"] if mine in name],
         "mounts": [line for line in Path("/proc/self/mounts").read_text().splitlines() if "bwrap" in line or mine in line],
-        "groups": sorted(str(path) for path in Path("/sys/fs/cgroup").glob(f"**/{mine}*")),
+        "groups": sorted(f"{place}/{name}" for place, names, _ in os.walk("/sys/fs/cgroup") for name in names if name.startswith(mine)),
         "threads": [thread.name for thread in threading.enumerate() if thread.name.startswith("sandbox")],
         "descriptors": len(list(Path("/proc/self/fd").iterdir())) if not isinstance(provider, Docker) else 0,
     }
