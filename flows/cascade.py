@@ -12,7 +12,7 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows import events
+from flows import checks, events
 from flows.artifacts import leave_table
 from flows.at_work import at_work
 from flows.config import Config
@@ -31,9 +31,8 @@ def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
 
     config: as in a configuration file; `train` says with which budgets.
     """
+    checks.cluster(config, patience_s=None)
     cluster = config.train.cluster
-    if cluster.backend == "ray":
-        ray.check(cluster)
     with at_work("train", config.store):
         launch = launcher(cluster)
         result = cascade.run_cascade(Store(config.store), config.train, launch=launch, backend=cluster.backend, progress=report)

@@ -179,12 +179,12 @@ def funnel_engines(config: Config) -> None:
         look_at(str(name))
 
 
-def cluster(config: Config) -> None:
-    """The cluster that trains, if one does, answers now."""
+def cluster(config: Config, *, patience_s: float | None = 0.0) -> None:
+    """The cluster that trains, if one does, answers: now, or within so many seconds (None: as its configuration has it)."""
     from train.backends import ray
 
     if config.train.cluster.backend == "ray":
-        ray.check(config.train.cluster, patience_s=0)
+        ray.check(config.train.cluster, patience_s=patience_s)
 
 
 def engines(roles: RolesConfig) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from prefect import flow
 
+from flows import checks
 from flows.at_work import at_work
 from flows.cascade import train
 from flows.config import Config
@@ -21,6 +22,7 @@ def pipeline(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen
 
     config: as in a configuration file.
     """
+    checks.cluster(config, patience_s=None)
     with at_work("pipeline", config.store):
         made = synthesize(config)
         kept = curate(config)

@@ -172,7 +172,7 @@ class Cascade:
             "input_policy_id": parent.id if parent else None,
             "output_policy_id": policy.id,
             "spec": spec.model_dump_json(),
-            "code_hash": code_hash("filters", "synth", "train"),
+            "code_hash": result.get("code_hash") or code_hash("filters", "synth", "train"),
             "metrics": json.dumps(result["metrics"]),
             "seconds": time.monotonic() - started,
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from filters.certainty import DrawsConfig
 from filters.route import RouteConfig
@@ -52,3 +52,14 @@ class CascadeConfig(BaseModel):
         description="What runs the stages. It is no part of them: moved elsewhere, no stage is trained again.",
     )
     seed: int = Field(0, ge=0, description="Of the weights, the order of batches, and every rollout.")
+
+    @model_validator(mode="after")
+    def _shared_by_the_gpus(self) -> CascadeConfig:
+        gpus = max(1, self.cluster.nodes * self.cluster.gpus_per_node) if self.cluster.backend == "ray" else 1
+        for name, told in (("sft1", self.sft1), ("sft2", self.sft2)):
+            share, rest = divmod(told.batch_size, gpus)
+            if rest:
+                raise ValueError(f"{name}.batch_size {told.batch_size} does not divide among the {gpus} GPUs of `cluster`: give a multiple")
+            if share % min(told.micro_batch_size or share, share):
+                raise ValueError(f"{name}.micro_batch_size {told.micro_batch_size} does not divide the {share} rows of a GPU's share")
+        return self

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -31,14 +32,15 @@ from storage.store import Store
 from synth.engines.folder import check_folder
 from synth.worlds import WORLDS
 from synth.worlds.stored import register_stored
+from train.backends.local import dying_with_parent
 from train.device import is_main, processes, settle
 from train.fresh import routed_tasks
 from train.spec import CHECKPOINTS, METRICS, StageSpec
 
 
 def run(spec: StageSpec) -> dict[str, Any]:
-    """Runs a stage and returns what `result.json` says: weights_hash (SHA-256 of the weights) and metrics (a summary); nothing in a process
-    that is not the one that writes.
+    """Runs a stage and returns what `result.json` says: weights_hash (SHA-256 of the weights), metrics (a summary) and code_hash (the code
+    that ran: on a cluster it may be another's); nothing in a process that is not the one that writes.
 
     Raises:
         BadInput: the release, the split, a world or the input policy is not there, or the policy's folder lacks something
@@ -58,7 +60,7 @@ def run(spec: StageSpec) -> dict[str, Any]:
             return {}
         _write_lines(folder / METRICS, metrics)
         _put_in_place(model, tokenizer, spec.model_out)
-        result = {"weights_hash": weights_hash(spec.model_out), "metrics": _summary(metrics)}
+        result = {"weights_hash": weights_hash(spec.model_out), "metrics": _summary(metrics), "code_hash": _code()}
         replace_atomically(folder / "result.json", lambda path: path.write_text(json.dumps(result)) and None)
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return result
@@ -190,7 +192,11 @@ def _offered(setting: Setting) -> list[dict[str, JSON]]:
 def _made_by(spec: StageSpec) -> str:
     """The same for stages that may go on from each other's checkpoints: all that decides the result, and the code."""
     told = spec.model_dump(mode="json", exclude={"sft": {"checkpoint_steps"}, "rl": {"checkpoint_steps"}})
-    return content_id("made", told, processes(), code_hash("filters", "synth", "train"))
+    return content_id("made", told, processes(), _code())
+
+
+def _code() -> str:
+    return code_hash("filters", "synth", "train")
 
 
 def _summary(metrics: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -207,6 +213,8 @@ def _write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """0 done, 1 failed, 2 bad input."""
+    if "LOCAL_RANK" in os.environ:  # one of several, whose launcher, killed, would leave them behind
+        dying_with_parent(os.getppid())()
     if len(arguments) != 1:
         print("usage: python -P -m train.run SPEC.json", file=sys.stderr)
         return 2

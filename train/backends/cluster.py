@@ -1,7 +1,7 @@
 """Which cluster runs the stages of a cascade, and what each stage asks it for: the section `train.cluster`, and the Ray Job made of it.
 
 One idea: where a stage runs is no part of its spec, so all of this may change and no stage is trained again. A job is plain JSON, which
-`--dry-run` writes as it would be sent.
+`--dry-run` writes as it would be sent. SFT is spread over all that is named; RL plays and learns in one process, and takes one GPU.
 Whoever may look at a cluster sees the environment and the command of every job on it, so nothing that looks like a secret is let in.
 
 What it does not do: talk to the cluster (`train/backends/ray.py`).
@@ -17,9 +17,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from train.backends.local import OFFLINE, THREADS
+from train.spec import StageSpec
 
-_SECRET = re.compile(r"(KEYS?|TOKENS?|SECRETS?|PASSWORDS?|PASSWD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE)
-_LOGIN = re.compile(r"://[^/\s]*:[^/\s]*@")
+_SECRET = re.compile(r"(KEYS?|TOKENS?|SECRETS?|PASSWORDS?|PASSWD|PASSPHRASE|PASS|PWD|CREDENTIALS?)$", re.IGNORECASE)
+LOGIN = re.compile(r"://[^/\s]*:[^/\s]*@|https?://[^/\s]+@|[?&][^=&\s]*(signature|token|secret|sig)=", re.IGNORECASE)
+"""A URL with a password, with a token where a user's name would stand, or that is signed for whoever has it."""
 _INSTEAD = "give it to the nodes themselves (a secret of the cluster, a role of its machines), whose environment every job has"
 
 
@@ -30,8 +32,10 @@ class ClusterConfig(BaseModel):
 
     backend: Literal["local", "ray"] = Field("local", description="What runs a stage: a process here, or a job on a Ray cluster.")
     address: str | None = Field(None, description="The cluster's dashboard, http://HEAD:8265; none: what RAY_ADDRESS says.")
-    nodes: int = Field(1, ge=1, description="Nodes that a stage is spread over.")
-    gpus_per_node: int = Field(0, ge=0, description="GPUs that it takes of each; with several in all, `accelerate launch` starts it.")
+    nodes: int = Field(1, ge=1, description="Nodes that a stage of SFT is spread over; RL takes one.")
+    gpus_per_node: int = Field(
+        0, ge=0, description="GPUs that it takes of each; with several in all, `accelerate launch` starts it. RL takes one."
+    )
     cpus: float = Field(1.0, gt=0, description="CPU cores that it takes of each.")
     resources: dict[str, float] = Field(default_factory=dict, description="Resources of the cluster's own that it takes of each.")
     labels: dict[str, str] = Field(default_factory=dict, description="Labels that its nodes must have, as Ray selects by them.")
@@ -49,15 +53,15 @@ class ClusterConfig(BaseModel):
     @classmethod
     def _no_secrets(cls, env: dict[str, str]) -> dict[str, str]:
         for name, value in env.items():
-            if any(_SECRET.search(word) for word in name.split("_")) or _LOGIN.search(value):
+            if any(_SECRET.search(word) for word in name.split("_")) or LOGIN.search(value):
                 raise ValueError(f"{name} looks like a secret, and a cluster shows the environment of its jobs to all; {_INSTEAD}")
         return env
 
     @field_validator("address", "image", "working_dir", "checkpoints")
     @classmethod
     def _no_login(cls, value: str | None) -> str | None:
-        if value is not None and _LOGIN.search(value):
-            raise ValueError(f"the URL has a password in it, and a cluster shows its jobs to all; {_INSTEAD}")
+        if value is not None and LOGIN.search(value):
+            raise ValueError(f"the URL has a password or a token in it, and a cluster shows its jobs to all; {_INSTEAD}")
         return value
 
     @field_validator("pip")
@@ -88,6 +92,11 @@ class ClusterConfig(BaseModel):
         if self.image is not None and (self.pip or self.working_dir is not None):
             raise ValueError("Ray takes `image` with neither `pip` nor `working_dir`: put into the image what the stage needs")
         return self
+
+
+def taken_by(cluster: ClusterConfig, spec: StageSpec) -> ClusterConfig:
+    """What a stage takes of a cluster."""
+    return cluster if spec.rl is None else cluster.model_copy(update={"nodes": 1, "gpus_per_node": min(1, cluster.gpus_per_node)})
 
 
 def job(cluster: ClusterConfig, submission_id: str, stage: str, spec: str, *, folder: str | None = None) -> dict[str, Any]:

@@ -124,10 +124,10 @@ def task_of(row: Mapping[str, Any]) -> tuple[Task, list[dict[str, JSON]]]:
     Raises:
         BadInput: there is none in it.
     """
-    inner = row.get("extra_info") or row
     try:
+        inner = row.get("extra_info") or row
         return Task.model_validate_json(inner.get("task") or inner["ground_truth"]), json.loads(inner["tools"])
-    except (ValidationError, ValueError, TypeError, KeyError):
+    except (ValidationError, ValueError, TypeError, KeyError, AttributeError):
         raise BadInput(
             f"a row with the columns {', '.join(sorted(row))} carries no task: give rows of a file *.prompts of `headrace export`"
         ) from None

@@ -81,9 +81,9 @@ def _ended(returncode: int) -> str:
     return f"ended with code {returncode}"
 
 
-def dying_with_parent() -> Callable[[], None]:
-    """What a child is to call before it execs, so that it ends with this process."""
-    parent = os.getpid()
+def dying_with_parent(parent: int | None = None) -> Callable[[], None]:
+    """What a child is to call, before it execs or as its first act, so that it ends with its parent: this process, where none is named."""
+    parent = parent or os.getpid()
     libc = ctypes.CDLL(None)
 
     def die_with_parent() -> None:

@@ -24,6 +24,7 @@ import fsspec
 from storage.errors import BadInput, HeadraceError
 from storage.files import replace_atomically
 from storage.store import Store
+from train.backends.local import dying_with_parent
 from train.spec import CHECKPOINTS, METRICS, StageSpec
 
 _READ = ("trajectories", "rollouts")
@@ -70,15 +71,20 @@ class Mirror:
     # ---- where the flow runs -------------------------------------------------------------------------------------------
 
     def send_inputs(self, spec: StageSpec, place: str, told: Path) -> None:
-        """Sends what the stage reads. place: its folder; told: the file of its spec, as the job is to read it."""
+        """Sends what the stage reads. place: its folder; told: the file of its spec, as the job is to read it.
+
+        The catalogue is the one of the beginning: whoever commits meanwhile adds parts that are not sent.
+        """
         store = Store(spec.store)
-        for name in _parts(store):
-            self._send_once(store.root / name, name)
+        with tempfile.TemporaryDirectory(prefix="headrace-sent-") as scratch:
+            catalogue = Path(shutil.copyfile(store.root / _CATALOGUE, Path(scratch, _CATALOGUE)))
+            for name in _parts(Store(scratch)):
+                self._send_once(store.root / name, name)
+            self._send(catalogue, f"{place}/input/{_CATALOGUE}")
         policy = inside(store.root, spec.model_in)
         if policy is not None and not policy.is_absolute() and not self.has(f"{policy}.whole"):
             self._send_folder(store.root / policy, str(policy))
             self._write(f"{policy}.whole", b"")
-        self._send(store.root / _CATALOGUE, f"{place}/input/{_CATALOGUE}")
         self._send(told, f"{place}/input/spec.json")
 
     def fetch_metrics(self, place: str, folder: Path) -> None:
@@ -199,20 +205,24 @@ def _parts(store: Store) -> list[str]:
 
 
 def run(url: str, place: str, command: Sequence[str]) -> int:
-    """Runs a stage's command in a copy of what it reads, and sends what it makes; returns its exit code."""
+    """Runs a stage's command in a copy of what it reads, and sends what it makes; returns its exit code.
+
+    The command ends with this process. Progress that cannot be sent now is sent at the next look; a result that cannot is an error.
+    """
     mirror, sends = Mirror(url), os.environ.get(RANK, "0") == "0"
     with tempfile.TemporaryDirectory(prefix="headrace-job-") as scratch:
         root = Path(scratch)
         mirror.fetch_inputs(place, root)
-        process = subprocess.Popen(command, cwd=root)
-        while True:
+        process = subprocess.Popen(command, cwd=root, preexec_fn=dying_with_parent())  # noqa: PLW1509 (it execs at once)
+        code = None
+        while code is None:
             with suppress(subprocess.TimeoutExpired):
                 code = process.wait(_LOOK_S)
-                break
             if sends:
-                mirror.send_progress(place, root)
-        if sends:
-            mirror.send_progress(place, root)
+                try:
+                    mirror.send_progress(place, root)
+                except (HeadraceError, FileNotFoundError) as error:
+                    print(f"{error}; the stage goes on", file=sys.stderr, flush=True)
         if code == 0 and sends:
             mirror.send_result(place, root)
     return code if code >= 0 else 128 - code
@@ -226,6 +236,9 @@ def main(arguments: Sequence[str]) -> int:
     except HeadraceError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, BadInput) else 1
+    except FileNotFoundError as error:
+        print(f"{url} does not have {error.filename or error} (any more): call the command that trains again", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

@@ -9,11 +9,17 @@ The first command that fails ends the others, and its exit code is the whole's.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from train.backends.mirror import RANK
+
+NO_NODES = 75
+"""Exit code where the nodes were not free in time."""
+_START_TIMEOUT = "RAY_JOB_START_TIMEOUT_SECONDS"
+"""How long Ray waits for what a job asks for itself; 15 minutes, where the head's environment has nothing else."""
 
 
 class Node:
@@ -31,7 +37,6 @@ class Node:
 
     def run(self, command: Sequence[str], rank: int) -> int:
         """The command's exit code; the command dies with the actor."""
-        import os
         import subprocess
 
         from train.backends.local import dying_with_parent
@@ -41,7 +46,7 @@ class Node:
 
 
 def run(spread: Mapping[str, Any], command: Sequence[str]) -> int:
-    """Waits until the cluster has the nodes, and then for the commands."""
+    """Waits until the cluster has the nodes, as long as Ray would, and then for the commands."""
     import ray
     from ray.util.placement_group import placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -50,7 +55,10 @@ def run(spread: Mapping[str, Any], command: Sequence[str]) -> int:
     count, take = int(spread["nodes"]), {name: float(value) for name, value in spread["take"].items() if value}
     labels = {"bundle_label_selector": [dict(spread["labels"])] * count} if spread["labels"] else {}
     group = placement_group([take] * count, strategy="STRICT_SPREAD", **labels)
-    ray.get(group.ready())
+    patience_s = float(os.environ.get(_START_TIMEOUT) or 900)
+    if not group.wait(patience_s):
+        print(f"{count} nodes with {json.dumps(take)} each were not free within {patience_s:g} s ({_START_TIMEOUT})", file=sys.stderr)
+        return NO_NODES
     resources = {name: value for name, value in take.items() if name not in ("CPU", "GPU")}
     nodes = [
         ray.remote(Node)

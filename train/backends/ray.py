@@ -30,9 +30,10 @@ from packaging.version import InvalidVersion, Version
 
 from storage.errors import BadInput, HeadraceError
 from storage.files import file_lock, replace_atomically
-from train.backends.cluster import ClusterConfig, job
+from train.backends.cluster import LOGIN, ClusterConfig, job, taken_by
 from train.backends.local import Steps, Told
 from train.backends.mirror import Mirror, inside
+from train.backends.on_nodes import NO_NODES
 from train.spec import CHECKPOINTS, METRICS, StageSpec
 
 OLDEST, NEWEST = "2.60", "3"
@@ -55,7 +56,8 @@ _ADVICE: dict[Kind, str] = {
     "stopped": "somebody stopped it; the same command starts it again",
     "stage": "the end of its log says why",
 }
-_MEMORY = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memory pressure")
+_MEMORY = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memory pressure", "signal 9 (sigkill)")
+"""The last is how `accelerate launch` tells of a process of its own that was killed."""
 _OF_ERROR_TYPE: dict[str, Kind] = {
     "RUNTIME_ENV_SETUP_FAILURE": "start",
     "JOB_SUPERVISOR_ACTOR_START_FAILURE": "start",
@@ -96,7 +98,8 @@ class Job:
 class Jobs:
     """The jobs of one cluster, by its REST API.
 
-    address: of the dashboard. patience_s: how long it is asked again where it does not answer, or says that something broke.
+    address: of the dashboard. patience_s: how long it is asked again where it does not answer, has too much to do, or says that something
+    broke.
     RAY_AUTH_TOKEN, where it is set, goes along.
     """
 
@@ -116,8 +119,9 @@ class Jobs:
         status, said = self._ask("GET", f"/api/jobs/{job_id}")
         if status == 404:
             return None
-        said = self._object(said)
-        return Job(str(said.get("status")), str(said.get("message") or ""), str(said.get("error_type") or ""), said.get("driver_exit_code"))
+        if status != 200 or not isinstance(said, dict) or "status" not in said:
+            raise NoAnswer(f"{self.address} answers what no Ray cluster does (status {status}): {_last_line(said)}")
+        return Job(said["status"], str(said.get("message") or ""), str(said.get("error_type") or ""), said.get("driver_exit_code"))
 
     def submit(self, body: dict[str, Any]) -> None:
         """Submits a job, or finds that its id is taken, which is as good: somebody was faster, or an answer was lost.
@@ -139,11 +143,6 @@ class Jobs:
             return str(said["logs"]) if status == 200 and isinstance(said, dict) and "logs" in said else None
         return None
 
-    def _object(self, said: Any) -> dict[str, Any]:
-        if not isinstance(said, dict):
-            raise NoAnswer(f"{self.address} answers what no Ray cluster does: {_last_line(said)}")
-        return said
-
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None, *, patience_s: float | None = None) -> tuple[int, Any]:
         """The status and what was said, as JSON where it is. Raises NoAnswer: there was none in time; a token is wanted."""
         patience_s = self._patience_s if patience_s is None else patience_s
@@ -153,14 +152,15 @@ class Jobs:
         for attempt in itertools.count():
             try:
                 with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:
-                    return answer.status, _read(answer.read())
+                    return answer.status, _read(answer)
             except urllib.error.HTTPError as error:
                 if error.code in (401, 403):
                     raise NoAnswer(f"the Ray cluster {self.address} lets nobody in without its token: set RAY_AUTH_TOKEN") from None
-                if error.code < 500:
-                    return error.code, _read(error.read())
-                why = f"status {error.code}: {_last_line(_read(error.read()))}"
-            except (OSError, HTTPException) as error:
+                said = _read(error)
+                if error.code < 500 and error.code != 429:
+                    return error.code, said
+                why = f"status {error.code}: {_last_line(said)}"
+            except (OSError, HTTPException, UnicodeError) as error:  # the last: a name that no host can have
                 why = str(getattr(error, "reason", error)) or type(error).__name__
             if time.monotonic() >= deadline:
                 raise NoAnswer(
@@ -216,7 +216,7 @@ def described(spec: StageSpec, folder: Path, cluster: ClusterConfig, *, attempt:
     made_of = hashlib.sha256(f"{url or ''}\n{told}".encode()).hexdigest()[:8]
     name = f"headrace-{folder.name}-{made_of}{f'-{attempt}' if attempt > 1 else ''}"
     path = str(folder / "spec.json") if url is None else "spec.json"
-    return told, job(cluster, name, spec.name, path, folder=None if url is None else str(inside(root, folder)))
+    return told, job(taken_by(cluster, spec), name, spec.name, path, folder=None if url is None else str(inside(root, folder)))
 
 
 class _Stage:
@@ -251,8 +251,8 @@ class _Stage:
                     if known.status == "SUCCEEDED" and self.has_arrived(_ARRIVAL_S):
                         return
                     continue
-                self._note(body)
                 if known is None:
+                    self._note(body)
                     self._prepare(told)
                     jobs.submit(body)
                 self._end(jobs, body, self._follow(jobs, body["submission_id"]))
@@ -279,7 +279,8 @@ class _Stage:
             if log is not None:
                 (self._folder / "log.txt").write_text(log)
             if self._mirror:
-                self._mirror.fetch_metrics(self._place, self._folder)
+                with suppress(HeadraceError):  # of now; the next look shows more
+                    self._mirror.fetch_metrics(self._place, self._folder)
             self._progress(*self._steps.now())
             if found.is_over:
                 return found
@@ -297,16 +298,22 @@ class _Stage:
                     "nodes that do not see the store under the same path need `train.cluster.checkpoints`"
                 )
             return
-        text = log.read_text() if log.exists() else ended.message
+        text = log.read_text() if log.exists() else ""
+        if not text.strip() or (ended.error_type in _OF_ERROR_TYPE and ended.message not in text):
+            text = f"{text.rstrip()}\n{ended.message}".lstrip()
         kind = _kind(ended, text)
-        self._note(body, status=ended.status, kind=kind)
+        self._note(body, status=ended.status, kind=kind, message=_last_line(ended.message) if ended.message else "")
         tail = "\n".join(text.rstrip().splitlines()[-15:])
         told = f"stage {self._spec.name} failed as Ray job {name} on {jobs.address}: {_ADVICE[kind]}"
         raise JobFailed(kind, f"{told}; the end of {log}:\n{tail}")
 
     def _note(self, body: dict[str, Any], **more: str) -> None:
-        text = json.dumps({"address": _address(self._cluster), "job": body, **more}, indent=1)
-        replace_atomically(self._folder / "job.json", lambda path: path.write_text(text))
+        """Of a job that another call has submitted, what that one noted stays: it may have asked for something else."""
+        noted, told = self._folder / "job.json", {"address": _address(self._cluster), "job": body}
+        if more and noted.exists() and (before := json.loads(noted.read_text()))["job"]["submission_id"] == body["submission_id"]:
+            told = before
+        text = json.dumps(told | {name: value for name, value in more.items() if value}, indent=1)
+        replace_atomically(noted, lambda path: path.write_text(text))
 
 
 @contextmanager
@@ -329,6 +336,8 @@ def _address(cluster: ClusterConfig) -> str:
     address = cluster.address or os.environ.get("RAY_ADDRESS", "")
     if not address:
         raise BadInput("train.cluster names no Ray cluster: set `address`, or RAY_ADDRESS, to its dashboard (http://HEAD:8265)")
+    if LOGIN.search(address):
+        raise BadInput("RAY_ADDRESS has a password in it, which a dashboard is not given that way: set RAY_AUTH_TOKEN to its token")
     if not address.startswith(("http://", "https://")):
         raise BadInput(f"RAY_ADDRESS is {address}, but jobs are given to the cluster's dashboard: set it to http://HEAD:8265")
     return address
@@ -342,12 +351,23 @@ def _kind(ended: Job, log: str) -> Kind:
         return "version"
     if ended.exit_code in (-9, 137) or any(words in said.casefold() for words in _MEMORY):
         return "memory"
+    if ended.exit_code == NO_NODES:
+        return "resources"
+    if "ActorDiedError" in said:
+        return "lost"
     if ended.exit_code == 127 or "No module named" in said:
         return "start"
     return _OF_ERROR_TYPE.get(ended.error_type, "stage")
 
 
-def _read(said: bytes) -> Any:
+def _read(answer: Any) -> Any:
+    """What was said, as JSON where it is; of an error's page, what came before the connection broke: nothing."""
+    try:
+        said: bytes = answer.read()
+    except (OSError, HTTPException):
+        if isinstance(answer, urllib.error.HTTPError):
+            return ""
+        raise
     try:
         return json.loads(said)
     except ValueError:

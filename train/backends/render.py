@@ -60,14 +60,14 @@ def render(
     if not _CLASS.fullmatch(adapter):
         raise BadInput(f"adapter {adapter!r} is no dotted path of a class, such as team.worlds.HeadraceLoop")
     folder = spec.model_out.absolute().parent
-    rows = _check_input(spec, shape)
+    check_stage(spec, shape, load_split(Store(spec.store), spec.release_id, spec.split))
     if engine == "roll":
         content = roll.with_overrides(roll.keys(spec, shape, folder=folder, adapter=adapter), overrides or {})
         roll.check(content)
         assert spec.rl is not None
         files, checked, notes = roll.files(content, spec, shape), roll.CHECKED, roll.notes(spec.rl)
     else:
-        values = verl.overrides(spec, shape, rows=rows, folder=folder, adapter=adapter) | dict(overrides or {})
+        values = verl.overrides(spec, shape, folder=folder, adapter=adapter, changes=overrides)
         composed = verl.compose(values, spec.algorithm)
         verl.check_rules(values)
         files, checked, notes = (
@@ -82,21 +82,16 @@ def render(
     return Rendered(files, checked, tuple(notes))
 
 
-def _check_input(spec: StageSpec, shape: ClusterShape) -> int:
-    """How many rows the stage's split has, once it and the policy are fit."""
-    items = load_split(Store(spec.store), spec.release_id, spec.split)
-    check_stage(spec, shape, items)
-    return sum((item.conversation is not None) == (spec.sft is not None) for item in items)
-
-
 def _submission(spec: StageSpec, files: Mapping[str, str], folder: Path) -> str:
-    """The Ray Job. It asks for no GPU of its own: the engine claims them, and a driver that had claimed some would hide the others."""
+    """The Ray Job. It asks for no GPU of its own: the engine claims them, and a driver that had claimed some would hide the others. Ray
+    takes an id once, so a job that has failed is submitted again under another: `submit.sh 2`."""
     job = f"headrace-{re.sub(r'[^A-Za-z0-9_-]', '-', spec.name)}-{content_id('job', dict(files))[-8:]}"
+    entry = shlex.quote(str(folder / "entrypoint.sh"))
     environment = f" --runtime-env {shlex.quote(str(folder / 'runtime_env.yaml'))}" if "runtime_env.yaml" in files else ""
     return (
         "#!/usr/bin/env bash\n"
         'exec ray job submit --address "${RAY_ADDRESS:?name the cluster, e.g. http://HEAD:8265}" \\\n'
-        f"  --submission-id {job}{environment} --no-wait -- bash {shlex.quote(str(folder / 'entrypoint.sh'))}\n"
+        f'  --submission-id "{job}${{1:+-$1}}"{environment} --no-wait -- bash {entry}\n'
     )
 
 

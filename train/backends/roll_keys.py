@@ -228,7 +228,7 @@ class Agentic(_Keys):
     def _laid_out(self) -> Agentic:
         for name, mapping in (("actor_train", self.actor_train.device_mapping), ("actor_infer", self.actor_infer.device_mapping)):
             used = devices(mapping)
-            if not used or len(used) % self.num_gpus_per_node:
+            if not used or len(used) % self.num_gpus_per_node or used.start % self.num_gpus_per_node:
                 raise ValueError(f"{name}.device_mapping {mapping} does not fill whole nodes of {self.num_gpus_per_node} GPUs")
         parallel = self.actor_infer.strategy_args.strategy_config.tensor_parallel_size
         if self.num_gpus_per_node % parallel:

@@ -13,7 +13,6 @@ a JSON text, which verl 0.9.1 hands to the chat template as it is. Keys: verl's 
 from __future__ import annotations
 
 import importlib.util
-import math
 import re
 import shlex
 import sys
@@ -58,16 +57,19 @@ _RESAMPLED: Sequence[LossName] = ("dapo", "gspo")
 """Losses that replace tasks whose rollouts do not differ, where the settings do not say."""
 
 
-def overrides(spec: StageSpec, shape: ClusterShape, *, rows: int, folder: Path, adapter: str) -> dict[str, Value]:
+def overrides(
+    spec: StageSpec, shape: ClusterShape, *, folder: Path, adapter: str, changes: Mapping[str, Value] | None = None
+) -> dict[str, Value]:
     """Hydra key -> value, in the order in which they are rendered.
 
-    rows: of the split. folder: where everything rendered will lie, as the cluster sees it. adapter: dotted path, see above.
+    folder: where everything rendered will lie, as the cluster sees it. adapter: dotted path, see above. changes: other values.
+
+    verl ends after `total_training_steps`, or after `total_epochs` if that is sooner, and how many steps an epoch has is known only to
+    verl, which leaves out prompts that are too long: so there are as many epochs as steps.
     """
     found = _rl(spec, spec.rl, shape, folder) if spec.rl else _sft(spec, _sft_of(spec), shape, folder, adapter)
-    steps, batch = found["trainer.total_training_steps"], found["data.train_batch_size"]
-    assert isinstance(steps, int) and isinstance(batch, int)
-    found["trainer.total_epochs"] = math.ceil(steps / max(1, rows // batch))
-    return found
+    found |= changes or {}
+    return found | {"trainer.total_epochs": found.get("trainer.total_epochs", found["trainer.total_training_steps"])}
 
 
 def check_rules(values: Mapping[str, Value]) -> None:

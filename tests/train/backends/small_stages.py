@@ -29,6 +29,14 @@ def released(root: Path) -> tuple[Store, str]:
     return store, make_release(store, "seed", {"seed": items}, {})
 
 
+def is_alive(process: int) -> bool:
+    """Whether a process still runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def spec_of(store: Store, release: str, folder: Path, **changes: Any) -> StageSpec:
     fields: dict[str, Any] = {"name": "sft1", "algorithm": "sft", "store": store.root, "release_id": release, "split": "seed"}
     return StageSpec(**(fields | {"model_out": folder / "model", "tiny": SMALL, "seed": 3, "sft": SFT} | changes))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from train.backends.cluster import ClusterConfig, job
+from train.backends.cluster import ClusterConfig, job, taken_by
+from train.backends.ray import described
+from train.config import CascadeConfig
+from train.spec import RLSettings, SFTSettings, StageSpec
 
 SPEC = "/store/models/stage-1/spec.json"
 
@@ -21,7 +25,9 @@ def made(**told: Any) -> dict[str, Any]:
 # ---- secrets ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "OPENAI_APIKEY", "hf_token", "KEYS"])
+@pytest.mark.parametrize(
+    "name", ["HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "OPENAI_APIKEY", "hf_token", "KEYS", "DB_PASS", "MY_PWD"]
+)
 def test_no_name_that_looks_like_a_secret_is_let_into_a_job(name: str) -> None:
     with pytest.raises(ValidationError, match=f"{name} looks like a secret.*give it to the nodes themselves"):
         ClusterConfig(env={name: "hunter2"})
@@ -34,9 +40,15 @@ def test_no_url_with_a_password_is_let_into_a_job() -> None:
         {"checkpoints": "s3://me:hunter2@bucket"},
         {"address": "http://me:hunter2@head:8265"},
         {"pip": ["https://me:x@index/a.whl"]},
+        {"pip": ["headrace @ git+https://ghp_hunter2@github.com/team/headrace"]},
+        {"working_dir": "https://bucket.s3.amazonaws.com/code.zip?X-Amz-Expires=900&X-Amz-Signature=hunter2"},
     ):
-        with pytest.raises(ValidationError, match="the URL has a password in it"):
+        with pytest.raises(ValidationError, match="the URL has a password or a token in it"):
             ClusterConfig.model_validate(told)
+
+
+def test_a_name_in_a_url_that_is_no_secret_is_let_in() -> None:
+    ClusterConfig(checkpoints="abfs://container@account.dfs.core.windows.net/headrace", pip=("git+ssh://git@github.com/team/headrace",))
 
 
 def test_other_variables_go_along_and_may_replace_ours() -> None:
@@ -102,6 +114,36 @@ def test_several_gpus_of_a_node_get_a_process_each() -> None:
     assert (told.num_processes, told.num_machines, told.multi_gpu, told.module) == (8, 1, True, True)
     assert (told.training_script, told.training_script_args) == ("train.run", [SPEC])
     assert asked["entrypoint_num_gpus"] == 8.0
+
+
+def test_rl_takes_one_gpu_of_one_node_whatever_sft_takes() -> None:
+    """Its one process plays and learns; started by `accelerate launch` it would refuse."""
+    told: dict[str, Any] = {"name": "s", "store": "/store", "release_id": "r", "split": "s", "model_out": "/store/models/s/model"}
+    cluster = ClusterConfig(backend="ray", nodes=2, gpus_per_node=8, cpus=24)
+    sft, rl = (StageSpec(algorithm=name, **{name: settings}, **told) for name, settings in (("sft", SFTSettings()), ("rl", RLSettings())))
+    assert taken_by(cluster, sft) == cluster
+    assert taken_by(ClusterConfig(), rl) == ClusterConfig(), "where there is no GPU, none"
+    _, asked = described(rl, Path("/store/models/s"), cluster)
+    assert asked["entrypoint"] == "python -P -m train.run /store/models/s/spec.json"
+    assert (asked["entrypoint_num_gpus"], asked["entrypoint_num_cpus"]) == (1.0, 24.0)
+
+
+@pytest.mark.parametrize(
+    ("batch", "at_once", "words"),
+    [
+        (24, None, "sft1.batch_size 24 does not divide among the 16 GPUs"),
+        (96, 4, "sft1.micro_batch_size 4 does not divide the 6 rows of a GPU's share"),
+        (32, 16, None),
+    ],
+)
+def test_a_batch_that_the_gpus_cannot_share_is_refused_with_the_configuration(batch: int, at_once: int | None, words: str | None) -> None:
+    cluster = {"backend": "ray", "nodes": 2, "gpus_per_node": 8}
+    told = {"sft1": {"batch_size": batch, "micro_batch_size": at_once}, "sft2": {"batch_size": 16}, "cluster": cluster}
+    if words is None:
+        CascadeConfig.model_validate(told)
+    else:
+        with pytest.raises(ValidationError, match=words):
+            CascadeConfig.model_validate(told)
 
 
 def test_several_nodes_get_a_launcher_each_that_knows_its_number_and_where_to_meet() -> None:

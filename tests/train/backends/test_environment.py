@@ -150,6 +150,8 @@ def test_what_is_no_assistants_message_is_refused(rows, message):
 def test_a_row_without_a_task_and_a_world_that_is_not_here_are_refused(rows):
     with pytest.raises(BadInput, match=r"columns answer, prompt carries no task"):
         WorldEnvironment().reset({"prompt": "2 + 2", "answer": "4"})
+    with pytest.raises(BadInput, match=r"columns extra_info carries no task"):
+        WorldEnvironment().reset({"extra_info": "a text"})
     row = rows["trl"][0]
     gone = Task.model_validate_json(row["task"]).model_copy(update={"world": "bakery@1"})
     with pytest.raises(BadInput, match=r"world bakery@1"):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from storage.errors import BadInput, HeadraceError
 from storage.release import load_split
-from storage.store import Store
-from tests.train.backends.small_stages import released, spec_of
+from storage.store import Store, part_id
+from synth.simulate import expert_trajectory, trajectories_frame
+from tests.train.backends.small_stages import is_alive, released, spec_of
+from tests.train.tiny_policies import retail_tasks
 from train.backends import mirror
 from train.backends.cluster import ClusterConfig
 from train.backends.mirror import Mirror, inside
@@ -20,6 +24,7 @@ from train.backends.ray import described
 from train.spec import StageSpec
 
 PLACE = "models/stage-1"
+(OTHER,) = retail_tasks("report_problem", each=1)
 
 
 class Sent:
@@ -50,7 +55,6 @@ def sent(tmp_path: Path) -> Sent:
 TRAIN = """
 import json
 from pathlib import Path
-from storage.release import load_split
 from storage.release import load_split
 from storage.store import Store
 from train.spec import StageSpec
@@ -145,6 +149,48 @@ def test_parts_are_sent_once(sent: Sent, tmp_path: Path) -> None:
     assert before and {path: path.stat().st_mtime_ns for path in before} == before
 
 
+def test_what_others_commit_while_parts_are_sent_is_not_asked_for(sent: Sent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a store in which trajectories are committed while a stage's parts go up, then the job finds all that its catalogue names."""
+    store, send_once = Store(sent.spec.store), Mirror._send_once
+
+    def meanwhile(mirror: Mirror, path: Path, name: str) -> None:
+        expert = expert_trajectory(OTHER)
+        store.commit([store.write("trajectories", part_id("trajectories", ["more"], {}, 1), trajectories_frame([expert], [OTHER]))])
+        send_once(mirror, path, name)
+
+    monkeypatch.setattr(Mirror, "_send_once", meanwhile)
+    shutil.rmtree(tmp_path / "there")
+    sent.send()
+    assert store.query("SELECT count(*) FROM parts WHERE table_name = 'trajectories'").item() == 2
+    sent.mirror.fetch_inputs(PLACE, tmp_path / "copy")
+    assert load_split(Store(tmp_path / "copy"), sent.spec.release_id, "seed") == load_split(store, sent.spec.release_id, "seed")
+
+
+def test_a_stage_goes_on_where_its_progress_cannot_be_sent(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unreachable(*_: object) -> None:
+        raise HeadraceError("s3://bucket cannot be reached")
+
+    monkeypatch.setattr(Mirror, "send_progress", unreachable)
+    assert mirror.run(sent.url, PLACE, [sys.executable, "-c", TRAIN]) == 0
+    assert "s3://bucket cannot be reached; the stage goes on" in capsys.readouterr().err
+    sent.mirror.fetch_result(PLACE, sent.folder)
+
+
+def test_a_command_ends_with_the_process_that_mirrors_it(sent: Sent) -> None:
+    sleeps = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    command = [sys.executable, "-m", "train.backends.mirror", sent.url, PLACE, sys.executable, "-c", sleeps]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        process.kill()
+    end = time.monotonic() + 20
+    while is_alive(child) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not is_alive(child)
+
+
 @pytest.mark.parametrize("url", ["nothing://bucket", "s3-typo:///x"])
 def test_a_url_that_no_driver_knows_is_bad_input(url: str) -> None:
     with pytest.raises(BadInput, match=r"Protocol not known"):
@@ -159,8 +205,8 @@ def test_a_url_that_cannot_be_written_is_bad_input_before_anything_is_sent(tmp_p
 
 
 def test_a_copy_of_what_is_not_there_fails_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(FileNotFoundError):
-        mirror.run(f"file://{tmp_path}", PLACE, ["true"])
+    assert mirror.main([f"file://{tmp_path}", PLACE, "true"]) == 1
+    told = capsys.readouterr().err
+    assert f"file://{tmp_path} does not have " in told and told.count("\n") == 1
     assert mirror.main(["nothing://x", PLACE, "true"]) == 2
     assert "Protocol not known" in capsys.readouterr().err
-    assert issubclass(BadInput, HeadraceError)

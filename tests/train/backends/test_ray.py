@@ -14,6 +14,8 @@ from tests.conftest import Serve
 from tests.train.backends.fake_jobs import RUNNING, STOPPED, SUCCEEDED, FakeJobs
 from train.backends import ray
 from train.backends.cluster import ClusterConfig
+from train.backends.mirror import Mirror
+from train.backends.on_nodes import NO_NODES
 from train.backends.ray import JobFailed, NoAnswer, check, described, launch
 from train.spec import SFTSettings, StageSpec
 
@@ -136,7 +138,7 @@ def test_with_a_url_a_store_that_lies_elsewhere_finds_the_same_job(stage: Stage,
 
 def test_answers_that_say_something_broke_are_asked_for_again(stage: Stage) -> None:
     fake = FakeJobs(on_end=stage.arrive)
-    fake.broken = [500, 503]
+    fake.broken = [500, 503, 429]
     assert stage.launch(stage.cluster(fake, patience_s=20)) == RESULT
     assert len(fake.submitted) == 1
 
@@ -162,6 +164,38 @@ def test_a_cluster_that_does_not_answer_is_named_before_anything_is_written(stag
         stage.launch(nobody)
     assert time.monotonic() - before < 10
     assert not list(stage.folder.iterdir())
+
+
+def test_an_address_that_no_host_can_have_and_an_answer_that_is_none_are_told_apart_from_a_job(stage: Stage) -> None:
+    with pytest.raises(NoAnswer, match=r"http://\.\.:8265 does not answer"):
+        check(ClusterConfig(backend="ray", address="http://..:8265", patience_s=0))
+    fake = FakeJobs()
+    fake.broken = [418]
+    with pytest.raises(NoAnswer, match=r"answers what no Ray cluster does \(status 418\)"):
+        stage.launch(stage.cluster(fake))
+    assert not fake.submitted
+
+
+def test_what_was_submitted_stays_noted_where_another_call_that_asks_for_more_follows_it(stage: Stage) -> None:
+    fake = FakeJobs(RUNNING)
+    fake.before_submission = lambda _: fake.broken.extend([502] * 1000)
+    with pytest.raises(NoAnswer):
+        stage.launch(stage.cluster(fake))
+    fake.broken, fake.on_end = [], stage.arrive
+    (submitted,) = fake.submitted
+    fake.jobs[submitted["submission_id"]] = [RUNNING, SUCCEEDED]
+    assert stage.launch(stage.cluster(fake, cpus=8.0)) == RESULT
+    assert stage.noted["job"] == submitted and stage.noted["status"] == "SUCCEEDED"
+
+
+def test_metrics_that_cannot_be_fetched_now_do_not_end_the_waiting(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def unreachable(*_: Any) -> None:
+        raise HeadraceError("s3://bucket cannot be reached")
+
+    monkeypatch.setattr(Mirror, "fetch_metrics", unreachable)
+    monkeypatch.setattr(Mirror, "send_inputs", lambda *_: None)
+    fake = FakeJobs(RUNNING, SUCCEEDED, on_end=stage.arrive)
+    assert stage.launch(stage.cluster(fake, checkpoints=f"file://{tmp_path}/there")) == RESULT
 
 
 def test_a_cluster_that_falls_silent_is_waited_for_and_its_job_left_alone(stage: Stage) -> None:
@@ -229,7 +263,12 @@ def test_a_job_that_the_cluster_does_not_take_is_told_in_its_last_words(stage: S
 
 
 @pytest.mark.parametrize(
-    ("address", "words"), [(None, "names no Ray cluster"), ("10.0.0.1:6379", "RAY_ADDRESS is 10.0.0.1:6379, but jobs are given to the")]
+    ("address", "words"),
+    [
+        (None, "names no Ray cluster"),
+        ("10.0.0.1:6379", "RAY_ADDRESS is 10.0.0.1:6379, but jobs are given to the"),
+        ("http://me:hunter2@head:8265", "RAY_ADDRESS has a password in it, .*: set RAY_AUTH_TOKEN to its token$"),
+    ],
 )
 def test_a_cluster_must_be_named_by_its_dashboard(stage: Stage, monkeypatch: pytest.MonkeyPatch, address: str | None, words: str) -> None:
     if address:
@@ -260,6 +299,9 @@ def test_what_the_configuration_names_wins_over_the_environment(stage: Stage, mo
         (failed("JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE", None), "", "resources"),
         (failed(), "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "memory"),
         (failed(exit_code=-9), "step 3", "memory"),
+        (failed(), "Traceback : Signal 9 (SIGKILL) received by PID 71", "memory"),
+        (failed(exit_code=NO_NODES), "2 nodes with {} each were not free", "resources"),
+        (failed(), "ray.exceptions.ActorDiedError: The actor died because its node has died.", "lost"),
         (failed("JOB_SUPERVISOR_ACTOR_DIED", None, "Task was killed due to the node running low on memory: memory pressure"), "", "memory"),
         (failed("JOB_SUPERVISOR_ACTOR_DIED", None, "The node died"), "step 3", "lost"),
         (failed(), "RuntimeError: Version mismatch: The cluster was started with: Ray: 2.60.0", "version"),
@@ -273,9 +315,11 @@ def test_a_job_that_fails_says_how_in_its_error_and_beside_its_log(stage: Stage,
         stage.launch(cluster)
     assert failure.value.kind == kind
     assert stage.noted["kind"] == kind and stage.noted["status"] == ended["status"]
+    words = [ended["message"]] if ended.get("message") else []
+    assert stage.noted.get("message", "") == "".join(words)
     first, *tail = str(failure.value).splitlines()
     assert first.startswith(f"stage sft1 failed as Ray job {stage.id(cluster)} on {cluster.address}: ")
-    assert tail == log.splitlines()
+    assert tail == [*log.splitlines(), *words], "what Ray says of a job that has no log is told too"
     assert not (stage.folder / "result.json").exists()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from typing import Any
 
 import pytest
@@ -157,7 +159,7 @@ def test_a_setting_that_only_our_own_trainer_has_is_refused_by_name(released, po
 @pytest.mark.parametrize("loss", [name for name in LOSSES if name != "rft"])
 def test_every_loss_has_the_clips_the_ratio_and_the_average_of_our_own(released, policy, tmp_path, loss):
     own, spec = LOSSES[loss], stage(released, policy, rl=RL.model_copy(update={"loss": loss}))
-    of_verl = verl.overrides(spec, ClusterShape(), rows=32, folder=tmp_path, adapter=CLASS)
+    of_verl = verl.overrides(spec, ClusterShape(), folder=tmp_path, adapter=CLASS)
     of_roll = roll.keys(spec, ClusterShape(), folder=tmp_path, adapter=CLASS)
     actor = "actor_rollout_ref.actor."
     clips = (own.clip_low, own.clip_high)
@@ -197,3 +199,17 @@ def test_the_same_stage_has_the_same_submission_and_another_one_another(released
 
     assert submission() == submission()
     assert submission(seed=1) != submission()
+
+
+def test_a_submission_that_failed_is_made_again_under_another_id(released, policy, tmp_path):
+    """`ray` is a script here that prints its arguments; Ray itself takes an id once."""
+    (tmp_path / "submit.sh").write_text(render("verl", stage(released, policy), ClusterShape(), adapter=CLASS).files["submit.sh"])
+    (tmp_path / "ray").write_text('#!/bin/sh\necho "$6"\n')
+    (tmp_path / "ray").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RAY_ADDRESS": "http://head:8265"}
+
+    def submitted(*words):
+        return subprocess.check_output(["bash", str(tmp_path / "submit.sh"), *words], text=True, env=environment).strip()
+
+    assert submitted().startswith("headrace-rl-")
+    assert submitted("2") == f"{submitted()}-2"

@@ -105,6 +105,7 @@ def test_a_plain_range_is_read_as_roll_reads_it():
         ({"val_env_manager.group_size": 2}, "val_batch_size 1 is not a multiple of the 2 environments"),
         ({"actor_infer.strategy_args.strategy_config.tensor_parallel_size": 3}, "tensor_parallel_size 3 does not divide"),
         ({"actor_infer.device_mapping": "list(range(0,12))"}, "does not fill whole nodes of 8 GPUs"),
+        ({"actor_infer.device_mapping": "list(range(4,20))"}, "does not fill whole nodes of 8 GPUs"),
         ({"actor_infer.device_mapping": "list(range(4,4))"}, "does not fill whole nodes"),
         ({"actor_infer.strategy_args.strategy_config.max_model_len": 4096}, "max_model_len is less than sequence_length"),
         ({"prompt_length": 16384}, "leaves nothing of sequence_length"),

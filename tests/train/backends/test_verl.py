@@ -26,7 +26,7 @@ needs_schema = pytest.mark.skipif(
 
 
 def values(spec, **changes):
-    rendered = verl.overrides(spec, ClusterShape(), rows=32, folder=Path("/shared/stage"), adapter=LOOP)
+    rendered = verl.overrides(spec, ClusterShape(), folder=Path("/shared/stage"), adapter=LOOP)
     return rendered | changes
 
 
@@ -80,7 +80,7 @@ def test_an_sft_stage_reads_conversations_through_the_callers_dataset(released, 
     composed = yaml.safe_load(found.files["composed.yaml"])
     assert composed["data"]["train_files"] == ["/shared/stage/data/seed.conversations.parquet"]
     assert composed["data"]["custom_cls"] == {"path": "pkg://team.rows", "name": "Conversations"}
-    assert composed["trainer"]["total_epochs"] == 50, "100 steps of 16 over 32 conversations"
+    assert composed["trainer"]["total_training_steps"] == 100
     assert "agent_loop.yaml" not in found.files
     assert "verl.trainer.sft_trainer_ray" in found.files["entrypoint.sh"]
 
@@ -162,7 +162,7 @@ def test_the_shell_hands_verl_each_override_as_it_was_checked(released, policy, 
     path = f"{tmp_path}:{os.environ['PATH']}"
     said = subprocess.run(["bash", "-c", found.files["entrypoint.sh"]], capture_output=True, text=True, check=True, env={"PATH": path})
     spec = stage(released, policy)
-    expected = verl.overrides(spec, ClusterShape(), rows=32, folder=Path("/shared/stage"), adapter=LOOP) | odd
+    expected = verl.overrides(spec, ClusterShape(), folder=Path("/shared/stage"), adapter=LOOP) | odd
     assert said.stdout.splitlines() == ["-m", "verl.trainer.main_ppo", *(verl.line(key, value) for key, value in expected.items())]
     assert yaml.safe_load(found.files["composed.yaml"])["trainer"]["experiment_name"] == odd["trainer.experiment_name"]
 
@@ -187,6 +187,13 @@ def test_hydra_reads_every_text_back_as_the_same_text(text):
     assert said == text
 
 
-def test_steps_that_epochs_would_cut_short_have_enough_of_them(released, policy):
-    told = stage(released, policy, rl=RL.model_copy(update={"max_steps": 7, "tasks_a_step": 16}))
-    assert values(told)["trainer.total_epochs"] == 4, "7 steps, two an epoch"
+def test_no_epochs_cut_the_steps_short_unless_they_are_asked_for(released, policy):
+    """verl ends after `total_epochs` too, and an epoch may have a single step: prompts that are too long are left out of it."""
+    spec, steps, epochs = stage(released, policy), "trainer.total_training_steps", "trainer.total_epochs"
+    assert values(spec)[epochs] == values(spec)[steps] == 200
+
+    def rendered(changes):
+        return verl.overrides(spec, ClusterShape(), folder=Path("/shared/stage"), adapter=LOOP, changes=changes)
+
+    assert rendered({steps: 1000})[epochs] == 1000
+    assert rendered({epochs: 3})[epochs] == 3
