@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -360,6 +361,31 @@ def test_two_processes_share_a_batch_and_leave_what_one_would_have_left(make_spe
     assert len(losses[0]) == settings.max_steps
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
     assert sorted(path.name for path in both.iterdir()) == ["given.json", "metrics.jsonl", "model", "result.json"]
+
+
+def test_one_of_several_dies_with_its_launcher(tmp_path, marked):
+    """`torchrun` gives each a session of its own, which no signal to its own group reaches. Given one that waits for its spec."""
+    environment, alive = marked
+    spec = tmp_path / "spec.json"
+    os.mkfifo(spec)
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-P', '-m', 'train.run', sys.argv[1]], start_new_session=True)"
+    launcher = subprocess.Popen([sys.executable, "-c", code, str(spec)], env=environment | {"LOCAL_RANK": "0"})
+    ends = []
+    try:
+        assert within(60, lambda: ends or _opened(spec, ends))
+    finally:
+        launcher.kill()
+        launcher.wait()
+    died = within(10, lambda: not alive())
+    os.close(ends[0])
+    assert died
+
+
+def _opened(pipe: Path, ends: list[int]) -> bool:
+    """Whether somebody reads from a pipe; its other end is held open from then on."""
+    with suppress(OSError):
+        ends.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+    return bool(ends)
 
 
 def test_a_batch_that_does_not_divide_among_the_processes_is_refused(make_spec, tmp_path, monkeypatch, capsys):
