@@ -66,8 +66,14 @@ def overrides(
 
     verl ends after `total_training_steps`, or after `total_epochs` if that is sooner, and how many steps an epoch has is known only to
     verl, which leaves out prompts that are too long: so there are as many epochs as steps.
+
+    Raises:
+        BadInput: a change with a prefix of Hydra's (++, ~, or + before a key that is rendered) by which no rule would see its key.
     """
     found = _rl(spec, spec.rl, shape, folder) if spec.rl else _sft(spec, _sft_of(spec), shape, folder, adapter)
+    for key in changes or {}:
+        if key.startswith(("++", "~")) or (key.startswith("+") and key[1:] in found):
+            raise BadInput(f"{key}: name a key as verl has it, without {key[: -len(key.lstrip('+~'))]}, so that it can be checked")
     found |= changes or {}
     return found | {"trainer.total_epochs": found.get("trainer.total_epochs", found["trainer.total_training_steps"])}
 
@@ -120,9 +126,12 @@ def compose(values: Mapping[str, Value], algorithm: str) -> str | None:
         try:
             found = hydra_compose(name, overrides=[line(key, value) for key, value in values.items()])
         except (HydraException, OmegaConfBaseException) as error:
-            raise BadInput(f"verl {VERSION} does not take this: {' '.join(str(error).split())}") from None
+            said = " ".join(str(error).split()).partition(" To append to your config")[0]
+            raise BadInput(f"verl {VERSION} does not take this: {said}") from None
         plain = hydra_compose(name)
     for key, value in values.items():
+        if key.startswith("+") and not _is_free(plain, key[1:]):
+            raise BadInput(f"{key[1:]} is no key of verl {VERSION}, which would ignore it: + adds to what verl leaves open and empty alone")
         _check_type(key, OmegaConf.select(plain, key), value)
     return str(OmegaConf.to_yaml(found))
 
@@ -305,6 +314,16 @@ def _schema_folder() -> Path | None:
     if known != VERSION:
         raise BadInput(f"verl {known} is installed here, and this renders for {VERSION}: pip install --no-deps verl=={VERSION}")
     return folder / "trainer" / "config"
+
+
+def _is_free(plain: Any, key: str) -> bool:
+    """Whether the nearest mapping above a key that verl lacks is one that verl leaves empty, for others' settings."""
+    from omegaconf import OmegaConf
+
+    above = key.rpartition(".")[0]
+    while above and (found := OmegaConf.select(plain, above)) is None:
+        above = above.rpartition(".")[0]
+    return bool(above) and found == {}
 
 
 def _check_type(key: str, default: Any, value: Value) -> None:

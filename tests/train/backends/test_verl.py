@@ -101,6 +101,28 @@ def test_a_key_or_a_kind_of_value_that_verl_lacks_is_named(released, policy, key
 
 
 @needs_schema
+def test_hydras_prefixes_are_no_way_past_the_schema_and_the_rules(released, policy):
+    """Hydra itself adds what stands behind +, forces what stands behind ++, and removes what stands behind ~."""
+
+    def told(key, value):
+        with pytest.raises(BadInput) as refused:
+            render("verl", stage(released, policy), ClusterShape(), adapter=LOOP, overrides={key: value})
+        return str(refused.value)
+
+    assert told("trainer.total_stepz", 8).endswith("Could not override 'trainer.total_stepz'."), "Hydra would advise to add it"
+    assert told("+trainer.total_stepz", 8).startswith("trainer.total_stepz is no key of verl 0.9.1")
+    assert told("+total_stepz", 8).startswith("total_stepz is no key of verl 0.9.1")
+    assert told("++data.train_batch_size", 30) == (
+        "++data.train_batch_size: name a key as verl has it, without ++, so that it can be checked"
+    )
+    assert told("~trainer.save_freq", 100).startswith("~trainer.save_freq: name a key as verl has it")
+    open_to_all = "+actor_rollout_ref.rollout.engine_kwargs.vllm.max_num_seqs"
+    found = render("verl", stage(released, policy), ClusterShape(), adapter=LOOP, overrides={open_to_all: 64})
+    composed = yaml.safe_load(found.files["composed.yaml"])
+    assert composed["actor_rollout_ref"]["rollout"]["engine_kwargs"]["vllm"]["max_num_seqs"] == 64
+
+
+@needs_schema
 def test_the_schema_alone_takes_a_mini_batch_larger_than_the_batch_so_the_rule_is_ours(released, policy):
     spec = stage(released, policy)
     wrong = values(spec, **{"actor_rollout_ref.actor.ppo_mini_batch_size": 64})
