@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from storage.errors import BadInput, HeadraceError
+from storage.errors import BadInput
 from storage.release import ReleaseItem, make_release
 from storage.rows import tasks_frame
 from storage.store import Store, part_id
@@ -27,7 +27,7 @@ from synth.rollouts import rollout
 from synth.simulate import expert_trajectory, trajectories_frame
 from tests.train.tiny_policies import SMALL, retail_tasks
 from train.backends import local
-from train.backends.local import launch
+from train.backends.local import StageFailed, launch
 from train.rl import FIGURES
 from train.run import main, run, weights_hash
 from train.spec import RLSettings, SFTSettings, StageSpec
@@ -257,8 +257,9 @@ def test_a_folder_without_weights_has_no_hash(tmp_path):
 
 def test_a_stage_that_fails_is_an_error_with_the_end_of_its_log(make_spec, tmp_path):
     spec = make_spec(tmp_path, split="sed")
-    with pytest.raises(HeadraceError, match=r"(?s)stage sft1 ended with code 2; the end of .*log\.txt:.*has no split 'sed'"):
+    with pytest.raises(StageFailed, match=r"(?s)stage sft1 ended with code 2; the end of .*log\.txt:.*has no split 'sed'") as told:
         launch(spec, tmp_path)
+    assert told.value.kind == "stage"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log.txt", "spec.json"]
 
 
@@ -314,11 +315,9 @@ def test_the_child_computes_with_one_thread_and_asks_no_hub(tmp_path, monkeypatc
 
 def test_a_stage_without_memory_says_what_to_do(make_spec, tmp_path):
     """Given a fresh policy that no machine can hold, then the child says so in one line, and its launcher passes it on."""
-    with pytest.raises(
-        HeadraceError, match=r"(?s)stage sft1 ended with code 1; .*out of memory: smaller batches .*micro_batch_size"
-    ) as told:
+    with pytest.raises(StageFailed, match=r"(?s)stage sft1 ended with code 1; .*out of memory: smaller batches .*micro_batch_size") as told:
         launch(make_spec(tmp_path, tiny=SMALL.model_copy(update={"feed_forward": 10**12})), tmp_path)
-    assert "Traceback" not in str(told.value)
+    assert "Traceback" not in str(told.value) and told.value.kind == "memory"
 
 
 def test_a_stage_that_the_kernel_killed_says_what_to_do(make_spec, tmp_path, monkeypatch):
@@ -327,8 +326,9 @@ def test_a_stage_that_the_kernel_killed_says_what_to_do(make_spec, tmp_path, mon
         return -signal.SIGKILL
 
     monkeypatch.setattr(local, "_run", killed)
-    with pytest.raises(HeadraceError, match=r"stage sft1 was killed, probably because memory ran out .*micro_batch_size"):
+    with pytest.raises(StageFailed, match=r"stage sft1 was killed, probably because memory ran out .*micro_batch_size") as told:
         launch(make_spec(tmp_path), tmp_path)
+    assert told.value.kind == "memory"
 
 
 # ---- several processes ---------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from storage.errors import HeadraceError
 from storage.files import file_lock
@@ -28,8 +28,19 @@ _LONGEST_WAIT_S = 86_400.0
 _TELL_EVERY_S = 1.0
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
+Kind = Literal["start", "resources", "memory", "lost", "version", "stopped", "stage"]
+_MEMORY = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memory pressure", "signal 9 (sigkill)")
+"""The last is how `accelerate launch` tells of a process of its own that was killed."""
 Told = Callable[[int, int, str], None]
 """Is told how many steps are done, of how many if nothing ends it before, and the latest figure ("loss 0.41")."""
+
+
+class StageFailed(HeadraceError):
+    """A stage has ended without a result; `kind` says in which way: here `memory`, or `stage` for whatever its log says."""
+
+    def __init__(self, told: str, kind: Kind = "stage") -> None:
+        super().__init__(told)
+        self.kind = kind
 
 
 def launch(spec: StageSpec, folder: Path, progress: Told = lambda *_: None) -> dict[str, Any]:
@@ -38,7 +49,7 @@ def launch(spec: StageSpec, folder: Path, progress: Told = lambda *_: None) -> d
     folder: receives spec.json, the log, metrics.jsonl and result.json. progress: is told how far it is, every second.
 
     Raises:
-        HeadraceError: the stage failed; the message has the end of its log. Or another process has trained it for a day.
+        StageFailed: the stage did; the message has the end of its log. HeadraceError: another process has trained it for a day.
     """
     result = folder / "result.json"
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,7 +63,8 @@ def launch(spec: StageSpec, folder: Path, progress: Told = lambda *_: None) -> d
             if returncode != 0:
                 with log.open(errors="replace") as lines:
                     tail = "".join(deque(lines, 15))
-                raise HeadraceError(f"stage {spec.name} {_ended(returncode)}; the end of {log}:\n{tail}")
+                kind: Kind = "memory" if returncode == -signal.SIGKILL or tells_of_memory(tail) else "stage"
+                raise StageFailed(f"stage {spec.name} {_ended(returncode)}; the end of {log}:\n{tail}", kind)
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     answer: dict[str, Any] = json.loads(result.read_text())
     return answer
@@ -75,6 +87,11 @@ class Steps:
         return len(rows), self._most, f"{self._figure} {json.loads(rows[-1])[self._figure]:.3g}" if rows else ""
 
 
+def tells_of_memory(log: str) -> bool:
+    """Whether a stage ended because memory ran out, by what it has printed."""
+    return any(words in log.casefold() for words in _MEMORY)
+
+
 def _ended(returncode: int) -> str:
     if returncode == -signal.SIGKILL:
         return "was killed, probably because memory ran out (smaller batches hold less: micro_batch_size, batch_size)"
@@ -83,7 +100,7 @@ def _ended(returncode: int) -> str:
 
 def dying_with_parent(parent: int | None = None) -> Callable[[], None]:
     """What a child is to call, before it execs or as its first act, so that it ends with its parent: this process, where none is named."""
-    parent = parent or os.getpid()
+    parent = os.getpid() if parent is None else parent  # 0 is a parent too: whoever started the first process of a container
     libc = ctypes.CDLL(None)
 
     def die_with_parent() -> None:

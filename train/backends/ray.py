@@ -24,14 +24,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
 from storage.errors import BadInput, HeadraceError
 from storage.files import file_lock, replace_atomically
 from train.backends.cluster import LOGIN, ClusterConfig, job, taken_by
-from train.backends.local import Steps, Told
+from train.backends.local import Kind, StageFailed, Steps, Told, tells_of_memory
 from train.backends.mirror import Mirror, inside
 from train.backends.on_nodes import NO_NODES
 from train.spec import CHECKPOINTS, METRICS, StageSpec
@@ -46,7 +46,6 @@ _STOP_S = 20.0
 _LONGEST_WAIT_S = 86_400.0
 _OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 
-Kind = Literal["start", "resources", "memory", "lost", "version", "stopped", "stage"]
 _ADVICE: dict[Kind, str] = {
     "start": "it did not start: are Headrace and its extra `train` in the image, in `pip`, or on the nodes?",
     "resources": "no node with what `train.cluster` asks for was free in time (`ray status` on the head tells which there are)",
@@ -56,8 +55,6 @@ _ADVICE: dict[Kind, str] = {
     "stopped": "somebody stopped it; the same command starts it again",
     "stage": "the end of its log says why",
 }
-_MEMORY = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memory pressure", "signal 9 (sigkill)")
-"""The last is how `accelerate launch` tells of a process of its own that was killed."""
 _OF_ERROR_TYPE: dict[str, Kind] = {
     "RUNTIME_ENV_SETUP_FAILURE": "start",
     "JOB_SUPERVISOR_ACTOR_START_FAILURE": "start",
@@ -71,14 +68,6 @@ _OF_ERROR_TYPE: dict[str, Kind] = {
 
 class NoAnswer(HeadraceError):
     """The cluster does not answer, or not as one does; what runs there may still run."""
-
-
-class JobFailed(HeadraceError):
-    """A job has ended without a result; `kind` says in which way."""
-
-    def __init__(self, kind: Kind, told: str) -> None:
-        super().__init__(told)
-        self.kind = kind
 
 
 @dataclass(frozen=True)
@@ -193,7 +182,7 @@ def launch(spec: StageSpec, folder: Path, cluster: ClusterConfig, progress: Told
     leaves it running.
 
     Raises:
-        BadInput: the cluster does not take the job. NoAnswer: the cluster has not answered for `patience_s`. JobFailed: the job did.
+        BadInput: the cluster does not take the job. NoAnswer: the cluster has not answered for `patience_s`. StageFailed: the job did.
         HeadraceError: the job was forgotten by the cluster, or its result cannot be seen here.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -287,7 +276,7 @@ class _Stage:
             time.sleep(POLL_S)
 
     def _end(self, jobs: Jobs, body: dict[str, Any], ended: Job) -> None:
-        """Raises JobFailed where the job failed; HeadraceError where its result is not here."""
+        """Raises StageFailed where the job failed; HeadraceError where its result is not here."""
         name, log = body["submission_id"], self._folder / "log.txt"
         if ended.status == "SUCCEEDED":
             self._note(body, status=ended.status)
@@ -305,7 +294,7 @@ class _Stage:
         self._note(body, status=ended.status, kind=kind, message=_last_line(ended.message) if ended.message else "")
         tail = "\n".join(text.rstrip().splitlines()[-15:])
         told = f"stage {self._spec.name} failed as Ray job {name} on {jobs.address}: {_ADVICE[kind]}"
-        raise JobFailed(kind, f"{told}; the end of {log}:\n{tail}")
+        raise StageFailed(f"{told}; the end of {log}:\n{tail}", kind)
 
     def _note(self, body: dict[str, Any], **more: str) -> None:
         """Of a job that another call has submitted, what that one noted stays: it may have asked for something else."""
@@ -349,7 +338,7 @@ def _kind(ended: Job, log: str) -> Kind:
         return "stopped"
     if "Version mismatch" in said:
         return "version"
-    if ended.exit_code in (-9, 137) or any(words in said.casefold() for words in _MEMORY):
+    if ended.exit_code in (-9, 137) or tells_of_memory(said):
         return "memory"
     if ended.exit_code == NO_NODES:
         return "resources"

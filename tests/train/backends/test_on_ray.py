@@ -20,7 +20,8 @@ from tests.conftest import RayHead
 from tests.train.backends.small_stages import SFT, released, spec_of
 from train.backends import local, ray
 from train.backends.cluster import ClusterConfig, job
-from train.backends.ray import Job, JobFailed, Jobs, described, launch
+from train.backends.local import StageFailed
+from train.backends.ray import Job, Jobs, described, launch
 from train.run import weights_hash
 
 pytestmark = pytest.mark.ray
@@ -138,7 +139,7 @@ def test_a_launcher_that_is_interrupted_stops_its_job_and_the_next_call_begins_a
 
     # given a spec that the entry refuses, then the next job of this stage tells why, in the words of a stage that runs here
     broken = spec.model_copy(update={"split": "sed"})
-    with pytest.raises(JobFailed, match=r"(?s)failed as Ray job .*log\.txt:.*has no split 'sed'") as failure:
+    with pytest.raises(StageFailed, match=r"(?s)failed as Ray job .*log\.txt:.*has no split 'sed'") as failure:
         launch(broken, folder, cluster)
     assert failure.value.kind == "stage"
     assert json.loads((folder / "job.json").read_text())["status"] == "FAILED"

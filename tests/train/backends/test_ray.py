@@ -14,9 +14,10 @@ from tests.conftest import Serve
 from tests.train.backends.fake_jobs import RUNNING, STOPPED, SUCCEEDED, FakeJobs
 from train.backends import ray
 from train.backends.cluster import ClusterConfig
+from train.backends.local import StageFailed
 from train.backends.mirror import Mirror
 from train.backends.on_nodes import NO_NODES
-from train.backends.ray import JobFailed, NoAnswer, check, described, launch
+from train.backends.ray import NoAnswer, check, described, launch
 from train.spec import SFTSettings, StageSpec
 
 RESULT = {"weights_hash": "00", "metrics": {"loss": 1.0}}
@@ -104,11 +105,11 @@ def test_of_two_that_submit_at_once_both_follow_the_one_job(stage: Stage) -> Non
 def test_another_call_follows_a_failed_job_with_another_and_the_same_call_does_not(stage: Stage) -> None:
     fake = FakeJobs(RUNNING, failed(), on_end=stage.arrive)
     cluster = stage.cluster(fake)
-    with pytest.raises(JobFailed):
+    with pytest.raises(StageFailed):
         stage.launch(cluster)
     assert [job["submission_id"] for job in fake.submitted] == [stage.id(cluster)]
     fake.life = [STOPPED]
-    with pytest.raises(JobFailed, match="somebody stopped it"):
+    with pytest.raises(StageFailed, match="somebody stopped it"):
         stage.launch(cluster)
     fake.life = [SUCCEEDED]
     assert stage.launch(cluster) == RESULT
@@ -311,7 +312,7 @@ def test_what_the_configuration_names_wins_over_the_environment(stage: Stage, mo
 )
 def test_a_job_that_fails_says_how_in_its_error_and_beside_its_log(stage: Stage, ended: dict[str, Any], log: str, kind: str) -> None:
     cluster = stage.cluster(FakeJobs(RUNNING, ended, log=log))
-    with pytest.raises(JobFailed) as failure:
+    with pytest.raises(StageFailed) as failure:
         stage.launch(cluster)
     assert failure.value.kind == kind
     assert stage.noted["kind"] == kind and stage.noted["status"] == ended["status"]
