@@ -36,9 +36,11 @@ def wait_for_all() -> None:
 
 
 def settle() -> None:
-    """One thread, and on a CPU the same bits every time; what a GPU would need for that, not every operation there has."""
+    """One thread, no bars in the log, and on a CPU the same bits every time; on a GPU not every operation has such a form."""
     import torch
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     keep_freed_memory()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(not torch.cuda.is_available())
