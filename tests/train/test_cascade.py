@@ -141,6 +141,20 @@ def test_a_later_and_weaker_policy_is_not_promoted(store):
     assert promoted_policy(store) == promoted
 
 
+def test_a_stage_that_fails_leaves_the_policy_that_was_promoted_and_no_trace(store):
+    """Given a finished cascade, when its last stage is to be another one, and fails, then nothing in the store has changed."""
+
+    def fails(spec, _):
+        raise HeadraceError(f"stage {spec.name} was killed")
+
+    promoted, before = promoted_policy(store), store.content_hash()
+    longer = CONFIG.model_copy(update={"rl": RLSettings(max_steps=3)})
+    with pytest.raises(HeadraceError, match="stage rl was killed"):
+        run_cascade(store, longer, launch=fails)
+    assert promoted is not None and promoted_policy(store) == promoted
+    assert store.content_hash() == before
+
+
 def test_a_policy_is_held_against_every_earlier_one_of_its_cascade(store, monkeypatch):
     """Given a finished cascade whose second SFT is promoted, when its last policy is judged anew, then the gate sees the rollouts of the
     promoted one, and those of the first beside."""
