@@ -120,11 +120,13 @@ def figures(stage: Callable[[int], StageSpec], folder: Path, lengths: tuple[int,
     same = all(len({one.weights_hash for one in stages}) == 1 for stages in found.values())
     print(f"    equal specs gave equal weights: {same}")
     _print_hand_over(stage(1).model_in)
-    short, long = lengths
+    (short, long), told = lengths, stage(1).rl
+    assert told is not None
     wall = {key: statistics.median(one.wall_s for one in stages) for key, stages in found.items()}
     a_step = {bound: (wall[bound, long] - wall[bound, short]) / (long - short) for bound in BOUNDS}
     for bound, seconds in a_step.items():
-        print(f"    bound {bound}: {seconds:.3f} s a step, starts aside", flush=True)
+        rate = f"{1 / seconds:.2f} steps and {told.tasks_a_step * told.draws / seconds:.0f} rollouts a second"
+        print(f"    bound {bound}: {seconds:.3f} s a step, starts aside: {rate}", flush=True)
     speedups = {f"{name}_speedup": wall[0, long] / wall[bound, long] for bound, name in NAMES.items()}
     return speedups | {f"{name}_step_speedup": a_step[0] / a_step[bound] for bound, name in NAMES.items()}
 

@@ -19,7 +19,9 @@ def spec(steps: int) -> StageSpec:
     return StageSpec(name="rl", algorithm="rl", store=Path("none"), release_id="none", split="rl", model_out=Path("none"), rl=settings)
 
 
-def test_a_speed_up_is_what_playing_in_turn_takes_over_what_side_by_side_takes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_speed_up_is_what_playing_in_turn_takes_over_what_side_by_side_takes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Given scripted wall times, with one slow round in three."""
 
     def scripted(told: StageSpec, bound: int, folder: Path) -> Stage:
@@ -35,6 +37,7 @@ def test_a_speed_up_is_what_playing_in_turn_takes_over_what_side_by_side_takes(m
     assert found["async_speedup"] == pytest.approx((10 + 120 * 0.4) / (10 + 120 * 0.25))
     assert found["async4_speedup"] == pytest.approx((10 + 120 * 0.4) / (10 + 120 * 0.1))
     assert [found[f"{name}_step_speedup"] for name in ("async", "async2", "async4")] == pytest.approx([1.6, 2.0, 4.0])
+    assert "bound 1: 0.250 s a step, starts aside: 4.00 steps and 256 rollouts a second" in capsys.readouterr().out
 
 
 def test_bound_0_is_what_all_others_are_held_against() -> None:
