@@ -3,7 +3,7 @@
 The store is that of `headrace synthesize` and `headrace curate` by configs/ladder.yaml; every seed trains its own cascade in a copy of it.
 Differences are of success at temperature 1 (mean of 4 draws a task) on the same held-out tasks (`eval_in`), `_greedy` of greedy draws,
 `_fresh` on a second held-out set that no setting was chosen on; `_lo95`, `_hi95`: bootstrap over seeds, then tasks; `_seed0` ..: each seed.
-What is only reported (section `one seed`) is of seed 0 alone, as are the times of steps and of asynchronous RL, which are taken in turns.
+What is only reported, by the section `one seed` and by that of asynchronous RL, is of seed 0 alone.
 
 forget_delta: RL's success less the seed SFT's, over the tasks of all intents that the seed split has, and over those that need a program;
 the lower of the two (mean over seeds): gains of one intent make up for what another lost. forget_worst: of intents with 8 tasks and more,

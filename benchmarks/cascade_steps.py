@@ -7,7 +7,8 @@ RL    `train_rl` and `GRPOTrainer` with an `environment_factory` (`benchmarks/tr
       their weights must come about as far.
 
 A block is a whole training: the trainer is made, rows become tokens, all steps are taken. Blocks of the two take turns, the first of each
-warms up, and the figure is the median of the blocks' ratios. TRL, too, has glibc keep freed memory (`keep_freed_memory`).
+warms up, the others are of three seeds in turn, and the figure is the median of the blocks' ratios; `_seed0` ..: of those of a seed. TRL,
+too, has glibc keep freed memory (`keep_freed_memory`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from storage.records import Message, Task
     from train.spec import RLSettings, SFTSettings
 
-BLOCKS = 6
+SEEDS = (0, 1, 2)
+BLOCKS = 1 + 2 * len(SEEDS)
 """Of each; the first is not counted."""
 SFT_STEPS, RL_STEPS = 80, 8
 """Of a block."""
@@ -40,14 +42,21 @@ WAY_APART = 1.5
 """How much farther the one's weights may come than the other's."""
 SPARE = 8
 """Tasks more than are used: shares of difficulties are rounded."""
-SEED = 0
 
 
 def sections() -> list[Section]:
     return [
-        Section("a step of SFT beside TRL's", ("sft_step_vs_trl",), measure_sft, minutes=4),
-        Section("a step of RL beside TRL's", ("rl_step_vs_trl",), measure_rl, minutes=tags_policy.MINUTES + 4),
+        Section("a step of SFT beside TRL's", _keys("sft_step_vs_trl"), measure_sft, minutes=4),
+        Section("a step of RL beside TRL's", _keys("rl_step_vs_trl"), measure_rl, minutes=tags_policy.MINUTES + 4),
     ]
+
+
+def _keys(key: str) -> tuple[str, ...]:
+    return (key, *(f"{key}_seed{seed}" for seed in SEEDS))
+
+
+def _seed(block: int) -> int:
+    return SEEDS[block % len(SEEDS)]
 
 
 def _settle() -> None:
@@ -65,12 +74,13 @@ def _settle() -> None:
     torch.use_deterministic_algorithms(True)
 
 
-def _ratio(seconds: Sequence[Mapping[str, float]], steps: int) -> float:
-    """Median of the blocks' ratios, ours to TRL's; the first block warms up."""
+def _ratios(key: str, seconds: Sequence[Mapping[str, float]], steps: int) -> Figures:
+    """Medians of the blocks' ratios, ours to TRL's, of all and of each seed; the first block warms up."""
     ratios = [took["own"] / took["trl"] for took in seconds[1:]]
     own, trl = (statistics.median(took[name] for took in seconds[1:]) / steps for name in ("own", "trl"))
     print(f"    CPU seconds a step: {own:.4f} ours, {trl:.4f} TRL's; ratios {', '.join(f'{one:.3f}' for one in ratios)}", flush=True)
-    return statistics.median(ratios)
+    of_seeds = {seed: [ratio for block, ratio in enumerate(ratios, 1) if _seed(block) == seed] for seed in SEEDS}
+    return {key: statistics.median(ratios)} | {f"{key}_seed{seed}": statistics.median(found) for seed, found in of_seeds.items() if found}
 
 
 def distance(one: Any, other: Any) -> float:
@@ -98,10 +108,10 @@ def measure_sft(_: Deadline) -> Figures:
 
     _settle()
     tasks = draw(tags_policy.sources("seed"), CONVERSATIONS, use="train", language="en")
-    return {"sft_step_vs_trl": sft_ratio(tasks, SFTSettings(max_steps=SFT_STEPS), BLOCKS)}
+    return sft_ratios(tasks, SFTSettings(max_steps=SFT_STEPS), BLOCKS)
 
 
-def sft_ratio(tasks: Sequence[Task], settings: SFTSettings, blocks: int) -> float:
+def sft_ratios(tasks: Sequence[Task], settings: SFTSettings, blocks: int) -> Figures:
     """CPU time of our step over that of TRL's, on the experts' conversations of these tasks.
 
     Raises:
@@ -115,19 +125,20 @@ def sft_ratio(tasks: Sequence[Task], settings: SFTSettings, blocks: int) -> floa
     sides: dict[str, TrainsSFT] = {"own": train_sft, "trl": plain_sft}
     seconds: list[dict[str, float]] = []
     for number in range(blocks):
-        models = {name: start() for name in sides}
+        seed = _seed(number)
+        models = {name: start(seed) for name in sides}
         with tempfile.TemporaryDirectory(prefix="headrace-steps-") as scratch:
             trainings = {
-                name: partial(train, models[name], tokenizer, conversations, settings, seed=SEED, scratch=Path(scratch) / name)
+                name: partial(train, models[name], tokenizer, conversations, settings, seed=seed, scratch=Path(scratch) / name)
                 for name, train in sides.items()
             }
             took, _ = in_turn(trainings, number)
         seconds.append(took)
-        apart = distance(models["own"], models["trl"]) / distance(models["own"], start())
+        apart = distance(models["own"], models["trl"]) / distance(models["own"], start(seed))
         if not apart <= WEIGHTS_APART:
             raise ValueError(f"ours and TRL's weights are {apart:.3g} of their way apart, so the two do not do the same")
     print(f"    after {settings.max_steps} steps the weights are {apart:.2g} of their way apart", flush=True)
-    return _ratio(seconds, settings.max_steps)
+    return _ratios("sft_step_vs_trl", seconds, settings.max_steps)
 
 
 def plain_sft(
@@ -161,15 +172,15 @@ def plain_sft(
     trainer.train()
 
 
-def _fresh_policy(conversations: Sequence[Sequence[Message]], worlds: set[str]) -> tuple[Any, Callable[[], Any]]:
-    """A tokenizer, and what makes a tiny policy, always of the same weights."""
+def _fresh_policy(conversations: Sequence[Sequence[Message]], worlds: set[str]) -> tuple[Any, Callable[[int], Any]]:
+    """A tokenizer, and what makes a tiny policy of a seed's weights."""
     from synth.worlds import WORLDS
     from train import tiny
     from train.spec import TinyConfig
 
     texts = [*map(tiny.render, conversations), *tiny.vocabulary_texts([WORLDS[name] for name in sorted(worlds)], ["en"])]
     tokenizer = tiny.build_tokenizer(texts)
-    return tokenizer, lambda: tiny.build_model(TinyConfig(), tokenizer, SEED)
+    return tokenizer, partial(tiny.build_model, TinyConfig(), tokenizer)
 
 
 # ---- RL ------------------------------------------------------------------------------------------------------------------------
@@ -177,10 +188,11 @@ def _fresh_policy(conversations: Sequence[Sequence[Message]], worlds: set[str]) 
 
 @dataclass(frozen=True)
 class Learning:
-    """What both sides of RL are told: the tasks, step by step, and the settings."""
+    """What both sides of RL are told: the tasks, step by step, the settings, and the seed."""
 
     tasks: Sequence[Task]
     settings: RLSettings
+    seed: int
 
     def source(self, step: int, again: int = 0) -> Sequence[Task]:
         """Of a step; there are no others in their place."""
@@ -194,10 +206,10 @@ def measure_rl(_: Deadline) -> Figures:
     _settle()
     settings = RLSettings(max_steps=RL_STEPS)
     tasks = tags_policy.probe_tasks(BLOCKS * RL_STEPS * settings.tasks_a_step + SPARE, worlds=("retail",))
-    return {"rl_step_vs_trl": rl_ratio(tags_policy.policy(), tasks, settings, BLOCKS)}
+    return rl_ratios(tags_policy.policy(), tasks, settings, BLOCKS)
 
 
-def rl_ratio(policy: Path, tasks: Sequence[Task], settings: RLSettings, blocks: int) -> float:
+def rl_ratios(policy: Path, tasks: Sequence[Task], settings: RLSettings, blocks: int) -> Figures:
     """CPU time of our step over that of TRL's; every block has tasks of its own.
 
     Raises:
@@ -208,7 +220,7 @@ def rl_ratio(policy: Path, tasks: Sequence[Task], settings: RLSettings, blocks: 
     successes: dict[str, list[float]] = {name: [] for name in sides}
     ways: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(blocks):
-        learning = Learning(tasks[number::blocks][: settings.max_steps * settings.tasks_a_step], settings)
+        learning = Learning(tasks[number::blocks][: settings.max_steps * settings.tasks_a_step], settings, _seed(number))
         parts = {name: load(policy) for name in sides}
         with tempfile.TemporaryDirectory(prefix="headrace-steps-") as scratch:
             trainings = {name: partial(train, *parts[name], learning, Path(scratch) / name) for name, train in sides.items()}
@@ -218,7 +230,7 @@ def rl_ratio(policy: Path, tasks: Sequence[Task], settings: RLSettings, blocks: 
             successes[name] += found[name]
             ways[name].append(distance(parts[name][0], load(policy)[0]))
     _check_alike(successes, ways, blocks * settings.max_steps * settings.tasks_a_step * settings.draws)
-    return _ratio(seconds, settings.max_steps)
+    return _ratios("rl_step_vs_trl", seconds, settings.max_steps)
 
 
 def _check_alike(successes: Mapping[str, Sequence[float]], ways: Mapping[str, Sequence[float]], rollouts: int) -> None:
@@ -252,7 +264,7 @@ def own_rl(model: Any, tokenizer: Any, learning: Learning, scratch: Path) -> lis
         tokenizer,
         learning.source,
         learning.settings,
-        seed=SEED,
+        seed=learning.seed,
         scratch=scratch,
         watch=lambda batch: found.extend(float(row.outcome is Outcome.SUCCESS) for row in batch.rows),
     )
@@ -285,7 +297,7 @@ def trl_rl(model: Any, tokenizer: Any, learning: Learning, scratch: Path) -> lis
         adam_beta2=settings.adam_beta2,
         max_grad_norm=settings.max_grad_norm,
         shuffle_dataset=False,
-        seed=SEED,
+        seed=learning.seed,
         **linear_schedule(settings.learning_rate, settings.warmup_steps, settings.final_rate_share, settings.max_steps),
     )
     trainer.remove_callback(PrinterCallback)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks import cascade_steps
-from benchmarks.cascade_steps import Learning, plain_sft, rl_ratio, sections, sft_ratio, trl_rl
+from benchmarks.cascade_steps import Learning, plain_sft, rl_ratios, sections, sft_ratios, trl_rl
 from tests.train.tiny_policies import expert_conversations, retail_tasks, small_policy
 from train.sft import train_sft
 from train.spec import RLSettings, SFTSettings
@@ -37,11 +38,12 @@ def few_rollouts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_both_figures_have_a_section() -> None:
-    assert [section.keys for section in sections()] == [("sft_step_vs_trl",), ("rl_step_vs_trl",)]
+    assert [section.keys[0] for section in sections()] == ["sft_step_vs_trl", "rl_step_vs_trl"]
 
 
 def test_a_step_of_sft_is_measured_beside_one_that_gives_the_same_weights(capsys: pytest.CaptureFixture[str]) -> None:
-    assert 0.2 < sft_ratio(TASKS, SFT, blocks=2) < 5
+    found = sft_ratios(TASKS, SFT, blocks=4)
+    assert tuple(found) == sections()[0].keys and all(0.2 < ratio < 5 for ratio in found.values())
     assert "CPU seconds a step" in capsys.readouterr().out
 
 
@@ -54,12 +56,14 @@ def test_a_step_of_sft_that_gives_other_weights_gives_no_figure(monkeypatch: pyt
 
     monkeypatch.setattr(cascade_steps, "plain_sft", faster)
     with pytest.raises(ValueError, match="of their way apart"):
-        sft_ratio(TASKS, SFT, blocks=1)
+        sft_ratios(TASKS, SFT, blocks=1)
 
 
 @pytest.mark.usefixtures("few_rollouts")
 def test_a_step_of_rl_is_measured_beside_one_that_succeeds_as_often(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert 0.02 < rl_ratio(policy, TASKS * 2, RL, blocks=2) < 2
+    found = rl_ratios(policy, TASKS * 2, RL, blocks=2)
+    assert list(found) == ["rl_step_vs_trl", "rl_step_vs_trl_seed1"], "a block that warms up, and one of the second seed"
+    assert 0.02 < found["rl_step_vs_trl"] < 2
     assert "64 rollouts of each" in capsys.readouterr().out
 
 
@@ -72,8 +76,8 @@ def test_a_step_of_rl_that_does_something_else_gives_no_figure(
     policy: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, float], complaint: str
 ) -> None:
     def other(model, tokenizer, learning: Learning, scratch: Path) -> list[float]:  # type: ignore[no-untyped-def]
-        return trl_rl(model, tokenizer, Learning(learning.tasks, learning.settings.model_copy(update=changed)), scratch)
+        return trl_rl(model, tokenizer, replace(learning, settings=learning.settings.model_copy(update=changed)), scratch)
 
     monkeypatch.setattr(cascade_steps, "trl_rl", other)
     with pytest.raises(ValueError, match=complaint):
-        rl_ratio(policy, TASKS, RL, blocks=1)
+        rl_ratios(policy, TASKS, RL, blocks=1)

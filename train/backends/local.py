@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from storage.errors import HeadraceError
-from storage.files import file_lock
+from storage.files import file_lock, replace_atomically
 from train.spec import CHECKPOINTS, METRICS, StageSpec
 
 _PR_SET_PDEATHSIG = 1
 _LONGEST_WAIT_S = 86_400.0
+FAILURE = "failure.json"
 _TELL_EVERY_S = 1.0
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
@@ -46,7 +47,8 @@ class StageFailed(HeadraceError):
 def launch(spec: StageSpec, folder: Path, progress: Told = lambda *_: None) -> dict[str, Any]:
     """Runs a stage to its end and returns its `result.json`; a stage whose result is there is not run again.
 
-    folder: receives spec.json, the log, metrics.jsonl and result.json. progress: is told how far it is, every second.
+    folder: receives spec.json, the log, metrics.jsonl and result.json, or failure.json (the kind, and how it ended). progress: is told how
+    far it is, every second.
 
     Raises:
         StageFailed: the stage did; the message has the end of its log. HeadraceError: another process has trained it for a day.
@@ -64,7 +66,10 @@ def launch(spec: StageSpec, folder: Path, progress: Told = lambda *_: None) -> d
                 with log.open(errors="replace") as lines:
                     tail = "".join(deque(lines, 15))
                 kind: Kind = "memory" if returncode == -signal.SIGKILL or tells_of_memory(tail) else "stage"
+                noted = json.dumps({"kind": kind, "message": f"{spec.name} {_ended(returncode)}"}, indent=1)
+                replace_atomically(folder / FAILURE, lambda path: path.write_text(noted))
                 raise StageFailed(f"stage {spec.name} {_ended(returncode)}; the end of {log}:\n{tail}", kind)
+        (folder / FAILURE).unlink(missing_ok=True)
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     answer: dict[str, Any] = json.loads(result.read_text())
     return answer
