@@ -49,7 +49,7 @@ _OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 _ADVICE: dict[Kind, str] = {
     "start": "it did not start: are Headrace and its extra `train` in the image, in `pip`, or on the nodes?",
     "resources": "no node with what `train.cluster` asks for was free in time (`ray status` on the head tells which there are)",
-    "memory": "it ran out of memory: a smaller batch_size, or larger nodes or more of them in `train.cluster`",
+    "memory": "it ran out of memory: a smaller micro_batch_size, or larger nodes or more of them in `train.cluster`",
     "lost": "its node was lost; the same command starts it again",
     "version": "its Python or Ray is not the cluster's: use an image that is made for the cluster",
     "stopped": "somebody stopped it; the same command starts it again",
