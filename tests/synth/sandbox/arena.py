@@ -191,7 +191,7 @@ class Arena:
             return ["canary died"]
         if self._canary.poll() is not None:
             return ["canary died"]
-        slowed = ["canary slowed"] if os.getpriority(os.PRIO_PROCESS, self._canary.pid) else []
+        slowed = ["canary slowed"] if os.getpriority(os.PRIO_PROCESS, self._canary.pid) > os.getpriority(os.PRIO_PROCESS, 0) else []
         limited = ["canary limited"] if re.search("Max open files +3 ", Path(f"/proc/{self._canary.pid}/limits").read_text()) else []
         return [*(["canary stopped"] if status[0] == "T" else []), *slowed, *limited]
 
