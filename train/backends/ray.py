@@ -88,13 +88,15 @@ class Jobs:
     """The jobs of one cluster, by its REST API.
 
     address: of the dashboard. patience_s: how long it is asked again where it does not answer, has too much to do, or says that something
-    broke.
-    RAY_AUTH_TOKEN, where it is set, goes along.
+    broke. The token that Ray's own clients would show goes along.
+
+    Raises:
+        BadInput: RAY_AUTH_TOKEN_PATH names no file with a token.
     """
 
     def __init__(self, address: str, patience_s: float) -> None:
         self.address, self._patience_s = address.rstrip("/"), patience_s
-        token = os.environ.get("RAY_AUTH_TOKEN")
+        token = _token()
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
 
     def version(self) -> str:
@@ -144,7 +146,10 @@ class Jobs:
                     return answer.status, _read(answer)
             except urllib.error.HTTPError as error:
                 if error.code in (401, 403):
-                    raise NoAnswer(f"the Ray cluster {self.address} lets nobody in without its token: set RAY_AUTH_TOKEN") from None
+                    wants = "takes another token" if "Authorization" in self._headers else "wants its token"
+                    raise NoAnswer(
+                        f"the Ray cluster {self.address} {wants}: set RAY_AUTH_TOKEN to what `ray get-auth-token` prints on its head"
+                    ) from None
                 said = _read(error)
                 if error.code < 500 and error.code != 429:
                     return error.code, said
@@ -330,6 +335,20 @@ def _address(cluster: ClusterConfig) -> str:
     if not address.startswith(("http://", "https://")):
         raise BadInput(f"RAY_ADDRESS is {address}, but jobs are given to the cluster's dashboard: set it to http://HEAD:8265")
     return address
+
+
+def _token() -> str | None:
+    """Of the cluster, from where Ray's own clients take it, in their order (Ray's token authentication, "token sources")."""
+    if token := os.environ.get("RAY_AUTH_TOKEN"):
+        return token
+    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    try:
+        token = Path(named or Path.home() / ".ray" / "auth_token").read_text().strip()
+    except (OSError, UnicodeError):
+        token = ""
+    if named and not token:
+        raise BadInput(f"RAY_AUTH_TOKEN_PATH is {named}, which holds no token: name the file of the Ray cluster's, or unset it")
+    return token or None
 
 
 def _kind(ended: Job, log: str) -> Kind:

@@ -246,14 +246,39 @@ def test_what_is_no_ray_cluster_is_told_apart(stage: Stage) -> None:
         check(stage.cluster(fake))
 
 
-def test_a_cluster_with_a_token_is_asked_with_the_environments(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeJobs()
+def test_a_cluster_with_a_token_is_asked_with_the_one_that_rays_own_clients_would_show(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The one that `ray start` leaves in the user's folder, unless the environment names a file, unless it has the token itself."""
+    fake, named, own = FakeJobs(), tmp_path / "token", tmp_path / ".ray" / "auth_token"
+    monkeypatch.setenv("HOME", str(tmp_path))
     fake.broken = [401]
-    with pytest.raises(NoAnswer, match="set RAY_AUTH_TOKEN"):
+    with pytest.raises(NoAnswer, match="wants its token: set RAY_AUTH_TOKEN"):
         check(stage.cluster(fake))
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "open sesame")
-    check(stage.cluster(fake))
-    assert fake.headers["Authorization"] == "Bearer open sesame"
+    own.parent.mkdir()
+    own.write_text("of the user\n")
+    named.write_text("of the file\n")
+    shown = []
+    for name, value in ((None, ""), ("RAY_AUTH_TOKEN_PATH", str(named)), ("RAY_AUTH_TOKEN", "open sesame")):
+        if name:
+            monkeypatch.setenv(name, value)
+        check(stage.cluster(fake))
+        shown.append(fake.headers["Authorization"])
+    assert shown == ["Bearer of the user", "Bearer of the file", "Bearer open sesame"]
+    fake.broken = [403]
+    with pytest.raises(NoAnswer, match="takes another token: set RAY_AUTH_TOKEN"):
+        check(stage.cluster(fake))
+
+
+def test_a_file_that_is_named_for_the_token_and_has_none_is_bad_input(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    (tmp_path / "empty").touch()
+    for name in ("empty", "gone"):
+        monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / name))
+        with pytest.raises(BadInput, match=f"{name}, which holds no token"):
+            check(stage.cluster(FakeJobs()))
 
 
 def test_a_job_that_the_cluster_does_not_take_is_told_in_its_last_words(stage: Stage) -> None:
