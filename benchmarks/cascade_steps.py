@@ -61,17 +61,12 @@ def _seed(block: int) -> int:
 
 def _settle() -> None:
     """As a training stage has it; no progress is drawn."""
-    import torch
     from datasets import disable_progress_bars
-    from transformers.utils.logging import disable_progress_bar
 
-    from train.device import keep_freed_memory
+    from train.device import settle
 
     disable_progress_bars()
-    disable_progress_bar()
-    keep_freed_memory()
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    settle()
 
 
 def _ratios(key: str, seconds: Sequence[Mapping[str, float]], steps: int) -> Figures:

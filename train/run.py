@@ -32,10 +32,10 @@ from storage.store import Store
 from synth.engines.folder import check_folder
 from synth.worlds import WORLDS
 from synth.worlds.stored import register_stored
-from train.backends.local import dying_with_parent
 from train.device import is_main, processes, settle
 from train.fresh import routed_tasks
 from train.spec import CHECKPOINTS, METRICS, StageSpec
+from train.worker import dying_with_parent
 
 
 def run(spec: StageSpec) -> dict[str, Any]:

@@ -1,19 +1,31 @@
-"""A process that works for another: settled as a stage is, and no life after its parent's."""
+"""Processes that work for another: none lives longer than its parent, whom the kernel may kill without a word."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
+from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
 
 
+def dying_with_parent(parent: int | None = None) -> Callable[[], None]:
+    """What a child is to call, before it execs or as its first act, so that it ends with its parent: this process, where none is named."""
+    parent = os.getpid() if parent is None else parent  # 0 is a parent too: whoever started the first process of a container
+    libc = ctypes.CDLL(None)
+
+    def die_with_parent() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return die_with_parent
+
+
 def start_worker(parent: int) -> None:
-    """To be called first in a process that `parent` has started."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
+    """To be called first in a process that `parent` has started: it is settled as a stage is."""
+    dying_with_parent(parent)()
     from train.device import settle
 
     settle()

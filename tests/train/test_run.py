@@ -260,7 +260,7 @@ def test_a_stage_that_fails_is_an_error_with_the_end_of_its_log(make_spec, tmp_p
     with pytest.raises(StageFailed, match=r"(?s)stage sft1 ended with code 2; the end of .*log\.txt:.*has no split 'sed'") as told:
         launch(spec, tmp_path)
     assert told.value.kind == "stage"
-    assert json.loads((tmp_path / "failure.json").read_text()) == {"kind": "stage", "message": "sft1 ended with code 2"}
+    assert json.loads((tmp_path / "failure.json").read_text()) == {"kind": "stage", "message": "stage sft1 ended with code 2"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["failure.json", "log.txt", "spec.json"]
     launch(make_spec(tmp_path), tmp_path)
     assert not (tmp_path / "failure.json").exists(), "what went well in the end has not failed"

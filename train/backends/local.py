@@ -7,7 +7,6 @@ One thread for BLAS and torch: equal specs then give equal weights on one machin
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shutil
@@ -22,10 +21,10 @@ from typing import Any, Literal
 from storage.errors import HeadraceError
 from storage.files import file_lock, replace_atomically
 from train.spec import CHECKPOINTS, METRICS, StageSpec
+from train.worker import dying_with_parent
 
-_PR_SET_PDEATHSIG = 1
+_FAILURE = "failure.json"
 _LONGEST_WAIT_S = 86_400.0
-FAILURE = "failure.json"
 _TELL_EVERY_S = 1.0
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
@@ -66,10 +65,11 @@ def launch(spec: StageSpec, folder: Path, progress: Told = lambda *_: None) -> d
                 with log.open(errors="replace") as lines:
                     tail = "".join(deque(lines, 15))
                 kind: Kind = "memory" if returncode == -signal.SIGKILL or tells_of_memory(tail) else "stage"
-                noted = json.dumps({"kind": kind, "message": f"{spec.name} {_ended(returncode)}"}, indent=1)
-                replace_atomically(folder / FAILURE, lambda path: path.write_text(noted))
-                raise StageFailed(f"stage {spec.name} {_ended(returncode)}; the end of {log}:\n{tail}", kind)
-        (folder / FAILURE).unlink(missing_ok=True)
+                told = f"stage {spec.name} {_ended(returncode)}"
+                noted = json.dumps({"kind": kind, "message": told}, indent=1)
+                replace_atomically(folder / _FAILURE, lambda path: path.write_text(noted))
+                raise StageFailed(f"{told}; the end of {log}:\n{tail}", kind)
+        (folder / _FAILURE).unlink(missing_ok=True)
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     answer: dict[str, Any] = json.loads(result.read_text())
     return answer
@@ -101,19 +101,6 @@ def _ended(returncode: int) -> str:
     if returncode == -signal.SIGKILL:
         return "was killed, probably because memory ran out (smaller batches hold less: micro_batch_size, batch_size)"
     return f"ended with code {returncode}"
-
-
-def dying_with_parent(parent: int | None = None) -> Callable[[], None]:
-    """What a child is to call, before it execs or as its first act, so that it ends with its parent: this process, where none is named."""
-    parent = os.getpid() if parent is None else parent  # 0 is a parent too: whoever started the first process of a container
-    libc = ctypes.CDLL(None)
-
-    def die_with_parent() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return die_with_parent
 
 
 def _run(command: list[str], log: Path, tell: Callable[[], None]) -> int:

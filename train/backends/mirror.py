@@ -24,8 +24,8 @@ import fsspec
 from storage.errors import BadInput, HeadraceError
 from storage.files import replace_atomically
 from storage.store import Store
-from train.backends.local import dying_with_parent
 from train.spec import CHECKPOINTS, METRICS, StageSpec
+from train.worker import dying_with_parent
 
 _READ = ("trajectories", "rollouts")
 """The lake tables that a stage reads; the others stay where they are."""

@@ -39,7 +39,7 @@ class Node:
         """The command's exit code; the command dies with the actor."""
         import subprocess
 
-        from train.backends.local import dying_with_parent
+        from train.worker import dying_with_parent
 
         process = subprocess.Popen(command, env=os.environ | {RANK: str(rank)}, preexec_fn=dying_with_parent())  # noqa: PLW1509 (it execs at once)
         return process.wait()
