@@ -23,8 +23,8 @@ from benchmarks import cascade_async, cascade_steps
 from benchmarks.cascade_arms import RUNGS, Cell, Measured, home_of, run_cell
 from benchmarks.harness import ROOT, Deadline, Figures, Section, run_sections
 from flows.config import Config, read
-from train.evaluate import CODE_MODE, Estimate, paired_difference
-from train.gate import FEW, falls
+from train.measure.evaluate import CODE_MODE, Estimate, paired_difference
+from train.measure.gate import FEW, falls
 
 LADDER = ROOT / "configs" / "ladder.yaml"
 KEPT = ROOT / ".cache" / "bench" / "cascade"
@@ -96,7 +96,7 @@ class Cells:
         done = self._home / "base.done"
         if not done.exists():
             for step in ("synthesize", "curate"):
-                command = [sys.executable, "-m", "flows.cli", step, "--config", str(LADDER), "--store", str(root)]
+                command = [sys.executable, "-m", "flows.cli.main", step, "--config", str(LADDER), "--store", str(root)]
                 subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
             done.touch()
         return root

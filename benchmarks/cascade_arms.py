@@ -32,23 +32,23 @@ from typing import Any
 import polars as pl
 
 from benchmarks.harness import code_mark
-from filters.route import route
+from filters.certainty.route import route
 from flows.config import Config
 from storage.files import replace_atomically
+from storage.record_rows import tasks_frame
 from storage.records import Task, content_id
-from storage.release import ReleaseItem, load_split, make_release
-from storage.rows import tasks_frame
+from storage.releases.release import ReleaseItem, load_split, make_release
 from storage.store import Store, part_id
-from synth.simulate import expert_trajectory, trajectories_frame
+from synth.roles.simulate import expert_trajectory, trajectories_frame
 from train.backends import local
 from train.cascade import Cascade, Launch, run_cascade
 from train.config import CascadeConfig
-from train.evaluate import facets
-from train.fresh import FreshTasks
+from train.data.task_pool import FIRST_INDEX, Source, Use, draw, what_it_shows
+from train.measure.evaluate import facets
+from train.measure.probe import Prober
 from train.policies import Policy, known_policy
-from train.probe import Prober
+from train.rl.task_sampler import FreshTasks
 from train.spec import METRICS, RLSettings, SFTSettings, StageSpec
-from train.supply import FIRST_INDEX, Source, Use, draw, what_it_shows
 
 VERSION = 2
 FRESH_INDEX = FIRST_INDEX + 50_000

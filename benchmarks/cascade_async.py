@@ -89,8 +89,8 @@ def measure(deadline: Deadline) -> Figures:
 def fixed_stage(folder: Path) -> Callable[[int], StageSpec]:
     """RL of the fixed policy, on siblings of tasks that it was probed on: steps -> the spec."""
     from benchmarks import tags_policy
-    from storage.release import ReleaseItem, make_release
-    from storage.rows import tasks_frame
+    from storage.record_rows import tasks_frame
+    from storage.releases.release import ReleaseItem, make_release
     from storage.store import Store, part_id
     from train.spec import RLSettings, StageSpec
 

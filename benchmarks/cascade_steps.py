@@ -98,8 +98,8 @@ class TrainsSFT(Protocol):
 
 
 def measure_sft(_: Deadline) -> Figures:
+    from train.data.task_pool import draw
     from train.spec import SFTSettings
-    from train.supply import draw
 
     _settle()
     tasks = draw(tags_policy.sources("seed"), CONVERSATIONS, use="train", language="en")
@@ -112,8 +112,8 @@ def sft_ratios(tasks: Sequence[Task], settings: SFTSettings, blocks: int) -> Fig
     Raises:
         ValueError: the two give different weights.
     """
-    from synth.solver import expert_messages
-    from train.sft import train_sft
+    from synth.tasks.solver import expert_messages
+    from train.sft.sft import train_sft
 
     conversations = [expert_messages(task) for task in tasks]
     tokenizer, start = _fresh_policy(conversations, {task.world for task in tasks})
@@ -251,7 +251,7 @@ def load(policy: Path) -> tuple[Any, Any]:
 def own_rl(model: Any, tokenizer: Any, learning: Learning, scratch: Path) -> list[float]:
     """Trains `model` in place; gives 1 for each rollout that succeeded."""
     from storage.records import Outcome
-    from train.rl import train_rl
+    from train.rl.rl import train_rl
 
     found: list[float] = []
     train_rl(

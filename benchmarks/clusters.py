@@ -33,14 +33,13 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import ROOT, Deadline, Figures, Section, fail, run_sections, run_tree
 from storage.records import CODE_TOOL, Tool
-from synth import bfcl
-from synth.catalogue import read_catalogue
-from synth.clusters import Cluster, cluster_tools
-from synth.dependencies import Described, chains, edges_of, feeds
-from synth.plans import plans_of
-from synth.tool_text import parameter_text, vectors
-from synth.worlds import WORLDS
-from synth.worlds.spec.problems import SpecError
+from synth.clusters.business_clusters import Cluster, cluster_tools
+from synth.clusters.catalog import read_catalogue
+from synth.clusters.edges import Described, chains, edges_of, feeds
+from synth.clusters.tool_text import parameter_text, vectors
+from synth.clusters.world_plans import plans_of
+from synth.worlds import WORLDS, bfcl_files
+from synth.worlds.declarative.language.problems import SpecError
 
 SIZES = (2_000, 5_000, 10_000, 17_000)
 EXTRA_TOOLS = 20_000
@@ -228,7 +227,7 @@ def bfcl_tools() -> list[Tool]:
     """BFCL's multi-turn functions, a document a server, without their outputs: real catalogues have none."""
     return [
         Tool(name=row["name"], description=row["description"], parameters=row["parameters"], server=path.stem, domain=path.stem)
-        for path in bfcl.files(bfcl.MULTI_TURN_TOOLS)
+        for path in bfcl_files.files(bfcl_files.MULTI_TURN_TOOLS)
         if path.stem != "math_api"
         for row in map(json.loads, path.read_text().splitlines())
     ]

@@ -33,7 +33,7 @@ WARM_UP = 100
 
 
 def grams(text: str) -> set[bytes]:
-    """Byte 6-grams, as `filters.minhash.shingles`."""
+    """Byte 6-grams, as `filters.dedup.minhash.shingles`."""
     data = text.encode()
     return {data[start : start + 6] for start in range(max(1, len(data) - 5))}
 
@@ -50,8 +50,8 @@ def headrace(guarded: bool = False) -> Work:
     """The near step, of what its peers do: signatures, candidates, true Jaccard of each, the first of its kind kept."""
     import polars as pl
 
-    from filters import near
-    from filters.guards import world_terms
+    from filters.dedup import near
+    from filters.dedup.guards import world_terms
 
     config, terms = (near.NearConfig(), world_terms()) if guarded else (near.NearConfig(protect=()), ())
 
@@ -203,9 +203,9 @@ def headrace_rules() -> Work:
     """All rules of the funnel (eight reasons), with language and the masking of personal data: more than the five that are compared."""
     import polars as pl
 
-    from filters import rules
     from filters.normalise import languages
     from filters.personal import masked
+    from filters.steps import rules
 
     config = rules.RulesConfig()
 

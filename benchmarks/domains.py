@@ -27,16 +27,16 @@ from typing import Any
 
 from benchmarks.harness import ROOT
 from storage.records import CODE_TOOL, JSON, Frame, Tool, canonical_json
-from synth.solver import NotAdmitted, admit, training_seed
-from synth.wording import render
+from synth.tasks.solver import NotAdmitted, admit, training_seed
+from synth.tasks.wording import render
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import World
-from synth.worlds.spec.compile import compile_spec
-from synth.worlds.spec.generate import generate
-from synth.worlds.spec.problems import SpecError
-from synth.worlds.spec.shapes import shape_of
-from synth.worlds.spec.shelf import shipped
-from synth.worlds.spec.world import SpecWorld
+from synth.worlds.declarative.compile import compile_spec
+from synth.worlds.declarative.compiled_world import SpecWorld
+from synth.worlds.declarative.generate import generate
+from synth.worlds.declarative.language.problems import SpecError
+from synth.worlds.declarative.library_worlds import shipped
+from synth.worlds.declarative.shapes import shape_of
 
 DOMAINS, MOST_TRIED = 2_000, 3_000
 TASKS_PER_DOMAIN = 5

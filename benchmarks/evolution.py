@@ -24,18 +24,18 @@ import numpy as np
 
 from benchmarks.harness import ROOT, Figures
 from storage.store import Store
-from synth.blueprints import Bands
-from synth.clusters import Cluster, cluster_tools
-from synth.diversity import entropy_bits
-from synth.division import DivisionConfig, division
-from synth.evolve import BANDS, Controller, EvolutionConfig
-from synth.proposals import Job, propose, report
-from synth.roles.draft import PlanFailed
-from synth.roles.planner import Planner
-from synth.roles.recipes import kitchen
-from synth.simulate import simulate
-from synth.synthesis_config import SynthesisConfig
-from synth.synthesize import synthesize
+from synth.blueprints.blueprint import Bands
+from synth.blueprints.conversation_template import kitchen
+from synth.blueprints.diversity import entropy_bits
+from synth.blueprints.draft import PlanFailed
+from synth.blueprints.planner import Planner
+from synth.clusters.business_clusters import Cluster, cluster_tools
+from synth.roles.simulate import simulate
+from synth.run.config import SynthesisConfig
+from synth.run.controller import BANDS, Controller, EvolutionConfig
+from synth.run.proposals import Job, propose, report
+from synth.run.synthesize import synthesize
+from synth.tasks.split import DivisionConfig, division
 from synth.worlds import WORLDS
 
 STEERING_KEYS = ("eff_domains_ratio", "eff_modes_ratio", "band_share_gap", "yield_ratio")

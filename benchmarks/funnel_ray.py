@@ -52,7 +52,7 @@ def curate_on(where: str, queries: Path, store: Path) -> None:
     from contextlib import nullcontext
 
     from filters.funnel import FunnelConfig, curate
-    from flows.ray import LOCAL, ray_executor
+    from flows.runtime.ray_executor import LOCAL, ray_executor
     from storage.store import Store
 
     with ray_executor(LOCAL) if where == "ray" else nullcontext() as executor:

@@ -1,9 +1,9 @@
 """The rows that the funnel's benchmark measures on, and what is known of them: generated logs, and what reaches a step of the funnel.
 
-`log` is a generated log with its plants (`synth/haystack.py`). `near_rows` are the first so many rows of a log as the near step gets them:
-distinct normalised texts that passed the rules, with the planted pairs among them. Recall and lost needs are counted from the positions
-that are left of them, so they can be told of any deduplicator.
-What was made lies under `.cache/bench/funnel/` and is used again; nothing in it depends on the code that is measured, except the texts.
+`log` is a generated log with its plants (`synth/haystack/generate.py`). `near_rows` are the first so many rows of a log as the near step
+gets them: distinct normalised texts that passed the rules, with the planted pairs among them. Recall and lost needs are counted from the
+positions that are left of them, so they can be told of any deduplicator. What was made lies under `.cache/bench/funnel/` and is used again;
+nothing in it depends on the code that is measured, except the texts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHORT_BYTES, LONG_BYTES = 60, 120
 
 def log(rows: int, keep: int, seed: int = 0, families: Path | None = None) -> tuple[Path, Path]:
     """A generated log and its plants: made in a process of its own where they are not there."""
-    from synth.haystack import HaystackConfig, generate
+    from synth.haystack.generate import HaystackConfig, generate
 
     name = f"log-{rows}-{keep}-{seed}" + (f"-{families.stem}" if families else "")
     return alone(generate, KEPT / name, HaystackConfig(rows=rows, keep=keep, seed=seed), families)
@@ -78,8 +78,9 @@ def near_rows(count: int) -> Rows:
 
 
 def _prepare_near(queries: Path, plants: Path, count: int, out: Rows) -> None:
-    from filters import normalise, rules
+    from filters import normalise
     from filters.step import alive
+    from filters.steps import rules
 
     texts = pl.read_parquet(queries, columns=["text"]).with_row_index("row")
     rows = pl.concat([normalise.step(part).select("row", "norm", "language") for part in texts.iter_slices(_BATCH)])
@@ -97,7 +98,7 @@ def _prepare_near(queries: Path, plants: Path, count: int, out: Rows) -> None:
 
 def _near_pairs(rows: pl.DataFrame, planted: pl.DataFrame, group: np.ndarray[Any, Any]) -> pl.DataFrame:
     """The planted near pairs, each text as the first row of its exact group."""
-    from filters.minhash import jaccard
+    from filters.dedup.minhash import jaccard
 
     place = np.full(group.size, -1, np.int64)
     place[rows["row"].to_numpy()] = np.arange(rows.height)

@@ -188,7 +188,7 @@ def _looked_at(path: Path, plants: Path) -> Figures:
 def entropy_ratio(kept: pl.DataFrame, grounded: pl.DataFrame, label: str) -> float:
     """Of tables of labels and rows: the entropy over a label of what was kept over that of as many random grounded rows (mean of DRAWS);
     nan where the random rows all have one label."""
-    from synth.diversity import entropy_bits
+    from synth.blueprints.diversity import entropy_bits
 
     here, among = (table.group_by(label).agg(pl.col("rows").sum()).sort(label)["rows"].to_numpy() for table in (kept, grounded))
     rng = np.random.default_rng(0)
@@ -225,7 +225,7 @@ def _ordinary() -> pl.DataFrame:
 
 
 def _noise() -> pl.DataFrame:
-    from synth.noise import exact_variants, junk, near_variants
+    from synth.haystack.noise import exact_variants, junk, near_variants
 
     rng, quarter = np.random.default_rng(0), REAL_ROWS // 4
     first = junk(2 * quarter, 0.35, rng).select("text", "kind")
@@ -235,8 +235,8 @@ def _noise() -> pl.DataFrame:
 
 def questions() -> Iterator[str]:
     """The first user message of each of BFCL's cases."""
-    from synth import bfcl
+    from synth.worlds import bfcl_files
 
-    for path in bfcl.files(bfcl.QUESTIONS):
-        for case in bfcl.cases(path):
-            yield from [text for turn in bfcl.said(case)[:1] for text in turn[:1]]
+    for path in bfcl_files.files(bfcl_files.QUESTIONS):
+        for case in bfcl_files.cases(path):
+            yield from [text for turn in bfcl_files.said(case)[:1] for text in turn[:1]]

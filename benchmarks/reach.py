@@ -33,15 +33,14 @@ import polars as pl
 from benchmarks.clusters import bfcl_tools
 from benchmarks.harness import Figures, Section, fail, run_sections
 from filters.normalise import languages, normalised
-from filters.reach import Reach, ReachConfig, nearest, nearest_clusters, tool_texts
-from filters.semantic import calibrate
+from filters.steps.semantic import calibrate
+from filters.tool_match import Reach, ReachConfig, nearest, nearest_clusters, tool_texts
 from storage.records import CODE_TOOL, Tool
-from synth import bfcl
-from synth.catalogue import read_catalogue
-from synth.clusters import cluster_tools
-from synth.encoder import DIMENSIONS, Vectors, encode
-from synth.haystack import HaystackConfig, generate
-from synth.worlds import GROUNDED, WORLDS
+from synth.clusters.business_clusters import cluster_tools
+from synth.clusters.catalog import read_catalogue
+from synth.engines.encoder import DIMENSIONS, Vectors, encode
+from synth.haystack.generate import HaystackConfig, generate
+from synth.worlds import GROUNDED, WORLDS, bfcl_files
 
 RIGHT, LOST = 0.8, 0.01
 LOG_KEYS = tuple(f"log_{key}_{language}" for key in ("world", "world_missing", "junk_missing") for language in ("en", "zh"))
@@ -76,11 +75,11 @@ def main() -> int:
 
 def questions() -> list[Question]:
     """BFCL's questions of one turn that a function answers, or that are said to have none."""
-    answers = {case["id"]: case["ground_truth"] for path in bfcl.files(bfcl.ANSWERS) for case in bfcl.cases(path)}
+    answers = {case["id"]: case["ground_truth"] for path in bfcl_files.files(bfcl_files.ANSWERS) for case in bfcl_files.cases(path)}
     found = []
-    for path in bfcl.files(bfcl.QUESTIONS):
-        for case in bfcl.cases(path):
-            said = [text for turn in bfcl.said(case) for text in turn]
+    for path in bfcl_files.files(bfcl_files.QUESTIONS):
+        for case in bfcl_files.cases(path):
+            said = [text for turn in bfcl_files.said(case) for text in turn]
             calls = answers.get(case["id"])
             has_calls = bool(calls) and all(isinstance(call, dict) for call in calls)
             if len(said) == 1 and case.get("function") and (has_calls or "irrelevance" in path.stem):
@@ -156,9 +155,9 @@ def measure_clusters() -> Figures:
     reach = Reach(tuple(tools), tuple(cluster_tools(tools)), encode)
     known = {tool.name for tool in tools}
     name = "BFCL_v4_multi_turn_base.json"
-    calls = {case["id"]: case["ground_truth"][0] for path in bfcl.files(f"possible_answer/{name}") for case in bfcl.cases(path)}
+    calls = {case["id"]: case["ground_truth"][0] for path in bfcl_files.files(f"possible_answer/{name}") for case in bfcl_files.cases(path)}
     said, needed = [], []
-    for case in (case for path in bfcl.files(name) for case in bfcl.cases(path)):
+    for case in (case for path in bfcl_files.files(name) for case in bfcl_files.cases(path)):
         names = {match[1] for call in calls[case["id"]] if (match := _CALL.match(call))} & known
         if names:
             said.append(case["question"][0][-1]["content"])

@@ -1,8 +1,8 @@
 """One cell of the routing experiment: a rule and a training seed, from the shared seed SFT to the policy that RL leaves, as one JSON file.
 
-One idea: a rule is nothing but a table that says of every task of the pool in which region it is to be taken to be; `filters.route` makes
-splits of it, and everything after is the same for all rules: as many own traces for the second SFT, as many steps of it, and RL for
-what is left of one budget of rollouts.
+One idea: a rule is nothing but a table that says of every task of the pool in which region it is to be taken to be;
+`filters.certainty.route` makes splits of it, and everything after is the same for all rules: as many own traces for the second SFT, as many
+steps of it, and RL for what is left of one budget of rollouts.
 
     certainty   the regions that were measured, by adaptive probes of the seed SFT's policy and again of the second SFT's
     static      the easiest tasks by static difficulty are certain (refusals, at -1, before all), the others uncertain
@@ -26,24 +26,24 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.harness import code_mark
-from filters.certainty import Region
-from filters.route import route
+from filters.certainty.certainty import Region
+from filters.certainty.route import route
 from storage.errors import HeadraceError
 from storage.files import replace_atomically
+from storage.record_rows import tasks_frame
 from storage.records import Task, content_id
-from storage.release import ReleaseItem, make_release
-from storage.rows import tasks_frame
+from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store, part_id
-from synth.division import DivisionConfig
-from synth.drills import draw_drills
-from synth.rollouts import PART_TASKS, Draws
-from synth.simulate import expert_trajectory, trajectories_frame
+from synth.blueprints.single_goal import draw_drills
+from synth.roles.simulate import expert_trajectory, trajectories_frame
+from synth.rollouts.draws import PART_TASKS, Draws
+from synth.tasks.split import DivisionConfig
 from train.backends import local
 from train.config import CascadeConfig
+from train.data.task_pool import FIRST_INDEX, draw
+from train.measure.probe import Prober
 from train.policies import Policy
-from train.probe import Prober
 from train.spec import RLSettings, SFTSettings, StageSpec
-from train.supply import FIRST_INDEX, draw
 
 VERSION = 1
 Rule = Literal["certainty", "static", "random"]

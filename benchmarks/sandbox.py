@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from benchmarks.harness import ROOT, Figures
-from synth.code_tool import LIMITS, CodeTool
 from synth.sandbox import Bubblewrap, Docker, Limits, Provider, Sandbox
 from synth.sandbox.engine import docker_engine
+from synth.worlds.run_python import LIMITS, CodeTool
 from tests.synth.sandbox.arena import Arena
 from tests.synth.sandbox.escape_programs import ESCAPES
 

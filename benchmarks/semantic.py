@@ -24,15 +24,17 @@ import polars as pl
 
 from benchmarks.funnel_rows import alone, log
 from benchmarks.harness import Deadline, Figures, Section, run_sections
-from filters import contamination, ground, near, semantic
-from filters.guards import world_terms
-from filters.near import NearConfig
+from filters.dedup import near
+from filters.dedup.guards import world_terms
+from filters.dedup.near import NearConfig
+from filters.grounding import ground
 from filters.normalise import languages, normalised
-from filters.semantic import SemanticConfig
 from filters.step import alive
-from synth.bfcl import ANSWERS, QUESTIONS, cases, files, said
-from synth.encoder import Vectors, encode
+from filters.steps import contamination, semantic
+from filters.steps.semantic import SemanticConfig
+from synth.engines.encoder import Vectors, encode
 from synth.worlds import GROUNDED, WORLDS
+from synth.worlds.bfcl_files import ANSWERS, QUESTIONS, cases, files, said
 
 LOG_ROWS = 1_000_000
 NEEDS, LONE_NEEDS = 5000, 8000

@@ -121,7 +121,7 @@ def measure_funnel(_: Deadline) -> Figures:
 
 def measure_unseen(_: Deadline) -> Figures:
     from flows.config import read
-    from synth.haystack import generate
+    from synth.haystack.generate import generate
 
     queries, plants = generate(WORK / "haystack_unseen", read(SAMPLE).haystack, UNSEEN)
     verdicts, _wall_s = _curated("unseen", queries)
@@ -152,7 +152,7 @@ def _verdicts(store: object, run: str) -> pl.DataFrame:
 
 
 def _hits(verdicts: pl.DataFrame, plants: pl.DataFrame) -> float:
-    from synth.haystack import needle_hits
+    from synth.haystack.generate import needle_hits
 
     return needle_hits(plants, verdicts.filter("kept")["row"].to_list())
 
@@ -164,7 +164,7 @@ def _duplicates(verdicts: pl.DataFrame, plants: pl.DataFrame) -> Figures:
     near_pair_recall: of sampled near pairs that reach the near step (each as the survivor of its exact group) with a true Jaccard >= 0.7,
         those of which at most one is left. needs_lost_share: of frames with a row before the near step, those with none after it.
     """
-    from filters.minhash import jaccard
+    from filters.dedup.minhash import jaccard
     from filters.normalise import normalised
 
     order = verdicts.select("step").unique(maintain_order=False)["step"].to_list()
@@ -240,7 +240,7 @@ def _city_reset() -> Figures:
 
 
 def measure_mutations(_: Deadline) -> Figures:
-    from synth.mutations import audit, draw_tasks
+    from synth.tasks.mutations import audit, draw_tasks
 
     rng = random.Random(0)
     tasks = [task for world, count in MUTATED_TASKS.items() for task in draw_tasks(world, count, rng)]
@@ -273,7 +273,7 @@ def measure_cascade(_: Deadline) -> Figures:
 
 
 def measure_ladder(deadline: Deadline) -> Figures:
-    from train.evaluate import bootstrap, paired_difference, task_means
+    from train.measure.evaluate import bootstrap, paired_difference, task_means
 
     means: dict[str, list[pl.DataFrame]] = {name: [] for name in LADDER}
     for seed in SEEDS:
@@ -346,7 +346,7 @@ def _longer_sft1(store: object, config: object, policies: Sequence[str]) -> None
     """Trains the control, and leaves the outcomes of its rollouts and the policies' in the store's folder."""
     from storage.records import Task
     from synth.engines.hf import HFEngine
-    from synth.rollouts import rollout, rollouts_frame
+    from synth.rollouts.draws import rollout, rollouts_frame
     from train.backends import local
     from train.spec import StageSpec
 

@@ -54,7 +54,7 @@ def _requests(calls: int) -> list[Any]:
 def _engine(url: str, folder: Path) -> Iterator[tuple[Any, Any]]:
     """With a store of its own: answers are looked up, kept in its journal, and committed at the end."""
     from storage.store import Store
-    from synth.engines.answers import Answers
+    from synth.engines.cache import Answers
     from synth.engines.openai import OpenAIConfig, OpenAIEngine
 
     config = OpenAIConfig(model=MODEL, base_url=url, in_flight=IN_FLIGHT)

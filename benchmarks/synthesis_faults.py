@@ -30,7 +30,7 @@ from benchmarks.harness import ROOT, Deadline, Figures, Section, fail
 from benchmarks.mock_openai import MODEL, Running, started
 
 if TYPE_CHECKING:
-    from synth.engines.answers import Answered
+    from synth.engines.cache import Answered
 
 WORK = ROOT / ".cache" / "bench" / "synthesis"
 CONVERSATIONS = 2_000
@@ -62,7 +62,7 @@ def sections() -> list[Section]:
 
 def main() -> int:
     """`python -m benchmarks.synthesis_faults URL FOLDER PROPOSALS TOKENS`. FOLDER: of all that it keeps; TOKENS: 0 for no budget."""
-    from synth import http
+    from synth.engines import http
 
     url, folder, proposals, tokens = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     http.LONGEST_WAIT_S = LONGEST_WAIT_S
@@ -74,13 +74,13 @@ def main() -> int:
 def converse(path: Path, url: str, proposals: int, tokens: int | None) -> None:
     """What the child runs: synthesis whose assistant is the mock, all else scripted. No conversation is accepted, so none ends it early."""
     from storage.store import Store
-    from synth.engines.answers import Answers
     from synth.engines.budget import Budget
+    from synth.engines.cache import Answers
     from synth.engines.openai import OpenAIConfig, OpenAIEngine
-    from synth.evolve import EvolutionConfig
-    from synth.roles.cast import Cast, RolesConfig
-    from synth.synthesis_config import SynthesisConfig
-    from synth.synthesize import synthesize
+    from synth.roles.role_engines import Cast, RolesConfig
+    from synth.run.config import SynthesisConfig
+    from synth.run.controller import EvolutionConfig
+    from synth.run.synthesize import synthesize
 
     store = Store(path)
     roles = RolesConfig(assistant=f"openai:{MODEL}", in_flight=THREADS, max_tokens=tokens)
@@ -98,8 +98,8 @@ def converse(path: Path, url: str, proposals: int, tokens: int | None) -> None:
 def _take_notes(folder: Path) -> None:
     """From here on this process notes, in `kept`, every request whose answer is in the journal, and when; in `spent`, how many tries
     had been allowed when the budget was spent."""
-    from synth.engines.answers import Answers
     from synth.engines.budget import Budget, BudgetSpent
+    from synth.engines.cache import Answers
 
     kept, allowed = (folder / "kept").open("ab", buffering=0), Counter[str]()
     keep, check, add = Answers.keep, Budget.check, Budget.add

@@ -1,4 +1,5 @@
-"""What simulated users and judges are worth, on one labelled split: good conversations and planted bad ones (`synth/roles/labelled.py`).
+"""What simulated users and judges are worth, on one labelled split: good conversations and planted bad ones
+(`synth/roles/judge_calibration.py`).
 
 `judge_agreement`: how often the scripted judge says of a conversation what it is; `user_adherence`: share of the scripted user's turns
 that keep to their script by the checks that every user is held to, so what it lacks of 1 is the checks' own false alarm. `*_vllm`: the
@@ -18,7 +19,7 @@ from benchmarks.harness import Deadline, Figures, Section
 from benchmarks.synthesis_vllm import WORK, tiny
 
 if TYPE_CHECKING:
-    from synth.blueprints import Blueprint
+    from synth.blueprints.blueprint import Blueprint
 
 WORLDS = ("retail", "city", "library", "banking", "hotel")
 BLUEPRINTS = 400
@@ -36,8 +37,8 @@ def sections() -> list[Section]:
 
 def measure_scripted(_: Deadline) -> Figures:
     from storage.records import Message
-    from synth.roles.labelled import agreement, labelled
-    from synth.roles.script import script_of, strayed
+    from synth.roles.judge_calibration import agreement, labelled
+    from synth.roles.user_script import script_of, strayed
 
     blueprints = _drawn(BLUEPRINTS)
     split = labelled(blueprints)
@@ -56,8 +57,8 @@ def measure_scripted(_: Deadline) -> Figures:
 
 def measure_vllm(_: Deadline) -> Figures:
     from synth.engines.vllm import vllm_engine
-    from synth.roles.cast import Cast, RolesConfig
-    from synth.roles.labelled import agreement, labelled
+    from synth.roles.judge_calibration import agreement, labelled
+    from synth.roles.role_engines import Cast, RolesConfig
 
     blueprints = _drawn(BY_VLLM)
     split = labelled(blueprints)
@@ -72,9 +73,9 @@ def measure_vllm(_: Deadline) -> Figures:
 
 
 def _drawn(count: int) -> Sequence[Blueprint]:
-    from synth.clusters import cluster_tools
-    from synth.roles.draft import PlanFailed
-    from synth.roles.planner import Planner
+    from synth.blueprints.draft import PlanFailed
+    from synth.blueprints.planner import Planner
+    from synth.clusters.business_clusters import cluster_tools
     from synth.worlds import WORLDS as KNOWN
 
     clusters = {world: cluster_tools(KNOWN[world].tools) for world in WORLDS}

@@ -2,7 +2,7 @@
 
 One broken conversation a case and kind: a call is left out, an argument gets another value that this argument takes in another case, two
 calls of a turn that follow each other change places, a call is made again right away, or a tool that is not on offer is called. As in
-`synth/mutations.py`, one counts where it makes a difference: an altered or swapped call if the end state or what a call is answered
+`synth/tasks/mutations.py`, one counts where it makes a difference: an altered or swapped call if the end state or what a call is answered
 changes, a duplicated one if the state changes a second time, the others always.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from benchmarks.harness import Deadline, Figures, Section
 from storage.records import JSON, Call, canonical_json
-from synth.worlds.bfcl import BFCLWorld, Case, cases, judge_session
+from synth.worlds.bfcl_world import BFCLWorld, Case, cases, judge_session
 
 SEED = 0
 MAX_TRIES = 30

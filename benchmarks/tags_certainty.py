@@ -25,9 +25,9 @@ from benchmarks import tags_policy
 from benchmarks.harness import Deadline, Figures, Section
 
 if TYPE_CHECKING:
-    from filters.certainty import DrawsConfig, RegionConfig
+    from filters.certainty.certainty import DrawsConfig, RegionConfig
     from storage.records import Outcome, Task
-    from synth.rollouts import Draws
+    from synth.rollouts.draws import Draws
 
 TASKS = 400
 K = 16
@@ -74,7 +74,7 @@ def _by_terms(tasks: Sequence[Task], failed: NDArray[np.float64]) -> tuple[float
     """On every second task, the correlation of failure with the rating, and with the three terms before rounding, weighted by least squares
     on the other tasks: what other weights could give."""
     from storage.records import Frame
-    from synth.difficulty import difficulty
+    from synth.tasks.difficulty import difficulty
 
     rated = [difficulty(Frame(world=task.world, intent=task.intent, slots=task.slots), task.messages[-1].content) for task in tasks]
     terms = np.array([(1, one.s_tool, one.s_chain, one.s_constraints) for one in rated], dtype=float)
@@ -163,7 +163,7 @@ def _rule() -> tuple[DrawsConfig, RegionConfig]:
 
 
 def _until_settled(own: DrawsConfig, regions: RegionConfig) -> Draws:
-    from synth.rollouts import Draws
+    from synth.rollouts.draws import Draws
 
     return Draws(own.looks, lambda successes, rated, left: own.is_settled(successes, rated, left, regions), {})
 
@@ -174,14 +174,14 @@ def _until_settled(own: DrawsConfig, regions: RegionConfig) -> Draws:
 @cache
 def _probe() -> tuple[list[Task], dict[str, Passed]]:
     """The tasks, and what became of K draws of each, by its id."""
-    from synth.rollouts import Draws
+    from synth.rollouts.draws import Draws
 
     tasks = tags_policy.probe_tasks(TASKS)
     return tasks, _rolled_out(tasks, Draws.each(K), first_draw=0)
 
 
 def _rolled_out(tasks: Sequence[Task], draws: Draws, *, first_draw: int) -> dict[str, Passed]:
-    from synth.rollouts import rollout_until
+    from synth.rollouts.draws import rollout_until
 
     made: dict[str, list[bool | None]] = {task.id: [] for task in tasks}
     for one in rollout_until(tags_policy.engine(), tasks, draws, first_draw=first_draw, seed=SEED):

@@ -4,7 +4,7 @@ The policy is a tiny one after the seed SFT of the sample's cascade, on its worl
 longer: until it does about a third of the tasks. One that can do hardly anything, or everything, puts no tasks in an order. It is trained
 once for the code that is measured, and kept under `.cache/bench/tags/`; folders of other code are removed.
 It is probed on siblings of frames that it has not practised, in the shares of difficulties that the funnel draws tasks in
-(`filters.coverage.QUOTAS`, as far as the worlds have such tasks).
+(`filters.steps.coverage.QUOTAS`, as far as the worlds have such tasks).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.harness import ROOT, code_mark
 if TYPE_CHECKING:
     from storage.records import Division, Task
     from synth.engines.hf import HFEngine
-    from train.supply import Source
+    from train.data.task_pool import Source
 
 KEPT = ROOT / ".cache" / "bench" / "tags"
 SAMPLE = ROOT / "configs" / "sample.yaml"
@@ -63,13 +63,13 @@ def engine() -> HFEngine:
 def train(work: Path) -> None:
     """Leaves the model in `sft/model` under the folder, beside the store that it was trained from."""
     from flows.config import read
-    from storage.release import ReleaseItem, make_release
-    from storage.rows import tasks_frame
+    from storage.record_rows import tasks_frame
+    from storage.releases.release import ReleaseItem, make_release
     from storage.store import Store, part_id
-    from synth.simulate import expert_trajectory, trajectories_frame
+    from synth.roles.simulate import expert_trajectory, trajectories_frame
     from train.backends import local
+    from train.data.task_pool import draw
     from train.spec import StageSpec
-    from train.supply import draw
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     cascade = read(SAMPLE).train
@@ -102,9 +102,9 @@ def train(work: Path) -> None:
 def sources(division: Division) -> list[Source]:
     """Frames of that division, in an order of chance, so that any number of them has its share of each world and intent."""
     from storage.records import Frame
-    from synth.division import DivisionConfig
-    from synth.drills import draw_drills
-    from train.supply import Source
+    from synth.blueprints.single_goal import draw_drills
+    from synth.tasks.split import DivisionConfig
+    from train.data.task_pool import Source
 
     drawn = [drill.task for world, count in DRILLS.items() for drill in draw_drills(world, count, [], DivisionConfig(), seed=0)]
     found = [
@@ -118,8 +118,8 @@ def sources(division: Division) -> list[Source]:
 
 def probe_tasks(count: int, *, worlds: Collection[str] = tuple(DRILLS)) -> list[Task]:
     """About so many tasks of these worlds; fewer where a difficulty has no more to give."""
-    from filters.coverage import QUOTAS
-    from train.supply import draw
+    from filters.steps.coverage import QUOTAS
+    from train.data.task_pool import draw
 
     by_level: dict[int, list[Source]] = {}
     for source in sources("probe"):

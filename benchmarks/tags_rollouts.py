@@ -1,6 +1,7 @@
 """Rollouts of the fixed policy: what they cost beside TRL's own loop, and whether their traces are what was sampled.
 
-vs TRL   the same retail tasks, draws and limits of a turn, in rounds that take turns: `synth.episodes.play` over one ragged key-value
+vs TRL   the same retail tasks, draws and limits of a turn, in rounds that take turns: `synth.rollouts.episode.play` over one ragged
+key-value
          cache, and the generation of `GRPOTrainer` with `environment_factory` (`benchmarks/trl_shop.py`), each with its calls in live
          worlds and the verifier's verdict, without any training. CPU time, median of the rounds' ratios. Both must succeed about as often.
 traces   of every turn that has one before it: does its prompt begin with the tokens that were sampled before? Asked of the answers
@@ -60,7 +61,7 @@ def sections() -> list[Section]:
 
 def measure_speed(_: Deadline) -> Figures:
     from benchmarks.trl_shop import TRLRollouts
-    from synth.episodes import MAX_TOKENS, MAX_TURNS
+    from synth.rollouts.episode import MAX_TOKENS, MAX_TURNS
 
     tasks = tags_policy.probe_tasks(ROUNDS * ROUND_TASKS, worlds=("retail",))
     model = tags_policy.policy()
@@ -82,7 +83,7 @@ def measure_speed(_: Deadline) -> Figures:
 def _ours(model: Path) -> Play:
     from storage.records import Outcome
     from synth.engines.hf import HFEngine
-    from synth.episodes import MAX_TURNS, Episode, play
+    from synth.rollouts.episode import MAX_TURNS, Episode, play
 
     engine = HFEngine(model, batch_rows=ROUND_TASKS * DRAWS)
 
@@ -139,7 +140,7 @@ class WatchedConversing(Watched):
 
 
 def measure_traces(_: Deadline) -> Figures:
-    from synth.rollouts import rollout
+    from synth.rollouts.draws import rollout
 
     watched = WatchedConversing(tags_policy.engine())
     tasks = tags_policy.probe_tasks(TRACE_TASKS)
@@ -156,7 +157,7 @@ def measure_traces(_: Deadline) -> Figures:
 
 def measure_vllm(_: Deadline) -> Figures:
     from synth.engines.vllm import vllm_engine
-    from synth.rollouts import rollout
+    from synth.rollouts.draws import rollout
 
     tasks = tags_policy.probe_tasks(VLLM_TASKS)
     rollouts: list[Rollout] = []
@@ -191,7 +192,7 @@ def logprob_error(engine: HFEngine, rollouts: Sequence[Rollout]) -> float:
     pass over each whole conversation gives."""
     import torch
 
-    from synth.episodes import trace
+    from synth.rollouts.episode import trace
 
     worst = 0.0
     for one in rollouts:

@@ -23,7 +23,7 @@ import polars as pl
 
 from benchmarks.harness import ROOT, Deadline, Figures, Section
 from benchmarks.routing_cells import FIRST, RULES, Cell, RoutingSettings, home_of, run_cell
-from train.evaluate import paired_difference
+from train.measure.evaluate import paired_difference
 
 KEPT = ROOT / ".cache" / "bench" / "routing"
 SEEDS = (0, 1, 2)

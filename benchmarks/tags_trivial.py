@@ -1,10 +1,10 @@
-"""What policies are worth that know nothing of a task (`synth/tricks.py`), on admitted tasks of all worlds: it should be nothing.
+"""What policies are worth that know nothing of a task (`synth/tasks/exploits.py`), on admitted tasks of all worlds: it should be nothing.
 
-One idea: admission is not asked again. Each trick plays a conversation as a policy does (`synth/episodes.py`), in a world of its own, and
-the conversation is judged with every call replayed (`synth.verify.verify`); neither success nor any part of the graded reward may come of
-it. The tricks are not told what the task wants, so those too are played that admission leaves out as hopeless.
-A refusal task is lost on who refuses everything for its one reason: there `always_refuse` counts apart, as the share of refusal tasks that
-the best single reason passes.
+One idea: admission is not asked again. Each trick plays a conversation as a policy does (`synth/rollouts/episode.py`), in a world of its
+own, and the conversation is judged with every call replayed (`synth.tasks.verify.verify`); neither success nor any part of the graded
+reward may come of it. The tricks are not told what the task wants, so those too are played that admission leaves out as hopeless. A refusal
+task is lost on who refuses everything for its one reason: there `always_refuse` counts apart, as the share of refusal tasks that the best
+single reason passes.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Tally:
         return max(self.refused.values(), default=0) / max(1, self.refusals)
 
     def add(self, task: Task) -> None:
-        from synth.refusals import refusal_reasons
-        from synth.tricks import ALWAYS_REFUSE
+        from synth.tasks.exploits import ALWAYS_REFUSE
+        from synth.tasks.refusals import refusal_reasons
 
         played = scores(task)
         worth = [(name, answer) for name, answer, score in played if score > 0]
@@ -113,7 +113,7 @@ def draw(world: str, count: int, refused: Counter[str]) -> Iterator[Task]:
 
     A share is asked for after an earlier request that was served by calls: there, and only there, a last call can be repeated.
     """
-    from synth.solver import NotAdmitted
+    from synth.tasks.solver import NotAdmitted
     from synth.worlds import WORLDS
 
     rng = random.Random(f"{SEED}/{world}")
@@ -140,8 +140,8 @@ def _admitted(world: str, intent: Intent, language: Language, rng: random.Random
         NotAdmitted: it is none.
     """
     from storage.records import Frame, Message
-    from synth.solver import admit, expert_messages
-    from synth.wording import render
+    from synth.tasks.solver import admit, expert_messages
+    from synth.tasks.wording import render
     from synth.worlds import make_world
 
     seed = served.world_seed if served else rng.randrange(2**20)
@@ -158,8 +158,8 @@ def _admitted(world: str, intent: Intent, language: Language, rng: random.Random
 def scores(task: Task) -> list[tuple[str, str, float]]:
     """(name of a trick, what it answers, what that is worth) of every trick."""
     from storage.records import Success
-    from synth.solver import execute
-    from synth.tricks import tricks
+    from synth.tasks.exploits import tricks
+    from synth.tasks.solver import execute
     from synth.worlds import make_world
 
     def look(calls: Sequence[Call]) -> Sequence[Message]:
@@ -172,8 +172,8 @@ def scores(task: Task) -> list[tuple[str, str, float]]:
 def score(task: Task, calls: Sequence[Call], answer: str) -> float:
     """What a policy is worth that makes these calls and gives this answer: the graded reward that it is given, or that every call replayed
     gives, and 1 for a success, whichever is most."""
-    from synth.episodes import Episode
-    from synth.verify import verify
+    from synth.rollouts.episode import Episode
+    from synth.tasks.verify import verify
 
     episode = Episode(task, 0, MAX_TURNS)
     for index, call in enumerate(calls):

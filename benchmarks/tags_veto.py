@@ -1,8 +1,8 @@
 """What the grounding veto is worth: the share of answers with one invented fact that it stops, and of faithful answers that it stops.
 
-The check is `grounded_answer` of `synth.verify.judge`, over the answers of `benchmarks/veto_cases.py` in wordings that its rules were not
-written from. `veto_false_any` counts the faithful answers that any check of the answer stops.
-Run as a program with `development`, it lists what fails in the wordings that one may look at.
+The check is `grounded_answer` of `synth.tasks.verify.judge`, over the answers of `benchmarks/veto_cases.py` in wordings that its rules were
+not written from. `veto_false_any` counts the faithful answers that any check of the answer stops. Run as a program with `development`, it
+lists what fails in the wordings that one may look at.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from benchmarks.harness import Deadline, Figures, Section
 from benchmarks.veto_cases import KINDS, Case, cases, development
 from storage.records import Message
-from synth.verify import judge
+from synth.tasks.verify import judge
 
 CHECK = "grounded_answer"
 KEYS = (

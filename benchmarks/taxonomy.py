@@ -19,18 +19,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from benchmarks.harness import Deadline, Section, run_sections
-from filters import ground, normalise, rules
-from filters.rules import RulesConfig
+from filters import normalise
+from filters.grounding import ground
 from filters.step import alive
+from filters.steps import rules
+from filters.steps.rules import RulesConfig
 from filters.taxonomy.annotate import Scripted, is_other
 from filters.taxonomy.built_in import built_in
 from filters.taxonomy.evolve import EvolveConfig, Evolved, evolve
 from filters.taxonomy.groups import strangers
 from filters.taxonomy.label import by_vectors, step
-from filters.taxonomy.terms import Corpus
+from filters.taxonomy.salient_terms import Corpus
 from filters.taxonomy.tree import is_below
-from synth.encoder import Vectors, encode
-from synth.haystack import HaystackConfig, generate
+from synth.engines.encoder import Vectors, encode
+from synth.haystack.generate import HaystackConfig, generate
 from synth.worlds import GROUNDED, WORLDS
 
 SEEDS, ROWS, LOG_ROWS = (1, 2, 3), 5_000, 20_000

@@ -19,7 +19,7 @@ import torch
 from datasets import Dataset
 
 from storage.records import JSON, FunctionCall, Message, Task, Tool, ToolCall
-from synth.verify import judge
+from synth.tasks.verify import judge
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import World
 from train.device import device_arguments, keep_freed_memory

@@ -3,7 +3,7 @@
 One idea: a value has the *forms* in which the contract of the veto still calls it the same (1493 m is about 1.5 km, as it is less than 1 %
 off); a style of `veto_measure.yaml` or `veto_development.yaml` is a text with forms in it, and suits a value that has them all. What a
 conversation supports is read from its raw messages alone, with twice the contract's margin, so that what is invented is so beyond doubt.
-Nothing here knows the rules of `synth/verify.py`.
+Nothing here knows the rules of `synth/tasks/verify.py`.
 """
 
 from __future__ import annotations

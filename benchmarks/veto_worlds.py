@@ -17,12 +17,12 @@ from typing import cast
 from benchmarks.veto_values import KindOf, Seen, Value, leaves, seen_in
 from storage.errors import BadInput
 from storage.records import JSON, Frame, Language, Message, Task
-from synth.solver import NotAdmitted, admit, execute
-from synth.wording import render
+from synth.tasks.solver import NotAdmitted, admit, execute
+from synth.tasks.wording import render
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import World
-from synth.worlds.spec.domain import Entity, Field
-from synth.worlds.spec.world import SpecWorld
+from synth.worlds.declarative.compiled_world import SpecWorld
+from synth.worlds.declarative.domain import Entity, Field
 
 MIX = ("city", "library", "city", "retail", "gen", "city", "clinic", "city", "gen", "hotel", "city", "retail", "telecom")
 GENERATED = (1, 2, 3, 7)

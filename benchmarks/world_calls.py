@@ -128,7 +128,7 @@ def _city_text(tool: str, name: str, rng: random.Random) -> str:
 
 
 def _coordinate(rng: random.Random) -> str:
-    from synth.worlds.city.geometry import HEIGHT_M, WIDTH_M, to_text
+    from synth.worlds.city.map.geometry import HEIGHT_M, WIDTH_M, to_text
 
     return to_text(rng.uniform(0, WIDTH_M), rng.uniform(0, HEIGHT_M))
 
@@ -145,7 +145,7 @@ def _sorted_names(names: Mapping[str, Mapping[str, str]]) -> list[list[str]]:
 
 def _map_words(rng: random.Random) -> str:
     """A place's name, or a category with none to two features and now and then 'open now'."""
-    from synth.worlds.city.catalogue import catalogue
+    from synth.worlds.city.map.place_catalog import catalogue
 
     if rng.random() < 0.5:
         place = rng.choice(catalogue())

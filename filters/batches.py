@@ -14,12 +14,12 @@ import numpy as np
 import polars as pl
 
 from filters import normalise
-from filters.compiled import Mask
+from filters.hash_join import write_keys
 from filters.ingest import ID_DIGITS, Piece, Source, read_piece
-from filters.keyed import write_keys
+from filters.numba_types import Mask
 from filters.step import alive
 from filters.workspace import Workspace
-from synth.encoder import EncoderConfig, encoder
+from synth.engines.encoder import EncoderConfig, encoder
 
 Steps = Mapping[str, Callable[[pl.DataFrame], pl.DataFrame]]
 

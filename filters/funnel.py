@@ -3,11 +3,11 @@
 Order (design of STAgent's funnel, cheap steps first): ingest, normalise, exact, rules, near, ground, equal, taxonomy, quality, difficulty,
 pool, semantic (with taxonomy and reach by vectors), contamination, coverage, admission. What a step is stands in `step.py`. With a
 language model for what the parser cannot read (`ground_model.py`), parse and ask come before ground.
-Batches stream through the disk; the joining steps go by ranges of keys and by bands (`dedup.py`). In memory are some 30 bytes a row read;
-while near duplicates are decided, the compared texts, their candidate pairs and some 40 bytes a row of these; and when the pool is drawn,
-the labels and unread words of what grounding has left.
-A run's id is a hash of the files' contents and formats, the configuration, the code of this room and the one below, and what was seen
-before (`seen.py`); so a killed run goes on where it was, a finished one is not done again, and either gives the same rows.
+Batches stream through the disk; the joining steps go by ranges of keys and by bands (`join_steps.py`). In memory are some 30 bytes a row
+read; while near duplicates are decided, the compared texts, their candidate pairs and some 40 bytes a row of these; and when the pool is
+drawn, the labels and unread words of what grounding has left. A run's id is a hash of the files' contents and formats, the configuration,
+the code of this room and the one below, and what was seen before (`dedup_index.py`); so a killed run goes on where it was, a finished one
+is not done again, and either gives the same rows.
 
 It decides nothing itself, and trains on nothing: what becomes of the tasks is another room's.
 """
@@ -21,10 +21,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from filters import ingest
+from filters.dedup.dedup_index import NothingNew, read_before
 from filters.funnel_config import FunnelConfig
-from filters.ingest import files
+from filters.ingest import source_files
 from filters.run import FunnelResult, Run
-from filters.seen import NothingNew, read_before
 from filters.step import Executor, Progress
 from storage.store import Store
 
@@ -49,7 +49,7 @@ def curate(
     started = time.perf_counter()
     with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
         run = executor or threads
-        named = files.locate(sources)
+        named = source_files.locate(sources)
         if config.only_new:
             named = new_files(store, named, run)
         return Run(store, ingest.inspect(named, config.ingest, run), config, progress, run, started).result()

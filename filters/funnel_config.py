@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from filters.contamination import ContaminationConfig
-from filters.coverage import CoverageConfig
-from filters.ground_model import GroundConfig
+from filters.dedup.near import NearConfig
+from filters.grounding.ground_model import GroundConfig
 from filters.ingest import IngestConfig
-from filters.near import NearConfig
-from filters.quality import QualityConfig
-from filters.reach import ReachConfig
-from filters.rules import RulesConfig
-from filters.semantic import SemanticConfig
-from filters.tool_load import DifficultyConfig
-from synth.division import DivisionConfig
-from synth.encoder import EncoderConfig
+from filters.steps.contamination import ContaminationConfig
+from filters.steps.coverage import CoverageConfig
+from filters.steps.quality import QualityConfig
+from filters.steps.rules import RulesConfig
+from filters.steps.semantic import SemanticConfig
+from filters.steps.tool_load import DifficultyConfig
+from filters.tool_match import ReachConfig
+from synth.engines.encoder import EncoderConfig
+from synth.tasks.split import DivisionConfig
 
 
 class FunnelConfig(BaseModel):

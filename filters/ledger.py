@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import polars as pl
 
-from filters.compiled import F32, U8, U32
+from filters.numba_types import F32, U8, U32
 
 _MOST_REASONS = 255
 

@@ -3,14 +3,14 @@
 Normalised: Unicode NFKC, lower case, no zero-width characters, runs of white space as one blank, no punctuation at either end,
 personal data masked. Only rows with a character that NFKC could change go through it (three times as fast, same result).
 Language is decided by script alone: `zh`, `en` (Latin letters: French passes for English here, and falls out at grounding), else `other`.
-The key is two halves of a hash (`keyed.py`).
+The key is two halves of a hash (`hash_join.py`).
 """
 
 from __future__ import annotations
 
 import polars as pl
 
-from filters.keyed import key_of
+from filters.hash_join import key_of
 from filters.personal import MASK, masked
 
 VERSION = 1

@@ -1,4 +1,5 @@
-"""What a run of the funnel leaves in the store, part by part: queries, verdicts and frames, and the index for later runs (`seen.py`).
+"""What a run of the funnel leaves in the store, part by part: queries, verdicts and frames, and the index for later runs
+(`dedup_index.py`).
 
 Every function writes the parts of one batch, one band or one group of batches, from the workspace and what the runner tells it, and can run
 on any thread, process or machine that sees the store's folder.
@@ -12,12 +13,12 @@ import numpy as np
 import polars as pl
 
 from filters.batches import Batch, query_ids
-from filters.compiled import U32, Mask
+from filters.hash_join import key_of
 from filters.ingest import Source
-from filters.keyed import key_of
+from filters.numba_types import U32, Mask
 from filters.workspace import Workspace
-from storage.schema import TABLES
 from storage.store import Part, Store
+from storage.tables import TABLES
 
 FRAMES_A_PART = 1_000_000
 """Rows read that one part of `frames` speaks of: every part of a catalogue table is held against all that is there."""

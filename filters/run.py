@@ -19,44 +19,30 @@ import numpy as np
 import polars as pl
 from threadpoolctl import threadpool_limits
 
-from filters import (
-    admit,
-    contamination,
-    coverage,
-    dedup,
-    difficulty,
-    equal,
-    exact,
-    ground,
-    ground_model,
-    near,
-    quality,
-    reach,
-    rules,
-    semantic,
-    taxonomy,
-    tool_load,
-)
-from filters.askers import Askers
+from filters import taxonomy, tool_match
 from filters.batches import Steps, batches_of, encode_texts, pass_batch, query_ids, read_batches
 from filters.code_hash import code_hash
+from filters.combination_counts import Askers
+from filters.dedup import join_steps, near
+from filters.dedup.dedup_index import Seen
+from filters.dedup.guards import world_terms
 from filters.funnel_config import FunnelConfig
-from filters.guards import world_terms
+from filters.grounding import ground, ground_model
+from filters.hash_join import ROWS_A_PARTITION, write_keys
 from filters.ingest import Source
-from filters.keyed import ROWS_A_PARTITION, write_keys
 from filters.ledger import Ledger, not_done, shortfall
 from filters.results import groups, write_asked, write_band, write_batch, write_frames, write_gate, write_seen
-from filters.seen import Seen
 from filters.step import Executor, Progress, alive
+from filters.steps import admit, contamination, coverage, difficulty, exact, quality, rules, same_frame, semantic, tool_load
 from filters.taxonomy.versions import newest
 from filters.workspace import Workspace
 from storage.errors import BadInput
+from storage.record_rows import tasks_frame
 from storage.records import content_id
-from storage.rows import tasks_frame
 from storage.store import Part, Store, part_id
-from synth.encoder import encoder, identity
 from synth.engines.base import Engine
-from synth.focus import failures
+from synth.engines.encoder import encoder, identity
+from synth.run.failure_targeting import failures
 
 Item = TypeVar("Item")
 VERSION = 2
@@ -104,7 +90,9 @@ class Run:
         if config.keep_one_in is not None:
             self.coverage = config.coverage.model_copy(update={"keep": max(1, round(rows / config.keep_one_in))})
         self.tree = newest(store).tree
-        self.reach = reach.load(store, encoder(config.encoder)) if config.ungrounded else reach.Reach((), (), encoder(config.encoder))
+        self.reach = (
+            tool_match.load(store, encoder(config.encoder)) if config.ungrounded else tool_match.Reach((), (), encoder(config.encoder))
+        )
         self.held_out = contamination.load(config.contamination, encoder(config.encoder))
         read = [(file.content_hash, file.format) for file in files]
         before = [segment.id for segment in self.seen.segments]
@@ -203,13 +191,13 @@ class Run:
         """near: sketches by batch, pairs by band, and one pass over all that they propose."""
         started, config, terms = time.perf_counter(), self.config.near, world_terms()
         if not self.work.has("near"):
-            self._map("near sketches", partial(dedup.sketch_batch, work=self.work, config=config, terms=terms), self.batches)
-            dedup.kinds_of_all(self.batches, self.work, self.seen, self.seen.rows + self.ledger.is_alive.size)
+            self._map("near sketches", partial(join_steps.sketch_batch, work=self.work, config=config, terms=terms), self.batches)
+            join_steps.kinds_of_all(self.batches, self.work, self.seen, self.seen.rows + self.ledger.is_alive.size)
             for band in range(config.bands):
                 self.work.write_array(f"near-before-{band}", self.seen.firsts(band))
-            self._map("near bands", partial(dedup.join_band, batches=self.batches, work=self.work), range(config.bands))
+            self._map("near bands", partial(join_steps.join_band, batches=self.batches, work=self.work), range(config.bands))
         self._tell("near duplicates", 0, 1)
-        compared = self.work.once("near", lambda: dedup.decide_near(self.batches, self.work, self.seen, config, terms))
+        compared = self.work.once("near", lambda: join_steps.decide_near(self.batches, self.work, self.seen, config, terms))
         is_dropped = pl.col("keeper") != pl.col("row")
         dropped = compared.filter(is_dropped).select("row", "similarity", reason=pl.lit("near_duplicate"), duplicate_of="keeper")
         self.keepers = compared.select("row", "keeper")
@@ -236,9 +224,9 @@ class Run:
 
     def equal(self) -> None:
         started = time.perf_counter()
-        self._map("frames", partial(dedup.keys_of_frames, work=self.work), self.batches)
+        self._map("frames", partial(join_steps.keys_of_frames, work=self.work), self.batches)
         names = [f"frame-keys-{batch.name}" for batch in self.batches]
-        dropped = (equal.step(told).drop_nulls("reason") for told in self._joined("equal", names, self.seen.frames()))
+        dropped = (same_frame.step(told).drop_nulls("reason") for told in self._joined("equal", names, self.seen.frames()))
         self.ledger.drop("equal", dropped, lambda: time.perf_counter() - started)
         self.has_own_frame = self.ledger.is_alive.copy()
 
@@ -289,7 +277,7 @@ class Run:
             is_unframed = pl.col("frame_id").is_null()
             peers = pl.when(is_unframed).then(pl.len().over("leaf", is_unframed).cast(pl.UInt32)).otherwise("peers")
             self.pooled = labelled.drop("leaf_confidence").with_columns(peers=peers)
-        self.pooled = alive(reach.step(self.pooled, self.vectors, self.reach, self.config.reach))
+        self.pooled = alive(tool_match.step(self.pooled, self.vectors, self.reach, self.config.reach))
         self.labels = self.pooled.select("row", "leaf", "ungrounded", "cluster_id", "tool_id", "nearness")
         self._narrow("semantic", semantic.step(self.pooled, self.vectors, self.config.semantic), started)
 
@@ -364,7 +352,9 @@ class Run:
             if not self.work.has_array(every[-1]):
                 write_keys(self.work, every[-1], rows)
         self._map(
-            f"{step} keys", partial(dedup.join_partition, partitions=partitions, names=every, work=self.work, name=step), range(partitions)
+            f"{step} keys",
+            partial(join_steps.join_partition, partitions=partitions, names=every, work=self.work, name=step),
+            range(partitions),
         )
         for partition in range(partitions):
             yield self.work.read(f"{step}-{partition}").filter(pl.col("row") >= self.seen.rows)

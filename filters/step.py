@@ -9,10 +9,10 @@ that takes rows still alive and returns *the same rows in the same order*, with 
     duplicate_of: UInt32  optional; the `row` that a dropped row duplicates
     similarity: Float64   optional; how like it (1.0 = equal)
 The runner (`run.py`) moves rows with a reason to the verdicts, so a step never filters. `row` (UInt32) counts all rows that were ever
-seen, those of earlier runs first (`seen.py`).
+seen, those of earlier runs first (`dedup_index.py`).
 A *batch* step looks at each row alone and is called with any batches in any order, on any thread (normalise, rules, ground, taxonomy,
 quality, difficulty); a *joining* step (near, pool, semantic, contamination, coverage) is called once with the columns that it compares, all
-rows, ascending by `row`; exact and equal are told of each row which was the first with its key (`keyed.py`).
+rows, ascending by `row`; exact and equal are told of each row which was the first with its key (`hash_join.py`).
 No randomness that is not drawn from a seed in the step's configuration, and no order that depends on threads.
 
 Columns, and who adds them:
@@ -26,7 +26,7 @@ Columns, and who adds them:
     quality     quality (Float64, 0..1)
     difficulty  difficulty (Int8, -1..5), s_tool, s_chain, s_constraints (Int8)
     pool        asked, tier, peers, leaf_rows (see `coverage.py`)
-    reach       cluster_id, tool_id, nearness; `ungrounded` told anew (see `reach.py`)
+    reach       cluster_id, tool_id, nearness; `ungrounded` told anew (see `tool_match.py`)
     coverage    stratum_rank (Int32; the order in which admission tries a stratum's rows, null = not on the shortlist)
 """
 

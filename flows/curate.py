@@ -10,16 +10,16 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from filters import funnel
-from flows import events
-from flows.artifacts import leave_table
-from flows.at_work import at_work
 from flows.config import Config
-from flows.progress import report
-from flows.ray import ray_executor
-from flows.tables import difficulty
-from flows.tables import funnel as funnel_table
+from flows.runtime import events
+from flows.runtime.artifacts import leave_table
+from flows.runtime.progress import report
+from flows.runtime.ray_executor import ray_executor
+from flows.runtime.store_lock import at_work
+from flows.summary_tables import difficulty
+from flows.summary_tables import funnel as funnel_table
 from storage.store import Store
-from synth import haystack
+from synth.haystack import generate
 
 
 @flow(name="curate", log_prints=True)
@@ -47,7 +47,7 @@ def curate(
 @task(cache_policy=NO_CACHE)
 def make_haystack(config: Config) -> Path:
     report("haystack", 0, 1)
-    queries, _plants = haystack.generate(config.folder / "haystack", config.haystack, config.families)
+    queries, _plants = generate.generate(config.folder / "haystack", config.haystack, config.families)
     report("haystack", 1, 1)
     return queries
 

@@ -7,13 +7,13 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows.artifacts import leave_report, leave_table
-from flows.at_work import at_work
 from flows.config import Config
-from flows.progress import report
-from flows.tables import facets, ladder
+from flows.runtime.artifacts import leave_report, leave_table
+from flows.runtime.progress import report
+from flows.runtime.store_lock import at_work
+from flows.summary_tables import facets, ladder
+from storage.report.page import write_report
 from storage.store import Store
-from storage.view.report import write_report
 
 
 @flow(name="evaluate", log_prints=True)
@@ -33,7 +33,7 @@ def evaluate(config: Config = Config(), policy: str | None = None) -> dict[str, 
 
 @task(cache_policy=NO_CACHE)
 def measure(config: Config, policy: str | None) -> dict[str, Any]:
-    from train import probe
+    from train.measure import probe
 
     return {"policy": probe.evaluate(Store(config.store), config.train, policy=policy, progress=report).id}
 

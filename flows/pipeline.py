@@ -6,14 +6,14 @@ from typing import Any
 
 from prefect import flow
 
-from flows import checks
-from flows.at_work import at_work
-from flows.cascade import train
+from flows import validation
 from flows.config import Config
 from flows.curate import curate
 from flows.evaluate import evaluate
+from flows.runtime.store_lock import at_work
 from flows.synthesize import synthesize
 from flows.tag import tag
+from flows.train import train
 
 
 @flow(name="pipeline", log_prints=True)
@@ -22,7 +22,7 @@ def pipeline(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen
 
     config: as in a configuration file.
     """
-    checks.cluster(config, patience_s=None)
+    validation.cluster(config, patience_s=None)
     with at_work("pipeline", config.store):
         made = synthesize(config)
         kept = curate(config)

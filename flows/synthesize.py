@@ -7,14 +7,14 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows import events
-from flows.artifacts import leave_table
-from flows.at_work import at_work
 from flows.config import Config
-from flows.progress import report
-from flows.tables import diversity, outcomes, rounds
+from flows.runtime import events
+from flows.runtime.artifacts import leave_table
+from flows.runtime.progress import report
+from flows.runtime.store_lock import at_work
+from flows.summary_tables import diversity, outcomes, rounds
 from storage.store import Store
-from synth import synthesize as synthesis
+from synth.run import synthesize as synthesis
 
 
 @flow(name="synthesize", log_prints=True)

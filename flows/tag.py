@@ -10,12 +10,12 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
-from flows import events
-from flows.artifacts import leave_table
-from flows.at_work import at_work
 from flows.config import Config
-from flows.progress import report
-from flows.tables import certainty, difficulty, flips
+from flows.runtime import events
+from flows.runtime.artifacts import leave_table
+from flows.runtime.progress import report
+from flows.runtime.store_lock import at_work
+from flows.summary_tables import certainty, difficulty, flips
 from storage.store import Store
 
 
@@ -36,7 +36,7 @@ def tag(config: Config = Config(), policy: str | None = None, again: int = 0) ->
 
 @task(cache_policy=NO_CACHE)
 def tag_tasks(config: Config, policy: str | None, again: int) -> dict[str, Any]:
-    from train import probe
+    from train.measure import probe
 
     tagged = probe.tag(Store(config.store), config.train, policy=policy, again=again, progress=report)
     return {"policy": tagged.id if tagged else None}

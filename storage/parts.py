@@ -20,7 +20,7 @@ import pyarrow as pa
 from storage.errors import HeadraceError
 from storage.files import disk_errors, replace_atomically
 from storage.records import JSON, content_id
-from storage.schema import TABLES, TableSchema
+from storage.tables import TABLES, TableSchema
 
 _ROW_GROUP = 131_072
 

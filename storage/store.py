@@ -7,7 +7,7 @@ what is there.
 Everyone reads `catalog.read.duckdb`, which is replaced atomically after each commit. Lake tables are views over the *registered*
 parts, by paths relative to the store: readers `cd` into it, or set `file_search_path` as `connect` does.
 
-It knows nothing of what the rows mean, except that a funnel must add up (`storage/addup.py`).
+It knows nothing of what the rows mean, except that a funnel must add up (`storage/funnel_invariants.py`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import Any
 import duckdb
 import polars as pl
 
-from storage import catalogue
-from storage.addup import check_funnel
+from storage import duckdb_catalog
 from storage.errors import BadInput, HeadraceError
 from storage.files import Busy, disk_errors, file_lock, replace_atomically, sweep, sync_dir
-from storage.interrupts import answered, told_as_interrupts
+from storage.funnel_invariants import check_funnel
 from storage.journal import Journal
 from storage.parts import Part, find_written, part_id, write_part
-from storage.schema import TABLES, schema_version
+from storage.query_cancel import answered, told_as_interrupts
+from storage.tables import TABLES, schema_version
 
 __all__ = ["Journal", "Part", "Store", "part_id"]
 
@@ -101,7 +101,7 @@ class Store:
             self._drop_losers(parts)
             return
         with self._writing("committing", self._lock_wait_s) as connection:
-            fresh = catalogue.uncommitted(connection, parts)
+            fresh = duckdb_catalog.uncommitted(connection, parts)
             if fresh:
                 connection.execute("BEGIN")
                 self._register(connection, fresh)
@@ -147,12 +147,12 @@ class Store:
         with disk_errors(doing, self.root), told_as_interrupts():
             self.root.mkdir(parents=True, exist_ok=True)
             with file_lock(self.root / "catalog.lock", wait_s=wait_s):
-                connection = catalogue.open_for_writing(self._writable, self.root)
+                connection = duckdb_catalog.open_for_writing(self._writable, self.root)
                 try:
-                    version = catalogue.version_in(connection, self.root)
+                    version = duckdb_catalog.version_in(connection, self.root)
                     if version < schema_version():
                         self._flag_stale()
-                        catalogue.migrate(connection, version)
+                        duckdb_catalog.migrate(connection, version)
                     yield connection
                 except BaseException:
                     with suppress(duckdb.Error):
@@ -173,12 +173,12 @@ class Store:
         for table, group in by_table.items():
             if not TABLES[table].is_lake:
                 for part in group:
-                    catalogue.insert_rows(connection, part)
+                    duckdb_catalog.insert_rows(connection, part)
             elif TABLES[table].unique_across_parts:
-                catalogue.shadow_repeats(connection, table, group)
-            catalogue.register_parts(connection, group)
+                duckdb_catalog.shadow_repeats(connection, table, group)
+            duckdb_catalog.register_parts(connection, group)
             if TABLES[table].is_lake:
-                connection.execute(catalogue.view_sql(connection, table))
+                connection.execute(duckdb_catalog.view_sql(connection, table))
 
     def _touched_runs(self, parts: Sequence[Part]) -> list[str]:
         """Funnel runs that these parts say something of."""
@@ -257,15 +257,15 @@ class Store:
 
     def _open_readable(self) -> duckdb.DuckDBPyConnection:
         """The read copy, attached read-only to a database in memory: DuckDB would otherwise hand out a replaced file that is still open."""
-        if self._readable.exists() and catalogue.version_of(self._readable, self.root) < schema_version():
+        if self._readable.exists() and duckdb_catalog.version_of(self._readable, self.root) < schema_version():
             with self._writing("migrating an older store", wait_s=self._lock_wait_s) as writer:
                 self._publish(writer)
-        connection = catalogue.connect(":memory:", self.root)
+        connection = duckdb_catalog.connect(":memory:", self.root)
         if self._readable.exists():
-            connection.execute(f"ATTACH '{catalogue.quoted(self._readable)}' AS store (READ_ONLY)")
+            connection.execute(f"ATTACH '{duckdb_catalog.quoted(self._readable)}' AS store (READ_ONLY)")
             connection.execute("USE store")
         else:
-            catalogue.migrate(connection, 0)
+            duckdb_catalog.migrate(connection, 0)
         return connection
 
 

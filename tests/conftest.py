@@ -161,7 +161,7 @@ def ray_head() -> Iterator[RayHead]:
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The API URL of a real Prefect server that the whole session shares; this process is its client too."""
-    from flows.server import client_environment, own_server
+    from flows.runtime.server import client_environment, own_server
 
     folder = tmp_path_factory.mktemp("server") / ".prefect"
     before = dict(os.environ)
@@ -169,7 +169,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         os.environ.update(client_environment(folder, url))
         from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
-        from flows.call import send_what_is_left
+        from flows.runtime.run_flow import send_what_is_left
 
         try:
             # Prefect reads the environment when it is imported, which a test module may have done before.

@@ -7,8 +7,8 @@ budget (in life they cost money); verifiable tasks are nearly free, which is why
 After every stage the new policy is evaluated on held-out tasks and judged once, against the policy that the store had promoted last; a
 stage that fails leaves that one in place.
 
-What it does not do: train (`train/run.py`, in a child process that `launch` starts), measure (`train/probe.py`), or choose tasks
-(`train/supply.py`).
+What it does not do: train (`train/run.py`, in a child process that `launch` starts), measure (`train/measure/probe.py`), or choose tasks
+(`train/data/task_pool.py`).
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from typing import Any, Literal
 
 import polars as pl
 
-from filters.certainty import VERSION as CERTAINTY_VERSION
-from filters.certainty import histogram
+from filters.certainty.certainty import VERSION as CERTAINTY_VERSION
+from filters.certainty.certainty import histogram
+from filters.certainty.route import VERSION as ROUTE_VERSION
+from filters.certainty.route import route
+from filters.certainty.running_tags import PURPOSE as RUNNING
 from filters.code_hash import code_hash
-from filters.route import VERSION as ROUTE_VERSION
-from filters.route import route
-from filters.running import PURPOSE as RUNNING
 from storage.records import Task, Trajectory, content_id
-from storage.release import ReleaseItem, make_release
-from storage.schema import TABLES
+from storage.releases.release import ReleaseItem, make_release
 from storage.store import Part, Store, part_id
-from synth.simulate import expert_trajectory, trajectories_frame
+from storage.tables import TABLES
+from synth.roles.simulate import expert_trajectory, trajectories_frame
 from train.backends import local
 from train.config import CascadeConfig
-from train.evaluate import facets
-from train.gate import gate
+from train.measure.evaluate import facets
+from train.measure.gate import gate
+from train.measure.probe import Prober, Progress
 from train.policies import Policy, promoted_policy
-from train.probe import Prober, Progress
 from train.spec import RLSettings, SFTSettings, StageSpec
 
 VERSION = 1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from filters.certainty import DrawsConfig
-from filters.route import RouteConfig
+from filters.certainty.certainty import DrawsConfig
+from filters.certainty.route import RouteConfig
 from storage.records import Language
 from synth.engines.budget import AskingConfig
 from synth.worlds import WorldName
 from train.backends.cluster import ClusterConfig
-from train.gate import GateConfig
+from train.measure.gate import GateConfig
 from train.spec import RLSettings, SFTSettings
 
 

@@ -27,10 +27,12 @@ from typing import Any, TypeVar
 
 from storage.files import replace_atomically
 from storage.records import content_id
-from synth import evolve, simulate, subset
-from synth.roles import planner
-from synth.solver import expert_messages
+from synth.blueprints import planner
+from synth.roles import simulate
+from synth.run import controller, subset
+from synth.tasks.solver import expert_messages
 from train import tiny
+from train.child_process import start_worker
 from train.experiment.arms import prompts_of
 from train.experiment.base import make_base, practice, practice_worlds
 from train.experiment.cells import Job, Trained, held_out_tasks, power_tasks, read_cell, run_cell
@@ -39,7 +41,6 @@ from train.experiment.config import POOL_OF, Arm, DiversityExperimentConfig, Poo
 from train.experiment.domains import DomainSeeds, choose_domains, domains_of
 from train.experiment.pools import PoolJob, make_pool, read_pool
 from train.experiment.result import ExperimentResult, as_json, summarise
-from train.worker import start_worker
 
 _READERS = frozenset({"result.py", "curves.py", "show.py"})
 """Modules of the experiment that only read what there is."""
@@ -77,7 +78,7 @@ def home_of(folder: Path, config: DiversityExperimentConfig) -> Path:
     """
     here = Path(__file__)
     makers = sorted(path for path in (here.parent / "experiment").glob("*.py") if path.name not in _READERS)
-    files = [here, *makers, Path(subset.__file__), Path(evolve.__file__)]
+    files = [here, *makers, Path(subset.__file__), Path(controller.__file__)]
     code = [[f"{path.parent.name}/{path.name}", hashlib.sha256(path.read_bytes()).hexdigest()] for path in files]
     return folder / f"diversity-{content_id('experiment', config.model_dump(mode='json'), code, planner.VERSION, simulate.VERSION)[11:]}"
 

@@ -3,7 +3,7 @@
 One idea: whatever answers is a policy. One that the cascade trained is a model folder of the store; any other is an engine by its name
 (`openai:MODEL`, `vllm:MODEL`, `hf:FOLDER`), whose id follows from that name and, where its weights lie here, from them.
 
-What it does not do: train them (`train/cascade.py`), or measure them (`train/probe.py`).
+What it does not do: train them (`train/cascade.py`), or measure them (`train/measure/probe.py`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from filters.asking import kept_engine
+from filters.llm_calls import kept_engine
 from storage.errors import BadInput
-from storage.graph import POLICY_NAME, PROMOTED_POLICY_SQL
+from storage.lineage_graph import POLICY_NAME, PROMOTED_POLICY_SQL
 from storage.records import content_id
-from storage.schema import TABLES
 from storage.store import Store, part_id
+from storage.tables import TABLES
 from synth.engines.base import Engine
-from synth.engines.folder import check_folder
-from synth.engines.named import kind_and_model, look_at, weights_of
+from synth.engines.engine_names import kind_and_model, look_at, weights_of
+from synth.engines.model_folder import check_folder
 from train.config import EngineConfig
 
 if TYPE_CHECKING:

@@ -27,15 +27,15 @@ from filters.code_hash import code_hash
 from storage.errors import BadInput, HeadraceError
 from storage.files import disk_errors, replace_atomically, sync_dir, sync_file
 from storage.records import JSON, content_id
-from storage.release import ReleasedItem, Setting, load_split
+from storage.releases.release import ReleasedItem, Setting, load_split
 from storage.store import Store
-from synth.engines.folder import check_folder
+from synth.engines.model_folder import check_folder
 from synth.worlds import WORLDS
-from synth.worlds.stored import register_stored
+from synth.worlds.stored_worlds import register_stored
+from train.child_process import dying_with_parent
 from train.device import is_main, processes, settle
-from train.fresh import routed_tasks
+from train.rl.task_sampler import routed_tasks
 from train.spec import CHECKPOINTS, METRICS, StageSpec
-from train.worker import dying_with_parent
 
 
 def run(spec: StageSpec) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _train(
 
     folder = spec.model_out.parent
     if spec.sft is not None:
-        from train.sft import train_sft
+        from train.sft.sft import train_sft
 
         talks = [(item.conversation.messages, _offered(item.setting)) for item in items if item.conversation]
         if not talks:
@@ -158,12 +158,12 @@ def _train(
             live=folder / METRICS,
             checkpoints=partial(Checkpoints, folder / CHECKPOINTS, _made_by(spec)) if spec.sft.checkpoint_steps else None,
         )
-    from train.queue import RolloutQueue
+    from train.rl.queue import RolloutQueue
 
     assert spec.rl is not None
     source = routed_tasks(store, items, spec, spec.rl)
     with RolloutQueue(spec, source, model, tokenizer, scratch) if spec.rl.staleness else nullcontext() as queue:
-        from train.rl import train_rl  # takes seconds, as the start of the queue's player does
+        from train.rl.rl import train_rl  # takes seconds, as the start of the queue's player does
 
         also = queue.save if queue else lambda _: None
         metrics = train_rl(

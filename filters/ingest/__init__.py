@@ -24,7 +24,7 @@ import polars as pl
 import polars_hash as plh
 from pydantic import BaseModel, ConfigDict, Field
 
-from filters.ingest import files, parquet
+from filters.ingest import parquet, source_files
 from filters.ingest.column import Keys
 from filters.ingest.csv_rows import DELIMITERS, CsvRows
 from filters.ingest.lines import Lines, decoder, json_keys, refuse_truncated_json, without_value
@@ -77,11 +77,11 @@ class Source:
 
     @property
     def name(self) -> str:
-        return files.name_of(self.location)
+        return source_files.name_of(self.location)
 
     @property
     def format(self) -> str:
-        return str(files.format_of(self.location))
+        return str(source_files.format_of(self.location))
 
 
 class _Reader(Protocol):
@@ -99,7 +99,7 @@ def inspect(paths: Sequence[str | Path], config: IngestConfig, executor: Executo
     if not paths:
         raise BadInput("no query file given: name at least one Parquet, JSONL, CSV or text file")
     run = executor.map if executor else map
-    heads = list(run(partial(look_at, config=config), files.locate(paths)))
+    heads = list(run(partial(look_at, config=config), source_files.locate(paths)))
     sources: list[Source] = []
     locations: dict[str, str] = {}
     prefixes: dict[str, str] = {}
@@ -115,7 +115,7 @@ def inspect(paths: Sequence[str | Path], config: IngestConfig, executor: Executo
 
 def content_hash(location: str) -> str:
     """The SHA-256 of a file's bytes, hexadecimal. Raises BadInput: it cannot be read."""
-    with files.reading(location), files.stored(location) as file:
+    with source_files.reading(location), source_files.stored(location) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
@@ -127,7 +127,7 @@ def read_piece(piece: Piece) -> Iterator[pl.Series]:
     """
     changed = f"{piece.location}: no longer what it was when the run began; run again, and leave the file as it is until the run is over"
     try:
-        if files.stamp(piece.location) != piece.stamp:
+        if source_files.stamp(piece.location) != piece.stamp:
             raise HeadraceError(changed)
         with _reader(piece) as reader:
             for rows, check in zip(piece.batches, piece.checks, strict=True):
@@ -141,12 +141,12 @@ def read_piece(piece: Piece) -> Iterator[pl.Series]:
 
 @contextmanager
 def _reader(piece: Piece) -> Iterator[_Reader]:
-    kind = files.format_of(piece.location)
+    kind = source_files.format_of(piece.location)
     if kind == "parquet":
         with parquet.opened(piece.location) as file:
             yield parquet.ParquetRows(piece.location, file, piece.keys, range(piece.start, piece.end or 0))
         return
-    with files.reading(piece.location), files.unpacked(piece.location) as stream:
+    with source_files.reading(piece.location), source_files.unpacked(piece.location) as stream:
         if kind in DELIMITERS:
             yield CsvRows(piece.location, stream, piece.keys[0], DELIMITERS[kind])
         else:
@@ -188,7 +188,7 @@ class _Batch:
 @lru_cache(maxsize=4096)
 def _inspected(whole: Piece, config: IngestConfig) -> Source:
     """A file as if it were the first of the run."""
-    with files.reading(whole.location):
+    with source_files.reading(whole.location):
         digest = content_hash(whole.location)
         pieces: list[Piece] = []
         noted: list[_Batch] = []
@@ -201,51 +201,51 @@ def _inspected(whole: Piece, config: IngestConfig) -> Source:
 
 def look_at(path: str, config: IngestConfig) -> Piece:
     """The whole file as one piece, of which only the head was read. Raises BadInput: as `inspect`, for what a head shows."""
-    with files.reading(path):
-        stamp = files.stamp(path)
+    with source_files.reading(path):
+        stamp = source_files.stamp(path)
         _check_head(path)
         return Piece(path, stamp, _keys(path, config.column), 0, None)
 
 
 def _check_head(path: str) -> None:
-    with files.unpacked(path) as unpacked:
+    with source_files.unpacked(path) as unpacked:
         head = unpacked.read(_HEAD_BYTES)
     if not head.strip():
         raise BadInput(f"{path}: the file is empty")
-    if files.format_of(path) != "parquet" and (head.startswith((b"\xff\xfe", b"\xfe\xff")) or head.count(0) * 4 > len(head)):
+    if source_files.format_of(path) != "parquet" and (head.startswith((b"\xff\xfe", b"\xfe\xff")) or head.count(0) * 4 > len(head)):
         raise BadInput(f"{path}: not UTF-8 text (UTF-16, or binary); convert it, e.g. with `iconv -t UTF-8`")
 
 
 def _keys(path: str, column: str) -> Keys:
-    kind = files.format_of(path)
+    kind = source_files.format_of(path)
     if kind == "parquet":
         return parquet.parquet_keys(path, column)
     if kind == "jsonl":
-        with files.unpacked(path) as stream:
+        with source_files.unpacked(path) as stream:
             return json_keys(path, stream, column)
     if kind in DELIMITERS:
-        with files.unpacked(path) as stream:
+        with source_files.unpacked(path) as stream:
             CsvRows(path, stream, column, DELIMITERS[kind])
     return (column,)
 
 
 def _cut(whole: Piece, config: IngestConfig) -> Iterator[tuple[Piece, list[_Batch]]]:
     """The pieces of a file, each with what is noted of its batches."""
-    if files.format_of(whole.location) == "parquet":
+    if source_files.format_of(whole.location) == "parquet":
         for groups, rows in parquet.runs(whole.location, config.batch_rows):
             piece = replace(whole, start=groups.start, end=groups.stop)
             with _reader(piece) as reader:
                 yield piece, list(_noted(reader, math.ceil(rows / max(1, round(rows / config.batch_rows)))))
         return
     with _reader(whole) as reader:
-        if isinstance(reader, Lines) and files.is_seekable(whole.location):
+        if isinstance(reader, Lines) and source_files.is_seekable(whole.location):
             start = reader.position
             for batch in _noted(reader, config.batch_rows):
                 yield replace(whole, start=start, end=reader.position), [batch]
                 start = reader.position
         else:
             yield whole, list(_noted(reader, config.batch_rows))
-        if isinstance(reader, Lines) and files.format_of(whole.location) == "jsonl":
+        if isinstance(reader, Lines) and source_files.format_of(whole.location) == "jsonl":
             refuse_truncated_json(whole.location, reader.unfinished)
 
 
@@ -270,7 +270,7 @@ def _check_rows(whole: Piece, config: IngestConfig, noted: Sequence[_Batch]) -> 
         beside = f", {empty} are empty" if empty else ""
         raise BadInput(
             f"{whole.location}: {undecodable - empty} of {rows} rows cannot be decoded{beside}, the first is row {first_bad}; is it "
-            f"{files.format_of(whole.location)} in UTF-8? (convert other encodings with `iconv -t UTF-8`)"
+            f"{source_files.format_of(whole.location)} in UTF-8? (convert other encodings with `iconv -t UTF-8`)"
         )
     if config.strict:
         raise BadInput(
@@ -281,12 +281,12 @@ def _check_rows(whole: Piece, config: IngestConfig, noted: Sequence[_Batch]) -> 
 
 def _empty(whole: Piece) -> int:
     """In how many rows of a file there is no value at all."""
-    kind = files.format_of(whole.location)
+    kind = source_files.format_of(whole.location)
     if kind == "parquet":
         with parquet.opened(whole.location) as file:
             return parquet.ParquetRows(whole.location, file, whole.keys, range(file.num_row_groups)).empty()
     if kind == "jsonl":
-        with files.unpacked(whole.location) as stream:
+        with source_files.unpacked(whole.location) as stream:
             lines, empty = Lines(stream, partial(without_value, keys=whole.keys)), 0
             while len(found := lines.take(10_000)):
                 empty += int(found.sum())

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from filters.ingest.column import Keys, keys_of, missing_column
-from filters.ingest.files import is_url, reading, stored
 from filters.ingest.lines import series
+from filters.ingest.source_files import is_url, reading, stored
 from storage.errors import BadInput
 
 _STEP_ROWS, _STEP_BYTES = 16_384, 4 << 20

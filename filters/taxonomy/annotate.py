@@ -1,7 +1,7 @@
 """Who puts rows into classes: the interface, and a scripted annotator of rules and vectors.
 
 One idea: an annotator says of every row which node of a tree it belongs to, how sure it is, and, where it fits none, in open words what it
-is about; and it names groups. Two methods, so that a language model (`model.py`) can take the scripted one's place.
+is about; and it names groups. Two methods, so that a language model (`model_annotator.py`) can take the scripted one's place.
 The scripted annotator adds the odds of prototypes (`prototypes.py`) and of cues (words of a node, and the grounding rules of the worlds'
 intents: `CUE_FACTOR` each), and goes down the tree as long as a node is likelier than not: a row that stops at an inner node is its
 `other`. It does not read: its open labels and names are the salient terms of `terms.py`.
@@ -17,14 +17,14 @@ from typing import Protocol
 import numpy as np
 import polars as pl
 
-from filters.compiled import I64
 from filters.normalise import languages, normalised
+from filters.numba_types import I64
 from filters.taxonomy import prototypes
+from filters.taxonomy.cue_rules import by_rules
 from filters.taxonomy.prototypes import Prototypes, Reals
-from filters.taxonomy.rules import by_rules
-from filters.taxonomy.terms import Corpus
+from filters.taxonomy.salient_terms import Corpus
 from filters.taxonomy.tree import OTHER, Tree, ancestors, is_below, other_of
-from synth.encoder import Encode, Vectors
+from synth.engines.encoder import Encode, Vectors
 
 CUE_FACTOR = 10.0
 """How much likelier a cue makes a leaf."""

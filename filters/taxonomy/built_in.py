@@ -14,8 +14,8 @@ import yaml
 
 from filters.taxonomy.tree import Node, Tree, ancestors, tree_of
 from storage.records import Frame, Language
-from synth.haystack import values_of
-from synth.wording import LANGUAGES, joiner, load_families, render
+from synth.haystack.generate import values_of
+from synth.tasks.wording import LANGUAGES, joiner, load_families, render
 from synth.worlds import GROUNDED, WORLDS
 
 EXAMPLES = 24

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from filters.compiled import I64
+from filters.numba_types import I64
 from filters.step import Progress
 from filters.taxonomy.annotate import Annotation, Annotator, Proposal, is_other
 from filters.taxonomy.groups import MAX_ROWS, Group, coherent_groups, strangers
 from filters.taxonomy.tree import MAX_DEPTH, MAX_EXAMPLES, MAX_TEXT, OTHER, Node, Tree, other_of, tree_of
-from synth.encoder import Vectors
+from synth.engines.encoder import Vectors
 
 _TAKEN, _BORN_WITH = 12, 24
 """Examples that a leaf takes up from the rows, and that a new leaf has."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from filters.compiled import I64
-from synth.encoder import Vectors
+from filters.numba_types import I64
+from synth.engines.encoder import Vectors
 
 MAX_ROWS = 4_000
 _MIN_CONTRAST = 1.25

@@ -13,10 +13,10 @@ import polars as pl
 
 from filters.taxonomy.annotate import Scripted
 from filters.taxonomy.built_in import built_in
-from filters.taxonomy.rules import by_rules
-from filters.taxonomy.terms import Corpus
+from filters.taxonomy.cue_rules import by_rules
+from filters.taxonomy.salient_terms import Corpus
 from filters.taxonomy.tree import OTHER, Tree
-from synth.encoder import Encode, Vectors
+from synth.engines.encoder import Encode, Vectors
 
 _AT_ONCE = 4096
 """Rows that are held against all leaves together."""

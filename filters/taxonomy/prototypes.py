@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from filters.compiled import I64
-from synth.encoder import Vectors
+from filters.numba_types import I64
+from synth.engines.encoder import Vectors
 
 Reals = NDArray[np.float64]
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import polars as pl
 import polars_hash  # noqa: F401  (registers `nchash`)
 
-from filters import ingest, normalise, rules
+from filters import ingest, normalise
 from filters.ingest import IngestConfig
-from filters.rules import RulesConfig
 from filters.step import alive
+from filters.steps import rules
+from filters.steps.rules import RulesConfig
 from storage.errors import BadInput
 from storage.store import Store
 

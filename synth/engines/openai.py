@@ -1,8 +1,8 @@
 """The engine `openai:MODEL`: any server that speaks OpenAI's chat completions, asked for many conversations at once.
 
-One idea: an event loop of the engine's own holds the requests that are in flight (`synth/http.py`); whoever calls `chat`, from however many
-threads, waits for its answers alone. Equal requests are sent once, an answer is in the journal before anyone sees it (`answers.py`), and
-the budget is asked before anything is sent (`budget.py`).
+One idea: an event loop of the engine's own holds the requests that are in flight (`synth/engines/http.py`); whoever calls `chat`, from
+however many threads, waits for its answers alone. Equal requests are sent once, an answer is in the journal before anyone sees it
+(`cache.py`), and the budget is asked before anything is sent (`budget.py`).
 
 A context that does not fit is the policy's own doing: its answer is empty, with finish reason `length`. All else that keeps the server from
 answering is an `EngineFailure`.
@@ -24,11 +24,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from storage.errors import BadInput
 from storage.records import JSON, FunctionCall, Message, Tool, ToolCall
-from synth.engines.answers import Answered, Answers
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure, FinishReason
 from synth.engines.budget import Budget
-from synth.http import Background, JsonServer, Refused, Unanswered
-from synth.no_collection import no_collection
+from synth.engines.cache import Answered, Answers
+from synth.engines.http import Background, JsonServer, Refused, Unanswered
+from synth.gc_paused import no_collection
 
 BASE_URL = "https://api.openai.com/v1"
 MOST_ALTERNATIVES = 20

@@ -3,7 +3,7 @@
 vLLM wants other versions of what Prefect wants, so it lives in an environment apart (`make vllm`), and is talked to as any
 OpenAI-compatible server is (`openai.py`). Where there is no GPU the CPU build serves, one thread, 32-bit floats: a tiny model for tests, no
 teacher.
-The server's processes end with whoever holds the context, also after `kill -9` (`watch.py`).
+The server's processes end with whoever holds the context, also after `kill -9` (`child_watch.py`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from storage.errors import BadInput, HeadraceError
-from synth.engines import watch
-from synth.engines.answers import Answers
+from synth.engines import child_watch
 from synth.engines.budget import Budget
+from synth.engines.cache import Answers
 from synth.engines.openai import OpenAIConfig, OpenAIEngine
 
 ENVIRONMENT = Path(".venv-vllm")
@@ -116,7 +116,7 @@ def serving(config: VLLMConfig, log: Path, progress: Progress | None = None) -> 
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as out:
         begin = out.tell()
-        command = [sys.executable, "-P", watch.__file__, *_command(config, port)]
+        command = [sys.executable, "-P", child_watch.__file__, *_command(config, port)]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=server_environment(), start_new_session=True)
 
     def ended() -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from storage.conversation import call_status
 from storage.records import JSON, Cost, Message, Tool, plain_json
-from storage.turns import call_status
-from synth.blueprints import Blueprint
+from synth.blueprints.blueprint import Blueprint
 
 TEACHER = "scripted"
 

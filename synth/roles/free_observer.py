@@ -12,12 +12,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+from storage.conversation import ExecutedCall, Turn
 from storage.records import JSON, Message, Tool, parse_arguments
-from storage.turns import ExecutedCall, Turn
-from synth.reading import dates_in, has_word, is_near, minutes_in, normalise, numbers_in, read
+from synth.clusters.signatures import argument_problems
 from synth.roles.free_plan import FreePlan, is_grounded
 from synth.roles.observer import Seen
-from synth.signatures import argument_problems
+from synth.text.claims import dates_in, has_word, is_near, minutes_in, normalise, numbers_in, read
 
 _TOKEN = re.compile(r"[!-~]*\d[!-~]*")
 _PLAIN_NUMBER = re.compile(r"[-+]?[\d.,]+%?")

@@ -11,11 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 
 from storage.records import JSON, Language, Record, Tool, leaves
-from synth.blueprints import Argument
-from synth.reading import has_chinese, normalise
-from synth.roles.script import Line, Script, strayed, tells
-from synth.roles.spelled_out import spelled_out
-from synth.signatures import argument_problems
+from synth.blueprints.blueprint import Argument
+from synth.clusters.signatures import argument_problems
+from synth.roles.over_specified import spelled_out
+from synth.roles.user_script import Line, Script, strayed, tells
+from synth.text.claims import has_chinese, normalise
 
 _NAMES_ONE = re.compile(r"(?:^|[_-])(?:ids?|uuid|guid)$|(?<=[a-z0-9])I[dD]s?$")
 

@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from storage.records import JSON, Cost, Language, Tool, content_id
-from synth.blueprints import Argument
-from synth.clusters import Cluster
-from synth.dependencies import Edge
+from synth.blueprints.blueprint import Argument
+from synth.clusters.business_clusters import Cluster
+from synth.clusters.edges import Edge
+from synth.clusters.signatures import told
 from synth.engines.base import ChatRequest, Engine
 from synth.engines.structured import ask
 from synth.prompts import prompt
 from synth.roles.free_plan import FreeCall, FreePlan, FreeTurn, plan_problems
 from synth.roles.model_assistant import TEMPERATURE, seed_of
-from synth.roles.script import LONGEST_TURN
-from synth.signatures import told
+from synth.roles.user_script import LONGEST_TURN
 
 PROMPT = "free_plan"
 MOST_TURNS, MOST_CALLS = 4, 8

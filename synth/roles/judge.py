@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from storage.records import Language, Message
-from synth.grades import presentation
 from synth.roles.base import Grades
+from synth.tasks.reward import presentation
 
 LEAST_GRADE = 4
 """What every grade of an accepted trajectory must reach."""

@@ -1,7 +1,7 @@
 """The judge that is a language model: three grades, only for what code cannot decide, so it is asked where every check by code holds.
 
 Criteria are fixed per request: a first question, which holds the request and no conversation, sets them, so that every answer to that
-request meets the same bar. Its grades are worth what `labelled.py` measures.
+request meets the same bar. Its grades are worth what `judge_calibration.py` measures.
 """
 
 from __future__ import annotations

@@ -13,22 +13,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from storage.records import JSON, Cost, Language, Message
-from synth.blueprints import Bands, Blueprint, Goal
-from synth.clusters import Cluster
+from synth.blueprints.blueprint import Bands, Blueprint, Goal
+from synth.blueprints.conversation_template import Kitchen, kitchen
+from synth.blueprints.draft import WORLD_SEEDS, Draft, Offer, PlanFailed, Said, may_use
+from synth.blueprints.phrases import PERSONAS, can_withhold, slots_of
+from synth.blueprints.planner import TRIES_BEFORE_MERGING, Planner
+from synth.blueprints.schedule import GoalRecipe, Recipe
+from synth.clusters.business_clusters import Cluster
 from synth.engines.base import ChatRequest, Engine
 from synth.engines.structured import ask
-from synth.evolve import FAMILIES, OTHER, Band, Cell
 from synth.prompts import prompt
-from synth.reading import has_chinese, normalise
-from synth.roles.draft import WORLD_SEEDS, Draft, Offer, PlanFailed, Said, may_use
 from synth.roles.model_assistant import TEMPERATURE, seed_of
-from synth.roles.phrases import PERSONAS, can_withhold, slots_of
-from synth.roles.planner import TRIES_BEFORE_MERGING, Planner
-from synth.roles.recipes import Kitchen, kitchen
-from synth.roles.schedule import GoalRecipe, Recipe
-from synth.roles.script import tells
-from synth.roles.spelled_out import spelled_out
-from synth.solver import training_seed
+from synth.roles.over_specified import spelled_out
+from synth.roles.user_script import tells
+from synth.run.controller import FAMILIES, OTHER, Band, Cell
+from synth.tasks.solver import training_seed
+from synth.text.claims import has_chinese, normalise
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import Date, Identifier, Quantity, SlotKind, Vocabulary, World
 

@@ -14,7 +14,7 @@ from synth.engines.base import ChatRequest, Engine
 from synth.prompts import prompt
 from synth.roles.base import UserFailed
 from synth.roles.model_assistant import TEMPERATURE, seed_of
-from synth.roles.script import Script, strayed
+from synth.roles.user_script import Script, strayed
 
 PROMPT = "user"
 MAX_TOKENS = 300

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from storage.conversation import ExecutedCall, Turn
 from storage.records import JSON, Fact, Message, Task, Tool, ToolCall, canonical_json, leaves, parse_arguments
-from storage.turns import ExecutedCall, Turn
-from synth.blueprints import MAX_EXTRA_CALLS, Blueprint, Goal, schema_problems
-from synth.reading import has_word, normalise
-from synth.verify import judge
+from synth.blueprints.blueprint import MAX_EXTRA_CALLS, Blueprint, Goal, schema_problems
+from synth.tasks.verify import judge
+from synth.text.claims import has_word, normalise
 from synth.worlds import make_world
 
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from storage.records import JSON, Cost, Message, Tool, ToolCall, canonical_json, is_error, parse_arguments, plain_json
+from synth.clusters.signatures import argument_problems, is_checkable, told
 from synth.engines.base import ChatRequest, Engine
 from synth.engines.structured import ask
 from synth.prompts import prompt
 from synth.roles.base import ToolsFailed
 from synth.roles.model_assistant import seed_of
-from synth.signatures import argument_problems, is_checkable, told
 
 PROMPT = "tools"
 LONGEST_RESULT = 4_000

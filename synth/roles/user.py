@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from storage.records import Cost, Message
-from synth.blueprints import TurnPlan
+from synth.blueprints.blueprint import TurnPlan
 
 
 class ScriptedUser:

@@ -31,7 +31,7 @@ def _hand_written(name: str) -> type[World]:
 
 @cache
 def _shelf() -> Callable[[str], type[World]]:
-    from synth.worlds.spec.shelf import named
+    from synth.worlds.declarative.library_worlds import named
 
     return named
 
@@ -51,13 +51,13 @@ class Worlds:
     def __contains__(self, name: object) -> bool:
         if name in GROUNDED or name in self._registered:
             return True
-        from synth.worlds.spec.shelf import is_known
+        from synth.worlds.declarative.library_worlds import is_known
 
         return isinstance(name, str) and is_known(name)
 
     def names(self) -> tuple[str, ...]:
         """Every world that has a name of its own, the hand-written first; generated ones (`gen-17`) are known without being listed."""
-        from synth.worlds.spec.shelf import shipped
+        from synth.worlds.declarative.library_worlds import shipped
 
         return (*GROUNDED, *shipped(), *(name for name in self._registered if name not in shipped()))
 
@@ -67,7 +67,7 @@ class Worlds:
         Raises:
             ValueError: the name is that of a world that Headrace ships.
         """
-        from synth.worlds.spec.shelf import is_known
+        from synth.worlds.declarative.library_worlds import is_known
 
         if world.name in GROUNDED or is_known(world.name):
             raise ValueError(f"a world of its own is called {world.name!r} already; give yours another name")
@@ -93,7 +93,7 @@ def _known(name: str) -> str:
 
 def _of_file(path: Path) -> str:
     """The name of the world that a spec file gives, registered."""
-    from synth.worlds.spec.compile import compile_file
+    from synth.worlds.declarative.compile import compile_file
 
     try:
         world = compile_file(path)

@@ -13,15 +13,15 @@ import pytest
 from benchmarks import cascade
 from benchmarks.cascade_arms import RUNGS, VARIANTS, Cell, run_cell
 from benchmarks.harness import Deadline, OutOfTime
-from filters.certainty import DrawsConfig
+from filters.certainty.certainty import DrawsConfig
 from flows.config import Config
-from storage.release import load_split
-from storage.rows import tasks_frame
+from storage.record_rows import tasks_frame
+from storage.releases.release import load_split
 from storage.store import Store, part_id
-from synth.division import DivisionConfig
-from synth.drills import draw_drills
+from synth.blueprints.single_goal import draw_drills
+from synth.tasks.split import DivisionConfig
 from train.config import CascadeConfig
-from train.evaluate import CODE_MODE
+from train.measure.evaluate import CODE_MODE
 from train.run import run
 from train.spec import RLSettings, SFTSettings, StageSpec
 

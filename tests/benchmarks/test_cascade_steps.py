@@ -10,7 +10,7 @@ import pytest
 from benchmarks import cascade_steps
 from benchmarks.cascade_steps import Learning, plain_sft, rl_ratios, sections, sft_ratios, trl_rl
 from tests.train.tiny_policies import expert_conversations, retail_tasks, small_policy
-from train.sft import train_sft
+from train.sft.sft import train_sft
 from train.spec import RLSettings, SFTSettings
 
 TASKS = retail_tasks("special_service", "impossible_wish", "buy_unnamed", "order_status", each=2)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.clusters import UNSEEN, average_precision, purity_ratio
-from synth.clusters import Cluster
+from synth.clusters.business_clusters import Cluster
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from benchmarks.domains import Log, draw_logs, draw_tasks, fork_figures, random_call, replay_elsewhere, run_apart, run_log, try_domains
 from synth.worlds import WORLDS, make_world
-from synth.worlds.spec.shelf import shipped
+from synth.worlds.declarative.library_worlds import shipped
 
 NAMES = ("city", "retail", *shipped(), "gen-0", "gen-1", "gen-2")
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import contestants, funnel_rows
 from benchmarks.funnel_rows import Rows, needs_lost, recall
-from filters.minhash import jaccard, shingles
+from filters.dedup.minhash import jaccard, shingles
 
 
 @pytest.mark.parametrize("text", ["sevens", "海口", "seven b", "去雪松商城的路况", "the way to iron pier"])

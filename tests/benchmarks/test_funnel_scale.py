@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from benchmarks import funnel_rows, funnel_scale
-from storage.schema import TABLES
 from storage.store import Store
-from synth.haystack import HaystackConfig, generate
+from storage.tables import TABLES
+from synth.haystack.generate import HaystackConfig, generate
 
 
 def test_coverage_is_compared_with_random_grounded_rows() -> None:

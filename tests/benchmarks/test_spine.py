@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks import spine, world_calls
 from benchmarks.harness import Deadline, OutOfTime, Section, TreeUsage
-from synth.mutations import KINDS, Audit, Tally
+from synth.tasks.mutations import KINDS, Audit, Tally
 
 
 def test_a_cascade_counts_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,9 @@ def test_the_scripted_user_keeps_to_its_script_and_the_scripted_judge_misses_wha
 
 
 def test_a_user_that_says_something_else_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    from synth.roles import script
+    from synth.roles import user_script
 
     monkeypatch.setattr(synthesis_roles, "BLUEPRINTS", 20)
-    real = script.strayed
-    monkeypatch.setattr(script, "strayed", lambda own, turn, text, dialogue: real(own, turn, f"{text} 4711", dialogue))
+    real = user_script.strayed
+    monkeypatch.setattr(user_script, "strayed", lambda own, turn, text, dialogue: real(own, turn, f"{text} 4711", dialogue))
     assert synthesis_roles.measure_scripted(Deadline(math.inf))["user_adherence"] < 0.1

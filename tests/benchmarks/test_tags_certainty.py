@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from benchmarks.tags_certainty import Passed, adaptive, interval, region, spearman
-from filters.certainty import DrawsConfig, RegionConfig
+from filters.certainty.certainty import DrawsConfig, RegionConfig
 from storage.records import Outcome
 from synth.engines.scripted import ScriptedEngine
-from synth.rollouts import Draws, rollout_until
+from synth.rollouts.draws import Draws, rollout_until
 from tests.synth.retail_tasks import tasks
 
 OWN, REGIONS = DrawsConfig(), RegionConfig()

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import tags_policy
 from benchmarks.tags_policy import probe_tasks, sources
-from filters.coverage import QUOTAS
+from filters.steps.coverage import QUOTAS
 
 
 @pytest.fixture(autouse=True)

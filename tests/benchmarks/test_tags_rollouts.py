@@ -13,8 +13,8 @@ from benchmarks.trl_shop import TRLRollouts, messages, row, shop_of
 from storage.records import Message, Rollout
 from synth.engines.base import ChatAnswer, ChatRequest
 from synth.engines.hf import HFEngine
-from synth.rollouts import rollout
-from synth.solver import expert_messages
+from synth.rollouts.draws import rollout
+from synth.tasks.solver import expert_messages
 from tests.synth.retail_tasks import task_of
 from tests.train.tiny_policies import expert_conversations, retail_tasks, small_policy
 

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import tags_routing
 from benchmarks.harness import Deadline, OutOfTime, code_mark
 from benchmarks.routing_cells import FIRST, RULES, Cell, RoutingSettings, Success, home_of, ordered, read_cell, rl_steps, run_cell
-from filters.certainty import DrawsConfig
+from filters.certainty.certainty import DrawsConfig
 from storage.errors import HeadraceError
 from storage.records import Task
 from storage.store import Store

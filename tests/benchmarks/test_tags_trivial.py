@@ -6,7 +6,7 @@ from collections import Counter
 
 from benchmarks.tags_trivial import Tally, draw, scores
 from storage.records import RefusalReason, Success, Task
-from synth.tricks import ALWAYS_REFUSE
+from synth.tasks.exploits import ALWAYS_REFUSE
 from tests.synth.retail_tasks import task_of
 
 

@@ -36,7 +36,7 @@ def test_what_the_context_lets_through_is_enough_for_the_wheel_stage(tmp_path: P
     with zipfile.ZipFile(wheel) as opened:
         names = set(opened.namelist())
     assert {f"{room}/__init__.py" for room in ("flows", "train", "filters", "synth", "storage")} <= names
-    assert {"train/run.py", "train/backends/mirror.py", "train/backends/on_nodes.py"} <= names
+    assert {"train/run.py", "train/backends/remote_sync.py", "train/backends/on_nodes.py"} <= names
 
 
 def test_what_the_image_copies_from_the_wheel_stage_is_there_and_it_ends_with_a_checked_install() -> None:

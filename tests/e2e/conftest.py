@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CI = ROOT / "configs" / "ci.yaml"
-HEADRACE = [sys.executable, "-P", "-m", "flows.cli"]
+HEADRACE = [sys.executable, "-P", "-m", "flows.cli.main"]
 LIMIT_S = 1200
 
 

@@ -12,9 +12,9 @@ import yaml
 from prefect.client.orchestration import get_client
 from prefect.events import emit_event
 
-from flows.call import send_what_is_left
 from flows.config import read
-from flows.events import RESOURCE, TASKS_TAGGED
+from flows.runtime.events import RESOURCE, TASKS_TAGGED
+from flows.runtime.run_flow import send_what_is_left
 from storage.store import Store
 from tests.conftest import RayHead
 from tests.e2e.conftest import CI, LIMIT_S, ROOT, headrace

@@ -15,7 +15,7 @@ import pytest
 
 from flows.config import read
 from storage.store import Store
-from synth.synthesize import synthesize
+from synth.run.synthesize import synthesize
 from tests.e2e.conftest import CI, HEADRACE, LIMIT_S, Finished, content_hash, headrace
 
 pytestmark = [pytest.mark.e2e, pytest.mark.server]

@@ -12,7 +12,7 @@ import pytest
 from storage.records import CODE_TOOL, Message
 from storage.store import Store
 from synth.worlds import make_world
-from synth.worlds.stored import register_stored
+from synth.worlds.stored_worlds import register_stored
 from tests.e2e.conftest import headrace
 
 pytestmark = [pytest.mark.e2e, pytest.mark.server]

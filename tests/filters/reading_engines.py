@@ -15,7 +15,7 @@ from aiohttp import web
 
 from benchmarks import mock_openai
 from benchmarks.mock_openai import Mock
-from filters.agreement import Known
+from filters.taxonomy.agreement import Known
 from filters.taxonomy.tree import Tree
 from storage.records import Frame, Message
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure

@@ -7,13 +7,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from filters.contamination import bfcl_questions
-from filters.coverage import CoverageConfig
 from filters.funnel import FunnelConfig, curate
 from filters.ingest import IngestConfig
+from filters.steps.contamination import bfcl_questions
+from filters.steps.coverage import CoverageConfig
 from storage.errors import BadInput
 from storage.store import Store
-from synth.haystack import HaystackConfig, generate
+from synth.haystack.generate import HaystackConfig, generate
 
 
 @pytest.fixture(scope="module")

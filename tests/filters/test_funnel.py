@@ -17,22 +17,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from filters import coverage, normalise
+from filters import normalise
 from filters.code_hash import ROOT, code_hash
-from filters.contamination import ContaminationConfig, HeldOutFile
-from filters.coverage import CoverageConfig
+from filters.dedup.minhash import jaccard
 from filters.funnel import FunnelConfig, FunnelResult, curate
 from filters.ingest import IngestConfig
 from filters.ledger import shortfall
-from filters.minhash import jaccard
-from filters.quality import QualityConfig
+from filters.steps import coverage
+from filters.steps.contamination import ContaminationConfig, HeldOutFile
+from filters.steps.coverage import CoverageConfig
+from filters.steps.quality import QualityConfig
 from filters.workspace import Workspace
 from storage.errors import BadInput
 from storage.lineage import explain
 from storage.records import Task
 from storage.store import Store
-from synth.cluster_store import keep_clusters
-from synth.haystack import HaystackConfig, generate, needle_hits
+from synth.clusters.cluster_store import keep_clusters
+from synth.haystack.generate import HaystackConfig, generate, needle_hits
 from synth.worlds import WORLDS
 
 CONFIG = FunnelConfig(ingest=IngestConfig(batch_rows=1000), coverage=CoverageConfig(keep=20, max_encoded=300))
@@ -360,7 +361,13 @@ def test_a_run_depends_on_the_code_that_decides_its_rows(tmp_path: Path) -> None
     before = code_hash("filters", "synth", root=tmp_path)
     assert before == code_hash("filters", "synth")
     seen = {before}
-    for name in ("synth/solver.py", "synth/encoder.py", "filters/guards.py", "filters/words.yaml", "synth/worlds/retail/grounding.yaml"):
+    for name in (
+        "synth/tasks/solver.py",
+        "synth/engines/encoder.py",
+        "filters/dedup/guards.py",
+        "filters/grounding/words.yaml",
+        "synth/worlds/retail/grounding.yaml",
+    ):
         with (tmp_path / name).open("a") as file:
             file.write("# another line\n")
         code_hash.cache_clear()

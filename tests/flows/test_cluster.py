@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from flows.cascade import launcher
-from flows.cli import app
+from flows.cli.doctor import configured_findings
+from flows.cli.main import app
 from flows.config import read
-from flows.doctor import configured_findings
+from flows.train import launcher
 from storage.store import Store
 from tests.conftest import Serve
 from tests.train.backends.fake_jobs import RUNNING, FakeJobs
@@ -103,7 +103,7 @@ CANCELLED = """
 import sys
 from pathlib import Path
 from prefect import flow
-from flows.cascade import launcher
+from flows.train import launcher
 from train.backends.cluster import ClusterConfig
 from train.spec import SFTSettings, StageSpec
 

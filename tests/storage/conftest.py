@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 
 from storage.records import Call, FunctionCall, Message, Outcome, Plan, Rollout, SampledTurn, Success, Task, ToolCall, Trajectory
-from storage.release import ReleaseItem, make_release
-from storage.schema import TABLES
+from storage.releases.release import ReleaseItem, make_release
 from storage.store import Part, Store, part_id
+from storage.tables import TABLES
 
 RUN = "run-1"
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from storage.errors import HeadraceError
 from storage.parts import content_hash, find_written, fit, part_id, write_part
-from storage.schema import TABLES
+from storage.tables import TABLES
 from tests.storage.conftest import rows
 
 texts = st.one_of(st.none(), st.text(max_size=12))

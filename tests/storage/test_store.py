@@ -11,11 +11,11 @@ import duckdb
 import polars as pl
 import pytest
 
-from storage import catalogue
+from storage import duckdb_catalog
 from storage.errors import BadInput, HeadraceError
 from storage.files import file_lock
-from storage.schema import TABLES, schema_version
 from storage.store import Store, part_id
+from storage.tables import TABLES, schema_version
 from tests.storage.conftest import build_sample, funnel_parts, rows, write
 
 
@@ -302,10 +302,10 @@ def test_a_newer_store_is_refused_before_anything_is_touched(tmp_path):
 def test_an_older_store_is_migrated_when_it_is_opened(tmp_path, monkeypatch):
     store = Store(tmp_path / "store")
     store.commit([write(store, "rollouts", {"rollout_id": "a"})])
-    known = catalogue.migrations()
+    known = duckdb_catalog.migrations()
     newer = [*known, (known[-1][0] + 1, "next.sql", "CREATE TABLE added (a INTEGER)")]
-    monkeypatch.setattr(catalogue, "migrations", lambda: newer)
-    monkeypatch.setattr(catalogue, "schema_version", lambda: newer[-1][0])
+    monkeypatch.setattr(duckdb_catalog, "migrations", lambda: newer)
+    monkeypatch.setattr(duckdb_catalog, "schema_version", lambda: newer[-1][0])
     monkeypatch.setattr("storage.store.schema_version", lambda: newer[-1][0])
     migrated = Store(store.root)
     assert migrated.query("FROM added").is_empty()

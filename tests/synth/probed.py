@@ -8,15 +8,15 @@ from pathlib import Path
 
 import polars as pl
 
-from filters.certainty import RegionConfig, certainty
+from filters.certainty.certainty import RegionConfig, certainty
+from storage.record_rows import tasks_frame
 from storage.records import Task
-from storage.rows import tasks_frame
-from storage.schema import TABLES
 from storage.store import Store, part_id
-from synth.division import DivisionConfig
-from synth.drills import draw_drills
+from storage.tables import TABLES
+from synth.blueprints.single_goal import draw_drills
 from synth.engines.scripted import ScriptedEngine
-from synth.rollouts import rollout_parts
+from synth.rollouts.draws import rollout_parts
+from synth.tasks.split import DivisionConfig
 
 WORLDS_USED = ("retail", "clinic")
 K = 8

@@ -6,7 +6,7 @@ import random
 from functools import lru_cache
 
 from storage.records import JSON, Frame, Language, Task
-from synth.solver import NotAdmitted, admit
+from synth.tasks.solver import NotAdmitted, admit
 from synth.worlds.retail.world import RetailWorld
 
 _NAMES = {"in_stock": "in stock", "tell_total": "tell me the total"}

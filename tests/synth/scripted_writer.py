@@ -11,7 +11,7 @@ import yaml
 
 from storage.records import Message
 from synth.engines.base import ChatAnswer, ChatRequest
-from synth.worlds.spec.generate import generate
+from synth.worlds.declarative.generate import generate
 
 WORKSHOP = (Path(__file__).parent / "car_workshop.yaml").read_text(encoding="utf-8")
 BROKEN = WORKSHOP.replace("repair.status == open", "repair.statos == open", 1).replace(
@@ -20,7 +20,7 @@ BROKEN = WORKSHOP.replace("repair.status == open", "repair.statos == open", 1).r
 """A typo in a field and an entity that does not exist."""
 RARE = WORKSHOP.replace("weights: {open: 4, waiting: 3}", "weights: {open: 0.02, waiting: 3}")
 """It compiles, but in most seeds hardly a repair is open, and a task about such a one cannot be drawn."""
-_STARTER = files("synth.worlds.spec").joinpath("starter.yaml").read_text(encoding="utf-8")
+_STARTER = files("synth.worlds.declarative").joinpath("starter.yaml").read_text(encoding="utf-8")
 RENAMED = re.sub(r"\bmember\b", "driver", re.sub(r"(?<!-)\btool(?=\b|_)", "vehicle", _STARTER)).replace("_tool:", "_vehicle:")
 """The starter, in which everything is called otherwise."""
 

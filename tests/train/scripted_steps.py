@@ -12,13 +12,13 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-import train.rl
+import train.rl.rl
 from storage.records import Outcome
-from synth.episodes import Trace
+from synth.rollouts.episode import Trace
 from tests.train.tiny_policies import copy_of
-from train.batches import Batch, Row
-from train.losses import LOSSES
-from train.rl import PolicyTrainer, train_rl
+from train.rl.losses import LOSSES
+from train.rl.rl import PolicyTrainer, train_rl
+from train.rl.rollout_batches import Batch, Row
 from train.spec import RLSettings
 
 Rewards = Sequence[Sequence[float | None]]
@@ -87,8 +87,8 @@ def take_step(policy: tuple[Any, Any], rows: Sequence[Row], settings: RLSettings
     settings = settings.model_copy(update={"max_steps": 1, "tasks_a_step": len(rows) // settings.draws, "max_grad_norm": 1e9})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gc.collect", lambda *_: 0)  # which a trainer calls, and which takes a second after many tests
-        patch.setattr(train.rl, "PolicyTrainer", Watched)
-        patch.setattr(train.rl, "play_batch", lambda *_, **__: Batch(0, -1 if is_stale else 0, tuple(rows)))
+        patch.setattr(train.rl.rl, "PolicyTrainer", Watched)
+        patch.setattr(train.rl.rl, "play_batch", lambda *_, **__: Batch(0, -1 if is_stale else 0, tuple(rows)))
         (found.metrics,) = train_rl(found.model, policy[1], lambda step, again=0: (), settings, seed=0, scratch=scratch)
     return found
 
@@ -99,7 +99,7 @@ def _as_trl(trainer: Any, settings: RLSettings, model: Any, inputs: dict[str, An
     The divergence from a reference is GRPO's, which TRL would multiply by the ratio.
     """
     trainer.args.use_bias_correction_kl = False
-    chosen = train.rl.objective(settings)
+    chosen = train.rl.rl.objective(settings)
     trainer.loss_type = _OF_TRL[settings.loss]
     trainer.importance_sampling_level = settings.ratio or LOSSES[settings.loss].ratio
     trainer.importance_sampling_level = trainer.importance_sampling_level.replace("unweighted", "token")

@@ -7,23 +7,23 @@ import polars as pl
 import pytest
 
 import train.cascade
-import train.probe
-from filters.certainty import DrawsConfig, RegionConfig
-from filters.route import RouteConfig
-from flows.tables import certainty, flips
+import train.measure.probe
+from filters.certainty.certainty import DrawsConfig, RegionConfig
+from filters.certainty.route import RouteConfig
+from flows.summary_tables import certainty, flips
 from storage.errors import HeadraceError
 from storage.lineage import explain
+from storage.record_rows import tasks_frame
 from storage.records import Frame, Task
-from storage.rows import tasks_frame
+from storage.report.sections import tags as report_tags
 from storage.store import Store, part_id
-from storage.view.sections import tags as report_tags
-from tests.train.test_supply import origin
+from tests.train.data.test_task_pool import origin
 from train.cascade import Cascade, CascadeResult, run_cascade
 from train.config import CascadeConfig
+from train.data.task_pool import need, sources, what_it_shows
+from train.measure.probe import evaluate, tag
 from train.policies import known_policy, promoted_policy
-from train.probe import evaluate, tag
 from train.spec import RLSettings, SFTSettings, StageSpec
-from train.supply import need, sources, what_it_shows
 
 CONFIG = CascadeConfig(
     max_difficulty=2,
@@ -232,7 +232,7 @@ def test_a_store_without_unseen_frames_is_evaluated_without_them(store, monkeypa
     count = """SELECT count(DISTINCT evaluation_id) FILTER (use = 'eval_in'), count(DISTINCT evaluation_id) FILTER (use = 'eval_out')
                FROM evaluations"""
     seen, ((before, unseen),) = sources(store, worlds=["retail"], max_difficulty=2), store.query(count).rows()
-    monkeypatch.setattr(train.probe, "sources", lambda *_, **__: [source for source in seen if source.division != "held_out"])
+    monkeypatch.setattr(train.measure.probe, "sources", lambda *_, **__: [source for source in seen if source.division != "held_out"])
     with pytest.warns(UserWarning, match="is not measured on eval_out: every held-out frame"):
         evaluate(store, CONFIG.model_copy(update={"seed": 8, "eval_samples": 1}))
     assert store.query(count).rows() == [(before + 2, unseen)]

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import train.checkpoints
-import train.fresh
-from filters.running import RunningTags
+import train.rl.task_sampler
+from filters.certainty.running_tags import RunningTags
 from storage.errors import HeadraceError
 from tests.train.rl_stages import RL, rl_stages
 from train.backends.local import launch
@@ -64,16 +64,16 @@ def killed_at_step(spec: StageSpec, step: int) -> None:
             raise Killed
         return plain(self, wanted)
 
-    plain = train.fresh.FreshTasks._draw
+    plain = train.rl.task_sampler.FreshTasks._draw
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(train.fresh.FreshTasks, "_draw", draw)
+        patch.setattr(train.rl.task_sampler.FreshTasks, "_draw", draw)
         run(spec)
 
 
 def drawn(spec: StageSpec, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Runs a stage; the steps, from 0, whose tasks it drew."""
-    steps, plain = [], train.fresh.FreshTasks._draw
-    monkeypatch.setattr(train.fresh.FreshTasks, "_draw", lambda self, step: steps.append(step) or plain(self, step))
+    steps, plain = [], train.rl.task_sampler.FreshTasks._draw
+    monkeypatch.setattr(train.rl.task_sampler.FreshTasks, "_draw", lambda self, step: steps.append(step) or plain(self, step))
     run(spec)
     return steps
 
@@ -147,8 +147,8 @@ def test_a_checkpoint_whose_removal_was_killed_is_none(undisturbed, make_spec, t
 
 
 KILL = {
-    "in a step": "add = filters.running.RunningTags.add\n"
-    "filters.running.RunningTags.add = lambda self, *a, step, **k: die() if step == 3 else add(self, *a, step=step, **k)",
+    "in a step": "add = filters.certainty.running_tags.RunningTags.add\n"
+    "filters.certainty.running_tags.RunningTags.add = lambda self, *a, step, **k: die() if step == 3 else add(self, *a, step=step, **k)",
     "in the writing of a checkpoint": "train.checkpoints.sync_file = lambda path: 'checkpoint-4' in str(path) and die()",
 }
 
@@ -158,7 +158,7 @@ def test_kill_9_loses_and_doubles_nothing(undisturbed, make_spec, tmp_path, monk
     spec = make_spec(tmp_path)
     (tmp_path / "spec.json").write_text(spec.model_dump_json())
     code = (
-        "import os, signal, sys, filters.running, train.checkpoints\nfrom train.run import main\n"
+        "import os, signal, sys, filters.certainty.running_tags, train.checkpoints\nfrom train.run import main\n"
         f"die = lambda: os.kill(os.getpid(), signal.SIGKILL)\n{KILL[moment]}\nmain(sys.argv[1:])"
     )
     child = subprocess.run([sys.executable, "-c", code, str(tmp_path / "spec.json")], capture_output=True, text=True, check=False)

@@ -19,16 +19,16 @@ import pytest
 import torch
 
 from storage.errors import BadInput
-from storage.release import ReleaseItem, make_release
-from storage.rows import tasks_frame
+from storage.record_rows import tasks_frame
+from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store, part_id
 from synth.engines.hf import HFEngine
-from synth.rollouts import rollout
-from synth.simulate import expert_trajectory, trajectories_frame
+from synth.roles.simulate import expert_trajectory, trajectories_frame
+from synth.rollouts.draws import rollout
 from tests.train.tiny_policies import SMALL, retail_tasks
 from train.backends import local
 from train.backends.local import StageFailed, launch
-from train.rl import FIGURES
+from train.rl.rl import FIGURES
 from train.run import main, run, weights_hash
 from train.spec import RLSettings, SFTSettings, StageSpec
 

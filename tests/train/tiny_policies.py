@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from storage.records import Message, Task
-from synth.solver import NotAdmitted, expert_messages, sibling
+from synth.tasks.solver import NotAdmitted, expert_messages, sibling
 from synth.worlds.retail.world import RetailWorld
 from tests.synth.retail_tasks import frame_of
 from train import tiny

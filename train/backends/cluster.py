@@ -108,7 +108,7 @@ def job(cluster: ClusterConfig, submission_id: str, stage: str, spec: str, *, fo
     command = _trained(cluster, spec)
     if cluster.checkpoints is not None:
         assert folder is not None
-        command = [*_module("train.backends.mirror"), cluster.checkpoints, folder, *command]
+        command = [*_module("train.backends.remote_sync"), cluster.checkpoints, folder, *command]
     taken = {"CPU": cluster.cpus, "GPU": float(cluster.gpus_per_node)} | cluster.resources
     body: dict[str, Any] = {"submission_id": submission_id, "metadata": {"headrace_stage": stage}, "runtime_env": _runtime_env(cluster)}
     if cluster.nodes > 1:

@@ -1,8 +1,8 @@
 """Our worlds as any trainer meets them: a row begins a conversation, an assistant's message goes on with it, the last one has a reward.
 
 One idea: the neutral form that every engine's own interface can be filled from is OpenAI messages in and out, over the rows that
-`storage/export.py` writes. A verl agent loop, a GEM environment under ROLL's `ToolCallRunner` and TRL's environments differ in what they
-do with tokens, and in nothing about worlds, tools or rewards. All of that is `synth/episodes.Episode`, as in our own trainer.
+`storage/releases/export.py` writes. A verl agent loop, a GEM environment under ROLL's `ToolCallRunner` and TRL's environments differ in
+what they do with tokens, and in nothing about worlds, tools or rewards. All of that is `synth/episodes.Episode`, as in our own trainer.
 
 A reward of None is nobody's merit (a world or the verifier broke): leave the trajectory out, or play it again; never count it as 0.
 
@@ -23,9 +23,9 @@ from storage.errors import BadInput, HeadraceError
 from storage.records import JSON, Message, Task
 from storage.store import Store
 from synth.engines.base import ChatAnswer
-from synth.episodes import MAX_TURNS, Episode, tools_of
-from synth.worlds.stored import register_stored
-from train.rewards import COLLAPSES, SCORERS, of_episodes
+from synth.rollouts.episode import MAX_TURNS, Episode, tools_of
+from synth.worlds.stored_worlds import register_stored
+from train.rl.rewards import COLLAPSES, SCORERS, of_episodes
 from train.spec import CollapseName, ScorerName
 
 OpenAIMessage = dict[str, JSON]

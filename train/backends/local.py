@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 from storage.errors import HeadraceError
 from storage.files import file_lock, replace_atomically
+from train.child_process import dying_with_parent
 from train.spec import CHECKPOINTS, METRICS, StageSpec
-from train.worker import dying_with_parent
 
 _FAILURE = "failure.json"
 _LONGEST_WAIT_S = 86_400.0

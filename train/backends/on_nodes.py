@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from train.backends.mirror import RANK
+from train.backends.remote_sync import RANK
 
 NO_NODES = 75
 """Exit code where the nodes were not free in time."""
@@ -39,7 +39,7 @@ class Node:
         """The command's exit code; the command dies with the actor."""
         import subprocess
 
-        from train.worker import dying_with_parent
+        from train.child_process import dying_with_parent
 
         process = subprocess.Popen(command, env=os.environ | {RANK: str(rank)}, preexec_fn=dying_with_parent())  # noqa: PLW1509 (it execs at once)
         return process.wait()

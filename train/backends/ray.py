@@ -3,10 +3,10 @@
 One idea: a job's id is made of the stage's id and its spec, so whoever wants the stage finds its job. A launcher that was killed leaves it
 running, and the next one follows it on; two never get two. Only a job that has ended without a result is followed by another, under the
 next id (`-2`, `-3` ...), and only by the next call.
-The store's folder is the same on all nodes, or a stage's files go through a URL (`train/backends/mirror.py`). Logs are asked for whole,
-and from the start, every `POLL_S` seconds: what a stage prints is short.
-Five calls of Ray's REST API, and not its own client: that one has no time-outs, lets RAY_ADDRESS win over what it is told, says every
-failure as a text, and wants Ray on the machine that runs the flow.
+The store's folder is the same on all nodes, or a stage's files go through a URL (`train/backends/remote_sync.py`). Logs are asked for
+whole, and from the start, every `POLL_S` seconds: what a stage prints is short. Five calls of Ray's REST API, and not its own client: that
+one has no time-outs, lets RAY_ADDRESS win over what it is told, says every failure as a text, and wants Ray on the machine that runs the
+flow.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from storage.errors import BadInput, HeadraceError
 from storage.files import file_lock, replace_atomically
 from train.backends.cluster import LOGIN, ClusterConfig, job, taken_by
 from train.backends.local import Kind, StageFailed, Steps, Told, tells_of_memory
-from train.backends.mirror import Mirror, inside
 from train.backends.on_nodes import NO_NODES
+from train.backends.remote_sync import Mirror, inside
 from train.spec import CHECKPOINTS, METRICS, StageSpec
 
 OLDEST, NEWEST = "2.60", "3"

@@ -22,8 +22,8 @@ import yaml
 from pydantic import ValidationError
 
 from storage.errors import BadInput
+from train.backends.cluster_shape import MEMORY_SHARE, ClusterShape, ratio_of
 from train.backends.roll_keys import Agentic
-from train.backends.shape import MEMORY_SHARE, ClusterShape, ratio_of
 from train.spec import LossName, RLSettings, StageSpec
 
 CHECKED = "our own model of the keys of ROLL (commit 8eb27cc) holds; ROLL itself is not asked"

@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from storage.errors import BadInput
-from train.backends.shape import MEMORY_SHARE, ClusterShape, ratio_of
+from train.backends.cluster_shape import MEMORY_SHARE, ClusterShape, ratio_of
 from train.spec import LossName, RLSettings, SFTSettings, StageSpec
 
 VERSION = "0.9.1"

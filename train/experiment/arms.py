@@ -2,8 +2,8 @@
 
 One idea: for a size of n, an arm looks at the first `oversample` * n conversations' worth of its pool, orders them by its own taste, and
 takes them in that order as long as they fit the budget. Random arms take them as they come; quality by `quality`; a controller by P4's
-subset selection (`synth/subset.py`), without the term that it has to do without. A conversation beyond the policy's window is in no arm.
-The control has the controller's conversations with all that the assistant wrote dealt out anew among them.
+subset selection (`synth/run/subset.py`), without the term that it has to do without. A conversation beyond the policy's window is in no
+arm. The control has the controller's conversations with all that the assistant wrote dealt out anew among them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from storage.records import Message, is_error
-from synth.encoder import encode
-from synth.subset import SubsetWeights, select
+from synth.engines.encoder import encode
+from synth.run.subset import SubsetWeights, select
 from train.experiment.config import TAKES_WHAT_COMES, Arm, DiversityExperimentConfig
 from train.experiment.learn import Example, examples_of
 from train.experiment.pools import Pool, Talk

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from storage.records import Message
-from synth.solver import expert_messages
+from synth.tasks.solver import expert_messages
 from synth.worlds.base import World
 from train import tiny
 from train.experiment.code_tasks import draw_code_tasks

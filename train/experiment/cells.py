@@ -20,9 +20,9 @@ import numpy as np
 from storage.errors import HeadraceError
 from storage.files import replace_atomically
 from storage.records import Outcome, Task
-from synth.diversity import domain_diversity, mode_entropy
-from synth.rollouts import rollout
-from synth.solver import expert_messages
+from synth.blueprints.diversity import domain_diversity, mode_entropy
+from synth.rollouts.draws import rollout
+from synth.tasks.solver import expert_messages
 from train.experiment.arms import Shelf, chosen, shelf_of, shuffled
 from train.experiment.code_tasks import draw_code_tasks, passed
 from train.experiment.config import POOL_OF, Arm, DiversityExperimentConfig

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.intervals import wilson
-from train.evaluate import Estimate, bootstrap
+from train.measure.evaluate import Estimate, bootstrap
 
 Floats = NDArray[np.float64]
 UNKNOWN = Estimate(1.0, 0.0, 1.0)

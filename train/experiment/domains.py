@@ -18,15 +18,15 @@ from typing import Any
 
 from storage.errors import HeadraceError
 from storage.records import CODE_TOOL, Frame, Task
-from synth.solver import NotAdmitted, Use, admit_any, training_seed, world_seeds
-from synth.wording import render
+from synth.tasks.solver import NotAdmitted, Use, admit_any, training_seed, world_seeds
+from synth.tasks.wording import render
 from synth.worlds import WORLDS, make_world
 from synth.worlds.base import Date, Intent, World
-from synth.worlds.spec.compile import compile_spec
-from synth.worlds.spec.generate import generate
-from synth.worlds.spec.generate.parts import themes
-from synth.worlds.spec.problems import SpecError
-from synth.worlds.spec.schema import MIN_RULES
+from synth.worlds.declarative.compile import compile_spec
+from synth.worlds.declarative.generate import generate
+from synth.worlds.declarative.generate.components import themes
+from synth.worlds.declarative.language.problems import SpecError
+from synth.worlds.declarative.language.schema import MIN_RULES
 from train.experiment.config import DomainsConfig
 
 _NAMING = {"case": "snake", "order": "verb_first", "get": "get", "search": "search", "list": "list", "ids": "id"}

@@ -1,10 +1,10 @@
 """Training the tiny policy on a set of conversations: so many tokens, on one thread, the same bytes again.
 
 One idea: an experiment of dozens of trainings is paid in seconds of processor time, so this loop computes logits only where the assistant
-writes and packs batches by length. The loss, and what is learnt from, is that of `train/sft.py`: what the chat template marks as the
+writes and packs batches by length. The loss, and what is learnt from, is that of `train/sft/sft.py`: what the chat template marks as the
 assistant's.
 
-What it does not do: anything that a single stage of the cascade needs (plateaus, metrics, releases): that is `train/sft.py`.
+What it does not do: anything that a single stage of the cascade needs (plateaus, metrics, releases): that is `train/sft/sft.py`.
 """
 
 from __future__ import annotations

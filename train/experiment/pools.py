@@ -18,15 +18,15 @@ from pathlib import Path
 from storage.files import replace_atomically
 from storage.records import JSON, Message, content_id
 from storage.store import Store
-from synth.clusters import Cluster, cluster_tools
-from synth.division import DivisionConfig, division
-from synth.evolve import EvolutionConfig
-from synth.roles.draft import PlanFailed
-from synth.roles.planner import Planner
-from synth.roles.recipes import kitchen
-from synth.simulate import simulate
-from synth.synthesis_config import SynthesisConfig
-from synth.synthesize import synthesize
+from synth.blueprints.conversation_template import kitchen
+from synth.blueprints.draft import PlanFailed
+from synth.blueprints.planner import Planner
+from synth.clusters.business_clusters import Cluster, cluster_tools
+from synth.roles.simulate import simulate
+from synth.run.config import SynthesisConfig
+from synth.run.controller import EvolutionConfig
+from synth.run.synthesize import synthesize
+from synth.tasks.split import DivisionConfig, division
 from synth.worlds import WORLDS
 from synth.worlds.base import World
 from train.experiment.config import DiversityExperimentConfig, PoolName

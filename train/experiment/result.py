@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from train.evaluate import Estimate
 from train.experiment.cells import Cell
 from train.experiment.config import ABOUT, TAKES_WHAT_COMES, Arm, DiversityExperimentConfig
 from train.experiment.curves import Floats, ceiling, gain, rate
+from train.measure.evaluate import Estimate
 
 _NOTHING = Estimate(0.0, 0.0, 0.0)
 _UNKNOWN_GAIN = Estimate(0.0, -1.0, 1.0)

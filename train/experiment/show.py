@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from storage.view.charts import quantity_chart
-from train.evaluate import Estimate
+from storage.report.charts import quantity_chart
 from train.experiment.config import ABOUT
 from train.experiment.result import ExperimentResult
+from train.measure.evaluate import Estimate
 
 HEAD = (
     "arm",

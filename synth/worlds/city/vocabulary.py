@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from storage.records import Language
 from synth.worlds.base import Date, Quantity, SlotKind, Vocabulary
-from synth.worlds.city.admin import CITIES
-from synth.worlds.city.names import DISTRICTS, gazetteer
+from synth.worlds.city.map.place_names import DISTRICTS, gazetteer
+from synth.worlds.city.map.regions import CITIES
 
 NOW = datetime(2026, 5, 13, 10, 0)
 """The city's fixed instant, a Wednesday."""

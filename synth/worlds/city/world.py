@@ -18,30 +18,30 @@ import orjson
 
 from storage.records import JSON, Tool
 from synth.worlds.base import Intent, Observation, SlotKind, World
-from synth.worlds.city import away, routing, search
-from synth.worlds.city.catalogue import NOUNS, catalogue
-from synth.worlds.city.city import City, city_of
-from synth.worlds.city.draw import draw_entities, draw_slots
-from synth.worlds.city.geometry import COLUMNS, ROWS
 from synth.worlds.city.intents import INTENTS
-from synth.worlds.city.names import CITY_EN, CITY_ZH, LANDMARK_KINDS, STEMS
-from synth.worlds.city.roads import road_names
-from synth.worlds.city.timetable import CARRIERS
-from synth.worlds.city.tools import TOOL_WORDS, TOOLS
-from synth.worlds.city.validate import BadArgument, Signature
+from synth.worlds.city.map.city_map import City, city_of
+from synth.worlds.city.map.geometry import COLUMNS, ROWS
+from synth.worlds.city.map.place_catalog import NOUNS, catalogue
+from synth.worlds.city.map.place_names import CITY_EN, CITY_ZH, LANDMARK_KINDS, STEMS
+from synth.worlds.city.map.roads import road_names
+from synth.worlds.city.map.timetable import CARRIERS
+from synth.worlds.city.slot_values import draw_entities, draw_slots
+from synth.worlds.city.tools import routing, search_tools, travel_tools
+from synth.worlds.city.tools.tool_signatures import TOOL_WORDS, TOOLS
+from synth.worlds.city.tools.validate_arguments import BadArgument, Signature
 from synth.worlds.city.vocabulary import KINDS, NOW, TODAY
 
 _RUN: dict[str, Callable[[City, dict[str, Any]], dict[str, Any]]] = {
-    "map_search_places": search.search_places,
+    "map_search_places": search_tools.search_places,
     "map_compute_routes": routing.compute_routes,
-    "map_search_along_route": search.search_along_route,
-    "map_search_central_places": search.search_central_places,
-    "map_search_ranking_list": search.search_ranking_list,
-    "travel_search_flights": away.search_flights,
-    "travel_search_trains": away.search_trains,
-    "weather_current_conditions": away.current_conditions,
-    "weather_forecast_days": away.forecast_days,
-    "web_search": away.web_search,
+    "map_search_along_route": search_tools.search_along_route,
+    "map_search_central_places": search_tools.search_central_places,
+    "map_search_ranking_list": search_tools.search_ranking_list,
+    "travel_search_flights": travel_tools.search_flights,
+    "travel_search_trains": travel_tools.search_trains,
+    "weather_current_conditions": travel_tools.current_conditions,
+    "weather_forecast_days": travel_tools.forecast_days,
+    "web_search": travel_tools.web_search,
 }
 _SIGNATURES = {tool.name: Signature(tool) for tool in TOOLS}
 _UNITS = {

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from storage.records import JSON, Tool
-
-from .data import CATEGORY_KEYS, COLOUR_KEYS, ORDERS, PRODUCTS, USERS
+from synth.worlds.retail.data import CATEGORY_KEYS, COLOUR_KEYS, ORDERS, PRODUCTS, USERS
 
 DEFAULT_LIMIT, MAX_LIMIT = 2, 4
 MAX_QUANTITY = 3

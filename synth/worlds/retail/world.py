@@ -16,11 +16,10 @@ from typing import ClassVar
 
 from storage.records import JSON, Tool
 from synth.worlds.base import Identifier, Intent, Observation, Quantity, SlotKind, Vocabulary, World
-
-from . import data
-from .intents import INTENTS, SYSTEM_PROMPT
-from .intents.base import RetailIntent
-from .tools import DEFAULT_LIMIT, TOOLS, argument_error
+from synth.worlds.retail import data
+from synth.worlds.retail.intents import INTENTS, SYSTEM_PROMPT
+from synth.worlds.retail.intents.base import RetailIntent
+from synth.worlds.retail.tools import DEFAULT_LIMIT, TOOLS, argument_error
 
 _REVERSED = "price_desc"
 

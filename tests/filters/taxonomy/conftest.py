@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from synth.encoder import Encode, Vectors
+from synth.engines.encoder import Encode, Vectors
 
 DIMENSIONS = 64
 

@@ -11,10 +11,10 @@ from filters.taxonomy import prototypes
 from filters.taxonomy.annotate import Scripted
 from filters.taxonomy.built_in import built_in
 from filters.taxonomy.label import by_vectors
-from filters.taxonomy.terms import Corpus
+from filters.taxonomy.salient_terms import Corpus
 from filters.taxonomy.tree import Node, Tree, tree_of
-from synth import encoder
-from synth.encoder import Encode
+from synth.engines import encoder
+from synth.engines.encoder import Encode
 from tests.filters.taxonomy.conftest import worded
 
 

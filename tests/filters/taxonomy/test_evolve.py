@@ -14,9 +14,9 @@ import pytest
 from filters.taxonomy.annotate import Scripted
 from filters.taxonomy.evolve import EvolveConfig, Evolved, evolve
 from filters.taxonomy.groups import MAX_ROWS, coherent_groups, strangers
-from filters.taxonomy.terms import Corpus
+from filters.taxonomy.salient_terms import Corpus
 from filters.taxonomy.tree import Node, Tree, other_of, tree_of
-from synth.encoder import Encode
+from synth.engines.encoder import Encode
 from tests.filters.taxonomy.conftest import bag_of_words, worded
 
 KNOWN = ("buy", "sky", "road")

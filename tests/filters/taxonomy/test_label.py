@@ -3,11 +3,12 @@
 import polars as pl
 import pytest
 
-from filters import ground, normalise, taxonomy
+from filters import normalise, taxonomy
+from filters.grounding import ground
 from filters.taxonomy import label
 from filters.taxonomy.built_in import built_in
-from synth.encoder import encode
-from synth.worlds.city.taxonomy import CLASSES, GROUPS, LEAVES
+from synth.engines.encoder import encode
+from synth.worlds.city.query_taxonomy import CLASSES, GROUPS, LEAVES
 
 
 def labels(texts: list[str]) -> list[dict[str, object]]:

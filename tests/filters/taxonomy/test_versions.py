@@ -12,7 +12,7 @@ from filters.taxonomy import sample
 from filters.taxonomy.annotate import Scripted
 from filters.taxonomy.built_in import built_in
 from filters.taxonomy.evolve import EvolveConfig, evolve
-from filters.taxonomy.terms import Corpus
+from filters.taxonomy.salient_terms import Corpus
 from filters.taxonomy.tree import Node, Tree, tree_of
 from filters.taxonomy.versions import keep, newest, statistics_of, version, versions
 from storage.errors import BadInput, HeadraceError

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from storage.release import ReleaseItem, make_release
-from storage.rows import tasks_frame
+from storage.record_rows import tasks_frame
+from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store, part_id
-from synth.simulate import expert_trajectory, trajectories_frame
+from synth.roles.simulate import expert_trajectory, trajectories_frame
 from tests.train.tiny_policies import SMALL, retail_tasks
 from train.spec import SFTSettings, StageSpec
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from storage.release import ReleaseItem, make_release
-from storage.rows import tasks_frame
+from storage.record_rows import tasks_frame
+from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store, part_id
-from synth.cluster_store import tools_frame
-from synth.simulate import expert_trajectory, trajectories_frame
+from synth.clusters.cluster_store import tools_frame
+from synth.roles.simulate import expert_trajectory, trajectories_frame
 from synth.worlds import WORLDS
 from tests.train.tiny_policies import retail_tasks
 from train.spec import RLSettings, SFTSettings, StageSpec

@@ -160,7 +160,16 @@ def test_several_nodes_get_a_launcher_each_that_knows_its_number_and_where_to_me
 def test_with_a_url_each_node_works_in_a_copy_of_what_lies_there() -> None:
     asked = made(nodes=2, gpus_per_node=8, checkpoints="s3://bucket/headrace")
     command = shlex.split(asked["entrypoint"])[5:]
-    assert command[:8] == ["python", "-P", "-m", "train.backends.mirror", "s3://bucket/headrace", "models/stage-1", "accelerate", "launch"]
+    assert command[:8] == [
+        "python",
+        "-P",
+        "-m",
+        "train.backends.remote_sync",
+        "s3://bucket/headrace",
+        "models/stage-1",
+        "accelerate",
+        "launch",
+    ]
 
 
 def _accelerate(command: list[str]) -> Any:

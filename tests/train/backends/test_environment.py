@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 
 from storage.errors import BadInput, HeadraceError
-from storage.export import export
 from storage.records import Task
-from synth.episodes import Episode
-from synth.solver import expert_messages
+from storage.releases.export import export
+from synth.rollouts.episode import Episode
+from synth.tasks.solver import expert_messages
 from train.backends.environment import Step, WorldEnvironment, task_of
 
 FORMATS = ("trl", "verl", "roll")

@@ -15,9 +15,9 @@ from tests.train.backends.fake_jobs import RUNNING, STOPPED, SUCCEEDED, FakeJobs
 from train.backends import ray
 from train.backends.cluster import ClusterConfig
 from train.backends.local import StageFailed
-from train.backends.mirror import Mirror
 from train.backends.on_nodes import NO_NODES
 from train.backends.ray import NoAnswer, check, described, launch
+from train.backends.remote_sync import Mirror
 from train.spec import SFTSettings, StageSpec
 
 RESULT = {"weights_hash": "00", "metrics": {"loss": 1.0}}
@@ -131,7 +131,9 @@ def test_with_a_url_a_store_that_lies_elsewhere_finds_the_same_job(stage: Stage,
     told, job = described(stage.spec, stage.folder, cluster)
     moved = stage.spec.model_copy(update={"store": tmp_path / "other", "model_out": tmp_path / "other" / "models" / "stage-1" / "model"})
     assert described(moved, moved.model_out.parent, cluster) == (told, job)
-    assert job["entrypoint"] == "python -P -m train.backends.mirror s3://bucket/headrace models/stage-1 python -P -m train.run spec.json"
+    assert (
+        job["entrypoint"] == "python -P -m train.backends.remote_sync s3://bucket/headrace models/stage-1 python -P -m train.run spec.json"
+    )
 
 
 # ---- a cluster that is not well ----------------------------------------------------------------------------------------------

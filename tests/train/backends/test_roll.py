@@ -12,9 +12,9 @@ import yaml
 from storage.errors import BadInput
 from tests.train.backends.stages import RL, SFT, stage
 from train.backends import roll
-from train.backends.render import render
+from train.backends.cluster_shape import ClusterShape
+from train.backends.render_stage import render
 from train.backends.roll_keys import devices
-from train.backends.shape import ClusterShape
 
 MANAGER = "team.envs.HeadraceManager"
 EXPECTED = Path(__file__).parent / "expected"

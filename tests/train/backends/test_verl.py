@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from storage.errors import BadInput
 from tests.train.backends.stages import RL, SFT, stage
 from train.backends import verl
-from train.backends.render import render
-from train.backends.shape import ClusterShape
+from train.backends.cluster_shape import ClusterShape
+from train.backends.render_stage import render
 
 LOOP = "team.loops.HeadraceLoop"
 EXPECTED = Path(__file__).parent / "expected"

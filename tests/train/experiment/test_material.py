@@ -68,7 +68,7 @@ def test_a_tokenizer_that_splits_names_can_write_one_that_it_never_saw(domains: 
 
 
 def test_expert_conversations_survive_the_splitting_tokenizer(domains: Domains) -> None:
-    from synth.solver import expert_messages
+    from synth.tasks.solver import expert_messages
 
     tasks = [prompted_task(task, 6) for task in draw_tasks(domains.training, 30, use="train", seed=2)]
     texts = [tiny.render(expert_messages(task)) for task in tasks]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from synth.worlds.base import Shape
 from synth.worlds.city.intents.base import FORECAST, RANKING, SEARCH, WEB, CityIntent, Given, Steps, optional, required
-from synth.worlds.city.intents.parts import Row, Slots, both, distinct, forecast, locate, misfit, named, rows_of, tell_weather
+from synth.worlds.city.intents.plan_parts import Row, Slots, both, distinct, forecast, locate, misfit, named, rows_of, tell_weather
 from synth.worlds.city.intents.web import look_up
-from synth.worlds.city.script import Script
+from synth.worlds.city.plan_recorder import Script
 from synth.worlds.city.vocabulary import label
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from storage.records import JSON, Language, Plan, RefusalReason, Success
 from synth.worlds.base import Intent, Shape, Slot, Solution, World
-from synth.worlds.city.script import Script
+from synth.worlds.city.plan_recorder import Script
 
 SEARCH = "map_search_places"
 ROUTES = "map_compute_routes"

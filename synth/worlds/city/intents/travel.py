@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from synth.worlds.base import Shape
-from synth.worlds.city import weather
-from synth.worlds.city.admin import resolve
 from synth.worlds.city.intents.base import CONDITIONS, FLIGHTS, FORECAST, SEARCH, TRAINS, WEB, CityIntent, Given, Steps, optional, required
-from synth.worlds.city.intents.parts import (
+from synth.worlds.city.intents.plan_parts import (
     Row,
     Slots,
     departures,
@@ -19,7 +17,9 @@ from synth.worlds.city.intents.parts import (
     tell_weather,
 )
 from synth.worlds.city.intents.web import look_up, tell_policy
-from synth.worlds.city.script import Script
+from synth.worlds.city.map import weather
+from synth.worlds.city.map.regions import resolve
+from synth.worlds.city.plan_recorder import Script
 from synth.worlds.city.vocabulary import label
 
 _PAIR = frozenset({"city_from", "city_to"})

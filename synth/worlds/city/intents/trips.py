@@ -5,7 +5,7 @@ from __future__ import annotations
 from synth.worlds.base import Shape
 from synth.worlds.city.intents.about import rank
 from synth.worlds.city.intents.base import FORECAST, RANKING, ROUTES, SEARCH, TRAINS, WEB, CityIntent, Given, Steps, optional, required
-from synth.worlds.city.intents.parts import (
+from synth.worlds.city.intents.plan_parts import (
     Row,
     Slots,
     best_near,
@@ -28,8 +28,8 @@ from synth.worlds.city.intents.parts import (
     tell_weather,
 )
 from synth.worlds.city.intents.web import tell_opening, tell_policy
-from synth.worlds.city.names import CITY_EN, CITY_ZH
-from synth.worlds.city.script import Script
+from synth.worlds.city.map.place_names import CITY_EN, CITY_ZH
+from synth.worlds.city.plan_recorder import Script
 from synth.worlds.city.vocabulary import label
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from storage.records import RefusalReason
 from synth.worlds.base import Shape
 from synth.worlds.city.intents.base import CityIntent, Given, RefusalIntent, optional, required
-from synth.worlds.city.intents.parts import Slots, distinct
-from synth.worlds.city.intents.route import tell_whether
-from synth.worlds.city.script import Script
+from synth.worlds.city.intents.plan_parts import Slots, distinct
+from synth.worlds.city.intents.routes import tell_whether
+from synth.worlds.city.plan_recorder import Script
 from synth.worlds.city.vocabulary import label
 
 _BOOKING = "application_interaction.booking_and_payment"

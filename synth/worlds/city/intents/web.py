@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from synth.worlds.city import corpus
 from synth.worlds.city.intents.base import WEB
-from synth.worlds.city.intents.parts import misfit, tell_one_of
-from synth.worlds.city.policies import POLICIES
-from synth.worlds.city.script import Script
+from synth.worlds.city.intents.plan_parts import misfit, tell_one_of
+from synth.worlds.city.plan_recorder import Script
+from synth.worlds.city.tools import web_corpus
+from synth.worlds.city.tools.travel_policies import POLICIES
 from synth.worlds.city.vocabulary import TODAY, label
 
 
@@ -21,12 +21,12 @@ def look_up(script: Script, kind: str, key: str, query: str) -> dict[str, Any]:
     """
     results = script.call(WEB, {"query": query})["results"]
     city = script.city
-    number = corpus.page_number(kind, key)
-    identifier = corpus.document_id(city.seed, number)
+    number = web_corpus.page_number(kind, key)
+    identifier = web_corpus.document_id(city.seed, number)
     if all(result["doc_id"] != identifier for result in results):
         raise misfit("the page was not found")
     script.evidence("id", identifier)
-    return corpus.pages()[number].fill(city.seed, number, city.transit)
+    return web_corpus.pages()[number].fill(city.seed, number, city.transit)
 
 
 def tell_policy(script: Script, topic: str) -> None:
@@ -48,13 +48,13 @@ def tell_opening(script: Script, venue: str, date: int | None = None) -> None:
     fields = look_up(script, "opening", venue, f"opening rules {words}" if script.language == "en" else f"开放规定 {words}")
     closed = fields["day"]
     spoken_of = () if date is None else [(TODAY + timedelta(days=days)).weekday() for days in (0, date)]
-    others = [day for place, day in enumerate(corpus.WEEKDAYS) if day != closed and place not in spoken_of]
+    others = [day for place, day in enumerate(web_corpus.WEEKDAYS) if day != closed and place not in spoken_of]
     tell_one_of(script, _spellings(closed), map(_spellings, others))
     script.fact("time", fields["last"])
     script.say(f"Closed on {closed[0]}, last admission at {fields['last']}.", f"{closed[1]}闭馆，最晚{fields['last']}入场。")
 
 
-def _spellings(day: corpus.Texts) -> tuple[str, ...]:
+def _spellings(day: web_corpus.Texts) -> tuple[str, ...]:
     """Monday, 周一, Mondays, 星期一."""
     en, zh = day
     return en, zh, f"{en}s", zh.replace("周", "星期")

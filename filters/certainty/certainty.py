@@ -1,0 +1,133 @@
+"""Certainty: what k rollouts of a policy say about a task (definition P7).
+
+One idea: only rated outcomes count (`success`, `policy_failure`); a rollout that we or the machine spoilt is no evidence against a
+policy, but where too few are left of a task's rollouts it gets no tag until the next policy is probed. Success is the verifier's yes or
+no, from which come the rate, its Wilson interval and the region; mean and variance are those of the graded reward R, from which comes the
+learnability potential. With k = 8 a label is noisy (standard error of the rate up to 0.18), which the interval shows, and a second,
+independent probe (`headrace tag --again`).
+Draws are spent where they decide something (`DrawsConfig.is_settled`): a task is drawn again only as long as its region could still
+become another one, or it has no tag yet and can still get one. Its rate is then that of a sequential test: a task that stops early
+because it succeeded looks a little better than it is, which no region sees.
+
+What it does not do: roll out (`synth/rollouts/draws.py`) or decide where a task goes (`filters/certainty/route.py`).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from synth.intervals import wilson
+
+VERSION = 3
+RATED = ("success", "policy_failure")
+
+
+class Region(StrEnum):
+    MASTERED = "mastered"
+    CERTAIN = "certain"
+    UNCERTAIN = "uncertain"
+    OUT_OF_REACH = "out_of_reach"
+
+
+class RegionConfig(BaseModel):
+    """Where one region ends and the next begins, as rates, so that the table holds for every k."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    mastered_rate: float = Field(1.0, gt=0, le=1, description="At or above this rate a task is mastered.")
+    certain_rate: float = Field(0.75, gt=0, le=1, description="At or above this rate, below mastered, a task is certain (6 and 7 of 8).")
+    uncertain_rate: float = Field(
+        1e-9, ge=0, le=1, description="At or above this rate, below certain, a task is uncertain; below it, out of reach."
+    )
+    min_rated: float = Field(
+        0.75, gt=0, le=1, description="Share of a task's rollouts that must be rated (6 of 8), or it gets no tag until the next probe."
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> RegionConfig:
+        if not self.uncertain_rate <= self.certain_rate <= self.mastered_rate:
+            raise ValueError("thresholds must rise: uncertain_rate <= certain_rate <= mastered_rate")
+        return self
+
+    def region(self, rate: float) -> Region:
+        if rate >= self.mastered_rate:
+            return Region.MASTERED
+        if rate >= self.certain_rate:
+            return Region.CERTAIN
+        return Region.UNCERTAIN if rate >= self.uncertain_rate else Region.OUT_OF_REACH
+
+
+class DrawsConfig(BaseModel):
+    """How often a task is rolled out before its region is taken for known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    k: int = Field(8, ge=2, description="Rollouts after which a task that always or never succeeded is settled.")
+    most: int = Field(16, ge=2, description="Rollouts of a task at most; k where every task is to have k.")
+    step: int = Field(2, ge=1, description="Rollouts between two looks at what is settled.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> DrawsConfig:
+        if self.most < self.k:
+            raise ValueError(f"most, {self.most}, is below k, {self.k}")
+        return self
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """Numbers of draws after which is looked, the last being `most`; before `k`, and where all get k, there is nothing to be seen."""
+        return (*range(self.k, self.most, self.step), self.most)
+
+    def is_settled(self, successes: int, rated: int, left: int, regions: RegionConfig) -> bool:
+        """Whether `left` further draws, after k or more, are not worth making: none of their outcomes changes the region, all or none of
+        the rated ones succeeded, or so many were spoilt that the task gets no tag whatever comes."""
+        if (rated + left) / self.most < regions.min_rated:
+            return True
+        if rated / (self.most - left) < regions.min_rated:
+            return False
+        lowest, highest = successes / (rated + left), (successes + left) / (rated + left)
+        return successes in (0, rated) or regions.region(lowest) == regions.region(highest)
+
+
+def certainty(rollouts: pl.DataFrame, difficulty: pl.DataFrame, regions: RegionConfig, *, purpose: str) -> pl.DataFrame:
+    """One row of table `tags` a task and policy.
+
+    Args:
+        rollouts: columns task_id, policy_id, outcome, reward; all draws of a task, the spoilt ones too.
+        difficulty: columns task_id, difficulty.
+        purpose: what the rollouts were made for, e.g. `probe`.
+
+    Tasks of which less than `regions.min_rated` of the draws are rated get no row. Sorted by task and policy.
+    """
+    is_rated = pl.col("outcome").is_in(RATED)
+    rated = rollouts.filter(is_rated, is_rated.mean().over("task_id", "policy_id") >= regions.min_rated)
+    per_task = (
+        rated.group_by("task_id", "policy_id")
+        .agg(
+            k=pl.len().cast(pl.Int32),
+            successes=(pl.col("outcome") == "success").sum().cast(pl.Int32),
+            reward_mean=pl.col("reward").mean(),
+            reward_variance=pl.col("reward").var(ddof=0),
+        )
+        .with_columns(rate=pl.col("successes") / pl.col("k"), learnability=pl.col("reward_variance") * pl.col("reward_mean"))
+        .join(difficulty.select("task_id", pl.col("difficulty").cast(pl.Int32)), on="task_id", how="left")
+        .sort("task_id", "policy_id")
+    )
+    bounds = [wilson(successes, k) for successes, k in per_task.select("successes", "k").iter_rows()]
+    return per_task.with_columns(
+        pl.Series("wilson_low", [low for low, _ in bounds], dtype=pl.Float64),
+        pl.Series("wilson_high", [high for _, high in bounds], dtype=pl.Float64),
+        pl.Series("region", [regions.region(rate).value for rate in per_task["rate"]], dtype=pl.String),
+        purpose=pl.lit(purpose),
+    ).select(
+        "task_id", "policy_id", "purpose", "difficulty", "k", "successes", "rate", "wilson_low", "wilson_high",
+        "reward_mean", "reward_variance", "learnability", "region",
+    )  # fmt: skip
+
+
+def histogram(tags: pl.DataFrame) -> dict[str, int]:
+    """Number of tasks by successes of rated rollouts (`8/16`), from the lowest rate, for messages and reports."""
+    counts = tags.group_by("successes", "k").len().sort(pl.col("successes") / pl.col("k"), "k")
+    return {f"{successes}/{k}": count for successes, k, count in counts.iter_rows()}

@@ -1,0 +1,155 @@
+"""Routing: which task goes where after a probe (design: high certainty feeds the second SFT, low certainty feeds RL).
+
+One idea: the route is a function of the region alone, in one table:
+
+    mastered      second SFT, as replay: a configured share, which is a split of its own too
+    certain       second SFT: the policy's own best verified trajectory
+    uncertain     RL, with fresh siblings
+    out of reach  held, probed again after the next stage
+
+The second SFT reads the seed split's expert traces again, plus those own traces. RL draws its tasks by `weight`: a floor that is uniform
+over all probed tasks, the rest on uncertain ones by their learnability potential; no query gets more than a twentieth of the draws, as
+long as there are queries enough for that. That routing helps is a hypothesis, so the floor is configuration and every release keeps its
+thresholds and its histogram.
+
+What it does not do: measure (`filters/certainty/certainty.py`), or freeze the release (`storage/releases/release.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from filters.certainty.certainty import Region, RegionConfig, histogram
+from storage.errors import HeadraceError
+from storage.releases.release import ReleaseItem
+
+VERSION = 3
+QUERY_SHARE = 0.05
+"""At most so much of RL's draws goes to siblings of one query (the uniform floor included), however learnable they are."""
+
+
+class RouteConfig(BaseModel):
+    """The routing table's free parameters."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    regions: RegionConfig = Field(default_factory=RegionConfig, description="Where regions end, as rates.")
+    replay_share: float = Field(1.0, ge=0, le=1, description="Share of the mastered tasks whose own trace the second SFT replays.")
+    rl_uniform: float = Field(
+        0.5, ge=0, le=1, description="Share of RL's draws that is uniform over all probed tasks; 1 switches routing off."
+    )
+
+
+def route(
+    seed_traces: Sequence[ReleaseItem],
+    tags: pl.DataFrame,
+    rollouts: pl.DataFrame,
+    queries: Mapping[str, str],
+    config: RouteConfig,
+) -> dict[str, list[ReleaseItem]]:
+    """The splits `sft2`, `rl`, `hold` and `replay` of a release. The last two may be empty, and what is replayed is in `sft2` too.
+
+    Args:
+        seed_traces: the items of the seed split, in order.
+        tags: rows of `filters.certainty.certainty.certainty` for one policy.
+        rollouts: columns rollout_id, task_id, draw, outcome, messages; the rollouts that the tags were measured on.
+        queries: the query id of each task that stems from a query.
+
+    Raises:
+        HeadraceError: no task for the second SFT or for RL; the message names thresholds and the histogram.
+    """
+    certain = tags.filter(pl.col("region") == Region.CERTAIN)
+    replayed = tags.filter((pl.col("region") == Region.MASTERED) & _is_replayed(tags["task_id"], config.replay_share))
+    own = pl.concat([certain, replayed])
+    _refuse_empty("sft2", own, tags, config)
+    _refuse_empty("rl", tags.filter(pl.col("region") == Region.UNCERTAIN), tags, config)
+    return {
+        "sft2": [*seed_traces, *_own_traces(own["task_id"], rollouts)],
+        "rl": _rl_items(tags, queries, config.rl_uniform),
+        "replay": _own_traces(replayed["task_id"], rollouts),
+        "hold": [_task_item(task) for task in tags.filter(pl.col("region") == Region.OUT_OF_REACH)["task_id"].sort()],
+    }
+
+
+def _task_item(task_id: str, weight: float = 1.0) -> ReleaseItem:
+    return ReleaseItem(kind="task", item_id=task_id, task_id=task_id, weight=weight)
+
+
+def _is_replayed(task_ids: pl.Series, share: float) -> pl.Series:
+    """A fixed pseudo-random `share` of the tasks, by hash of the id."""
+    return pl.Series(
+        [int(hashlib.sha256(f"replay/{task}".encode()).hexdigest()[:8], 16) < share * 2**32 for task in task_ids], dtype=pl.Boolean
+    )
+
+
+def _refuse_empty(split: str, chosen: pl.DataFrame, tags: pl.DataFrame, config: RouteConfig) -> None:
+    if chosen.is_empty():
+        regions = config.regions
+        counted = ", ".join(f"{share}: {tasks}" for share, tasks in histogram(tags).items())
+        raise HeadraceError(
+            f"split {split} would be empty: of {tags.height} probed tasks, tasks by successes/rollouts are {{{counted}}}; regions: "
+            f"mastered >= {regions.mastered_rate:g}, certain >= {regions.certain_rate:g}, uncertain >= {regions.uncertain_rate:g}. "
+            "Train the seed stage longer or shorter, probe easier or harder tasks, or move the thresholds."
+        )
+
+
+def _own_traces(task_ids: pl.Series, rollouts: pl.DataFrame) -> list[ReleaseItem]:
+    """One verified trajectory of the policy's own a task: the shortest, the earliest draw where several are; equal conversations once."""
+    best = (
+        rollouts.filter((pl.col("outcome") == "success") & pl.col("task_id").is_in(task_ids.implode()))
+        .with_columns(size=pl.col("messages").str.len_bytes())
+        .sort("task_id", "size", "draw")
+        .unique("task_id", keep="first", maintain_order=True)
+        .unique("messages", keep="first", maintain_order=True)
+    )
+    return [
+        ReleaseItem(kind="rollout", item_id=item, task_id=task, weight=1.0)
+        for item, task in best.select("rollout_id", "task_id").iter_rows()
+    ]
+
+
+def _rl_items(tags: pl.DataFrame, queries: Mapping[str, str], uniform: float) -> list[ReleaseItem]:
+    ordered = tags.sort("task_id")
+    weights = rl_weights(ordered, queries, uniform)
+    return [_task_item(task, round(weight, 12)) for task, weight in zip(ordered["task_id"], weights, strict=True) if weight > 0]
+
+
+def rl_weights(tags: pl.DataFrame, queries: Mapping[str, str], uniform: float) -> pl.Series:
+    """How often RL draws each task, as shares: `uniform` of the draws over all, the rest over uncertain ones by learnability potential.
+
+    Args:
+        tags: columns task_id, region, learnability (both null: not measured). queries: the query id of each task that stems from a query.
+
+    All the same where no task is uncertain.
+    """
+    potential = pl.when(pl.col("region") == Region.UNCERTAIN).then("learnability").otherwise(0.0)
+    if not tags.select(potential.sum()).item():
+        uniform, potential = 1.0, pl.lit(1.0)
+    weighed = tags.select(
+        "task_id",
+        query=pl.col("task_id").replace_strict(queries, default=None, return_dtype=pl.String),
+        weight=uniform / tags.height + (1 - uniform) * potential / potential.sum(),
+    )
+    return _capped(weighed)
+
+
+def _capped(weighed: pl.DataFrame) -> pl.Series:
+    """The weights (columns query, weight; they add up to one) with no query above QUERY_SHARE: what it gives up goes to the other queries
+    in proportion, so that queries keep their share altogether. Unchanged where they are too few to take it."""
+    is_counted = pl.col("query").is_not_null() & (pl.col("weight") > 0)
+    by_query = weighed.filter(is_counted).group_by("query", maintain_order=True).agg(share=pl.col("weight").sum())
+    shares = capped = by_query["share"].to_numpy()
+    if shares.sum() > QUERY_SHARE * shares.size:
+        return weighed["weight"]
+    is_full = np.zeros(shares.size, bool)
+    while (is_above := capped > QUERY_SHARE * (1 + 1e-9)).any():
+        is_full |= is_above
+        left = shares.sum() - QUERY_SHARE * is_full.sum()
+        capped = np.where(is_full, QUERY_SHARE, shares * left / shares[~is_full].sum())
+    factors = dict(zip(by_query["query"], capped / shares, strict=True))
+    return weighed.select(pl.col("weight") * pl.col("query").replace_strict(factors, default=1.0, return_dtype=pl.Float64)).to_series()

@@ -1,0 +1,74 @@
+"""Running tags: what the latest rollouts say about a task while the policy is in training.
+
+One idea: a window. RL draws fresh siblings of a split's tasks and none of them twice, so a rollout counts to the task whose sibling it was
+of, and the last `window` rated ones of a task make its tag, by the formulas of a probe (`filters/certainty/certainty.py`). Rollouts that
+nobody is to blame for do not enter. A window may begin with what a probe saw before the first step, so that there is something to go by. A
+window reaches over several steps, and the policy has changed between them: a tag says from which step to which.
+
+What it does not do: weigh tasks (`filters/certainty/route.py`), or keep itself: `state` goes into a checkpoint of the training, and comes
+back by `restore`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from filters.certainty.certainty import RATED, RegionConfig, certainty
+from storage.records import Task
+
+PURPOSE = "rl"
+BEFORE_TRAINING = -1
+"""Step of a rollout by the policy that the training began with."""
+
+Rated = tuple[int, bool, float]
+"""Step, success, reward."""
+
+
+class RunningTags:
+    """The last rated rollouts of each task.
+
+    Args:
+        tasks: those that are tagged. window: rollouts of a task that count.
+    """
+
+    def __init__(self, tasks: Sequence[Task], regions: RegionConfig, *, window: int) -> None:
+        by_id = {task.id: task.difficulty for task in tasks}
+        self._difficulty = pl.DataFrame({"task_id": list(by_id), "difficulty": list(by_id.values())})
+        self._regions, self._window = regions, window
+        self._recent: dict[str, deque[Rated]] = {task.id: deque(maxlen=window) for task in tasks}
+
+    def add(self, task_id: str, *, step: int, outcome: str | None, reward: float | None) -> None:
+        """Counts a rollout of the task, or of a sibling, at a step from 0; one that is not rated changes nothing."""
+        if outcome in RATED:
+            assert reward is not None
+            self._recent[task_id].append((step, outcome == "success", reward))
+
+    def tags(self, policy_id: str = "", *, since: int = BEFORE_TRAINING) -> pl.DataFrame:
+        """Rows of table `tags` with purpose `rl`, and `first_step` and `last_step` of the rollouts behind each; by task.
+
+        since: rollouts of earlier steps are left out. Tasks without any have no row.
+        """
+        rows = [
+            (task, policy_id, "success" if success else "policy_failure", reward, step)
+            for task, recent in self._recent.items()
+            for step, success, reward in recent
+            if step >= since
+        ]
+        names = {"task_id": pl.String, "policy_id": pl.String, "outcome": pl.String, "reward": pl.Float64, "step": pl.Int32}
+        rollouts = pl.DataFrame(rows, schema=names, orient="row")
+        steps = rollouts.group_by("task_id").agg(first_step=pl.col("step").min(), last_step=pl.col("step").max())
+        measured = certainty(rollouts, self._difficulty, self._regions, purpose=PURPOSE)
+        return measured.join(steps, on="task_id", how="left", maintain_order="left")
+
+    def state(self) -> dict[str, list[Rated]]:
+        """All that is known, as JSON."""
+        return {task: list(recent) for task, recent in self._recent.items() if recent}
+
+    def restore(self, state: Mapping[str, Sequence[Rated]]) -> None:
+        """Forgets what is known for what was known when `state` was taken."""
+        for task, recent in self._recent.items():
+            recent.clear()
+            recent.extend((step, success, reward) for step, success, reward in state.get(task, ()))

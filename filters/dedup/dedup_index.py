@@ -1,0 +1,180 @@
+"""What earlier runs have read, so that a log is deduplicated against everything that was ever seen, kept or not.
+
+One idea: every run leaves a *segment* in the store: of its distinct rows the keys (table `seen`), and of every band the rows that stand for
+their buckets (table `bands`). A later run goes on from there, its rows numbered after those of all segments before, and its duplicates are
+those that one run over all the files, in the order in which they were first read, would find (exact, equal, and near by `keep_first`; of
+`components` only the rows that stand for others are known).
+Segments before a run: those of the same recipe (how rows are normalised and sketched) that were committed before any of the run's own
+files was first read; so a file that is curated again, with other settings, never duplicates itself.
+
+What it does not do: decide (`join_steps.py`). It reads the parts of the segments themselves, not the views over all parts there are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from filters.ingest import ID_DIGITS, Source
+from filters.numba_types import U32, U64
+from storage.errors import BadInput, HeadraceError
+from storage.store import Store
+
+
+class NothingNew(HeadraceError):
+    """Only new files were wanted, and there are none."""
+
+
+def read_before(store: Store) -> frozenset[str]:
+    """The content hashes of all files that were read into the store."""
+    told = store.query("SELECT files FROM segments")["files"]
+    return frozenset(content_hash for read in told for content_hash, *_ in json.loads(read))
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """first_row: number of its row 0 among all rows seen; stored_first_row: when it was made. parts: the ids of its parts of `seen` and
+    `asked`, and of `bands` in the order of the bands."""
+
+    id: str
+    first_row: int
+    rows: int
+    stored_first_row: int
+    parts: dict[str, list[str]]
+
+
+def _check_ids(store: Store, files: Sequence[Source]) -> None:
+    known = {content_hash[:ID_DIGITS]: content_hash for content_hash in read_before(store)}
+    for file in files:
+        if known.get(file.content_hash[:ID_DIGITS], file.content_hash) != file.content_hash:
+            raise BadInput(f"{file.location}: its rows would have the ids of a file that was read before; read it into another store")
+
+
+class Seen:
+    """The segments before a run. `rows`: how many rows they have read; `sources`: the files, `first_row` counted over all of them;
+    `known`: segments of the recipe, later ones as well; `not_compared`: what the run is not compared with, and why, in words.
+
+    Raises BadInput: a file whose rows would have the ids of another's.
+    """
+
+    def __init__(self, store: Store, recipe: str, files: Sequence[Source]) -> None:
+        _check_ids(store, files)
+        self._store = store
+        self.segments: list[Segment] = []
+        self.sources: list[Source] = []
+        self.rows = 0
+        own, later = {file.content_hash for file in files}, dict[str, int]()
+        sql = "SELECT segment, first_row, files, parts FROM segments WHERE recipe = ? ORDER BY position, segment"
+        known = store.query(sql, [recipe])
+        self.known = known.height
+        for segment, stored_first_row, told, parts in known.iter_rows():
+            read = json.loads(told)
+            if later or own & {content_hash for content_hash, *_ in read}:
+                later |= {content_hash: rows for content_hash, _, rows in read}
+                continue
+            start = self.rows
+            for content_hash, name, rows in read:
+                self.sources.append(Source(name, content_hash, self.rows, rows, ()))
+                self.rows += rows
+            self.segments.append(Segment(segment, start, self.rows - start, stored_first_row, json.loads(parts)))
+        others = {
+            content_hash: rows
+            for (told,) in store.query("SELECT files FROM segments WHERE recipe <> ?", [recipe]).iter_rows()
+            for content_hash, _, rows in json.loads(told)
+        }
+        compared = own | {one.content_hash for one in self.sources}
+        self.not_compared = _not_compared(_rows_of(later, compared) if len(own) > 1 else 0, _rows_of(others, compared | later.keys()))
+
+    def keys(self) -> Iterator[pl.DataFrame]:
+        """row, key_high, key_low of every distinct text, part after part."""
+        return self._each(["key_high", "key_low"])
+
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """row, key_high, key_low of every distinct frame: a frame's first row, and its key; part after part."""
+        for told in self._each(["frame_high", "frame_low"]):
+            yield told.rename({"frame_high": "key_high", "frame_low": "key_low"})
+
+    def kinds(self) -> U32:
+        """The kind of terms of each row that was compared, by its number; 0 elsewhere."""
+        kinds = np.zeros(self.rows, np.uint32)
+        for told in self._each(["kind"]):
+            kinds[told["row"].to_numpy()] = told["kind"].to_numpy()
+        return kinds
+
+    def firsts(self, band: int) -> U64:
+        """`key << 32 | row` of the rows that stand for the buckets of a band."""
+        pieces = [np.empty(0, np.uint64)]
+        for segment, rows in self._read("bands", self.segments, at=band):
+            pieces.append(rows["entry"].to_numpy().view(np.uint64) + np.uint64(segment.first_row))
+        return np.concatenate(pieces)
+
+    def standing(self, rows: U32) -> pl.DataFrame:
+        """row, keeper (the kept row that stands for it; its own number where it is kept) of those rows that were compared, ascending by
+        row."""
+        pieces = [pl.DataFrame(schema={"row": pl.UInt32, "keeper": pl.UInt32})]
+        for segment, known in self._of(rows, "keeper"):
+            told = known.drop_nulls()
+            keeper = told["keeper"].to_numpy()
+            moved = np.where(keeper >= segment.stored_first_row, keeper - segment.stored_first_row + segment.first_row, keeper)
+            pieces.append(pl.DataFrame({"row": told["row"], "keeper": moved}).cast(pl.UInt32))
+        return pl.concat(pieces).sort("row")
+
+    def combinations(self, rows: U32) -> pl.DataFrame:
+        """row, key (`key_of` the combination that the row asks in, or that which stands for it) of those of the rows that ask in one."""
+        standing = self.standing(rows)
+        pieces = [pl.DataFrame(schema={"row": pl.UInt32, "combination": pl.Int64})]
+        pieces += [told for _, told in self._of(np.unique(standing["keeper"].to_numpy()), "combination", "asked")]
+        keys = pl.concat(pieces).select(keeper="row", key=pl.col("combination").reinterpret(signed=False))
+        return standing.join(keys, on="keeper").select("row", "key")
+
+    def texts(self, rows: U32) -> pl.Series:
+        """The normalised texts of kept rows, in ascending order of their numbers."""
+        pieces = [pl.DataFrame(schema={"row": pl.UInt32, "norm": pl.String}), *(told for _, told in self._of(rows, "norm"))]
+        return pl.concat(pieces).sort("row")["norm"]
+
+    def _of(self, rows: U32, column: str, table: str = "seen") -> Iterable[tuple[Segment, pl.DataFrame]]:
+        """row and a column of a table of some rows, a segment after the other."""
+        wanted = {one.id: rows[(rows >= one.first_row) & (rows < one.first_row + one.rows)] for one in self.segments}
+        for segment, told in self._read(table, [one for one in self.segments if wanted[one.id].size], ["row", column]):
+            numbered = told.with_columns((pl.col("row") + segment.first_row).cast(pl.UInt32))
+            yield segment, numbered.join(pl.DataFrame({"row": wanted[segment.id]}), on="row", how="semi")
+
+    def _each(self, columns: list[str]) -> Iterator[pl.DataFrame]:
+        """row and these columns (UInt64) of every part of `seen`, where they are not null."""
+        for segment, told in self._read("seen", self.segments, ["row", *columns]):
+            row = (pl.col("row") + segment.first_row).cast(pl.UInt32)
+            yield told.drop_nulls().select(row, pl.col(columns).reinterpret(signed=False))
+
+    def _read(
+        self, table: str, segments: Sequence[Segment], columns: list[str] | None = None, at: int | None = None
+    ) -> Iterable[tuple[Segment, pl.DataFrame]]:
+        """The parts of a table (or the one of a number), segment after segment, part after part."""
+        for segment in segments:
+            parts = segment.parts.get(table) if at is None else [segment.parts[table][at]]
+            if not parts:  # of an older index
+                continue
+            paths = self._store.query("SELECT part_id, path FROM parts WHERE list_contains(?, part_id)", [parts])
+            path_of = dict(paths.iter_rows())
+            for part in parts:
+                yield segment, pl.read_parquet(self._store.root / path_of[part], columns=columns, glob=False)
+
+
+def _rows_of(files: dict[str, int], but: Iterable[str]) -> int:
+    return sum(rows for content_hash, rows in files.items() if content_hash not in set(but))
+
+
+def _not_compared(later: int, others: int) -> str | None:
+    """What a run is not compared with: rows read after the first of its files, rows of another recipe."""
+    notes = []
+    if later:
+        notes.append(f"{later:,} rows that were read after the first of these files; curate new files apart from old ones (--new)")
+    if others:
+        notes.append(
+            f"{others:,} rows that were read with other settings of near (bands, rows_a_band, seed, protect) or by another version; "
+            "curate their files again to have them in this index"
+        )
+    return f"not compared with {'; nor with '.join(notes)}" if notes else None

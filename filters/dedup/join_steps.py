@@ -1,0 +1,134 @@
+"""The joining steps of a run over its workspace: exact and equal by key, near by band; each in pieces that any process can do.
+
+A partition of keys, a batch's sketch, a band: every function here reads arrays and frames from the workspace, leaves its own there, and
+finds it there when it is called again. `decide_near` alone is one pass over all rows, in the process that runs the funnel: it holds the
+texts that were compared and some 40 bytes a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from filters.batches import Batch
+from filters.dedup import near
+from filters.dedup.dedup_index import Seen
+from filters.dedup.guards import Guards, guards
+from filters.dedup.near import NearConfig
+from filters.hash_join import first_of_key, key_of, write_keys
+from filters.numba_types import I64, U32, text_buffer
+from filters.workspace import Workspace
+
+
+def keys_of_frames(batch: Batch, work: Workspace) -> None:
+    """Keeps the keys of a batch's frames as `frame-keys-<batch>`."""
+    name = f"frame-keys-{batch.name}"
+    if not work.has_array(name):
+        rows = work.read(f"grounded-{batch.name}", ["row", "frame_id"]).drop_nulls()
+        write_keys(work, name, rows.select("row", *key_of("frame_id")))
+
+
+def join_partition(partition: int, partitions: int, names: Sequence[str], work: Workspace, name: str) -> None:
+    """Keeps what `keyed.first_of_key` says of a partition as `<name>-<partition>`."""
+    work.once(f"{name}-{partition}", lambda: first_of_key(partition, partitions, names, work))
+
+
+def sketch_batch(batch: Batch, work: Workspace, config: NearConfig, terms: Sequence[str]) -> None:
+    """Keeps the sketch of what the rules have left of a batch: arrays `near-<what>-<batch>`."""
+    if work.has_array(f"near-keys-{batch.name}"):
+        return
+    rows = work.read(f"rules-{batch.name}", ["row", "norm"])
+    found = near.sketch(rows["norm"], config, terms)
+    data, ends = text_buffer(rows["norm"])
+    arrays = {
+        "rows": rows["row"].to_numpy(),
+        "text": data[ends[0] : ends[-1]],
+        "lengths": np.diff(ends),
+        "digits": found.guards.digits,
+        "terms": found.guards.terms,
+        "counts": np.diff(found.guards.offsets),
+        "kinds": found.guards.kinds(),
+        "keys": found.keys,
+    }
+    for what, array in arrays.items():
+        work.write_array(f"near-{what}-{batch.name}", array)
+
+
+def kinds_of_all(batches: Sequence[Batch], work: Workspace, seen: Seen, rows: int) -> None:
+    """Keeps every row's kind of terms by its number, of the rows seen before as well, as `near-kinds`."""
+    if not work.has_array("near-kinds"):
+        kinds = np.zeros(rows, np.uint32)
+        kinds[: seen.rows] = seen.kinds()
+        for batch in batches:
+            kinds[work.array(f"near-rows-{batch.name}")] = work.array(f"near-kinds-{batch.name}")
+        work.write_array("near-kinds", kinds)
+
+
+def join_band(band: int, batches: Sequence[Batch], work: Workspace) -> None:
+    """Keeps the pairs and the firsts of a band (`near.join`) as `near-pairs-<band>` and `near-firsts-<band>`."""
+    if work.has_array(f"near-firsts-{band}"):
+        return
+    keys = [work.array(f"near-keys-{batch.name}")[band] for batch in batches]
+    rows = [work.array(f"near-rows-{batch.name}") for batch in batches]
+    found = near.join(keys, rows, work.array("near-kinds"), work.array(f"near-before-{band}"))
+    work.write_array(f"near-pairs-{band}", found.pairs)
+    work.write_array(f"near-firsts-{band}", found.firsts)
+
+
+def decide_near(batches: Sequence[Batch], work: Workspace, seen: Seen, config: NearConfig, terms: Sequence[str]) -> pl.DataFrame:
+    """row, keeper (the row that stands for it, of this run or of an earlier one; its own number where it is kept) and similarity of every
+    row compared."""
+    own: U32 = np.concatenate([work.array(f"near-rows-{batch.name}") for batch in batches])
+    pairs = near.distinct(work.array(f"near-pairs-{band}") for band in range(config.bands))
+    later, earlier = (pairs >> np.uint64(32)).astype(np.uint32), pairs.astype(np.uint32)
+    before = seen.standing(np.unique(earlier[earlier < seen.rows]))
+    old: U32 = np.unique(np.concatenate([before["row"].to_numpy(), before["keeper"].to_numpy()]))
+    place = np.zeros(int(own[-1]) + 1 - seen.rows if own.size else 0, np.uint32)
+    place[own - np.uint32(seen.rows)] = np.arange(old.size, old.size + own.size, dtype=np.uint32)
+
+    def compact(rows: U32) -> U32:
+        is_old = rows < seen.rows
+        places = np.empty(rows.size, np.uint32)
+        places[is_old] = np.searchsorted(old, rows[is_old])
+        places[~is_old] = place[rows[~is_old] - np.uint32(seen.rows)]
+        return places
+
+    pairs = (compact(later).astype(np.uint64) << np.uint64(32)) | compact(earlier)
+    del later, earlier
+    keeper = np.arange(old.size + own.size, dtype=np.uint32)
+    keeper[np.searchsorted(old, before["row"].to_numpy())] = np.searchsorted(old, before["keeper"].to_numpy())
+    if config.rule == "components":  # compares with the row itself, and of old rows only those that stand for others have a text
+        pairs = (pairs >> np.uint64(32) << np.uint64(32)) | keeper[pairs & np.uint64(0xFFFFFFFF)]
+    old_texts = _old_texts(seen, old, before)
+    old_data, old_ends = text_buffer(old_texts)
+    old_guards = guards(old_texts, terms if "terms" in config.protect else (), digits="digits" in config.protect)
+
+    def all_of(what: str, first: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.concatenate([first, *(work.array(f"near-{what}-{batch.name}") for batch in batches)])
+
+    guarded = Guards(
+        all_of("digits", old_guards.digits),
+        all_of("terms", old_guards.terms),
+        _offsets(all_of("counts", np.diff(old_guards.offsets))),
+        old_guards.term_bytes,
+    )
+    offsets = _offsets(all_of("lengths", np.diff(old_ends)))
+    similarity = near.decide(all_of("text", old_data), offsets, guarded, pairs, config, keeper)
+    numbers: U32 = np.concatenate([old, own])
+    return pl.DataFrame({"row": own, "keeper": numbers[keeper[old.size :]], "similarity": similarity[old.size :]})
+
+
+def _old_texts(seen: Seen, old: U32, before: pl.DataFrame) -> pl.Series:
+    """The texts of the kept ones among old rows; the others, which nothing is compared with, are empty."""
+    kept: U32 = np.unique(before["keeper"].to_numpy())
+    texts = pl.select(pl.repeat("", old.size, dtype=pl.String)).to_series()
+    return texts.scatter(np.searchsorted(old, kept), seen.texts(kept))
+
+
+def _offsets(lengths: I64) -> I64:
+    offsets = np.zeros(lengths.size + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets

@@ -1,0 +1,186 @@
+"""Near duplicates: a row goes when a kept earlier row has a true Jaccard of at least 0.7 (byte 6-grams of the normalised text).
+
+MinHash bands only propose pairs; every proposed pair is verified, and nothing is ever removed for a hash collision (with bands
+alone 60 % of the distinct needs of 700,000 templated queries were lost). 21 bands of 6 rows propose a pair of Jaccard s with probability
+1 - (1 - s^6)^21: .93 at 0.7, .998 at 0.8; pairs just at the threshold are few, and some that no band proposes are met through the row
+that one of them duplicates. The first of its kind survives, so rows that come later never change what stays.
+
+A row also stays when its numbers or its meaningful terms differ from the other's (`protect`, see `guards.py`). How many planted pairs are
+found, and how many needs are left without a row, is measured on the sample's million queries by `benchmarks/spine.py` (`near_pair_recall`,
+`needs_lost_share`).
+What the definition cannot see: one typo in a short text (of one-edit English queries of 23 characters a quarter still reach 0.7).
+
+Signatures are datasketch's, to the byte (`minhash.py`), and only their bands are kept: `sketch` is a function of a batch, `join` of a band
+over all batches, and `decide` one pass in row order. `step` is the three of them in memory; the funnel keeps what lies between them on
+disk. What is joined may go on from what was joined before (`dedup_index.py`): later rows never change what came of earlier ones, so logs
+one after the other leave what one log of them all would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from filters import normalise
+from filters.dedup import minhash
+from filters.dedup.guards import Guards, guards, joined
+from filters.numba_types import F32, I64, U8, U32, U64, text_buffer
+from filters.step import Executor
+from storage.records import content_id
+
+VERSION = 1
+"""Of what `sketch` and `join` make of the same rows: a number more where an older index no longer fits."""
+_ROWS_A_BATCH = 50_000
+_MERGED_PAIRS = 1 << 24
+"""Pairs that may wait to be merged, if there are not as many already."""
+
+
+class NearConfig(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    threshold: float = Field(default=0.7, ge=0.5, le=1.0, description="Jaccard of byte 6-grams from which two texts are near duplicates.")
+    bands: int = Field(default=21, ge=1, le=64, description="LSH bands; more find more pairs and cost more.")
+    rows_a_band: int = Field(default=6, ge=1, le=16, description="Permutations a band; more propose fewer pairs.")
+    seed: int = Field(default=1, ge=0, description="Seed of datasketch's permutations.")
+    protect: tuple[Literal["digits", "terms"], ...] = Field(
+        default=("digits", "terms"), description="What must agree besides: the numbers, the terms that the worlds declare for slot values."
+    )
+    rule: Literal["keep_first", "components"] = Field(
+        default="keep_first",
+        description="Who goes: a row that is like a kept one before it, or all but the first of those that likeness connects.",
+    )
+    max_component: int = Field(
+        default=50, ge=2, description="Most rows of a component, of one run: likeness that would connect more is passed over."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """keys [bands, rows]: the bucket of each row in each band; rows of other digits are in none together. guards: of the same rows."""
+
+    keys: U32
+    guards: Guards
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """pairs: `later row << 32 | earlier row` that one band proposes, sorted. firsts: `key << 32 | row` of the rows that stand for their
+    buckets, sorted: all that later rows need to be joined with these."""
+
+    pairs: U64
+    firsts: U64
+
+
+def recipe(config: NearConfig, terms: Sequence[str]) -> str:
+    """The id of all that must be equal for rows to be comparable with those of an earlier run: what is normalised and sketched, and how.
+    Whoever is dropped for it (threshold, rule) may be decided otherwise each time."""
+    sketched = config.model_dump(mode="json", include={"bands", "rows_a_band", "seed", "protect"})
+    return content_id("recipe", normalise.VERSION, VERSION, sketched, list(terms))
+
+
+def sketch(texts: pl.Series, config: NearConfig, terms: Sequence[str] = ()) -> Sketch:
+    """The batch part. texts: normalised, no nulls; `terms` (normalised, distinct) carry meaning, see `guards.py`."""
+    found = guards(texts, tuple(terms) if "terms" in config.protect else (), digits="digits" in config.protect)
+    data, offsets = text_buffer(texts)
+    a, b = minhash.permutations(config.bands * config.rows_a_band, config.seed)
+    keys = np.empty((config.bands, len(texts)), np.uint32)
+    minhash.fill_band_keys(data, offsets, a, b, found.digits, keys)
+    return Sketch(keys, found)
+
+
+def join(keys: Sequence[U32], rows: Sequence[U32], kinds: U32, before: U64 | None = None) -> Joined:
+    """The part of one band, over all rows.
+
+    Args:
+        keys, rows: this band's keys and the rows' numbers, ascending, batch after batch.
+        kinds: each row's kind of terms (a hash), by its number.
+        before: the `firsts` of rows that were joined before, whose numbers are smaller.
+    """
+    size, known = sum(map(len, rows)), 0 if before is None else before.size
+    if not size:
+        return Joined(np.empty(0, np.uint64), np.empty(0, np.uint64))
+    ordered = np.empty(known + size, np.uint64)
+    if before is not None:
+        ordered[:known] = before
+    filled = known
+    for key, row in zip(keys, rows, strict=True):
+        ordered[filled : filled + len(row)] = key
+        ordered[filled : filled + len(row)] <<= np.uint64(32)
+        ordered[filled : filled + len(row)] |= row
+        filled += len(row)
+    ordered.sort()
+    old = int(next(row[0] for row in rows if len(row)))
+    pairs, firsts = np.empty(size, np.uint64), np.empty(size, np.uint64)
+    count, told = minhash.bucket_pairs(ordered, kinds, old, pairs, firsts)
+    if count > pairs.size:
+        pairs = np.empty(count, np.uint64)
+        minhash.bucket_pairs(ordered, kinds, old, pairs, firsts)
+    found = pairs[:count].copy()  # a view would keep all of it, in every band
+    found.sort()
+    return Joined(found, firsts[:told].copy())
+
+
+def decide(data: U8, offsets: I64, guarded: Guards, pairs: U64, config: NearConfig, keeper: U32) -> F32:
+    """The pass in row order: fills `keeper` and returns the similarity, as `minhash.keep_first` or `join_components` says.
+
+    pairs: of all bands (`distinct`).
+    """
+    similarity = np.zeros(keeper.size, np.float32)
+    rows = (data, offsets, pairs, guarded.digits, guarded.terms, guarded.offsets, guarded.term_bytes, config.threshold)
+    if config.rule == "keep_first":
+        minhash.keep_first(*rows, keeper, similarity)
+    else:
+        minhash.join_components(*rows, config.max_component, keeper, similarity)
+    return similarity
+
+
+def distinct(bands: Iterable[U64]) -> U64:
+    """All pairs of all bands in order, each once. Bands are merged as they come, so that pairs which many of them propose are held once."""
+    held, waiting, size = np.empty(0, np.uint64), list[U64](), 0
+    for pairs in bands:
+        waiting.append(pairs)
+        size += pairs.size
+        if size > max(held.size, _MERGED_PAIRS):
+            held, waiting, size = _merged([held, *waiting]), [], 0
+    return _merged([held, *waiting])
+
+
+def _merged(pairs: Sequence[U64]) -> U64:
+    ordered = np.concatenate(pairs)
+    ordered.sort()
+    is_new: npt.NDArray[np.bool_] = np.ones(ordered.size, np.bool_)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    return ordered[is_new]
+
+
+def step(rows: pl.DataFrame, config: NearConfig, terms: Sequence[str] = (), *, executor: Executor | None = None) -> pl.DataFrame:
+    """The joining step in memory (columns row, norm; ascending by row): `near_duplicate` where a kept earlier row is alike, with that row
+    and the true Jaccard. `terms`: see `sketch`."""
+    texts = rows["norm"].rechunk()
+    size = len(texts)
+    with ThreadPoolExecutor(1) as alone:
+        run = executor or alone
+        batches = [texts.slice(start, _ROWS_A_BATCH) for start in range(0, size, _ROWS_A_BATCH)] or [texts]
+        sketches = list(run.map(partial(sketch, config=config, terms=tuple(terms)), batches))
+        guarded = joined([one.guards for one in sketches])
+        bands = [[one.keys[band] for one in sketches] for band in range(config.bands)]
+        numbers = np.split(np.arange(size, dtype=np.uint32), np.cumsum([one.keys.shape[1] for one in sketches])[:-1])
+        del sketches
+        pairs = distinct(found.pairs for found in run.map(partial(join, rows=numbers, kinds=guarded.kinds()), bands))
+        del bands
+    keeper = np.arange(size, dtype=np.uint32)
+    similarity = decide(*text_buffer(texts), guarded, pairs, config, keeper)
+    is_dropped = pl.Series(keeper != np.arange(size))
+    return rows.with_columns(
+        reason=pl.when(is_dropped).then(pl.lit("near_duplicate")),
+        duplicate_of=pl.when(is_dropped).then(rows["row"].gather(keeper)),
+        similarity=pl.when(is_dropped).then(pl.Series(similarity).cast(pl.Float64).round(6)),
+    )

@@ -1,0 +1,159 @@
+"""Whether a text says what somebody has read out of it, and if so, the frame: a language model's reading, checked by code.
+
+One idea: the lexicon that the parser reads with (`tagger.py`) tells every value that a text mentions, whatever the text asks for. A
+reading holds if its intent exists and has these slots, the required ones among them, each value is a legal one of its slot's kind, and each
+slot has a mention of its own in the text: one mention fills one slot, as it does for the parser. So a model decides what is asked for, and
+which mention is which slot; it can bring nothing into a frame that the text does not say.
+A value may be told as its canonical name or number, or in the text's own words.
+
+What it does not do: know whether the intent is the one meant, or whether origin and destination are the right way round. Values of the text
+that have no place in the frame are counted (`unexplained`), and cost quality, as they do where the parser passed them over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import polars as pl
+
+from filters.grounding.lexicon import GAP, Kind, lexicon
+from filters.grounding.tagger import read, token_values
+from filters.normalise import languages, normalised
+from storage.records import Frame, canonical_json
+from synth.worlds import GROUNDED, WORLDS
+from synth.worlds.base import Date, Identifier, Intent, Quantity, Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A value that a text mentions. values: its canonical value, as JSON text, by each slot kind that it may be of. is_plain: wordings
+    write it so; a mere number, or a word that is also a cue, is not plain."""
+
+    values: Mapping[Kind, str]
+    is_plain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """reason: no_such_intent, no_such_slot, missing_slot, illegal_value or invented_value; text: in words for whoever read so."""
+
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Supported:
+    """A reading that holds. unexplained: plain mentions of the text that have no place in the frame."""
+
+    frame: Frame
+    unexplained: int
+
+
+def mentions(norm: Sequence[str]) -> list[tuple[Mention, ...]]:
+    """The values that each normalised text mentions, in their order."""
+    rows = pl.DataFrame({"norm": list(norm)}, schema={"norm": pl.String})
+    symbols, classes = read(rows.with_columns(language=languages(rows["norm"]))), lexicon().classes
+    codes, tokens = symbols.codes.tolist(), symbols.tokens.tolist()
+
+    def mention(place: int) -> Mention | None:
+        if codes[place] == GAP or not (found := classes[codes[place]]).kinds:
+            return None
+        return Mention(token_values(symbols, tokens[place]), bool(found.written) and not found.cues)
+
+    return [tuple(filter(None, map(mention, range(start, end)))) for start, end in pairwise(symbols.offsets.tolist())]
+
+
+def supported(intent: str, slots: Sequence[tuple[str, str | float]], said: Sequence[Mention]) -> Supported | list[Problem]:
+    """The frame of a reading, or all that is wrong with it.
+
+    Args:
+        intent: `world/intent`. slots: names with values, as told. said: the text's mentions.
+    """
+    world, _, name = intent.partition("/")
+    if world not in GROUNDED or name not in WORLDS[world].intents:
+        return [Problem("no_such_intent", f"there is no intent {intent!r}")]
+    asked = WORLDS[world].intents[name]
+    if problems := _form_problems(asked, [slot for slot, _ in slots]):
+        return problems
+    kinds = {slot.name: slot.kind for slot in asked.slots}
+    values: dict[str, str] = {}
+    for slot, told in slots:
+        value = legal(world, kinds[slot], told)
+        if value is None:
+            problems.append(Problem("illegal_value", f"{slot}: {told!r} is no {kinds[slot]}"))
+        else:
+            values[slot] = value
+    places = _matched({slot: ((world, kinds[slot]), value) for slot, value in values.items()}, said)
+    problems += [
+        Problem("invented_value", f"{slot}: the text does not say {dict(slots)[slot]!r}, or says it for another slot only")
+        for slot in values
+        if slot not in places
+    ]
+    if problems:
+        return problems
+    frame = Frame(world=world, intent=name, slots={slot: json.loads(value) for slot, value in sorted(values.items())})
+    meant = {((world, kinds[slot]), value) for slot, value in values.items()}
+    left = (one for place, one in enumerate(said) if place not in places.values() and one.is_plain)
+    return Supported(frame, sum(meant.isdisjoint(one.values.items()) for one in left))
+
+
+def _form_problems(intent: Intent, named: Sequence[str]) -> list[Problem]:
+    known = [slot.name for slot in intent.slots]
+    problems = [
+        Problem("no_such_slot", f"{intent.name} has no slot {name!r}; its slots are {', '.join(known) or 'none'}")
+        for name in dict.fromkeys(named)
+        if name not in known
+    ]
+    problems += [Problem("no_such_slot", f"{name} stands twice; name a slot once") for name in known if named.count(name) > 1]
+    missing = [slot.name for slot in intent.slots if slot.is_required and slot.name not in named]
+    return problems + [Problem("missing_slot", f"{intent.name} needs the slot {name}") for name in missing]
+
+
+@lru_cache(maxsize=1 << 16)
+def legal(world: str, kind: str, told: str | float) -> str | None:
+    """The canonical value, as JSON text, that is told by its name, its number or in words; None where it is no legal one of the kind, or
+    the words say several."""
+    declared = WORLDS[world].kinds[kind]
+    if isinstance(declared, Vocabulary) and told in declared.names:
+        return canonical_json(told)
+    if isinstance(declared, Identifier) and str(told).lower() in declared.choices:
+        return canonical_json(str(told).lower())
+    number = _number(told)
+    if number is not None and isinstance(declared, Quantity):
+        return canonical_json(declared.canonical(number)) if declared.low <= number <= declared.high else None
+    if number is not None and isinstance(declared, Date):
+        is_day = number.is_integer() and 0 <= number <= declared.horizon_days
+        return canonical_json(int(number)) if is_day else None
+    norm = pl.select(normalised(pl.lit(str(told).replace("_", " ")))).item()
+    found = {one.values[world, kind] for one in mentions([norm])[0] if (world, kind) in one.values}
+    return found.pop() if len(found) == 1 else None
+
+
+def _number(told: str | float) -> float | None:
+    try:
+        return float(told)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _matched(values: Mapping[str, tuple[Kind, str]], said: Sequence[Mention]) -> dict[str, int]:
+    """Place of the mention of each slot, no mention for two; slots that go without are left out (augmenting paths)."""
+    holder: dict[int, str] = {}
+
+    def place(slot: str, tried: set[int]) -> bool:
+        kind, value = values[slot]
+        for number, one in enumerate(said):
+            if number not in tried and one.values.get(kind) == value:
+                tried.add(number)
+                if number not in holder or place(holder[number], tried):
+                    holder[number] = slot
+                    return True
+        return False
+
+    for slot in values:
+        place(slot, set())
+    return {slot: number for number, slot in holder.items()}

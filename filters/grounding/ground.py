@@ -1,0 +1,181 @@
+"""Grounding: what a query asks for, as a frame (world, intent, slots) with its plan shape, or why no world can execute it.
+
+One idea: the work of reading is done over columns (`lexicon.py`: one private character per name, cue or amount), the work of
+understanding once per distinct row of symbol classes (`parser.py`), of which a million queries have some ten thousand.
+`residue` keeps the words that nobody could read: of clean text these are the wording's own; in damaged text they are what is left of a
+name or a number, and a slot may be missing without a trace. `quality.py` tells the two apart. What cannot be read here, a language model
+may read (`ground_model.py`).
+
+Nothing is executed here: whether a frame has a solution is for admission. Wordings are never matched as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+import polars as pl
+import polars_hash  # noqa: F401  (registers `chash`)
+
+from filters.grounding import lexicon, parser
+from filters.grounding.parser import Parse
+from filters.grounding.tagger import Symbols, read, token_value
+from filters.numba_types import I64
+from synth.worlds import WORLDS
+
+_MAX_PARSES = 1 << 18
+_READ_BYTES = 8 << 20
+
+
+class _Parses:
+    """Parses by row of class codes, kept for the life of the process."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Parse | parser.Reason] = {}
+
+    def get(self, key: bytes) -> Parse | parser.Reason:
+        found = self._known.get(key)
+        if found is None:
+            found = parser.parse(parser.classes_of(np.frombuffer(key, np.uint16).tolist(), lexicon.lexicon().classes))
+            if len(self._known) < _MAX_PARSES:
+                self._known[key] = found
+        return found
+
+
+_PARSES = _Parses()
+
+
+def step(rows: pl.DataFrame, *, ungrounded: bool = False) -> pl.DataFrame:
+    """The batch step (columns norm, language): adds world, intent, slots, combination, shape, frame_id, ungrounded, residue, unexplained,
+    read_by (null: the parser).
+
+    Reasons (and values of `ungrounded`): `missing_tool`, `missing_information`, `not_actionable`, `unknown`, `ambiguous`, `unparsed`.
+
+    Args:
+        ungrounded: keep rows that no world can execute; why not stands in `ungrounded` either way.
+    """
+    out = pl.concat([_grounded(part) for part in _slices(rows)])
+    nothing = pl.lit(None, pl.String)
+    return out.with_columns(read_by=nothing, reason=nothing if ungrounded else pl.col("ungrounded"))
+
+
+def _slices(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """The rows in pieces of some `_READ_BYTES` of text: reading takes some 45 times as much memory."""
+    number = rows["norm"].str.len_bytes().cast(pl.UInt64).cum_sum() // _READ_BYTES
+    ends = [*(number.rle().struct.field("len").cum_sum().to_list()), rows.height]
+    for start, stop in zip([0, *ends[:-1]], ends, strict=True):
+        if stop > start or not rows.height:
+            yield rows[start:stop]
+
+
+def _grounded(rows: pl.DataFrame) -> pl.DataFrame:
+    symbols = read(rows)
+    signatures, which = symbols.signatures()
+    parses = [_PARSES.get(signature) for signature in signatures]
+    frames = _frames(symbols, parses, which)
+    return rows.with_columns(frames).with_columns(residue=symbols.residue)
+
+
+@lru_cache(maxsize=65536)
+def shape_text(world: str, intent: str, slot_names: frozenset[str]) -> str:
+    """The plan shape of a combination, as text."""
+    return str(WORLDS[world].intents[intent].shape(slot_names))
+
+
+def _frames(symbols: Symbols, parses: list[Parse | parser.Reason], which: I64) -> pl.DataFrame:
+    """The frame columns of all rows."""
+    width = max((len(found.slots) for found in parses if isinstance(found, Parse)), default=0)
+    table = pl.DataFrame([_parse_row(found, width) for found in parses], schema=_schema(width), orient="row")
+    rows = table[which]
+    values = [_slot_values(symbols, rows, index) for index in range(width)]
+    is_torn = _has_torn_repeats(symbols, parses, which)
+    parts = [
+        pl.concat_str(pl.lit("" if index == 0 else ","), pl.lit('"'), pl.col(f"name_{index}"), pl.lit('":'), value)
+        for index, value in enumerate(values)
+    ]
+    reason = pl.when(pl.Series(is_torn)).then(pl.lit("ambiguous")).otherwise(pl.col("ungrounded"))
+    rows = rows.with_columns(
+        ungrounded=reason, slots=pl.concat_str(pl.lit("{"), *parts, pl.lit("}"), ignore_nulls=True) if parts else pl.lit("{}")
+    ).with_columns(
+        pl.when(pl.col("ungrounded").is_null()).then(pl.col(name))
+        for name in ("world", "intent", "slots", "combination", "shape", "unexplained")
+    )
+    key = pl.concat_str(pl.lit('["'), "world", pl.lit('","'), "intent", pl.lit('",'), "slots", pl.lit("]"))
+    return rows.select(
+        "world",
+        "intent",
+        "slots",
+        "combination",
+        "shape",
+        pl.concat_str(pl.lit("frame-"), _sha256(key).str.slice(0, 16)).alias("frame_id"),
+        "ungrounded",
+        "unexplained",
+    )
+
+
+def _sha256(text: pl.Expr) -> pl.Expr:
+    """Hexadecimal SHA-256, as `content_id` takes it."""
+    return text.chash.sha2_256()  # type: ignore[attr-defined, no-any-return]
+
+
+def _schema(width: int) -> dict[str, pl.DataType | type[pl.DataType]]:
+    fixed = {"ungrounded": pl.String, "world": pl.String, "intent": pl.String, "combination": pl.String, "shape": pl.String}
+    slots = {
+        f"{column}_{index}": kind for index in range(width) for column, kind in (("name", pl.String), ("kind", pl.String), ("at", pl.Int64))
+    }
+    return {**fixed, "unexplained": pl.Int32, **slots}
+
+
+def _parse_row(found: Parse | parser.Reason, width: int) -> tuple[str | int | None, ...]:
+    if not isinstance(found, Parse):
+        return (found, *[None] * (5 + 3 * width))
+    names = frozenset(name for name, _ in found.slots)
+    combination = f"{found.world}/{found.intent}({','.join(sorted(names))})"
+    kinds = _kinds(found.world, found.intent)
+    slots = [item for name, position in found.slots for item in (name, kinds[name], position)]
+    return (
+        None,
+        found.world,
+        found.intent,
+        combination,
+        shape_text(found.world, found.intent, names),
+        found.unexplained,
+        *slots,
+        *[None] * (3 * (width - len(found.slots))),
+    )
+
+
+@lru_cache(maxsize=256)
+def _kinds(world: str, intent: str) -> dict[str, str]:
+    return {slot.name: slot.kind for slot in WORLDS[world].intents[intent].slots}
+
+
+def _slot_values(symbols: Symbols, rows: pl.DataFrame, index: int) -> pl.Series:
+    """The canonical JSON values of every row's slot number `index`; null where the row has none."""
+    at = rows[f"at_{index}"]
+    has = at.is_not_null().to_numpy()
+    position = symbols.offsets[:-1][has] + at.drop_nulls().to_numpy()
+    told = pl.DataFrame({"world": rows["world"].filter(has), "kind": rows[f"kind_{index}"].filter(has), "token": symbols.tokens[position]})
+    distinct = told.unique(maintain_order=True)
+    texts = [token_value(symbols, token, (world, kind)) for world, kind, token in distinct.iter_rows()]
+    found = told.join(
+        distinct.with_columns(value=pl.Series(texts, dtype=pl.String)), on=["world", "kind", "token"], how="left", maintain_order="left"
+    )
+    return found["value"].gather(pl.select(pl.when(pl.Series(has)).then(pl.Series(np.cumsum(has) - 1))).to_series())
+
+
+def _has_torn_repeats(symbols: Symbols, parses: list[Parse | parser.Reason], which: I64) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Whether a row names a value twice, and differently."""
+    torn = np.zeros(which.size, bool)
+    for number, found in enumerate(parses):
+        if isinstance(found, Parse) and found.repeats:
+            rows = np.flatnonzero(which == number)
+            kinds, positions = _kinds(found.world, found.intent), dict(found.slots)
+            for slot, position in found.repeats:
+                for row in rows.tolist():
+                    start, kind = symbols.offsets[row], (found.world, kinds[slot])
+                    first, second = symbols.tokens[start + positions[slot]], symbols.tokens[start + position]
+                    if first != second and token_value(symbols, first, kind) != token_value(symbols, second, kind):
+                        torn[row] = True
+    return torn

@@ -1,0 +1,283 @@
+"""Grounding by a language model: a second reading of what the parser could not ground, checked by code, of at most so many texts.
+
+One idea: the model is told the worlds' intents, slots and legal values, and answers with an intent and slots; `frame_check.py` checks these
+against the text, and what is wrong is told to the model, twice at most. So a row that a model has read has a frame as the parser makes
+them, or none. Which texts are asked depends on the texts alone: those of which the parser understood most come first.
+
+A model's valid answer that no intent fits (missing_tool, missing_information, not_actionable) takes the place of the parser's reason. What
+the model got wrong says nothing about the query: the row keeps the parser's reason, and is dropped as `model_` and what was wrong
+(`malformed`: no JSON of the form asked for; `engine_failure`: no answer; else the reason of `supported.Problem`). A text for which the
+engine's window had no room (`overflow`) is as one that was not asked about.
+Whether a frame is the one meant no code can tell: `agreement.py` measures it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from filters.grounding import ground
+from filters.grounding.frame_check import Mention, Problem, Supported, mentions, supported
+from filters.hash_join import key_of
+from filters.llm_calls import ask_each, is_overflow, kept_engine, name_of
+from filters.step import Progress
+from storage.records import JSON, Frame, canonical_json
+from storage.store import Store
+from synth.engines.base import ChatRequest, Engine, EngineFailure, check_window
+from synth.engines.budget import Budget
+from synth.engines.engine_names import weights_of
+from synth.engines.structured import Structured, checked
+from synth.prompts import prompt
+from synth.tasks.wording import REST, load_families
+from synth.worlds import GROUNDED, WORLDS
+from synth.worlds.base import Date, Identifier, Intent, Quantity, SlotKind, Vocabulary
+
+PROMPT = "ground"
+VERDICTS = ("missing_tool", "missing_information", "not_actionable")
+_NONE = "none"
+_OVERFLOW = "overflow"
+_PARSER_REASONS = ("unparsed", "ambiguous", "missing_information", "unknown", "missing_tool", "not_actionable")
+"""Why the parser has no frame, the most understood first."""
+_LISTED = 40
+"""Values of a vocabulary that are listed; of a longer one a few stand for all."""
+_MAX_TOKENS = 600
+
+
+class GroundConfig(BaseModel):
+    """Who reads what the parser could not."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: str | None = Field(
+        None,
+        pattern=r"^(openai|vllm|hf):.+",
+        description="Language model that reads what the parser could not: openai:MODEL, vllm:MODEL or hf:FOLDER. None: nobody does.",
+    )
+    max_asked: int = Field(
+        5_000, ge=1, description="Texts that the model is asked about at most, those first of which the parser got most."
+    )
+    max_tokens: int | None = Field(None, ge=1, description="Tokens that it may cost; then the run stops, to be called again with more.")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What came of a text. frame: None where there is none; reason: then why, one of `VERDICTS`, or what was wrong with the answer.
+    unexplained: mentions of the text that have no place in the frame."""
+
+    frame: Frame | None
+    reason: str | None = None
+    unexplained: int = 0
+
+
+def made_by(config: GroundConfig) -> tuple[str, ...]:
+    """What else, beside the configuration and the code, decides what the model is asked and answers."""
+    return (prompt(PROMPT).version, weights_of(config.engine)) if config.engine is not None else ()
+
+
+@contextlib.contextmanager
+def reader(config: GroundConfig, store: Store, *, is_done: bool = False) -> Iterator[Engine | None]:
+    """The engine that the configuration names, if it names one and its work is not done yet; looked at before it is used.
+
+    Raises:
+        BadInput: its window is too short for the question. BadInput, HeadraceError: see `engine_named`.
+    """
+    if config.engine is None or is_done:
+        yield None
+    else:
+        with kept_engine(store, config.engine, Budget(tokens=config.max_tokens)) as engine:
+            _check_window(engine)
+            yield engine
+
+
+def read(engine: Engine, norm: Sequence[str], *, progress: Progress | None = None) -> list[Reading]:
+    """What a model makes of normalised texts; each distinct one is asked once.
+
+    Raises:
+        BadInput: the engine's window is too short for the question. EngineFailure: it is gone. BudgetSpent: nothing more may be asked.
+    """
+    _check_window(engine)
+    texts = list(dict.fromkeys(norm))
+    said = mentions(texts)
+
+    def check(place: int, value: JSON) -> list[str]:
+        found = _judged(value, said[place])
+        return [problem.text for problem in found] if isinstance(found, list) else []
+
+    told = ask_each(engine, [_request(text) for text in texts], check, label="ask", progress=progress)
+    readings = {text: _reading(one, own) for text, one, own in zip(texts, told, said, strict=True)}
+    return [readings[text] for text in norm]
+
+
+def _check_window(engine: Engine) -> None:
+    check_window(engine, _request("").messages, _MAX_TOKENS)
+
+
+def _request(text: str) -> ChatRequest:
+    messages = prompt(PROMPT).messages(worlds=_worlds(), text=json.dumps(text, ensure_ascii=False))
+    return ChatRequest(messages, max_tokens=_MAX_TOKENS, schema=_schema())
+
+
+def _judged(value: Any, said: Sequence[Mention]) -> Reading | list[Problem]:
+    """What a value of the schema comes to."""
+    intent, why, slots = value["intent"], value["why"], value["slots"]
+    if intent == _NONE:
+        if why not in VERDICTS:
+            return [Problem("malformed", f"why: say why no intent fits: {', '.join(VERDICTS)}")]
+        return Reading(None, why)
+    found = supported(intent, [(one["slot"], one["value"]) for one in slots], said)
+    return Reading(found.frame, unexplained=found.unexplained) if isinstance(found, Supported) else found
+
+
+def _reading(told: Structured | EngineFailure, said: Sequence[Mention]) -> Reading:
+    if isinstance(told, EngineFailure):
+        return Reading(None, "engine_failure")
+    if is_overflow(told):
+        return Reading(None, _OVERFLOW)
+    value, problems = checked(told.answers[-1].message.content or "", _schema())
+    if problems:
+        return Reading(None, "malformed")
+    found = _judged(value, said)
+    return Reading(None, found[0].reason) if isinstance(found, list) else found
+
+
+# ---- what the model is told ----------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _schema() -> dict[str, JSON]:
+    intents: list[JSON] = [f"{world}/{name}" for world in GROUNDED for name in WORLDS[world].intents]
+    slot: dict[str, JSON] = {
+        "type": "object",
+        "properties": {"slot": {"type": "string"}, "value": {"type": ["string", "number"]}},
+        "required": ["slot", "value"],
+        "additionalProperties": False,
+    }
+    return {
+        "type": "object",
+        "properties": {
+            "intent": {"type": "string", "enum": [*intents, _NONE]},
+            "why": {"type": "string", "enum": ["", *VERDICTS]},
+            "slots": {"type": "array", "items": slot},
+        },
+        "required": ["intent", "why", "slots"],
+        "additionalProperties": False,
+    }
+
+
+@lru_cache(maxsize=1)
+def _worlds() -> tuple[Mapping[str, Any], ...]:
+    return tuple({"name": world, "kinds": _kinds(world), "intents": _intents(world)} for world in GROUNDED)
+
+
+def _kinds(world: str) -> list[Mapping[str, str]]:
+    used = dict.fromkeys(slot.kind for intent in WORLDS[world].intents.values() for slot in intent.slots)
+    return [{"name": name, "legal": _legal(WORLDS[world].kinds[name])} for name in used]
+
+
+def _legal(kind: SlotKind) -> str:
+    if isinstance(kind, Vocabulary):
+        names = [spelt["en"] for spelt in kind.names.values()]
+        return "; ".join(names) if len(names) <= _LISTED else f"as the request names it, e.g. {'; '.join(names[:5])}"
+    if isinstance(kind, Identifier):
+        return f"an identifier such as {kind.choices[0]}"
+    if isinstance(kind, Quantity):
+        return f"a number of {kind.unit}, {kind.low:g} to {kind.high:g}"
+    assert isinstance(kind, Date)
+    return f"a day: days from {kind.today:%A, %d %B %Y} (0 is this day), up to {kind.horizon_days}"
+
+
+def _intents(world: str) -> list[Mapping[str, str]]:
+    families = load_families(world)
+    return [
+        {"name": name, "slots": _slots(intent), "wording": families.templates(name, "en")[0].replace(f"{{{REST}}}", "")}
+        for name, intent in WORLDS[world].intents.items()
+    ]
+
+
+def _slots(intent: Intent) -> str:
+    return ", ".join(f"{slot.name}{'' if slot.is_required else '?'}: {slot.kind}" for slot in intent.slots)
+
+
+# ---- columns -------------------------------------------------------------------------------------------------------------------
+
+_FRAME: Mapping[str, Any] = dict.fromkeys(("world", "intent", "slots", "combination", "shape", "frame_id"), pl.String) | {
+    "unexplained": pl.Int32
+}
+
+
+def remainder(parsed: Iterable[pl.DataFrame], limit: int) -> list[str]:
+    """Up to `limit` distinct texts that the parser could not ground, those first of which it understood most, else by a hash of the text.
+
+    Args:
+        parsed: rows in pieces, columns norm, ungrounded (null: has a frame).
+    """
+    rank = pl.col("ungrounded").replace_strict({reason: place for place, reason in enumerate(_PARSER_REASONS)}, return_dtype=pl.Int64)
+    held = pl.DataFrame(schema={"norm": pl.String, "rank": pl.Int64, "key_high": pl.UInt64})
+    for rows in parsed:
+        fresh = rows.drop_nulls("ungrounded").select("norm", rank.alias("rank"), key_of("norm")[0])
+        held = pl.concat([held, fresh]).sort("rank", "key_high", "norm").unique("norm", keep="first", maintain_order=True).head(limit)
+    return held["norm"].to_list()
+
+
+def told(engine: Engine, norm: Sequence[str], *, progress: Progress | None = None) -> pl.DataFrame:
+    """What the model makes of texts, for `step`: norm, the columns of a frame (null where there is none), outcome (null, or why there is
+    none), read_by (engine and prompt). Raises what `read` raises."""
+    by = f"read by {name_of(engine)}, prompt {PROMPT}@{prompt(PROMPT).version}"
+    rows = [
+        {"norm": text, "outcome": one.reason, "read_by": by if one.frame else None, **_columns(one)}
+        for text, one in zip(norm, read(engine, norm, progress=progress), strict=True)
+    ]
+    return pl.DataFrame(rows, schema={"norm": pl.String, "outcome": pl.String, "read_by": pl.String, **_FRAME})
+
+
+def _columns(one: Reading) -> dict[str, str | int | None]:
+    frame = one.frame
+    if frame is None:
+        return dict.fromkeys(_FRAME)
+    return {
+        "world": frame.world,
+        "intent": frame.intent,
+        "slots": canonical_json(frame.slots),
+        "combination": frame.combination,
+        "shape": ground.shape_text(frame.world, frame.intent, frozenset(frame.slots)),
+        "frame_id": frame.id,
+        "unexplained": one.unexplained,
+    }
+
+
+def step(rows: pl.DataFrame, *, read_again: pl.DataFrame, ungrounded: bool = False) -> pl.DataFrame:
+    """The batch step after `ground.step(..., ungrounded=True)`: frames where the model read one, with read_by; all else as there.
+
+    Args:
+        read_again: what the model made of texts (`told`). ungrounded: keep rows without a frame.
+    """
+    both = rows.join(read_again, on="norm", how="left", maintain_order="left", suffix="_again")
+    is_read, outcome = pl.col("frame_id_again").is_not_null(), pl.col("outcome")
+    is_wrong = outcome.is_not_null() & ~outcome.is_in((*VERDICTS, _OVERFLOW))
+    why = pl.when(~is_read).then(pl.when(outcome.is_in(VERDICTS)).then(outcome).otherwise("ungrounded"))
+    reason = pl.when(is_wrong).then(pl.format("model_{}", outcome)).otherwise(why)
+    return both.with_columns(
+        *(pl.coalesce(f"{name}_again", name).alias(name) for name in _FRAME),
+        read_by=pl.when(is_read).then(pl.format("{} (parser: {})", "read_by_again", "ungrounded")),
+        ungrounded=why,
+        reason=pl.lit(None, pl.String) if ungrounded else reason,
+    ).select(*rows.columns, "reason")
+
+
+def note(config: GroundConfig, read_again: pl.DataFrame) -> str:
+    """What a model's readings came to, in words."""
+    if read_again.is_empty():
+        return f"{config.engine} was asked about nothing: no text was left that nothing here reads"
+    counts = dict(read_again["outcome"].drop_nulls().value_counts(sort=True).iter_rows())
+    why = ", ".join(f"{reason} {count:,}" for reason, count in counts.items())
+    frames = read_again["frame_id"].drop_nulls().len()
+    return (
+        f"{config.engine} was asked about {read_again.height:,} texts that nothing here reads: {frames:,} have a frame now ({why or 'all'})"
+    )

@@ -1,0 +1,208 @@
+"""Intents as the parser sees them: what must be there, what speaks for one, which cues tell its slots apart.
+
+Rules are read from the worlds' declarations and `grounding.yaml`. Sets of kinds and cues are integers here (`RuleMask`), because every
+row of symbols is held against all of them. `nearest` tells what a text is about from its kinds and cues alone, complete or not.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from filters.grounding.lexicon import Cue, Kind, SymbolClass, role_cues
+from synth.tasks.wording import load_grounding
+from synth.worlds import GROUNDED, WORLDS
+from synth.worlds.base import Quantity
+
+_MIN_NEARNESS = 0.5
+"""How much must speak for a leaf: cues and kinds of values, less half the kinds that are missing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotRule:
+    name: str
+    kind: Kind
+    is_required: bool
+    before: tuple[Cue, ...]
+    after: tuple[Cue, ...]
+    is_last: bool
+    """Whether of several values of its kind the last is meant."""
+    beside: str | None
+    is_amount: bool
+    """Whether a mere number fills the slot only beside a cue of its role."""
+    is_repeatable: bool
+    """Whether a text may name the value twice ("the cheapest lamp and the cheapest mug")."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """An intent as the parser sees it. needed: all must be there; wanted: one of each group should; telling: what speaks for it; cues: all
+    that does not speak against it."""
+
+    world: str
+    intent: str
+    leaf: str
+    slots: tuple[SlotRule, ...]
+    needed: frozenset[Cue]
+    wanted: tuple[frozenset[Cue], ...]
+    unwanted: frozenset[Cue]
+    telling: frozenset[Cue]
+    cues: frozenset[Cue]
+    phases: tuple[tuple[SlotRule, ...], ...]
+    """The slots, those that stand beside another one last."""
+    alike: tuple[tuple[str, ...], ...]
+    """Groups of slots that nothing but their order tells apart."""
+
+
+@lru_cache(maxsize=1)
+def rules() -> tuple[Rule, ...]:
+    """One rule an intent, of all worlds."""
+    return tuple(_rule(world, name) for world in GROUNDED for name in WORLDS[world].intents)
+
+
+def _rule(world: str, name: str) -> Rule:
+    grounding, intent = load_grounding(world), WORLDS[world].intents[name]
+    given = grounding.intents.get(name, {})
+
+    def cues(key: str) -> frozenset[Cue]:
+        return frozenset((world, cue) for cue in given.get(key, ()))
+
+    slots = []
+    for slot in intent.slots:
+        roles = grounding.roles.get(slot.name, {})
+        slots.append(
+            SlotRule(
+                name=slot.name,
+                kind=(world, slot.kind),
+                is_required=slot.is_required,
+                before=tuple((world, cue) for cue in roles.get("before", ())),
+                after=tuple((world, cue) for cue in roles.get("after", ())),
+                is_last=slot.name in given.get("last", ()),
+                beside=next(iter(roles.get("beside", ())), None),
+                is_amount=isinstance(WORLDS[world].kinds[slot.kind], Quantity),
+                is_repeatable="repeats" in roles,
+            )
+        )
+    wanted = tuple(group for group in (cues("any"), cues("some")) if group)
+    phases = tuple(tuple(slot for slot in slots if (slot.beside is not None) is is_beside) for is_beside in (False, True))
+    telling = cues("all") | cues("plus") | frozenset().union(*wanted)
+    return Rule(
+        world, name, intent.leaf, tuple(slots), cues("all"), wanted, cues("none"), telling, telling | cues("may"), phases, _alike(slots)
+    )
+
+
+def _alike(slots: Sequence[SlotRule]) -> tuple[tuple[str, ...], ...]:
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for slot in slots:
+        if slot.beside is None and not slot.is_last:
+            groups.setdefault((slot.kind, slot.before, slot.after), []).append(slot.name)
+    return tuple(tuple(names) for names in groups.values() if len(names) > 1)
+
+
+@lru_cache(maxsize=1 << 16)
+def fitting(cues: int, kinds: int) -> tuple[tuple[tuple[int, Rule, RuleMask, float], ...], bool]:
+    """(order, rule, its masks, what its cues gain) of the rules for which these cues and kinds may do; and whether one lacks but slots."""
+    found = []
+    is_short = False
+    for order, (rule, mask) in enumerate(_ruled()):
+        if mask.needed & ~cues or mask.unwanted & cues:
+            continue
+        if mask.required & ~kinds:
+            is_short |= bool(mask.needed) and bool(kinds)
+            continue
+        missing = sum(1 for group in mask.wanted if not group & cues)
+        found.append((order, rule, mask, (mask.telling & cues).bit_count() - 2.0 * missing))
+    return tuple(found), is_short
+
+
+class _Bits:
+    """Numbers the kinds and cues that are met, so that sets of them are integers."""
+
+    def __init__(self) -> None:
+        self._bits: dict[Kind | Cue, int] = {}
+
+    def of(self, names: Iterable[Kind | Cue]) -> int:
+        return functools.reduce(operator.or_, (self._bits.setdefault(name, 1 << len(self._bits)) for name in names), 0)
+
+
+_KIND_BITS, _CUE_BITS = _Bits(), _Bits()
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolMask:
+    kinds: int
+    written: int
+    cues: int
+
+
+@dataclass(frozen=True, slots=True)
+class RuleMask:
+    kinds: int
+    required: int
+    cues: int
+    needed: int
+    unwanted: int
+    telling: int
+    wanted: tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def masks_of(symbol: SymbolClass) -> SymbolMask:
+    return SymbolMask(_KIND_BITS.of(symbol.kinds), _KIND_BITS.of(symbol.written), _CUE_BITS.of(symbol.cues))
+
+
+@lru_cache(maxsize=1)
+def _ruled() -> tuple[tuple[Rule, RuleMask], ...]:
+    return tuple(
+        (
+            rule,
+            RuleMask(
+                kinds=_KIND_BITS.of(slot.kind for slot in rule.slots),
+                required=_KIND_BITS.of(slot.kind for slot in rule.slots if slot.is_required),
+                cues=_CUE_BITS.of(rule.cues),
+                needed=_CUE_BITS.of(rule.needed),
+                unwanted=_CUE_BITS.of(rule.unwanted),
+                telling=_CUE_BITS.of(rule.telling),
+                wanted=tuple(_CUE_BITS.of(group) for group in rule.wanted),
+            ),
+        )
+        for rule in rules()
+    )
+
+
+@lru_cache(maxsize=256)
+def neutral_cues(rule: Rule) -> frozenset[Cue]:
+    return rule.cues | role_cues()
+
+
+def nearest(symbols: Sequence[SymbolClass | None], leaf_of: Mapping[str, str]) -> str | None:
+    """The leaf that a text is likeliest about, its request complete or not; None where too little speaks for any.
+
+    Args:
+        leaf_of: `world/intent` -> leaf; other intents do not count.
+    """
+    cues = kinds = 0
+    for symbol in symbols:
+        if symbol is not None:
+            mask = masks_of(symbol)
+            cues |= mask.cues
+            kinds |= mask.kinds
+    return next((leaf_of[intent] for intent in _nearest_intents(cues, kinds) if intent in leaf_of), None)
+
+
+@lru_cache(maxsize=1 << 16)
+def _nearest_intents(cues: int, kinds: int) -> tuple[str, ...]:
+    """The intents (world/intent) that enough speaks for, the nearest first."""
+    scores: list[tuple[float, int, str]] = []
+    for order, (rule, mask) in enumerate(_ruled()):
+        if not mask.telling & cues and not mask.kinds & kinds:
+            continue
+        score = (mask.telling & cues).bit_count() + (mask.kinds & kinds).bit_count() - (mask.required & ~kinds).bit_count() / 2
+        for group in (mask.needed, *mask.wanted):
+            score -= 2 * bool(group and not group & cues)
+        if score >= _MIN_NEARNESS:
+            scores.append((-score, order, f"{rule.world}/{rule.intent}"))
+    return tuple(intent for _, _, intent in sorted(scores))

@@ -1,0 +1,292 @@
+"""Every name, cue word and filler that texts are searched for, of all worlds and in both languages, with all that each may mean.
+
+One idea: each is replaced in one Aho-Corasick pass by a private character of its own, and these characters fall into some hundred
+*classes*: which kinds of slot a name may fill, which cues a word gives. English names match as whole words, Chinese ones anywhere, the
+longest first. What texts say is read in `tagger.py`, what they mean decided in `parser.py`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from importlib.resources import files
+from threading import Lock
+
+import numpy as np
+import polars as pl
+import yaml
+
+from filters.grounding import amounts
+from filters.grounding.amounts import COLON
+from filters.numba_types import I64
+from filters.personal import MASK
+from storage.records import JSON, canonical_json
+from synth.tasks.wording import load_grounding
+from synth.text.value_spellings import surfaces
+from synth.worlds import GROUNDED, WORLDS
+from synth.worlds.base import Identifier, Vocabulary
+
+LOCK, _MAKING = Lock(), Lock()
+FIRST = 0xF0000
+_MIN_UNSPACED = 3
+"""Shortest Latin name that is looked for inside Chinese text, where nothing marks its ends; and shortest Chinese phrase that goes before
+amounts."""
+AMOUNT_SYMBOL = "\ue001"
+_FILLER_SYMBOL = "\ue000"
+_STOP = "\ue011"
+"""Stands for punctuation: nothing is read across it."""
+SYMBOLS = r"[\ue000-\uf8ff\x{F0000}-\x{FFFFD}]"
+_EARLY_FILLERS = frozenset({"一下"})
+"""Fillers that would else become part of an amount (查一下周五 is no 下周五)."""
+_PUNCTUATION = r"[,!?;:()\[\]{}\"“”‘。，！？；：、（）…·~/|<>*_=—–]+|\.(?: |$)| -+ "
+_NUMBER_WORDS = {
+    word: str(value)
+    for value, word in enumerate(("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"), 2)
+} | {"fifteen": "15", "twenty": "20", "thirty": "30", "forty": "40", "fifty": "50", "sixty": "60", "hundred": "100"}
+_AMOUNT_WORDS = {
+    **dict.fromkeys(("an hour and a half", "one and a half hours"), "90 minutes"),
+    **dict.fromkeys(("an hour", "one hour"), "60 minutes"),
+    **dict.fromkeys(("half a kilometre", "half a kilometer", "half a km"), "500 m"),
+    **dict.fromkeys(("a kilometre", "a kilometer", "one kilometre", "one kilometer"), "1000 m"),
+    "half an hour": "30 minutes",
+    "a quarter of an hour": "15 minutes",
+    "three quarters of an hour": "45 minutes",
+    "a couple of": "2",
+    "a week": "7 days",
+    "two things": "things",
+}
+Kind = tuple[str, str]
+"""(world, slot kind)."""
+Cue = tuple[str, str]
+"""(world, cue)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolClass:
+    """What symbols of one class may be. written: kinds of which wordings write such a name; read: kinds for which it is only understood,
+    such as mere numbers."""
+
+    written: frozenset[Kind] = frozenset()
+    read: frozenset[Kind] = frozenset()
+    cues: frozenset[Cue] = frozenset()
+    is_idle: bool = False
+    """Set for a cue of roles that stands beside no value: it tells nothing about the values around it."""
+    kinds: frozenset[Kind] = field(init=False, compare=False)
+    """written and read."""
+
+    number: int = field(init=False, compare=False)
+    """Its hash, which is asked for all the time."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kinds", self.written | self.read)
+        object.__setattr__(self, "number", hash((self.written, self.read, self.cues, self.is_idle)))
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+GAP, SKIP = 0, 1
+"""Class codes of unread text, and of blanks and fillers; the others index `Lexicon.classes`."""
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """spaced_early, unspaced_early: (what is replaced, by which private characters) before amounts are read, in text with and without
+    blanks between words; late: after that. In Chinese text names are read early: 昆明天气 has no 明天 in it.
+
+    codes: class code of every Unicode character, of which the private ones stand for names and cues; meanings: per private character
+    from U+F0000 on its canonical value (as JSON text) by kind. classes: by code; those of amounts join as they are met, so codes differ
+    from process to process and are never stored.
+    """
+
+    spaced_early: tuple[list[str], list[str]]
+    unspaced_early: tuple[list[str], list[str]]
+    late: tuple[list[str], list[str]]
+    codes: I64
+    meanings: list[dict[Kind, str]]
+    classes: list[SymbolClass]
+    numbers: dict[SymbolClass, int]
+    idle: dict[int, int]
+    """Code of a cue of roles -> its code where it is idle."""
+
+
+@dataclass(slots=True)
+class _Meaning:
+    values: dict[Kind, JSON]
+    read_only: set[Kind]
+    cues: set[Cue]
+
+    @property
+    def symbol_class(self) -> SymbolClass:
+        written = frozenset(kind for kind in self.values if kind not in self.read_only)
+        return SymbolClass(written, frozenset(self.values) - written, frozenset(self.cues))
+
+
+@lru_cache(maxsize=1)
+def fillers() -> frozenset[str]:
+    raw = yaml.load((files("filters.grounding") / "words.yaml").read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    worded = {word for world in GROUNDED for words in load_grounding(world).fillers.values() for word in words}
+    return frozenset(word.lower() for words in raw.values() for word in words) | worded
+
+
+def phrases() -> frozenset[str]:
+    """Every name, cue and filler, in lower case."""
+    return frozenset(_phrases()) | fillers()
+
+
+def lexicon() -> Lexicon:
+    """The lexicon of all worlds; made once a process (about 0.1 s), whichever thread asks first: its codes grow, so there is only one."""
+    with _MAKING:
+        return _lexicon()
+
+
+@lru_cache(maxsize=1)
+def _lexicon() -> Lexicon:
+    meanings_of = _phrases()
+    classes = [SymbolClass(), SymbolClass()]
+    numbers: dict[SymbolClass, int] = {}
+    meanings: list[dict[Kind, str]] = []
+    codes = np.full(sys.maxunicode + 1, GAP, np.int64)
+    codes[[ord(character) for character in (*" -'.¥$%&+@#", _FILLER_SYMBOL, _STOP)]] = SKIP
+    spaced_early: dict[str, str] = {}
+    unspaced_early: dict[str, str] = {}
+    late: dict[str, str] = {}
+    patterns = _patterns([*meanings_of, *(filler for filler in fillers() if filler not in meanings_of)])
+    for phrase in sorted(patterns, key=lambda phrase: (-len(phrase), phrase)):
+        symbol, meaning, pattern = _FILLER_SYMBOL, meanings_of.get(phrase), patterns[phrase]
+        if meaning is not None:
+            found = meaning.symbol_class
+            if found not in numbers:
+                numbers[found] = len(classes)
+                classes.append(found)
+            symbol = chr(FIRST + len(meanings))
+            codes[ord(symbol)] = numbers[found]
+            meanings.append({kind: canonical_json(value) for kind, value in meaning.values.items()})
+        is_early = _has_digit(phrase) or phrase in _EARLY_FILLERS
+        (spaced_early if is_early else late)[pattern] = f" {symbol} " if pattern.startswith(" ") else symbol
+        is_name = meaning is not None and bool(meaning.values) and (not phrase.isascii() or len(phrase) >= _MIN_UNSPACED)
+        if is_early or is_name or (len(phrase) >= _MIN_UNSPACED and not phrase.isascii()):
+            unspaced_early[pattern.strip().replace("  ", " ")] = symbol
+    idle = {}
+    for number, found in enumerate(tuple(classes)):
+        if found.cues & role_cues() and not found.kinds:
+            idle[number] = len(classes)
+            classes.append(replace(found, is_idle=True))
+    return Lexicon(_table(spaced_early), _table(unspaced_early), _table(late), codes, meanings, classes, numbers, idle)
+
+
+def _table(symbols: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Patterns and symbols, the longest pattern first: of those that begin at one place, the first of the list is taken."""
+    patterns = sorted(symbols, key=lambda pattern: (-len(pattern), pattern))
+    return patterns, [symbols[pattern] for pattern in patterns]
+
+
+def _has_digit(phrase: str) -> bool:
+    return re.search("[0-9]", phrase) is not None
+
+
+def _patterns(phrases: Sequence[str]) -> dict[str, str]:
+    """What to look for in prepared text, by phrase: whole words for what begins and ends in Latin script."""
+    spaced = [phrase[0].isascii() and phrase[-1].isascii() for phrase in phrases]
+    rows = pl.DataFrame({"norm": list(phrases), "language": ["en" if is_spaced else "zh" for is_spaced in spaced]})
+    texts = [text.strip() for text in prepared(rows)["norm"]]
+    return {phrase: f" {text} " if is_spaced else text for phrase, text, is_spaced in zip(phrases, texts, spaced, strict=True) if text}
+
+
+def _phrases() -> dict[str, _Meaning]:
+    """Every phrase in lower case with all that it may mean."""
+    found: dict[str, _Meaning] = {}
+
+    def meaning(phrase: str) -> _Meaning:
+        plain = phrase.lower().strip()
+        return found.setdefault(plain.removesuffix("的") or plain, _Meaning({}, set(), set()))
+
+    for world in GROUNDED:
+        grounding = load_grounding(world)
+        used = {slot.kind for intent in WORLDS[world].intents.values() for slot in intent.slots}
+        for cue, by_language in grounding.cues.items():
+            for phrase in (phrase for phrases in by_language.values() for phrase in phrases):
+                meaning(phrase).cues.add((world, cue))
+        for name in sorted(used):
+            for phrase, value, is_written in _names(world, name):
+                said = meaning(phrase)
+                kind = (world, name)
+                if kind in said.values and is_written:
+                    said.read_only.discard(kind)
+                elif kind not in said.values:
+                    said.values[kind] = value
+                    if not is_written:
+                        said.read_only.add(kind)
+    _inherit_roles(found)
+    return found
+
+
+def _names(world: str, name: str) -> Iterable[tuple[str, JSON, bool]]:
+    """(phrase, canonical value, whether wordings write it) of a slot kind; amounts have patterns instead."""
+    kind, grounding = WORLDS[world].kinds[name], load_grounding(world)
+    if isinstance(kind, Identifier):
+        yield from ((choice, choice, True) for choice in kind.choices)
+    if not isinstance(kind, Vocabulary):
+        return
+    synonyms, readings = grounding.synonyms.get(name, {}), grounding.readings.get(name, {})
+    for value in kind.names:
+        if amounts.is_clock(value):
+            continue
+        for language in ("en", "zh"):
+            written = surfaces(kind, value, language, synonyms)
+            yield from ((phrase, value, True) for phrase in written)
+            yield from ((phrase, value, False) for phrase in readings.get(value, {}).get(language, ()))
+            if language == "en":
+                yield from ((plural, value, False) for phrase in written if (plural := _plural(phrase)) is not None)
+
+
+def _plural(phrase: str) -> str | None:
+    if not phrase.isascii() or not phrase[-1:].isalpha() or phrase.endswith("s"):
+        return None
+    return f"{phrase[:-1]}ies" if phrase.endswith("y") and phrase[-2:-1] not in "aeo" else f"{phrase}s"
+
+
+@lru_cache(maxsize=1)
+def role_cues() -> frozenset[Cue]:
+    """Cues that tell slots apart; beside a value they say nothing about the intent."""
+    return frozenset(
+        (world, cue)
+        for world in GROUNDED
+        for roles in load_grounding(world).roles.values()
+        for side in ("before", "after")
+        for cue in roles.get(side, ())
+    )
+
+
+def _inherit_roles(found: dict[str, _Meaning]) -> None:
+    """A phrase that ends in a role word plays its role too: "get to" stands before a destination like "to"."""
+    for phrase, said in found.items():
+        last = found.get(phrase.rsplit(" ", 1)[-1]) if " " in phrase and not said.values else None
+        if last is not None and phrase.isascii():
+            said.cues |= last.cues & role_cues()
+
+
+def prepared(rows: pl.DataFrame) -> pl.DataFrame:
+    """Normalised texts (columns norm, language) made ready for matching: masks as blanks, and so the private characters that somebody has
+    written, which are symbols here; punctuation as STOP, COLON between digits; in other than Chinese text, two blanks between words, and
+    number words as digits."""
+    norm, is_spaced = pl.col("norm"), pl.col("language") != "zh"
+    words = [f" {word.replace(' ', '  ')} " for word in (*_AMOUNT_WORDS, *_NUMBER_WORDS)]
+    digits = [f" {value.replace(' ', '  ')} " for value in (*_AMOUNT_WORDS.values(), *_NUMBER_WORDS.values())]
+    has_symbol = norm.str.contains(SYMBOLS)
+    has_mask, has_colon = norm.str.contains("<", literal=True), norm.str.contains(":", literal=True)
+    steps = (
+        pl.coalesce(pl.when(has_symbol).then(norm).str.replace_all(SYMBOLS, " "), norm),
+        pl.coalesce(pl.when(has_mask).then(norm).str.replace_all(MASK, " "), norm),
+        pl.coalesce(pl.when(has_colon).then(norm).str.replace_all("([0-9]):([0-9]{2})", f"${{1}}{COLON}${{2}}"), norm),
+        norm.str.replace_all(_PUNCTUATION, f" {_STOP} "),
+        norm.str.replace_all("’", "'", literal=True),
+        pl.when(is_spaced).then(pl.concat_str(pl.lit("  "), norm.str.replace_all(" ", "  ", literal=True), pl.lit("  "))).otherwise(norm),
+        pl.when(is_spaced).then(norm.str.replace_many(words, digits, leftmost=True)).otherwise(norm),
+    )
+    for step in steps:  # one by one: nested, each would be worked out several times
+        rows = rows.with_columns(norm=step)
+    return rows

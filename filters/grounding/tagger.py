@@ -1,0 +1,167 @@
+"""What a normalised text mentions: every name, cue word and amount in it as one symbol, and the words that nobody could read.
+
+One idea: what is left of a text is a short row of symbols whose classes repeat: a million texts have some ten thousand distinct rows of
+classes, so only these are ever parsed (`parser.py`). All work here is done over columns and arrays of characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+
+from filters.grounding import amounts
+from filters.grounding.lexicon import (
+    AMOUNT_SYMBOL,
+    FIRST,
+    GAP,
+    LOCK,
+    SKIP,
+    SYMBOLS,
+    Kind,
+    Lexicon,
+    SymbolClass,
+    lexicon,
+    prepared,
+    role_cues,
+)
+from filters.numba_types import I64, Mask
+from storage.records import canonical_json
+
+
+@dataclass(frozen=True, slots=True)
+class Symbols:
+    """The symbols of a batch of rows.
+
+    offsets [rows + 1]: row i has the entries `offsets[i]:offsets[i + 1]` of codes and tokens. codes: class codes, GAP where text was left
+    unread. tokens: index of the name in `Lexicon.meanings`; for an amount -2 - (its index in `stretches`); -1 for a gap.
+    stretches: distinct amounts. residue: what could not be read, blanks between; empty if all was.
+    """
+
+    offsets: I64
+    codes: I64
+    tokens: I64
+    stretches: list[str]
+    residue: pl.Series
+
+    def signatures(self) -> tuple[list[bytes], I64]:
+        """The distinct rows of class codes (as bytes of uint16), and each row's number among them."""
+        codes = self.codes.astype(np.uint16).tobytes()
+        bounds = (self.offsets * 2).tolist()
+        numbers: dict[bytes, int] = {}
+        rows = (codes[start:end] for start, end in pairwise(bounds))
+        which = np.fromiter((numbers.setdefault(row, len(numbers)) for row in rows), np.int64, len(bounds) - 1)
+        return list(numbers), which
+
+
+def read(rows: pl.DataFrame) -> Symbols:
+    """The symbols of normalised texts (columns norm, language; no nulls)."""
+    known, ready = lexicon(), prepared(rows.select("norm", "language"))
+    norm = pl.col("norm")
+    spaced = norm.str.replace_many(*known.spaced_early, leftmost=True)
+    is_zh = pl.col("language") == "zh"
+    early = ready.select(pl.coalesce(pl.when(is_zh).then(norm).str.replace_many(*known.unspaced_early, leftmost=True), spaced)).to_series()
+    amount = pl.when(early.str.contains("[0-9零〇一二两三四五六七八九十百千半天日周期拜]|day|tomorrow")).then(early)
+    said = pl.select(amount).to_series().str.extract_all(amounts.AMOUNT).explode(empty_as_null=False).drop_nulls()
+    late = early.str.replace_all(amounts.AMOUNT, f" {AMOUNT_SYMBOL} ").str.replace_many(*known.late, leftmost=True)
+    residue = late.str.replace_all(rf"(?:{SYMBOLS}| )+", " ").str.strip_chars(" .'-")
+    codes, tokens, stretches = _classified(late, said, known)
+    return Symbols(*_compressed(late, codes, tokens, known), stretches, residue)
+
+
+def _amount_code(known: Lexicon, stretch: str) -> int:
+    kinds = frozenset((world, kind) for world, kind, _ in amounts.values(stretch))
+    found = SymbolClass(read=kinds) if amounts.is_bare(stretch) else SymbolClass(written=kinds)
+    with LOCK:
+        if found not in known.numbers:
+            known.numbers[found] = len(known.classes)
+            known.classes.append(found)
+        return known.numbers[found]
+
+
+def _classified(late: pl.Series, said: pl.Series, known: Lexicon) -> tuple[I64, I64, list[str]]:
+    """Class code and token of every character of all texts in a row, and the distinct amounts."""
+    characters = np.frombuffer("".join(late.to_list()).encode("utf-32-le"), np.uint32).astype(np.int64)
+    codes, tokens = known.codes[characters], characters - FIRST
+    tokens[characters < FIRST] = -1
+    distinct = said.unique().sort().to_list()
+    numbers = said.cast(pl.Enum(distinct)).to_physical().to_numpy().astype(np.int64)
+    is_amount = characters == ord(AMOUNT_SYMBOL)
+    codes[is_amount] = np.array([_amount_code(known, stretch) for stretch in distinct], np.int64)[numbers]
+    tokens[is_amount] = -2 - numbers
+    return codes, tokens, distinct
+
+
+def _compressed(late: pl.Series, codes: I64, tokens: I64, known: Lexicon) -> tuple[I64, I64, I64]:
+    """Row offsets, codes and tokens without what is skipped. Of unread text only what parts a value from a cue of roles stays, as a gap;
+    cues that stand beside no value come first, once each, in the order of their codes: where they stand says nothing."""
+    lengths = late.str.len_chars().cast(pl.Int64).to_numpy()
+    row_of = np.repeat(np.arange(lengths.size), lengths)
+    keep = codes != SKIP
+    row_of, codes, tokens = row_of[keep], codes[keep], tokens[keep]
+    is_gap = codes == GAP
+    is_repeat = np.zeros(codes.size, bool)
+    is_repeat[1:] = is_gap[1:] & is_gap[:-1] & (row_of[1:] == row_of[:-1])
+    row_of, codes, tokens = row_of[~is_repeat], codes[~is_repeat], tokens[~is_repeat]
+    is_value, is_role, idle = _properties(known)
+    parts, plays = _roles(codes, row_of, is_value[codes], is_role[codes])
+    codes = np.where(is_role[codes] & ~is_value[codes] & ~plays, idle[codes], codes)
+    is_cue = ~is_value[codes] & ~plays & (codes != GAP)
+    keep = np.flatnonzero((codes != GAP) | parts)
+    order = keep[np.lexsort((np.where(is_cue, codes, np.arange(codes.size))[keep], ~is_cue[keep], row_of[keep]))]
+    row_of, codes, tokens, is_cue = row_of[order], codes[order], tokens[order], is_cue[order]
+    is_again = np.zeros(codes.size, bool)
+    is_again[1:] = is_cue[1:] & (codes[1:] == codes[:-1]) & (row_of[1:] == row_of[:-1])
+    row_of, codes, tokens = row_of[~is_again], codes[~is_again], tokens[~is_again]
+    offsets = np.zeros(lengths.size + 1, np.int64)
+    np.cumsum(np.bincount(row_of, minlength=lengths.size), out=offsets[1:])
+    return offsets, codes, tokens
+
+
+def _roles(codes: I64, row_of: I64, is_value: Mask, is_role: Mask) -> tuple[Mask, Mask]:
+    """Which gaps part a value from a cue of roles, and which cues of roles stand beside a value, or across such a gap from one."""
+    parts, plays = np.zeros(codes.size, bool), np.zeros(codes.size, bool)
+    if codes.size > 1:
+        same = row_of[:-1] == row_of[1:]
+        plays[:-1] |= same & is_role[:-1] & is_value[1:]
+        plays[1:] |= same & is_role[1:] & is_value[:-1]
+    if codes.size > 2:
+        same = (row_of[:-2] == row_of[2:]) & (codes[1:-1] == GAP)
+        forth, back = same & is_role[:-2] & is_value[2:], same & is_value[:-2] & is_role[2:]
+        parts[1:-1] = forth | back
+        plays[:-2] |= forth
+        plays[2:] |= back
+    return parts, plays & ~is_value
+
+
+def _properties(known: Lexicon) -> tuple[Mask, Mask, I64]:
+    """Whether each class may be a value, whether it plays a role, and its code where it is idle, by class code."""
+    with LOCK:
+        classes = list(known.classes)
+    idle = np.arange(len(classes))
+    for code, other in known.idle.items():
+        idle[code] = other
+    return np.array([bool(one.kinds) for one in classes]), np.array([bool(one.cues & role_cues()) for one in classes]), idle
+
+
+def token_value(symbols: Symbols, token: int, kind: Kind) -> str:
+    """The canonical value, as JSON text, of a token read as a slot kind.
+
+    Raises:
+        KeyError: the token cannot be of that kind.
+    """
+    return token_values(symbols, token)[kind]
+
+
+def token_values(symbols: Symbols, token: int) -> Mapping[Kind, str]:
+    """Every canonical value, as JSON text, that a token which is no gap may be, by slot kind; empty for a mere cue."""
+    return lexicon().meanings[token] if token >= 0 else _amount_values(symbols.stretches[-2 - token])
+
+
+@lru_cache(maxsize=65536)
+def _amount_values(stretch: str) -> Mapping[Kind, str]:
+    return {(world, kind): canonical_json(value) for world, kind, value in amounts.values(stretch)}

@@ -1,0 +1,1 @@
+"""The steps of the funnel, one file each."""

@@ -1,0 +1,131 @@
+"""Admission: the shortlist becomes tasks, by really executing what was read out of each query.
+
+One idea: a stratum's rows are tried in the order of the shortlist until its quota is full, so a row that is refused is back-filled from
+the same stratum; what a stratum cannot fill goes to the others, to those that need no tool last. No refusal reason may hold more than half
+of the refusal tasks, or a policy with one fixed refusal would do well on them: where one reason is all there is, there are none.
+A frame of the held-out division becomes an evaluation task at once, in a world that is set aside for evaluation.
+
+What it does not do: solve or check (`synth/tasks/solver.py`), or draw siblings (`train/data/task_pool.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from filters.step import Progress
+from filters.steps.coverage import CoverageConfig, quotas
+from storage.records import Frame, Task
+from synth.tasks.solver import NotAdmitted, Use, admit_any, world_seeds
+from synth.tasks.split import DivisionConfig, division
+
+SEEDS = 48
+"""World seeds that a row may try."""
+
+
+@dataclass
+class Admission:
+    """tasks by row number; refused: row -> reason; rows that were never needed are in neither."""
+
+    tasks: dict[int, Task] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)
+
+
+def admit(
+    shortlist: pl.DataFrame,
+    query_ids: Sequence[str],
+    config: CoverageConfig,
+    divisions: DivisionConfig,
+    *,
+    progress: Progress | None = None,
+) -> Admission:
+    """Fills the quotas.
+
+    Args:
+        shortlist: columns row, text, language, world, intent, slots (JSON), difficulty, stratum_rank.
+        query_ids: of the shortlist's rows, in their order.
+        progress: told how many tasks there are of those wanted.
+    """
+    return _Admitting(shortlist, query_ids, config, divisions, progress).run()
+
+
+class _Admitting:
+    def __init__(
+        self,
+        shortlist: pl.DataFrame,
+        query_ids: Sequence[str],
+        config: CoverageConfig,
+        divisions: DivisionConfig,
+        progress: Progress | None,
+    ) -> None:
+        self.config, self.divisions, self.progress = config, divisions, progress
+        self.result = Admission()
+        self.refusals: dict[str, list[int]] = defaultdict(list)
+        learnable = pl.col("world").is_in(config.learnable_worlds) & pl.col("difficulty").is_between(1, config.learnable_difficulty)
+        rows = shortlist.with_columns(query_id=pl.Series(query_ids, dtype=pl.String), is_learnable=learnable).sort("stratum_rank", "row")
+        self.queues = {
+            (int(level), bool(is_learnable)): group.to_dicts()
+            for (level, is_learnable), group in rows.group_by("difficulty", "is_learnable", maintain_order=True)
+        }
+        self.quotas = quotas({stratum: len(queue) for stratum, queue in self.queues.items()}, config)
+        self.refusal_cap = self.quotas.get((-1, False), 0) // 2
+
+    def run(self) -> Admission:
+        for stratum in sorted(self.quotas):
+            self._fill(stratum, self.quotas[stratum])
+        self._trim_refusals()
+        for stratum in sorted(self.queues, key=lambda stratum: (stratum[0] <= 0, stratum)):
+            missing = min(self.config.keep, sum(self.quotas.values())) - len(self.result.tasks)
+            if missing > 0 and stratum[0] >= 0:
+                self._fill(stratum, missing)
+        return self.result
+
+    def _fill(self, stratum: tuple[int, bool], wanted: int) -> None:
+        """Tries the stratum's rows, in order, until `wanted` more tasks are there or none is left."""
+        queue = self.queues[stratum]
+        while wanted and queue:
+            row = queue.pop(0)
+            try:
+                task = self._task(row)
+            except NotAdmitted as refused:
+                self.result.refused[row["row"]] = refused.reason
+                continue
+            self.result.tasks[row["row"]] = task
+            wanted -= 1
+            if self.progress:
+                self.progress("admission", len(self.result.tasks), self.config.keep)
+
+    def _trim_refusals(self) -> None:
+        """Takes back the last tasks of a reason that has more than all others together."""
+        held = max(self.refusals.values(), key=len, default=[])
+        others = sum(map(len, self.refusals.values())) - len(held)
+        for row in held[others:]:
+            del self.result.tasks[row]
+            self.result.refused[row] = "reason_full"
+
+    def _task(self, row: dict[str, Any]) -> Task:
+        frame = Frame(world=str(row["world"]), intent=str(row["intent"]), slots=json.loads(str(row["slots"])))
+        side = division(frame.id, self.divisions)
+        use: Use = "eval_out" if side == "held_out" else "train"
+        task = admit_any(
+            frame,
+            text=str(row["text"]),
+            language="zh" if row["language"] == "zh" else "en",
+            seeds=world_seeds(frame.id, 0, use, SEEDS),
+            division=side,
+            use=use,
+            query_id=str(row["query_id"]),
+        )
+        if (task.difficulty == -1) != (row["difficulty"] == -1):
+            raise NotAdmitted("other_difficulty", "it is to be refused here, though its frame is not, or the other way round")
+        if task.success.refusal is not None:
+            held = self.refusals[task.success.refusal]
+            if len(held) >= self.refusal_cap:
+                raise NotAdmitted("reason_full", "this refusal reason has its half of the refusal tasks")
+            held.append(row["row"])
+        return task

@@ -1,0 +1,372 @@
+"""Coverage: from all that is left to a pool that is worth encoding (`pool`), and from that to a shortlist in the order in which
+admission tries it (`shortlist`).
+
+One idea: a *stratum* is a static difficulty (with the learnable worlds' rows apart, so that a small policy gets its share), with a quota
+of the target (P6); a leaf of the taxonomy has one too, by the square root of its size and no less than a floor (P5). Of both together
+comes how many rows of each leaf a stratum should have (`allotted`): most of them of rare combinations, wherever those are, the rest of
+whatever leaf is short of rows. Inside a leaf rows are ranked in tiers by how many rows share their combination of intent, slot names and
+plan shape; damaged rows (`quality.is_odd`) count among the commonest, because a slot that a typo has lost looks rare. Inside a tier
+intents take turns by the square root of their size, and an intent's rows come in k-center greedy order over sentence vectors, after the
+stratum's farthest few are set aside, because k-center loves outliers.
+With `focus`, rows that ask for what the last policy fails or wavers at (`synth/run/failure_targeting.py`) weigh up to twice as much: in the
+share of their leaf, and in the turns of intents inside it. Strata and tiers keep their quotas and their order. Rows without a frame have
+strata of their own, a leaf each, with the same quotas. They are kept where admission leaves room: the target is one for all. k-center costs
+rows times rows chosen, so it runs in one intent at a time, and in parts where an intent is large. All is deterministic.
+
+What it does not do: encode, or execute anything (`admit.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TypeVar, cast
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from filters.steps.quality import is_odd
+from synth.engines.encoder import Vectors
+from synth.worlds import WorldName
+
+Key = TypeVar("Key")
+
+QUOTAS: Mapping[int, float] = {-1: 0.05, 0: 0.05, 1: 0.10, 2: 0.20, 3: 0.25, 4: 0.20, 5: 0.15}
+"""Shares of the target by difficulty (P6; its tenth for -1 and 0 is halved between them)."""
+TIERS = (5, 50, 500)
+"""Upper ends of the rarity tiers, in rows of a log of a million (or less) that ask in a combination."""
+MOST_ENCODED = 200_000
+_ENCODED_A_TASK = 30
+_IN_RESERVE = 2
+"""Rows of a stratum without a quota that may stand in for others."""
+_SPREAD = 2_654_435_761
+"""Multiplies row numbers, so that rows in the order of what is left (of 2^32) come from all over the log."""
+_LEAF_COLUMNS = ("leaf", "len", "rare", "size", "turns", "extra", "at")
+PART = 5000
+"""Rows among which k-center compares at most."""
+
+
+class CoverageConfig(BaseModel):
+    """How many rows are kept, and of which kind."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    keep: int = Field(100, ge=1, description="Tasks wanted in the end.")
+    shortlist: float = Field(8.0, ge=1, le=10, description="Rows on the shortlist for every task wanted: what admission may draw on.")
+    learnable_worlds: tuple[WorldName, ...] = Field(("retail",), description="Worlds whose easy tasks the policy in training can learn.")
+    learnable_difficulty: int = Field(3, ge=0, le=5, description="Up to this difficulty a row of these worlds counts as learnable.")
+    learnable_share: float = Field(
+        0.45, ge=0, le=1, description="Share of the target that is reserved for learnable rows, if there are so many."
+    )
+    max_encoded: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_ENCODED,
+        description="Rows of the pool, beside two of each stratum without a quota: what is encoded, and what the shortlist is drawn from. "
+        "None: 30 for every task wanted.",
+    )
+    outliers: float = Field(
+        0.005, ge=0, lt=0.5, description="Share of a stratum's rows, the farthest from the mean of their intent, that come last in it."
+    )
+    leaf_floor: float = Field(
+        0.02, ge=0, le=1, description="Share of the target that every leaf of the taxonomy should have at least, if it has so many rows."
+    )
+    rare_share: float = Field(
+        0.75, ge=0, le=1, description="Share of the target that rare combinations fill first, if there are so many; then short leaves."
+    )
+
+    focus: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Weight of what the last policy fails or wavers at: the quota of an intent grows by this times its urgency, at 1 up to "
+        "twofold. 0 switches it off.",
+    )
+
+    @property
+    def pool_rows(self) -> int:
+        """Rows of the pool at most."""
+        return min(MOST_ENCODED, _ENCODED_A_TASK * self.keep) if self.max_encoded is None else self.max_encoded
+
+
+def quotas(available: Mapping[tuple[int, bool], int], config: CoverageConfig) -> dict[tuple[int, bool], int]:
+    """Tasks wanted of each stratum (difficulty, is learnable); they add up to `keep` unless there are fewer rows.
+
+    A stratum with fewer rows than its quota gives the rest to the others in proportion.
+    """
+    easy = [level for level in QUOTAS if 1 <= level <= config.learnable_difficulty]
+    easy_share = sum(QUOTAS[level] for level in easy)
+    inside = min(1.0, config.learnable_share / easy_share) if easy_share else 0.0
+    wanted: dict[tuple[int, bool], float] = {}
+    for level, share in QUOTAS.items():
+        learnable = inside if level in easy else 0.0
+        wanted[level, True], wanted[level, False] = share * learnable, share * (1 - learnable)
+    return _filled(wanted, available, config.keep)
+
+
+def leaf_quotas(sizes: Mapping[str, float], available: Mapping[str, int], total: int, floor: int) -> dict[str, int]:
+    """Rows of each leaf, k_b = max(floor, total * sqrt(n_b) / sum of sqrt(n)) (P5), none beyond what is available; they add up to `total`
+    unless there are fewer rows. Where the floors alone are too much, they are lowered.
+
+    Args:
+        sizes: rows that each leaf has in the log, times (1 + extra)^2. available: rows that can still be taken.
+    """
+    floor = min(floor, total // max(len(sizes), 1))
+    fixed: dict[str, int] = {}
+    while True:
+        shares = {leaf: math.sqrt(size) for leaf, size in sizes.items() if leaf not in fixed}
+        granted = _filled(shares, available, total - sum(fixed.values()))
+        low = {leaf: least for leaf in shares if granted.get(leaf, 0) < (least := min(floor, available.get(leaf, 0)))}
+        if not low:
+            return fixed | granted
+        fixed |= low
+
+
+def allotted(strata: Mapping[tuple[int, bool], pl.DataFrame], config: CoverageConfig) -> dict[tuple[int, bool], dict[str, int]]:
+    """How many of the tasks wanted of each stratum are of each leaf: stratum -> leaf -> count.
+
+    One after the other, each goes to the leaf that is farthest behind its quota and has a row in a stratum that is not full, to the one of
+    these that lacks most; while less than `rare_share` of all are given, only rows of the rarest tier count.
+
+    Args:
+        strata: rows of each, columns leaf, leaf_rows (rows of the leaf in the log), tier, peers, extra (that of a leaf is the mean of
+            its intents', each by the square root of its size).
+    """
+    wanted = quotas({stratum: rows.height for stratum, rows in strata.items()}, config)
+    cells = [
+        rows.with_columns(turns=1 / pl.col("peers").sqrt())
+        .group_by("leaf")
+        .agg(
+            pl.len(),
+            rare=(pl.col("tier") == 0).sum(),
+            size=pl.col("leaf_rows").max(),
+            turns=pl.col("turns").sum(),
+            extra=(pl.col("turns") * pl.col("extra")).sum(),
+        )
+        .with_columns(at=pl.lit(at))
+        for at, rows in enumerate(strata.values())
+    ]
+    table = pl.concat(cells) if cells else pl.DataFrame(schema=dict.fromkeys(_LEAF_COLUMNS, pl.Int64))
+    weight = 1 + pl.col("extra").sum() / pl.col("turns").sum()
+    leaves = table.group_by("leaf").agg(pl.col("size").max() * weight**2, pl.col("len").sum()).sort("leaf")
+    names = leaves["leaf"].to_list()
+    sizes, available = dict(zip(names, leaves["size"], strict=True)), dict(zip(names, leaves["len"], strict=True))
+    quota = leaf_quotas(sizes, available, config.keep, _floor(config.keep, config))
+    target = np.array([max(quota.get(name, 0), 0.5) for name in names])
+    room = {kind: np.zeros((len(strata), len(names)), np.int64) for kind in ("rare", "len")}
+    place = {name: at for at, name in enumerate(names)}
+    for leaf, count, rare, at in table.select("leaf", "len", "rare", "at").iter_rows():
+        room["len"][at, place[leaf]], room["rare"][at, place[leaf]] = count, rare
+    lacking = np.array([wanted.get(stratum, 0) for stratum in strata], np.int64)
+    given = np.zeros_like(room["len"])
+    for kind, until in (("rare", int(config.rare_share * lacking.sum())), ("len", int(lacking.sum()))):
+        while given.sum() < until:
+            is_open = (given < room[kind]) & (lacking > 0)[:, None]
+            if not is_open.any():
+                break
+            behind = np.where(is_open.any(axis=0), (given.sum(axis=0) + 0.5) / target, np.inf)
+            leaf_at = int(np.argmin(behind))
+            stratum_at = int(np.argmax(np.where(is_open[:, leaf_at], lacking, -1)))
+            given[stratum_at, leaf_at] += 1
+            lacking[stratum_at] -= 1
+    return {stratum: {name: int(count) for name, count in zip(names, given[at], strict=True) if count} for at, stratum in enumerate(strata)}
+
+
+def pool(
+    rows: pl.DataFrame, config: CoverageConfig, log_rows: int = 0, urgency: Mapping[tuple[str, str], float] | None = None
+) -> pl.DataFrame:
+    """Adds tier (Int8, from the rarest), peers (UInt32: rows of the same tier and intent, or of the leaf) and extra (Float64: what the
+    row's intent gets beyond its quota, as a share of it); `not_pooled` where a row is
+    not among the first of its stratum, which are in proportion to the quotas and at most `pool_rows` in all (a few of each stratum beside
+    them that has no quota: it may have to stand in for others). Rows with and without a
+    frame have half of the pool each; what the one half does not need is the other's. Rows without one come from all over the log.
+
+    Args:
+        rows: columns row, frame_id, leaf, language, residue, world, intent, quality, difficulty, asked (rows of the log, duplicates
+            included, that share the combination of intent, slot names and plan shape).
+        log_rows: how many rows the log has: what is rare among ten million is asked ten times as often as among one.
+        urgency: by world and intent, in [0, 1], how urgent its rows are for the last policy; 0 where it is not here.
+    """
+    is_framed = rows["frame_id"].is_not_null()
+    rows = rows.with_columns(leaf_rows=pl.len().over("leaf", pl.col("frame_id").is_null()).cast(pl.UInt32))
+    rows = _with_extra(rows, urgency or {}, config)
+    framed, strange = _tiered(rows.filter(is_framed), config, max(1.0, log_rows / 1_000_000)), rows.filter(~is_framed)
+    strange = strange.with_columns(tier=pl.lit(0, pl.Int8), peers=pl.len().over("leaf"))
+    room = _filled({True: 1.0, False: 1.0}, {True: framed.height, False: strange.height}, config.pool_rows)
+    chosen = []
+    strata = _strata(framed)
+    available = {stratum: group.height for stratum, group in strata.items()}
+    allotment = allotted(strata, config)
+    counts = _filled(quotas(available, config), available, room.get(True, 0))
+    for stratum in sorted(strata):
+        ordered = strata[stratum].sort("tier", pl.col("quality").neg(), "row")
+        chosen.append(_taking_turns(ordered, allotment[stratum]).head(counts.get(stratum, _IN_RESERVE))["row"])
+    leaves = dict(strange.group_by("leaf").len().sort("leaf").iter_rows())
+    wanted = leaf_quotas(leaves, leaves, room.get(False, 0), _floor(room.get(False, 0), config))
+    ordered = strange.sort(pl.col("row").cast(pl.UInt64) * _SPREAD % (1 << 32))
+    chosen.append(ordered.filter(pl.int_range(pl.len()).over("leaf") < pl.col("leaf").replace_strict(wanted, default=0))["row"])
+    marks = pl.concat([part.select("row", "tier", pl.col("peers").cast(pl.UInt32)) for part in (framed, strange)])
+    return rows.join(marks, on="row", how="left", maintain_order="left").with_columns(
+        reason=pl.when(~pl.col("row").is_in(pl.concat(chosen).implode())).then(pl.lit("not_pooled"))
+    )
+
+
+def shortlist(rows: pl.DataFrame, vectors: Vectors, config: CoverageConfig) -> pl.DataFrame:
+    """Adds stratum_rank (Int32, from 0 within a stratum) to the rows of the shortlist; all others get the reason `not_shortlisted`.
+
+    Args:
+        rows: what is left of the pool, with the columns that `pool` reads and adds.
+        vectors: of the rows' texts, unit rows [n, d].
+    """
+    placed = rows.with_row_index("place")
+    is_framed = rows["frame_id"].is_not_null()
+    ranked = []
+    strata = _strata(_marked(placed.filter(is_framed), config))
+    wanted = quotas({stratum: group.height for stratum, group in strata.items()}, config)
+    allotment = allotted(strata, config)
+    for stratum in sorted(strata):
+        size = math.ceil(wanted.get(stratum, _IN_RESERVE) * config.shortlist)
+        ordered = _spread(strata[stratum], vectors, ["tier", "world", "intent"], size, config.outliers)
+        ranked.append(_taking_turns(ordered, allotment[stratum]).head(size))
+    for leaf, count in _leaf_rows(placed.filter(~is_framed), config.keep, config).items():
+        ranked.append(_spread(placed.filter(~is_framed, leaf=leaf), vectors, ["leaf"], count, config.outliers).head(count))
+    ranks = [one.with_row_index("stratum_rank").select("row", pl.col("stratum_rank").cast(pl.Int32)) for one in ranked]
+    empty = pl.DataFrame(schema={"row": rows.schema["row"], "stratum_rank": pl.Int32})
+    return rows.join(pl.concat([empty, *ranks]), on="row", how="left", maintain_order="left").with_columns(
+        reason=pl.when(pl.col("stratum_rank").is_null()).then(pl.lit("not_shortlisted"))
+    )
+
+
+def fill(rows: pl.DataFrame, wanted: int, config: CoverageConfig) -> pl.DataFrame:
+    """The rows of the shortlist that have no frame, after admission: `not_needed` but for the first of every leaf, `wanted` in all."""
+    counts = _leaf_rows(rows, wanted, config)
+    is_wanted = pl.col("stratum_rank") < pl.col("leaf").replace_strict(counts, default=0, return_dtype=pl.Int64)
+    return rows.with_columns(reason=pl.when(~is_wanted).then(pl.lit("not_needed")))
+
+
+def _leaf_rows(rows: pl.DataFrame, total: int, config: CoverageConfig) -> dict[str, int]:
+    leaves = rows.group_by("leaf").agg(pl.col("peers").first(), pl.len()).sort("leaf")
+    sizes, available = dict(zip(leaves["leaf"], leaves["peers"], strict=True)), dict(zip(leaves["leaf"], leaves["len"], strict=True))
+    return leaf_quotas(sizes, available, total, _floor(total, config))
+
+
+def _with_extra(rows: pl.DataFrame, urgency: Mapping[tuple[str, str], float], config: CoverageConfig) -> pl.DataFrame:
+    """Adds extra, in [0, 1]."""
+    known = [(world, intent, config.focus * value) for (world, intent), value in urgency.items()]
+    extras = pl.DataFrame(known, schema={"world": pl.String, "intent": pl.String, "extra": pl.Float64}, orient="row")
+    return rows.join(extras, on=["world", "intent"], how="left", maintain_order="left").with_columns(pl.col("extra").fill_null(0.0))
+
+
+def _marked(rows: pl.DataFrame, config: CoverageConfig) -> pl.DataFrame:
+    is_easy = pl.col("difficulty").is_between(1, config.learnable_difficulty)
+    return rows.with_columns(is_learnable=pl.col("world").is_in(config.learnable_worlds) & is_easy)
+
+
+def _tiered(rows: pl.DataFrame, config: CoverageConfig, millions: float) -> pl.DataFrame:
+    """Rows with a frame, with is_learnable, tier and peers."""
+    rarity = pl.when(is_odd(rows)).then(pl.lit(TIERS[-1] + 1)).otherwise(pl.col("asked") / millions)
+    tiered = _marked(rows, config).with_columns(tier=pl.sum_horizontal([(rarity > end).cast(pl.Int8) for end in TIERS]))
+    return tiered.with_columns(peers=pl.len().over("difficulty", "is_learnable", "tier", "world", "intent"))
+
+
+def _strata(rows: pl.DataFrame) -> dict[tuple[int, bool], pl.DataFrame]:
+    """The rows of each stratum (difficulty, is learnable), in their order."""
+    groups = rows.group_by("difficulty", "is_learnable", maintain_order=True)
+    return {cast(tuple[int, bool], stratum): group for stratum, group in groups}
+
+
+def _taking_turns(ordered: pl.DataFrame, allotment: Mapping[str, int]) -> pl.DataFrame:
+    """Interleaves the leaves of a stratum by their allotment, those without any last. Inside a leaf the tiers keep their order, and inside
+    a tier intents take turns by the square root of their size (`peers`), and what they get beyond it (`extra`), each in its order."""
+    turn = pl.int_range(pl.len()).over("tier", "world", "intent") / (pl.col("peers").sqrt() * (1 + pl.col("extra")))
+    inside = ordered.with_columns(turn=turn, place_in=pl.int_range(pl.len())).sort("tier", "turn", "place_in")
+    share = pl.col("leaf").replace_strict(allotment, default=0, return_dtype=pl.Int64)
+    nth = pl.int_range(pl.len()).over("leaf") + 0.5
+    order = pl.when(share > 0).then(nth / share).otherwise(nth + pl.len())
+    return inside.with_columns(turn=order, place_in=pl.int_range(pl.len())).sort("turn", "place_in").drop("turn", "place_in")
+
+
+def _floor(total: int, config: CoverageConfig) -> int:
+    return max(1, int(config.leaf_floor * total)) if config.leaf_floor else 0
+
+
+def _spread(stratum: pl.DataFrame, vectors: Vectors, by: list[str], count: int, outliers: float) -> pl.DataFrame:
+    """The stratum's rows group by group, the first `count` of each in k-center greedy order; rows that are farther from the mean of their
+    group than this share of the stratum come last in it. `place` is a row's place in `vectors`."""
+    groups = [group["place"].to_numpy() for _, group in stratum.sort("place").group_by(by, maintain_order=True)]
+    nearness = [vectors[places] @ vectors[places].mean(axis=0) for places in groups]
+    far_count = int(stratum.height * outliers)
+    limit = np.sort(np.concatenate(nearness))[far_count] if groups else 0.0
+    order: list[int] = []
+    for places, near in zip(groups, nearness, strict=True):
+        is_far = near < limit
+        inside = places[~is_far]
+        order += inside[k_center(vectors[inside], count)].tolist()
+        order += places[is_far][np.argsort(-near[is_far], kind="stable")].tolist()
+    rank = pl.DataFrame({"place": pl.Series(order, dtype=stratum.schema["place"])})
+    return rank.join(stratum, on="place", how="left", maintain_order="left")
+
+
+def k_center(vectors: Vectors, count: int | None = None) -> NDArray[np.int64]:
+    """The first `count` rows (all by default) in k-center greedy order: the medoid, then always the row farthest from those before; ties
+    go to the lower index. More rows than `PART` are halved along their longest axis until they are fewer, and the parts take turns.
+
+    Args:
+        vectors: unit rows, [n, d].
+    """
+    wanted = len(vectors) if count is None else min(count, len(vectors))
+    if wanted == 0:
+        return np.empty(0, np.int64)
+    parts = _parts(vectors, np.arange(len(vectors)))
+    share = math.ceil(wanted / len(parts)) + 1  # halves differ by a row
+    orders = [part[_greedy(vectors[part], min(share, len(part)))] for part in parts]
+    turns = np.concatenate([np.arange(len(order)) for order in orders])
+    merged: NDArray[np.int64] = np.concatenate(orders)[np.argsort(turns, kind="stable")][:wanted]
+    return merged
+
+
+def _parts(vectors: Vectors, places: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Halves of halves, none larger than `PART`: each cut lies across the line between two far rows."""
+    if len(places) <= PART:
+        return [places]
+    here = vectors[places]
+    one = here[np.argmin(here @ here.mean(axis=0))]
+    other = here[np.argmin(here @ one)]
+    order = np.argsort(here @ (one - other), kind="stable")
+    half = len(places) // 2
+    return _parts(vectors, np.sort(places[order[:half]])) + _parts(vectors, np.sort(places[order[half:]]))
+
+
+def _greedy(vectors: Vectors, count: int) -> list[int]:
+    chosen = [int(np.argmax(vectors @ vectors.mean(axis=0)))]
+    closest = np.full(len(vectors), -np.inf, dtype=np.float32)
+    for _ in range(count - 1):
+        np.maximum(closest, vectors @ vectors[chosen[-1]], out=closest)
+        closest[chosen[-1]] = np.inf
+        chosen.append(int(np.argmin(closest)))
+    return chosen
+
+
+def _filled(shares: Mapping[Key, float], available: Mapping[Key, int], total: int) -> dict[Key, int]:
+    """`total` in proportion to the shares, none beyond what is available: what one cannot take, the others do. None that gets nothing."""
+    granted = dict.fromkeys(shares, 0)
+    left = total
+    while left and (open_shares := {key: share for key, share in shares.items() if available.get(key, 0) > granted[key]}):
+        if not any(open_shares.values()):
+            open_shares = dict.fromkeys(open_shares, 1.0)
+        for key, count in _largest_remainder(open_shares, left).items():
+            granted[key] += min(count, available.get(key, 0) - granted[key])
+        left = total - sum(granted.values())
+    return {key: count for key, count in granted.items() if count}
+
+
+def _largest_remainder(shares: Mapping[Key, float], total: int) -> dict[Key, int]:
+    """Whole numbers in proportion to the shares that add up to `total`; ties go to the first."""
+    scale = total / sum(shares.values())
+    floors = {key: math.floor(share * scale) for key, share in shares.items()}
+    by_remainder = sorted(shares, key=lambda key: floors[key] - shares[key] * scale)
+    for key in by_remainder[: total - sum(floors.values())]:
+        floors[key] += 1
+    return floors

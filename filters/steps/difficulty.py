@@ -1,0 +1,77 @@
+"""Static difficulty of every row, by combination of intent and slot names (`synth/tasks/difficulty.py` holds the definition, P6).
+
+One idea: a rating depends on the combination and on whether the text names a tool of the plan outright; so each combination is rated
+twice at most, and the texts are searched once a set of tool words. A tool load that a model judged (`tool_load.py`) takes the place of the
+counted one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from storage.records import parse_arguments
+from synth.tasks.difficulty import rate, tool_words, with_tool_load
+
+_SCORES = ("difficulty", "s_tool", "s_chain", "s_constraints")
+
+
+def step(rows: pl.DataFrame, *, judged: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Adds difficulty, s_tool, s_chain, s_constraints (Int8) to rows with norm, world, intent and slots; drops nothing.
+
+    Rows without an intent (not grounded) get null. judged: as of `tool_load.judged`.
+    """
+    return rated(rows, judged=judged).drop("is_explicit").with_columns(reason=pl.lit(None, pl.String))
+
+
+def rated(rows: pl.DataFrame, *, judged: pl.DataFrame | None = None) -> pl.DataFrame:
+    """The rows with their ratings, and is_explicit: whether the text names a tool of the plan."""
+    combinations = (
+        rows.select("world", "intent", "combination", "slots").drop_nulls().unique("combination", keep="first").sort("combination")
+    )
+    loads = {} if judged is None else {(name, explicit): load for name, explicit, load in judged.drop_nulls().iter_rows()}
+    table = pl.DataFrame(
+        [row for values in combinations.iter_rows() for row in _both(*values, loads=loads)],
+        schema={"combination": pl.String, "words": pl.String, "is_explicit": pl.Boolean, **dict.fromkeys(_SCORES, pl.Int8)},
+        orient="row",
+    )
+    worded = rows.select("row", "norm", "combination").join(
+        table.select("combination", "words").unique(), on="combination", how="left", maintain_order="left"
+    )
+    explicit = worded.with_columns(is_explicit=_contains(worded)).select("row", "combination", "is_explicit")
+    scores = explicit.join(table.drop("words"), on=["combination", "is_explicit"], how="left", maintain_order="left")
+    return rows.with_columns(*(scores[name] for name in (*_SCORES, "is_explicit")))
+
+
+def _both(
+    world: str, intent: str, combination: str, slots: str, *, loads: Mapping[tuple[str, bool], int]
+) -> tuple[tuple[object, ...], tuple[object, ...]]:
+    names = frozenset(parse_arguments(slots) or ())
+    pattern = _pattern(tool_words(world, intent, names))
+
+    def row(is_explicit: bool) -> tuple[object, ...]:
+        rating = rate(world, intent, names, is_explicit)
+        if (load := loads.get((combination, is_explicit))) is not None:
+            rating = with_tool_load(rating, load)
+        return (combination, pattern, is_explicit, rating.r, rating.s_tool, rating.s_chain, rating.s_constraints)
+
+    return row(False), row(True)
+
+
+def _pattern(words: Sequence[str]) -> str:
+    """A regular expression that finds any of the words: whole words in spaced scripts, anywhere in unspaced ones."""
+    spaced = sorted(re.escape(word) for word in words if word.isascii())
+    unspaced = sorted(re.escape(word) for word in words if not word.isascii())
+    parts = [rf"(?:^|[^a-z0-9])(?:{'|'.join(spaced)})(?:$|[^a-z0-9])"] if spaced else []
+    return "|".join(parts + unspaced)
+
+
+def _contains(worded: pl.DataFrame) -> pl.Series:
+    """Whether each norm matches its own pattern; one pass a distinct pattern."""
+    found = pl.Series("is_explicit", [False] * worded.height, dtype=pl.Boolean)
+    for pattern in worded["words"].unique().drop_nulls().sort():
+        if pattern:
+            found |= (worded["words"] == pattern).fill_null(False) & worded["norm"].str.contains(pattern)
+    return found

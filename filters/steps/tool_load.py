@@ -1,0 +1,122 @@
+"""The tool load of static difficulty as a language model judges it, in place of the counted one (definition P6).
+
+One idea: a rating belongs to a combination of intent and slot names, worded with or without a tool's name (`filters/steps/difficulty.py`);
+so one question settles it for all rows of its kind. It is asked about the row of the lowest number, with the tools on offer and those that
+a solution uses, and five examples to measure by (`synth/prompts/tool_load.md`). Kinds with most rows are asked about first. A kind that was
+not asked about, or whose answer was no grade after two repairs, keeps the counted term, and is counted.
+
+What it does not do: rate a task that is drawn later, a sibling or a blueprint's: no query words these.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from filters.llm_calls import ask_each, kept_engine
+from filters.step import Progress
+from storage.records import JSON, parse_arguments
+from storage.store import Store
+from synth.engines.base import ChatRequest, Engine, EngineFailure, check_window
+from synth.engines.budget import Budget
+from synth.engines.engine_names import look_at, weights_of
+from synth.engines.structured import Structured
+from synth.prompts import prompt
+from synth.worlds import WORLDS
+
+PROMPT = "tool_load"
+_MAX_TOKENS = 200
+_SCHEMA: Mapping[str, JSON] = {
+    "type": "object",
+    "properties": {"why": {"type": "string"}, "s_tool": {"type": "integer", "minimum": 1, "maximum": 5}},
+    "required": ["why", "s_tool"],
+    "additionalProperties": False,
+}
+
+
+class DifficultyConfig(BaseModel):
+    """Who judges the tool load of static difficulty."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: str | None = Field(
+        None,
+        pattern=r"^(openai|vllm|hf):.+",
+        description="Language model that judges the tool load: openai:MODEL, vllm:MODEL or hf:FOLDER. None: it is counted.",
+    )
+    max_asked: int = Field(2_000, ge=1, description="Kinds of request that it is asked about at most, those with most rows first.")
+    max_tokens: int | None = Field(None, ge=1, description="Tokens that it may cost; then the run stops, to be called again with more.")
+
+
+def made_by(config: DifficultyConfig) -> tuple[str, ...]:
+    """What else, beside the configuration and the code, decides what the model is asked and answers."""
+    return (prompt(PROMPT).version, weights_of(config.engine)) if config.engine is not None else ()
+
+
+def look(config: DifficultyConfig, *, is_done: bool) -> None:
+    """Looks at the engine that the configuration names, if it has something left to do, before rows are read.
+
+    Raises:
+        BadInput: see `look_at`.
+    """
+    if config.engine is not None and not is_done:
+        look_at(config.engine)
+
+
+def judge(store: Store, rows: pl.DataFrame, config: DifficultyConfig, *, progress: Progress | None = None) -> pl.DataFrame:
+    """`judged` by the engine that the configuration names, whose answers the store keeps.
+
+    Raises:
+        BadInput, HeadraceError: see `engine_named`. BadInput: its window is too short. EngineFailure: it is gone. BudgetSpent.
+    """
+    assert config.engine is not None
+    with kept_engine(store, config.engine, Budget(tokens=config.max_tokens)) as engine:
+        return judged(engine, rows, config.max_asked, progress=progress)
+
+
+def judged(engine: Engine, rows: pl.DataFrame, most: int, *, progress: Progress | None = None) -> pl.DataFrame:
+    """What a model makes of the kinds of rows: combination, is_explicit, judged (1 to 5; null where it gave no grade).
+
+    Args:
+        rows: as of `difficulty.rated`. most: kinds that are asked about.
+    """
+    kinds = (
+        rows.filter(pl.col("difficulty") >= 1)
+        .sort("row")
+        .group_by("combination", "is_explicit", maintain_order=True)
+        .agg(pl.col("norm", "world", "intent", "slots").first(), rows=pl.len())
+        .sort("rows", "combination", "is_explicit", descending=[True, False, False])
+        .head(most)
+    )
+    requests = [_request(*values) for values in kinds.select("norm", "world", "intent", "slots").iter_rows()]
+    for request in requests:
+        check_window(engine, request.messages, _MAX_TOKENS)
+    told = ask_each(engine, requests, lambda *_: (), label="judge tool load", progress=progress)
+    return kinds.select("combination", "is_explicit").with_columns(pl.Series("judged", [_grade(one) for one in told], dtype=pl.Int8))
+
+
+def note(config: DifficultyConfig, found: pl.DataFrame) -> str:
+    """What a model's judgements came to, in words."""
+    graded = found["judged"].drop_nulls().len()
+    return f"{config.engine} judged the tool load of {found.height:,} kinds of request; {found.height - graded:,} keep the counted one"
+
+
+def _request(text: str, world: str, intent: str, slots: str) -> ChatRequest:
+    used = WORLDS[world].intents[intent].shape(frozenset(parse_arguments(slots) or ())).tools
+    messages = prompt(PROMPT).messages(
+        tools=_offered(world), used=", ".join(dict.fromkeys(used)), text=json.dumps(text, ensure_ascii=False)
+    )
+    return ChatRequest(messages, max_tokens=_MAX_TOKENS, schema=_SCHEMA)
+
+
+@lru_cache(maxsize=64)
+def _offered(world: str) -> tuple[Mapping[str, str], ...]:
+    return tuple({"name": tool.name, "description": tool.description} for tool in WORLDS[world].tools)
+
+
+def _grade(told: Structured | EngineFailure) -> int | None:
+    return None if isinstance(told, EngineFailure) or not isinstance(told.value, dict) else int(str(told.value["s_tool"]))

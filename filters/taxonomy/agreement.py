@@ -1,0 +1,139 @@
+"""How right a labeller is: an annotator's labels and a reader's frames, held against generated requests whose meaning is known.
+
+One idea: a request that was worded from a frame has that frame, and its intent's leaf, for certain; so agreement is a count, with a Wilson
+interval. A fifth of what a reader is shown asks for nothing that any world offers: it should find no frame there. A request that the
+engine did not answer is in no rate, and is counted apart.
+
+What it does not do: tell how right a model is on a team's own log. Generated wordings are the worlds' own, and easier (the parser reads
+nearly all of them); take it as a ceiling, and as the figure that tells a useless model from a usable one.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from filters import normalise
+from filters.grounding import ground
+from filters.grounding.ground_model import Reading
+from filters.taxonomy.annotate import Annotator, is_other
+from filters.taxonomy.tree import Tree
+from storage.records import Frame, Language
+from synth.engines.encoder import Vectors
+from synth.haystack.generate import combinations_of
+from synth.haystack.noise import junk
+from synth.intervals import wilson
+from synth.tasks.solver import training_seed
+from synth.tasks.wording import load_families, render
+from synth.worlds import GROUNDED, make_world
+
+_ZH_SHARE, _JUNK_SHARE = 0.35, 0.2
+_UNANSWERED = "engine_failure"
+
+Read = Callable[[Sequence[str]], Sequence[Reading]]
+"""What a reader makes of normalised texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A normalised text, and the frame that it was worded from; None where it asks for nothing."""
+
+    norm: str
+    frame: Frame | None
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """right: of `of` answers. misses: the others, by what they were. unanswered: what the engine did not answer, not in `of`."""
+
+    right: int
+    of: int
+    misses: dict[str, int] = field(default_factory=dict)
+    unanswered: int = 0
+
+    @property
+    def rate(self) -> float:
+        """0..1; 0 of nothing."""
+        return self.right / self.of if self.of else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson, 95 %."""
+        return wilson(self.right, self.of)
+
+
+def known(rows: int, seed: int) -> list[Known]:
+    """Requests in English and Chinese, intents in turns, and a fifth of them junk; distinct texts, so there may be a few less."""
+    rng = random.Random(f"agreement/{seed}")
+    worlds = {name: make_world(name, training_seed(rng.randrange(1000))) for name in GROUNDED}
+    combinations = [one for name in GROUNDED for one in combinations_of(name)]
+    intents = sorted({(one.world, one.intent) for one in combinations})
+    rng.shuffle(intents)
+    texts: list[str] = []
+    frames: list[Frame | None] = []
+    for number in range(rows - round(_JUNK_SHARE * rows)):
+        world, intent = intents[number % len(intents)]
+        slots = rng.choice([one.slots for one in combinations if (one.world, one.intent) == (world, intent)])
+        frame = Frame(world=world, intent=intent, slots=worlds[world].draw_slots(intent, frozenset(slots), rng))
+        language: Language = "zh" if rng.random() < _ZH_SHARE else "en"
+        texts.append(render(frame, language, rng, load_families(world)))
+        frames.append(frame)
+    texts += junk(rows - len(texts), _ZH_SHARE, np.random.default_rng(seed))["text"].to_list()
+    frames += [None] * (rows - len(frames))
+    distinct = dict(zip(_normalised(texts)["norm"], frames, strict=True))
+    return [Known(norm, frame) for norm, frame in distinct.items()]
+
+
+def of_labels(annotator: Annotator, asked: Sequence[Known], encode: Callable[[Sequence[str]], Vectors], tree: Tree) -> Agreement:
+    """How many requests get the leaf of their intent; those that are nothing, or whose intent has no leaf in the tree, are left out.
+
+    Raises what the annotator raises.
+    """
+    leaf_of = tree.leaf_of_intent
+    leaves = {
+        one.norm: leaf_of[key] for one in asked if one.frame is not None and (key := f"{one.frame.world}/{one.frame.intent}") in leaf_of
+    }
+    labels = annotator.annotate(list(leaves), encode(list(leaves)), tree).labels
+    misses = Counter(
+        "other" if is_other(label) else "another_leaf" for label, leaf in zip(labels, leaves.values(), strict=True) if label != leaf
+    )
+    return Agreement(len(labels) - misses.total(), len(labels), dict(sorted(misses.items())))
+
+
+def of_frames(read: Read, asked: Sequence[Known]) -> Agreement:
+    """How many requests get their own frame, or none where there is none. misses: `another_frame`, `frame_of_nothing`, or the reason why
+    there was none.
+
+    Raises what the reader raises.
+    """
+    right, unanswered, misses = 0, 0, Counter[str]()
+    for one, reading in zip(asked, read([one.norm for one in asked]), strict=True):
+        if reading.reason == _UNANSWERED:
+            unanswered += 1
+        elif (reading.frame and reading.frame.id) == (one.frame and one.frame.id):
+            right += 1
+        elif reading.frame is not None:
+            misses["another_frame" if one.frame else "frame_of_nothing"] += 1
+        else:
+            misses[str(reading.reason)] += 1
+    return Agreement(right, right + misses.total(), dict(sorted(misses.items())), unanswered)
+
+
+def parsed(norm: Sequence[str]) -> list[Reading]:
+    """What the parser makes of normalised texts: what a model is compared with."""
+    rows = pl.DataFrame({"norm": list(norm)}, schema={"norm": pl.String})
+    found = ground.step(rows.with_columns(language=normalise.languages(rows["norm"])), ungrounded=True)
+    return [
+        Reading(None, why) if why else Reading(Frame(world=world, intent=intent, slots=json.loads(slots)))
+        for why, world, intent, slots in found.select("ungrounded", "world", "intent", "slots").iter_rows()
+    ]
+
+
+def _normalised(texts: Sequence[str]) -> pl.DataFrame:
+    return normalise.step(pl.DataFrame({"row": range(len(texts)), "text": list(texts)}, schema={"row": pl.UInt32, "text": pl.String}))

@@ -1,0 +1,210 @@
+"""Reach beyond the worlds that the parser reads: which business cluster of the store could serve a query without a frame, if any could.
+
+One idea: the tool whose text (name, description, names of its parameters) has the highest cosine to the query could serve it, where that
+is at least `near`; of the clusters that hold this tool, the one whose tools are nearest on average is meant. All tools of the store's last
+build count, those in no cluster too, and those of the grounded worlds. What `ground.py` says of a row, it says of the worlds that it reads;
+so `ungrounded` is told anew:
+
+    nearest tool                          missing_information, ambiguous, unparsed   unknown        not_actionable, missing_tool
+    below `far`                           stays                                      missing_tool   stays
+    between the two                       stays                                      stays          stays
+    `near`, of a world that is read       stays                                      unread         unread
+    `near`, of anything else              unread                                     unread         unread
+
+`unread`: a tool could serve the query, but nothing here reads such wording as a frame. Nothing is dropped for any of this.
+
+What it does not do: tell chit-chat from a request for a tool that is missing (both are near nothing), or say whether the arguments are all
+there. It is blind to queries that tell of their own things and not of what is to be done (between the two thresholds), and in a catalogue
+of many thousand tools some tool with hardly any text is near to anything. `benchmarks/reach.py` measures this, and the thresholds, which
+belong to the encoder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import faiss
+import numpy as np
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from filters.numba_types import F32, I64
+from storage.records import CODE_TOOL, Tool
+from storage.store import Store
+from synth.clusters.business_clusters import Cluster
+from synth.clusters.cluster_store import stored_clusters, stored_tools
+from synth.clusters.entities import properties
+from synth.clusters.tool_text import without_preamble
+from synth.clusters.tool_words import words
+from synth.engines.encoder import Encode, Vectors
+from synth.worlds import GROUNDED, WORLDS
+
+MISSING_TOOL, UNREAD = "missing_tool", "unread"
+_HEARD = ("missing_information", "ambiguous", "unparsed")
+"""What ground says where it has recognised an intent."""
+_ROWS = 4096
+_DESCRIPTION_LENGTH = 500
+
+
+class ReachConfig(BaseModel):
+    """Which tool could serve a query, and when none can. The thresholds belong to the encoder."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    near: float = Field(0.45, ge=-1, le=1, description="Cosine from which a tool could serve a query that no world can execute.")
+    far: float = Field(0.10, ge=-1, le=1, description="Cosine to the nearest tool below which no tool can serve a query.")
+
+    @model_validator(mode="after")
+    def _is_in_order(self) -> Self:
+        if self.far > self.near:
+            raise ValueError(f"far {self.far} is more than near {self.near}: a tool could be both")
+        return self
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What queries are held against. tools: those of the best clusters first, those in none last; empty where the store has no clusters.
+    clusters: best first."""
+
+    tools: tuple[Tool, ...]
+    clusters: tuple[Cluster, ...]
+    encode: Encode
+
+    @cached_property
+    def texts(self) -> list[str]:
+        return tool_texts(self.tools)
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Of the tools' texts and worlds and the clusters; hexadecimal. For ids of what depends on them."""
+        digest = hashlib.sha256()
+        for tool, text in zip(self.tools, self.texts, strict=True):
+            digest.update(f"{tool.id}\0{tool.world}\0{text}\0".encode())
+        for cluster in self.clusters:
+            digest.update("\0".join([cluster.id, *cluster.tool_ids, ""]).encode())
+        return digest.hexdigest()
+
+    @cached_property
+    def vectors(self) -> Vectors:
+        """Unit rows [tools, d], made at the first use; equal texts have equal ones."""
+        distinct, places = np.unique(np.array(self.texts, object), return_inverse=True)
+        return self.encode(distinct.tolist())[places]
+
+    @cached_property
+    def holders(self) -> pl.DataFrame:
+        """The clusters that hold a tool, by their places (tool, cluster); best first."""
+        places = {tool.id: place for place, tool in enumerate(self.tools)}
+        pairs = [(places[tool], number) for number, cluster in enumerate(self.clusters) for tool in cluster.tool_ids]
+        return pl.DataFrame(pairs, schema={"tool": pl.Int64, "cluster": pl.Int64}, orient="row")
+
+    @cached_property
+    def centres(self) -> Vectors:
+        """The mean of each cluster's tools [clusters, d]: its dot product with a vector is the mean cosine."""
+        means = [self.vectors[held["tool"].to_numpy()].mean(axis=0) for held in self.holders.partition_by("cluster", maintain_order=True)]
+        return np.array(means, np.float32)
+
+
+def load(store: Store, encode: Encode) -> Reach:
+    """The clusters and tools of the store's last build; nothing is encoded yet.
+
+    Args:
+        encode: what also makes the vectors of the rows.
+
+    Raises:
+        BadInput: the last build was made by a version of Headrace that kept no tools.
+    """
+    clusters = stored_clusters(store)
+    if not clusters:
+        return Reach((), (), encode)
+    built_in = {tool.id: tool for world in GROUNDED for tool in WORLDS[world].tools}
+    known = built_in | {tool.id: tool for tool in stored_tools(store)}
+    first: dict[str, int] = {}
+    for rank, cluster in enumerate(clusters):
+        for tool_id in cluster.tool_ids:
+            first.setdefault(tool_id, rank)
+    callable_by_users = [tool for tool in known.values() if tool.world is None or tool.name != CODE_TOOL]
+    tools = sorted(callable_by_users, key=lambda tool: (first.get(tool.id, len(clusters)), tool.id))
+    return Reach(tuple(tools), tuple(clusters), encode)
+
+
+def tool_texts(tools: Sequence[Tool]) -> list[str]:
+    """What is encoded of each tool: the words of its name, its description (without what all tools of its server open with), and the
+    words of its parameters' names."""
+    return [
+        f"{' '.join(words(tool.name))}. {tool.description[:_DESCRIPTION_LENGTH]} "
+        f"({', '.join(' '.join(words(name)) for name in properties(tool.parameters))})"
+        for tool in without_preamble(tools)
+    ]
+
+
+def step(rows: pl.DataFrame, vectors: Vectors, reach: Reach, config: ReachConfig) -> pl.DataFrame:
+    """Adds cluster_id, tool_id (String; null where no tool is near enough, or the tool is in no cluster) and nearness (Float64: the cosine
+    to the nearest tool) to rows without a frame, and tells `ungrounded` anew. Rows with a frame have nulls, as all have without clusters.
+
+    Args:
+        rows: column ungrounded (null: has a frame). vectors: of the rows' texts, unit rows [n, d], of the encoder that `reach` has.
+    """
+    strange = np.flatnonzero(rows["ungrounded"].is_not_null().to_numpy()) if reach.tools else np.empty(0, np.int64)
+    cosine, tool = nearest(vectors, strange, reach)
+    is_near = cosine >= config.near
+    cluster = np.full(len(strange), -1)
+    cluster[is_near] = nearest_clusters(vectors, strange[is_near], tool[is_near], reach)
+    near = np.where(is_near, tool, -1)
+    told = pl.DataFrame(
+        {
+            "at": strange,
+            "cluster_id": _names([one.id for one in reach.clusters], cluster),
+            "tool_id": _names([one.id for one in reach.tools], near),
+            "nearness": cosine.astype(np.float64),
+            "is_read": np.array([one.world in GROUNDED for one in reach.tools] + [False], bool)[near],
+        }
+    )
+    out = rows.with_row_index("at").with_columns(pl.col("at").cast(pl.Int64)).join(told, on="at", how="left", maintain_order="left")
+    return out.with_columns(ungrounded=_ungrounded(config), reason=pl.lit(None, pl.String)).drop("at", "is_read")
+
+
+def _ungrounded(config: ReachConfig) -> pl.Expr:
+    """`ungrounded`, told anew by the table above; of columns ungrounded, nearness, tool_id, is_read."""
+    before, is_near = pl.col("ungrounded"), pl.col("tool_id").is_not_null()
+    is_open = ~(before.is_in(_HEARD) & pl.col("is_read"))
+    return (
+        pl.when(before.is_not_null() & is_near & is_open).then(pl.lit(UNREAD))
+        .when((before == "unknown") & (pl.col("nearness") < config.far)).then(pl.lit(MISSING_TOOL))
+        .otherwise(before)
+    )  # fmt: skip
+
+
+def _names(names: Sequence[str], places: I64) -> pl.Series:
+    """The names at these places, null at -1."""
+    return pl.Series([*names, None], dtype=pl.String).gather(np.where(places < 0, len(names), places))
+
+
+def nearest(vectors: Vectors, rows: I64, reach: Reach) -> tuple[F32, I64]:
+    """The highest cosine of each of these rows to a tool, and which that is: of equal ones the first."""
+    best, place = np.empty(len(rows), np.float32), np.empty(len(rows), np.int64)
+    if len(rows):
+        index = faiss.IndexFlatIP(reach.vectors.shape[1])
+        index.add(reach.vectors)
+        for start in range(0, len(rows), _ROWS):
+            block = slice(start, start + _ROWS)
+            cosine, found = index.search(np.ascontiguousarray(vectors[rows[block]]), 1)
+            best[block], place[block] = cosine[:, 0], found[:, 0]
+    return best, place
+
+
+def nearest_clusters(vectors: Vectors, rows: I64, tools: I64, reach: Reach) -> I64:
+    """Of the clusters that hold each row's tool, the one whose tools have the highest mean cosine to it; -1 where none holds it."""
+    found = np.full(len(rows), -1)
+    for start in range(0, len(rows), _ROWS):
+        asked = pl.DataFrame({"at": np.arange(start, min(start + _ROWS, len(rows)))}).with_columns(tool=tools[start : start + _ROWS])
+        pairs = asked.join(reach.holders, on="tool", maintain_order="left_right")
+        if pairs.height:
+            own, centres = vectors[rows[pairs["at"].to_numpy()]], reach.centres[pairs["cluster"].to_numpy()]
+            ordered = pairs.with_columns(mean=np.einsum("nd,nd->n", own, centres)).sort("at", pl.col("mean").neg(), "cluster")
+            best = ordered.unique("at", keep="first", maintain_order=True)
+            found[best["at"].to_numpy()] = best["cluster"].to_numpy()
+    return found

@@ -1,0 +1,121 @@
+"""`headrace render`: a stage of the cascade as the files that start it with verl or ROLL on a cluster of their own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+import yaml
+
+from flows import validation
+from flows.cli.shared import ConfigFile, Debug, ReadStore
+from flows.cli.terminal import out, told
+from storage.errors import BadInput
+
+if TYPE_CHECKING:
+    from storage.store import Store
+    from train.config import CascadeConfig
+    from train.spec import StageSpec
+
+_SPLITS = {"sft1": ("seed", "seed"), "sft2": ("second", "sft2"), "rl": ("rl", "rl")}
+"""Stage -> name of the release that it reads, and the split."""
+_EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
+
+
+def render(
+    engine: Annotated[Literal["verl", "roll"], typer.Argument(metavar="verl|roll", help="The engine that will train.")],
+    model: Annotated[Path, typer.Option("--model", metavar="FOLDER", help="Policy to begin with, in Hugging Face form.")],
+    adapter: Annotated[
+        str,
+        typer.Option("--adapter", metavar="CLASS", help="Dotted path of your class, in the engine's image, that plays our environment."),
+    ],
+    folder: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="New folder, at the same path on every node.")],
+    stage: Annotated[Literal["sft1", "sft2", "rl"], typer.Option("--stage", help="Whose settings, release and split.")] = "rl",
+    release: Annotated[str | None, typer.Option("--release", metavar="ID|NAME", help="Release (default: the stage's latest).")] = None,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Machines.")] = 2,
+    gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", min=1, help="GPUs of each, all of them used.")] = 8,
+    tensor_parallel: Annotated[
+        int, typer.Option("--tensor-parallel", min=1, help="GPUs of a node that hold one copy of the policy while it answers.")
+    ] = 2,
+    prompt_tokens: Annotated[int, typer.Option("--prompt-tokens", min=1, help="Longest opening of a conversation, with tools.")] = 4096,
+    response_tokens: Annotated[int, typer.Option("--response-tokens", min=1, help="All that follows it, tools' results too.")] = 12288,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Another value at a key of the engine's own; may be repeated.")
+    ] = None,
+    config: ConfigFile = None,
+    store: ReadStore = None,
+    debug: Debug = False,
+) -> None:
+    """Write all that starts one stage with verl or ROLL as a Ray Job: configuration, rows, commands. Nothing is submitted.
+
+    The configuration is checked before anything is written: by the engine's own schema where it is installed (verl), and by our rules.
+
+    Examples:
+
+      headrace render verl --config 8b.yaml --model /shared/qwen3-8b --adapter team.loops.HeadraceLoop --out /shared/rl1
+
+      headrace render roll --model /shared/qwen3-8b --adapter team.envs.Manager --nodes 4 --out /shared/rl2
+    """
+    with told(debug):
+        from flows.config import Config, read
+        from storage.releases.export import export
+        from train.backends.cluster_shape import ClusterShape
+        from train.backends.render_stage import render as rendered
+
+        target = folder.absolute()
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise BadInput(f"{target} is there already; name a new folder")
+        opened = validation.readable(config, store)
+        settings = read(config).train if config else Config().train
+        spec = _spec(stage, settings, opened, validation.release(opened, release or _SPLITS[stage][0]), model.absolute(), target)
+        shape = ClusterShape(
+            nodes=nodes,
+            gpus_per_node=gpus_per_node,
+            tensor_parallel=tensor_parallel,
+            prompt_tokens=prompt_tokens,
+            response_tokens=response_tokens,
+        )
+        found = rendered(engine, spec, shape, adapter=adapter, overrides=_changes(changes or []))
+        export(opened, spec.release_id, target / "data", engine)
+        for name, text in found.files.items():
+            (target / name).write_text(text, encoding="utf-8")
+        out.print(f"wrote {target}: {', '.join(sorted(found.files))}, data/", markup=False, soft_wrap=True)
+        out.print(f"checked: {found.checked}", markup=False, soft_wrap=True)
+        for note in found.notes:
+            out.print(f"note: {note}", style="yellow", markup=False, soft_wrap=True)
+        out.print(f"submit it: RAY_ADDRESS=http://HEAD:8265 bash {target / 'submit.sh'}", markup=False, soft_wrap=True)
+
+
+def _spec(stage: str, config: CascadeConfig, store: Store, release_id: str, model: Path, folder: Path) -> StageSpec:
+    from train.spec import StageSpec
+
+    algorithm: Literal["sft", "rl"] = "rl" if stage == "rl" else "sft"
+    return StageSpec(
+        name=stage,
+        algorithm=algorithm,
+        store=store.root.absolute(),
+        release_id=release_id,
+        split=_SPLITS[stage][1],
+        model_in=model,
+        model_out=folder / "model",
+        worlds=config.worlds,
+        language=config.language,
+        seed=config.seed,
+        **{algorithm: getattr(config, stage)},
+    )
+
+
+def _changes(given: list[str]) -> dict[str, Any]:
+    """`KEY=VALUE` texts as values: YAML has numbers, truth values and lists, but takes 1e-6 for a text."""
+    found: dict[str, Any] = {}
+    for text in given:
+        key, is_pair, value = text.partition("=")
+        if not is_pair or not key:
+            raise BadInput(f"--set {text}: write KEY=VALUE, e.g. trainer.save_freq=50")
+        try:
+            found[key] = float(value) if _EXPONENT.fullmatch(value) else yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise BadInput(f"--set {text}: {value} is no YAML value; put text in quotes") from None
+    return found

@@ -1,0 +1,241 @@
+"""A world at a prompt: call its tools, see what changes, ask for a task and watch the expert plan.
+
+One idea: a line is a command or a call (`get_loan {"loan": "l012"}` or `get_loan loan=l012`); every answer is text, so the same session
+runs at a terminal and from a pipe. Nothing is stored.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import random
+import shlex
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from storage.records import Language, Task
+    from synth.worlds.base import World
+
+HELP = """  tools                      all tools
+  help TOOL                  what a tool takes
+  TOOL {json}                call it; or TOOL key=value key=value ...
+  state [ENTITY [ID]]        what the world holds
+  changes                    what differs from the start
+  intents                    the jobs that are asked for here
+  ask [INTENT] [en|zh]       a task: its request; then `solve` runs the expert plan
+  snapshot, restore          remember the state, go back to it
+  seed N                     a fresh world of another seed
+  quit"""
+Need = tuple[str, frozenset[str]]
+"""An intent and the names of slots."""
+_ROWS = 20
+_TRIES = 40
+_OPTIONAL = 0.35
+"""How often a slot is given that need not be."""
+
+
+class Session:
+    """A world that is being tried. say: takes one line of text."""
+
+    def __init__(self, name: str, seed: int, say: Callable[[str], None]) -> None:
+        from synth.worlds import make_world
+
+        self.world: World = make_world(name, seed)
+        self.seed, self.say = seed, say
+        self.saved: object | None = None
+        self.task: Task | None = None
+        self.rng = random.Random(f"try/{name}/{seed}")
+        self._commands: dict[str, Callable[[list[str]], None]] = {
+            "tools": self._tools,
+            "help": self._help,
+            "state": self._state,
+            "changes": self._changes,
+            "intents": self._intents,
+            "ask": self._ask,
+            "solve": self._solve,
+            "snapshot": self._snapshot,
+            "restore": self._restore,
+            "seed": self._reseed,
+        }
+
+    def words(self) -> list[str]:
+        """Everything that a line can begin with."""
+        return [*self._commands, "quit", *(tool.name for tool in self.world.tools)]
+
+    def handle(self, line: str) -> bool:
+        """Does what a line says; False to leave."""
+        word, _, rest = line.strip().partition(" ")
+        if word in ("quit", "exit"):
+            return False
+        if word in self._commands:
+            self._commands[word](rest.split())
+        elif any(tool.name == word for tool in self.world.tools):
+            self._call(word, rest.strip())
+        elif word:
+            near = difflib.get_close_matches(word, self.words(), n=1, cutoff=0.5)
+            self.say(f"no command or tool {word!r}; {f'did you mean {near[0]}?' if near else 'help lists them'}")
+        return True
+
+    # ---- tools --------------------------------------------------------------------------------------------------------
+
+    def _tools(self, rest: list[str]) -> None:
+        width = max(len(tool.name) for tool in self.world.tools)
+        for tool in self.world.tools:
+            self.say(f"{tool.name:<{width}} {'*' if tool.changes_state else ' '} {tool.description}")
+        self.say("* changes the state")
+
+    def _help(self, rest: list[str]) -> None:
+        tool = next((tool for tool in self.world.tools if rest and tool.name == rest[0]), None)
+        if tool is None:
+            self.say(HELP)
+            return
+        self.say(f"{tool.name}: {tool.description}")
+        needed = tool.parameters.get("required", ())
+        for name, schema in tool.parameters["properties"].items():
+            about = {key: value for key, value in schema.items() if key not in ("description", "x-grounded")}
+            said = f"  {schema['description']}" if "description" in schema else ""
+            self.say(f"  {name}{'' if name in needed else ' (optional)'}{said}  {json.dumps(about, ensure_ascii=False)}")
+
+    def _call(self, tool: str, rest: str) -> None:
+        arguments: Any = rest or "{}"
+        if rest and not rest.startswith("{"):
+            try:
+                arguments = json.dumps(dict(_pairs(rest)))
+            except ValueError:
+                self.say(f'write {tool} {{"key": "value"}} or {tool} key=value')
+                return
+        from synth.sandbox import SandboxError
+
+        try:
+            self.say(self.world.call(tool, arguments).content)
+        except SandboxError as error:
+            self.say(str(error))
+
+    # ---- state --------------------------------------------------------------------------------------------------------
+
+    def _state(self, rest: list[str]) -> None:
+        found: Any = self.world.state()
+        for part in rest:
+            if not isinstance(found, dict) or part not in found:
+                known = ", ".join(list(found)[:_ROWS]) if isinstance(found, dict) else "nothing further"
+                self.say(f"no {part}; there is {known}")
+                return
+            found = found[part]
+        if not rest:
+            self.say(", ".join(f"{name} ({len(part)})" if isinstance(part, dict) else name for name, part in found.items()))
+        elif isinstance(found, dict) and len(rest) == 1:
+            for key, row in list(found.items())[:_ROWS]:
+                self.say(f"{key} {json.dumps(row, ensure_ascii=False)}")
+            if len(found) > _ROWS:
+                self.say(f"... and {len(found) - _ROWS} more")
+        else:
+            self.say(json.dumps(found, ensure_ascii=False))
+
+    def _changes(self, rest: list[str]) -> None:
+        changes = self.world.changes()
+        for path, value in changes.items():
+            self.say(f"{path} = {json.dumps(value, ensure_ascii=False)}")
+        if not changes:
+            self.say("nothing has changed")
+
+    def _snapshot(self, rest: list[str]) -> None:
+        self.saved = self.world.snapshot()
+        self.say("remembered")
+
+    def _restore(self, rest: list[str]) -> None:
+        if self.saved is None:
+            self.say("nothing to go back to; `snapshot` first")
+            return
+        self.world.restore(self.saved)
+        self.say("back at the snapshot")
+
+    def _reseed(self, rest: list[str]) -> None:
+        if not rest or not rest[0].isdecimal():
+            self.say(f"this is seed {self.seed}; write seed N for another")
+            return
+        self.seed, self.saved, self.task = int(rest[0]), None, None
+        self.world.reset(self.seed)
+        self.say(f"a fresh world of seed {self.seed}")
+
+    # ---- tasks --------------------------------------------------------------------------------------------------------
+
+    def _intents(self, rest: list[str]) -> None:
+        for name, intent in self.world.intents.items():
+            calls = " > ".join(intent.shape(frozenset(slot.name for slot in intent.slots if slot.is_required)).tools)
+            self.say(f"{name}: {calls or ('refused' if intent.refusal else 'answered')}{f' ({intent.refusal})' if intent.refusal else ''}")
+
+    def _ask(self, rest: list[str]) -> None:
+        from synth.sandbox import SandboxError
+        from synth.tasks.solver import NotAdmitted
+
+        language: Any = "zh" if "zh" in rest else "en"
+        wanted = [name for name in rest if name not in ("en", "zh")]
+        if wanted and wanted[0] not in self.world.intents:
+            self.say(f"no intent {wanted[0]!r}; `intents` lists them")
+            return
+
+        def need() -> Need:
+            return any_need(self.world, self.rng, wanted[0] if wanted else None)
+
+        try:
+            self.task = draw_task(self.world, self.seed, need, language, self.rng)
+        except NotAdmitted as refused:
+            self.say(f"no task in seed {self.seed}: {refused}")
+        except SandboxError as error:
+            self.say(str(error))
+        else:
+            self.say(f"[{self.task.intent}, difficulty {self.task.difficulty}] {self.task.messages[-1].content}")
+
+    def _solve(self, rest: list[str]) -> None:
+        if self.task is None:
+            self.say("`ask` first")
+            return
+        self.world.reset(self.seed)
+        for call in self.task.plan.calls:
+            self.say(f"> {call.tool} {json.dumps(call.arguments, ensure_ascii=False)}")
+            self.say(self.world.call(call.tool, call.arguments).content)
+        self.say(f"= {self.task.plan.answer}")
+
+
+def any_need(world: World, rng: random.Random, intent: str | None = None) -> Need:
+    """An intent of the world, of those that this machine can execute where none is named, and slots for it."""
+    name = intent or rng.choice(world.jobs()).name
+    return name, frozenset(slot.name for slot in world.intents[name].slots if slot.is_required or rng.random() < _OPTIONAL)
+
+
+def draw_task(
+    world: World, seed: int, need: Callable[[], Need], language: Language, rng: random.Random, *, canonical: bool = False
+) -> Task:
+    """A task in the world of this seed: of the needs that are drawn, the first that gives one.
+
+    canonical: short plain wording, which a tiny policy can read.
+
+    Raises:
+        NotAdmitted: none of many did. SandboxError: a program has to be run, and cannot be.
+    """
+    from storage.records import Frame
+    from synth.tasks.solver import NotAdmitted, admit
+    from synth.tasks.wording import render
+
+    failure = NotAdmitted("none_drawn")
+    for _ in range(_TRIES):
+        intent, slots = need()
+        frame = Frame(world=world.name, intent=intent, slots=type(world)(seed).draw_slots(intent, slots, rng))
+        try:
+            return admit(frame, text=render(frame, language, rng, canonical=canonical), language=language, seed=seed, division="seed")
+        except NotAdmitted as refused:
+            failure = refused
+    raise failure
+
+
+def _pairs(text: str) -> Iterator[tuple[str, Any]]:
+    """`loan=l012 days=7` as names and values; raises ValueError."""
+    for part in shlex.split(text):
+        name, is_pair, value = part.partition("=")
+        if not is_pair:
+            raise ValueError(part)
+        try:
+            yield name, json.loads(value)
+        except ValueError:
+            yield name, value

@@ -1,0 +1,1 @@
+"""What flows run on: server, locks, progress, events, executors."""

@@ -1,0 +1,264 @@
+"""What a run shows when it is done: small tables, each one query on the store.
+
+The same tables are printed by `headrace` and left as artifacts by the flows. The full picture is `report.html` (`storage/view`).
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from storage.lineage_graph import LATEST_POLICY_SQL, POLICY_NAME, chain_sql
+from storage.report.evaluation_queries import by_facet, measured, powers, told
+from storage.store import Store
+from storage.tables import CERTAINTY, LATEST_RUN
+from synth.intervals import wilson
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_TAGS_SQL = f"""SELECT policy_id, difficulty, region, count(*) AS tasks, round(avg(rate), 2) AS mean_rate
+FROM {CERTAINTY} WHERE purpose = 'probe' GROUP BY ALL ORDER BY ALL"""
+_REASONS_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Table:
+    """`rows` are dicts with the same keys, ready for a Prefect table artifact."""
+
+    key: str
+    title: str
+    rows: list[dict[str, Any]]
+
+
+def tables(store: Store) -> list[Table]:
+    """All tables of a store that have rows, in the order of the pipeline."""
+    every = (funnel, rounds, outcomes, diversity, difficulty, certainty, flips, ladder, facets)
+    made = [table(store) for table in every]
+    return [table for table in made if table.rows]
+
+
+def funnel(store: Store) -> Table:
+    """The latest funnel run, a step a row."""
+    rows = store.query(
+        """SELECT step, rows_in, kept, dropped, reasons, seconds FROM funnel
+           WHERE run = (SELECT run FROM funnel JOIN parts USING (part_id) ORDER BY committed_at DESC, run LIMIT 1) ORDER BY position"""
+    )
+    shown = [
+        {
+            "step": row["step"],
+            "rows in": f"{row['rows_in']:,}",
+            "kept": f"{row['kept']:,}",
+            "dropped": f"{row['dropped']:,}",
+            "why": _reasons(json.loads(row["reasons"] or "{}")),
+            "seconds": f"{row['seconds']:.1f}",
+        }
+        for row in rows.to_dicts()
+    ]
+    ratio = f": 1 in {rows['rows_in'][0] / rows['kept'][-1]:,.0f} kept" if rows.height and rows["kept"][-1] else ""
+    return Table("funnel", f"Funnel{ratio}", shown)
+
+
+def _reasons(counts: dict[str, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    told = [f"{reason} {count:,}" for reason, count in ordered[:_REASONS_SHOWN]]
+    return ", ".join(told + ([f"{len(ordered) - _REASONS_SHOWN} more"] if len(ordered) > _REASONS_SHOWN else []))
+
+
+def diversity(store: Store) -> Table:
+    """The figures of the last round of synthesis."""
+    rows = store.query(
+        """WITH latest AS (SELECT run FROM diversity JOIN parts USING (part_id) ORDER BY committed_at DESC, run LIMIT 1)
+           SELECT metric, value, sd, n FROM diversity JOIN latest USING (run)
+           QUALIFY round = max(round) OVER () ORDER BY metric"""
+    )
+    shown = [
+        {
+            "figure": row["metric"],
+            "value": "" if row["value"] is None else f"{row['value']:.3f}",
+            "sd": "" if row["sd"] is None else f"{row['sd']:.3f}",
+            "over": f"{row['n']:,}",
+        }
+        for row in rows.to_dicts()
+    ]
+    return Table("diversity", "Diversity of the accepted trajectories", shown)
+
+
+_ROUND_FIGURES = {
+    "domain_entropy_bits": "H_dom",
+    "mode_entropy_coarse_bits": "H_mode",
+    "complexity_mean": "CAC",
+    "band_share_low": "low",
+    "band_share_mid": "mid",
+    "band_share_high": "high",
+    "user_adherence": "user adheres",
+}
+
+
+def rounds(store: Store) -> Table:
+    """The rounds of the last run of synthesis: what was asked for and accepted, and the figures of all that was accepted by then."""
+    counted = store.query(
+        f"""SELECT round, count(*) AS asked, count(*) FILTER (status = 'accepted') AS accepted FROM decisions
+            WHERE run = {LATEST_RUN.format(table="decisions")} GROUP BY round ORDER BY round"""
+    )
+    figures = store.query(
+        f"""SELECT round, metric, value FROM diversity
+            WHERE run = {LATEST_RUN.format(table="decisions")} AND round >= 0 AND value IS NOT NULL"""
+    )
+    by_round: dict[int, dict[str, float]] = {}
+    for number, metric, value in figures.iter_rows():
+        by_round.setdefault(number, {})[metric] = value
+    shown = [
+        {
+            "round": number,
+            "asked": f"{asked:,}",
+            "accepted": f"{accepted:,}",
+            **{
+                title: f"{by_round[number][metric]:.2f}" if metric in by_round.get(number, {}) else ""
+                for metric, title in _ROUND_FIGURES.items()
+                if any(metric in found for found in by_round.values())
+            },
+        }
+        for number, asked, accepted in counted.iter_rows()
+    ]
+    return Table("rounds", "Rounds of the controller", shown)
+
+
+def outcomes(store: Store) -> Table:
+    """What became of the last run's conversations in which language models played, and why; empty where none did."""
+    rows = store.query(
+        f"""SELECT t.outcome, coalesce(t.reason, '') AS "first check that failed", count(*) AS conversations,
+              sum(t.prompt_tokens + t.completion_tokens)::BIGINT AS tokens,
+              round(sum(t.cost_usd), 4) AS usd, any_value(p.failure) AS "for example"
+            FROM provenance p JOIN trajectories t USING (trajectory_id) JOIN decisions d ON d.blueprint_id = t.blueprint_id
+            WHERE d.run = {LATEST_RUN.format(table="decisions")}
+            GROUP BY ALL ORDER BY conversations DESC, outcome, 2"""
+    )
+    shown = [{**row, "for example": row["for example"] or ""} for row in rows.to_dicts()]
+    return Table("outcomes", "Conversations with language models, by outcome", shown)
+
+
+def difficulty(store: Store) -> Table:
+    """Survivors of the funnel and tasks, by static difficulty."""
+    rows = store.query(
+        """SELECT difficulty, count(DISTINCT query_id) AS queries, count(DISTINCT frame_id) AS frames, count(*) AS tasks,
+             string_agg(DISTINCT world, ', ' ORDER BY world) AS worlds
+           FROM tasks GROUP BY difficulty ORDER BY difficulty"""
+    )
+    shown = [
+        {key.replace("_", " "): f"{value:,}" if isinstance(value, int) else value for key, value in row.items()} for row in rows.to_dicts()
+    ]
+    return Table("difficulty", "Static difficulty (-1 refusal, 0 no tool, 1 to 5)", shown)
+
+
+def certainty(store: Store) -> Table:
+    """Probed tasks by difficulty and region, one row a difficulty and policy of the latest training."""
+    rows = store.query(
+        f"""{chain_sql(LATEST_POLICY_SQL)}
+           SELECT {POLICY_NAME} AS policy, t.difficulty, count(*) AS tasks,
+             count(*) FILTER (region = 'mastered') AS mastered, count(*) FILTER (region = 'certain') AS certain,
+             count(*) FILTER (region = 'uncertain') AS uncertain, count(*) FILTER (region = 'out_of_reach') AS "out of reach",
+             printf('%.2f', avg(rate)) AS "mean rate"
+           FROM chain c JOIN {CERTAINTY} t USING (policy_id) JOIN policies p ON p.policy_id = c.policy_id
+             LEFT JOIN stages s ON s.stage_id = p.stage_id
+           WHERE t.purpose = 'probe'
+           GROUP BY c.depth, c.policy_id, policy, t.difficulty ORDER BY c.depth DESC, c.policy_id, t.difficulty"""
+    )
+    return Table("certainty", "Certainty: probed tasks by region", rows.to_dicts())
+
+
+def flips(store: Store) -> Table:
+    """How many regions come out otherwise on a second, independent draw, by policy; empty where none was made."""
+    rows = store.query(
+        f"""SELECT any_value(coalesce({POLICY_NAME}, t.policy_id)) AS policy, count(*) AS tasks,
+             count(*) FILTER (t.region <> u.region) AS other
+           FROM {CERTAINTY} t JOIN {CERTAINTY} u USING (policy_id, task_id)
+             LEFT JOIN policies p ON p.policy_id = t.policy_id LEFT JOIN stages s ON s.stage_id = p.stage_id
+           WHERE t.purpose = 'probe' AND u.purpose = 'probe_again'
+           GROUP BY t.policy_id ORDER BY policy, t.policy_id"""
+    )
+    shown = []
+    for policy, tasks, other in rows.iter_rows():
+        low, high = wilson(other, tasks)
+        share = {"share": f"{other / tasks:.2f}", "95 %": f"{low:.2f} to {high:.2f}"}
+        shown.append({"policy": policy, "tasks": tasks, "another region": other, **share})
+    return Table("flips", "Regions on a second draw", shown)
+
+
+def ladder(store: Store) -> Table:
+    """Every policy of the latest training on the held-out tasks, as measured and judged last, with 95 % intervals."""
+    found = measured(store).filter(facet="all").sort("use", "decoding", descending=[False, True], maintain_order=True)
+    gates = store.query(
+        "SELECT policy_id, arg_max(passed, committed_at) AS passed FROM promotions JOIN parts USING (part_id) GROUP BY policy_id"
+    )
+    passed = dict(gates.iter_rows())
+    most = max((k for text in found["pass_k"] for k in powers(text)), default=None)
+    shown = []
+    for row in found.to_dicts():
+        power = powers(row["pass_k"]).get(most) if most is not None else None
+        shown.append(
+            {
+                "policy": row["policy"],
+                "held out": row["use"],
+                "decoding": row["decoding"],
+                "tasks": row["tasks"],
+                "success": told(row["rate"], row["low"], row["high"]),
+                **({f"pass^{most}": told(*power) if power is not None else ""} if most is not None else {}),
+                "promoted": {True: "yes", False: "no", None: ""}[passed.get(row["policy_id"])],
+            }
+        )
+    return Table("ladder", "Success on held-out tasks (95 % intervals)", shown)
+
+
+def facets(store: Store) -> Table:
+    """The same by world, language, difficulty and reasoning mode; by intent it is in the report."""
+    rows = measured(store)
+    names = rows.select("policy_id", "policy").unique(maintain_order=True)["policy"].to_list()
+    shown = []
+    for line in by_facet(rows):
+        if line.facet == "intent":
+            continue
+        earlier = {name: "" if cell is None else f"{cell['rate']:.3f}" for name, cell in zip(names[:-1], line.cells[:-1], strict=True)}
+        last = line.cells[-1]
+        power = powers(last["pass_k"]) if last is not None else {}
+        shown.append(
+            {
+                "held out": line.use,
+                "by": line.facet,
+                "value": line.value,
+                "tasks": line.last["tasks"],
+                **earlier,
+                names[-1]: "" if last is None else told(last["rate"], last["low"], last["high"]),
+                "pass^k": f"{max(power)}: {told(*power[max(power)])}" if power else "",
+            }
+        )
+    return Table("facets", "Success on held-out tasks by facet", shown)
+
+
+def tags_command(store: Path) -> str:
+    """A line for a shell that shows the tags of a store by policy, difficulty and region."""
+    query = f"import duckdb; print(duckdb.connect('catalog.read.duckdb', read_only=True).sql('''{' '.join(_TAGS_SQL.split())}'''))"
+    return f'cd {shlex.quote(str(store))} && {shlex.quote(sys.executable)} -c "{query}"'
+
+
+def draw(table: Table, console: Console) -> None:
+    """Print the table; numbers to the right."""
+    from rich.table import Table as Drawn
+    from rich.text import Text
+
+    drawn = Drawn(header_style="dim", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in table.rows[0]:
+        drawn.add_column(name, justify="right" if _is_number([row[name] for row in table.rows]) else "left", overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
+    console.print(Text(f"\n{table.title}", style="bold"))
+    console.print(drawn)
+
+
+def _is_number(values: Sequence[Any]) -> bool:
+    return all(str(value).replace(",", "").replace(".", "").replace("-", "").isdigit() or value in ("", None) for value in values)

@@ -1,0 +1,177 @@
+"""The catalogue: the DuckDB database that registers parts, holds the small tables, and shows the bulky ones as views.
+
+What is here happens inside the one connection of a commit (or a reader's): opening, migrating, inserting a part's rows, making views.
+Repeated rows: ids are made of content, so a row whose key is there already is the same row, and is not shown again. In a catalogue table
+a row with a known key and *other* content is refused. In a lake table it is not looked at: what is sampled again under the same id may
+differ in the last digit of a log-probability, and comparing would mean reading the messages of every part; the row committed first stands.
+Who may open what, and when, is `storage/store.py`'s business.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+import polars as pl
+
+from storage.errors import BadInput, HeadraceError
+from storage.files import is_disk_full
+from storage.parts import Part
+from storage.tables import TABLES, migrations, schema_version
+
+_MATCHES_SQL = """CREATE OR REPLACE VIEW matches AS
+SELECT v.run, v.step, v.similarity, v.query_id, q.text, v.duplicate_of, o.text AS duplicate_of_text
+FROM verdicts v JOIN queries q USING (query_id, run) JOIN queries o ON o.query_id = v.duplicate_of
+QUALIFY row_number() OVER (PARTITION BY v.run, v.query_id ORDER BY o.run <> v.run, o.run) = 1"""
+"""Every row that was dropped as another one's duplicate, beside that one, for people to look at."""
+_SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+
+
+def quoted(path: Path) -> str:
+    return str(path).replace("'", "''")
+
+
+def connect(database: str, root: Path) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(database, config=dict(_SETTINGS))
+    connection.execute(f"SET file_search_path = '{quoted(root)}'")
+    connection.execute(f"SET temp_directory = '{quoted(Path(tempfile.gettempdir()))}'")
+    return connection
+
+
+def open_for_writing(path: Path, root: Path) -> duckdb.DuckDBPyConnection:
+    try:
+        return connect(str(path), root)
+    except duckdb.Error as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> Exception:
+    return error if is_disk_full(error) else BadInput(f"{path} cannot be opened as a store's catalogue: {str(error).splitlines()[0]}")
+
+
+def version_of(path: Path, root: Path) -> int:
+    """The schema version of a database file, read without a lock on it.
+
+    Raises:
+        BadInput: it is no catalogue of a store, or a newer Headrace wrote it.
+    """
+    connection = connect(":memory:", root)
+    try:
+        connection.execute(f"ATTACH '{quoted(path)}' AS store (READ_ONLY)")
+        connection.execute("USE store")
+        return version_in(connection, root)
+    except duckdb.Error as error:
+        raise _unreadable(path, error) from error
+    finally:
+        connection.close()
+
+
+def version_in(connection: duckdb.DuckDBPyConnection, root: Path) -> int:
+    """The schema version of the database in use; 0 for an empty one. Raises BadInput as `version_of` does."""
+    tables = {
+        name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables WHERE database_name = current_database()").fetchall()
+    }
+    if tables and "migrations" not in tables:
+        raise BadInput(f"{root} holds a DuckDB database that is not a Headrace store; name another folder")
+    row = connection.execute("SELECT max(version) FROM migrations").fetchone() if tables else None
+    version = int(row[0]) if row and row[0] is not None else 0
+    if version > schema_version():
+        raise BadInput(
+            f"the store {root} has schema version {version}, this Headrace knows versions up to {schema_version()}; "
+            "use the newer Headrace that wrote it, or another store"
+        )
+    return version
+
+
+def migrate(connection: duckdb.DuckDBPyConnection, applied: int) -> None:
+    """Applies the migrations after version `applied`, all or none, and makes the views."""
+    connection.execute("BEGIN")
+    for version, name, sql in migrations():
+        if version > applied:
+            connection.execute(sql)
+            connection.execute("INSERT INTO migrations VALUES (?, ?)", [version, name])
+    for table, schema in TABLES.items():
+        if schema.is_lake:
+            connection.execute(view_sql(connection, table))
+    connection.execute(_MATCHES_SQL)
+    connection.execute("COMMIT")
+
+
+def uncommitted(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part]) -> list[Part]:
+    """The parts whose id is not committed yet; of several with one id, the first."""
+    known = {part for (part,) in connection.execute("SELECT part_id FROM parts").fetchall()}
+    fresh: list[Part] = []
+    for part in parts:
+        if part.part_id not in known:
+            known.add(part.part_id)
+            fresh.append(part)
+    return fresh
+
+
+def register_parts(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part]) -> None:
+    rows = pl.DataFrame([(part.part_id, part.table, str(part.path), part.rows, part.content_hash) for part in parts], orient="row")
+    connection.register("fresh_parts", rows.to_arrow())
+    connection.execute("INSERT INTO parts SELECT *, now() FROM fresh_parts")
+    connection.unregister("fresh_parts")
+
+
+def insert_rows(connection: duckdb.DuckDBPyConnection, part: Part) -> None:
+    """Inserts the rows of a catalogue table's part, except those whose key is there already with the same content."""
+    schema = TABLES[part.table]
+    columns = ", ".join(f'"{name}"' for name in schema.columns)
+    source = f"read_parquet('{part.path}')"
+    same_key = " AND ".join(f'fresh."{name}" IS NOT DISTINCT FROM held."{name}"' for name in schema.key)
+    others = [name for name in schema.columns if name not in schema.key and name not in schema.unhashed]
+    if others:
+        differs = " OR ".join(f'fresh."{name}" IS DISTINCT FROM held."{name}"' for name in others)
+        key = ", ".join(f'fresh."{name}"' for name in schema.key)
+        clash = connection.execute(
+            f"SELECT {key}, held.part_id FROM {source} fresh JOIN {part.table} held ON {same_key} WHERE {differs} LIMIT 1"
+        ).fetchone()
+        if clash:
+            raise HeadraceError(
+                f"{part.table} already holds {dict(zip(schema.key, clash[:-1], strict=True))} with other content (part {clash[-1]}); "
+                "nothing was committed. Use a fresh store, or whatever made both must put the difference into the id"
+            )
+    connection.execute(
+        f"INSERT INTO {part.table} (part_id, {columns}) SELECT ?, {columns} FROM {source} fresh ANTI JOIN {part.table} held ON {same_key}",
+        [part.part_id],
+    )
+
+
+def shadow_repeats(connection: duckdb.DuckDBPyConnection, table: str, parts: Sequence[Part]) -> None:
+    """Notes which rows of new lake parts repeat a key that a committed part holds, or one of these with a smaller id.
+
+    Keys alone are compared: these rows are hidden even where they say something else.
+    """
+    (key,) = TABLES[table].key
+    paths = ", ".join(f"'{part.path}'" for part in parts)
+    connection.execute(
+        f"""INSERT INTO shadowed SELECT '{table}', part_id, "{key}" FROM (
+                SELECT "{key}", part_id, row_number() OVER (PARTITION BY "{key}" ORDER BY part_id) AS nth FROM (
+                    SELECT "{key}", regexp_extract(parse_filename(filename), '(.*)-[^-]*', 1) AS part_id
+                    FROM read_parquet([{paths}], filename = true)))
+            WHERE nth > 1 OR "{key}" IN (SELECT "{key}" FROM {table})"""
+    )
+
+
+def view_sql(connection: duckdb.DuckDBPyConnection, table: str) -> str:
+    """The view of a lake table over its registered parts, in the order of their ids; null in columns that a part was written without."""
+    schema = TABLES[table]
+    typed = ", ".join(f'NULL::{sql_type} AS "{name}"' for name, sql_type in schema.sql_columns().items())
+    paths = connection.execute(
+        "SELECT path, part_id IN (SELECT part_id FROM shadowed WHERE table_name = ?) FROM parts WHERE table_name = ? ORDER BY part_id",
+        [table, table],
+    ).fetchall()
+    whole = ", ".join(f"'{path}'" for path, has_shadows in paths if not has_shadows)
+    selects = [f"SELECT {typed} WHERE false"]
+    if whole:
+        selects.append(f"SELECT * FROM read_parquet([{whole}], union_by_name = true)")
+    for path, has_shadows in paths:
+        if has_shadows:
+            part = Path(path).stem.rpartition("-")[0]
+            hidden = f"SELECT key FROM shadowed WHERE table_name = '{table}' AND part_id = '{part}'"
+            selects.append(f"SELECT * FROM read_parquet('{path}') WHERE \"{schema.key[0]}\" NOT IN ({hidden})")
+    return f"CREATE OR REPLACE VIEW {table} AS {' UNION ALL BY NAME '.join(selects)}"

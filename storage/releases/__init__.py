@@ -1,0 +1,1 @@
+"""Releases: frozen selections that training reads, and their exports with a dataset card."""

@@ -1,0 +1,174 @@
+"""The dataset card of an export: what is in it, where it came from, how it was chosen, under which licences, with which hashes.
+
+Everything is read from the store, nothing is measured anew, and no time or path appears. Only what is behind the release and was committed
+before it is told, so a release has the same card whatever comes into its store later.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from storage.records import JSON
+from storage.releases.release import BEFORE_SQL, ReleasedItem
+from storage.store import Store
+
+UNSTATED = "not stated: find out before you publish"
+_PROMISE = (
+    "Every conversation was executed in a real, seeded world; every task comes with a plan that passes, and doing nothing fails it. "
+    "A conversation with several goals is about no single task.\n\n"
+    "Tool-call `arguments` and the column `tools` are JSON strings."
+)
+_SCALE = "Static difficulty of the tasks: -1 refusal, 0 no tool, 1 to 5 rising with tool load, chain depth and constraints."
+
+
+def card(
+    store: Store,
+    release_id: str,
+    manifest: Mapping[str, Any],
+    splits: Mapping[str, Sequence[ReleasedItem]],
+    format: str,
+    *,
+    files: Mapping[str, str],
+    licences: Mapping[str, str],
+) -> str:
+    """The card as Markdown with a YAML head. `files` maps names to their SHA-256; `licences` maps sources of queries to licences."""
+    sections = [
+        _head(splits, files),
+        f"# {manifest['name']}\n\nTool-use data made by Headrace: release `{release_id}`, written for {format}. {_PROMISE}",
+        "## Splits\n\n" + _split_table(splits),
+        f"## Difficulty\n\n{_SCALE}\n\n" + _difficulty_table(splits),
+        _certainty(store, release_id, manifest),
+        _funnel(store, release_id),
+        _diversity(store, release_id),
+        "## How it was chosen\n\n" + _chosen(manifest),
+        "## Licences\n\n" + _licences(store, release_id, licences),
+        "## Hashes\n\n" + _hashes(release_id, manifest, files),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[JSON]]) -> str:
+    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+    lines += [" | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in row) for row in rows]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _head(splits: Mapping[str, Sequence[ReleasedItem]], files: Mapping[str, str]) -> str:
+    languages = sorted({item.setting.language for items in splits.values() for item in items})
+    configs = []
+    for kind in ("conversations", "prompts"):
+        names = [name for name in files if name.endswith(f".{kind}.parquet")]
+        if names:
+            listed = "".join(f"\n  - split: {name.split('.')[0]}\n    path: {name}" for name in names)
+            configs.append(f"- config_name: {kind}\n  data_files:{listed}")
+    head = ["---", "language:", *(f"- {language}" for language in languages), "tags:", "- tool-use", "- agent", "configs:", *configs, "---"]
+    return "\n".join(head)
+
+
+def _split_table(splits: Mapping[str, Sequence[ReleasedItem]]) -> str:
+    rows = []
+    for split, items in splits.items():
+        kinds = Counter(item.item.kind for item in items)
+        tasks = {item.task.id: item.task for item in items if item.task}
+        from_queries = sum(task.query_id is not None for task in tasks.values())
+        settings = {item.item.task_id or item.item.item_id: item.setting for item in items}.values()
+        worlds = ", ".join(f"{world} {n}" for world, n in sorted(Counter(setting.world for setting in settings).items()))
+        languages = ", ".join(f"{language} {n}" for language, n in sorted(Counter(setting.language for setting in settings).items()))
+        shown = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
+        rows.append((split, len(items), shown, len(tasks), from_queries, worlds, languages))
+    return _table(("split", "items", "kinds", "tasks", "tasks from raw queries", "worlds", "languages"), rows)
+
+
+def _difficulty_table(splits: Mapping[str, Sequence[ReleasedItem]]) -> str:
+    levels = range(-1, 6)
+    rows = []
+    for split, items in splits.items():
+        counts = Counter({item.task.id: item.task.difficulty for item in items if item.task}.values())
+        rows.append((split, *(counts[level] for level in levels)))
+    return _table(("split", *map(str, levels)), rows)
+
+
+def _certainty(store: Store, release_id: str, manifest: Mapping[str, Any]) -> str:
+    rows = store.query(
+        f"""SELECT i.split, t.policy_id, t.region, count(DISTINCT t.task_id) FROM release_items i JOIN tags t USING (task_id)
+            WHERE i.release_id = ? AND t.policy_id = ? AND t.purpose = 'probe' AND t.part_id IN {BEFORE_SQL} GROUP BY ALL ORDER BY ALL""",
+        [release_id, manifest.get("probed_policy"), release_id],
+    ).rows()
+    return (
+        "## Certainty\n\nTasks by what a probe of the policy made of them, by the thresholds of their first tagging; once for each k.\n\n"
+        + _table(("split", "policy", "region", "tasks"), rows)
+        if rows
+        else ""
+    )
+
+
+_RUNS_SQL = f"""(SELECT run FROM frames WHERE status = 'admitted' AND part_id IN {BEFORE_SQL} AND query_id IN (
+    SELECT t.query_id FROM release_items i JOIN tasks t USING (task_id) WHERE i.release_id = ?))"""
+"""Funnel runs that admitted queries of a release, before it was made; parameters: its id, twice."""
+
+
+def _funnel(store: Store, release_id: str) -> str:
+    rows = store.query(
+        f"SELECT run, step, rows_in, kept, dropped, reasons FROM funnel WHERE run IN {_RUNS_SQL} ORDER BY run, position", [release_id] * 2
+    ).rows()
+    return (
+        "## Funnel\n\nHow the raw queries were sifted.\n\n" + _table(("run", "step", "rows in", "kept", "dropped", "reasons"), rows)
+        if rows
+        else ""
+    )
+
+
+def _diversity(store: Store, release_id: str) -> str:
+    """A round's blueprints and figures are committed together: that is how the runs behind a release are told."""
+    rows = store.query(
+        f"""SELECT run, metric, round(value, 4), n FROM diversity WHERE part_id IN {BEFORE_SQL} AND run IN (
+              SELECT run FROM diversity JOIN parts USING (part_id) WHERE committed_at IN (
+                SELECT committed_at FROM blueprints JOIN parts USING (part_id) WHERE blueprint_id IN (
+                  SELECT coalesce(t.blueprint_id, c.blueprint_id) FROM release_items i LEFT JOIN tasks t USING (task_id)
+                    LEFT JOIN trajectories c ON c.trajectory_id = i.item_id WHERE i.release_id = ?)))
+            QUALIFY round = max(round) OVER (PARTITION BY run) ORDER BY run, metric""",
+        [release_id] * 2,
+    ).rows()
+    return (
+        "## Diversity\n\nOf all accepted trajectories of the runs that its blueprints came from, last round.\n\n"
+        + _table(("run", "metric", "value", "n"), rows)
+        if rows
+        else ""
+    )
+
+
+def _chosen(manifest: Mapping[str, Any]) -> str:
+    decided = {key: value for key, value in manifest.items() if key not in ("name", "splits")}
+    return f"```json\n{json.dumps(decided, indent=1, ensure_ascii=False, sort_keys=True)}\n```" if decided else "Nothing was recorded."
+
+
+def sources_of(store: Store, release_id: str) -> list[tuple[str, int]]:
+    """The sources of the raw queries behind a release, each with how many of its tasks came from there."""
+    return store.query(
+        f"""SELECT q.source, count(DISTINCT t.task_id) FROM release_items i JOIN tasks t USING (task_id) JOIN queries q USING (query_id)
+            WHERE i.release_id = ? AND q.run IN {_RUNS_SQL} GROUP BY 1 ORDER BY 1""",
+        [release_id] * 3,
+    ).rows()
+
+
+def _licences(store: Store, release_id: str, licences: Mapping[str, str]) -> str:
+    rows = [(source, tasks, licences.get(source, UNSTATED)) for source, tasks in sources_of(store, release_id)]
+    own = store.query(
+        """SELECT DISTINCT domain FROM worlds WHERE world IN (
+             SELECT t.world FROM release_items i JOIN tasks t USING (task_id) WHERE i.release_id = ?
+             UNION SELECT c.world FROM release_items i JOIN trajectories c ON c.trajectory_id = i.item_id WHERE i.release_id = ?)
+           ORDER BY domain""",
+        [release_id] * 2,
+    )["domain"].to_list()
+    text = "Scripted conversations, and the worlds and tools that Headrace ships, are under Apache-2.0."
+    if own:
+        text += f" Not of Headrace, their licence {UNSTATED}: the worlds and tools of {', '.join(own)}."
+    return text + (" Raw queries came from:\n\n" + _table(("source", "tasks", "licence"), rows) if rows else "")
+
+
+def _hashes(release_id: str, manifest: Mapping[str, Any], files: Mapping[str, str]) -> str:
+    rows = [("release", release_id), *((f"split {split}", described["hash"]) for split, described in manifest["splits"].items())]
+    return _table(("what", "SHA-256"), [*rows, *files.items()]) + "\n\n`sha256sum -c SHA256SUMS` checks the files."

@@ -1,0 +1,290 @@
+"""Releases: frozen, content-addressed selections of tasks and conversations, in named splits, that training reads.
+
+One idea: a release's id is a hash of its splits and of what decided them (thresholds, budgets: the manifest), so the same selection is the
+same release, and nothing can be moved in or out of one afterwards. Rows stay where they are: a release names them.
+A split that is empty, an item that the store does not have, and a held-out task in a split that is trained on are errors, not warnings.
+
+What it does not do: choose (`filters/`), remove duplicate trajectories (there too), write files for other trainers
+(`storage/releases/export.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import polars as pl
+
+from storage.errors import BadInput, HeadraceError
+from storage.records import JSON, Cost, Language, Rollout, Task, Trajectory, canonical_json, content_id
+from storage.store import Store, part_id
+
+VERSION = 1
+EVALUATION_SPLITS = "eval"
+"""Splits whose name begins so hold held-out tasks, and only those; no other split may hold one."""
+
+RELEASED_AT_SQL = "(SELECT parts.rowid FROM releases JOIN parts USING (part_id) WHERE release_id = ?)"
+"""Which row of `parts` is a release's own; parameter: its id. Rows stand in the order of commits, whatever the clock said."""
+BEFORE_SQL = f"(SELECT part_id FROM parts WHERE rowid < {RELEASED_AT_SQL})"
+"""The parts that were committed before a release: what may be told of it without changing later. Parameter: its id."""
+
+Kind = Literal["task", "trajectory", "rollout"]
+
+
+@dataclass(frozen=True)
+class ReleaseItem:
+    """One item of a split: a task to draw rollouts on, or a conversation (`item_id` is its id; for kind `task`, the task's own).
+
+    task_id: None for a trajectory that is not about one task: a conversation with several goals.
+    weight: relative, > 0: how often RL draws it; 1 for SFT.
+    """
+
+    kind: Kind
+    item_id: str
+    task_id: str | None
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where an item takes place: its world, its language, and the names of the tools on offer in the order in which they are shown."""
+
+    world: str
+    language: Language
+    tools: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReleasedItem:
+    """An item with the records it names; `conversation` is None for kind `task`, `task` for a conversation with several goals."""
+
+    item: ReleaseItem
+    setting: Setting
+    task: Task | None
+    conversation: Trajectory | Rollout | None
+
+
+def make_release(store: Store, name: str, splits: Mapping[str, Sequence[ReleaseItem]], manifest: Mapping[str, JSON]) -> str:
+    """Freezes the splits (order kept) and returns the release id; making the same one again changes nothing.
+
+    Args:
+        manifest: what decided the selection: thresholds, budgets, ids of policies. No times, no paths.
+            Counts and hashes of the splits are added to what is stored of it.
+
+    Raises:
+        HeadraceError: no splits, an empty one, a split's name that cannot name a file, an item twice in a split, an item or task that is
+            not committed, a task under another's id, a weight that is not positive and finite, a held-out task where it would be
+            trained on, or a conversation whose tools an engine played.
+    """
+    _check(store, name, splits)
+    rows = pl.DataFrame(
+        [
+            (split, position, item.kind, item.item_id, item.task_id, float(item.weight))
+            for split, items in splits.items()
+            for position, item in enumerate(items)
+        ],
+        schema={
+            "split": pl.String,
+            "position": pl.Int32,
+            "kind": pl.String,
+            "item_id": pl.String,
+            "task_id": pl.String,
+            "weight": pl.Float64,
+        },
+        orient="row",
+    )
+    hashes = {split: _hash(items) for split, items in splits.items()}
+    release_id = content_id("release", name, hashes, dict(manifest))
+    described = {**manifest, "name": name, "splits": {split: _describe(items) | {"hash": hashes[split]} for split, items in splits.items()}}
+    header = pl.DataFrame({"release_id": [release_id], "name": [name], "manifest": [canonical_json(described)]})
+    store.commit(
+        [
+            store.write("releases", part_id("releases", [release_id], {}, VERSION), header),
+            store.write(
+                "release_items",
+                part_id("release_items", [release_id], {}, VERSION),
+                rows.select(pl.lit(release_id).alias("release_id"), pl.all()),
+            ),
+        ]
+    )
+    return release_id
+
+
+def manifest_of(store: Store, release_id: str) -> dict[str, Any]:
+    """The manifest as stored: what decided the selection, and per split `items`, `tasks`, `kinds` and `hash`.
+
+    Raises:
+        BadInput: there is no such release.
+    """
+    found = store.query("SELECT manifest FROM releases WHERE release_id = ?", [release_id])
+    if found.is_empty():
+        known = store.query("SELECT release_id, name FROM releases JOIN parts USING (part_id) ORDER BY committed_at DESC LIMIT 5")
+        hint = ", ".join(f"{other} ({name})" for other, name in known.iter_rows()) or "none yet"
+        raise BadInput(f"{store.root} has no release {release_id}; the latest are {hint}")
+    manifest: dict[str, Any] = json.loads(found.item())
+    return manifest
+
+
+def load_split(store: Store, release_id: str, split: str) -> list[ReleasedItem]:
+    """The items of a split in their order, with their records.
+
+    Raises:
+        BadInput: there is no such release or split.
+    """
+    manifest = manifest_of(store, release_id)
+    if split not in manifest["splits"]:
+        raise BadInput(f"release {release_id} has no split {split!r}; it has {', '.join(manifest['splits'])}")
+    rows = store.query(
+        """SELECT i.kind, i.item_id, i.task_id, i.weight, t.spec FROM release_items i LEFT JOIN tasks t USING (task_id)
+           WHERE i.release_id = ? AND i.split = ? ORDER BY i.position""",
+        [release_id, split],
+    )
+    conversations, settings = _conversations(store, release_id, split), _settings(store, release_id, split)
+    items = []
+    for kind, item, task_id, weight, spec in rows.iter_rows():
+        task = None if spec is None else Task.model_validate_json(spec)
+        setting = settings.get(item)
+        if setting is None:
+            assert task is not None
+            setting = Setting(task.world, task.language, task.tools)
+        items.append(ReleasedItem(ReleaseItem(kind, item, task_id, weight), setting, task, conversations[item] if kind != "task" else None))
+    return items
+
+
+def trajectory_of(row: Mapping[str, Any]) -> Trajectory:
+    """The record in a row of table `trajectories`."""
+    return Trajectory(
+        id=row["trajectory_id"],
+        task_id=row["task_id"] or "",
+        messages=json.loads(row["messages"]),
+        outcome=row["outcome"],
+        reward=row["reward"],
+        checks=json.loads(row["checks"] or "{}"),
+        teacher=row["teacher"] or "",
+        cost=Cost(prompt_tokens=row["prompt_tokens"] or 0, completion_tokens=row["completion_tokens"] or 0, usd=row["cost_usd"] or 0.0),
+    )
+
+
+def rollout_of(row: Mapping[str, Any]) -> Rollout:
+    """The record in a row of table `rollouts`; its cost and its engine are not stored there."""
+    return Rollout(
+        id=row["rollout_id"],
+        task_id=row["task_id"],
+        policy_id=row["policy_id"],
+        draw=row["draw"],
+        messages=json.loads(row["messages"]),
+        outcome=row["outcome"],
+        reward=row["reward"],
+        checks=json.loads(row["checks"] or "{}"),
+        turns=json.loads(row["turns"] or "[]"),
+        attempts=row["attempts"] or 1,
+        failure=row["failure"] or "",
+    )
+
+
+def _conversations(store: Store, release_id: str, split: str) -> dict[str, Trajectory | Rollout]:
+    wanted = "SELECT item_id FROM release_items WHERE release_id = ? AND split = ? AND kind = ?"
+    trajectories = store.query(f"SELECT * FROM trajectories WHERE trajectory_id IN ({wanted})", [release_id, split, "trajectory"])
+    rollouts = store.query(f"SELECT * FROM rollouts WHERE rollout_id IN ({wanted})", [release_id, split, "rollout"])
+    found: dict[str, Trajectory | Rollout] = {row["trajectory_id"]: trajectory_of(row) for row in trajectories.iter_rows(named=True)}
+    return found | {row["rollout_id"]: rollout_of(row) for row in rollouts.iter_rows(named=True)}
+
+
+def _settings(store: Store, release_id: str, split: str) -> dict[str, Setting]:
+    """Of the conversations that were simulated, by their id: as their blueprints have it."""
+    rows = store.query(
+        """SELECT i.item_id, c.world, c.language, json_extract(b.spec, '$.tools')::VARCHAR FROM release_items i
+           JOIN trajectories c ON c.trajectory_id = i.item_id JOIN blueprints b USING (blueprint_id)
+           WHERE i.release_id = ? AND i.split = ? AND i.kind = 'trajectory' AND c.cluster_id IS NOT NULL
+             AND json_exists(b.spec, '$.tools')""",
+        [release_id, split],
+    )
+    return {item: Setting(world, language, tuple(json.loads(tools))) for item, world, language, tools in rows.iter_rows()}
+
+
+def _hash(items: Sequence[ReleaseItem]) -> str:
+    return hashlib.sha256(
+        canonical_json([[item.kind, item.item_id, item.task_id, float(item.weight)] for item in items]).encode()
+    ).hexdigest()
+
+
+def _describe(items: Sequence[ReleaseItem]) -> dict[str, JSON]:
+    return {
+        "items": len(items),
+        "tasks": len({item.task_id for item in items if item.task_id is not None}),
+        "kinds": dict(sorted(Counter(item.kind for item in items).items())),
+    }
+
+
+def _check(store: Store, name: str, splits: Mapping[str, Sequence[ReleaseItem]]) -> None:
+    if not splits:
+        raise HeadraceError(f"release {name} has no splits; nothing was selected")
+    empty = [split for split, items in splits.items() if not items]
+    if empty:
+        raise HeadraceError(f"split {empty[0]} of release {name} is empty; move the thresholds, or give it more tasks")
+    for split, items in splits.items():
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", split):
+            raise HeadraceError(f"split {split!r} of release {name} cannot name a file; use letters, digits, - and _")
+        _check_items(name, split, items)
+        _check_tasks(store, name, split, items)
+        _check_conversations(store, name, split, items)
+
+
+def _check_items(name: str, split: str, items: Sequence[ReleaseItem]) -> None:
+    """What can be said of a split without asking the store."""
+    bad = next((item for item in items if not (item.weight > 0 and math.isfinite(item.weight))), None)
+    if bad:
+        raise HeadraceError(f"{bad.item_id} in split {split} of release {name} has weight {bad.weight}; weights are positive and finite")
+    foreign = next((item for item in items if item.kind == "task" and item.item_id != item.task_id), None)
+    if foreign:
+        raise HeadraceError(f"task {foreign.task_id} in split {split} of release {name} stands there as {foreign.item_id}")
+    free = next((item for item in items if item.task_id is None), None)
+    if free and (free.kind != "trajectory" or split.startswith(EVALUATION_SPLITS)):
+        raise HeadraceError(
+            f"{free.kind} {free.item_id} in split {split} of release {name} is about no task; only trajectories to train on may be"
+        )
+    doubled = next((item for item, count in Counter((item.kind, item.item_id) for item in items).items() if count > 1), None)
+    if doubled:
+        raise HeadraceError(f"{' '.join(doubled)} stands in split {split} of release {name} more than once; give it a weight instead")
+
+
+def _check_tasks(store: Store, name: str, split: str, items: Sequence[ReleaseItem]) -> None:
+    task_ids = sorted({item.task_id for item in items if item.task_id is not None})
+    known = dict(store.query("SELECT task_id, use FROM tasks WHERE task_id IN (SELECT unnest(?))", [task_ids]).iter_rows())
+    missing = next((task for task in task_ids if task not in known), None)
+    if missing:
+        raise HeadraceError(f"task {missing} in split {split} of release {name} is not in the store; commit it first")
+    is_evaluation = split.startswith(EVALUATION_SPLITS)
+    astray = next((task for task in task_ids if (known[task] != "train") != is_evaluation), None)
+    if astray:
+        what = "is trained on elsewhere" if is_evaluation else "is held out for evaluation"
+        raise HeadraceError(f"task {astray} (use {known[astray]}) {what} and may not stand in split {split} of release {name}")
+
+
+def _check_conversations(store: Store, name: str, split: str, items: Sequence[ReleaseItem]) -> None:
+    for kind, table, key in (("trajectory", "trajectories", "trajectory_id"), ("rollout", "rollouts", "rollout_id")):
+        wanted = sorted({(item.item_id, item.task_id) for item in items if item.kind == kind}, key=str)
+        if wanted:
+            known = set(
+                store.query(
+                    f"SELECT {key}, task_id FROM {table} WHERE {key} IN (SELECT unnest(?))", [[item for item, _ in wanted]]
+                ).iter_rows()
+            )
+            missing = next((pair for pair in wanted if pair not in known), None)
+            if missing:
+                raise HeadraceError(
+                    f"{kind} {missing[0]} of task {missing[1] or '(none)'} in split {split} of release {name} is not in the store; "
+                    "commit it first"
+                )
+    simulated = "SELECT trajectory_id FROM provenance WHERE is_simulated AND trajectory_id IN (SELECT unnest(?)) ORDER BY 1"
+    named = store.query(simulated, [[item.item_id for item in items if item.kind == "trajectory"]])["trajectory_id"].to_list()
+    if named:
+        raise HeadraceError(
+            f"trajectory {named[0]} in split {split} of release {name} was not executed: an engine played its tools; leave it out"
+        )

@@ -1,0 +1,72 @@
+"""report.html: one self-contained file that shows what a store holds, made from the store alone.
+
+One idea: each section is a query and a chart or a table (`storage/report/sections.py`); a section whose tables are empty says that it has
+not been run. The page needs no network: the plotting library is inlined once, and the page's own content security policy forbids every
+load. Text from the data is escaped by the template engine, and could not run if it were not: only the two scripts whose hashes the policy
+names may. It keeps no copy of the data beyond what it shows.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+
+import jinja2
+import plotly.graph_objects as go
+import plotly.io
+import plotly.offline
+
+from storage.files import disk_errors, replace_atomically
+from storage.report import sections
+from storage.store import Store
+
+_HERE = Path(__file__).parent
+
+
+def write_report(store: Store, path: Path | None = None) -> Path:
+    """Writes the report of a store (default: `report.html` beside the store's folder) and returns its path.
+
+    Raises:
+        HeadraceError: the disk is full.
+    """
+    target = Path(path) if path is not None else store.root.parent / "report.html"
+    html = _html(store)
+    with disk_errors("writing the report", target):
+        # half a surrogate pair, as a policy may write it, is no text in any encoding
+        replace_atomically(target, lambda draft: draft.write_text(html, encoding="utf-8", errors="replace"))
+    return target
+
+
+def _html(store: Store) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters["count"] = lambda value: "" if value is None else f"{value:,}"
+    environment.filters["rate"] = lambda value: "" if value is None else f"{value:.3f}"
+    figures: list[go.Figure] = []
+
+    def chart(figure: go.Figure) -> dict[str, int]:
+        figures.append(figure)
+        return {"number": len(figures) - 1, "height": int(figure.layout.height)}
+
+    filled = sections.all_sections(store, chart)
+    scripts = (plotly.offline.get_plotlyjs().replace("\r\n", "\n"), (_HERE / "draw.js").read_text(encoding="utf-8"))
+    return environment.get_template("report.html.j2").render(
+        plotly_js=scripts[0],
+        draw_js=scripts[1],
+        script_hashes=" ".join(f"'{_script_hash(script)}'" for script in scripts),
+        charts_json=_inert(f"[{','.join(plotly.io.to_json(figure, validate=False) for figure in figures)}]"),
+        name=store.root.parent.name or store.root.name,
+        content_hash=store.content_hash(),
+        **filled,
+    )
+
+
+def _script_hash(script: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+
+
+def _inert(json_text: str) -> str:
+    """JSON that cannot end the script element it stands in."""
+    return json_text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

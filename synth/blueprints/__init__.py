@@ -1,0 +1,1 @@
+"""Blueprints: what a conversation is to contain, before it runs."""

@@ -1,0 +1,404 @@
+"""The writing of one blueprint: a recipe's goals solved one after another in a real world, and put into words, its own or given ones.
+
+Slots are drawn in the world as the goals before have left it, the world's own solver plans each goal, and the plans are executed to see
+what feeds what. It does not choose what to write, nor check what was written: `planner.py` does. Everything is a function of the random
+generator that is passed in.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import lru_cache
+
+from storage.conversation import ArgumentSources, call_status
+from storage.records import CODE_TOOL, JSON, Call, Frame, Language, content_id, frame_id
+from synth.blueprints.blueprint import Argument, Blueprint, Goal, Node, Perturbation, TurnPlan
+from synth.blueprints.conversation_template import MERGE_CLUSTERS, domain_of
+from synth.blueprints.phrases import (
+    PERSONAS,
+    can_point_at,
+    corrected,
+    dressed,
+    entities_of,
+    fault,
+    mentioned,
+    noise,
+    phrase,
+    question,
+    request,
+    request_without,
+    reveal,
+    slots_of,
+    vague_request,
+)
+from synth.blueprints.schedule import GoalPlan, GoalRecipe, Move, Recipe, Schedule, Source, Turn, changing_tools, predict, schedule
+from synth.blueprints.sketch import merged_sources, planned
+from synth.clusters.business_clusters import Cluster, tool_names
+from synth.tasks.solver import are_evaluation_slots, solve, training_seed
+from synth.worlds import make_world
+from synth.worlds.base import Solution, Unsolvable, World
+
+SLOT_DRAWS = 12
+_MOST_DISTRACTORS = 4
+CODE_DISTRACTS = 0.3
+"""Of conversations that need no program, those in whose world `run_python` can be called: that offer it all the same (P10)."""
+WORLD_SEEDS = 64
+"""Training worlds that the conversations of a domain are drawn from: opening one costs as much as a plan, so they are few enough to stay
+open. With a hundred rows or more in each, two conversations hardly ever ask for the same thing of the same world."""
+_PERSONAS, _CHATTY = tuple(sorted(PERSONAS)), "chatty"
+
+FrameFilter = Callable[[str], bool]
+"""By a frame's id, whether it may be used."""
+
+
+def may_use(is_allowed: FrameFilter, world: str, intent: str, slots: Mapping[str, JSON]) -> bool:
+    """Whether a goal may be planned: its frame is allowed, and it names no individual that is set aside for evaluation."""
+    return is_allowed(frame_id(world, intent, slots)) and not are_evaluation_slots(intent, slots, entities_of(world, intent))
+
+
+class PlanFailed(Exception):
+    """No blueprint came of a proposal; `reason` is a short key, counted and stored."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The tools of one conversation. partner: a cluster of the same world that is merged with the first. has_code: whether `run_python`
+    may be used beside them."""
+
+    cluster: Cluster
+    partner: Cluster | None = None
+    has_code: bool = False
+
+    @property
+    def world(self) -> str:
+        assert self.cluster.world is not None
+        return self.cluster.world
+
+    @property
+    def tools(self) -> frozenset[str]:
+        own = _tool_names(self.cluster.tool_ids, self.has_code)
+        return own if self.partner is None else own | _tool_names(self.partner.tool_ids, self.has_code)
+
+
+@lru_cache(maxsize=8192)
+def _tool_names(tool_ids: tuple[str, ...], has_code: bool) -> frozenset[str]:
+    return tool_names(tool_ids) | {CODE_TOOL} if has_code else tool_names(tool_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A goal as someone else thought of it: slots with their values (one that is pointed at may be missing), how the user asks for it, and
+    what they add when asked for what they left out."""
+
+    slots: Mapping[str, JSON]
+    request: str
+    reveal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Solved:
+    """One goal in one world: what is asked, what is to be done, and what has changed since the start once it is."""
+
+    frame: Frame
+    solution: Solution
+    plan: GoalPlan
+    text: str
+    changes: dict[str, JSON]
+    hidden: tuple[str, ...] = ()
+    revealed: str = ""
+
+
+class Draft:
+    """The writing of one blueprint.
+
+    Args:
+        said: of every goal, what it says; without, slots are drawn and requests worded here.
+        seed: of the world; drawn where none is given, as the persona is.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        offer: Offer,
+        veils: frozenset[str],
+        language: Language,
+        is_allowed: FrameFilter,
+        rng: random.Random,
+        *,
+        said: Sequence[Said] = (),
+        seed: int | None = None,
+        persona: str = "",
+    ) -> None:
+        self.recipe, self.offer, self.language = recipe, offer, language
+        self.is_allowed, self.rng = is_allowed, rng
+        self.tools = offer.tools
+        self.changing = changing_tools(recipe.world)
+        self.said = said
+        self.seed = training_seed(rng.randrange(WORLD_SEEDS)) if seed is None else seed
+        self.world: World = make_world(recipe.world, self.seed)
+        self.persona = persona or rng.choice(_PERSONAS)
+        self.is_vague = "vague_wording" in veils
+        self.sources = ArgumentSources()
+        self.sources.hear(self.world.system_prompt)
+        self.positions: dict[str, tuple[int, int]] = {}
+        self.veils = veils
+        self.applied = [name for name in recipe.operators if name != "tool_outage"]
+        """Operators that left a trace."""
+
+    def write(self) -> Blueprint:
+        solved: list[_Solved] = []
+        for index, goal in enumerate(self.recipe.goals):
+            solved.append(self._solve(index, goal, solved))
+        laid_out = schedule(self.recipe, [one.plan for one in solved])
+        likely = predict(laid_out)
+        turns = self._worded(laid_out, solved)
+        perturbations = self._perturbations(laid_out)
+        used = {move.call.tool for move in laid_out.moves}
+        offered = self._offered(used | {call.tool for call, _ in laid_out.outages.values()})
+        if self.offer.partner is not None:
+            self.applied.append(MERGE_CLUSTERS)
+        draft = Blueprint(
+            id="",
+            cluster_id=self.offer.cluster.id,
+            merged_with=None if self.offer.partner is None else self.offer.partner.id,
+            world=self.recipe.world,
+            world_seed=self.seed,
+            domain=domain_of(self.recipe),
+            language=self.language,
+            persona=self.persona,
+            tools=offered,
+            goals=tuple(self._goal_record(index, goal, solved[index]) for index, goal in enumerate(self.recipe.goals)),
+            nodes=tuple(_node(move, laid_out.numbers) for move in laid_out.moves),
+            turns=turns,
+            perturbations=perturbations,
+            operators=tuple(self.applied),
+            code_tool=CODE_TOOL in offered,
+            forbidden_tools=tuple(sorted((self.changing & set(offered)) - used)),
+            mode_coarse=likely.coarse,
+            complexity=round(likely.complexity, 6),
+        )
+        return draft.model_copy(update={"id": content_id("blueprint", draft.model_dump_json(exclude={"id"}))})
+
+    def _perturbations(self, laid_out: Schedule) -> tuple[Perturbation, ...]:
+        found = [Perturbation(at=at, kind=kind, message=fault(self.rng) if kind == "error" else "") for at, kind in laid_out.disturbances]
+        for at, (call, _) in laid_out.outages.items():
+            tried = Call(tool=call.tool, arguments=dict(call.arguments))
+            found.append(Perturbation(at=at, kind="outage", message=fault(self.rng, is_lasting=True), tried=tried))
+            self.applied.append("tool_outage")
+        if "noisy_tools" in self.veils and laid_out.moves:
+            by_tool = {tool: noise(self.rng) for tool in sorted({move.call.tool for move in laid_out.moves})}
+            found += [Perturbation(at=move.n, kind="noise", message=by_tool[move.call.tool]) for move in laid_out.moves]
+            self.applied.append("noisy_tools")
+        return tuple(found)
+
+    def _offered(self, used: Set[str]) -> tuple[str, ...]:
+        """The tools on offer; as distractors, some that the world has beside them, and `run_python` now and then."""
+        has_code = CODE_TOOL in used or (self.offer.has_code and self.rng.random() < CODE_DISTRACTS)
+        names = [tool.name for tool in self.world.tools if tool.name != CODE_TOOL or has_code]
+        others = [name for name in names if name not in self.tools] if "distractors" in self.veils else []
+        if others:
+            others = self.rng.sample(others, min(len(others), self.rng.randint(1, _MOST_DISTRACTORS)))
+            self.applied.append("distractors")
+        return tuple(name for name in names if name in self.tools or name in others)
+
+    # ---- solving ------------------------------------------------------------------------------------------------------
+
+    def _solve(self, index: int, goal: GoalRecipe, before: Sequence[_Solved]) -> _Solved:
+        failure = PlanFailed("misfit", f"{goal.intent}: no slots fit")
+        kept = PlanFailed("not_allowed", "all frames drawn are kept for another use")
+
+        def may_use(slots: Mapping[str, JSON]) -> bool:
+            nonlocal failure
+            is_free = self._may_use(goal.intent, slots)
+            failure = failure if is_free else kept
+            return is_free
+
+        for _ in range(1 if self.said else SLOT_DRAWS):
+            hidden: tuple[str, ...] = ()
+            if self.said and not goal.is_chained:
+                drawn = dict(self.said[index].slots)
+                if not may_use(drawn):
+                    break
+            elif goal.is_chained:
+                drawn = self.world.draw_slots(goal.intent, goal.slots, self.rng) | (dict(self.said[index].slots) if self.said else {})
+                hidden = self._point_at(goal, drawn, before[-1]) if before else ()
+                if not hidden:
+                    failure = PlanFailed("nothing_to_point_at", goal.intent)
+                if not hidden or not may_use(drawn):
+                    continue
+            else:
+                such = self.world.draw_such(goal.intent, goal.slots, self.rng, may_use)
+                if such is None:
+                    raise failure
+                drawn = such
+            frame = Frame(world=self.recipe.world, intent=goal.intent, slots=drawn)
+            try:
+                solution = solve(self.world, frame, self.language)
+            except Unsolvable as unsolvable:
+                failure = PlanFailed(str(unsolvable.reason), unsolvable.detail)
+                continue
+            return self._execute(index, goal, frame, solution, hidden)
+        raise failure
+
+    def _may_use(self, intent: str, slots: Mapping[str, JSON]) -> bool:
+        return may_use(self.is_allowed, self.recipe.world, intent, slots)
+
+    def _point_at(self, goal: GoalRecipe, slots: dict[str, JSON], previous: _Solved) -> tuple[str, ...]:
+        """Puts something that the previous answer named into one of the slots, and says into which."""
+        for name, slot in sorted(slots_of(self.recipe.world, goal.intent).items()):
+            if name not in slots or not slot.is_entity or not can_point_at(self.recipe.world, slot):
+                continue
+            named = mentioned(previous.solution.plan.answer, self.recipe.world, goal.intent, name, self.language)
+            others = [value for value in named if value not in previous.frame.slots.values()]
+            if others:
+                slots[name] = self.rng.choice(others)
+                return (name,)
+        return ()
+
+    def _execute(self, index: int, goal: GoalRecipe, frame: Frame, solution: Solution, hidden: tuple[str, ...]) -> _Solved:
+        calls = solution.plan.calls
+        if goal.is_dropped:
+            calls = calls[: next((at for at, call in enumerate(calls) if call.tool in self.changing), 0)]
+            if not calls:
+                raise PlanFailed("nothing_to_drop", goal.intent)
+        if strangers := sorted({call.tool for call in calls} - self.tools):
+            raise PlanFailed("outside_cluster", strangers[0])
+        given = self.said[index] if self.said else None
+        text, revealed = (given.request, given.reveal) if given is not None else self._request(goal, frame, hidden)
+        self.sources.hear(f"{text} {revealed}")
+        plan = self._run(index, calls, [frame.slots[name] for name in hidden])
+        changes = self.world.changes()
+        expected = {} if goal.is_dropped else solution.success.changes
+        if any(changes.get(path) != value for path, value in expected.items()):
+            raise PlanFailed("goals_interfere", goal.intent)
+        return _Solved(frame, solution, plan, text, changes, hidden, revealed)
+
+    def _run(self, index: int, calls: Sequence[Call], secret: Sequence[JSON]) -> GoalPlan:
+        """The calls of a goal, made, with what feeds them. Arguments that carry one of the `secret` values, which nobody has said or
+        shown, are marked as such."""
+        sources: list[dict[str, Source]] = []
+        for position, call in enumerate(calls):
+            observation = self.world.call(call.tool, call.arguments)
+            if observation.is_error:
+                raise PlanFailed("call_refused", observation.content)
+            found = merged_sources(call.arguments, self.sources.of(call.tool, call.arguments), self.positions)
+            if secret:
+                found = {name: "hidden" if src == "const" and call.arguments[name] in secret else src for name, src in found.items()}
+            sources.append(found)
+            made = f"{index}.{position}"
+            self.positions[made] = (index, position)
+            if call_status(observation.content) == "ok":
+                self.sources.show(call.tool, made, observation.content, call.arguments)
+        return planned(self.recipe.world, [(call.tool, call.arguments) for call in calls], sources)
+
+    def _request(self, goal: GoalRecipe, frame: Frame, hidden: tuple[str, ...]) -> tuple[str, str]:
+        """What the user says of a goal, and what they add when asked."""
+        slots = slots_of(frame.world, frame.intent)
+        if not hidden and goal.withheld is None:
+            if self.is_vague:
+                self._note("vague_wording")
+                return self._corrected(vague_request(frame, self.language, self.rng), frame, frozenset()), ""
+            return self._corrected(request(frame, self.language, self.rng, self.persona), frame, frozenset()), ""
+        open_slot = slots[hidden[0]] if hidden else slots[goal.withheld or ""]
+        style = "that" if hidden else "vague"
+        text = request_without(frame, open_slot, self.language, self.rng, self.persona, style=style)
+        if text is None:
+            raise PlanFailed("wording", f"{goal.intent} cannot be said without {open_slot.name}")
+        text = self._corrected(text, frame, frozenset({open_slot.name}))
+        return text, "" if hidden else reveal(frame, open_slot, self.language, self.rng)
+
+    def _corrected(self, text: str, frame: Frame, unsaid: frozenset[str]) -> str:
+        """The request with a value put right, where that veil is over the conversation and was not used yet."""
+        if "self_correction" not in self.veils or "self_correction" in self.applied:
+            return text
+        put_right = corrected(text, frame, sorted(frame.slots.keys() - unsaid), self.language, self.rng)
+        if put_right is None:
+            return text
+        self._note("self_correction")
+        return put_right
+
+    def _note(self, operator: str) -> None:
+        if operator not in self.applied:
+            self.applied.append(operator)
+
+    # ---- words --------------------------------------------------------------------------------------------------------
+
+    def _goal_record(self, index: int, goal: GoalRecipe, solved: _Solved) -> Goal:
+        success = solved.solution.success
+        return Goal(
+            intent=solved.frame.intent,
+            leaf=self.world.intents[solved.frame.intent].leaf,
+            frame_id=solved.frame.id,
+            slots=solved.frame.slots,
+            hidden=solved.hidden,
+            facts=() if goal.is_dropped else success.facts,
+            evidence=() if goal.is_dropped else success.evidence,
+            refusal=None if goal.is_dropped else success.refusal,
+            changes=solved.changes,
+            answer="" if goal.is_dropped else solved.solution.plan.answer,
+            is_abandoned=goal.is_dropped,
+        )
+
+    def _worded(self, laid_out: Schedule, solved: Sequence[_Solved]) -> tuple[TurnPlan, ...]:
+        out = []
+        for t, turn in enumerate(laid_out.turns):
+            text = self._user_text(turn.kind, turn.lead, solved, is_first=t == 0)
+            out.append(
+                TurnPlan(
+                    t=t,
+                    text=text,
+                    reveals=turn.reveals,
+                    withholds=turn.withholds,
+                    steps=turn.steps,
+                    reply=self._reply(turn, solved),
+                    is_question=turn.is_question,
+                    settles=turn.settles,
+                )
+            )
+        return tuple(out)
+
+    def _user_text(self, kind: str, lead: int, solved: Sequence[_Solved], *, is_first: bool) -> str:
+        if kind == "reveal":
+            return solved[lead].revealed
+        if kind in ("agree", "recheck"):
+            return phrase("agree" if kind == "agree" else "recheck", self.language, self.rng)
+        text = solved[lead].text
+        follower = lead + 1
+        while follower < len(solved) and self.recipe.goals[follower].is_joint:
+            text = phrase("joint", self.language, self.rng, first=text, second=solved[follower].text)
+            follower += 1
+        if lead > 0 and self.recipe.goals[lead - 1].is_dropped:
+            return phrase("shift", self.language, self.rng, text=text)
+        if is_first and not self.said:
+            return dressed(text, self.recipe.world, self.language, self.rng, _CHATTY if self.is_vague else self.persona)
+        return text if self.said else phrase("next", self.language, self.rng, text=text)
+
+    def _reply(self, turn: Turn, solved: Sequence[_Solved]) -> str:
+        kind, lead = turn.kind, turn.lead
+        goal = self.recipe.goals[lead]
+        if turn.is_question and goal.withheld is not None and kind == "open":
+            return question(self.recipe.world, slots_of(self.recipe.world, goal.intent)[goal.withheld], self.language, self.rng)
+        if turn.is_question:
+            return phrase("confirm", self.language, self.rng)
+        answers = [solved[index].solution.plan.answer for index in (turn.settles or (lead,))]
+        answer = ("" if self.language == "zh" else " ").join(answers)
+        return phrase("rechecked", self.language, self.rng, answer=answer) if kind == "recheck" else answer
+
+
+def _node(move: Move, numbers: Mapping[tuple[int, int], int]) -> Node:
+    sources = move.call.sources
+    arguments = {name: _argument(value, sources[name], numbers) for name, value in move.call.arguments.items()}
+    return Node(n=move.n, goal=move.goal, tool=move.call.tool, arguments=arguments, after=move.after, is_check=move.is_check)
+
+
+def _argument(value: JSON, source: Source, numbers: Mapping[tuple[int, int], int]) -> Argument:
+    if isinstance(source, tuple):
+        return Argument(src="node", value=value, node=numbers[source])
+    return Argument(src="user" if source == "user" else "hidden" if source == "hidden" else "const", value=value)

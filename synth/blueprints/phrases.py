@@ -1,0 +1,209 @@
+"""What scripted roles say around a request (`phrases.yaml`), and requests from which a value is withheld."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from storage.records import Frame, Language
+from synth.tasks.wording import load_families, render, spellings
+from synth.worlds import WORLDS
+from synth.worlds.base import Date, Identifier, Slot, Vocabulary
+
+PERSONAS: Mapping[str, tuple[bool, bool, bool]] = {
+    "terse": (True, False, False),
+    "plain": (False, False, False),
+    "polite": (False, False, True),
+    "chatty": (False, True, True),
+}
+"""Persona -> (short wordings only, small talk before a request, a word after it)."""
+
+_VAGUE_DRAWS = 4
+
+
+@cache
+def _phrases() -> Mapping[str, Any]:
+    loaded: Mapping[str, Any] = yaml.safe_load(files("synth.blueprints").joinpath("phrases.yaml").read_text(encoding="utf-8"))
+    return loaded
+
+
+def phrase(key: str, language: Language, rng: random.Random, **values: str) -> str:
+    """One of the phrases of `key`, filled."""
+    return str(rng.choice(_phrases()[key][language])).format(**values)
+
+
+def fault(rng: random.Random, *, is_lasting: bool = False) -> str:
+    """What a tool says that fails once, or whenever it is called."""
+    return str(rng.choice(_phrases()["outages" if is_lasting else "faults"]))
+
+
+def noise(rng: random.Random) -> str:
+    """Irrelevant fields of a result, as a JSON object."""
+    fields: dict[str, Any] = {}
+    for field in rng.sample(_phrases()["noise"], rng.randint(2, 4)):
+        fields.update(field)
+    text = json.dumps(fields)
+    while "{word}" in text:
+        text = text.replace("{word}", "".join(rng.choices("bcdfghjkmnpqrstvwxz", k=7)), 1)
+    return text
+
+
+def can_withhold(world: str, slot: Slot) -> bool:
+    """Whether a request can leave this slot out, and an assistant can ask for it."""
+    kind = load_families(world).kinds.get(slot.kind)
+    return kind is not None and "ask" in kind and (not slot.is_required or "vague" in kind)
+
+
+def can_point_at(world: str, slot: Slot) -> bool:
+    """Whether one can refer to a value of this slot as just mentioned."""
+    return "that" in load_families(world).kinds.get(slot.kind, {})
+
+
+def question(world: str, slot: Slot, language: Language, rng: random.Random) -> str:
+    return rng.choice(load_families(world).kinds[slot.kind]["ask"][language])
+
+
+def request(frame: Frame, language: Language, rng: random.Random, persona: str) -> str:
+    """A frame in words, as this persona says it; without a full stop."""
+    is_short, _, _ = PERSONAS[persona]
+    return render(frame, language, rng, canonical=is_short)
+
+
+def vague_request(frame: Frame, language: Language, rng: random.Random) -> str:
+    """A frame in the words, of a few drawn, that name the fewest values and tools outright."""
+    plain = [spellings(frame.world, frame.intent, slot, value, language)[0].casefold() for slot, value in frame.slots.items()]
+    plain += [word for words in WORLDS[frame.world].tool_words.values() for word in words]
+    drawn = [render(frame, language, rng) for _ in range(_VAGUE_DRAWS)]
+    return min(drawn, key=lambda text: sum(word in text.casefold() for word in plain))
+
+
+def corrected(text: str, frame: Frame, slots: Sequence[str], language: Language, rng: random.Random) -> str | None:
+    """The text with one value said wrongly first, and put right in the same breath; None where none of these slots' values is in it."""
+    kinds = WORLDS[frame.world].kinds
+    for name in rng.sample(slots, len(slots)):
+        kind = kinds[slots_of(frame.world, frame.intent)[name].kind]
+        choices = list(kind.names) if isinstance(kind, Vocabulary) else [] if isinstance(kind, Date) else list(kind.choices)
+        others = [value for value in choices if value not in frame.slots.values()]
+        said = sorted(spellings(frame.world, frame.intent, name, frame.slots[name], language), key=len, reverse=True)
+        right = next((spelling for spelling in said if _is_word(spelling, text)), None)
+        if right is not None and others:
+            wrong = spellings(frame.world, frame.intent, name, rng.choice(others), language)[0]
+            at = next(_places(right, text))
+            return text[:at] + phrase("correction", language, rng, wrong=wrong, right=right) + text[at + len(right) :]
+    return None
+
+
+def dressed(text: str, world: str, language: Language, rng: random.Random, persona: str) -> str:
+    """A first request with the persona's small talk around it."""
+    _, opens, closes = PERSONAS[persona]
+    families, comma = load_families(world), "，" if language == "zh" else ", "
+    before = rng.choice(families.openers[language]) + comma if opens and families.openers.get(language) else ""
+    after = comma + rng.choice(families.closers[language]) if closes and families.closers.get(language) else ""
+    return before + text + after
+
+
+def request_without(frame: Frame, slot: Slot, language: Language, rng: random.Random, persona: str, *, style: str) -> str | None:
+    """The frame in words with a slot left open; None where the wording cannot do without its value.
+
+    style: `vague` ("one of my orders") or `that` ("that order"). An optional slot that is to be vague is simply left out.
+    """
+    if style == "vague" and not slot.is_required:
+        reduced = frame.model_copy(update={"slots": {name: value for name, value in frame.slots.items() if name != slot.name}})
+        return request(reduced, language, rng, persona)
+    text = request(frame, language, rng, persona)
+    names = spellings(frame.world, frame.intent, slot.name, frame.slots[slot.name], language)
+    styles = load_families(frame.world).kinds[slot.kind]
+    stand_in = rng.choice(styles[style][language])
+    replaced = _replace(text, names, styles.get("nouns", {}).get(language, ()), stand_in, language)
+    return None if replaced is None or any(name.casefold() in replaced.casefold() for name in names) else replaced
+
+
+def _replace(text: str, names: Sequence[str], nouns: Sequence[str], stand_in: str, language: Language) -> str | None:
+    plain = text.casefold()
+    for name in sorted(names, key=len, reverse=True):
+        if name.casefold() in plain and (replaced := _without(text, name, _lead(tuple(nouns)), stand_in, language)) != text:
+            return replaced
+    return None
+
+
+def _without(text: str, name: str, lead: re.Pattern[str], stand_in: str, language: Language) -> str:
+    """The text with `stand_in` for the name, as a word of its own, and what leads up to it. No pattern is compiled for the name."""
+    plain = "".join(each.lower() if len(each.lower()) == 1 else each for each in text) if language == "en" else text
+    wanted = name.lower() if language == "en" else name
+    parts, begin = [], 0
+    at = plain.find(wanted)
+    while at >= 0:
+        end = at + len(wanted)
+        if not (name[:1].isascii() and _is_latin(text[at - 1 : at])) and not (name[-1:].isascii() and _is_latin(text[end : end + 1])):
+            found = lead.search(text[begin:at])
+            assert found is not None
+            parts += [text[begin : begin + found.start()], stand_in]
+            begin = end
+        at = plain.find(wanted, max(begin, at + 1))
+    return "".join((*parts, text[begin:]))
+
+
+def _is_latin(beside: str) -> bool:
+    return beside.isascii() and beside.isalnum()
+
+
+@lru_cache(maxsize=1024)
+def _lead(nouns: tuple[str, ...]) -> re.Pattern[str]:
+    """A noun before a value, with its article, or nothing."""
+    return re.compile(rf"(?:(?:the |my )?(?:{'|'.join(nouns)})s? ?)?\Z" if nouns else r"\Z", re.IGNORECASE)
+
+
+def reveal(frame: Frame, slot: Slot, language: Language, rng: random.Random) -> str:
+    """The user says what was withheld."""
+    value = rng.choice(spellings(frame.world, frame.intent, slot.name, frame.slots[slot.name], language))
+    if slot.is_required:
+        return phrase("reveal", language, rng, value=value)
+    said = rng.choice(load_families(frame.world).phrases(slot.name, language))
+    return said.replace(f"{{{slot.name}}}", value)
+
+
+@lru_cache(maxsize=1024)
+def mentioned(text: str, world: str, intent: str, slot: str, language: Language) -> tuple[Any, ...]:
+    """Those of a slot's possible values that a text names, in the order of the world's list; none for numbers and dates."""
+    plain = text.casefold()
+    return tuple(value for name, value in _plain_names(world, intent, slot, language) if name in plain and _is_word(name, plain))
+
+
+@lru_cache(maxsize=65536)
+def _plain_names(world: str, intent: str, slot: str, language: Language) -> tuple[tuple[str, Any], ...]:
+    """The plainest spelling of each value, with the value."""
+    kind = WORLDS[world].kinds[slots_of(world, intent)[slot].kind]
+    choices = tuple(kind.names) if isinstance(kind, Vocabulary) else kind.choices if isinstance(kind, Identifier) else ()
+    return tuple((spellings(world, intent, slot, value, language)[0].casefold(), value) for value in choices)
+
+
+def _is_word(name: str, text: str) -> bool:
+    return next(_places(name, text), None) is not None
+
+
+def _places(name: str, text: str) -> Iterator[int]:
+    """Where a name stands in a text; one in ASCII as a word of its own. No pattern is compiled: there are as many names as rows."""
+    at = text.find(name)
+    while at >= 0:
+        beside = text[at - 1 : at] + text[at + len(name) : at + len(name) + 1]
+        if not name.isascii() or not any(map(_is_latin, beside)):
+            yield at
+        at = text.find(name, at + 1)
+
+
+@lru_cache(maxsize=65536)
+def entities_of(world: str, intent: str) -> frozenset[str]:
+    """Names of the slots that name individuals."""
+    return frozenset(name for name, slot in slots_of(world, intent).items() if slot.is_entity)
+
+
+@lru_cache(maxsize=65536)
+def slots_of(world: str, intent: str) -> Mapping[str, Slot]:
+    return {slot.name: slot for slot in WORLDS[world].intents[intent].slots}

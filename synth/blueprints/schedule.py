@@ -1,0 +1,318 @@
+"""The order of a conversation: recipes of goals, and who says and calls what when.
+
+A recipe lists goals (an intent and slot names each) and what happens around them: withheld facts, faults, checks, questions first, goals
+asked in one breath, a goal that is dropped. `schedule` lays a recipe and the plans of its goals out as turns and calls, without a word
+of text: the planner fills in the words, the sketch needs none. `predict` says which modes and which complexity the outcome will have,
+by the rules that measure executed trajectories. A planner looks at dozens of layouts for every plan that it writes, so they are plain
+tuples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from storage.records import CODE_TOOL, JSON
+from synth.blueprints.diversity import call_complexity, capped, nesting_depth
+from synth.worlds import WORLDS
+
+Source = str | tuple[int, int]
+"""`user`, `const`, or (goal, position of the call in that goal's plan)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoalRecipe:
+    """withheld: a slot that the user leaves out until asked. is_chained: a slot value follows from the previous goal's answer and is only
+    pointed at. is_joint: asked in one breath with the goal before. asks_first: the assistant asks before it acts. is_dropped: and then
+    the user changes their mind. fault: the `fault_at`-th reading call (modulo their number) fails once. check: something is read again
+    before the answer (`self`) or because the user wants it (`asked`). down: a reading tool that nothing in the conversation needs, that
+    might be tried instead of one of the calls, and that fails whenever it is called."""
+
+    intent: str
+    slots: frozenset[str]
+    withheld: str | None = None
+    is_chained: bool = False
+    is_joint: bool = False
+    asks_first: bool = False
+    is_dropped: bool = False
+    fault: Literal["error", "empty"] | None = None
+    fault_at: int = 0
+    check: Literal["self", "asked"] | None = None
+    down: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """operators: those that shaped it, in order."""
+
+    world: str
+    goals: tuple[GoalRecipe, ...]
+    is_parallel: bool
+    operators: tuple[str, ...] = ()
+
+    def with_goal(self, index: int, goal: GoalRecipe, operator: str) -> Recipe:
+        goals = (*self.goals[:index], goal, *self.goals[index + 1 :])
+        return Recipe(self.world, goals, self.is_parallel, (*self.operators, operator))
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlan:
+    """One call of a goal, as far as it is made.
+
+    sources: of each top-level argument. parents: the earlier calls among them. key: equal for equal calls. weight: its share of CAC
+    wherever it stands."""
+
+    tool: str
+    arguments: Mapping[str, JSON]
+    sources: Mapping[str, Source]
+    parents: tuple[tuple[int, int], ...]
+    key: str
+    weight: float
+
+    @classmethod
+    def of(cls, tool: str, arguments: Mapping[str, JSON], sources: Mapping[str, Source], *, changes_state: bool) -> CallPlan:
+        parents = tuple(sorted({source for source in sources.values() if isinstance(source, tuple)}))
+        depth = max(1, nesting_depth(arguments))
+        weight = call_complexity(arguments=len(arguments), depth=depth, changes_state=changes_state, is_code=tool == CODE_TOOL)
+        return cls(tool, arguments, sources, parents, f"{tool} {sorted(arguments.items())!r}", weight)
+
+
+GoalPlan = tuple[CallPlan, ...]
+"""The calls of one goal, in order."""
+
+
+@lru_cache(maxsize=4096)
+def changing_tools(world: str) -> frozenset[str]:
+    return frozenset(tool.name for tool in WORLDS[world].tools if tool.changes_state)
+
+
+@lru_cache(maxsize=65536)
+def required_parameters(world: str, tool: str) -> frozenset[str]:
+    return frozenset(name for known in WORLDS[world].tools if known.name == tool for name in known.parameters.get("required", ()))
+
+
+class Move(NamedTuple):
+    """Call number `n` of a conversation. fed_by: the calls whose results it uses; after: these, and those it has to wait for."""
+
+    n: int
+    goal: int
+    call: CallPlan
+    fed_by: tuple[int, ...]
+    after: tuple[int, ...]
+    is_check: bool = False
+
+
+class Turn(NamedTuple):
+    """A user turn without words, and the assistant's reply to it; as `blueprints.TurnPlan` has it.
+
+    kind: `open`, `reveal`, `agree` or `recheck`. lead: the goal that it is about (the first of a joint group)."""
+
+    kind: str
+    lead: int
+    steps: tuple[tuple[int, ...], ...]
+    reveals: tuple[str, ...]
+    withholds: tuple[str, ...]
+    is_question: bool
+    settles: tuple[int, ...]
+
+
+Disturbance = Literal["error", "empty", "goal_shift"]
+
+
+class Schedule(NamedTuple):
+    """numbers: of each call by (goal, position in its plan). disturbances: what goes wrong at which call. outages: a call in vain that is
+    made before which call, and what feeds it."""
+
+    moves: list[Move]
+    turns: list[Turn]
+    numbers: dict[tuple[int, int], int]
+    disturbances: list[tuple[int, Disturbance]]
+    outages: dict[int, tuple[CallPlan, tuple[int, ...]]]
+
+
+class _Scheduler:
+    def __init__(self, recipe: Recipe, plans: Sequence[GoalPlan]) -> None:
+        self.recipe, self.plans = recipe, plans
+        self.changing = changing_tools(recipe.world)
+        self.moves: list[Move] = []
+        self.turns: list[Turn] = []
+        self.numbers: dict[tuple[int, int], int] = {}
+        self.disturbances: list[tuple[int, Disturbance]] = []
+        self.outages: dict[int, tuple[CallPlan, tuple[int, ...]]] = {}
+
+    def run(self) -> Schedule:
+        start, goals = 0, self.recipe.goals
+        while start < len(goals):
+            end = start + 1
+            while end < len(goals) and goals[end].is_joint:
+                end += 1
+            self._segment(tuple(range(start, end)))
+            start = end
+        return Schedule(self.moves, self.turns, self.numbers, self.disturbances, self.outages)
+
+    def _segment(self, members: tuple[int, ...]) -> None:
+        lead = members[0]
+        goal = self.recipe.goals[lead]
+        kind = "open"
+        if goal.withheld is not None:
+            self._turn("open", lead, withholds=(f"{lead}.{goal.withheld}",), is_question=True)
+            kind = "reveal"
+        revealed = (f"{lead}.{goal.withheld}",) if goal.withheld is not None else ()
+        numbers = [number for member in members for number in self._add(member)]
+        acts = [number for number in numbers if self.moves[number].call.tool in self.changing]
+        if goal.is_dropped and numbers:
+            self.disturbances.append((numbers[0], "goal_shift"))
+            self._turn(kind, lead, numbers, reveals=revealed, is_question=True)
+            return
+        check = self._check(lead, numbers, acts) if len(members) == 1 else None
+        pause = numbers.index(acts[0]) if acts else 1
+        if goal.asks_first and 0 < pause < len(numbers) and len(members) == 1:
+            self._turn(kind, lead, numbers[:pause], reveals=revealed, is_question=True)
+            numbers, kind, revealed = numbers[pause:], "agree", ()
+        if check is not None and goal.check == "self":
+            self._turn(kind, lead, numbers, reveals=revealed, settles=members, last=check)
+        elif check is not None:
+            self._turn(kind, lead, numbers, reveals=revealed)
+            self._turn("recheck", lead, (), settles=members, last=check)
+        else:
+            self._turn(kind, lead, numbers, reveals=revealed, settles=members)
+
+    def _add(self, index: int) -> list[int]:
+        """The calls of a goal, and the fault that is planned for one of them."""
+        numbers: list[int] = []
+        reads: list[int] = []
+        for position, call in enumerate(self.plans[index]):
+            fed_by = tuple(sorted([self.numbers[parent] for parent in call.parents]))
+            number = len(self.moves)
+            needs_all = call.tool in self.changing or call.tool == CODE_TOOL
+            after = tuple(sorted({*fed_by, *reads})) if needs_all else fed_by
+            if call.tool not in self.changing:
+                reads.append(number)
+            self.numbers[index, position] = number
+            numbers.append(number)
+            self.moves.append(Move(number, index, call, fed_by, after))
+        goal = self.recipe.goals[index]
+        if goal.fault is not None and reads:
+            self.disturbances.append((reads[goal.fault_at % len(reads)], goal.fault))
+        if goal.down is not None and not any(call.tool == goal.down for plan in self.plans for call in plan):
+            self._fail(goal.down, index, numbers)
+        return numbers
+
+    def _fail(self, tool: str, index: int, numbers: Sequence[int]) -> None:
+        """A call of `tool` in vain before the first call of the goal that has all it needs."""
+        wanted = required_parameters(self.recipe.world, tool)
+        for number, call in zip(numbers, self.plans[index], strict=True):
+            if wanted and wanted <= call.arguments.keys():
+                given = {name: call.arguments[name] for name in sorted(wanted)}
+                tried = CallPlan.of(tool, given, {name: call.sources[name] for name in given}, changes_state=False)
+                self.outages[number] = (tried, tuple(sorted([self.numbers[parent] for parent in tried.parents])))
+                return
+
+    def _check(self, lead: int, numbers: Sequence[int], acts: Sequence[int]) -> int | None:
+        wanted = self.recipe.goals[lead].check
+        reads = [number for number in numbers if number not in acts and (not acts or number < acts[0])]
+        reads = [number for number in reads if self.moves[number].call.tool != CODE_TOOL]
+        if wanted is None or not reads:
+            return None
+        repeated, number = self.moves[reads[-1]], len(self.moves)
+        after = tuple(sorted({*numbers, *repeated.after}))
+        self.moves.append(Move(number, repeated.goal, repeated.call, repeated.fed_by, after, is_check=True))
+        return number
+
+    def _turn(
+        self,
+        kind: str,
+        lead: int,
+        numbers: Sequence[int] = (),
+        *,
+        reveals: tuple[str, ...] = (),
+        withholds: tuple[str, ...] = (),
+        is_question: bool = False,
+        settles: tuple[int, ...] = (),
+        last: int | None = None,
+    ) -> None:
+        steps = (*self._steps(numbers), *(((last,),) if last is not None else ()))
+        self.turns.append(Turn(kind, lead, steps, reveals, withholds, is_question, settles))
+
+    def _steps(self, numbers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """One call a message or, where calls may be parallel, all that wait for the same things together."""
+        if not self.recipe.is_parallel or len(numbers) < 2:
+            return tuple([(number,) for number in numbers])
+        level: dict[int, int] = {}
+        for number in numbers:
+            level[number] = 1 + max([level[parent] for parent in self.moves[number].after if parent in level], default=-1)
+        return tuple([tuple([number for number in numbers if level[number] == depth]) for depth in range(max(level.values()) + 1)])
+
+
+def schedule(recipe: Recipe, plans: Sequence[GoalPlan]) -> Schedule:
+    """Who says and calls what when; without words."""
+    return _Scheduler(recipe, plans).run()
+
+
+# ---- prediction -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """coarse: signature m1. complexity: CAC."""
+
+    coarse: str
+    complexity: float
+
+
+def predict(laid_out: Schedule) -> Prediction:
+    """Modes and complexity of a conversation, by the definitions of P3, as if every call did what it is planned to do.
+
+    A call whose first answer is spoilt is made once more."""
+    forecast, moves = _Forecast(laid_out.moves), laid_out.moves
+    faults = {at for at, kind in laid_out.disturbances if kind != "goal_shift"}
+    for turn in laid_out.turns:
+        for step in turn.steps:
+            tried = next((laid_out.outages[n] for n in step if n in laid_out.outages), None) if laid_out.outages else None
+            if tried is not None:
+                forecast.add_failure(*tried)
+            hit = [n for n in step if n in faults] if faults else []
+            forecast.add([moves[n] for n in step], spoilt=hit, is_repair=tried is not None)
+            if hit:
+                forecast.add([moves[n] for n in hit], spoilt=[], is_repair=True)
+        forecast.tokens.append("A" if turn.is_question else "F" if turn.steps else "N")
+    return Prediction(capped(forecast.tokens), forecast.total + 0.5 * max(0, len(laid_out.turns) - 1))
+
+
+class _Forecast:
+    """Tokens and CAC of calls as they are made, one assistant message after another."""
+
+    def __init__(self, moves: Sequence[Move]) -> None:
+        self.moves, self.tokens, self.total = moves, list[str](), 0.0
+        self._made_at: dict[int, int] = {}
+        self._succeeded: set[str] = set()
+        self._position = 0
+
+    def add(self, group: Sequence[Move], *, spoilt: Sequence[int], is_repair: bool) -> None:
+        is_again = not is_repair and any(move.call.key in self._succeeded for move in group)
+        is_fed = any(move.fed_by for move in group)
+        is_code = any(move.call.tool == CODE_TOOL for move in group)
+        token = "X" if is_code else "S" if is_fed else "P" if len(group) > 1 else "C"
+        self.tokens.append("R" if is_repair else "V" if is_again else token)
+        extra = 1.0 if is_repair else 0.5 if is_again else 0.0
+        for move in group:
+            self.total += move.call.weight + extra + self._reach(move.fed_by)
+            if move.n not in spoilt:
+                self._made_at[move.n] = self._position
+                self._succeeded.add(move.call.key)
+        self._position += 1
+
+    def add_failure(self, call: CallPlan, fed_by: Sequence[int]) -> None:
+        """A call in vain."""
+        self.tokens.append("S" if fed_by else "C")
+        self.total += call.weight + self._reach(fed_by)
+        self._position += 1
+
+    def _reach(self, fed_by: Sequence[int]) -> float:
+        if not fed_by:
+            return 0.0
+        hop = max([self._position - self._made_at[parent] for parent in fed_by])
+        return 0.5 * len(fed_by) + 0.25 * math.log2(1 + hop)

@@ -1,0 +1,130 @@
+"""Drills: blueprints of one goal each, drawn evenly over a world's intents and over all divisions.
+
+One idea: what the controller steers towards is long and unlike; what a small policy practises on is short and many. A drill is a frame
+with a task of its own (no conversation is simulated for it), so that training has material beside the siblings of raw queries, and
+probing and evaluation have frames of every intent. Drills enter no figure of diversity.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from storage.records import CODE_TOOL, Frame, Task, canonical_json, content_id
+from storage.tables import TABLES
+from synth.clusters.business_clusters import Cluster
+from synth.tasks.solver import NotAdmitted, Use, admit_any, training_seed, world_seeds
+from synth.tasks.split import DivisionConfig, division
+from synth.tasks.wording import render
+from synth.worlds import WORLDS, make_world
+from synth.worlds.base import Intent
+
+VERSION = 2
+_OPTIONAL_SHARE = 0.35
+_SEEDS = 24
+_TRIES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """A blueprint id, the frame's task, and the cluster whose tools it uses."""
+
+    blueprint_id: str
+    cluster_id: str | None
+    task: Task
+
+
+def draw_drills(
+    world: str, count: int, clusters: Sequence[Cluster], divisions: DivisionConfig, *, seed: int, programs: bool = False
+) -> list[Drill]:
+    """`count` drills of a world with distinct frames, intents in turn; fewer where an intent has no more frames to give.
+
+    Intents that are refusals or need no tool get a turn in four.
+    programs: drills of the intents that need a program, and of no others; none where the world has no such intent.
+    """
+    rng = random.Random(content_id("drills", world, seed))
+    intents = _intents(world, programs=programs)
+    if not intents:
+        return []
+    acting = [intent for intent in intents if intent.refusal is None and not intent.needs_no_tool]
+    others = [intent for intent in intents if intent not in acting]
+    drills: dict[str, Drill] = {}
+    for turn in range(count):
+        pool = others if others and turn % 4 == 3 else acting
+        drill = _draw(world, pool[(turn // 4 if pool is others else turn) % len(pool)], clusters, divisions, drills, rng)
+        if drill is not None:
+            drills[drill.task.frame_id] = drill
+    return list(drills.values())
+
+
+def has_programs(world: str) -> bool:
+    """Whether any intent of the world needs a program."""
+    return bool(_intents(world, programs=True))
+
+
+def _intents(world: str, *, programs: bool) -> list[Intent]:
+    return [intent for intent in WORLDS[world].intents.values() if (CODE_TOOL in intent.shape(_required(intent)).tools) is programs]
+
+
+def _required(intent: Intent) -> frozenset[str]:
+    return frozenset(slot.name for slot in intent.slots if slot.is_required)
+
+
+def _draw(
+    world: str, intent: Intent, clusters: Sequence[Cluster], divisions: DivisionConfig, known: dict[str, Drill], rng: random.Random
+) -> Drill | None:
+    for _ in range(_TRIES):
+        names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < _OPTIONAL_SHARE)
+        slots = make_world(world, training_seed(rng.randrange(2**20))).draw_slots(intent.name, names, rng)
+        frame = Frame(world=world, intent=intent.name, slots=slots)
+        if frame.id in known:
+            continue
+        side = division(frame.id, divisions)
+        use: Use = "eval_out" if side == "held_out" else "train"
+        blueprint_id = content_id("blueprint", "drill", frame.id)
+        try:
+            task = admit_any(
+                frame,
+                text=render(frame, "en", rng, canonical=True),
+                language="en",
+                seeds=world_seeds(frame.id, 0, use, _SEEDS),
+                division=side,
+                use=use,
+                blueprint_id=blueprint_id,
+            )
+        except NotAdmitted:
+            continue
+        return Drill(blueprint_id, _cluster_of(task, clusters), task)
+    return None
+
+
+def _cluster_of(task: Task, clusters: Sequence[Cluster]) -> str | None:
+    """The first cluster of the task's world that holds all tools of its plan, else the first of its world."""
+    wanted = {call.tool for call in task.plan.calls}
+    here = [cluster for cluster in clusters if cluster.world == task.world]
+    fitting = [cluster for cluster in here if wanted <= cluster.tool_names]
+    return (fitting or here)[0].id if here else None
+
+
+def drill_rows(drills: Sequence[Drill]) -> pl.DataFrame:
+    """Rows of table `blueprints`; their round is null, for no controller asked for them."""
+    columns = TABLES["blueprints"].columns
+    rows = [
+        dict.fromkeys(columns)
+        | {
+            "blueprint_id": drill.blueprint_id,
+            "cluster_id": drill.cluster_id,
+            "world": drill.task.world,
+            "world_seed": drill.task.world_seed,
+            "domain": WORLDS[drill.task.world].intents[drill.task.intent].domain,
+            "status": "accepted",
+            "spec": canonical_json(
+                {"goal": {"intent": drill.task.intent, "slots": drill.task.slots}, "plan": drill.task.plan.model_dump()}
+            ),
+        }
+        for drill in drills
+    ]
+    return pl.DataFrame(rows, schema=columns)

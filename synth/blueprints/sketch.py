@@ -1,0 +1,134 @@
+"""Sketches: which modes and which complexity a recipe would have, from known plans alone, before any world is asked.
+
+A sketch costs a fraction of a millisecond, a draft (`draft.py`) several, so the planner looks at many recipes and drafts few. It takes
+the typical plan of each goal, from the first of a few fixed seeds that has one; it is a function of the recipe alone, never of what
+was sketched before.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import combinations
+from typing import NamedTuple
+
+from storage.conversation import derive_turns
+from storage.records import CODE_TOOL, JSON, Call, Frame, FunctionCall, Message, ToolCall, plain_json
+from synth.blueprints.schedule import CallPlan, GoalPlan, Prediction, Recipe, Source, changing_tools, predict, schedule
+from synth.tasks.solver import execute, solve
+from synth.worlds import WORLDS, make_world
+from synth.worlds.base import Unsolvable, World
+
+_SKELETON_SEEDS = 40
+_CACHED = 65536
+
+
+@lru_cache(maxsize=_CACHED)
+def _typical_slots(world: str, intent: str, shape: str) -> frozenset[str]:
+    """The smallest set of slots that has this plan shape: a function of the intent alone, so that sketches do not depend on history."""
+    found = WORLDS[world].intents[intent]
+    required = frozenset(slot.name for slot in found.slots if slot.is_required)
+    optional = sorted(slot.name for slot in found.slots if not slot.is_required)
+    for size in range(len(optional) + 1):
+        for extra in combinations(optional, size):
+            if str(found.shape(required | set(extra))) == shape:
+                return required | set(extra)
+    return required
+
+
+class Skeleton(NamedTuple):
+    """A typical goal: its plan, its slots' values, and its answer in English."""
+
+    plan: GoalPlan
+    slots: Mapping[str, JSON]
+    answer: str
+
+
+@lru_cache(maxsize=_CACHED)
+def skeleton(world: str, intent: str, slots: frozenset[str]) -> Skeleton | None:
+    """A goal of this intent in the first of a few fixed seeds that has one, executed to see what feeds what; None where none has."""
+    for seed in range(_SKELETON_SEEDS):
+        place = make_world(world, seed)
+        frame = Frame(world=world, intent=intent, slots=place.draw_slots(intent, slots, random.Random(seed)))
+        try:
+            solution = solve(place, frame, "en")
+        except Unsolvable:
+            continue
+        said = " ".join(sorted(place.slot_forms(intent, frame.slots)))
+        messages = _executed(place, [Message(role="user", content=said)], solution.plan.calls)
+        plan = planned(world, [(call.tool, call.arguments) for call in solution.plan.calls], sources_of(messages, 0))
+        return Skeleton(plan, frame.slots, solution.plan.answer)
+    return None
+
+
+def _executed(world: World, opening: Sequence[Message], calls: Sequence[Call]) -> list[Message]:
+    """The calls, made; programs, which come last and feed nothing, are only written down."""
+    done = execute(world, opening, [call for call in calls if call.tool != CODE_TOOL], "done.")
+    written = [FunctionCall(name=call.tool, arguments=plain_json(call.arguments)) for call in calls if call.tool == CODE_TOOL]
+    programs = [ToolCall(id=f"program_{at}", function=function) for at, function in enumerate(written)]
+    return [*done.messages[:-1], *(Message(role="assistant", tool_calls=(program,)) for program in programs), done.messages[-1]]
+
+
+def planned(world: str, calls: Sequence[tuple[str, Mapping[str, JSON]]], sources: Sequence[Mapping[str, Source]]) -> GoalPlan:
+    """Calls (tool, arguments) with the sources of their arguments, as a plan."""
+    changing = changing_tools(world)
+    return tuple(
+        CallPlan.of(tool, arguments, found, changes_state=tool in changing) for (tool, arguments), found in zip(calls, sources, strict=True)
+    )
+
+
+def sources_of(messages: Sequence[Message], goal: int) -> tuple[dict[str, Source], ...]:
+    """Where each top-level argument of each call of one executed goal comes from."""
+    positions: dict[str, int] = {}
+    found: list[dict[str, Source]] = []
+    for call in (call for turn in derive_turns(messages) for step in turn.steps for call in step.calls):
+        positions[call.call_id] = len(positions)
+        found.append(merged_sources(call.arguments or {}, call.sources, {key: (goal, at) for key, at in positions.items()}))
+    return tuple(found)
+
+
+def merged_sources(arguments: Mapping[str, JSON], sources: Mapping[str, str], calls: Mapping[str, tuple[int, int]]) -> dict[str, Source]:
+    """One source a top-level argument: the latest call that any part of it comes from, else the user, else const."""
+    out: dict[str, Source] = {}
+    for name in arguments:
+        parts = [source for path, source in sources.items() if path == name or path.startswith(f"{name}.")]
+        fed = [calls[source] for source in parts if source in calls]
+        out[name] = max(fed) if fed else "user" if "user" in parts else "const"
+    return out
+
+
+@lru_cache(maxsize=_CACHED)
+def typical(world: str, intent: str, slots: frozenset[str]) -> Skeleton | None:
+    """The skeleton of an intent with these slots, from the smallest set of slots that has the same plan shape."""
+    return skeleton(world, intent, _typical_slots(world, intent, str(WORLDS[world].intents[intent].shape(slots))))
+
+
+def sketch(recipe: Recipe) -> Prediction | None:
+    """Modes and complexity that the recipe would have; None where one of its goals has no plan."""
+    plans: list[GoalPlan] = []
+    for index, goal in enumerate(recipe.goals):
+        fed = (index - 1, len(plans[-1]) - 1) if goal.is_chained and plans and plans[-1] else None
+        plan = _placed(recipe.world, goal.intent, goal.slots, index, goal.is_dropped, fed)
+        if plan is None:
+            return None
+        plans.append(plan)
+    return predict(schedule(recipe, plans))
+
+
+@lru_cache(maxsize=_CACHED)
+def _placed(world: str, intent: str, slots: frozenset[str], index: int, is_dropped: bool, fed: tuple[int, int] | None) -> GoalPlan | None:
+    """A skeleton as goal number `index`: cut at its first act if it is dropped, its first call fed by the call `fed` of the goal before."""
+    found, changing = typical(world, intent, slots), changing_tools(world)
+    if found is None:
+        return None
+    plan = found.plan
+    if is_dropped:
+        plan = plan[: next((at for at, call in enumerate(plan) if call.tool in changing), len(plan))]
+    sources: list[dict[str, Source]] = [
+        {name: (index, source[1]) if isinstance(source, tuple) else source for name, source in call.sources.items()} for call in plan
+    ]
+    name = next((name for name, source in sources[0].items() if source == "user"), None) if sources and fed is not None else None
+    if name is not None and fed is not None:
+        sources[0][name] = fed
+    return planned(world, [(call.tool, call.arguments) for call in plan], sources)

@@ -1,0 +1,1 @@
+"""Tool catalogs, the dependency edges between tools, and the business clusters grown along them."""

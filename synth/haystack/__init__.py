@@ -1,0 +1,1 @@
+"""A generated log of raw user queries, with what was planted in it."""

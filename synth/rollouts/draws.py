@@ -1,0 +1,221 @@
+"""A policy x tasks x k: draws of live conversations, in parts of the store.
+
+One idea: draw d of a task has a seed of its own, from (seed, task, d): it is the same draw whatever else is rolled out beside it, before
+it or after a kill. What was spoilt by no doing of the policy's is begun again, a few times; where so much is left without an answer that
+the engine must be gone, nothing is kept. A task is rolled out k times, or until its draws settle what they are made for (`Draws`).
+
+What it does not do: hold a conversation (`synth/rollouts/episode.py`), or say what draws mean (`filters/certainty/certainty.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from storage.records import JSON, Outcome, Rollout, Task, content_id
+from storage.store import Part, Store, part_id
+from storage.tables import TABLES
+from synth.engines.base import Engine, EngineFailure
+from synth.engines.thread_map import is_dead
+from synth.rollouts.episode import IN_FLIGHT, MAX_TOKENS, MAX_TURNS, Episode, play
+
+VERSION = 4
+Progress = Callable[[str, int, int], None]
+"""(label, done, total)"""
+RETRIES = 2
+PART_TASKS = 32
+"""What a kill can cost: the rollouts of so many tasks."""
+
+
+def rollout(
+    engine: Engine,
+    tasks: Sequence[Task],
+    k: int,
+    *,
+    temperature: float = 1.0,
+    seed: int = 0,
+    max_turns: int = MAX_TURNS,
+    max_tokens: int = MAX_TOKENS,
+    policy_id: str = "",
+    batch_tasks: int = PART_TASKS,
+    first_draw: int = 0,
+    in_flight: int = IN_FLIGHT,
+    retries: int = RETRIES,
+    has_answered: bool = False,
+    progress: Progress | None = None,
+) -> list[Rollout]:
+    """k draws of every task, in the order of the tasks and then of the draws.
+
+    Args:
+        temperature: 0 is greedy; then k > 1 is a waste. batch_tasks: how many tasks run side by side.
+        first_draw: number of the first draw, for a second probe that is independent of the first.
+        in_flight: see `play`. retries: how often a rollout is begun again that the engine or the world has spoilt.
+        has_answered: that the engine is there is known, from earlier draws of these tasks.
+
+    Raises:
+        EngineFailure: half of a batch had no answer, or, of an engine that has answered, all. BudgetSpent: see `play`.
+    """
+    records: list[Rollout] = []
+    for batch in _batches(tasks, batch_tasks):
+        episodes = [Episode(task, first_draw + draw, max_turns) for task in batch for draw in range(k)]
+        over = _play_to_the_end(engine, episodes, retries, temperature=temperature, seed=seed, max_tokens=max_tokens, in_flight=in_flight)
+        _check_alive(engine, over, has_answered)
+        records += [episode.record(policy_id, engine.name, seed) for episode in over]
+        if progress is not None:
+            progress("rollouts", len(records), len(tasks) * k)
+    return records
+
+
+def _play_to_the_end(
+    engine: Engine, episodes: Sequence[Episode], retries: int, *, temperature: float, seed: int, max_tokens: int, in_flight: int
+) -> list[Episode]:
+    """`play`, and again from the start what was spoilt by no doing of the policy's."""
+    over = list(episodes)
+    for attempt in range(1, retries + 2):
+        places = [place for place, episode in enumerate(over) if episode.outcome is None]
+        play(engine, [over[place] for place in places], temperature=temperature, seed=seed, max_tokens=max_tokens, in_flight=in_flight)
+        spoilt = [place for place in places if over[place].outcome is Outcome.INFRA_FAILURE and not over[place].is_lost]
+        if not spoilt or attempt > retries:
+            break
+        for place in spoilt:
+            over[place] = Episode(over[place].task, over[place].draw, over[place].max_turns, attempts=attempt + 1)
+    return over
+
+
+def _check_alive(engine: Engine, over: Sequence[Episode], has_answered: bool) -> None:
+    """Raises EngineFailure: see `rollout`. A later look may be at two draws, of which one that is never answered is half."""
+    asked = [episode for episode in over if not episode.is_lost]
+    unanswered = [episode.failure for episode in asked if episode.is_unanswered]
+    if is_dead(len(unanswered), len(asked)) and (len(unanswered) == len(asked) or not has_answered):
+        raise EngineFailure(f"{engine.name} left {len(unanswered)} of {len(asked)} rollouts without an answer: {unanswered[0]}")
+
+
+def _batches(tasks: Sequence[Task], size: int) -> Iterator[Sequence[Task]]:
+    for start in range(0, len(tasks), size):
+        yield tasks[start : start + size]
+
+
+def rollouts_frame(rollouts: Sequence[Rollout], purpose: str) -> pl.DataFrame:
+    """Rollouts as rows of table `rollouts`."""
+    rows = [
+        {
+            "rollout_id": content_id("rollout", rollout.id, purpose),
+            "task_id": rollout.task_id,
+            "policy_id": rollout.policy_id,
+            "purpose": purpose,
+            "draw": rollout.draw,
+            "outcome": rollout.outcome.value,
+            "reward": rollout.reward,
+            "checks": json.dumps(rollout.checks),
+            "messages": json.dumps([message.to_openai() for message in rollout.messages], ensure_ascii=False),
+            "turns": json.dumps([turn.model_dump(exclude_defaults=True) for turn in rollout.turns]),
+            "attempts": rollout.attempts,
+            "failure": rollout.failure or None,
+        }
+        for rollout in rollouts
+    ]
+    return pl.DataFrame(rows, schema=TABLES["rollouts"].columns)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How often a task is rolled out: until its draws settle what they are made for.
+
+    Args:
+        looks: numbers of draws after which is looked, rising; the last is the most.
+        is_settled: of successes, rated draws, and draws that would be left.
+        rule: what that follows, as JSON: part of what a part is known by.
+    """
+
+    looks: Sequence[int]
+    is_settled: Callable[[int, int, int], bool]
+    rule: Mapping[str, JSON]
+
+    @classmethod
+    def each(cls, k: int) -> Draws:
+        """k of every task."""
+        return cls((k,), lambda *_: True, {})
+
+    @property
+    def most(self) -> int:
+        return self.looks[-1]
+
+    def is_over(self, made: Sequence[Rollout]) -> bool:
+        """Of the draws of one task so far."""
+        rated = [rollout.outcome is Outcome.SUCCESS for rollout in made if rollout.outcome.is_rated]
+        return self.is_settled(sum(rated), len(rated), self.most - len(made))
+
+
+def rollout_until(engine: Engine, tasks: Sequence[Task], draws: Draws, *, first_draw: int = 0, **options: Any) -> list[Rollout]:
+    """`rollout` with its options, each task as often as it takes; in the order of the tasks and then of the draws."""
+    made: dict[str, list[Rollout]] = {task.id: [] for task in tasks}
+    undecided, before = list(tasks), 0
+    for look in draws.looks:
+        for one in rollout(engine, undecided, look - before, first_draw=first_draw + before, has_answered=before > 0, **options):
+            made[one.task_id].append(one)
+        undecided, before = [task for task in undecided if not draws.is_over(made[task.id])], look
+    return [one for task in tasks for one in made[task.id]]
+
+
+def rollout_parts(
+    store: Store,
+    engine: Engine,
+    tasks: Sequence[Task],
+    draws: int | Draws,
+    *,
+    purpose: str,
+    policy_id: str,
+    temperature: float = 1.0,
+    seed: int = 0,
+    max_turns: int = MAX_TURNS,
+    max_tokens: int = MAX_TOKENS,
+    first_draw: int = 0,
+    in_flight: int = IN_FLIGHT,
+    part_tasks: int = PART_TASKS,
+    progress: Progress | None = None,
+) -> list[Part]:
+    """`rollout`, written to the store in parts of `part_tasks` tasks; parts that are there already are not made again. Not committed.
+
+    Args:
+        draws: of every task, or how many it takes.
+        purpose: `probe`, `eval_in`, ...: why they were made; a policy's greedy and sampled rollouts have different purposes.
+        in_flight: see `play`.
+
+    Raises:
+        EngineFailure, BudgetSpent: see `rollout`; parts that are whole are kept.
+    """
+    parts: list[Part] = []
+    wanted = Draws.each(draws) if isinstance(draws, int) else draws
+    for start, batch in enumerate(_batches(tasks, part_tasks)):
+        parameters = {
+            "k": draws if isinstance(draws, int) else dict(draws.rule),
+            "purpose": purpose,
+            "temperature": temperature,
+            "seed": seed,
+            "max_turns": max_turns,
+            "max_tokens": max_tokens,
+        } | ({"first_draw": first_draw} if first_draw else {})
+        identity = part_id("rollouts", [policy_id, *(task.id for task in batch)], parameters, VERSION)
+        part = store.find(identity)
+        if part is None:
+            made = rollout_until(
+                engine,
+                batch,
+                wanted,
+                first_draw=first_draw,
+                temperature=temperature,
+                seed=seed,
+                max_turns=max_turns,
+                max_tokens=max_tokens,
+                in_flight=in_flight,
+                policy_id=policy_id,
+            )
+            part = store.write("rollouts", identity, rollouts_frame(made, purpose))
+        parts.append(part)
+        if progress is not None:
+            progress(purpose, min(len(tasks), (start + 1) * part_tasks) * wanted.most, len(tasks) * wanted.most)
+    return parts

@@ -1,0 +1,88 @@
+"""What a run of synthesis is told: worlds and tools, how much of what, and how it is steered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from synth.blueprints.diversity import SUBSAMPLE
+from synth.blueprints.single_goal import has_programs
+from synth.clusters.business_clusters import ClusterConfig
+from synth.roles.role_engines import RolesConfig
+from synth.run.controller import EvolutionConfig
+from synth.tasks.split import DivisionConfig
+from synth.worlds import WorldName, WorldRange, names_in
+
+_SPECS = ("banking", "clinic", "helpdesk", "hotel", "library", "logistics", "school", "telecom")
+_DRILLS = {"retail": 160, "library": 24}
+
+
+class SynthesisConfig(BaseModel):
+    """What is synthesised, and how much."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    worlds: tuple[WorldRange, ...] = Field(
+        ("city", "retail", *_SPECS, "gen-1..40"),
+        description="Worlds whose tools are clustered and used: names, domain specs' files, ranges of generated domains (gen-1..100).",
+    )
+    tools: Path | None = Field(
+        None, description="A catalogue of tools (JSONL, OpenAI or MCP form) to cluster beside those; what no world executes is only stored."
+    )
+    seed: int = Field(0, description="Another number gives another set of trajectories.")
+    accepted: int = Field(300, ge=1, description="Accepted trajectories to stop at.")
+    max_proposals: int = Field(2000, ge=1, description="Budget: blueprints asked for at most.")
+    calibration: int = Field(300, ge=9, description="Unsteered trajectories whose complexity sets the bands; they count as nothing else.")
+    chinese_share: float = Field(0.3, ge=0, le=1, description="Share of conversations in Chinese; the rest are English.")
+    veiled_share: float = Field(
+        0.3, ge=0, le=1, description="Share of steered conversations that are harder to see through: distractors, vague words, noise."
+    )
+    code_share: float = Field(
+        0.15,
+        ge=0,
+        lt=1,
+        description="Of accepted conversations in worlds that offer run_python (compiled domains), those that call it. 0 switches it off.",
+    )
+    subsample: int = Field(SUBSAMPLE, ge=10, description="Size of the subsamples on which mode entropy is measured.")
+    drills: Mapping[WorldName, Annotated[int, Field(ge=0)]] = Field(
+        _DRILLS,
+        description="Worlds that a small policy practises on, each with the number of single-goal blueprints that are made in it, in all "
+        "divisions, beside the conversations.",
+    )
+    programs: Mapping[WorldName, Annotated[int, Field(ge=0)]] = Field(
+        {},
+        description="The same for drills that need a program of the policy's own (compiled domains; where a sandbox is there to run it).",
+    )
+    roles: RolesConfig = Field(default_factory=RolesConfig, description="Who plays the roles: programs, or language models.")
+    clusters: ClusterConfig = Field(default_factory=ClusterConfig, description="How tools are grouped.")
+    evolution: EvolutionConfig = Field(default_factory=EvolutionConfig, description="How the controller steers.")
+    divisions: DivisionConfig = Field(
+        default_factory=DivisionConfig,
+        description="How frames are divided; the funnel must be given the same, or evaluation tasks may leak.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drills_of_the_worlds(cls, given: Any) -> Any:
+        """Where only `worlds` are named, the usual drills of those among them."""
+        if not isinstance(given, Mapping) or "drills" in given or not isinstance(given.get("worlds"), (list, tuple)):
+            return given
+        return {**given, "drills": {world: count for world, count in _DRILLS.items() if world in given["worlds"]}}
+
+    @model_validator(mode="after")
+    def _drills_where_it_works(self) -> SynthesisConfig:
+        for setting, asked in (("drills", self.drills), ("programs", self.programs)):
+            if others := sorted(set(asked) - set(names_in(self.worlds))):
+                raise ValueError(f"{setting}: {others[0]!r} is not among worlds ({', '.join(self.worlds)}): add it there, or drill another")
+        if plain := [world for world in self.programs if not has_programs(world)]:
+            raise ValueError(f"programs: no task of {plain[0]!r} needs a program: name a compiled domain that has sums to do")
+        return self
+
+    @model_validator(mode="after")
+    def _has_something(self) -> SynthesisConfig:
+        if not self.worlds and self.tools is None:
+            raise ValueError("worlds and tools are both empty: name at least one world, or a catalogue of tools")
+        return self

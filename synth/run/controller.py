@@ -1,0 +1,344 @@
+"""The controller that decides which cell the next blueprint is asked for (definition P4; our formulas after TDScaling's idea).
+
+A cell is domain x family of coarse reasoning modes x complexity band. The controller counts what was accepted, prefers what is rare
+(-log2 of smoothed shares, and bands below their target share) and, where it is told, what the last policy fails at (`focus.py`),
+discounts what it finds infeasible (Wilson lower bounds of its own tries), and draws from a softmax of the product with a floor of uniform
+draws; the bands' parts of it are scaled to what each band is owed, an integral term, so that the shares of what is *accepted* hold. A
+round is a fixed number of proposals; rounds end when three in a row add next to nothing and the bands are where they should be, or when
+the budget is spent.
+
+It knows nothing of tools, worlds or plans: `synthesize.py` turns a cell into a blueprint and reports back what came of it. The state
+is a pure function of the reports, in order, so that a resumed run rebuilds it from the stored rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from synth.blueprints.diversity import entropy_bits
+from synth.intervals import wilson
+
+Band = Literal["low", "mid", "high"]
+BANDS: tuple[Band, ...] = get_args(Band)
+
+FAMILIES = ("N", "A>C", "A>P", "P>F", "P>S", "P>R", "C>F", "C>V", "C>R", "C>A", "C>S>F", "C>S>V")
+"""Prefixes of coarse signatures (runs collapsed) that are told apart; all else is `other`."""
+OTHER = "other"
+_PRIOR = 0.5
+"""Feasibility of what was not tried often enough."""
+_AHEAD, _FIXED_SHARE = 10, 0.2
+"""How many acceptances ahead the bands' shares are looked at, and the share of draws that goes to bands by their targets alone."""
+
+Floats = NDArray[np.float64]
+Measured = Literal["cell", "domain", "mode", "prior"]
+
+
+def mode_family(coarse: str) -> str:
+    """The family of a coarse signature: the first listed prefix that it starts with, runs (`C+`) counted as one."""
+    plain = coarse.replace("+", "") + ">"
+    return next((family for family in FAMILIES if plain.startswith(f"{family}>")), OTHER)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    domain: str
+    family: str
+    band: Band
+
+
+class EvolutionConfig(BaseModel):
+    """What the controller is after, and how hard it steers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    proposals_per_round: int = Field(50, ge=1, description="Blueprints asked for in one round; a round is also the unit of resuming.")
+    domain_weight: float = Field(1.0, ge=0, description="Weight of a domain's rarity, in bits.")
+    family_weight: float = Field(1.0, ge=0, description="Weight of a mode family's rarity, in bits.")
+    band_weight: float = Field(1.0, ge=0, description="Weight of a complexity band's shortfall, relative to its target share.")
+    focus_weight: float = Field(
+        0.0,
+        ge=0,
+        description="Weight of what the last policy fails or wavers at, in bits for a domain, and as many for a mode family in a band: 1 "
+        "asks, in the long run, up to twice as often for what is urgent as for what is mastered. 0 switches it off.",
+    )
+    band_shares: tuple[float, float, float] = Field((0.25, 0.45, 0.30), description="Target shares of the bands low, mid and high.")
+    temperature: float = Field(0.5, gt=0, description="Of the softmax over cells: lower steers harder.")
+    uniform_share: float = Field(0.1, ge=0, le=1, description="Share of draws that ignore the scores. 1 switches steering off.")
+    trusted_tries: int = Field(5, ge=1, description="Tries before measured feasibility replaces the prior of 0.5.")
+    least_feasibility: float = Field(0.1, gt=0, le=1, description="Floor under feasibility, so that no cell is given up for good.")
+    alarm_factor: float = Field(
+        3.0, gt=1, description="A domain or family holding more than this many times its target share is a collapse."
+    )
+    stop_gain_bits: float = Field(0.02, ge=0, description="A round that adds less to H_dom + H_mode^1 is idle.")
+    stop_idle_rounds: int = Field(3, ge=1, description="So many idle rounds in a row end the run, if the bands are on target.")
+    stop_band_tolerance: float = Field(0.03, ge=0, description="How far a band's share may lie from its target at the end.")
+
+    @model_validator(mode="after")
+    def _shares_are_shares(self) -> Self:
+        if min(self.band_shares) <= 0 or abs(sum(self.band_shares) - 1) > 1e-6:
+            raise ValueError(f"band_shares {list(self.band_shares)}: each must be above 0, and they must add up to 1")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """A cell that is asked for, and why: the terms of its score (weighted), its feasibility and what that was measured on, and the
+    probability with which it was drawn. else_families: all mode families in an order drawn by their rarity, for where the cell cannot be
+    had. focus: the term of what the last policy fails at; 0 where a run is not steered by that."""
+
+    cell: Cell
+    domain_bits: float
+    family_bits: float
+    band_deficit: float
+    feasibility: float
+    measured_on: Measured
+    probability: float
+    else_families: tuple[str, ...]
+    focus: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of one proposal: the cell that was asked for, and the cell of what was accepted (None: nothing was).
+
+    was_planned: False where no blueprint was found, so that nothing was executed."""
+
+    asked: Cell
+    coarse: str = ""
+    got: Cell | None = None
+    was_planned: bool = True
+
+
+class _Rates:
+    """Tries and hits by label, shape of the labels, with the Wilson lower bound of the rate of hits; `prior` until there are enough."""
+
+    def __init__(self, shape: tuple[int, ...], trusted: int, prior: float) -> None:
+        self.tries, self.hits = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        self.lower = np.full(shape, prior)
+        self._trusted = trusted
+
+    def add(self, at: tuple[int, ...], is_hit: bool) -> None:
+        self.tries[at] += 1
+        self.hits[at] += is_hit
+        if self.tries[at] >= self._trusted:
+            self.lower[at] = wilson(int(self.hits[at]), int(self.tries[at]))[0]
+
+    def is_known(self, at: tuple[int, ...]) -> bool:
+        return bool(self.tries[at] >= self._trusted)
+
+
+class Controller:
+    """Counts, tries and hits by cell; `draw_round` says what to ask for next.
+
+    domains: the fixed label set that domain entropy is measured over. domain_urgency, mode_urgency: how urgent a domain, and a family in a
+    band, is for the last policy, in [0, 1] (`focus.py`); 0 where nothing is known.
+    Everything is an array over (domain, family, band), so that a draw over hundreds of domains costs well under a millisecond.
+    """
+
+    def __init__(
+        self,
+        domains: Sequence[str],
+        config: EvolutionConfig | None = None,
+        *,
+        domain_urgency: Mapping[str, float] | None = None,
+        mode_urgency: Mapping[tuple[str, Band], float] | None = None,
+    ) -> None:
+        self.domains, self.config = tuple(domains), config or EvolutionConfig()
+        self.families = (*FAMILIES, OTHER)
+        self.used_modes: Counter[str] = Counter()
+        """Coarse signatures of what was accepted."""
+        self.round_bits: list[float] = []
+        """H_dom + H_mode^1 at the end of each round."""
+        shape, trusted = (len(self.domains), len(self.families), len(BANDS)), self.config.trusted_tries
+        self._place: tuple[Mapping[str, int], ...] = tuple(
+            {label: at for at, label in enumerate(labels)} for labels in (self.domains, self.families, BANDS)
+        )
+        self._counts = tuple(np.zeros(size, dtype=np.int64) for size in shape)
+        by_domain, by_mode = domain_urgency or {}, mode_urgency or {}
+        of_domain = np.array([by_domain.get(domain, 0.0) for domain in self.domains])
+        of_mode = np.array([[by_mode.get((family, band), 0.0) for band in BANDS] for family in self.families])
+        self._focus: Floats = self.config.focus_weight * (of_domain[:, None, None] + of_mode)
+        self._by_domain = _Rates(shape[:1], trusted, _PRIOR)
+        self._by_mode = _Rates(shape[1:], trusted, _PRIOR)
+        self._by_cell = _Rates(shape, trusted, np.nan)
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(Cell(domain, family, band) for domain in self.domains for family in self.families for band in BANDS)
+
+    # ---- what came of it ------------------------------------------------------------------------------------------------
+
+    def record(self, report: Report) -> None:
+        """Counts one proposal. A cell, a (family, band) and a domain are hit where what was accepted lies in them.
+
+        A domain is not blamed for a cell that could not be planned: that says something of the modes and the band."""
+        asked, got = report.asked, report.got
+        at = self._at(asked)
+        self._by_cell.add(at, got == asked)
+        self._by_mode.add(at[1:], got is not None and (got.family, got.band) == (asked.family, asked.band))
+        if report.was_planned:
+            self._by_domain.add(at[:1], got is not None and got.domain == asked.domain)
+        if got is not None:
+            self.used_modes[report.coarse] += 1
+            self._count(got, 1)
+
+    def failures(self, cell: Cell) -> int:
+        """Tries of a cell that were no hit."""
+        at = self._at(cell)
+        return int(self._by_cell.tries[at] - self._by_cell.hits[at])
+
+    def tries(self, domain: str) -> int:
+        """How often a domain was asked for."""
+        return int(self._by_cell.tries[self._place[0][domain]].sum())
+
+    def end_round(self) -> None:
+        self.round_bits.append(self.bits())
+
+    def _at(self, cell: Cell) -> tuple[int, int, int]:
+        domain, family, band = (places[label] for places, label in zip(self._place, (cell.domain, cell.family, cell.band), strict=True))
+        return domain, family, band
+
+    def _count(self, cell: Cell, by: int) -> None:
+        for counts, at in zip(self._counts, self._at(cell), strict=True):
+            counts[at] += by
+
+    # ---- what to ask for ------------------------------------------------------------------------------------------------
+
+    def score(self, cell: Cell) -> float:
+        """Weighted rarity of the cell's domain and family, shortfall of its band, and urgency of what the last policy fails at."""
+        at = self._at(cell)
+        return float(sum(term[place] for term, place in zip(self._terms(), at, strict=True)) + self._focus[at])
+
+    def _terms(self) -> tuple[Floats, Floats, Floats]:
+        """Of every domain, family and band: its term of the score, from shares smoothed as (c + 0.5) / (N + 0.5 K)."""
+        domain, family, band = ((counts + 0.5) / (counts.sum() + 0.5 * len(counts)) for counts in self._counts)
+        target = np.array(self.config.band_shares)
+        deficit: Floats = np.maximum(0.0, (target - band) / target)
+        return -self.config.domain_weight * np.log2(domain), -self.config.family_weight * np.log2(family), self.config.band_weight * deficit
+
+    def feasibility(self, cell: Cell) -> float:
+        """The cell's own Wilson lower bound once it was tried often enough, else the lesser of its domain's and its (family, band)'s."""
+        return float(self._feasibility()[self._at(cell)])
+
+    def _feasibility(self) -> Floats:
+        backed_off = np.minimum(self._by_domain.lower[:, None, None], self._by_mode.lower[None])
+        own = self._by_cell.lower
+        found: Floats = np.maximum(self.config.least_feasibility, np.where(np.isnan(own), backed_off, own))
+        return found
+
+    def _measured_on(self, at: tuple[int, int, int]) -> Measured:
+        """What the feasibility of a cell rests on."""
+        if self._by_cell.is_known(at):
+            return "cell"
+        domain, mode = self._by_domain.lower[at[0]], self._by_mode.lower[at[1:]]
+        if self._by_mode.is_known(at[1:]) and mode <= domain:
+            return "mode"
+        return "domain" if self._by_domain.is_known(at[:1]) and domain <= mode else "prior"
+
+    def probabilities(self) -> dict[Cell, float]:
+        """Of every cell to be asked for next; they sum to 1."""
+        return dict(zip(self.cells, self._probabilities(self._feasibility()).ravel().tolist(), strict=True))
+
+    def _probabilities(self, feasibility: Floats) -> Floats:
+        """(1 - u) softmax(score * feasibility / T) + u uniform, the softmax scaled band by band to what the bands are owed."""
+        domain, family, band = self._terms()
+        heat = (domain[:, None, None] + family[None, :, None] + band + self._focus) * feasibility / self.config.temperature
+        weights = np.exp(heat - heat.max())
+        weights *= self._owed() / np.maximum(weights.sum(axis=(0, 1)), np.finfo(np.float64).tiny)
+        uniform = self.config.uniform_share
+        found: Floats = (1 - uniform) * weights / weights.sum() + uniform / weights.size
+        return found
+
+    def _owed(self) -> Floats:
+        """Share of the next proposals for each band: in proportion to what it lacks of its target a few acceptances from now.
+
+        The band's term of the score alone cannot hold the bands at their targets: it is at most 1 beside rarities of several bits, and
+        feasibility scales it down. A part goes by the targets alone, so that a band that cannot be had starves no other."""
+        target = np.array(self.config.band_shares)
+        counts = self._counts[2]
+        lacking = np.maximum(0.0, target * (counts.sum() + _AHEAD) - counts)
+        owed: Floats = (1 - _FIXED_SHARE) * lacking / lacking.sum() + _FIXED_SHARE * target
+        return owed
+
+    def draw(self, rng: random.Random, feasibility: Floats | None = None) -> Draw:
+        """A cell, and why."""
+        feasibility = self._feasibility() if feasibility is None else feasibility
+        probabilities = self._probabilities(feasibility)
+        totals = np.cumsum(probabilities.ravel())
+        index = min(int(np.searchsorted(totals, rng.random() * totals[-1], side="right")), totals.size - 1)
+        domain, family, band = (int(place) for place in np.unravel_index(index, probabilities.shape))
+        terms = self._terms()
+        return Draw(
+            cell=Cell(self.domains[domain], self.families[family], BANDS[band]),
+            domain_bits=float(terms[0][domain]),
+            family_bits=float(terms[1][family]),
+            band_deficit=float(terms[2][band]),
+            feasibility=float(feasibility[domain, family, band]),
+            measured_on=self._measured_on((domain, family, band)),
+            probability=float(probabilities[domain, family, band]),
+            else_families=self._by_rarity(terms[1].tolist(), rng),
+            focus=float(self._focus[domain, family, band]),
+        )
+
+    def _by_rarity(self, bits: Sequence[float], rng: random.Random) -> tuple[str, ...]:
+        """The families as drawn one after another from a softmax of their rarity, by Gumbel's trick."""
+        keys = [rarity / self.config.temperature - math.log(rng.expovariate(1.0)) for rarity in bits]
+        return tuple(family for _, family in sorted(zip(keys, self.families, strict=True), reverse=True))
+
+    def draw_round(self, rng: random.Random, proposals: int) -> list[Draw]:
+        """The cells of a whole round, which can then be worked on side by side: each draw counts the cells before it as delivered."""
+        feasibility, drawn = self._feasibility(), list[Draw]()
+        for _ in range(proposals):
+            drawn.append(self.draw(rng, feasibility))
+            self._count(drawn[-1].cell, 1)
+        for draw in drawn:
+            self._count(draw.cell, -1)
+        return drawn
+
+    # ---- when to stop, when to shout ------------------------------------------------------------------------------------
+
+    def bits(self) -> float:
+        """H_dom + H_mode^1 (plug-in) of everything accepted so far."""
+        return entropy_bits(self._counts[0].tolist()) + entropy_bits(self.used_modes.values())
+
+    def band_shares(self) -> Mapping[Band, float]:
+        counts = self._counts[2].tolist()
+        return {band: count / sum(counts) if sum(counts) else 0.0 for band, count in zip(BANDS, counts, strict=True)}
+
+    def is_done(self) -> bool:
+        """Whether the last rounds added next to nothing while every band is on target."""
+        last = self.round_bits[-(self.config.stop_idle_rounds + 1) :]
+        if len(last) <= self.config.stop_idle_rounds:
+            return False
+        gains = [later - earlier for earlier, later in itertools.pairwise(last)]
+        shares = self.band_shares()
+        on_target = all(
+            abs(shares[band] - target) <= self.config.stop_band_tolerance
+            for band, target in zip(BANDS, self.config.band_shares, strict=True)
+        )
+        return on_target and all(gain < self.config.stop_gain_bits for gain in gains)
+
+    def alarms(self) -> list[str]:
+        """Domains and mode families that hold more than `alarm_factor` times their even share: a collapse, in words."""
+        axes = (("domain", self.domains, self._counts[0]), ("family", self.families, self._counts[1]))
+        return [alarm for axis, labels, counts in axes for alarm in self._collapsed(axis, labels, counts.tolist())]
+
+    def _collapsed(self, axis: str, labels: Sequence[str], counts: Sequence[int]) -> list[str]:
+        total, limit = sum(counts), self.config.alarm_factor / len(labels)
+        if total < self.config.proposals_per_round or limit >= 1:
+            return []
+        return [
+            f"{axis} {label} holds {count / total:.0%} of what was accepted, more than {limit:.0%}"
+            for label, count in zip(labels, counts, strict=True)
+            if count / total > limit
+        ]

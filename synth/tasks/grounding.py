@@ -1,0 +1,349 @@
+"""The grounding veto: does an answer tell a number, time, day, identifier or name that nobody said and no result showed?
+
+One idea: the answer is read as *claims* (`number_words.py`, `datetimes.py`, `quantities.py`, `reading.NameIndex`), and each claim needs a
+source of its own kind among what was heard: 22 minutes need a duration of 22 minutes or a number of which nothing tells what it is, not
+22 m. What counts as heard: requests, results with the units of their fields, figures that a program computed, the canonical forms of the
+request; numbers, times and days also from the system message, names not (it speaks of everything).
+
+Claims: numbers (told within 1 %, or rounded), counts of things (also by the length of a list that was shown, or that the answer itself
+makes), times of day, days with and without a year, weekdays, identifiers, names that the world knows or that its kind may draw, and in
+English capitalised names that nobody wrote. Not claims: list marks, ordinals to ten, figures of speech, "one of them".
+Not seen: invented names in Chinese that no world of the kind could draw; figures that the answer adds up itself are invented.
+Source: definition P8.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+from unicodedata import normalize
+
+from storage.records import JSON
+from synth.text.claims import NameIndex, Number, Reading, has_word, normalise, read
+from synth.text.datetimes import Moments, moments_in, weekday_of
+from synth.text.number_words import MARK, MAY_TELL, in_digits
+from synth.text.proper_names import unknown_names
+from synth.text.quantities import COUNT, LABEL, RATING, SHARE, Quantity, Unit, are_alike, is_told, quantities_in, units_of_field
+from synth.worlds import WORLDS
+
+_ID = re.compile(r"(?<![a-z0-9])(?![2-6]g\b)[a-z]{1,4}-?\d[a-z0-9]*(?![a-z0-9])")
+_NO_ID = re.compile(
+    r"(?:rmb|cny|usd|eur|gbp|no|h|at|to|top|day)-?\d+(?:st|nd|rd|th|k|m|min)?|(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)-\d+"
+)
+_LIST_MARK = re.compile(
+    r"^[ \t>*#|-]*[(\[【]?\d{1,2}(?:[)\]】、]|[.](?!\d)|\ufe0f?\u20e3| [–—-] )|(?<=[\s;:,：；，。])\(?\d\)(?= )", re.MULTILINE
+)
+_THIN_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
+_SPACED = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d.,])")
+_BULLET = re.compile(r"^[ \t]*[-*•]\s", re.MULTILINE)
+_ORDINAL = re.compile(rf"第{MARK}?(?:[1-9]|10)(?!\d)|\b(?:[1-9]|10)(?:st|nd|rd|th)\b|\btop[ -]{MARK}?(?:[1-9]|10)\b(?! ?%)")
+_PART_OF_DAY = re.compile(
+    r"(?<![\d.])(\d{1,2})(?:th|st|nd|rd)\b|(?<![\d.])(\d{1,2})[日号](?![线楼店口路])|(?<![\d.])(\d{1,2})月|(?<![\d.])(\d{4})(?![\d.])年?"
+)
+"""A day of the month, a month or a year, told alone."""
+_CLOCK_OR_NOT = re.compile(
+    r"(?<![\d:.])([01]?\d|2[0-4]):([0-5]\d) ?(?:hours|hrs?|h)\b|(?<=\bat )([01]?\d|2[0-4])\.([0-5]\d)(?![\d%])"
+    r"|(?<![\d:.])([01]\d|2[0-3])([0-5]\d) ?(?:hours|hrs)\b"
+)
+_THE_FEW = re.compile(
+    rf"(?:\b(?:the|these|those|all|first|last|best|following|other|next|my|your|our|only|of) {MARK}?"
+    rf"|(?:这|那|前|其中|以上|以下|上述|后|头|另外|另|任|哪|各|仅|有)的?{MARK}?)$"
+)
+_CHOICE = re.compile(
+    r" ?(?:[a-z]+ )?(?:options?|choices?|candidates?|suggestions?|picks|alternatives|possibilities|ways|steps|things|points|parts|legs)\b"
+    r"|[个种项条点](?:选择|选项|建议|方案|办法|方式|步骤|候选|部分|因素|方面)"
+)
+_NUMERAL = re.compile(r"[\d零一二两三四五六七八九十百千]|first|one|two|three|hundred|dozen")
+_LETTER = re.compile(r"[a-z\u3400-\u9fff]")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?)?|\d\d:\d\d(?:-\d\d:\d\d)?")
+_FEW = 10
+
+
+class Seen(NamedTuple):
+    """What one text shows: its numbers as they stand there, each with the units that it may be in (empty where nothing tells), points
+    in time, and lengths of lists."""
+
+    numbers: Mapping[float, tuple[tuple[Unit, ...], ...]]
+    moments: Moments
+    lengths: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
+class Sources:
+    """What an answer may draw on.
+
+    texts: everything that was heard, normalised. results: of the world's tools, as they came. said: the texts that are no results, and
+    system messages. forms: see `World.slot_forms`.
+    """
+
+    world: str
+    texts: Sequence[str]
+    results: Sequence[str]
+    said: Sequence[str]
+    forms: frozenset[str]
+    _shown: list[Seen] = field(default_factory=list)
+
+    @property
+    def shown(self) -> Sequence[Seen]:
+        if not self._shown:
+            self._shown += [_seen_in_result(self.world, text) for text in self.results]
+            self._shown += [_seen_in_text(text) for text in (*self.said, *self.forms)]
+        return self._shown
+
+    def has(self, needle: str) -> bool:
+        return needle in self.forms or any(has_word(text, needle) for text in self.texts)
+
+    def has_anywhere(self, needle: str) -> bool:
+        return self.has(needle) or any(has_word(text, needle) for text in self.said)
+
+
+def is_grounded(answer: str, sources: Sources, names: Sequence[NameIndex]) -> bool:
+    """Whether everything that an answer (as it was written) claims has its source."""
+    answer = _THIN_SPACE.sub(",", answer.replace("º", "°"))
+    written = normalize("NFKC", answer).replace("’", "'")
+    text = normalise(answer)
+    mentions = _mentions(text, names)
+    if not all(any(sources.has(spelling) for spelling in spellings) for _, _, spellings in mentions):
+        return False
+    if len(written) != len(text):  # ß and its like are longer in lower case
+        written = "".join(each if len(each.casefold()) == 1 else each.casefold() for each in written)
+    for start, end, _ in mentions:
+        written = f"{written[:start]}{'_' * (end - start)}{written[end:]}"
+    if not all(sources.has_anywhere(name) for name in unknown_names(written, sources.has_anywhere)):
+        return False
+    for start, end, _ in sorted(mentions, reverse=True):
+        if _NUMERAL.search(text, start, end):
+            text = f"{text[:start]} {text[end:]}"
+    if not MAY_TELL.search(text):
+        return True
+    identifiers = [each for each in _ID.findall(text) if not _NO_ID.fullmatch(each)]
+    if not all(sources.has_anywhere(identifier) for identifier in identifiers):
+        return False
+    if identifiers:
+        text = _ID.sub(lambda found: found[0] if _NO_ID.fullmatch(found[0]) else " ", text)
+        if not MAY_TELL.search(text):
+            return True
+    listed = frozenset((len(mentions), len(set(identifiers)), len(_LIST_MARK.findall(text)), len(_BULLET.findall(text)))) - {0}
+    moments = _told_moments(text)
+    if not _are_known(moments, sources):
+        return False
+    rest = _without_known_clocks(_without_known_days(moments.rest, sources), sources)
+    rest = _SPACED.sub(lambda found: _as_one_number(found[0], sources), rest)
+    return all(_is_supported(each, rest, sources, listed) for each in quantities_in(rest))
+
+
+def told(answer: str) -> Reading:
+    """What an answer tells, for whoever looks for a fact in it: figures in words too, and in smaller units; times with all that they may
+    mean; days, those without a year as `--05-17`."""
+    text = normalise(answer)
+    plain, moments = read(text), _told_moments(text)
+    numbers = [
+        Number(each.value, (each.value, *(each.value * factor for name, factor in each.units if name in _LIKELY and factor > 1)))
+        for each in quantities_in(moments.rest)
+    ]
+    days = {f"{year or '-'}-{month:02d}-{day:02d}" for year, month, day in moments.days}
+    return Reading([*plain.numbers, *numbers], plain.minutes.union(moments.minutes()), plain.dates | days, plain.ids)
+
+
+@lru_cache(maxsize=2048)
+def _told_moments(text: str) -> Moments:
+    return moments_in(_ORDINAL.sub(" ", in_digits(_LIST_MARK.sub(" ", text))))
+
+
+# ---- what was shown -----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=2048)
+def _seen_in_text(text: str) -> Seen:
+    moments = moments_in(in_digits(text))
+    numbers: dict[float, tuple[tuple[Unit, ...], ...]] = {}
+    for each in quantities_in(moments.rest):
+        if each.is_worded and each.value <= 1 and not each.units:  # one says so
+            continue
+        numbers[each.value] = (*numbers.get(each.value, ()), each.units)
+    return Seen(numbers, moments)
+
+
+@lru_cache(maxsize=2048)
+def _seen_in_result(world: str, text: str) -> Seen:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, (dict, list)):
+        return _seen_in_text(normalise(text))
+    reader = _Reader(WORLDS[world].units)
+    reader.walk(value, "")
+    numbers = {number: tuple(units) for number, units in reader.numbers.items()}
+    return Seen(numbers, moments_in(in_digits(normalise(" ; ".join(dict.fromkeys(reader.texts))))), frozenset(reader.lengths))
+
+
+class _Reader:
+    """Walks a result. units: of its fields, as the world tells them."""
+
+    def __init__(self, units: Mapping[str, str]) -> None:
+        self.units = units
+        self.numbers: dict[float, set[tuple[Unit, ...]]] = {}
+        self.texts: list[str] = []
+        self.lengths: set[int] = set()
+
+    def walk(self, value: JSON, name: str) -> None:
+        if isinstance(value, dict):
+            for key, each in value.items():
+                self.walk(each, key)
+        elif isinstance(value, list):
+            self.lengths.add(len(value))
+            for each in value:
+                self.walk(each, name)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            self.numbers.setdefault(float(value), set()).add(units_of_field(name, self.units.get(name)))
+        elif isinstance(value, str) and not _ID.fullmatch(value) and MAY_TELL.search(value):
+            own = units_of_field(name, self.units.get(name))
+            if own and own[0][0] == LABEL:
+                return
+            self.texts.append(value)
+            if _MOMENT.fullmatch(value):
+                return
+            for number, found in _seen_in_text(normalise(value)).numbers.items():
+                self.numbers.setdefault(number, set()).update(units or own for units in found)
+
+
+# ---- points in time -------------------------------------------------------------------------------------------------------------
+
+
+def _are_known(told: Moments, sources: Sources) -> bool:
+    if not (told.times or told.days or told.weekdays):
+        return True
+    shown = [seen.moments for seen in sources.shown]
+    if told.times:
+        minutes = {minute for each in shown for minutes in each.times for minute in minutes}
+        if not all(each & minutes for each in told.times):
+            return False
+    days = {day for each in shown for day in each.days}
+    if not all(any(_is_same_day(day, other) for other in days) for day in told.days):
+        return False
+    return told.weekdays <= {weekday_of(day) for day in days} | {weekday for each in shown for weekday in each.weekdays}
+
+
+def _is_same_day(told: tuple[int | None, int, int], seen: tuple[int | None, int, int]) -> bool:
+    return told[1:] == seen[1:] and (told[0] is None or seen[0] is None or told[0] == seen[0])
+
+
+def _without_known_days(text: str, sources: Sources) -> str:
+    if not _PART_OF_DAY.search(text):
+        return text
+    days = {day for seen in sources.shown for day in seen.moments.days}
+    of_month, months = {day for _, _, day in days}, {month for _, month, _ in days}
+    parts: tuple[Set[int | None], ...] = (of_month, of_month, months, {year for year, _, _ in days})
+
+    def known(found: re.Match[str]) -> str:
+        is_known = any(part is not None and int(part) in seen for part, seen in zip(found.groups(), parts, strict=True))
+        return " ; " if is_known else found[0]
+
+    return _PART_OF_DAY.sub(known, text)
+
+
+def _without_known_clocks(text: str, sources: Sources) -> str:
+    """`18:30 h`, `at 18.30` and `1830 hrs` may be times of day; where none such was shown, they are left to be numbers."""
+    if not _CLOCK_OR_NOT.search(text):
+        return text
+    shown = {minute for seen in sources.shown for minute in seen.moments.minutes()}
+
+    def known(found: re.Match[str]) -> str:
+        hour, minute = (int(part) for part in found.groups() if part is not None)
+        return " ; " if hour * 60 + minute in shown else found[0]
+
+    return _CLOCK_OR_NOT.sub(known, text)
+
+
+# ---- numbers --------------------------------------------------------------------------------------------------------------------
+
+
+def _as_one_number(text: str, sources: Sources) -> str:
+    """`36 848` without its space where that number was shown, else as it is: it may be two."""
+    joined = text.replace(" ", "")
+    return joined if any(float(joined) in seen.numbers for seen in sources.shown) else text
+
+
+def _is_supported(told: Quantity, text: str, sources: Sources, listed: Set[int]) -> bool:
+    """Whether a number was shown as what it is told to be. listed: how many things the answer lists."""
+    is_count = bool(told.units) and all(name == COUNT for name, _ in told.units)
+    if told.is_worded and (not told.units or (told.value == 1 and not _is_measured(told))):
+        return True
+    if is_count and told.value <= _FEW and _is_few_of_them(told, text):
+        return True
+    shown = sources.shown
+    if any(_is_told_of(told, units, told.value) for seen in shown for units in seen.numbers.get(told.value, ())):
+        return True
+    if any(_is_told_of(told, units, value) for seen in shown for value, each in seen.numbers.items() for units in each):
+        return True
+    if any(name == COUNT for name, _ in told.units):
+        return any(told.value in seen.lengths for seen in shown) or (is_count and told.value in listed)
+    return not told.units and (any(told.value in seen.lengths for seen in shown) or _is_quoted(told, text, sources))
+
+
+def _is_measured(told: Quantity) -> bool:
+    """Whether one of it, in words, is a claim: one kilometre, one hour; not one day, one person."""
+    return any(name not in (COUNT, RATING) and (name != "duration" or factor == 60) for name, factor in told.units)
+
+
+def _is_few_of_them(told: Quantity, text: str) -> bool:
+    """`the two hotels`, `three options`: speaks of what the answer itself tells, and counts nothing that could be looked up."""
+    end = _end_of_digits(told, text)
+    return _THE_FEW.search(text[max(0, told.start - 12) : told.start + 1].rstrip("0123456789")) is not None or (
+        _CHOICE.match(text, end) is not None
+    )
+
+
+def _end_of_digits(told: Quantity, text: str) -> int:
+    place = told.start
+    while place < len(text) and (text[place].isdigit() or text[place] in f"{MARK}.,-$€£¥"):
+        place += 1
+    return place
+
+
+def _is_told_of(told: Quantity, units: tuple[Unit, ...], seen: float) -> bool:
+    """Whether a number may be told of one that was seen with these units."""
+    if not units:
+        return _is_told_of_unknown(told, seen)
+    if not told.units:
+        return is_told(told, 1.0, seen) or any(is_told(told, 1.0, seen * factor) for unit, factor in units if (unit, factor) in _SMALLER)
+    return any(is_told(told, factor, seen * other) for name, factor in told.units for own, other in units if are_alike(name, own))
+
+
+_SMALLER = frozenset({("length", 1000.0), ("duration", 60.0)})
+"""Units whose numbers are told as such of the next smaller one, without it: 1.5 km as 1500."""
+_LIKELY: Mapping[str, tuple[float, ...]] = {"length": (1000.0,), "duration": (1 / 60, 60.0)}
+"""Other units in which a number may be, by its dimension, where nothing tells its unit."""
+
+
+def _is_told_of_unknown(told: Quantity, seen: float) -> bool:
+    if not told.units:
+        return is_told(told, 1.0, seen)
+    if any(is_told(told, factor, seen * other) for name, factor in told.units for other in (factor, 1.0, *_LIKELY.get(name, ()))):
+        return True
+    return told.units[0][0] == SHARE and 0 < abs(seen) <= 1 and is_told(told, 1.0, seen * 100)
+
+
+def _is_quoted(told: Quantity, text: str, sources: Sources) -> bool:
+    """Whether a bare number (a house number, a telephone number) has a neighbour that it has in what was heard."""
+    end = _end_of_digits(told, text)
+    pieces = [text[start:stop].strip(" .,") for start, stop in ((max(0, told.start - 4), end), (told.start, end + 3), (told.start, end))]
+    return any(piece in source for piece in pieces if _LETTER.search(piece) or "-" in piece for source in (*sources.texts, *sources.said))
+
+
+# ---- names ----------------------------------------------------------------------------------------------------------------------
+
+
+def _mentions(text: str, names: Sequence[NameIndex]) -> list[tuple[int, int, tuple[str, ...]]]:
+    """Where known names stand, the longest of overlapping ones."""
+    found = sorted((each for index in names for each in index.spans(text)), key=lambda each: (each[0], -each[1]))
+    kept: list[tuple[int, int, tuple[str, ...]]] = []
+    for each in found:
+        if not kept or each[0] >= kept[-1][1]:
+            kept.append(each)
+    return kept

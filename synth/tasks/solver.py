@@ -1,0 +1,325 @@
+"""From a frame to an admitted task: solve it, run the expert plan for real, and refuse what could be passed by luck.
+
+Admission, for every task: the goal is not true already; the expert plan, really executed, passes `verify.judge`; doing nothing fails (with
+empty text, and, where there are calls, with the expert's answer and no call); every trick of `exploits.py` has a reward of exactly 0; the
+plan is minimal (every single call is dropped in turn, and the rest executed again: all must fail). A refusal task's plan is its answer,
+after what has to be looked at first, if anything.
+
+Siblings: a frame's other tasks, with slots that name individuals drawn anew in a world of another seed. What is evaluated is set aside:
+world seeds that are 3 modulo 4, and by hash a quarter of the combinations of individuals. `sibling` with `use="train"` draws neither,
+with any other use only these. `admit` takes the seed and the individuals that it is given: drills, which it makes, keep to the seeds of
+their use but not to its individuals.
+
+It does not word requests (`wording.py`) or rate them (`difficulty.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from storage.records import (
+    CODE_TOOL,
+    JSON,
+    Call,
+    Division,
+    Frame,
+    FunctionCall,
+    Language,
+    Message,
+    Plan,
+    RefusalReason,
+    Success,
+    Task,
+    ToolCall,
+    content_id,
+)
+from synth.tasks.difficulty import difficulty
+from synth.tasks.exploits import ALWAYS_REFUSE, tricks
+from synth.tasks.refusals import REFUSALS
+from synth.tasks.verify import Verdict, judge
+from synth.tasks.wording import Families, render
+from synth.worlds import make_world
+from synth.worlds.base import Solution, Unsolvable, World
+
+Use = Literal["train", "eval_in", "eval_out"]
+
+SIBLING_SEEDS, DRAWS_PER_SEED = 48, 8
+"""Seeds that a sibling tries before it gives up, and draws of individuals in each."""
+
+
+class NotAdmitted(Exception):
+    """A frame that gave no task; `reason` is a short key such as `misfit` or `not_minimal`, counted in the funnel."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """A conversation that was run, and what it changed."""
+
+    messages: tuple[Message, ...]
+    changes: dict[str, JSON]
+
+
+def solve(world: World, frame: Frame, language: Language) -> Solution:
+    """The expert plan and success criteria of a frame in a world.
+
+    Raises:
+        Unsolvable: the frame does not fit this seed. (Where refusing is the right act, the solution is that refusal.)
+    """
+    try:
+        return world.intents[frame.intent].solve(world, frame.slots, language)
+    except Unsolvable as unsolvable:
+        if not isinstance(unsolvable.reason, RefusalReason):
+            raise
+        reason = unsolvable.reason
+        return Solution(Plan(answer=REFUSALS[reason][language]), Success(refusal=reason))
+
+
+def execute(world: World, opening: Sequence[Message], calls: Iterable[Call], answer: str) -> Executed:
+    """Runs the calls one assistant message each, and ends with the answer; the world is left as the calls leave it."""
+    messages = list(opening)
+    for index, call in enumerate(calls):
+        text = json.dumps(call.arguments, ensure_ascii=False)
+        made = ToolCall(id=f"call_{index}", function=FunctionCall(name=call.tool, arguments=text))
+        observation = world.call(call.tool, text)
+        messages.append(Message(role="assistant", tool_calls=(made,)))
+        messages.append(Message(role="tool", content=observation.content, tool_call_id=made.id))
+    messages.append(Message(role="assistant", content=answer))
+    return Executed(tuple(messages), world.changes())
+
+
+def expert_messages(task: Task) -> list[Message]:
+    """The executed expert plan as a conversation, opening included."""
+    world = make_world(task.world, task.world_seed)
+    return list(execute(world, task.messages, task.plan.calls, task.plan.answer).messages)
+
+
+def admit(
+    frame: Frame,
+    *,
+    text: str,
+    language: Language,
+    seed: int,
+    division: Division,
+    use: Use = "train",
+    query_id: str | None = None,
+    blueprint_id: str | None = None,
+    messages: Sequence[Message] | None = None,
+    parent_id: str | None = None,
+    offers_code: bool = False,
+) -> Task:
+    """The task of a frame, worded as `text`, in the world of `seed`.
+
+    Its id covers everything that is stored of it, its origin too: two queries that ask for the same thing give two tasks.
+
+    Args:
+        messages: the opening, where it is not just the world's system prompt and `text`.
+        parent_id: the frame that this one is a sibling of: becomes the task's `frame_id`.
+        offers_code: `run_python` is among its tools though its plan needs no program.
+
+    Raises:
+        SandboxError: the plan needs a program, and this machine cannot run it.
+        NotAdmitted: the frame does not fit this seed, or one of the conditions above does not hold; it says which.
+    """
+    world = make_world(frame.world, seed)
+    if frame.intent not in world.intents:
+        raise NotAdmitted("unknown_intent", frame.intent)
+    try:
+        solution = solve(world, frame, language)
+    except Unsolvable as unsolvable:
+        raise NotAdmitted(str(unsolvable.reason), unsolvable.detail) from unsolvable
+    opening = tuple(messages) if messages is not None else _opening(world, text)
+    has_code = offers_code or any(call.tool == CODE_TOOL for call in solution.plan.calls)
+    rated = -1 if solution.success.refusal is not None else difficulty(frame, text).r
+    frame_id = parent_id or frame.id
+    made_from = [frame.world, world.version, seed, frame.intent, frame.slots, language, [message.to_openai() for message in opening]]
+    task = Task(
+        id=content_id("task", *made_from, frame_id, query_id, blueprint_id, division, use),
+        world=frame.world,
+        world_seed=seed,
+        intent=frame.intent,
+        leaf=world.intents[frame.intent].leaf,
+        frame_id=frame_id,
+        slots=dict(frame.slots),
+        language=language,
+        messages=opening,
+        tools=tuple(tool.name for tool in world.tools if tool.name != CODE_TOOL or has_code),
+        plan=solution.plan,
+        success=solution.success,
+        difficulty=rated,
+        query_id=query_id,
+        blueprint_id=blueprint_id,
+        division=division,
+        use=use,
+    )
+    check_admission(task, world)
+    return task
+
+
+def check_admission(task: Task, world: World) -> None:
+    """Raises NotAdmitted unless the task meets the conditions of admission. `world` is in the task's start state, and is left in it."""
+    start = world.snapshot()
+
+    def run(calls: Sequence[Call], answer: str) -> Verdict:
+        done = execute(world, task.messages, calls, answer)
+        if done.changes:
+            world.restore(start)
+        return judge(task, done.messages, done.changes)
+
+    def look(calls: Sequence[Call]) -> Sequence[Message]:
+        done = execute(world, task.messages, calls, "")
+        if done.changes:
+            world.restore(start)
+        return done.messages[len(task.messages) :]
+
+    calls, answer, success = task.plan.calls, task.plan.answer, task.success
+    if not (success.changes or success.facts or success.refusal):
+        raise NotAdmitted("no_goal", "nothing has to be changed, told or refused")
+    expert = run(calls, answer)
+    if not expert.success:
+        raise NotAdmitted("expert_fails", ", ".join(name for name, holds in expert.checks.items() if not holds))
+    if run((), "").success or (calls and run((), answer).success):
+        raise NotAdmitted("idle_passes")
+    for name, tried, said in tricks(task, look):
+        if run(tried, said).reward > 0 and not (name == ALWAYS_REFUSE and success.refusal):
+            raise NotAdmitted("reward_hack", name)
+    if len(calls) > 1:
+        for index, call in enumerate(calls):
+            if run((*calls[:index], *calls[index + 1 :]), answer).success:
+                raise NotAdmitted("not_minimal", f"call {index} ({call.tool}) can be dropped")
+
+
+def admit_any(
+    frame: Frame,
+    *,
+    text: str,
+    language: Language,
+    seeds: Iterable[int],
+    division: Division,
+    use: Use = "train",
+    query_id: str | None = None,
+    blueprint_id: str | None = None,
+    messages: Sequence[Message] | None = None,
+) -> Task:
+    """`admit` in the first of the seeds that it fits.
+
+    Raises:
+        NotAdmitted: it fits none; the reason is the last seed's.
+    """
+    failure = NotAdmitted("no_seeds")
+    for seed in seeds:
+        try:
+            return admit(
+                frame,
+                text=text,
+                language=language,
+                seed=seed,
+                division=division,
+                use=use,
+                query_id=query_id,
+                blueprint_id=blueprint_id,
+                messages=messages,
+            )
+        except NotAdmitted as refused:
+            failure = refused
+    raise failure
+
+
+# ---- siblings ---------------------------------------------------------------------------------------------------------------
+
+
+def is_evaluation_seed(seed: int) -> bool:
+    """Whether a world seed is set aside for evaluation."""
+    return seed % 4 == 3
+
+
+def are_evaluation_slots(intent: str, slots: Mapping[str, JSON], entity_names: frozenset[str]) -> bool:
+    """Whether a frame's combination of individuals is set aside for evaluation; False where it names none."""
+    entities = {name: value for name, value in slots.items() if name in entity_names}
+    return bool(entities) and int(content_id("entities", intent, entities)[-8:], 16) % 4 == 3
+
+
+def training_seed(number: int) -> int:
+    """One of the world seeds that are not set aside, another for every number."""
+    return 4 * number
+
+
+def draw_seed(rng: random.Random, use: Use) -> int:
+    """A world seed of the right kind for `use`."""
+    return 4 * rng.randrange(2**28) + rng.choice((0, 1, 2) if use == "train" else (3,))
+
+
+def world_seeds(frame_id: str, index: int, use: Use, count: int) -> list[int]:
+    """The world seeds that sibling `index` of a frame tries, in order: fixed, and of the right kind for `use`."""
+    rng = random.Random(content_id("siblings", frame_id, index, use))
+    return [draw_seed(rng, use) for _ in range(count)]
+
+
+def sibling(
+    frame: Frame,
+    *,
+    index: int,
+    language: Language,
+    division: Division,
+    use: Use,
+    query_id: str | None = None,
+    blueprint_id: str | None = None,
+    families: Families | None = None,
+    canonical: bool = True,
+) -> Task:
+    """Sibling `index` of a frame: the draw depends on (frame, index, language, use) alone. Its `frame_id` is that of `frame`.
+
+    Args:
+        use: `train` draws from training seeds and entities; the others from those that are set aside.
+        families: wordings for `wording.render`; None for the world's own.
+        canonical: short plain wordings only (what a tiny policy can learn); False for the whole variety.
+
+    Raises:
+        NotAdmitted: no seed gave a task.
+    """
+    rng = random.Random(content_id("sibling", frame.id, index, language, use))
+    failure = NotAdmitted("no_entities_left", "all that were drawn are kept for another use")
+    for seed in world_seeds(frame.id, index, use, SIBLING_SEEDS):
+        drawn = _draw(frame, make_world(frame.world, seed), use, rng)
+        if drawn is None:
+            continue
+        text = render(drawn, language, rng, families, canonical=canonical)
+        try:
+            return admit(
+                drawn,
+                text=text,
+                language=language,
+                seed=seed,
+                division=division,
+                use=use,
+                query_id=query_id,
+                blueprint_id=blueprint_id,
+                parent_id=frame.id,
+            )
+        except NotAdmitted as refused:
+            failure = refused
+    raise failure
+
+
+def _draw(frame: Frame, world: World, use: Use, rng: random.Random) -> Frame | None:
+    """The frame with individuals of this world that `use` may see, or None where a few tries found none."""
+    entity_names = frozenset(slot.name for slot in world.intents[frame.intent].slots if slot.is_entity)
+    has_entities = bool(entity_names & frozenset(frame.slots))
+    for _ in range(DRAWS_PER_SEED):
+        drawn = Frame(world=frame.world, intent=frame.intent, slots=world.draw_entities(frame.intent, frame.slots, rng))
+        if not has_entities or are_evaluation_slots(drawn.intent, drawn.slots, entity_names) == (use != "train"):
+            return drawn
+    return None
+
+
+def _opening(world: World, text: str) -> tuple[Message, ...]:
+    user = Message(role="user", content=text)
+    return (Message(role="system", content=world.system_prompt), user) if world.system_prompt else (user,)

@@ -1,0 +1,339 @@
+"""How frames are put into words: templates by intent and language, spellings of values, small talk around a request.
+
+One idea: a template is data (`families.yaml` beside each world, or brought along by it), text with {slot} fields and optional [parts]
+that appear only if all slots inside are given; whatever the frame states beyond its template follows in a slot's own words
+(`segments`). So a few templates an intent word every combination of its slots, and another file of templates changes how everybody talks.
+
+`render` words one frame; `generate.py` words hundreds of thousands from the same parsed templates, over columns. Nothing here reads
+text back: that is `filters/grounding/ground.py`, which knows cue words (`grounding.yaml`), not templates.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from storage.errors import BadInput
+from storage.records import JSON, Frame, Language
+from synth.text.value_spellings import Synonyms, surfaces
+from synth.worlds import WORLDS
+from synth.worlds.base import Intent
+
+LANGUAGES: tuple[Language, ...] = ("en", "zh")
+REST = "*"
+_PART = re.compile(r"\[([^\[\]]*)\]|\{(\w+|\*)\}|([^\[\]{}]+)")
+_FIELD = re.compile(r"\{(\w+)\}")
+_ARTICLE = re.compile(r"\b([Aa]) (?=[aeioAEIO][a-z])")
+_KEYS = frozenset({"openers", "closers", "segments", "intents", "canonical", "kinds"})
+_STYLES = frozenset({"vague", "that", "nouns", "ask"})
+_CACHED = 4096
+"""Worlds whose wording is kept in memory."""
+
+Phrases = Mapping[Language, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of a template: text with {slot} fields, shown if all its slots are given; `is_rest` marks where the other slots follow."""
+
+    text: str
+    slots: tuple[str, ...] = ()
+    is_rest: bool = False
+
+
+@lru_cache(maxsize=4096)
+def parse_template(template: str) -> tuple[Piece, ...]:
+    """The pieces of a template, in order; without {*}, the other slots follow at the end.
+
+    Raises:
+        ValueError: a bracket or brace is open, or brackets are nested.
+    """
+    pieces: list[Piece] = []
+    position = 0
+    for match in _PART.finditer(template):
+        if match.start() != position:
+            break
+        position = match.end()
+        optional, slot, text = match.groups()
+        if optional is not None:
+            pieces.append(Piece(optional, tuple(_FIELD.findall(optional))))
+        elif slot == REST:
+            pieces.append(Piece("", is_rest=True))
+        elif slot is not None:
+            pieces.append(Piece(f"{{{slot}}}", (slot,)))
+        else:
+            pieces.append(Piece(text))
+    if position != len(template):
+        raise ValueError(f"brackets do not match from character {position} on")
+    return tuple(pieces) if any(piece.is_rest for piece in pieces) else (*pieces, Piece("", is_rest=True))
+
+
+@dataclass(frozen=True)
+class Families:
+    """The wordings of one world.
+
+    intents: templates by intent and language; canonical: the short ones; segments: phrases by slot name and language;
+    openers, closers: small talk by language; kinds: by slot kind and style (`vague`, `that`, `nouns`, `ask`), how roles leave a value open.
+    """
+
+    world: str
+    intents: Mapping[str, Phrases]
+    canonical: Mapping[str, Phrases] = field(default_factory=dict)
+    segments: Mapping[str, Phrases] = field(default_factory=dict)
+    openers: Phrases = field(default_factory=dict)
+    closers: Phrases = field(default_factory=dict)
+    kinds: Mapping[str, Mapping[str, Phrases]] = field(default_factory=dict)
+
+    def templates(self, intent: str, language: Language, *, canonical: bool = False) -> tuple[str, ...]:
+        """The templates of an intent; canonical ones, where it has none in this language, are its first ordinary one."""
+        ordinary = self.intents[intent][language]
+        return self.canonical.get(intent, {}).get(language, ordinary[:1]) if canonical else ordinary
+
+    def phrases(self, slot: str, language: Language) -> tuple[str, ...]:
+        """In which words a slot follows that a template does not hold: its segments, else the bare value."""
+        return self.segments.get(slot, {}).get(language) or (f"{{{slot}}}",)
+
+
+@dataclass(frozen=True)
+class Grounding:
+    """`grounding.yaml` of a world. synonyms: other names by slot kind and value, which wordings write; the rest is the parser's."""
+
+    synonyms: Mapping[str, Synonyms]
+    readings: Mapping[str, Synonyms]
+    cues: Mapping[str, Phrases]
+    roles: Mapping[str, Mapping[str, Sequence[str]]]
+    intents: Mapping[str, Mapping[str, Any]]
+    units: Mapping[str, Phrases]
+    fillers: Phrases
+
+
+@lru_cache(maxsize=_CACHED)
+def load_grounding(world: str) -> Grounding:
+    """The `grounding.yaml` beside a world; of a world that brings its wording along, the synonyms in it."""
+    own = WORLDS[world].wording
+    raw = _yaml(_beside(world, "grounding.yaml")) if own is None else {"synonyms": own.get("synonyms", {})}
+    return Grounding(
+        synonyms=MappingProxyType(raw.get("synonyms", {})),
+        readings=raw.get("readings", {}),
+        cues=raw.get("cues", {}),
+        roles=raw.get("roles", {}),
+        intents=raw.get("intents", {}),
+        units=raw.get("units", {}),
+        fillers=raw.get("fillers", {}),
+    )
+
+
+def load_families(world: str, path: Path | None = None) -> Families:
+    """The wordings of a world: its own, or with what `path` says for it put in their place.
+
+    Args:
+        path: a YAML file `{world: {intents: ..., segments: ..., openers: ..., closers: ..., canonical: ...}}`; what it does not name
+            (an intent, a slot's segments, the closers) stays as it is.
+
+    Raises:
+        BadInput: the file does not exist or is not of that form; a template names a slot that its intent does not have.
+    """
+    return _default_families(world) if path is None else _families_of(world, path.resolve())
+
+
+@lru_cache(maxsize=_CACHED)
+def _default_families(world: str) -> Families:
+    own = WORLDS[world].wording
+    if own is None:
+        return _checked(_as_families(world, _yaml(_beside(world, "families.yaml"))), "families.yaml")
+    return _checked(_as_families(world, {key: value for key, value in own.items() if key != "synonyms"}), f"the wording of {world}")
+
+
+@lru_cache(maxsize=8)
+def _families_of(world: str, path: Path) -> Families:
+    if not path.is_file():
+        raise BadInput(f"{path}: no such file; --families takes a YAML file of wordings")
+    raw = _yaml(path)
+    if unknown := sorted(name for name in raw if name not in WORLDS):
+        raise BadInput(f"{path}: {unknown[0]!r} is no world; the top keys are {', '.join(WORLDS.names())}")
+    own, other = _default_families(world), _as_families(world, raw.get(world) or {}, str(path))
+    return _checked(
+        Families(
+            world=world,
+            intents={**own.intents, **other.intents},
+            canonical={**own.canonical, **other.canonical},
+            segments={**own.segments, **other.segments},
+            openers={**own.openers, **other.openers},
+            closers={**own.closers, **other.closers},
+            kinds={**own.kinds, **other.kinds},
+        ),
+        str(path),
+    )
+
+
+def _beside(world: str, name: str) -> Path:
+    return Path(str(files("synth.worlds"))) / world / name
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    try:
+        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # words such as "on" and "no" stay words
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: not readable as YAML: {str(error).splitlines()[0]}") from error
+    if not isinstance(raw, dict):
+        raise BadInput(f"{path}: expected keys and values at the top")
+    return raw
+
+
+def _as_families(world: str, raw: Mapping[str, Any], where: str = "families.yaml") -> Families:
+    if not isinstance(raw, Mapping) or (unknown := sorted(set(raw) - _KEYS)):
+        raise BadInput(
+            f"{where}: {world}: expected the keys {', '.join(sorted(_KEYS))}"
+            + (f", not {unknown[0]!r}" if isinstance(raw, Mapping) else "")
+        )
+
+    def phrases(value: Any, key: str) -> Phrases:
+        is_right = isinstance(value, Mapping) and all(
+            language in LANGUAGES and isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)
+            for language, texts in value.items()
+        )
+        if not is_right:
+            raise BadInput(f"{where}: {world}.{key}: expected non-empty lists of texts under en and zh")
+        return {language: tuple(texts) for language, texts in value.items()}
+
+    def by_key(found: Any, section: str) -> dict[str, Phrases]:
+        if not isinstance(found, Mapping):
+            raise BadInput(f"{where}: {world}.{section}: expected names, and under each of them texts")
+        return {key: phrases(value, f"{section}.{key}") for key, value in found.items()}
+
+    def by_kind() -> dict[str, dict[str, Phrases]]:
+        found = raw.get("kinds") or {}
+        if not isinstance(found, Mapping):
+            raise BadInput(f"{where}: {world}.kinds: expected slot kinds, and under each of them {', '.join(sorted(_STYLES))}")
+        for kind, styles in found.items():
+            if isinstance(styles, Mapping) and (unknown := sorted(set(styles) - _STYLES)):
+                raise BadInput(f"{where}: {world}.kinds.{kind}: expected {', '.join(sorted(_STYLES))}, not {unknown[0]!r}")
+        return {kind: by_key(styles, f"kinds.{kind}") for kind, styles in found.items()}
+
+    return Families(
+        world=world,
+        intents=by_key(raw.get("intents") or {}, "intents"),
+        canonical=by_key(raw.get("canonical") or {}, "canonical"),
+        segments=by_key(raw.get("segments") or {}, "segments"),
+        openers=phrases(raw["openers"], "openers") if "openers" in raw else {},
+        closers=phrases(raw["closers"], "closers") if "closers" in raw else {},
+        kinds=by_kind(),
+    )
+
+
+def _checked(families: Families, where: str) -> Families:
+    """The families, if every intent is worded in both languages, every template names only slots that its intent has, and every segment
+    only its own."""
+    intents = WORLDS[families.world].intents
+    for section, worded in (("intents", families.intents), ("canonical", families.canonical)):
+        if unknown := sorted(set(worded) - set(intents)):
+            raise BadInput(f"{where}: {families.world}.{section}.{unknown[0]}: no such intent")
+    for kind, styles in families.kinds.items():
+        if kind not in WORLDS[families.world].kinds:
+            raise BadInput(f"{where}: {families.world}.kinds.{kind}: the world has no such slot kind")
+        if one_sided := sorted(style for style, phrases in styles.items() if set(phrases) != set(LANGUAGES)):
+            raise BadInput(f"{where}: {families.world}.kinds.{kind}.{one_sided[0]}: expected texts in en and in zh")
+    for slot, phrases in families.segments.items():
+        _check_segments(slot, phrases, f"{where}: {families.world}.segments.{slot}", intents)
+    for name, intent in intents.items():
+        known = frozenset(slot.name for slot in intent.slots)
+        needed = frozenset(slot.name for slot in intent.slots if slot.is_required) - set(families.segments)
+        for language in LANGUAGES:
+            if not families.intents.get(name, {}).get(language):
+                raise BadInput(f"{where}: {families.world}.intents.{name}: no templates in {language!r}")
+            for section, worded in (("intents", families.intents), ("canonical", families.canonical)):
+                for template in worded.get(name, {}).get(language, ()):
+                    _check_template(template, known, needed, f"{where}: {families.world}.{section}.{name}: {template!r}")
+    return families
+
+
+def _check_segments(slot: str, phrases: Phrases, where: str, intents: Mapping[str, Intent]) -> None:
+    if not any(slot == known.name for intent in intents.values() for known in intent.slots):
+        raise BadInput(f"{where}: no intent has such a slot")
+    for text in (text for texts in phrases.values() for text in texts):
+        if set(_FIELD.findall(text)) - {slot} or set("{}[]") & set(_FIELD.sub("", text)):
+            raise BadInput(f"{where}: {text!r}: only {{{slot}}} can be put in")
+
+
+def _check_template(template: str, known: frozenset[str], needed: frozenset[str], where: str) -> None:
+    """known: the intent's slots; needed: those of them that the template must hold itself."""
+    try:
+        named = {slot for piece in parse_template(template) for slot in piece.slots}
+    except ValueError as error:
+        raise BadInput(f"{where}: {error}") from error
+    if unknown := sorted(named - known):
+        raise BadInput(f"{where} names the slot {unknown[0]!r}; there are {', '.join(sorted(known))}")
+    if missing := sorted(needed - named):
+        raise BadInput(f"{where} leaves out the slot {missing[0]!r}")
+
+
+# ---- wording a frame ----------------------------------------------------------------------------------------------------------
+
+
+def spellings(world: str, intent: str, slot: str, value: JSON, language: Language) -> list[str]:
+    """Every spelling of a slot's value, the plainest first."""
+    kind = slot_kinds(world, intent)[slot]
+    return surfaces(WORLDS[world].kinds[kind], value, language, load_grounding(world).synonyms.get(kind))
+
+
+@lru_cache(maxsize=65536)
+def slot_kinds(world: str, intent: str) -> Mapping[str, str]:
+    """Slot name -> name of its kind."""
+    return {slot.name: slot.kind for slot in WORLDS[world].intents[intent].slots}
+
+
+def pieces_for(template: str, slot_names: frozenset[str]) -> tuple[tuple[Piece, ...], tuple[str, ...]]:
+    """The pieces of a template that a frame with these slots shows, and the slots that are left for {*}, in alphabetical order."""
+    shown = tuple(piece for piece in parse_template(template) if set(piece.slots) <= slot_names)
+    said = {slot for piece in shown for slot in piece.slots}
+    return shown, tuple(sorted(slot_names - said))
+
+
+def joiner(language: Language) -> str:
+    return "，" if language == "zh" else ", "
+
+
+def tidied(text: str, language: Language) -> str:
+    """`a apple` as `an apple`, 最贵的的 as 最贵的."""
+    return _ARTICLE.sub(r"\1n ", text) if language == "en" else text.replace("的的", "的")
+
+
+def render(frame: Frame, language: Language, rng: random.Random, families: Families | None = None, *, canonical: bool = False) -> str:
+    """A wording of `frame`: a template, a spelling of each value, and the other slots in their own words, all drawn from `rng`.
+
+    Args:
+        families: the wordings; None for the world's own.
+        canonical: short templates and plain names only; slots that a canonical template does not hold follow in their first words.
+
+    Raises:
+        KeyError: the world has no such intent or slot.
+    """
+    wording = families or load_families(frame.world)
+    slot_names = frozenset(frame.slots)
+    shown, rest = pieces_for(rng.choice(wording.templates(frame.intent, language, canonical=canonical)), slot_names)
+    if not canonical:
+        rest = tuple(rng.sample(rest, len(rest)))
+
+    def choose(options: Sequence[str]) -> str:
+        return options[0] if canonical else rng.choice(options)
+
+    values: dict[str, str] = {}
+
+    def filled(text: str) -> str:
+        for slot in _FIELD.findall(text):
+            if slot not in values:
+                values[slot] = choose(spellings(frame.world, frame.intent, slot, frame.slots[slot], language))
+        return _FIELD.sub(lambda match: values[match.group(1)], text)
+
+    said = "".join(joiner(language) + filled(choose(wording.phrases(slot, language))) for slot in rest)
+    text = "".join(said if piece.is_rest else filled(piece.text) for piece in shown)
+    return tidied(text, language)

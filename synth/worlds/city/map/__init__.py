@@ -1,0 +1,1 @@
+"""One seed's city: roads, places, transit, timetables and weather."""

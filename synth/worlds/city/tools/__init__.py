@@ -1,0 +1,1 @@
+"""The ten tools of the city."""

@@ -1,0 +1,101 @@
+"""Doing an action: what forbids it, what it changes, and what its tool tells of that.
+
+One idea: everything is worked out from the state before it, and nothing is written until all of it is known to be possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from storage.records import JSON
+from synth.worlds.declarative.domain import MAX_DAYS, Act, Domain, Field
+from synth.worlds.declarative.state import State, shown
+
+MAX_NUMBER = 10**12
+"""What no number of a row may pass, either way."""
+
+
+class Refused(Exception):
+    """A call that a condition forbids; the text is the tool's answer."""
+
+
+def defaults_of(act: Act) -> dict[str, Any]:
+    """The values of the parameters that may be left out."""
+    return {name: param.default for name, param in act.params.items() if not param.is_required}
+
+
+def failing(act: Act, state: State, values: Mapping[str, Any]) -> str | None:
+    """What forbids an act, or None."""
+    for condition in act.conditions:
+        if not condition.test.run(state, values):
+            return condition.message
+    taken: dict[tuple[int, str, int], float] = {}
+    for transfer in act.transfers:
+        (row, entity, place, name), amount = transfer.source, transfer.amount.run(state, values)
+        target_row, target_entity, target_place, _ = transfer.target
+        key = row.run(state, values)
+        if (entity, key, place) == (target_entity, target_row.run(state, values), target_place):
+            return "from and to are the same"
+        whole = taken[entity, key, place] = taken.get((entity, key, place), 0) + amount
+        if amount < 0 or state.row(entity, key)[place] < whole:
+            return f"not enough {name.replace('_', ' ')}"
+    return None
+
+
+def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -> list[dict[str, JSON]]:
+    """Does an act that nothing forbids, and tells of the rows that it changed or made, the new ones last.
+
+    Everything is worked out from the state before it.
+
+    Raises:
+        Refused: a number or a day would leave all bounds, or no id is left for a new row; nothing was changed.
+    """
+    written: dict[tuple[int, str], dict[int, Any]] = {}
+    for setting in act.settings:
+        key = setting.row.run(state, values)
+        written.setdefault((setting.entity, key), {})[setting.place] = setting.value.run(state, values)
+    for transfer in act.transfers:
+        amount = transfer.amount.run(state, values)
+        for (where, entity, place, _), change in ((transfer.source, -amount), (transfer.target, amount)):
+            key = where.run(state, values)
+            cells = written.setdefault((entity, key), {})
+            cells[place] = cells.get(place, state.row(entity, key)[place]) + change
+    for (entity, _), cells in written.items():
+        fields = domain.by_number[entity].stored
+        cells.update({place: settled(fields[place], value) for place, value in cells.items()})
+    rows = []
+    for creation in act.creations:
+        entity_made = domain.by_number[creation.entity]
+        row = tuple(settled(each, value.run(state, values)) for each, value in zip(entity_made.stored, creation.values, strict=True))
+        key = state.new_id(entity_made, row)
+        if key is None:
+            raise Refused(f"no room for another {entity_made.noun.en}")
+        rows.append((entity_made, key, row))
+    told = [_changed(domain, state, entity, key, cells) for (entity, key), cells in written.items()]
+    for entity_made, key, row in rows:
+        state.put(entity_made.number, (*row, key))
+        shown_row = {each.name: shown(domain, each, row[each.place]) for each in entity_made.stored}
+        told.append({"id": key, "new": entity_made.name, **shown_row})
+    if not act.creations:
+        subject = str(values[next(iter(act.params))])
+        state.acts[act.name, subject] = state.acts.get((act.name, subject), 0) + 1
+    return told
+
+
+def settled(field: Field, value: Any) -> Any:
+    """A value as a row holds it; raises Refused where it is beyond all bounds."""
+    if field.type.kind in ("whole", "real", "date"):
+        if not abs(value) <= (MAX_DAYS if field.type.kind == "date" else MAX_NUMBER):
+            raise Refused(f"{field.name.replace('_', ' ')} would be out of all bounds")
+        return round(value, 2) if isinstance(value, float) else value
+    return value
+
+
+def _changed(domain: Domain, state: State, entity: int, key: str, cells: Mapping[int, Any]) -> dict[str, JSON]:
+    row = list(state.row(entity, key))
+    fields = domain.by_number[entity].stored
+    for place, value in cells.items():
+        row[place] = value
+    state.put(entity, tuple(row))
+    return {"id": key, **{fields[place].name: shown(domain, fields[place], value) for place, value in sorted(cells.items())}}

@@ -1,0 +1,189 @@
+"""How the arguments of tools are checked before anything else happens: one check an argument, made when the domain is compiled.
+
+One idea: a check is a JSON schema for the caller, a function from what was given to what expressions have inside, and the error that names
+what the schema names, never what the caller made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import lru_cache
+from typing import Any
+
+from storage.records import JSON
+from synth.worlds.declarative.domain import Domain, Entity, Field, Param, filter_name
+from synth.worlds.declarative.language import schema
+from synth.worlds.declarative.language.expression_types import Type
+from synth.worlds.declarative.language.problems import nearest
+from synth.worlds.declarative.state import State, clock_steps
+
+BAD = object()
+
+Parser = Callable[[State, Any], Any]
+"""(state, argument) -> value inside, or BAD."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """parse: what the value is inside. error: what is said of a value that does not pass."""
+
+    schema: dict[str, JSON]
+    parse: Parser
+    error: str
+    default: Any = None
+    is_required: bool = True
+    is_id: bool = False
+    inside: str = ""
+    """The argument's name inside, where a caller knows it by another."""
+
+
+def id_argument(entity: Entity, name: str, *, is_required: bool = True) -> Checked:
+    number, ids = entity.number, entity.known_ids
+
+    def parse(state: State, value: Any) -> Any:
+        if not isinstance(value, str) or not (value in ids or value in state.changed.get(number, ())):
+            return BAD
+        return value
+
+    described = {"type": "string", "pattern": f"^{entity.pattern}$", "description": f"{entity.noun.en} id", "x-grounded": True}
+    return Checked(described, parse, f"no such {name}", is_required=is_required, is_id=True)
+
+
+def choice_argument(values: tuple[str, ...], name: str, label: str, default: Any = None, *, is_required: bool = True) -> Checked:
+    described: dict[str, JSON] = {"type": "string", "enum": list(values)}
+    if label != name.replace("_", " "):
+        described["description"] = label
+    return Checked(_with_default(described, default), _one_of(values), f"no such {name}", default, is_required)
+
+
+def _one_of(values: Iterable[str]) -> Parser:
+    allowed = frozenset(values)
+    return lambda state, value: value if isinstance(value, str) and value in allowed else BAD
+
+
+def _with_default(described: dict[str, JSON], default: Any) -> dict[str, JSON]:
+    return described if default is None else {**described, "default": default}
+
+
+def _name_argument(field: Field, name: str) -> Checked:
+    spellings = {words[language]: key for key, words in field.words.items() for language in ("zh", "en")}
+    described = {"type": "string", "description": f"{field.label.en}, as it is written", "x-grounded": True}
+    return Checked(
+        described,
+        lambda state, value: spellings.get(value, "") if isinstance(value, str) else BAD,
+        f"{name} must be text",
+        is_required=False,
+    )
+
+
+def number_argument(
+    name: str, label: str, low: float, high: float, *, is_whole: bool, default: Any = None, is_required: bool = True
+) -> Checked:
+    allowed: Any = int if is_whole else (int, float)
+
+    def parse(state: State, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, allowed) or not low <= value <= high:
+            return BAD
+        return value
+
+    kind = "integer" if is_whole else "number"
+    described: dict[str, JSON] = {"type": kind, "minimum": low, "maximum": high, "description": label, "x-grounded": True}
+    error = f"{name} must be a {'whole ' if is_whole else ''}number from {low:g} to {high:g}"
+    return Checked(_with_default(described, default), parse, error, default, is_required)
+
+
+@lru_cache(maxsize=4096)
+def _days(today: date, first: int, last: int) -> Mapping[str, int]:
+    """Days from today by how they are written: shared by all domains of that today."""
+    return {(today + timedelta(days=day)).isoformat(): day for day in range(first, last + 1)}
+
+
+def _date_argument(domain: Domain, name: str, label: str, first: int, last: int, *, is_required: bool = True) -> Checked:
+    days = _days(domain.today, first, last)
+    described = {"type": "string", "format": "date", "description": f"{label}, as YYYY-MM-DD", "x-grounded": True}
+    return Checked(
+        described,
+        lambda state, value: days.get(value, BAD) if isinstance(value, str) else BAD,
+        f"{name} must be a date from {domain.iso(first)} to {domain.iso(last)}",
+        is_required=is_required,
+    )
+
+
+def _clock_argument(name: str, label: str, first: str, last: str, default: Any = None, *, is_required: bool = True) -> Checked:
+    described = _with_default({"type": "string", "pattern": r"^\d\d:(00|30)$", "description": label, "x-grounded": True}, default)
+    error = f"{name} must be a full or half hour from {first} to {last}"
+    return Checked(described, _one_of(clock_steps(first, last)), error, default, is_required)
+
+
+def _flag_argument(name: str, label: str, default: Any = None, *, is_required: bool = True) -> Checked:
+    described = _with_default({"type": "boolean", "description": label}, default)
+    return Checked(
+        described, lambda state, value: value if isinstance(value, bool) else BAD, f"{name} must be true or false", default, is_required
+    )
+
+
+def param_argument(domain: Domain, param: Param) -> Checked:
+    """How the parameter of an action is checked."""
+    spec, name, label, needed = param.spec, param.name, param.label.en, param.is_required
+    if isinstance(spec, schema.RefParam):
+        return id_argument(domain.entities[spec.to], name)
+    if isinstance(spec, schema.ChoiceParam):
+        return choice_argument(tuple(param.words), name, label, param.default, is_required=needed)
+    if isinstance(spec, schema.DateParam):
+        return _date_argument(domain, name, label, spec.first, spec.last, is_required=needed)
+    if isinstance(spec, schema.TimeParam):
+        return _clock_argument(name, label, spec.first, spec.last, param.default, is_required=needed)
+    if isinstance(spec, schema.FlagParam):
+        return _flag_argument(name, label, param.default, is_required=needed)
+    is_whole = not isinstance(spec, schema.NumberParam)
+    said = f"{label} in {domain.spec.head.currency}" if isinstance(spec, schema.MoneyParam) else label
+    return number_argument(name, said, spec.min, spec.max, is_whole=is_whole, default=param.default, is_required=needed)
+
+
+def filter_argument(domain: Domain, field: Field) -> Checked:
+    spec, name, label = field.spec, filter_name(field), field.label.en
+    if isinstance(spec, schema.RefField):
+        return id_argument(domain.entities[spec.to], name, is_required=False)
+    if isinstance(spec, schema.ChoiceField):
+        return choice_argument(tuple(field.words), name, label, is_required=False)
+    if isinstance(spec, schema.NameField):
+        return _name_argument(field, name)
+    if isinstance(spec, schema.FlagField):
+        return _flag_argument(name, label, is_required=False)
+    bound = {"max": "at most, ", "min": "at least, "}.get(field.filter, "")
+    if isinstance(spec, schema.DateField):
+        bound = {"max": "no later than, ", "min": "no earlier than, "}.get(field.filter, "")
+        return _date_argument(domain, name, f"{label}, {bound}".rstrip(", "), spec.first, spec.last + 366, is_required=False)
+    if isinstance(spec, schema.TimeField):
+        return _clock_argument(name, f"{label}, {bound}".rstrip(", "), "00:00", "23:30", is_required=False)
+    unit = f"in {domain.spec.head.currency}, " if isinstance(spec, schema.MoneyField) else ""
+    said = f"{label}, {unit}{bound}inclusive" if bound else label
+    return number_argument(name, said, -1_000_000, 1_000_000, is_whole=False, is_required=False)
+
+
+def default_of(spec: Any, kind: Type) -> Any:
+    """A parameter's default as its type has it; raises ValueError for one that a caller could not give."""
+    text = str(spec.default).lower() if isinstance(spec.default, bool) else str(spec.default)
+    if kind.kind in ("ref", "date"):
+        raise ValueError(f"{kind} has no default; leave it out")
+    if kind.kind == "flag":
+        if text not in ("true", "false"):
+            raise ValueError(f"{text!r} is neither true nor false")
+        return text == "true"
+    if kind.kind == "choice":
+        if text not in (kind.values or ()):
+            raise ValueError(f"no value {text!r}; {nearest(text, kind.values or ())}")
+        return text
+    if kind.kind == "time":
+        if text not in clock_steps(spec.first, spec.last):
+            raise ValueError(f"{text!r} is no full or half hour from {spec.first} to {spec.last}")
+        return text
+    try:
+        value = int(text) if kind.kind == "whole" else float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not {kind}") from None
+    if not spec.min <= value <= spec.max:
+        raise ValueError(f"{text} is not between {spec.min} and {spec.max}")
+    return value

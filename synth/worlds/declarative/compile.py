@@ -1,0 +1,154 @@
+"""From a spec to a world class.
+
+One idea: everything that a domain is (tools, intents, wording, what is shown and how) is worked out once and lies in a class; the same
+values compile to the same class, kept in a small cache. The name of a world says what it is: a shipped or generated spec goes by its own
+name, any other by its domain and content (`bakery@1a2b3c4d`), so that one name means one world for ever.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from storage.records import Tool
+from synth.worlds import run_python
+from synth.worlds.declarative.acting import Refused
+from synth.worlds.declarative.admission import problems_of, tried
+from synth.worlds.declarative.compiled_world import SpecWorld
+from synth.worlds.declarative.domain import Domain
+from synth.worlds.declarative.intents import intents_of
+from synth.worlds.declarative.language import schema
+from synth.worlds.declarative.language.problems import Problem, SpecError
+from synth.worlds.declarative.language.resolve import resolve
+from synth.worlds.declarative.language.yaml_text import parse_file
+from synth.worlds.declarative.naming import public_names, published
+from synth.worlds.declarative.request_templates import Wording
+from synth.worlds.declarative.tools import Callee, callees, found_key, get_name, list_name, listed_key, search_name
+
+VERSION = 4
+"""Bumped when the same spec gives other worlds."""
+CACHED = 256
+"""Classes kept in memory, most of a megabyte each; a run over more domains compiles some of them again."""
+
+_compiled: OrderedDict[tuple[str | None, str], type[SpecWorld]] = OrderedDict()
+
+
+def compile_spec(raw: Any, *, name: str | None = None, where: str = "") -> type[SpecWorld]:
+    """The world of a spec's values.
+
+    Args:
+        raw: what the YAML file says, as plain values.
+        name: of the world; None for its domain and content.
+        where: the file, for messages.
+
+    Raises:
+        SpecError: everything that is wrong with it.
+    """
+    domain = resolve(raw, where)
+    key = (name, domain.digest)
+    found = _compiled.get(key)
+    if found is None:
+        found = _compiled[key] = _class(domain, raw, name or f"{domain.name}@{domain.digest[:8]}", where)
+        if len(_compiled) > CACHED:
+            _compiled.popitem(last=False)
+    else:
+        _compiled.move_to_end(key)
+    return found
+
+
+def compile_file(path: Path, *, name: str | None = None) -> type[SpecWorld]:
+    """`compile_spec` of a YAML file."""
+    return compile_spec(parse_file(path), name=name, where=str(path))
+
+
+def _class(domain: Domain, raw: Any, name: str, where: str) -> type[SpecWorld]:
+    inside = callees(domain)
+    domain.public = public_names(domain, inside)
+    made: dict[str, Callee] = published(domain, inside, domain.public)
+    if run_python.TOOL.name in made:
+        taken = f"a tool would be called {run_python.TOOL.name}, as the one for programs is; take other verbs or a prefix"
+        raise SpecError([Problem("naming", taken)], where)
+    mark = "" if name == domain.name else f"-{name.removeprefix(f'{domain.name}@')}"  # servers of two worlds are never one
+    tools: tuple[Tool, ...] = tuple(
+        each.tool.model_copy(update={"world": name, "server": each.tool.server + mark}) for each in made.values()
+    )
+    code = run_python.TOOL.model_copy(update={"world": name, "server": f"{domain.name}-python{mark}", "domain": domain.name})
+    intents = intents_of(domain)
+    try:
+        refused = tried(domain, intents)
+    except (OverflowError, ValueError, Refused):
+        raise SpecError([Problem("", "numbers grow out of all bounds; look at what is multiplied")], where) from None
+    if problems := problems_of(domain, intents, refused):
+        raise SpecError(problems, where)
+    kept = {intent.name: intent for intent in intents if intent.name not in refused}
+    return type(
+        "SpecWorld_" + domain.name,
+        (SpecWorld,),
+        {
+            "name": name,
+            "version": VERSION << 32 | int(domain.digest[:8], 16),
+            "domain": domain,
+            "source": raw,
+            "callees": made,
+            "tools": (*tools, code),
+            "intents": kept,
+            "unsolvable": refused,
+            "kinds": {kind: of for intent in kept.values() for kind, of in intent.kinds.items()},
+            "system_prompt": system_prompt(domain),
+            "wording": Wording(domain, tuple(kept.values())),
+            "tool_words": tool_words(domain),
+            "person_names": proper_names(domain),
+            "units": units_of(domain),
+        },
+    )
+
+
+def system_prompt(domain: Domain) -> str:
+    """What every conversation opens with: what the business is, what day it is, and what it forbids."""
+    spec = domain.spec
+    rules = [rule.words.en for action in spec.actions.values() for rule in action.rules.values()]
+    told = [info.words.en for info in spec.info]
+    said = " ".join(dict.fromkeys((*rules, *told)))
+    return (
+        f"You work for {spec.head.about.en}. Today is {domain.today.isoformat()}. Look at what a rule is about before you act. "
+        f"Rules: {said} If you must refuse, say why."
+    )
+
+
+def tool_words(domain: Domain) -> dict[str, tuple[str, ...]]:
+    """Per tool, the words that name what it does outright."""
+    found: dict[str, tuple[str, ...]] = {}
+    for entity in domain.by_number:
+        found[get_name(entity)] = ("look up", "check", "查")
+        found[search_name(entity)] = ("search", "find", "how many", "搜", "找", "多少")
+        for owner in entity.owners():
+            found[list_name(entity, owner)] = ("list", f"all {entity.plural}", "所有", "列出")
+    for act in domain.acts.values():
+        english = act.spec.verb.en.partition("_")[0].strip()
+        chinese = act.spec.verb.zh.partition("_")[0] or act.spec.verb.zh.partition("_")[2]
+        found[act.name] = (english.lower(), chinese)
+    outside = {domain.public[name].tool: words for name, words in found.items() if name in domain.public}
+    return {**outside, run_python.TOOL.name: ("calculate", "compute", "work out", "算")}
+
+
+def proper_names(domain: Domain) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for entity in domain.by_number:
+        for field in entity.fields.values():
+            if field.type.kind == "name":
+                for words in field.words.values():
+                    found[words.en] = found[words.zh] = (words.en, words.zh)
+    return found
+
+
+def units_of(domain: Domain) -> dict[str, str]:
+    """Units of the fields that have the same one in every entity, by name; what is counted in lists too."""
+    found: dict[str, set[str]] = {}
+    for entity in domain.by_number:
+        for field in entity.fields.values():
+            is_money = isinstance(field.spec, schema.MoneyField)
+            unit = domain.spec.head.currency if is_money else getattr(field.spec, "unit", "")
+            found.setdefault(field.name, set()).add(unit if isinstance(field.spec, schema.IntegerField) or unit != "count" else "")
+        found[found_key(entity)] = found[listed_key(entity)] = {"count"}
+    return {name: min(units) for name, units in found.items() if len(units) == 1 and "" not in units}

@@ -1,0 +1,127 @@
+"""A compiled domain as a world: dispatch of calls, snapshots, changes.
+
+One idea: a class per domain, made by `compile.py`, holds everything that is the same in every seed; an instance is a seed's shared rows and
+an overlay (`state.py`), so that making, forking and resetting a world cost next to nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from storage.records import CODE_TOOL, JSON
+from synth.worlds.base import Date, Intent, Observation, Vocabulary, World
+from synth.worlds.declarative.common_names import possible_names
+from synth.worlds.declarative.domain import Domain
+from synth.worlds.declarative.intents.acts import Doing
+from synth.worlds.declarative.intents.base import SpecIntent
+from synth.worlds.declarative.intents.computing import Computing
+from synth.worlds.declarative.state import State, open_base
+from synth.worlds.declarative.tools import Callee, failed
+from synth.worlds.run_python import missing, run_python
+
+
+class SpecWorld(World):
+    domain: ClassVar[Domain]
+    source: ClassVar[Any]
+    """The spec's values that it was compiled from."""
+    callees: ClassVar[Mapping[str, Callee]]
+    """The tools of the domain; `run_python`, which every spec world offers beside them, is none of these."""
+    person_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Proper names of the domain, each spelling with all of them."""
+    unsolvable: ClassVar[Mapping[str, str]] = {}
+    """Intents that the spec would have, but whose tasks could not be solved, and why."""
+
+    @classmethod
+    def jobs(cls) -> tuple[Intent, ...]:
+        """Such as need a program only where a sandbox works."""
+        plain = tuple(intent for intent in cls.intents.values() if not isinstance(intent, Computing))
+        return plain if len(plain) == len(cls.intents) or missing() else tuple(cls.intents.values())
+
+    def reset(self, seed: int) -> None:
+        self.seed = seed
+        self.now = State(open_base(self.domain, seed))
+
+    def call(self, tool: str, arguments: str | Mapping[str, JSON]) -> Observation:
+        callee = self.callees.get(tool)
+        if callee is None:
+            return run_python(arguments) if tool == CODE_TOOL else failed("no such tool")
+        if isinstance(arguments, str):
+            try:
+                arguments = json.loads(arguments)
+            except (ValueError, RecursionError):
+                return failed("arguments are not JSON")
+        if not isinstance(arguments, Mapping):
+            return failed("arguments are not an object")
+        return callee.call(self.now, arguments)
+
+    def state(self) -> dict[str, JSON]:
+        return self.now.whole()
+
+    def snapshot(self) -> object:
+        return self.now.snapshot()
+
+    def restore(self, snapshot: object) -> None:
+        if not (isinstance(snapshot, tuple) and len(snapshot) == 3):
+            raise TypeError("not a snapshot of such a world")
+        if snapshot[0] != self.seed:
+            self.reset(snapshot[0])
+        self.now.restore(snapshot)
+
+    def changes(self) -> dict[str, JSON]:
+        return self.now.changes()
+
+    def known_names(self) -> Mapping[str, tuple[str, ...]]:
+        """Proper names only; kinds and statuses are ordinary words of an answer, and facts guard them."""
+        return self.person_names
+
+    @staticmethod
+    def possible_names() -> Mapping[str, tuple[str, ...]]:
+        """The names of all lists that domains draw theirs from."""
+        return possible_names()
+
+    def slot_forms(self, intent: str, slots: Mapping[str, JSON]) -> frozenset[str]:
+        """Also the day as a call carries it."""
+        forms = set(super().slot_forms(intent, slots))
+        for slot in self.intents[intent].slots:
+            if slot.name in slots and isinstance(self.kinds[slot.kind], Date):
+                forms.add(self.domain.iso(slots[slot.name]))
+        return frozenset(forms)
+
+    def draw_slots(self, intent: str, slot_names: frozenset[str], rng: random.Random) -> dict[str, JSON]:
+        return self._drawn(intent, slot_names, {}, rng)
+
+    def draw_such(
+        self, intent: str, slot_names: frozenset[str], rng: random.Random, is_wanted: Callable[[Mapping[str, JSON]], bool]
+    ) -> dict[str, JSON] | None:
+        found = self.intents[intent]
+        if not isinstance(found, Doing):
+            return super().draw_such(intent, slot_names, rng, is_wanted)
+        return found.draw_such(self.now, slot_names, rng, is_wanted)
+
+    def draw_entities(self, intent: str, slots: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
+        kept = {slot.name: slots[slot.name] for slot in self.intents[intent].slots if slot.name in slots and not slot.is_entity}
+        return self._drawn(intent, frozenset(slots), kept, rng)
+
+    def _drawn(self, intent: str, names: frozenset[str], given: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
+        found = self.intents[intent]
+        assert isinstance(found, SpecIntent)
+        slots = found.draw(self.now, names, given, rng)
+        return slots if slots is not None else self._at_random(found, names, given, rng)
+
+    def _at_random(self, intent: SpecIntent, names: frozenset[str], given: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
+        """Any values, where nothing in this seed suits: the caller finds that they cannot be solved, and takes another seed."""
+        out: dict[str, JSON] = {}
+        for slot in intent.slots:
+            if slot.name not in names:
+                continue
+            kind = self.kinds[slot.kind]
+            if slot.name in given:
+                out[slot.name] = given[slot.name]
+            elif isinstance(kind, Date):
+                out[slot.name] = rng.randrange(kind.horizon_days + 1)
+            else:
+                out[slot.name] = rng.choice(tuple(kind.names) if isinstance(kind, Vocabulary) else kind.choices)
+        return out

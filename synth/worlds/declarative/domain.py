@@ -1,0 +1,215 @@
+"""What a compiled spec is made of: entities and actions with references resolved and expressions compiled.
+
+One idea: in a `Domain` nothing can fail any more (`resolve.py` makes it, or says everything that is wrong). Fields are known by their
+place in a row (a plain tuple), entities by their number, so that calls need no look-ups by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Any
+
+from synth.worlds.base import SlotKind
+from synth.worlds.declarative.common_names import plural_of
+from synth.worlds.declarative.language import schema
+from synth.worlds.declarative.language.expression_types import Compiled, Part, Type
+from synth.worlds.declarative.language.read import Spec
+from synth.worlds.declarative.language.values import Words
+
+CREATED_DIGITS = 1
+"""Ids of rows that acts create have so many digits more than those of a fresh world."""
+
+
+MAX_DAYS = 200_000
+"""How far a day may be from today, either way."""
+
+
+@dataclass(eq=False, slots=True)
+class Field:
+    """place: in the row; -1 where it is derived. words: of the values of a choice or name, by canonical value."""
+
+    name: str
+    spec: schema.FieldSpec
+    type: Type
+    label: Words
+    place: int
+    words: Mapping[str, Words] = field(default_factory=dict)
+    starts: Compiled | None = None
+    derived: Compiled | None = None
+    filter: str = field(init=False)
+    """How `search` filters by it: equal, max, min or none."""
+
+    def __post_init__(self) -> None:
+        usual = "none" if self.spec.detail else _FILTERS.get(self.spec.type, "equal")
+        self.filter = self.spec.filter or usual
+
+    def superlatives(self) -> dict[str, Words]:
+        """`asc` and `desc` with the superlative for the row that such an order puts first; empty where there is no such order."""
+        if not isinstance(self.spec, (schema.IntegerField, schema.NumberField, schema.MoneyField, schema.DateField, schema.TimeField)):
+            return {}
+        if self.spec.detail:
+            return {}
+        is_usual = self.spec.type != "money" or any(self.name.endswith(word) for word in _PRICES)
+        usual = _SUPERLATIVES.get(self.spec.type, {}) if is_usual else {}
+        low, high = self.spec.low or usual.get("low"), self.spec.high or usual.get("high")
+        return {order: words for order, words in (("asc", low), ("desc", high)) if words is not None}
+
+
+_FILTERS = {"money": "max", "integer": "min", "number": "min", "time": "none", "date": "none"}
+_PRICES = ("price", "fee", "cost", "fare", "rent", "rate", "charge", "premium")
+_SUPERLATIVES: Mapping[str, Mapping[str, Words]] = {
+    "money": {"low": Words(en="cheapest", zh="最便宜的"), "high": Words(en="most expensive", zh="最贵的")},
+    "date": {"low": Words(en="earliest", zh="最早的"), "high": Words(en="latest", zh="最晚的")},
+    "time": {"low": Words(en="earliest", zh="最早的"), "high": Words(en="latest", zh="最晚的")},
+}
+
+
+@dataclass(eq=False, slots=True)
+class Entity:
+    """ids: of a fresh world. stored: fields that rows hold, in order of their places."""
+
+    name: str
+    number: int
+    spec: schema.EntitySpec
+    plural: str
+    fields: dict[str, Field]
+    ids: tuple[str, ...]
+    stored: tuple[Field, ...] = field(init=False)
+    known_ids: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stored = tuple(each for each in self.fields.values() if each.place >= 0)
+        self.known_ids = frozenset(self.ids)
+
+    @property
+    def noun(self) -> Words:
+        return self.spec.noun
+
+    @property
+    def prefix(self) -> str:
+        return self.spec.id.rstrip("#")
+
+    @property
+    def pattern(self) -> str:
+        digits = self.spec.id.count("#")
+        return rf"{self.prefix}\d{{{digits},{digits + CREATED_DIGITS}}}"
+
+    def owners(self) -> tuple[Field, ...]:
+        """References to what these rows belong to."""
+        return tuple(each for each in self.fields.values() if isinstance(each.spec, schema.RefField) and each.spec.owned)
+
+
+@dataclass(eq=False, slots=True)
+class Param:
+    name: str
+    spec: schema.ParamSpec
+    type: Type
+    label: Words
+    words: Mapping[str, Words]
+    default: Any = None
+    is_person: bool = False
+    """Whether it is the row of somebody who speaks of themselves."""
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is None
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A need or a rule. name: of a rule, else empty. message: what the tool says where it does not hold."""
+
+    name: str
+    test: Compiled
+    message: str
+    rule: schema.Rule | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A field of the row that `row` leads to gets the value of `value`."""
+
+    row: Compiled
+    entity: int
+    place: int
+    field: str
+    value: Compiled
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """amount leaves one field and arrives at another: (row, entity, place, field) each."""
+
+    amount: Compiled
+    source: tuple[Compiled, int, int, str]
+    target: tuple[Compiled, int, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    entity: int
+    values: tuple[Compiled, ...]
+    """By place."""
+
+
+@dataclass(eq=False, slots=True)
+class Act:
+    """An action. params: the row that it acts on first. sights: what sets of its tests look at (`intents/sight.py`), kept when first asked
+    for."""
+
+    name: str
+    number: int
+    spec: schema.ActionSpec
+    on: Entity | None
+    params: dict[str, Param]
+    conditions: tuple[Condition, ...] = ()
+    settings: tuple[Setting, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+    creations: tuple[Creation, ...] = ()
+    sights: dict[tuple[Part, ...], Any] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class Domain:
+    """digest: of what the spec says: 16 hex digits."""
+
+    name: str
+    spec: Spec
+    digest: str
+    entities: dict[str, Entity]
+    acts: dict[str, Act]
+    today: date
+    by_number: tuple[Entity, ...] = ()
+    """Entities by their number."""
+    public: Mapping[str, Any] = field(default_factory=dict)
+    """How tools and their parameters are called from outside (`naming.py`), by their names inside."""
+    kinds: dict[str, SlotKind] = field(default_factory=dict)
+    """Kinds of slots by name, made when they are first asked for."""
+
+    def iso(self, days: int) -> str:
+        """A day, counted from the domain's today, as text."""
+        return (self.today + timedelta(days=max(-MAX_DAYS, min(MAX_DAYS, days)))).isoformat()
+
+
+def is_searched(entity: Entity, filters: Sequence[Field]) -> bool:
+    """Whether a search tells how many rows have these values."""
+    return "search" in entity.spec.tools and all(each.filter == "equal" for each in filters)
+
+
+def listing_for(entity: Entity, filters: Sequence[Field]) -> Field | None:
+    """The owner whose list shows all rows with these values."""
+    if any(each.spec.detail for each in filters):
+        return None
+    return next((each for each in entity.owners() if each in filters), None)
+
+
+def key_of(entity: Entity) -> str:
+    """The plural of an entity's name, for tools."""
+    return plural_of(entity.name)
+
+
+def filter_name(field: Field) -> str:
+    """The argument by which `search` filters by a field."""
+    return field.name if field.filter == "equal" else f"{field.filter}_{field.name}"

@@ -1,0 +1,222 @@
+"""Reading a spec's values, part by part, into the models of `schema.py`.
+
+One idea: every entity, field, action, need, rule and move is read apart from the others, so one reading reports *all* that is wrong with
+a file, each problem with its path and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from synth.worlds.declarative.language.problems import Problem, nearest
+from synth.worlds.declarative.language.schema import (
+    FIELD_TYPES,
+    PARAM_TYPES,
+    ActionSpec,
+    EntitySpec,
+    FieldSpec,
+    Info,
+    Move,
+    Need,
+    ParamSpec,
+    Rule,
+    SpecHead,
+)
+from synth.worlds.declarative.language.values import Strict, check_key
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action with its parts read."""
+
+    spec: ActionSpec
+    takes: Mapping[str, ParamSpec]
+    needs: tuple[Need, ...]
+    rules: Mapping[str, Rule]
+    moves: tuple[Move, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A spec whose parts could all be read. fields: by entity and name."""
+
+    head: SpecHead
+    entities: Mapping[str, EntitySpec]
+    fields: Mapping[str, Mapping[str, FieldSpec]]
+    actions: Mapping[str, Action]
+    info: tuple[Info, ...]
+
+
+class Reader:
+    """Reads the parts of a file one by one, and keeps what was wrong with each."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def add(self, path: str, text: str) -> None:
+        self.problems.append(Problem(path, text))
+
+    def part(self, model: type[Any], raw: Any, path: str) -> Any | None:
+        """`raw` as a model, or None after a complaint."""
+        if not isinstance(raw, Mapping):
+            self.add(path, f"expected keys and values ({', '.join(_keys(model))})")
+            return None
+        try:
+            return model.model_validate(raw)
+        except ValidationError as error:
+            for each in error.errors(include_url=False):
+                self._complain(model, each, path)
+            return None
+
+    def key(self, name: Any, path: str) -> bool:
+        try:
+            check_key(str(name))
+        except ValueError as error:
+            self.add(f"{path}.{name}", str(error))
+            return False
+        return True
+
+    def _complain(self, model: type[Any], error: Any, path: str) -> None:
+        place = [str(part) for part in error["loc"] if part != "[key]"]
+        where = ".".join(filter(None, [path, *place]))
+        if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            known = _keys(model) if len(place) == 1 else ("en", "zh")
+            self.add(where, f"unknown key; {nearest(place[-1], known)}")
+        elif error["type"] == "missing":
+            self.add(where, f"is missing{_HINTS.get(place[-1], '')}")
+        else:
+            self.add(where, _in_plain_words(error))
+
+
+def _in_plain_words(error: Any) -> str:
+    """What pydantic says of a value, for somebody who has never heard of it."""
+    form = next((form for kind, form in _PLAIN.items() if str(error["type"]).startswith(kind)), None)
+    if form is not None:
+        return form.format(value=str(error["input"])[:40], **error.get("ctx", {}))
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]
+
+
+_PLAIN = {
+    "int_": "{value!r} is not a whole number; write digits, e.g. 30",
+    "float_": "{value!r} is not a number; write digits, e.g. 2.5",
+    "finite_number": "{value!r} is not a number; write digits, e.g. 2.5",
+    "bool_": "{value!r} is neither true nor false",
+    "string_type": "write text here, not a list or keys and values",
+    "string_too_short": "is empty; write some text",
+    "string_too_long": "too long; at most {max_length} characters",
+    "tuple_type": "write a list here, e.g. [..., ...], or a line with - for each",
+    "too_long": "{actual_length} of them; at most {max_length}",
+    "too_short": "none; give at least {min_length}",
+    "dict_type": "write keys and values here, as key: value",
+    "mapping_type": "write keys and values here, as key: value",
+    "dataclass_type": "write it in both languages, as: english / 中文",
+    "model_type": "write keys and values here, as key: value",
+    "string_pattern_mismatch": "{value!r} does not look like that; one or two Chinese characters, e.g. 张",
+    "literal_error": "{value!r} is none of {expected}",
+    "greater_than_equal": "{value} is too small; at least {ge}",
+    "less_than_equal": "{value} is too large; at most {le}",
+}
+"""By the beginning of pydantic's name for a mistake."""
+
+
+_HINTS = {
+    "noun": "; what one of them is called, as: english / 中文",
+    "verb": "; what the action is called, as: english / 中文",
+    "words": "; the rule as a sentence, as: english / 中文",
+    "id": "; e.g. a### for a000, a001, ...",
+    "rows": "; how many of them a fresh world holds",
+    "to": "; the name of an entity for type ref, the field that it arrives at for a move, else the last value",
+    "from": "; the field that it leaves for a move, else the first value",
+    "if": "; the condition that must hold, e.g. loan.renewals < 2",
+    "about": "; what the business is, as: english / 中文",
+}
+
+
+def _keys(model: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(info.alias or name for name, info in model.model_fields.items())
+
+
+def read_spec(raw: Any) -> tuple[Spec | None, list[Problem]]:
+    """The spec that a file's values say, or None, and all that is wrong with its parts."""
+    reader = Reader()
+    head: SpecHead | None = reader.part(SpecHead, raw, "")
+    source = raw if isinstance(raw, Mapping) else {}
+    entities: dict[str, EntitySpec] = {}
+    fields: dict[str, dict[str, FieldSpec]] = {}
+    for name, part in _items(source.get("entities")):
+        entity = reader.part(EntitySpec, part, f"entities.{name}") if reader.key(name, "entities") else None
+        found = _read_fields(reader, part, f"entities.{name}.fields")
+        if entity is not None:
+            entities[name], fields[name] = entity, found
+    actions = {}
+    for name, part in _items(source.get("actions")):
+        action = _read_action(reader, part, f"actions.{name}") if reader.key(name, "actions") else None
+        if action is not None:
+            actions[name] = action
+    listed = source.get("info")
+    info = [reader.part(Info, part, f"info[{at}]") for at, part in enumerate(listed if isinstance(listed, (list, tuple)) else ())]
+    if head is None or reader.problems:
+        return None, reader.problems
+    return Spec(head, entities, fields, actions, tuple(each for each in info if each is not None)), []
+
+
+def _items(part: Any) -> Iterable[tuple[str, Any]]:
+    return [(str(name), value) for name, value in part.items()] if isinstance(part, Mapping) else ()
+
+
+def _read_fields(reader: Reader, part: Any, path: str) -> dict[str, FieldSpec]:
+    found = {}
+    for name, raw in _items(part.get("fields") if isinstance(part, Mapping) else None):
+        if reader.key(name, path):
+            read = _typed(reader, FIELD_TYPES, raw, f"{path}.{name}")
+            if read is not None:
+                found[name] = read
+    return found
+
+
+def _typed(reader: Reader, types: Mapping[str, type[Strict]], raw: Any, path: str) -> Any | None:
+    if not isinstance(raw, Mapping) or "type" not in raw:
+        reader.add(path, f"say its type: {', '.join(types)}")
+        return None
+    model = types.get(str(raw["type"]))
+    if model is None:
+        meant = [each for each in _MEANT.get(str(raw["type"]).lower(), ()) if each.split()[0] in types]
+        hint = f"write {' or '.join(meant)}" if meant else nearest(str(raw["type"]), types)
+        reader.add(f"{path}.type", f"no type {raw['type']!r}; {hint}")
+        return None
+    return reader.part(model, raw, path)
+
+
+_WORDS = ("choice (one of a few values)", "name (a proper name)")
+_MEANT = {
+    "boolean": ("flag",), "bool": ("flag",), "text": _WORDS, "int": ("integer",), "string": _WORDS, "str": _WORDS, "float": ("number",),
+    "decimal": ("number",), "enum": ("choice",), "reference": ("ref",), "datetime": ("date", "time"), "price": ("money",),
+}  # fmt: skip
+"""What other languages call the types of fields."""
+
+
+def _read_action(reader: Reader, source: Any, path: str) -> Action | None:
+    spec = reader.part(ActionSpec, source, path)
+    if spec is None:
+        return None
+    before = len(reader.problems)
+    takes = {}
+    for name, part in _items(spec.takes):
+        given = {"type": "ref", "to": part} if isinstance(part, str) else part
+        if reader.key(name, f"{path}.takes"):
+            takes[name] = _typed(reader, PARAM_TYPES, given, f"{path}.takes.{name}")
+    needs = []
+    for at, part in enumerate(spec.needs):
+        raw = {"if": part} if isinstance(part, (str, bool)) else part
+        needs.append(reader.part(Need, raw, f"{path}.needs[{at}]"))
+    known = [(name, part) for name, part in _items(spec.rules) if reader.key(name, f"{path}.rules")]
+    rules = {name: reader.part(Rule, part, f"{path}.rules.{name}") for name, part in known}
+    moves = [reader.part(Move, part, f"{path}.moves[{at}]") for at, part in enumerate(spec.moves)]
+    if len(reader.problems) > before:
+        return None
+    return Action(spec, takes, tuple(needs), rules, tuple(moves))  # type: ignore[arg-type]

@@ -1,0 +1,404 @@
+"""From what a spec says to what it means: references resolved, expressions compiled, everything that does not fit told at once.
+
+One idea: `resolve` either gives a `Domain`, in which nothing can fail any more, or all problems of the spec, each with its path; what uses
+something that was complained of already is passed over in silence.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from storage.records import canonical_json
+from synth.worlds.declarative.arguments import default_of
+from synth.worlds.declarative.common_names import names_of, plural_of
+from synth.worlds.declarative.domain import (
+    Act,
+    Condition,
+    Creation,
+    Domain,
+    Entity,
+    Field,
+    Param,
+    Setting,
+    Transfer,
+    is_searched,
+    key_of,
+    listing_for,
+)
+from synth.worlds.declarative.language import schema
+from synth.worlds.declarative.language.expression_types import DATE, FLAG, REAL, TIME, WHOLE, Compiled, ExpressionError, Silent, Type
+from synth.worlds.declarative.language.expressions import compile_expression
+from synth.worlds.declarative.language.problems import Problem, SpecError, nearest
+from synth.worlds.declarative.language.read import Action, Spec, read_spec
+from synth.worlds.declarative.language.scopes import ActScope, Known, RowScope
+from synth.worlds.declarative.language.values import Words
+
+
+def resolve(raw: Any, where: str = "") -> Domain:
+    """The domain that a file's values describe.
+
+    Raises:
+        SpecError: everything that is wrong with it.
+    """
+    spec, problems = read_spec(raw)
+    if spec is None:
+        raise SpecError(problems, where)
+    work = _Resolver(spec)
+    domain = work.run(hashlib.sha256(canonical_json(_plain(raw)).encode()).hexdigest()[:16])
+    if work.problems:
+        raise SpecError(work.problems, where)
+    return domain
+
+
+def _plain(value: Any) -> Any:
+    """Values of a file and of Python code alike: every scalar as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class _Resolver:
+    def __init__(self, spec: Spec) -> None:
+        self.spec, self.head = spec, spec.head
+        self.problems: list[Problem] = []
+        self.entities: dict[str, Entity] = {}
+        self.broken: set[str] = set()
+        self.known = Known(spec.head.today, self.entities, self.broken)
+
+    def add(self, path: str, text: str) -> None:
+        self.problems.append(Problem(path, text))
+
+    def run(self, digest: str) -> Domain:
+        for name in self.spec.entities:
+            self._entity(name)
+        self._names_differ()
+        for entity in self.entities.values():
+            self._references(entity)
+        for entity in self.entities.values():
+            self._worked_out(entity)
+        acts = {name: self._act(name, number) for number, name in enumerate(self.spec.actions)}
+        domain = Domain(self.head.domain, self.spec, digest, self.entities, acts, self.head.today, tuple(self.entities.values()))
+        self._is_enough(domain)
+        return domain
+
+    # ---- entities -------------------------------------------------------------------------------------------------------------
+
+    def _entity(self, name: str) -> None:
+        spec = self.spec.entities[name]
+        fields: dict[str, Field] = {}
+        place = 0
+        for key, given in self.spec.fields[name].items():
+            stored = given.derived is None
+            label = self._label(given, key, f"entities.{name}.fields.{key}")
+            fields[key] = Field(key, given, self._type(given, name, key), label, place if stored else -1)
+            fields[key].words = self._words(given, name, key)
+            place += stored
+        digits = spec.id.count("#")
+        ids = tuple(f"{spec.id.rstrip('#')}{index:0{digits}d}" for index in range(spec.rows))
+        self.entities[name] = Entity(name, len(self.entities), spec, spec.plural or plural_of(spec.noun.en), fields, ids)
+        if spec.called is not None:
+            called = fields.get(spec.called)
+            if called is None:
+                self.add(f"entities.{name}.called", f"no field {spec.called!r}; {nearest(spec.called, fields)}")
+            elif called.type.kind not in ("choice", "name"):
+                self.add(f"entities.{name}.called", f"{spec.called!r} is {called.type}; rows are told apart by a choice or a name")
+        if not place:
+            self.add(f"entities.{name}.fields", "every field is derived; one at least must be stored")
+
+    def _type(self, given: Any, entity: str, key: str) -> Type:
+        kind = given.type
+        if kind == "ref":
+            return Type("ref", given.to)
+        if kind == "choice":
+            return Type("choice", values=frozenset(given.values))
+        if kind == "name":
+            return Type("name", values=frozenset(self._words(given, entity, key)))
+        return {"integer": WHOLE, "money": WHOLE, "number": REAL, "date": DATE, "time": TIME, "flag": FLAG}[kind]
+
+    def _words(self, given: Any, entity: str, key: str) -> Mapping[str, Words]:
+        if given.type == "choice":
+            return dict(given.values)
+        if given.type == "name":
+            rows = self.spec.entities[entity].rows
+            return {words.en: words for words in given.values or names_of(given.list, rows, f"{self.head.domain}/{entity}/{key}")}
+        return {}
+
+    def _label(self, given: Any, key: str, path: str) -> Words:
+        if given.label is not None:
+            return given.label  # type: ignore[no-any-return]
+        if given.type == "ref" and given.to in self.spec.entities:
+            return self.spec.entities[given.to].noun
+        entity, _, of = (getattr(given, "like", None) or "").partition(".")
+        liked = self.spec.fields.get(entity, {}).get(of)
+        if liked is not None and liked.label is not None:
+            return liked.label
+        said = key.replace("_", " ")
+        if key not in _USUAL_LABELS and given.type != "ref":
+            self.add(f"{path}.label", f"is missing; what it is called in both languages, as: {said} / 中文")
+        return Words(en=said, zh=_USUAL_LABELS.get(key, said))
+
+    def _names_differ(self) -> None:
+        taken: dict[tuple[str, str], str] = {}
+        for entity in self.entities.values():
+            for what, text in (("id", entity.prefix), ("noun", entity.noun.en), ("noun", entity.noun.zh)):
+                other = taken.setdefault((what, text), entity.name)
+                if other != entity.name:
+                    self.add(f"entities.{entity.name}.{what}", f"{text!r} is that of {other} already; take another")
+
+    def _references(self, entity: Entity) -> None:
+        for each in entity.fields.values():
+            path = f"entities.{entity.name}.fields.{each.name}"
+            if isinstance(each.spec, schema.RefField) and each.spec.to not in self.entities:
+                self.add(f"{path}.to", f"no entity {each.spec.to!r}; {nearest(each.spec.to, self.entities)}")
+                meant = difflib.get_close_matches(each.spec.to, self.entities, n=1)
+                each.type = Type("ref", meant[0] if meant else each.spec.to)
+                self.broken |= set() if meant else {each.spec.to, f"{entity.name}.{each.name}"}
+            elif each.name in self.entities and each.type != Type("ref", each.name):
+                self.add(path, "is the name of an entity; call the field something else, or make it a ref to that entity")
+            if isinstance(each.spec, schema.FlagField) and each.spec.phrase is not None:
+                self.add(f"{path}.phrase", "a flag has no value to say; use `want`")
+
+    def _worked_out(self, entity: Entity) -> None:
+        for each in entity.fields.values():
+            for what, text in (("starts", each.spec.starts), ("derived", each.spec.derived)):
+                if text is None:
+                    continue
+                path = f"entities.{entity.name}.fields.{each.name}.{what}"
+                compiled = self._compiled(text, RowScope(self.known, entity, each, is_start=what == "starts"), each.type, path)
+                if compiled is not None:
+                    setattr(each, what, compiled)
+                else:
+                    self.broken.add(f"{entity.name}.{each.name}")
+            if each.spec.starts is not None and each.spec.derived is not None:
+                self.add(f"entities.{entity.name}.fields.{each.name}", "give `starts` or `derived`, not both")
+
+    def _compiled(self, text: str, scope: Any, expect: Type | None, path: str) -> Compiled | None:
+        try:
+            return compile_expression(text, scope, expect)
+        except ExpressionError as error:
+            self.add(path, str(error))
+        except Silent:
+            pass
+        return None
+
+    # ---- actions --------------------------------------------------------------------------------------------------------------
+
+    def _act(self, name: str, number: int) -> Act:
+        action, path = self.spec.actions[name], f"actions.{name}"
+        spec = action.spec
+        on = self.entities.get(spec.on) if spec.on is not None else None
+        if spec.on is not None and on is None:
+            self.add(f"{path}.on", f"no entity {spec.on!r}; {nearest(spec.on, self.entities)}")
+            self.broken.add(spec.on)
+        params = self._params(action, on, path)
+        act = Act(name, number, spec, on, params)
+        scope = ActScope(self.known, params)
+        act.conditions = self._conditions(action, scope, path)
+        settings = (self._setting(target, text, scope, f"{path}.sets.{target}") for target, text in spec.sets.items())
+        act.settings = tuple(each for each in settings if each is not None)
+        transfers = (self._transfer(move, scope, f"{path}.moves[{at}]") for at, move in enumerate(action.moves))
+        act.transfers = tuple(each for each in transfers if each is not None)
+        creations = (self._creation(entity, values, scope, f"{path}.creates.{entity}") for entity, values in spec.creates.items())
+        act.creations = tuple(each for each in creations if each is not None)
+        if not (spec.sets or spec.moves or spec.creates):
+            self.add(path, "changes nothing; give `sets`, `moves` or `creates`")
+        if not params:
+            self.add(path, "takes nothing; give `on` or `takes`")
+        self._can_be_seen(act, path)
+        self._can_be_said(act, path)
+        return act
+
+    def _params(self, action: Action, on: Entity | None, path: str) -> dict[str, Param]:
+        params: dict[str, Param] = {}
+        if on is not None:
+            given = schema.RefParam(type="ref", to=on.name)
+            params[on.name] = Param(on.name, given, Type("ref", on.name), on.noun, {}, is_person=on.spec.person)
+        for name, spec in action.takes.items():
+            where = f"{path}.takes.{name}"
+            if name in params:
+                self.add(where, "is the row that it acts on already; take another name")
+                continue
+            words: Mapping[str, Words] = {}
+            if isinstance(spec, schema.RefParam):
+                if spec.to not in self.entities:
+                    self.add(f"{where}.to", f"no entity {spec.to!r}; {nearest(spec.to, self.entities)}")
+                    self.broken |= {spec.to, name}
+                kind = Type("ref", spec.to)
+            elif isinstance(spec, schema.ChoiceParam):
+                words = self._choices(spec, where, name)
+                kind = Type("choice", values=frozenset(words))
+            else:
+                kind = {"integer": WHOLE, "money": WHOLE, "number": REAL, "date": DATE, "time": TIME, "flag": FLAG}[spec.type]
+            is_person = isinstance(spec, schema.RefParam) and spec.to in self.entities and self.entities[spec.to].spec.person
+            params[name] = Param(name, spec, kind, self._label(spec, name, where), words, self._default(spec, kind, where), is_person)
+        return params
+
+    def _choices(self, spec: schema.ChoiceParam, where: str, name: str) -> Mapping[str, Words]:
+        if spec.like is None:
+            return spec.values
+        entity, _, key = spec.like.partition(".")
+        found = self.entities[entity].fields.get(key) if entity in self.entities else None
+        if found is None or not isinstance(found.spec, schema.ChoiceField):
+            choices = [
+                f"{each.name}.{one.name}" for each in self.entities.values() for one in each.fields.values() if one.spec.type == "choice"
+            ]
+            self.add(f"{where}.like", f"no choice {spec.like!r}; {nearest(spec.like, choices)}")
+            self.broken.add(name)
+            return {}
+        return found.words
+
+    def _default(self, spec: Any, kind: Type, where: str) -> Any:
+        if spec.default is None:
+            return False if spec.type == "flag" else None
+        try:
+            return default_of(spec, kind)
+        except ValueError as error:
+            self.add(f"{where}.default", str(error))
+            return spec.default
+
+    def _conditions(self, action: Action, scope: ActScope, path: str) -> tuple[Condition, ...]:
+        found = []
+        for at, need in enumerate(action.needs):
+            test = self._compiled(need.condition, scope, FLAG, f"{path}.needs[{at}].if")
+            if test is not None:
+                found.append(Condition("", test, need.message or f"this needs: {need.condition}"))
+        for name, rule in action.rules.items():
+            test = self._compiled(rule.condition, scope, FLAG, f"{path}.rules.{name}.if")
+            if test is not None:
+                found.append(Condition(name, test, f"against the rules: {name.replace('_', ' ')}", rule))
+        return tuple(found)
+
+    def _setting(self, target: str, text: str, scope: ActScope, path: str) -> Setting | None:
+        place = self._target(target, scope, path)
+        if place is None:
+            return None
+        row, entity, found = place
+        value = self._compiled(text, scope, found.type, path)
+        return Setting(row, entity.number, found.place, found.name, value) if value is not None else None
+
+    def _target(self, target: str, scope: ActScope, path: str) -> tuple[Compiled, Entity, Field] | None:
+        """The row and the stored field that `loan.member.fees` names."""
+        prefix, dot, name = target.rpartition(".")
+        if not dot:
+            self.add(path, f"name a field of a row, as {next(iter(scope.params), 'row')}.{target}")
+            return None
+        row = self._compiled(prefix, scope, None, path)
+        if row is None:
+            return None
+        if row.type.kind != "ref":
+            self.add(path, f"{prefix!r} is {row.type}, which has no fields")
+            return None
+        entity = self.entities.get(row.type.entity)
+        found = entity.fields.get(name) if entity is not None else None
+        if entity is None or found is None:
+            if entity is not None:
+                self.add(path, f"no field {name!r} of {entity.name}; {nearest(name, entity.fields)}")
+            return None
+        if found.place < 0:
+            self.add(path, f"{name!r} is derived and cannot be set")
+            return None
+        return row, entity, found
+
+    def _transfer(self, move: schema.Move, scope: ActScope, path: str) -> Transfer | None:
+        amount = self._compiled(move.amount, scope, WHOLE, f"{path}.amount")
+        ends = [self._target(text, scope, f"{path}.{key}") for key, text in (("from", move.source), ("to", move.target))]
+        for key, end in zip(("from", "to"), ends, strict=True):
+            if end is not None and end[2].type != WHOLE:
+                self.add(f"{path}.{key}", f"{end[2].name!r} is {end[2].type}; only whole numbers and money move")
+        if amount is None or ends[0] is None or ends[1] is None:
+            return None
+        source, target = ((row, entity.number, found.place, found.name) for row, entity, found in (ends[0], ends[1]))
+        return Transfer(amount, source, target)
+
+    def _creation(self, name: str, values: Mapping[str, str], scope: ActScope, path: str) -> Creation | None:
+        entity = self.entities.get(name)
+        if entity is None:
+            self.add(path, f"no entity {name!r}; {nearest(name, self.entities)}")
+            return None
+        for key in values:
+            if key not in entity.fields:
+                self.add(f"{path}.{key}", f"no field {key!r} of {name}; {nearest(key, entity.fields)}")
+            elif entity.fields[key].place < 0:
+                self.add(f"{path}.{key}", "is derived and cannot be given")
+        missing = [each.name for each in entity.stored if each.name not in values]
+        if missing:
+            self.add(path, f"a new {name} also needs {', '.join(missing)}")
+        found = [
+            self._compiled(values[each.name], scope, each.type, f"{path}.{each.name}") for each in entity.stored if each.name in values
+        ]
+        if missing or any(each is None for each in found):
+            return None
+        return Creation(entity.number, tuple(each for each in found if each is not None))
+
+    def _can_be_said(self, act: Act, path: str) -> None:
+        """Requests of the spec's own name every parameter that must be given, and nothing else."""
+        for at, words in enumerate(act.spec.says):
+            for language in ("en", "zh"):
+                if not _SAID.fullmatch(words[language]):
+                    remedy = "write parameters as {name}, what may be left out in [ ]"
+                    self.add(f"{path}.says[{at}].{language}", f"brackets do not match; {remedy}")
+                    continue
+                named = set(re.findall(r"\{(\w+)\}", words[language]))
+                for name in sorted(named - set(act.params)):
+                    self.add(f"{path}.says[{at}].{language}", f"no parameter {name!r}; {nearest(name, act.params)}")
+                missing = [name for name, param in act.params.items() if param.is_required and name not in named]
+                if missing:
+                    self.add(f"{path}.says[{at}].{language}", f"leaves out {', '.join(f'{{{name}}}' for name in missing)}")
+
+    def _can_be_seen(self, act: Act, path: str) -> None:
+        """What rules look at must be shown by a tool; of needs the action's own tool tells."""
+        for condition in (each for each in act.conditions if each.rule is not None):
+            for read in condition.test.reads:
+                entity = self._entity_at(act, read.path)
+                if entity is not None and "get" not in entity.spec.tools:
+                    looked_at = ".".join((*read.path, read.field))
+                    self.add(path, f"its rules look at {looked_at}, but {entity.name} has no `get` tool to see it by")
+            for count in condition.test.counts:
+                counted = self.entities[count.entity]
+                filters = [counted.fields[name] for name, _ in count.filters]
+                if listing_for(counted, filters) is None and not is_searched(counted, filters):
+                    by = " and ".join(each.name for each in filters)
+                    self.add(path, f"its rules count {count.entity} by {by}, which no search by equality and no owner's list shows")
+
+    def _entity_at(self, act: Act, path: tuple[str, ...]) -> Entity | None:
+        param = act.params.get(path[0])
+        entity = self.entities.get(param.type.entity) if param is not None else None
+        for name in path[1:]:
+            found = entity.fields.get(name) if entity is not None else None
+            entity = self.entities.get(found.type.entity) if found is not None else None
+        return entity
+
+    # ---- the whole ------------------------------------------------------------------------------------------------------------
+
+    def _is_enough(self, domain: Domain) -> None:
+        if len(self.entities) < schema.MIN_ENTITIES:
+            self.add("entities", f"{len(self.entities)} of them; a business needs at least {schema.MIN_ENTITIES}")
+        rows = sum(entity.spec.rows for entity in self.entities.values())
+        if rows < schema.MIN_ROWS:
+            self.add("entities", f"{rows} rows in all; at least {schema.MIN_ROWS} are needed: raise `rows`")
+        tools = len(domain.acts) + sum(len(entity.spec.tools) + len(entity.owners()) for entity in self.entities.values())
+        if tools < schema.MIN_TOOLS:
+            self.add("actions", f"{tools} tools in all; at least {schema.MIN_TOOLS} are needed: add actions")
+        rules = sum(len(action.rules) for action in self.spec.actions.values())
+        if rules < schema.MIN_RULES:
+            self.add("actions", f"{rules} business rules; at least {schema.MIN_RULES} are needed: add `rules` to actions")
+        reading = {f"get_{name}" for name in self.entities} | {f"search_{key_of(entity)}" for entity in self.entities.values()}
+        for name in domain.acts:
+            if name in reading or name == "run_python" or name.startswith("list_"):
+                self.add(f"actions.{name}", "a reading tool has such a name; take another")
+
+
+_SAID = re.compile(r"(?:[^\[\]{}]|\{\w+\}|\[(?:[^\[\]{}]|\{\w+\})*\])*")
+_USUAL_LABELS = {
+    "name": "姓名", "status": "状态", "price": "价格", "date": "日期", "kind": "类型", "type": "类型", "balance": "余额", "amount": "金额",
+    "city": "城市", "due": "到期日", "start": "开始日期", "end": "结束日期", "quantity": "数量", "stock": "库存", "title": "名称",
+    "level": "级别", "fee": "费用", "rating": "评分", "time": "时间", "reason": "原因", "total": "总额", "priority": "优先级",
+    "category": "类别",
+}  # fmt: skip
+"""Chinese labels of fields that give none."""

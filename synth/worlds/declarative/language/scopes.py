@@ -1,0 +1,121 @@
+"""What names mean in a spec's expressions: parameters of an action, or fields of a row.
+
+One idea: a scope looks names up in entities that are still being made, so a spec's parts may refer to each other in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from synth.worlds.declarative.domain import Entity, Field, Param
+from synth.worlds.declarative.language.expression_types import Attribute, ExpressionError, Silent, Type
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a spec so far. broken: entities, fields (`loan.due`) and parameters that were complained of already."""
+
+    today: date
+    entities: dict[str, Entity]
+    broken: set[str]
+
+
+class _Scope:
+    """What both kinds of expressions share: attributes along references, and counts."""
+
+    def __init__(self, known: Known) -> None:
+        self.known, self.today = known, known.today
+
+    def attribute(self, entity: str, name: str) -> Attribute | None:
+        owner = self.known.entities.get(entity)
+        found = owner.fields.get(name) if owner is not None else None
+        if owner is None or found is None:
+            return None
+        if found.place >= 0:
+            return Attribute(found.type, owner.number, found.place)
+        if found.derived is None:
+            if self.is_broken(f"{entity}.{name}"):
+                raise Silent
+            raise ExpressionError(f"{entity}.{name} is derived further down; put {entity} above")
+        return Attribute(found.type, owner.number, -1, found.derived.run)
+
+    def attributes(self, entity: str) -> list[str]:
+        return list(self.known.entities[entity].fields)
+
+    def counter(self, entity: str, fields: tuple[str, ...]) -> Callable[[Any, tuple[Any, ...]], int]:
+        owner = self.known.entities[entity]
+        if any(owner.fields[name].place < 0 for name in fields):
+            raise ExpressionError("count: only by fields that are stored, not by derived ones")
+        number, places = owner.number, tuple(owner.fields[name].place for name in fields)
+        return lambda state, values: state.count(number, places, values)
+
+    def is_broken(self, name: str) -> bool:
+        return name in self.known.broken
+
+
+class ActScope(_Scope):
+    """Names are the parameters of an action; at run time they are looked up in a mapping."""
+
+    is_keyed = True
+
+    def __init__(self, known: Known, params: Mapping[str, Param]) -> None:
+        super().__init__(known)
+        self.params = params
+
+    def root(self, name: str) -> tuple[Type, Callable[[Any, Any], Any]] | None:
+        param = self.params.get(name)
+        return None if param is None else (param.type, lambda state, names: names[name])
+
+    def roots(self) -> list[str]:
+        return list(self.params)
+
+
+class RowScope(_Scope):
+    """Names are the fields of the row that stand above the one that is worked out; at run time the row is a tuple.
+
+    `self` is the row as a reference. is_start: for the first value of a stored field: rows of entities further down do not exist yet, and
+    nothing is counted.
+    """
+
+    is_keyed = False
+
+    def __init__(self, known: Known, entity: Entity, target: Field, *, is_start: bool) -> None:
+        super().__init__(known)
+        self.entity, self.target, self.is_start = entity, target, is_start
+
+    def root(self, name: str) -> tuple[Type, Callable[[Any, Any], Any]] | None:
+        if name not in self.roots():
+            return None
+        if name == "self":
+            return Type("ref", self.entity.name), lambda state, row: row[-1]
+        found = self.entity.fields[name]
+        if found.place >= 0:
+            place = found.place
+            return found.type, lambda state, row: row[place]
+        if found.derived is None:
+            raise Silent
+        return found.type, found.derived.run
+
+    def roots(self) -> list[str]:
+        names = list(self.entity.fields)
+        above = names[: names.index(self.target.name) + self.is_start]
+        if self.is_start:
+            return [name for name in above if self.entity.fields[name].place >= 0]
+        return ["self", *above, *(each.name for each in self.entity.stored if each.name not in above)]
+
+    def attribute(self, entity: str, name: str) -> Attribute | None:
+        other = self.known.entities.get(entity)
+        if other is not None and name in other.fields and self.is_start:
+            if other.number >= self.entity.number:
+                raise ExpressionError(f"`starts` can only use entities above; put {entity} before {self.entity.name}")
+            if other.fields[name].place < 0:
+                raise ExpressionError(f"`starts` cannot use {entity}.{name}, which is derived")
+        return super().attribute(entity, name)
+
+    def counter(self, entity: str, fields: tuple[str, ...]) -> Callable[[Any, tuple[Any, ...]], int]:
+        if self.is_start:
+            raise ExpressionError("`starts` cannot count; use `derived`")
+        return super().counter(entity, fields)

@@ -1,0 +1,116 @@
+"""A spec file's text as plain values, safely: a file may come from a stranger.
+
+One idea: every scalar stays text until the schema says what it is, so none of YAML 1.1's surprises happens (`on`, `no`, dates, 8:30 as a
+number). Aliases are refused (they can make a small file enormous), doubled keys too, and the size is bounded.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from synth.worlds.declarative.language.problems import Problem, SpecError
+
+MAX_BYTES, MAX_DEPTH = 256 * 1024, 24
+
+_Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+
+
+def parse_text(text: str, where: str = "") -> Any:
+    """The values of a YAML text: mappings, lists and text.
+
+    Raises:
+        SpecError: it is too large or nested too deeply, not YAML, has aliases or doubled keys; each problem names its line.
+    """
+    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        raise SpecError([Problem("", f"larger than {MAX_BYTES // 1024} KiB; a spec of one business is a few hundred lines")], where)
+    builder = _Builder()
+    try:
+        for event in yaml.parse(text, Loader=_Loader):
+            builder.take(event)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"line {mark.line + 1}" if mark else ""
+        raise SpecError([Problem(line, f"not valid YAML: {getattr(error, 'problem', None) or error}")], where) from None
+    except _Unfit as unfit:
+        raise SpecError([unfit.problem], where) from None
+    if builder.problems:
+        raise SpecError(builder.problems, where)
+    return builder.value
+
+
+class _Unfit(Exception):
+    def __init__(self, event: Any, text: str) -> None:
+        self.problem = Problem(f"line {event.start_mark.line + 1}", text)
+        super().__init__(text)
+
+
+class _Builder:
+    """Puts values together from events, one after the other: nothing here recurses, for the text may be nested without end."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.problems: list[Problem] = []
+        self._open: list[Any] = []
+        self._keys: list[str | None] = []
+        """Of each open mapping, the key whose value comes next."""
+        self._has_begun = False
+
+    def take(self, event: Any) -> None:
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise _Unfit(event, "anchors and aliases (& and *) are not taken; write it out")
+        if isinstance(event, yaml.DocumentStartEvent):
+            if self._has_begun:
+                raise _Unfit(event, "a second document begins (---); a file holds one business, put the other into a file of its own")
+            self._has_begun = True
+        elif isinstance(event, yaml.ScalarEvent):
+            self._scalar(event)
+        elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+            if self._open and isinstance(self._open[-1], dict) and self._keys[-1] is None:
+                raise _Unfit(event, "a key must be plain text")
+            if len(self._open) == MAX_DEPTH:
+                raise _Unfit(event, "nested too deeply")
+            started: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
+            self._put(started)
+            self._open.append(started)
+            self._keys.append(None)
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            self._open.pop()
+            self._keys.pop()
+
+    def _scalar(self, event: Any) -> None:
+        if not (self._open and isinstance(self._open[-1], dict) and self._keys[-1] is None):
+            self._put(event.value)
+            return
+        if event.value in self._open[-1]:
+            line = f"line {event.start_mark.line + 1}"
+            self.problems.append(Problem(line, f"the key {event.value[:60]!r} is given twice; keep one"))
+        self._keys[-1] = event.value
+
+    def _put(self, value: Any) -> None:
+        if not self._open:
+            self.value = value
+        elif isinstance(self._open[-1], dict):
+            self._open[-1][self._keys[-1]] = value
+            self._keys[-1] = None
+        else:
+            self._open[-1].append(value)
+
+
+def parse_file(path: Path) -> Any:
+    """`parse_text` of a file.
+
+    Raises:
+        SpecError: see there; also a file that does not exist or is not UTF-8.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise SpecError([Problem("", f"larger than {MAX_BYTES // 1024} KiB; a spec of one business is a few hundred lines")], str(path))
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise SpecError([Problem("", "no such file")], str(path)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError([Problem("", f"cannot be read as UTF-8 text ({error})")], str(path)) from None
+    return parse_text(text, str(path))

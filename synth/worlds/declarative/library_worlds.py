@@ -1,0 +1,46 @@
+"""Where spec worlds are found by name: the specs that Headrace ships (`library/*.yaml`) and generated ones (`gen-17`).
+
+Both are compiled when they are first asked for. Specs from files are registered by whoever reads them (`WORLDS.register`).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+
+from synth.worlds.declarative.compile import CACHED, compile_file, compile_spec
+from synth.worlds.declarative.compiled_world import SpecWorld
+
+_GENERATED = re.compile(r"gen-(0|[1-9]\d{0,8})")
+
+
+@cache
+def shipped() -> dict[str, Path]:
+    """The specs that come with Headrace, by domain."""
+    folder = Path(str(files("synth.worlds"))) / "library"
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def is_known(name: str) -> bool:
+    """Whether `named` finds it."""
+    return name in shipped() or _GENERATED.fullmatch(name) is not None
+
+
+@lru_cache(maxsize=CACHED)
+def named(name: str) -> type[SpecWorld]:
+    """The world of a shipped or generated spec.
+
+    Raises:
+        KeyError: there is none of that name.
+    """
+    path = shipped().get(name)
+    if path is not None:
+        return compile_file(path, name=path.stem)
+    match = _GENERATED.fullmatch(name)
+    if match is None:
+        raise KeyError(name)
+    generate = import_module("synth.worlds.declarative.generate").generate
+    return compile_spec(generate(int(match.group(1))), name=name)

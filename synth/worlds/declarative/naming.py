@@ -1,0 +1,89 @@
+"""What the tools of a domain and their parameters are called from outside: `get_loan(loan)`, `loanFetch(loanId)`, `acme_find_loans(...)`.
+
+One idea: inside, everything goes by the names that the spec gives (`get_loan`, `loan`); only what leaves (tools, plans) and what comes in
+(calls) is put into the style that `naming` asks for. A domain that asks for nothing is called from outside as from inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from synth.worlds.declarative.domain import Domain, Entity, key_of
+from synth.worlds.declarative.language import schema
+from synth.worlds.declarative.tools import Callee, get_name, list_name, search_name
+
+
+@dataclass(frozen=True, slots=True)
+class Public:
+    """A tool's name outside, and its parameters' by their names inside."""
+
+    tool: str
+    arguments: Mapping[str, str]
+
+
+def public_names(domain: Domain, inside: Mapping[str, Callee]) -> dict[str, Public]:
+    """By a tool's name inside. Where two tools, or two parameters of one, would be called the same, the inner names stay."""
+    style = domain.spec.head.naming
+    tools = {**{name: _cased(style, name) for name in domain.acts}, **_reading(domain, style)}
+    if len({tools[name] for name in inside}) < len(inside):
+        tools = {}
+    return {name: Public(tools.get(name, name), _arguments(style, callee, name in domain.acts)) for name, callee in inside.items()}
+
+
+def published(domain: Domain, inside: Mapping[str, Callee], names: Mapping[str, Public]) -> dict[str, Callee]:
+    """The tools under their names outside."""
+    found = {}
+    for name, callee in inside.items():
+        public = names[name]
+        renamed = {public.arguments[key]: replace(checked, inside=key) for key, checked in callee.arguments.items()}
+        parameters = {
+            **callee.tool.parameters,
+            "properties": {public.arguments[key]: schema for key, schema in callee.tool.parameters["properties"].items()},
+            "required": [public.arguments[key] for key in callee.required],
+        }
+        tool = callee.tool.model_copy(update={"name": public.tool, "parameters": parameters})
+        found[public.tool] = replace(callee, tool=tool, arguments=renamed, required=tuple(public.arguments[key] for key in callee.required))
+    return found
+
+
+def _reading(domain: Domain, style: schema.Naming) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for entity in domain.by_number:
+        names[get_name(entity)] = _joined(style, style.get, entity.name)
+        names[search_name(entity)] = _joined(style, style.search, key_of(entity))
+        for owner in entity.owners():
+            names[list_name(entity, owner)] = _listed(style, entity, owner.name)
+    return names
+
+
+def _listed(style: schema.Naming, entity: Entity, owner: str) -> str:
+    if style.order == "noun_first":
+        return _cased(style, f"{key_of(entity)}_{style.list}_of_{owner}")
+    return _cased(style, f"{style.list}_{key_of(entity)}_of_{owner}")
+
+
+def _joined(style: schema.Naming, verb: str, noun: str) -> str:
+    return _cased(style, f"{noun}_{verb}" if style.order == "noun_first" else f"{verb}_{noun}")
+
+
+def _cased(style: schema.Naming, name: str) -> str:
+    whole = f"{style.prefix}_{name}" if style.prefix else name
+    return _camel(whole) if style.case == "camel" else whole
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _arguments(style: schema.Naming, callee: Callee, is_act: bool) -> dict[str, str]:
+    """Outer names of a tool's parameters."""
+    names: dict[str, str] = {}
+    ids = [key for key, checked in callee.arguments.items() if checked.is_id]
+    for key in callee.arguments:
+        name = key
+        if key in ids and style.ids != "plain":
+            name = "id" if style.ids == "id" and key == ids[0] and (is_act or len(callee.arguments) == 1) else f"{key}_id"
+        names[key] = _camel(name) if style.case == "camel" else name
+    return names if len(set(names.values())) == len(names) else {key: key for key in names}

@@ -1,0 +1,223 @@
+"""How people ask for the jobs of a domain: English and Chinese templates from nouns, verbs, labels and phrases.
+
+One idea: a job's templates are put together from how its rows are called (`row_references.py`), what is asked or done, and a handful of
+ways to ask anybody anything; the first of each list is the plainest and doubles as the short wording. What a spec says itself (`says`)
+stands beside ours. `Wording` is the whole in the form of a `families.yaml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from storage.records import Language
+from synth.worlds.declarative.common_names import participle_of
+from synth.worlds.declarative.domain import Act, Domain, Entity, Param
+from synth.worlds.declarative.language import schema
+from synth.worlds.declarative.language.values import Words
+
+if TYPE_CHECKING:
+    from synth.worlds.declarative.intents.base import SpecIntent
+    from synth.worlds.declarative.intents.row_references import Finder, Way
+
+_DURATIONS = ("days", "nights", "weeks", "months", "years", "hours", "minutes", "people")
+
+ORDERS: Mapping[Language, tuple[str, ...]] = {
+    "en": ("{}", "please {}", "can you {}", "I would like to {}", "I need you to {}", "could you {} for me"),
+    "zh": ("请{}", "帮我{}", "我想{}", "麻烦{}", "我要{}", "能帮我{}吗"),
+}
+_QUESTIONS: Mapping[Language, tuple[str, ...]] = {
+    "en": ("what is {}", "please tell me {}", "can you look up {}", "I would like to know {}", "could you check {}"),
+    "zh": ("请问{}", "查一下{}", "告诉我{}", "我想知道{}", "帮我看看{}"),
+}
+
+
+def joined(lead: str, text: str, language: Language) -> str:
+    """`I am m012, please ...`."""
+    if not lead:
+        return text
+    return f"{lead}, {text}" if language == "en" else f"{lead}，{text}"
+
+
+def questions(ways: Iterable[Way], language: Language, ending: str = "") -> list[str]:
+    """Templates that ask for what `{}` in a way's noun phrase says."""
+    return [joined(lead, form.replace("{}", text) + ending, language) for form in _QUESTIONS[language] for lead, text in ways]
+
+
+# ---- acts -------------------------------------------------------------------------------------------------------------------------
+
+
+def object_of(act: Act) -> str | None:
+    """The parameter that a request has as the verb's object: the row acted on, else the first row that is nobody."""
+    if act.on is not None:
+        return act.on.name
+    for param in act.params.values():
+        if param.type.kind == "ref" and not param.is_person:
+            return param.name
+    return None
+
+
+def subject_of(act: Act) -> str | None:
+    """The parameter that names for whom it is done: somebody whom no phrase of the spec puts elsewhere in the sentence."""
+    persons = (param.name for param in act.params.values() if param.is_person and param.spec.phrase is None)
+    return next((name for name in persons if name != object_of(act)), None)
+
+
+def act_wordings(domain: Domain, act: Act, finders: Mapping[str, Finder], language: Language) -> list[str]:
+    """Requests for an act whose rows are named in these ways."""
+    target, subject = object_of(act), subject_of(act)
+    found: list[str] = []
+    ways = finders[target].ways(language) if target is not None else [("", "")]
+    for form in ORDERS[language]:
+        if subject is not None and language == "en" and form.endswith("for me"):
+            continue
+        for lead, named in ways:
+            command = form.replace("{}", _command(domain, act, finders, target, named, subject, language))
+            found += _with_subject(domain, act, subject, finders, lead, command, language)
+    own = [each[language] for each in act.spec.says] if all(each.is_by_id for each in finders.values()) else []
+    return [*found, *own]
+
+
+def _command(
+    domain: Domain, act: Act, finders: Mapping[str, Finder], target: str | None, named: str, subject: str | None, language: Language
+) -> str:
+    verb = act.spec.verb[language]
+    gap = " " if language == "en" and named else ""
+    text = verb.replace("_", named) if "_" in verb else f"{verb}{gap}{named}"
+    for param in act.params.values():
+        if param.name in (target, subject):
+            continue
+        said = _phrase(param, language)
+        if param.name in finders:
+            noun = domain.entities[param.type.entity].noun[language] + (" " if language == "en" else "")
+            said = said.replace(f"{noun}_", "_").replace("_", finders[param.name].ways(language)[-1][1])
+        else:
+            said = said.replace("_", f"{{{param.name}}}")
+        said = f" {said}" if language == "en" else f"，{said}"
+        text += said if param.is_required else f"[{said}]"
+    return text
+
+
+def _phrase(param: Param, language: Language) -> str:
+    """How a parameter's value, which stands at _, is said."""
+    if param.spec.phrase is not None:
+        return param.spec.phrase[language]
+    label, unit = param.label[language], getattr(param.spec, "unit", "")
+    if param.type.kind in ("date", "flag"):
+        return "_"
+    if param.type.kind == "time":
+        return "at _" if language == "en" else "_"
+    if unit in _DURATIONS:
+        return "for _" if language == "en" else f"{label}_"
+    if param.type.kind == "ref":
+        return "with _" if language == "en" else "_"
+    return f"with {label} _" if language == "en" else f"{label}_"
+
+
+def _with_subject(
+    domain: Domain, act: Act, subject: str | None, finders: Mapping[str, Finder], lead: str, command: str, language: Language
+) -> list[str]:
+    """The command with who wants it: "I am m012, ..." and "... for member m012"."""
+    if subject is None:
+        return [joined(lead, command, language)]
+    who = finders[subject].ways(language)[-1][1]
+    bare = "".join(f"{{{slot.name}}}" for slot, _ in finders[subject].slots if slot.is_entity)
+    if language == "en":
+        return [joined(f"I am {bare}", command, language), joined(lead, f"{command} for {who}", language)]
+    return [joined(f"我是{bare}", command, language), joined(lead, f"为{who}办理：{command}", language)]
+
+
+def done_words(act: Act, entity: Entity | None, key: str, language: Language) -> str:
+    """The answer once it is done."""
+    named = "" if entity is None else f"{entity.noun.en} {key}" if language == "en" else f"{entity.noun.zh}{key}"
+    if language == "zh":
+        verb = act.spec.done.zh if act.spec.done is not None else act.spec.verb.zh
+        text = verb.replace("_", named) if "_" in verb else f"{verb}{named}"
+        return f"已{text.removeprefix('已')}。"
+    done = act.spec.done.en if act.spec.done is not None else participle_of(act.spec.verb.en)
+    text = done.replace("_", named) if "_" in done else f"{done} {named}".strip()
+    return f"I have {text}."
+
+
+# ---- the whole --------------------------------------------------------------------------------------------------------------------
+
+OPENERS: Mapping[Language, Sequence[str]] = {
+    "en": [
+        "hello",
+        "hi there",
+        "good morning",
+        "good evening",
+        "quick one for you",
+        "me again",
+        "sorry to bother you",
+        "I am in a bit of a hurry",
+    ],
+    "zh": ["你好", "您好", "在吗", "打扰一下", "早上好", "又来麻烦你了", "我比较着急", "帮家里人问的"],
+}
+CLOSERS: Mapping[Language, Sequence[str]] = {
+    "en": ["thanks", "thank you", "thanks a lot", "no rush", "as soon as you can", "much appreciated", "that is all for now"],
+    "zh": ["谢谢", "多谢", "麻烦了", "辛苦了", "不着急", "尽快哦", "就这样"],
+}
+
+
+class Wording(Mapping[str, Any]):
+    """All wordings of a domain, as a `families.yaml` has them; put together when they are first read."""
+
+    def __init__(self, domain: Domain, intents: Sequence[SpecIntent]) -> None:
+        self._domain, self._intents = domain, intents
+        self._made: dict[str, Any] | None = None
+
+    def __getitem__(self, key: str) -> Any:
+        return self._all()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> dict[str, Any]:
+        if self._made is None:
+            self._made = _wording_of(self._domain, self._intents)
+        return self._made
+
+
+def _wording_of(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, Any]:
+    known = {kind for intent in intents for kind in intent.kinds}
+    worded = {intent.name: {language: list(dict.fromkeys(texts)) for language, texts in intent.wordings().items()} for intent in intents}
+    return {
+        "intents": worded,
+        "canonical": {name: {language: texts[:2] for language, texts in each.items()} for name, each in worded.items()},
+        "kinds": {kind: styles for kind, styles in _kinds(domain).items() if kind in known},
+        "openers": OPENERS,
+        "closers": CLOSERS,
+    }
+
+
+def _kinds(domain: Domain) -> dict[str, Any]:
+    """How roles leave values open, by slot kind: rows, and parameters that need not be given at once."""
+    found: dict[str, Any] = {}
+    for entity in domain.by_number:
+        en, zh, measure = entity.noun.en, entity.noun.zh, entity.spec.measure
+        found[entity.name] = {
+            "vague": {"en": [f"a certain {en}", f"one of the {entity.plural}"], "zh": [f"某{measure}{zh}"]},
+            "that": {"en": [f"that {en}"], "zh": [f"那{measure}{zh}"]},
+            "nouns": {"en": [en], "zh": [zh]},
+            "ask": {"en": [f"Which {en} do you mean?", f"What is the {en} id?"], "zh": [f"请问是哪{measure}{zh}？", f"{zh}编号是多少？"]},
+        }
+        for field in entity.fields.values():
+            if field.type.kind in ("choice", "whole", "real"):
+                found[f"{entity.name}.{field.name}"] = _ask(field.label, field.spec)
+    for act in domain.acts.values():
+        for param in act.params.values():
+            if param.type.kind != "ref":
+                found[f"{act.name}.{param.name}"] = _ask(param.label, param.spec)
+    return found
+
+
+def _ask(label: Words, spec: Any) -> dict[str, Any]:
+    if isinstance(spec, (schema.DateField, schema.DateParam)):
+        return {"ask": {"en": ["For which day is that?"], "zh": ["请问是哪一天？"]}}
+    if isinstance(spec, (schema.TimeField, schema.TimeParam)):
+        return {"ask": {"en": ["At what time is that?"], "zh": ["请问是几点？"]}}
+    return {"ask": {"en": [f"Which {label.en} would you like?"], "zh": [f"请问{label.zh}要哪个？"]}}

@@ -1,0 +1,265 @@
+"""What a spec world holds: immutable seeded rows, shared by all worlds of a seed, and a small overlay of what acts have changed.
+
+One idea: a row is a tuple, so a changed row is a new tuple in the overlay and a snapshot copies only references to these: forks cost
+what they changed, never what the world holds. Tables of a seed are made when they are first looked at, each from a generator of its own,
+so that reading one entity does not pay for the others, and every process makes the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import isfinite
+from typing import Any
+
+from storage.records import JSON
+from synth.worlds.declarative.domain import CREATED_DIGITS, Domain, Entity, Field
+from synth.worlds.declarative.language import schema
+
+CACHED_SEEDS = 320
+"""Seeded states kept in memory, over all domains: those that conversations of five of them are drawn from."""
+
+Row = tuple[Any, ...]
+"""The stored fields by place, and the row's id last."""
+
+
+class Table:
+    """The rows of one entity in a fresh world, by id in order; `texts` keeps how they are shown."""
+
+    __slots__ = ("_indexes", "rows", "texts")
+
+    def __init__(self, rows: dict[str, Row]) -> None:
+        self.rows = rows
+        self.texts: dict[tuple[str, bool], str] = {}
+        self._indexes: dict[int, dict[Any, list[str]]] = {}
+
+    def index(self, place: int) -> Mapping[Any, list[str]]:
+        """Ids by the value at a place of the row."""
+        found = self._indexes.get(place)
+        if found is None:
+            found = {}
+            for key, row in self.rows.items():
+                found.setdefault(row[place], []).append(key)
+            self._indexes[place] = found
+        return found
+
+
+class Base:
+    """A fresh world of one seed."""
+
+    def __init__(self, domain: Domain, seed: int) -> None:
+        self.domain, self.seed = domain, seed
+        self.tables: list[Table | None] = [None] * len(domain.by_number)
+        """Those that were looked at; `table` makes the others."""
+
+    def table(self, entity: int) -> Table:
+        found = self.tables[entity]
+        if found is None:
+            found = self.tables[entity] = Table(self._rows(self.domain.by_number[entity]))
+        return found
+
+    def row(self, entity: int, key: str) -> Row:
+        return (self.tables[entity] or self.table(entity)).rows[key]
+
+    def _rows(self, entity: Entity) -> dict[str, Row]:
+        rng = random.Random(f"{self.domain.digest}/{self.seed}/{entity.number}")
+        fields = entity.stored
+        columns = [_column(each, self.domain, len(entity.ids), rng) for each in fields]
+        worked_out = [(each.place, each.starts.run) for each in fields if each.starts is not None]
+        columns.append(entity.ids)
+        if not worked_out:
+            return dict(zip(entity.ids, zip(*columns, strict=True), strict=True))
+        rows: dict[str, Row] = {}
+        for key, drawn in zip(entity.ids, zip(*columns, strict=True), strict=True):
+            row = list(drawn)
+            for place, run in worked_out:
+                row[place] = run(self, row)
+            rows[key] = tuple(row)
+        return rows
+
+
+def _column(field: Field, domain: Domain, count: int, rng: random.Random) -> Sequence[Any]:
+    """The values that one field starts with, by row."""
+    spec = field.spec
+    if isinstance(spec, schema.RefField):
+        ids = domain.entities[spec.to].ids
+        each_once = permuted(ids, rng)[:count]
+        return each_once + drawn(ids, count - len(each_once), rng)
+    if isinstance(spec, schema.ChoiceField):
+        table = _weighted(tuple(spec.values), tuple(spec.weights.get(key, 1.0) for key in spec.values))
+        return [table[byte] for byte in rng.randbytes(count)]
+    if isinstance(spec, schema.FlagField):
+        bound = round(256 * spec.share)
+        return [byte < bound for byte in rng.randbytes(count)]
+    if isinstance(spec, schema.NameField):
+        names = tuple(field.words)
+        return permuted(names, rng)[:count] if len(names) >= count else drawn(names, count, rng)
+    if isinstance(spec, schema.DateField):
+        return drawn(range(spec.first, spec.last + 1), count, rng)
+    if isinstance(spec, schema.TimeField):
+        return drawn(clock_steps(spec.first, spec.last), count, rng)
+    if isinstance(spec, schema.NumberField):
+        return drawn(number_steps(spec.min, spec.max, spec.step), count, rng)
+    steps = range(spec.min, spec.max + 1, spec.step)
+    return rng.sample(steps, count) if field.superlatives() and len(steps) >= count else drawn(steps, count, rng)
+
+
+def drawn(values: Sequence[Any], count: int, rng: random.Random) -> list[Any]:
+    """`count` of the values, each as likely: `random.choices`, at half its price."""
+    size, draw = len(values), rng.random
+    return [values[int(draw() * size)] for _ in range(count)]
+
+
+def permuted(values: Sequence[Any], rng: random.Random) -> list[Any]:
+    """The values in random order: `random.sample`, at half its price."""
+    found, draw = list(values), rng.random
+    found.sort(key=lambda _: draw())
+    return found
+
+
+@lru_cache(maxsize=8192)
+def _weighted(values: tuple[str, ...], weights: tuple[float, ...]) -> tuple[str, ...]:
+    """256 values, each as often as its weight says, and at least once where that is not 0."""
+    total = sum(weights)
+    shares = [max(1, round(256 * weight / total)) if weight else 0 for weight in weights]
+    shares[shares.index(max(shares))] += 256 - sum(shares)
+    return tuple(value for value, share in zip(values, shares, strict=True) for _ in range(share))
+
+
+@lru_cache(maxsize=1024)
+def clock_steps(first: str, last: str) -> tuple[str, ...]:
+    """All full and half hours from `first` to `last`."""
+    steps = (f"{hour:02d}:{minute:02d}" for hour in range(24) for minute in (0, 30))
+    return tuple(step for step in steps if first <= step <= last)
+
+
+@lru_cache(maxsize=1024)
+def number_steps(low: float, high: float, step: float) -> tuple[float, ...]:
+    """Numbers with one decimal from `low` to `high`."""
+    return tuple(round(low + index * step, 1) for index in range(int((high - low) / step + 1e-9) + 1))
+
+
+@lru_cache(maxsize=CACHED_SEEDS)
+def open_base(domain: Domain, seed: int) -> Base:
+    return Base(domain, seed)
+
+
+class State:
+    """A world's rows now. changed: by entity number and id, rows that differ from the fresh world or are new. acts: how often an act was
+    done to a row, for acts that create nothing: a repeated act shows."""
+
+    __slots__ = ("acts", "base", "changed")
+
+    def __init__(self, base: Base) -> None:
+        self.base = base
+        self.changed: dict[int, dict[str, Row]] = {}
+        self.acts: dict[tuple[str, str], int] = {}
+
+    def row(self, entity: int, key: str) -> Row:
+        if self.changed:
+            changed = self.changed.get(entity)
+            if changed is not None and key in changed:
+                return changed[key]
+        base = self.base
+        return (base.tables[entity] or base.table(entity)).rows[key]
+
+    def has(self, entity: int, key: str) -> bool:
+        return key in self.base.table(entity).rows or key in self.changed.get(entity, ())
+
+    def select(self, entity: int, equal: Sequence[tuple[int, Any]]) -> list[tuple[str, Row]]:
+        """Ids and rows with these values at these places, by id."""
+        table, changed = self.base.table(entity), self.changed.get(entity)
+        rows = table.rows
+        if equal:
+            place, value = equal[0]
+            found = [(key, rows[key]) for key in table.index(place).get(value, ())]
+            for other, wanted in equal[1:]:
+                found = [pair for pair in found if pair[1][other] == wanted]
+        else:
+            found = list(rows.items())
+        if changed:
+            found = [pair for pair in found if pair[0] not in changed]
+            now = list(changed.items())
+            for place, value in equal:
+                now = [pair for pair in now if pair[1][place] == value]
+            found += now
+            found.sort(key=_first)
+        return found
+
+    def base_keys(self, entity: int, equal: Sequence[tuple[int, Any]]) -> list[str]:
+        """Ids of rows that a fresh world has, with these values now."""
+        if self.changed.get(entity):
+            rows = self.base.table(entity).rows
+            return [key for key, _ in self.select(entity, equal) if key in rows]
+        table = self.base.table(entity)
+        found = table.index(equal[0][0]).get(equal[0][1], [])
+        return found if len(equal) == 1 else [key for key in found if all(table.rows[key][place] == value for place, value in equal)]
+
+    def count(self, entity: int, places: tuple[int, ...], values: tuple[Any, ...]) -> int:
+        return len(self.select(entity, tuple(zip(places, values, strict=True))))
+
+    def put(self, entity: int, row: Row) -> None:
+        """The row as it is from now on, its id last."""
+        self.changed.setdefault(entity, {})[row[-1]] = row
+
+    def new_id(self, entity: Entity, values: Row) -> str | None:
+        """The id of a row about to be created: by its content, so that independent acts commute; the same content again gets the next
+        one. None where none is left."""
+        size = 10 ** (digits := entity.spec.id.count("#") + CREATED_DIGITS)
+        taken = self.changed.get(entity.number, {})
+        wanted = int.from_bytes(hashlib.blake2b(repr((entity.name, values)).encode(), digest_size=8).digest())
+        keys = (f"{entity.prefix}{(wanted + turn) % size:0{digits}d}" for turn in range(size))
+        return next((key for key in keys if key not in taken), None)
+
+    def snapshot(self) -> object:
+        return (self.base.seed, tuple((entity, rows.copy()) for entity, rows in self.changed.items()), self.acts.copy())
+
+    def restore(self, snapshot: Any) -> None:
+        _, changed, acts = snapshot
+        self.changed = {entity: rows.copy() for entity, rows in changed}
+        self.acts = acts.copy()
+
+    def changes(self) -> dict[str, JSON]:
+        found: dict[str, JSON] = {}
+        domain = self.base.domain
+        for number, rows in self.changed.items():
+            entity, base = domain.by_number[number], self.base.table(number).rows
+            for key, row in rows.items():
+                before = base.get(key)
+                for field in entity.stored:
+                    value = row[field.place]
+                    if before is None or before[field.place] != value:
+                        found[f"{entity.name}/{key}/{field.name}"] = shown(domain, field, value)
+        for (act, key), times in self.acts.items():
+            found[f"acts/{act}/{key}"] = times
+        return found
+
+    def whole(self) -> dict[str, JSON]:
+        """Everything, as JSON."""
+        domain = self.base.domain
+        out: dict[str, JSON] = {
+            entity.name: {
+                key: {field.name: shown(domain, field, row[field.place]) for field in entity.stored}
+                for key, row in self.select(entity.number, ())
+            }
+            for entity in domain.by_number
+        }
+        acts: dict[str, dict[str, int]] = {}
+        for (act, key), times in self.acts.items():
+            acts.setdefault(act, {})[key] = times
+        return out | {"acts": acts}
+
+
+def _first(pair: tuple[str, Row]) -> str:
+    return pair[0]
+
+
+def shown(domain: Domain, field: Field, value: Any) -> JSON:
+    """A value as observations and changes have it."""
+    if field.type.kind == "date":
+        return domain.iso(value)
+    if isinstance(value, float):
+        return round(value, 2) if isfinite(value) else None
+    return value

@@ -1,0 +1,274 @@
+"""The tools of a domain: their signatures, and what they do once their arguments are checked (`arguments.py`).
+
+One idea: everything about a tool that does not depend on the state is worked out when the domain is compiled: how each argument is
+checked, how each row is written, which index a search starts from.
+
+Reading tools are implied: `get_loan`, `search_loans` (equality, `min_`/`max_`, sort, limit), `list_loans_of_member` for owned rows.
+Every action is a tool of its own (`acting.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from storage.records import JSON, Tool
+from synth.worlds.base import Observation
+from synth.worlds.declarative.acting import Refused, defaults_of, failing, perform
+from synth.worlds.declarative.arguments import BAD, Checked, choice_argument, filter_argument, id_argument, number_argument, param_argument
+from synth.worlds.declarative.domain import Act, Domain, Entity, Field, filter_name, key_of
+from synth.worlds.declarative.language import schema
+from synth.worlds.declarative.state import Row, State, shown
+
+DEFAULT_LIMIT, MAX_LIMIT = 3, 6
+LIST_LIMIT = 20
+"""Rows that a list of what somebody owns shows at most."""
+Work = Callable[[State, dict[str, Any]], str]
+"""(state, checked values) -> JSON text; raises Refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Callee:
+    """A tool that can be called."""
+
+    tool: Tool
+    arguments: Mapping[str, Checked]
+    required: tuple[str, ...]
+    work: Work
+
+    def call(self, state: State, given: Mapping[str, JSON]) -> Observation:
+        values: dict[str, Any] = {}
+        known = self.arguments
+        for name in self.required:
+            if name not in given:
+                return failed(f"{name} is missing")
+        for name, value in given.items():
+            checked = known.get(name)
+            if checked is None:
+                return failed("unknown argument")
+            values[checked.inside or name] = parsed = checked.parse(state, value)
+            if parsed is BAD:
+                return failed(checked.error)
+        try:
+            return Observation(self.work(state, values))
+        except Refused as refused:
+            return failed(str(refused))
+        except (OverflowError, ValueError):
+            return failed("a number is out of all bounds")
+
+
+def failed(text: str) -> Observation:
+    return Observation(f'{{"error":{json.dumps(text)}}}', is_error=True)
+
+
+# ---- rows as text -----------------------------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Writes rows of one entity as JSON text. Rows of a fresh world whose derived fields follow from nothing else are written once."""
+
+    def __init__(self, domain: Domain, entity: Entity) -> None:
+        self.domain, self.entity = domain, entity
+        self._short = [each for each in entity.fields.values() if not each.spec.detail]
+        self._full = list(entity.fields.values())
+        self._keeps_short, self._keeps_full = (not any(map(_looks_beyond, fields)) for fields in (self._short, self._full))
+
+    def text(self, state: State, key: str, row: Row, *, is_full: bool) -> str:
+        number = self.entity.number
+        if not (self._keeps_full if is_full else self._keeps_short) or key in state.changed.get(number, ()):
+            return self._written(state, key, row, is_full)
+        texts = state.base.table(number).texts
+        found = texts.get((key, is_full))
+        if found is None:
+            found = texts[key, is_full] = self._written(state, key, row, is_full)
+        return found
+
+    def _written(self, state: State, key: str, row: Row, is_full: bool) -> str:
+        values = {each.name: shown(self.domain, each, value_of(state, row, each)) for each in (self._full if is_full else self._short)}
+        return json.dumps({"id": key, **values}, ensure_ascii=False, separators=(",", ":"))
+
+
+def _looks_beyond(field: Field) -> bool:
+    """Whether a derived field follows from other rows."""
+    return field.derived is not None and bool(field.derived.reads or field.derived.counts)
+
+
+def value_of(state: State, row: Row, field: Field) -> Any:
+    """The value of a stored or derived field."""
+    return row[field.place] if field.derived is None else field.derived.run(state, row)
+
+
+# ---- reading tools ----------------------------------------------------------------------------------------------------------------
+
+
+def _tool(
+    domain: Domain, name: str, description: str, arguments: Mapping[str, Checked], group: str | None, *, is_act: bool = False
+) -> Tool:
+    return Tool(
+        name=name,
+        description=description,
+        parameters={
+            "type": "object",
+            "properties": {key: each.schema for key, each in arguments.items()},
+            "required": [key for key, each in arguments.items() if each.is_required],
+            "additionalProperties": False,
+        },
+        server=f"{domain.name}-{group}" if group else domain.name,
+        domain=domain.name,
+        changes_state=is_act,
+    )
+
+
+def _callee(tool: Tool, arguments: Mapping[str, Checked], work: Work) -> Callee:
+    return Callee(tool, arguments, tuple(name for name, each in arguments.items() if each.is_required), work)
+
+
+def getter(domain: Domain, entity: Entity, writer: Writer) -> Callee:
+    arguments = {entity.name: id_argument(entity, entity.name)}
+    tool = _tool(domain, f"get_{entity.name}", f"Everything about {_one(entity.noun.en)}.", arguments, entity.spec.group)
+    number, name = entity.number, entity.name
+
+    def work(state: State, values: dict[str, Any]) -> str:
+        key = values[name]
+        return writer.text(state, key, state.row(number, key), is_full=True)
+
+    return _callee(tool, arguments, work)
+
+
+def lister(domain: Domain, entity: Entity, owner: Field, writer: Writer) -> Callee:
+    """All rows that belong to one owner."""
+    of = domain.entities[owner.type.entity]
+    arguments = {owner.name: id_argument(of, owner.name)}
+    name = list_name(entity, owner)
+    tool = _tool(domain, name, f"All {entity.plural} of {_one(of.noun.en)}.", arguments, entity.spec.group)
+    number, place, key_name, counted = entity.number, owner.place, owner.name, listed_key(entity)
+
+    def work(state: State, values: dict[str, Any]) -> str:
+        found = state.select(number, ((place, values[key_name]),))
+        rows = ",".join(writer.text(state, key, row, is_full=False) for key, row in found[:LIST_LIMIT])
+        return f'{{"{counted}":{len(found)},"rows":[{rows}]}}'
+
+    return _callee(tool, arguments, work)
+
+
+def list_name(entity: Entity, owner: Field) -> str:
+    return f"list_{key_of(entity)}_of_{owner.name}"
+
+
+def listed_key(entity: Entity) -> str:
+    """Under which a list says how many there are."""
+    return f"{key_of(entity)}_listed"
+
+
+def found_key(entity: Entity) -> str:
+    """Under which a search says how many fit."""
+    return f"{key_of(entity)}_found"
+
+
+def get_name(entity: Entity) -> str:
+    return f"get_{entity.name}"
+
+
+def search_name(entity: Entity) -> str:
+    return f"search_{key_of(entity)}"
+
+
+def sorts(entity: Entity) -> dict[str, tuple[Field, bool]]:
+    """Orders of a search by name: the field, and whether the largest comes first."""
+    return {f"{each.name}_{order}": (each, order == "desc") for each in entity.fields.values() for order in each.superlatives()}
+
+
+def searcher(domain: Domain, entity: Entity, writer: Writer) -> Callee:
+    filtered = {filter_name(each): each for each in entity.fields.values() if each.filter != "none"}
+    arguments = {name: filter_argument(domain, each) for name, each in filtered.items()}
+    orders = sorts(entity)
+    if orders:
+        arguments["sort"] = choice_argument(tuple(orders), "sort", "sort", is_required=False)
+    limit = number_argument("limit", "rows shown", 1, MAX_LIMIT, is_whole=True, default=DEFAULT_LIMIT, is_required=False)
+    arguments["limit"] = Checked(
+        {key: each for key, each in limit.schema.items() if key != "x-grounded"}, limit.parse, limit.error, DEFAULT_LIMIT, False
+    )
+    tool = _tool(domain, search_name(entity), f"Searches {entity.plural}, and counts all that fit.", arguments, entity.spec.group)
+    equal = {name: each.place for name, each in filtered.items() if each.filter == "equal" and each.place >= 0}
+    others = {name: each for name, each in filtered.items() if name not in equal}
+    number, counted = entity.number, found_key(entity)
+
+    def find(state: State, values: dict[str, Any]) -> list[tuple[str, Row]]:
+        found = state.select(number, [(equal[name], value) for name, value in values.items() if name in equal])
+        for name, field in others.items():
+            if name in values:
+                found = _bounded(state, found, field, values[name])
+        order = values.get("sort")
+        if order is not None:
+            field, is_descending = orders[order]
+            place = field.place
+            if place >= 0:
+                found = sorted(found, key=lambda pair: pair[1][place], reverse=is_descending)
+            else:
+                found = sorted(found, key=lambda pair: value_of(state, pair[1], field), reverse=is_descending)
+        return found
+
+    def work(state: State, values: dict[str, Any]) -> str:
+        found = find(state, values)
+        rows = ",".join(writer.text(state, key, row, is_full=False) for key, row in found[: values.get("limit", DEFAULT_LIMIT)])
+        return f'{{"{counted}":{len(found)},"rows":[{rows}]}}'
+
+    return _callee(tool, arguments, work)
+
+
+def _bounded(state: State, found: list[tuple[str, Row]], field: Field, bound: Any) -> list[tuple[str, Row]]:
+    if field.filter == "max":
+        return [pair for pair in found if value_of(state, pair[1], field) <= bound]
+    if field.filter == "min":
+        return [pair for pair in found if value_of(state, pair[1], field) >= bound]
+    return [pair for pair in found if value_of(state, pair[1], field) == bound]
+
+
+# ---- acts -------------------------------------------------------------------------------------------------------------------------
+
+
+def actor(domain: Domain, act: Act) -> Callee:
+    arguments = {name: param_argument(domain, param) for name, param in act.params.items()}
+    group = act.spec.group or (act.on.spec.group if act.on is not None else None)
+    tool = _tool(domain, act.name, act.spec.description or _described(act), arguments, group, is_act=True)
+    defaults = defaults_of(act)
+
+    def work(state: State, values: dict[str, Any]) -> str:
+        whole = {**defaults, **values}
+        problem = failing(act, state, whole)
+        if problem is not None:
+            raise Refused(problem)
+        called = domain.public[act.name].tool if domain.public else act.name
+        return f'{{"done":"{called}","rows":{json.dumps(perform(domain, act, state, whole), ensure_ascii=False, separators=(",", ":"))}}}'
+
+    return _callee(tool, arguments, work)
+
+
+def _one(noun: str) -> str:
+    """`a loan`, `an account`."""
+    return f"an {noun}" if noun[0] in "aeioAEIO" else f"a {noun}"
+
+
+def _described(act: Act) -> str:
+    verb = act.spec.verb.en
+    rows = (param for param in act.params.values() if isinstance(param.spec, schema.RefParam) and not param.is_person)
+    first = next(rows, None) if act.on is None else None
+    target = f" {_one(act.on.noun.en)}" if act.on is not None else f" {_one(first.label.en)}" if first is not None else ""
+    said = verb.replace("_", target.strip() or "it") if "_" in verb else verb + target
+    return f"{said[:1].upper()}{said[1:]}."
+
+
+def callees(domain: Domain) -> dict[str, Callee]:
+    """All tools of a domain by name: what reads, entity by entity, then what acts."""
+    found: list[Callee] = []
+    for entity in domain.by_number:
+        writer = Writer(domain, entity)
+        if "get" in entity.spec.tools:
+            found.append(getter(domain, entity, writer))
+        found += [lister(domain, entity, owner, writer) for owner in entity.owners()]
+        if "search" in entity.spec.tools:
+            found.append(searcher(domain, entity, writer))
+    found += [actor(domain, act) for act in domain.acts.values()]
+    return {each.tool.name: each for each in found}

@@ -1,0 +1,209 @@
+"""`run_python`: a tool that computes, which any world or cluster can offer beside its own (definition P10).
+
+A snippet runs in a fork of the warm interpreter of one long-lived sandbox session, under all limits of the box: no network, 512 MB, one
+CPU, an empty folder of its own. Snippets share nothing. The observation holds no timing and no address, random numbers start from one
+seed and sets are ordered alike everywhere, so a deterministic snippet always gives the same bytes, on either provider with one Python.
+
+Where there is no provider (`synth.sandbox.pick()` is None) the tool is not offered. Worlds share one tool a process: `run_python`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from storage.records import CODE_TOOL, JSON, Tool, canonical_json, parse_arguments
+from synth.sandbox import BoxDied, Limits, Provider, Result, Sandbox, SandboxError, Session, available, pick
+from synth.sandbox.snippet import ALLOWED
+from synth.sandbox.text import safe_text
+from synth.worlds.base import Observation
+from synth.worlds.tool_cache import ToolCache
+
+VERSION = 3
+"""Bumped by hand when the same snippet gives another observation."""
+CODE_CHARS, TIMEOUT_S, MOST_TIMEOUT_S = 8_000, 5, 10
+STDOUT_CHARS, STDERR_CHARS, REPR_CHARS = 4_000, 2_000, 2_000
+CUT = "\n... (cut)"
+TIMED_OUT, KILLED = 124, 137
+SHARED_CACHE_BYTES = 64 * 2**20
+LIMITS = Limits(memory_bytes=512 * 2**20, cpus=1.0, output_bytes=4 * STDOUT_CHARS)
+
+TOOL = Tool(
+    name=CODE_TOOL,
+    description=(
+        "Runs a Python snippet and returns what it prints and the value of its last line. No network; nothing is kept between calls. "
+        f"These modules can be imported: {', '.join(ALLOWED)}."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {
+            "code": {"type": "string", "maxLength": CODE_CHARS, "description": "Python source."},
+            "timeout_s": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MOST_TIMEOUT_S,
+                "default": TIMEOUT_S,
+                "description": "CPU seconds that the snippet may take.",
+            },
+        },
+        "required": ["code"],
+        "additionalProperties": False,
+    },
+    output={
+        "type": "object",
+        "properties": {
+            "stdout": {"type": "string"},
+            "stderr": {"type": "string"},
+            "exit_code": {"type": "integer"},
+            "result_repr": {"type": ["string", "null"]},
+        },
+    },
+    server="code",
+    domain="code",
+)
+
+_LESSON = (Path(__file__).parents[1] / "sandbox" / "snippet.py").read_text(encoding="utf-8")
+_ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]+")
+
+
+class CodeTool:
+    """Safe for several threads, one call at a time; several tools on one sandbox run side by side.
+
+    cache: remembers what snippets gave, for good, and what ran out of its limits for a while.
+    """
+
+    tool = TOOL
+
+    def __init__(self, sandbox: Sandbox, cache: ToolCache | None = None) -> None:
+        self._sandbox, self._cache = sandbox, cache
+        self._session: Session | None = None
+        self._lock = threading.Lock()
+
+    def call(self, arguments: str | Mapping[str, JSON]) -> Observation:
+        """Runs the snippet of these arguments (JSON text or an object). Arguments that the schema refuses, and limits that ran out, are
+        error observations; a snippet that raises is not: its traceback is what it has to say. A snippet whose box dies runs again in one
+        that nobody has used; if that dies too, it was the snippet: an error observation.
+
+        Raises:
+            SandboxError: no box could be started.
+        """
+        given = parse_arguments(arguments) if isinstance(arguments, str) else dict(arguments) if isinstance(arguments, Mapping) else None
+        problem = "arguments are not a JSON object" if given is None else argument_error(given)
+        if given is None or problem:
+            return _error(problem)
+        asked: dict[str, JSON] = {"code": given["code"], "timeout_s": int(given.get("timeout_s", TIMEOUT_S))}
+        if self._cache is None:
+            return self._run(asked)
+        return self._cache.call(TOOL, VERSION, asked, lambda: self._run(asked))
+
+    def close(self) -> None:
+        """Hands the session back; a later call starts another one."""
+        with self._lock:
+            if self._session is not None:
+                self._session.close()
+                self._session = None
+
+    def _run(self, asked: Mapping[str, JSON]) -> Observation:
+        timeout_s = asked["timeout_s"]
+        # The CPU time decides, which is the same on a busy machine; the clock only ends what waits for ever.
+        limits = replace(LIMITS, cpu_s=timeout_s, wall_s=3.0 * timeout_s)
+        with self._lock:
+            for is_fresh in (False, True):
+                try:
+                    if self._session is None:
+                        self._session = self._taught(is_fresh)
+                    return observation(*self._session.call(asked["code"], limits=limits), timeout_s)
+                except BoxDied:
+                    self._session = None
+        return _error("the snippet ended the box that it ran in", exit_code=KILLED)
+
+    def _taught(self, is_fresh: bool) -> Session:
+        session = self._sandbox.start(is_fresh=is_fresh)
+        try:
+            session.teach(_LESSON)
+        except SandboxError as error:
+            session.close()
+            if is_fresh and isinstance(error, BoxDied):
+                raise SandboxError(f"the box died before the snippet ran: {error}") from error
+            raise
+        return session
+
+
+# ---- the tool of this process -----------------------------------------------------------------------------------------------------
+
+
+@cache
+def _provider() -> Provider | None:
+    return pick()
+
+
+@cache
+def missing() -> str:
+    """Why this machine runs no code, for a person; empty where it does. Tries the providers once a process."""
+    if _provider() is not None:
+        return ""
+    return "; ".join(f"{name}: {lacks}" for name, lacks in available().items())
+
+
+@cache
+def _tool_of(process: int) -> CodeTool:
+    """One warm session a process: a fork opens its own."""
+    provider = _provider()
+    if provider is None:
+        raise SandboxError(f"no sandbox works on this machine, so {CODE_TOOL} cannot be called ({missing()})")
+    return CodeTool(Sandbox(provider, LIMITS), ToolCache(max_bytes=SHARED_CACHE_BYTES))
+
+
+def run_python(arguments: str | Mapping[str, JSON]) -> Observation:
+    """What the tool of this process says; it is opened when first called, remembers what it said, and closes with the process.
+
+    Raises:
+        SandboxError: no provider works here, or the sandbox failed: never the caller's fault.
+    """
+    return _tool_of(os.getpid()).call(arguments)
+
+
+# ---- what it takes and gives ------------------------------------------------------------------------------------------------------
+
+
+def argument_error(arguments: Mapping[str, JSON]) -> str:
+    """What the schema has against these arguments; empty if nothing."""
+    if set(arguments) - {"code", "timeout_s"}:
+        return "there is an unknown argument; run_python takes code and timeout_s"
+    code, timeout_s = arguments.get("code"), arguments.get("timeout_s", TIMEOUT_S)
+    if not isinstance(code, str) or not code.strip() or len(code) > CODE_CHARS:
+        return f"code must be a non-empty string of at most {CODE_CHARS} characters"
+    if "\0" in code or any("\ud800" <= letter <= "\udfff" for letter in code):
+        return "code holds a character that no source file can hold"
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or timeout_s not in range(1, MOST_TIMEOUT_S + 1):
+        return f"timeout_s must be an integer from 1 to {MOST_TIMEOUT_S}"
+    return ""
+
+
+def observation(result: Result, value: bytes, timeout_s: int) -> Observation:
+    """What the tool says of a finished snippet."""
+    if result.timed_out:
+        return _error(f"the snippet took more than {timeout_s} s", exit_code=TIMED_OUT)
+    if result.exit_code < 0:
+        return _error("the snippet was ended: it took more memory or processes than it may", exit_code=KILLED)
+    content = {
+        "stdout": _shown(result.stdout, STDOUT_CHARS, result.stdout_truncated),
+        "stderr": _shown(result.stderr, STDERR_CHARS, result.stderr_truncated),
+        "exit_code": result.exit_code,
+        "result_repr": _shown(safe_text(value), REPR_CHARS, is_cut=False) if value else None,
+    }
+    return Observation(canonical_json(content))
+
+
+def _shown(text: str, most: int, is_cut: bool) -> str:
+    text = _ADDRESS.sub("0x0", text)
+    return text[: most - len(CUT)] + CUT if is_cut or len(text) > most else text
+
+
+def _error(message: str, **more: JSON) -> Observation:
+    return Observation(canonical_json({"error": message, **more}), is_error=True)

@@ -1,0 +1,40 @@
+"""Worlds of the user's own, kept in the store whose data was made in them.
+
+One idea: such a world's name says its content (`bakery@1a2b3c4d`), so a store that holds its spec holds the world for ever: whoever
+works on the store, in whatever process, compiles it again from there, and the file may change or go.
+Worlds that Headrace ships or generates are found by name and are not stored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import polars as pl
+
+from storage.store import Store
+from storage.tables import TABLES
+from synth.worlds import WORLDS
+from synth.worlds.declarative.compile import compile_spec
+from synth.worlds.declarative.compiled_world import SpecWorld
+
+
+def worlds_frame(names: Iterable[str]) -> pl.DataFrame:
+    """Rows of table `worlds` for those of these worlds that are the user's own."""
+    rows = []
+    for name in sorted({name for name in names if "@" in name}):
+        world = WORLDS[name]
+        assert issubclass(world, SpecWorld)
+        rows.append({"world": name, "domain": world.domain.name, "spec": json.dumps(world.source, ensure_ascii=False)})
+    return pl.DataFrame(rows, schema=TABLES["worlds"].columns)
+
+
+def register_stored(store: Store) -> None:
+    """Makes the worlds of a store known in this process.
+
+    Raises:
+        SpecError: a spec in it cannot be compiled by this version of Headrace.
+    """
+    for name, spec in store.query("SELECT world, spec FROM worlds ORDER BY world").iter_rows():
+        if name not in WORLDS:
+            WORLDS.register(compile_spec(json.loads(spec), name=name, where=f"world {name} of {store.root}"))

@@ -1,0 +1,1 @@
+"""Domain specs written by a language model, and the gate that they pass."""

@@ -1,0 +1,90 @@
+"""`headrace render`: a folder that holds all a cluster needs, or one line that says why not and no folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from flows.cli.main import app
+from tests.train.backends.stages import policy, released
+
+__all__ = ["policy", "released"]
+
+CONFIG = "train: {rl: {max_steps: 50, tasks_a_step: 32, draws: 8, learning_rate: 1.0e-6, max_tokens: 512, loss: gspo}}\n"
+
+
+@pytest.fixture
+def render(released, policy, tmp_path):
+    """Calls `headrace render ENGINE` with all that it needs; returns exit code, output and the folder."""
+    config = tmp_path / "8b.yaml"
+    config.write_text(CONFIG)
+
+    def call(engine: str, *more: str) -> tuple[int, str, Path]:
+        folder = tmp_path / "out"
+        needed = ["--model", str(policy), "--adapter", "team.loops.Loop", "--config", str(config), "--store", str(released[0].root)]
+        result = CliRunner().invoke(app, ["render", engine, *needed, "--out", str(folder), *more])
+        return result.exit_code, " ".join(result.output.split()), folder
+
+    return call
+
+
+@pytest.mark.parametrize(("engine", "rows"), [("verl", "rl.prompts.parquet"), ("roll", "rl.prompts.jsonl")])
+def test_the_folder_holds_the_configuration_the_rows_it_names_and_the_command(render, engine, rows):
+    code, said, folder = render(engine)
+    assert code == 0, said
+    assert f"bash {folder / 'submit.sh'}" in said
+    assert "note: tasks are the split's own" in said
+    named = folder / "data" / rows
+    text = (folder / ("pipeline.yaml" if engine == "roll" else "entrypoint.sh")).read_text()
+    assert str(named) in text
+    assert (pl.read_parquet(named) if rows.endswith("parquet") else pl.read_ndjson(named)).height == 32
+    assert str(folder / "entrypoint.sh") in (folder / "submit.sh").read_text()
+
+
+def test_settings_come_from_the_configuration_and_own_keys_from_set(render):
+    code, said, folder = render("roll", "--set", "save_steps=25", "--set", "actor_train.training_args.learning_rate=2e-7")
+    assert code == 0, said
+    told = yaml.safe_load((folder / "pipeline.yaml").read_text())
+    assert (told["max_steps"], told["save_steps"], told["ratio_type"]) == (50, 25, "segment")
+    assert told["actor_train"]["training_args"]["learning_rate"] == 2e-7
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (("--set", "actor_train.flash=1"), "actor_train.flash is no key"),
+        (("--set", "save_steps"), "write KEY=VALUE"),
+        (("--set", "rollout_batch_size=100"), "rollout_batch_size 100 is not a multiple"),
+        (("--stage", "sft1", "--release", "rl"), "ROLL's SFT"),
+        (("--release", "nothing"), "has no release nothing"),
+        (("--nodes", "3"), "cannot be shared by 24 GPUs"),
+        (("--adapter", "Loop"), "is no dotted path"),
+    ],
+)
+def test_bad_input_is_named_in_one_line_and_nothing_is_written(render, more, says):
+    code, said, folder = render("roll", *more)
+    assert code == 2
+    assert says in said
+    assert not folder.exists()
+
+
+def test_the_machines_are_those_of_the_options(render):
+    code, said, folder = render("verl", "--nodes", "4", "--gpus-per-node", "4", "--tensor-parallel", "4")
+    assert code == 0, said
+    text = (folder / "entrypoint.sh").read_text()
+    assert "trainer.nnodes=4 " in text
+    assert "trainer.n_gpus_per_node=4 " in text
+    assert "tensor_model_parallel_size=4 " in text
+
+
+def test_a_folder_that_holds_something_is_not_touched(render):
+    _, _, folder = render("roll")
+    before = sorted(folder.rglob("*"))
+    code, said, _ = render("roll")
+    assert code == 2
+    assert "is there already; name a new folder" in said
+    assert sorted(folder.rglob("*")) == before

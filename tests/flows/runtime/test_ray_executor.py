@@ -1,0 +1,101 @@
+"""The funnel on a real Ray cluster of two nodes: the survivors of a local run, also where a node is killed in the middle."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from filters.funnel import FunnelConfig, curate
+from filters.ingest import IngestConfig
+from filters.steps.coverage import CoverageConfig
+from flows.runtime.ray_executor import RayExecutor, ray_executor
+from storage.errors import BadInput
+from storage.store import Store
+from synth.haystack.generate import HaystackConfig, generate
+from tests.conftest import RayHead
+from tests.e2e.conftest import headrace
+
+pytestmark = pytest.mark.ray
+
+CONFIG = FunnelConfig(ingest=IngestConfig(batch_rows=1000), coverage=CoverageConfig(keep=20, max_encoded=100))
+
+
+@pytest.fixture(scope="module")
+def executor(ray_head: RayHead) -> Iterator[tuple[RayExecutor, RayHead]]:
+    """On two nodes, two processes' trees on this machine, of one CPU each."""
+    ray_head.add_second()
+    with ray_executor(ray_head.address) as running:
+        yield running, ray_head
+    ray_head.kill_second()
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return generate(tmp_path_factory.mktemp("log"), HaystackConfig(rows=8000, keep=20, common_combinations=80, seed=3))[0]
+
+
+def node_and_square(number: int) -> tuple[str, int]:
+    import time
+
+    import ray
+
+    time.sleep(0.2)
+    return str(ray.get_runtime_context().get_node_id()), number * number
+
+
+def refuse(number: int) -> int:
+    if number == 3:
+        raise BadInput("three is bad input")
+    return number
+
+
+def test_items_go_to_both_nodes_and_come_back_in_order(executor: tuple[RayExecutor, RayHead]) -> None:
+    found = list(executor[0].map(node_and_square, range(30)))
+    assert [square for _, square in found] == [number * number for number in range(30)]
+    assert len({node for node, _ in found}) == 2
+
+
+def test_what_a_task_raises_is_raised_here_in_its_own_words(executor: tuple[RayExecutor, RayHead]) -> None:
+    with pytest.raises(BadInput, match=r"^three is bad input$"):
+        list(executor[0].map(refuse, range(10)))
+
+
+def test_a_node_killed_in_the_middle_changes_nothing(executor: tuple[RayExecutor, RayHead], log: Path, tmp_path: Path) -> None:
+    running, nodes = executor
+    told: list[tuple[str, int, int]] = []
+
+    def kills(*what: Any) -> None:
+        told.append(what)
+        if what[:2] == ("near sketches", 2):
+            nodes.kill_second()
+
+    there = Store(tmp_path / "there")
+    on_ray = curate(there, [log], CONFIG, executor=running, progress=kills)
+    here = Store(tmp_path / "here")
+    local = curate(here, [log], CONFIG)
+    assert ("near sketches", 2, 8) in told
+    assert on_ray.run == local.run and on_ray.task_ids == local.task_ids
+    assert there.content_hash() == here.content_hash()
+    assert not [path for path in there.lake.rglob("*") if path.is_file() and path.suffix != ".parquet"]
+
+
+@pytest.mark.server
+def test_the_command_starts_a_ray_of_its_own_beside_one_that_is_there(
+    prefect_server: str, executor: tuple[RayExecutor, RayHead], log: Path, tmp_path: Path
+) -> None:
+    told = headrace("curate", str(log), "--keep", "1/400", "--store", "s", "--ray", "local", folder=tmp_path, environment=dict(os.environ))
+    assert "coverage" in told
+    here = Store(tmp_path / "here")
+    local = curate(here, [log], FunnelConfig(keep_one_in=400))
+    assert sorted(local.task_ids) == Store(tmp_path / "s").query("SELECT task_id FROM tasks ORDER BY 1")["task_id"].to_list()
+
+
+def test_no_cluster_is_an_error_that_says_what_to_do() -> None:
+    if "RAY_ADDRESS" in os.environ:
+        pytest.fail("RAY_ADDRESS is set: the tests start a cluster of their own")
+    with pytest.raises(BadInput, match="ray start --head"), ray_executor("127.0.0.1:1"):
+        pass

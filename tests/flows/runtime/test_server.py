@@ -1,0 +1,111 @@
+"""The project's own Prefect server: shared while anybody uses it, gone with the last of them, however that one ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flows.runtime.locks import Busy, die_with, is_held, lock
+from flows.runtime.server import is_healthy, running_url
+
+Marked = tuple[dict[str, str], Callable[[], list[str]]]
+GONE_WITHIN_S = 15.0
+
+CLIENT = """
+import sys
+from pathlib import Path
+from flows.runtime.server import own_server
+with own_server(Path(sys.argv[1])) as url:
+    print(url, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def client(folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", CLIENT, str(folder)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def eventually(holds: Callable[[], bool], within_s: float = GONE_WITHIN_S) -> bool:
+    end = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_a_lock_is_free_again_once_its_holder_was_killed(tmp_path: Path, marked: Marked) -> None:
+    # given a process that holds a lock, and another that must not outlive it
+    path = tmp_path / "a.lock"
+    hold = f"""
+import time
+from pathlib import Path
+from flows.runtime.locks import lock
+with lock(Path({str(path)!r})):
+    print(1, flush=True)
+    time.sleep(60)
+"""
+    holder = subprocess.Popen([sys.executable, "-P", "-c", hold], stdout=subprocess.PIPE, text=True, env=marked[0])
+    assert holder.stdout is not None and holder.stdout.readline()
+    assert is_held(path)
+    with pytest.raises(Busy), lock(path, wait=False):
+        pass
+    follow = (
+        f"import time; from pathlib import Path; from flows.runtime.locks import die_with\ndie_with(Path({str(path)!r})); time.sleep(60)"
+    )
+    follower = subprocess.Popen([sys.executable, "-P", "-c", follow], env=marked[0], start_new_session=True)
+    time.sleep(0.5)
+    assert follower.poll() is None
+    # when the holder is killed
+    holder.kill()
+    # then the other ends too, and the lock is free
+    assert follower.wait(10) == -signal.SIGKILL
+    assert not is_held(path)
+    assert holder.wait() and not marked[1]()
+
+
+def test_shared_by_clients_and_gone_with_the_last(tmp_path: Path, marked: Marked) -> None:
+    environment, alive = marked
+    folder = tmp_path / ".prefect"
+    # given a client that is killed while the server makes its database
+    first = client(folder, environment)
+    assert eventually(lambda: any(folder.glob("prefect.db.new*")), 60)
+    first.kill()
+    assert first.wait() and eventually(lambda: not alive()), alive()
+    # when two clients start at once after that
+    clients = [client(folder, environment) for _ in range(2)]
+    urls = {process.stdout.readline().strip() for process in clients if process.stdout}
+    # then they share one working server on loopback
+    assert len(urls) == 1 and (url := urls.pop()).startswith("http://127.0.0.1:")
+    assert is_healthy(url) and running_url(folder) == url
+    # and it stays when one of them is done
+    clients[0].communicate("\n")
+    assert clients[0].returncode == 0 and is_healthy(url)
+    # and goes when the last one is killed
+    clients[1].kill()
+    assert clients[1].wait() and eventually(lambda: not alive()), alive()
+    assert running_url(folder) is None
+    # and a client that ends in good order leaves nothing behind at all
+    last = client(folder, environment)
+    assert last.stdout is not None and last.stdout.readline()
+    last.communicate("\n")
+    assert last.returncode == 0 and eventually(lambda: not alive()), alive()
+
+
+def test_dying_with_a_lock_that_nobody_holds_is_immediate(tmp_path: Path) -> None:
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        die_with(tmp_path / "free.lock")
+        time.sleep(60)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL

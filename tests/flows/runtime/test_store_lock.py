@@ -1,0 +1,73 @@
+"""One flow at a time on a store: in one process as many as it likes, beside another process none, unless it waits its turn."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flows.runtime.locks import is_held
+from flows.runtime.store_lock import holding
+from storage.errors import HeadraceError
+
+OTHER = """
+import sys
+from pathlib import Path
+from flows.runtime.store_lock import holding
+with holding("curate", Path(sys.argv[1])):
+    print("in", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that works on the store in `tmp_path` until it is told a line."""
+    command = [sys.executable, "-P", "-c", OTHER, str(tmp_path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline()
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_flows_of_one_process_share_its_hold(tmp_path: Path) -> None:
+    with holding("pipeline", tmp_path):
+        with holding("synthesize", tmp_path), holding("curate", tmp_path):
+            pass
+        assert is_held(tmp_path / ".headrace" / "flow.lock")
+    assert not is_held(tmp_path / ".headrace" / "flow.lock")
+
+
+def test_a_call_by_hand_is_refused_with_the_name_of_who_is_at_work(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+    for _ in range(2):
+        says = rf"is being worked on by curate \(process {other.pid} on .*\); wait for it"
+        with pytest.raises(HeadraceError, match=says), holding("tag", tmp_path):
+            pass
+    with holding("tag", tmp_path / "another"):
+        pass
+    # and a killed one is in nobody's way
+    other.kill()
+    other.wait()
+    with holding("tag", tmp_path):
+        pass
+
+
+def test_a_run_of_a_deployment_waits_its_turn(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+    waiter = subprocess.Popen(
+        [sys.executable, "-P", "-u", "-c", OTHER.replace('Path(sys.argv[1])', 'Path(sys.argv[1]), wait=True'), str(tmp_path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert waiter.stdout is not None
+    first = waiter.stdout.readline().strip()
+    assert first == f"waiting for curate (process {other.pid} on {os.uname().nodename}), which works on {tmp_path}"
+    time.sleep(0.5)
+    assert waiter.poll() is None
+    other.communicate("\n")
+    told, _ = waiter.communicate("\n", timeout=30)
+    assert told.splitlines() == ["in"]

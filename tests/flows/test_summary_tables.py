@@ -1,0 +1,145 @@
+"""The tables that a run shows: one query each, drawn as they are, whatever stands in them."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from rich.console import Console
+
+from flows import summary_tables
+from storage.report.page import write_report
+from storage.report.sections import ladder
+from storage.store import Store, part_id
+from storage.tables import TABLES
+from tests.storage.conftest import build_sample
+from tests.storage.report.test_evaluation_queries import evaluated
+
+
+def drawn(table: summary_tables.Table) -> str:
+    screen = io.StringIO()
+    summary_tables.draw(table, Console(file=screen, width=200, highlight=False, emoji=False))
+    return screen.getvalue()
+
+
+def test_a_whole_store_fills_all_but_that_of_models(tmp_path: Path) -> None:
+    found = {table.key: table for table in summary_tables.tables(build_sample(tmp_path / "store").store)}
+    assert list(found) == ["funnel", "rounds", "diversity", "difficulty", "certainty", "ladder"]
+    assert found["funnel"].title == "Funnel: 1 in 3 kept"
+    assert found["certainty"].rows[0]["policy"] == "sft1" and found["certainty"].rows[0]["certain"] == 1
+    assert [row["policy"] for row in found["ladder"].rows] == ["sft1", "sft2"]
+    for table in found.values():
+        shown = drawn(table)
+        assert table.title in shown and all(str(name) in shown for name in table.rows[0])
+    assert summary_tables.tables(Store(tmp_path / "none")) == []
+
+
+def test_the_line_that_asks_for_the_tags_works_in_a_shell_and_counts_a_task_once(tmp_path: Path) -> None:
+    """Given a task that was tagged again by more rollouts, and for another policy, then each policy counts it once."""
+    store = build_sample(tmp_path / "a store").store
+    columns = TABLES["tags"].columns
+    (tag,) = store.query(f"SELECT {', '.join(columns)} FROM tags WHERE purpose = 'probe' LIMIT 1").to_dicts()
+    again = [tag | {"k": tag["k"] + 8}, tag | {"policy_id": "policy-other"}]
+    store.commit([store.write("tags", part_id("tags", ["again"], {}, 1), pl.DataFrame(again, schema=columns))])
+    shown = subprocess.run(summary_tables.tags_command(store.root), shell=True, capture_output=True, text=True, check=True).stdout
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
+    assert lines[0] == ["policy_id", "difficulty", "region", "tasks", "mean_rate"]
+    assert [line[3] for line in lines if line[0] in (tag["policy_id"], "policy-other")] == ["1", "1"]
+
+
+def test_every_round_of_the_last_run_is_told_with_what_it_brought(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+
+    def add(table: str, run: str, *rows: dict[str, Any]) -> None:
+        columns = TABLES[table].columns
+        frame = pl.DataFrame([dict.fromkeys(columns) | {"run": run} | row for row in rows], schema=columns)
+        store.commit([store.write(table, part_id(table, [run], {}, 1), frame)])
+
+    def decided(number: int, *statuses: str) -> list[dict[str, Any]]:
+        return [{"round": number, "position": at, "status": status} for at, status in enumerate(statuses)]
+
+    add("decisions", "before", *decided(0, "accepted"), *decided(1, "accepted"), *decided(2, "accepted"))
+    add("diversity", "before", {"round": 0, "metric": "complexity_mean", "value": 9.0, "n": 1})
+    add("decisions", "last", *decided(0, "accepted", "rejected", "accepted"), *decided(1, "unfilled"))
+    add(
+        "diversity",
+        "last",
+        {"round": -1, "metric": "domain_entropy_bits", "value": 7.0, "n": 9},
+        {"round": 0, "metric": "domain_entropy_bits", "value": 1.234, "n": 2},
+        {"round": 0, "metric": "user_adherence", "value": 0.5, "n": 4},
+        {"round": 1, "metric": "domain_entropy_bits", "value": 1.5, "n": 2},
+        {"round": 1, "metric": "tool_coverage", "value": 0.1, "n": 2},
+    )
+    assert summary_tables.rounds(store).rows == [
+        {"round": 0, "asked": "3", "accepted": "2", "H_dom": "1.23", "user adheres": "0.50"},
+        {"round": 1, "asked": "1", "accepted": "0", "H_dom": "1.50", "user adheres": ""},
+    ]
+
+
+def test_what_became_of_conversations_with_models_is_counted_by_whose_fault_it_was(tmp_path: Path) -> None:
+    store = build_sample(tmp_path / "store").store
+
+    def add(table: str, **row: object) -> None:
+        columns = TABLES[table].columns
+        rows = pl.DataFrame({name: [row.get(name)] for name in columns}, schema=columns)
+        store.commit([store.write(table, part_id(table, [str(row["trajectory_id"])], {}, 1), rows)])
+
+    for at, (outcome, tokens) in enumerate((("success", 10), ("tool_failure", 7), ("tool_failure", 5))):
+        played: dict[str, Any] = {"prompt_tokens": tokens, "completion_tokens": 1, "cost_usd": 0.5, "messages": "[]", "checks": "{}"}
+        add("trajectories", trajectory_id=f"t-{at}", blueprint_id="blueprint-good", outcome=outcome, reason=outcome, **played)
+        add("provenance", trajectory_id=f"t-{at}", failure="the world is down" if at else None)
+    shown = summary_tables.outcomes(store).rows
+    assert [(row["outcome"], row["conversations"], row["tokens"], row["usd"]) for row in shown] == [
+        ("tool_failure", 2, 14, 1.0),
+        ("success", 1, 11, 0.5),
+    ]
+    assert json.loads(json.dumps(shown)) == shown
+    assert shown[0]["for example"] == "the world is down" and shown[1]["for example"] == ""
+
+
+def test_a_figure_that_could_not_be_measured_is_left_blank(tmp_path: Path) -> None:
+    columns = TABLES["diversity"].columns
+    row: dict[str, Any] = {"run": "r-1", "round": 1, "metric": "tool_entropy", "n": 0}
+    store = Store(tmp_path / "store")
+    rows = pl.DataFrame({name: [row.get(name)] for name in columns}, schema=columns)
+    store.commit([store.write("diversity", part_id("diversity", ["r-1"], {}, 1), rows)])
+    assert summary_tables.diversity(store).rows == [{"figure": "tool_entropy", "value": "", "sd": "", "over": "0"}]
+
+
+def test_text_that_looks_like_markup_is_shown_as_it_is() -> None:
+    shown = drawn(summary_tables.Table("k", "Plan of [new]x", [{"what": "runs/o[/new]x/:cat:", "rows": 3, "none": None}]))
+    assert "Plan of [new]x" in shown and "runs/o[/new]x/:cat:" in shown and "None" not in shown
+
+
+def test_facets_are_told_beside_what_earlier_policies_did(tmp_path: Path) -> None:
+    """Given two policies measured by world, then each world has a line with the rate of the first, and of the last its interval and power;
+    by intent it is in the report alone."""
+    store = build_sample(tmp_path / "store").store
+    for policy, rate, power in (("policy-1", 0.1, "{}"), ("policy-2", 0.3, '{"2": [0.2, 0.1, 0.3], "4": [0.1, 0.05, 0.15]}')):
+        about = {"policy_id": policy, "rate": rate, "pass_k": power}
+        values = (("all", "all"), *((facet, value) for facet in ("world", "intent") for value in ("city", "retail")))
+        evaluated(store, policy, *(about | {"facet": facet, "facet_value": value} for facet, value in values))
+    assert summary_tables.facets(store).rows == [
+        {
+            "held out": "eval_in",
+            "by": "world",
+            "value": world,
+            "tasks": 10,
+            "sft1": "0.100",
+            "sft2": "0.300 (0.200 to 0.400)",
+            "pass^k": "4: 0.100 (0.050 to 0.150)",
+        }
+        for world in ("city", "retail")
+    ]
+    assert [row["pass^4"] for row in summary_tables.ladder(store).rows] == ["", "0.100 (0.050 to 0.150)"]
+    (table,) = ladder(store, lambda _: {})["facets"]
+    assert [(facet, [line.value for line, _ in lines]) for facet, lines in table["facets"]] == [
+        ("world", ["city", "retail"]),
+        ("intent", ["city", "retail"]),
+    ]
+    page = write_report(store, tmp_path / "report.html").read_text()
+    assert "By world, language, difficulty, reasoning mode and intent" in page and "pass^4 0.100 (0.050 to 0.150)" in page

@@ -1,0 +1,56 @@
+"""What the command line makes of a configuration."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from filters.funnel import FunnelConfig
+from filters.steps.contamination import HeldOutFile
+from flows.config import Config, for_curation
+from flows.validation import row_read, synthesis
+from storage.errors import BadInput
+from storage.store import Store, part_id
+
+
+def test_each_world_that_is_named_gets_tasks_and_a_range_gets_none(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "mine.yaml").write_bytes(files("synth.worlds.declarative").joinpath("starter.yaml").read_bytes())
+    above = str(tmp_path / "deep" / ".." / "mine.yaml")
+
+    drills = synthesis(Config(), [above, "banking", "gen-1..3"], None, 5).synthesize.drills
+
+    assert [name.partition("@")[0] for name in drills] == ["tool_library", "banking"]
+    assert set(drills.values()) == {3}, "of five, rounded up"
+
+
+def curated(**said: Any) -> FunnelConfig:
+    nothing: dict[str, Any] = {"column": None, "keep": None, "held_out": [], "ungrounded": False, "strict": False, "new": False}
+    return for_curation(Config(), **(nothing | said)).curate
+
+
+def test_what_to_keep_is_a_number_or_one_in_so_many() -> None:
+    assert (curated(keep="1/10,000").keep_one_in, curated(keep="1/7").keep_one_in) == (10_000, 7)
+    assert (curated(keep="500").coverage.keep, curated(keep="500").keep_one_in) == (500, None)
+    assert curated() == Config().curate
+    for text in ("0", "1/0", "2/3", "-4", "many", "1/", ""):
+        with pytest.raises(BadInput, match="1/10000"):
+            curated(keep=text)
+
+
+def test_held_out_sets_are_files_with_the_same_column_or_a_known_name() -> None:
+    sets = curated(column="messages.0.content", held_out=["bfcl", "exams/final.jsonl", "bfcl"]).contamination.held_out
+    assert sets == ("bfcl", HeldOutFile(name="exams/final.jsonl", file="exams/final.jsonl", column="messages.0.content"))
+
+
+def test_a_row_is_named_by_its_file_and_number(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    row = {"query_id": "q-1", "run": "run-1", "source": "log.txt", "row": 7, "text": "a lamp", "language": "en", "occurrences": 1}
+    store.commit([store.write("queries", part_id("queries", ["x"], {}, 1), pl.DataFrame([row]))])
+    assert (row_read(store, "logs/log.txt:7"), row_read(store, "q-1"), row_read(store, "a:b")) == ("q-1", "q-1", "a:b")
+    with pytest.raises(BadInput, match=r"files read: log\.txt"):
+        row_read(store, "log.txt:8")

@@ -1,0 +1,262 @@
+"""Catalogues as they come: three forms, broken schemas, colliding names, pages' words, files that are none."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.errors import BadInput
+from synth.clusters.catalog import Catalogue, joined, parameters, read_catalogue, server_key
+from synth.worlds import WORLDS
+
+SCHEMA = {"type": "object", "properties": {"order_id": {"type": "string"}}, "required": ["order_id"]}
+
+
+def written(folder: Path, *rows: Any, name: str = "tools.jsonl") -> Path:
+    path = folder / name
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def read(folder: Path, *rows: Any) -> Catalogue:
+    return read_catalogue(written(folder, *rows))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"type": "function", "function": {"name": "get_order", "description": "Shows an order.", "parameters": SCHEMA}},
+        {"name": "get_order", "description": "Shows an order.", "parameters": SCHEMA},
+        {"name": "get_order", "description": "Shows an order.", "inputSchema": SCHEMA},
+        {"name": "get_order", "description": "Shows an order.", "input_schema": SCHEMA},
+        {"name": " get_order ", "description": "Shows an order.", "inputSchema": json.dumps(SCHEMA)},
+    ],
+)
+def test_openai_and_mcp_forms_say_the_same(tmp_path: Path, row: dict[str, Any]) -> None:
+    (tool,) = read(tmp_path, row).tools
+
+    assert (tool.id, tool.description, tool.parameters) == ("tools.get_order", "Shows an order.", SCHEMA)
+    assert (tool.world, tool.changes_state) == (None, False)
+
+
+def test_outputs_annotations_and_labels_are_read(tmp_path: Path) -> None:
+    output = {"type": "object", "properties": {"status": {"type": "string"}}}
+    row = {"name": "get_it", "server": "My Shop", "server_id": 7, "label": "E-commerce", "outputSchema": output}
+
+    (tool,) = read(tmp_path, row | {"annotations": {"readOnlyHint": False}}).tools
+
+    assert (tool.server, tool.domain, tool.output, tool.changes_state) == ("my-shop-7", "E-commerce", output, True)
+    assert read(tmp_path, {"name": "delete_it"}).tools[0].changes_state
+    assert not read(tmp_path, {"name": "list_it"}).tools[0].changes_state
+
+
+def test_a_tool_that_a_world_executes_is_the_worlds_own(tmp_path: Path) -> None:
+    rows = [{"name": tool.name, "world": "retail"} for tool in WORLDS["retail"].tools]
+
+    assert read(tmp_path, *rows).tools == WORLDS["retail"].tools
+    with pytest.raises(BadInput, match=r"tools.jsonl:1: world: no world is called 'retial'; did you mean 'retail'\?"):
+        read(tmp_path, {"name": "buy", "world": "retial"})
+    with pytest.raises(BadInput, match=r"tools.jsonl:2: world retail has no tool 'sell'; it has search_products, "):
+        read(tmp_path, {"name": "buy", "world": "retail"}, {"name": "sell", "world": "retail"})
+
+
+def test_equal_names_of_servers_do_not_collide(tmp_path: Path) -> None:
+    found = read(tmp_path, *({"name": "search", "description": f"Of {i}.", "server": "GitHub", "server_id": i} for i in range(3)))
+
+    assert [tool.id for tool in found.tools] == ["github-0.search", "github-1.search", "github-2.search"]
+
+
+def test_exact_copies_are_folded_unless_they_say_nothing(tmp_path: Path) -> None:
+    said = [{"name": "search", "description": "Searches.", "server": name} for name in "abc"]
+    silent = [{"name": "search", "server": name} for name in "de"]
+
+    found = read(tmp_path, *said, *silent)
+
+    assert [tool.server for tool in found.tools] == ["a", "d", "e"]
+    assert (found.rows, found.copies, found.unknown) == (5, 2, 3)
+
+
+def test_tools_of_one_id_are_one_tool_or_are_refused_by_both_names(tmp_path: Path) -> None:
+    own = WORLDS["retail"].tools
+    (stranger,) = read(tmp_path, {"name": "buy", "server": "shop", "label": "Pets"}).tools
+
+    assert joined([*own, *own]) == own
+    with pytest.raises(BadInput, match=r"two tools are called shop\.buy: one of world retail, one of a catalogue \(Pets\)"):
+        joined([*own, stranger])
+
+
+def test_bad_rows_are_dropped_with_their_reason_and_line(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, {"name": "a"}, "{", "[1]", {"name": " "}, {"description": "x"}, {"name": "n" * 300}, {"name": "Optional Settings"}
+    )
+    with path.open("ab") as file:
+        file.write(b'{"name": "\xff"}\n\n' + json.dumps({"name": "a", "description": "Another."}).encode())
+
+    found = read_catalogue(path)
+
+    assert [tool.name for tool in found.tools] == ["a"]
+    assert {(dropped.reason, dropped.count, dropped.line) for dropped in found.dropped} == {
+        ("not JSON", 1, 2),
+        ("not a JSON object", 1, 3),
+        ("no name", 2, 4),
+        ("name longer than 256 characters", 1, 6),
+        ("part of a page, not a tool", 1, 7),
+        ("not UTF-8", 1, 8),
+        ("name that its server has given already", 1, 10),
+    }
+    assert found.rows == len(found.tools) + found.copies + sum(dropped.count for dropped in found.dropped)
+
+
+def test_texts_that_no_store_could_hold_do_no_harm(tmp_path: Path) -> None:
+    half = '{"name": "a\\ud800", "description": "b \\uDFFF", "inputSchema": {"properties": {"c\\ud800": {}}}}'
+    deep = '{"name": "deep", "inputSchema": ' + '{"items": ' * 80 + "{}" + "}" * 81
+
+    found = read(tmp_path, half, deep, {"name": "bell\x07"}, {"name": "escape\x1b[31m"})
+
+    (tool,) = found.tools
+    assert (tool.name, tool.description, list(tool.parameters["properties"])) == ("a?", "b ?", ["c?"])
+    assert [(dropped.reason, dropped.count) for dropped in found.dropped] == [
+        ("name with control characters", 2),
+        ("nested deeper than 64 levels", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [((), "it is empty"), (("[", "]"), "line 1: not JSON"), (({"title": "x"},), "line 1: no name"), (("\x00",), "not JSON")],
+)
+def test_a_file_without_a_tool_is_refused_with_what_to_do(tmp_path: Path, rows: tuple[Any, ...], said: str) -> None:
+    path = written(tmp_path, *rows)
+
+    with pytest.raises(BadInput, match="holds no usable tool") as refusal:
+        read_catalogue(path)
+    assert said in str(refusal.value)
+    assert str(path) in str(refusal.value)
+    assert "one JSON object a line" in str(refusal.value)
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    broken = tmp_path / "cut.jsonl.gz"
+    broken.write_bytes(gzip.compress(b'{"name": "a"}\n' * 1000)[:-20])
+
+    spoilt = tmp_path / "spoilt.jsonl.gz"
+    data = bytearray(gzip.compress(b"".join(b'{"name": "a%d"}\n' % n for n in range(5000))))
+    data[len(data) // 2 : len(data) // 2 + 8] = b"\xff" * 8
+    spoilt.write_bytes(data)
+
+    for path in (tmp_path / "none.jsonl", tmp_path, broken, spoilt):
+        with pytest.raises(BadInput, match="cannot be read"):
+            read_catalogue(path)
+
+
+def test_compressed_files_are_known_by_their_content(tmp_path: Path) -> None:
+    path = tmp_path / "tools.txt"
+    path.write_bytes(gzip.compress(json.dumps({"name": "a"}).encode()))
+
+    assert [tool.id for tool in read_catalogue(path).tools] == ["tools.a"]
+
+
+# ---- schemas --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "clean"),
+    [
+        (None, {}),
+        ([], {}),
+        ({}, {}),
+        ("text", {}),
+        (7, {}),
+        ({"$ref": "#/x"}, {}),
+        ({"type": "object"}, {"type": "object", "properties": {}}),
+        ({"type": "object", "properties": {}}, {"type": "object", "properties": {}}),
+        ({"type": "dict", "properties": {"a": {"type": "string"}}}, {"type": "object", "properties": {"a": {"type": "string"}}}),
+        ({"properties": {"a": True, "b": "string", "c": "of what", "d": None}}, None),
+        ({"a": {"type": "string"}}, {"type": "object", "properties": {"a": {"type": "string"}}}),
+        ({"allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]}, None),
+        ({"properties": {"a": {}}, "required": ["a", "z", 3]}, {"type": "object", "properties": {"a": {}}, "required": ["a"]}),
+        ({"properties": {"a": {}}, "required": True}, {"type": "object", "properties": {"a": {}}}),
+    ],
+)
+def test_schemas_of_every_kind_become_objects_or_nothing(schema: Any, clean: dict[str, Any] | None) -> None:
+    found = parameters(schema)
+
+    assert clean is None or found == clean
+    assert found == {} or all(isinstance(item, dict) for item in found["properties"].values())
+
+
+def test_crawled_parameters_lose_the_words_of_the_page() -> None:
+    crawled = [{"name": name, "required": False, "type": "string"} for name in ("get_it", "Add", "FastMCP", "chat_id", "pageSize", "query")]
+
+    found = parameters([*crawled, {"name": "Title", "required": True}], "get_it", {"query": 2, "Add": 1})
+
+    assert list(found["properties"]) == ["chat_id", "pageSize", "query", "Title"]
+    assert found["required"] == ["Title"]
+    assert parameters(crawled[:1], "get_it") == {}
+
+
+JSONS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["type", "properties", "required", "items", "name", "anyOf", "allOf", "x"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSONS)
+def test_no_schema_is_too_odd(schema: Any) -> None:
+    found = parameters(schema, "tool", {})
+
+    assert found == {} or (found["type"] == "object" and all(isinstance(item, dict) for item in found["properties"].values()))
+    assert set(found.get("required", ())) <= set(found.get("properties", ()))
+    assert parameters(found, "tool", {}) == found, "what is clean stays"
+
+
+@given(st.text(), st.none() | st.text() | st.integers() | st.floats() | st.booleans())
+def test_a_server_key_holds_no_dot(name: str, number: Any) -> None:
+    assert "." not in server_key(name, number)
+    assert server_key(name, number)
+
+
+@given(st.text(), st.text(), st.text())
+def test_nothing_that_a_terminal_obeys_comes_in(server: str, label: str, says: str) -> None:
+    schema = {"properties": {"a\x1b[2J": {"description": says}}}
+    row = {"name": "a", "server": server, "label": label, "description": says + "\x1b]0;x\x07", "inputSchema": schema}
+    with tempfile.TemporaryDirectory() as folder:
+        (tool,) = read(Path(folder), row).tools
+
+    for text in (tool.server, tool.domain, tool.description, *tool.parameters["properties"]):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+    assert "\n" not in tool.domain
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_numbers_that_are_none_are_dropped_with_their_line(tmp_path: Path, number: str) -> None:
+    odd = f'{{"name": "b", "inputSchema": {{"properties": {{"x": {{"maximum": {number}}}}}}}}}'
+
+    found = read(tmp_path, {"name": "a"}, odd)
+
+    assert [(dropped.reason, dropped.line) for dropped in found.dropped] == [(f"holds {number}, which JSON cannot say", 2)]
+    assert parameters(f'{{"properties": {{"x": {number}}}}}') == {}
+
+
+def test_the_real_catalogue(test_data: Path) -> None:
+    path = test_data / "mcp_tools_toucan.jsonl.gz"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    found = read_catalogue(path)
+
+    assert found.rows == 17_578
+    assert found.rows == len(found.tools) + found.copies + sum(dropped.count for dropped in found.dropped)
+    assert len({tool.id for tool in found.tools}) == len(found.tools)
+    assert not any("Try in Playground" in tool.description[:200] for tool in found.tools)

@@ -1,0 +1,358 @@
+"""The engine `hf:`: one cache for a whole conversation, the same tokens and log-probabilities as the plain model, none written twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from storage.errors import BadInput
+from storage.records import Message, Outcome, SampledTurn
+from synth.engines.base import ChatAnswer, ChatRequest, Engine
+from synth.engines.hermes import parse_hermes
+from synth.engines.hf import HFEngine
+from synth.rollouts.draws import rollout
+from synth.rollouts.episode import Conversing, Trace, trace
+from tests.train.tiny_policies import expert_conversations, retail_tasks
+from train import tiny
+
+EXPERTS = expert_conversations(retail_tasks("order_status", "close_by_category", "buy_pick", "special_service", "close_and_buy"))
+TOLERANCE = 2e-5
+"""Of a log-probability: two fp32 forward passes that add in another order."""
+WINDOW = 256
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return tiny.build_tokenizer(["lamp lamp", *map(tiny.render, EXPERTS)])
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer) -> Qwen3ForCausalLM:
+    """An untrained model with all that can go wrong: grouped heads, an own head, norms that are not 1, and sharp distributions."""
+    torch.manual_seed(3)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        max_position_embeddings=WINDOW,
+        tie_word_embeddings=False,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+    )
+    model = Qwen3ForCausalLM(config).eval()
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            if "norm" in name:
+                weights.uniform_(0.5, 1.5)
+            else:
+                weights.normal_(0.0, 0.3)
+    return model
+
+
+@pytest.fixture(scope="module")
+def engine(model, tokenizer) -> HFEngine:
+    return HFEngine(model, tokenizer, policy_version="p1")
+
+
+@pytest.fixture(scope="module")
+def plain(model, tokenizer) -> HFEngine:
+    return HFEngine(model, tokenizer, policy_version="p1", is_fused=False)
+
+
+def requests_of(*, temperature: float, copies: int = 1) -> list[ChatRequest]:
+    """Conversations whose prompts and answers differ in length; copies share a prompt and have another seed."""
+    return [
+        ChatRequest(
+            tuple(messages[: 2 + 2 * (index % 2)] if len(messages) > 4 else messages[:2]),
+            temperature=temperature,
+            max_tokens=5 + 4 * index,
+            seed=100 * copy + index,
+        )
+        for copy in range(copies)
+        for index, messages in enumerate(EXPERTS)
+    ]
+
+
+class Talk:
+    """Answers whatever the model wrote with an expert's observations, longer ones and shorter ones, for so many turns a conversation."""
+
+    def __init__(self, *turns: int) -> None:
+        self._turns, self.answers = turns, dict[int, list[ChatAnswer]]()
+
+    def __call__(self, index: int, answer: ChatAnswer) -> Sequence[Message] | None:
+        given = self.answers.setdefault(index, [])
+        given.append(answer)
+        if len(given) >= self._turns[index % len(self._turns)]:
+            return None
+        observations = [message for message in EXPERTS[(index + len(given)) % 2] if message.role == "tool"]
+        return observations[: 1 + len(given) % 2]
+
+
+def converse(engine: HFEngine, requests: Sequence[ChatRequest], *turns: int) -> tuple[list[Trace], Talk]:
+    talk = Talk(*turns)
+    engine.converse(requests, talk)
+    return [traced(talk.answers.get(index, ())) for index in range(len(requests))], talk
+
+
+def traced(answers: Sequence[ChatAnswer]) -> Trace:
+    """Every prompt repeats what was sampled before it, token by token."""
+    known, turns = (), []
+    for answer in answers:
+        assert answer.prompt_ids[: len(known)] == known
+        context = answer.prompt_ids[len(known) :]
+        turns.append(SampledTurn(token_ids=answer.token_ids, logprobs=answer.logprobs, policy_version="", context_ids=context))
+        known = (*answer.prompt_ids, *answer.token_ids)
+    return trace(turns)
+
+
+def forward_logprobs(model: Qwen3ForCausalLM, trace: Trace, temperature: float) -> list[float]:
+    """Of every token after the prompt, by one plain forward pass over the whole trace."""
+    ids = torch.tensor([trace.prompt_ids + trace.ids])
+    with torch.inference_mode():
+        logprobs = torch.log_softmax(model(ids).logits[0].float() / temperature, dim=-1)
+    start = len(trace.prompt_ids)
+    return [logprobs[start + place - 1, token].item() for place, token in enumerate(trace.ids)]
+
+
+def written(trace: Trace, values: Sequence[float]) -> list[float]:
+    return [value for value, is_own in zip(values, trace.mask, strict=True) if is_own]
+
+
+# ---- tokens and log-probabilities ----------------------------------------------------------------------------------------
+
+
+def test_the_fused_path_is_taken_where_it_fits_and_agrees_with_the_plain_one(engine, plain):
+    assert type(engine._decoder) is not type(plain._decoder)
+    requests = requests_of(temperature=0.0, copies=2)
+    fused, _ = converse(engine, requests, 3, 1, 4)
+    slow, _ = converse(plain, requests, 3, 1, 4)
+    assert len({len(trace.prompt_ids) for trace in fused}) > 2
+    assert len({len(trace.ids) for trace in fused}) > 3
+    for one, other in zip(fused, slow, strict=True):
+        assert (one.prompt_ids, one.ids, one.mask) == (other.prompt_ids, other.ids, other.mask)
+        assert one.logprobs == pytest.approx(other.logprobs, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("path", ["engine", "plain"])
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.6])
+def test_logprobs_are_those_of_one_forward_pass_over_the_whole_trace(request, model, path, temperature):
+    traces, _ = converse(request.getfixturevalue(path), requests_of(temperature=temperature, copies=2), 3, 2, 4)
+    for one in traces:
+        assert written(one, one.logprobs) == pytest.approx(written(one, forward_logprobs(model, one, temperature)), abs=TOLERANCE)
+        assert {value for value, is_own in zip(one.logprobs, one.mask, strict=True) if not is_own} <= {0.0}
+
+
+def test_greedy_logprobs_are_at_temperature_one(engine, model):
+    (trace,), _ = converse(engine, requests_of(temperature=0.0)[:1], 1)
+    assert trace.logprobs == pytest.approx(forward_logprobs(model, trace, 1.0), abs=TOLERANCE)
+
+
+def test_changed_weights_are_seen_by_the_next_conversation(model, tokenizer):
+    """Given an engine over a model in training, when the weights change, then so do the log-probabilities."""
+    changing = Qwen3ForCausalLM(model.config).eval()
+    changing.load_state_dict(model.state_dict())
+    engine, requests = HFEngine(changing, tokenizer), requests_of(temperature=1.0)
+    before, _ = converse(engine, requests, 1)
+    with torch.no_grad():
+        changing.model.layers[0].mlp.up_proj.weight.mul_(0.5)
+        changing.model.norm.weight.mul_(1.5)
+    after, _ = converse(engine, requests, 1)
+    assert before != after
+    assert after[0].logprobs == pytest.approx(forward_logprobs(changing, after[0], 1.0), abs=TOLERANCE)
+
+
+# ---- conversations -------------------------------------------------------------------------------------------------------
+
+
+def test_a_trace_keeps_what_was_sampled_and_puts_the_observations_between(engine, tokenizer):
+    requests = requests_of(temperature=1.0)
+    traces, talk = converse(engine, requests, 3, 2, 4)
+    for index, (request, found) in enumerate(zip(requests, traces, strict=True)):
+        answers = talk.answers[index]
+        assert len(answers) == (3, 2, 4)[index % 3]
+        assert written(found, found.ids) == [token for answer in answers for token in answer.token_ids]
+        assert written(found, found.logprobs) == [value for answer in answers for value in answer.logprobs]
+        assert sum(found.mask) == sum(answer.completion_tokens for answer in answers)
+        place = len(found.prompt_ids)
+        assert found.prompt_ids == engine.prompt_ids(request.messages)
+        for answer in answers:
+            assert answer.prompt_tokens >= place
+            between = (found.prompt_ids + found.ids)[place : answer.prompt_tokens]
+            assert not between or "<tool_response>" in tokenizer.decode(between)
+            place = answer.prompt_tokens + answer.completion_tokens
+        assert place == len(found.prompt_ids) + len(found.ids)
+        assert {answer.policy_version for answer in answers} == {"p1"}
+
+
+def test_the_same_batch_gives_the_same_tokens_and_another_seed_gives_others(engine):
+    requests = requests_of(temperature=1.0, copies=3)
+    first, _ = converse(engine, requests, 2, 3)
+    again, _ = converse(engine, requests, 2, 3)
+    assert first == again
+    others, _ = converse(engine, [replace(request, seed=request.seed + 1) for request in requests], 2, 3)
+    assert all(one.ids != other.ids for one, other in zip(first, others, strict=True))
+
+
+def test_batches_side_by_side_answer_in_the_order_of_the_requests(engine, model, tokenizer):
+    requests = requests_of(temperature=1.0, copies=2)
+    wide, _ = converse(engine, requests, 2)
+    narrow, talk = converse(HFEngine(model, tokenizer, batch_rows=3), requests, 2)
+    assert sorted(talk.answers) == list(range(len(requests)))
+    assert [trace.ids for trace in narrow] == [trace.ids for trace in wide]
+
+
+def test_a_conversation_continued_later_goes_on_as_it_would_have_at_once(engine):
+    """Given greedy answers that were cut off, when they are asked for again with more tokens, then they begin the same."""
+    short = engine.chat([replace(request, max_tokens=4) for request in requests_of(temperature=1.0)])
+    long = engine.chat([replace(request, max_tokens=9) for request in requests_of(temperature=1.0)])
+    assert [answer.token_ids for answer in short] == [answer.token_ids[:4] for answer in long]
+    assert {answer.finish_reason for answer in short} == {"length"}
+
+
+def test_draws_follow_the_model_s_distribution(engine, model):
+    """Given one prompt and many seeds, then the likeliest first token comes about as often as the model says."""
+    (opening, *_), draws = requests_of(temperature=1.0), 400
+    answers = engine.chat([replace(opening, seed=seed, max_tokens=1) for seed in range(draws)])
+    with torch.inference_mode():
+        chances = torch.softmax(model(torch.tensor([engine.prompt_ids(opening.messages)])).logits[0, -1], dim=-1)
+    token = int(chances.argmax())
+    chance, seen = chances[token].item(), sum(answer.token_ids == (token,) for answer in answers) / draws
+    assert 0.02 < chance < 0.98
+    assert abs(seen - chance) < 4 * (chance * (1 - chance) / draws) ** 0.5
+
+
+def test_it_chats_and_holds_conversations(engine):
+    assert isinstance(engine, Engine)
+    assert isinstance(engine, Conversing)
+    assert engine.name == "hf:p1"
+
+
+# ---- limits --------------------------------------------------------------------------------------------------------------
+
+
+def words(engine: HFEngine, count: int) -> tuple[Message, ...]:
+    """A prompt of so many tokens."""
+    short = len(engine.prompt_ids((Message(role="user", content="lamp"),)))
+    messages = (Message(role="user", content=" ".join(["lamp"] * (count - short + 1))),)
+    assert len(engine.prompt_ids(messages)) == count
+    return messages
+
+
+@pytest.mark.parametrize("over", [0, 1, 50])
+def test_a_prompt_that_leaves_no_room_is_answered_with_nothing(engine, over):
+    full, short = engine.chat([ChatRequest(words(engine, WINDOW + over)), ChatRequest(words(engine, WINDOW // 2), max_tokens=3)])
+    assert (full.message.content, full.message.tool_calls, full.finish_reason) == ("", (), "length")
+    assert short.completion_tokens > 0
+
+
+def test_a_conversation_that_outgrows_the_window_ends(engine):
+    traces, talk = converse(engine, [ChatRequest(words(engine, WINDOW - 20), max_tokens=8)], 9)
+    assert len(talk.answers[0]) == 1
+    (filling,) = engine.chat([ChatRequest(words(engine, WINDOW - 3), max_tokens=8)])
+    assert (filling.finish_reason, filling.completion_tokens) == ("length", 3)
+    assert len(traces[0].ids) == sum(traces[0].mask) == 8
+
+
+@pytest.mark.parametrize("path", ["engine", "plain"])
+def test_a_prompt_that_leaves_no_room_costs_no_other_conversation(request, path):
+    """Given a batch with prompts that outgrow the window, then they get no answer, and the others those that they get by themselves."""
+    engine, fine = request.getfixturevalue(path), requests_of(temperature=1.0)
+    alone, _ = converse(engine, fine, 2)
+    long = ChatRequest(words(engine, WINDOW + 5))
+    traces, talk = converse(engine, [long, long, *fine, long], 2)
+    assert [trace.ids for trace in traces] == [[], [], *(trace.ids for trace in alone), []]
+    assert sorted(talk.answers) == list(range(2, len(fine) + 2))
+    assert converse(engine, [long], 2)[0][0].ids == []
+
+
+def test_an_overlong_task_is_the_policy_s_failure_and_its_batch_is_judged(engine):
+    task = retail_tasks("order_status")[0]
+    overlong = task.model_copy(update={"id": "overlong", "messages": words(engine, WINDOW)})
+    long, short = rollout(engine, [overlong, task], 1, max_tokens=4)
+    assert (long.outcome, long.reward, long.checks, long.turns) == (Outcome.POLICY_FAILURE, 0.0, {"ended_in_time": False}, ())
+    assert short.turns
+
+
+def test_a_folder_without_a_model_is_bad_input(tmp_path):
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(BadInput, match=r"no Hugging Face model folder .*config\.json"):
+            HFEngine(path)
+
+
+def test_a_model_folder_answers_as_the_model_in_memory(model, tokenizer, engine, tmp_path):
+    tiny.save_policy(model, tokenizer, tmp_path / "policy-7")
+    stored = HFEngine(tmp_path / "policy-7")
+    requests = requests_of(temperature=1.0)
+    assert stored.name == f"hf:{tmp_path / 'policy-7'}"
+    assert [answer.token_ids for answer in stored.chat(requests)] == [answer.token_ids for answer in engine.chat(requests)]
+    assert {answer.policy_version for answer in stored.chat(requests[:2])} == {"policy-7"}
+
+
+# ---- Hermes --------------------------------------------------------------------------------------------------------------
+
+
+def hermes(name: str, arguments: object) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments}, ensure_ascii=False)}\n</tool_call>"
+
+
+JSON_OBJECTS = st.dictionaries(
+    st.text("abcü中 _", min_size=1, max_size=5),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text('ab{}"\\ \n中', max_size=8),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", min_size=1, max_size=2), inner, max_size=2),
+        max_leaves=4,
+    ),
+    max_size=3,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(calls=st.lists(st.tuples(st.sampled_from(["buy", "get_order"]), JSON_OBJECTS), min_size=1, max_size=3), first=st.integers(0, 5))
+def test_well_formed_calls_come_back_with_their_arguments_and_numbers(calls, first):
+    message = parse_hermes("\n".join(hermes(*call) for call in calls), first_call=first)
+    assert [(call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls] == calls
+    assert [call.id for call in message.tool_calls] == [f"call_{first + place}" for place in range(len(calls))]
+    assert message.content is None
+
+
+def test_text_around_a_call_is_kept_beside_it():
+    message = parse_hermes(f"Let me look.\n{hermes('get_order', {'order': 'o17'})}")
+    assert message.content == "Let me look."
+    assert [call.function.name for call in message.tool_calls] == ["get_order"]
+
+
+def test_an_answer_without_a_call_is_its_text():
+    assert parse_hermes(" o17 is cancelled.\n") == Message(role="assistant", content="o17 is cancelled.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<tool_call>\n{not json}\n</tool_call>",
+        '<tool_call>\n{"name": "buy"}\n</tool_call>',
+        '<tool_call>\n{"arguments": {}}\n</tool_call>',
+        hermes("buy", "o17"),
+        hermes("buy", ["o17"]),
+        hermes("buy", None),
+        '<tool_call>\n{"name": 7, "arguments": {}}\n</tool_call>',
+        '<tool_call>\n[{"name": "buy", "arguments": {}}]\n</tool_call>',
+        '<tool_call>\n{"name": "buy", "arguments": {}}',
+        f"{hermes('buy', {})}\n<tool_call>\n{{",
+        f"{hermes('buy', {})}\n{hermes('buy', 3)}",
+        f"{hermes('buy', 3)}\n{hermes('buy', {})}",
+    ],
+)
+def test_one_malformed_call_leaves_the_whole_text_and_no_call(text):
+    assert parse_hermes(text) == Message(role="assistant", content=text)

@@ -1,0 +1,123 @@
+"""The haystack has the mix that it promises, is the same in every process, and keeps typos out of slot values."""
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+
+from storage.errors import BadInput
+from synth.haystack.generate import ROWS_A_NEEDLE_COMBINATION, HaystackConfig, generate
+from synth.haystack.noise import CLOSE, OPEN, near_variants, plain
+from synth.worlds import WORLDS
+
+CONFIG = HaystackConfig(rows=20_000, keep=60, seed=3)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory) -> tuple[pl.DataFrame, pl.DataFrame]:
+    queries, plants = generate(tmp_path_factory.mktemp("haystack"), CONFIG)
+    return pl.read_parquet(queries), pl.read_parquet(plants)
+
+
+def test_the_mix_is_as_promised(log):
+    queries, plants = log
+    shares = {kind: count / CONFIG.rows for kind, count in plants.group_by("kind").len().iter_rows()}
+    assert queries.columns == ["text"]
+    assert queries.height == plants.height == CONFIG.rows
+    assert shares["exact"] == pytest.approx(0.30)
+    assert shares["near"] == pytest.approx(0.20)
+    assert shares["paraphrase"] == pytest.approx(0.10, abs=0.005)
+    assert shares["junk"] <= 0.15
+    assert plants.filter(kind="base")["frame"].is_unique().all()
+
+
+def test_needles_are_rare_and_lie_in_every_stratum_and_both_worlds(log):
+    _, plants = log
+    needles = plants.filter(kind="needle")
+    assert needles.height >= 2.7 * CONFIG.keep
+    assert set(needles["difficulty"]) == {-1, 0, 1, 2, 3, 4, 5}
+    assert set(needles["world"]) == {"city", "retail"}
+    rows = plants.filter(pl.col("combination").is_not_null()).group_by("combination").len()
+    assert rows.join(needles.select("combination").unique(), on="combination")["len"].max() <= ROWS_A_NEEDLE_COMBINATION
+
+
+def test_twins_share_their_frame(log):
+    _, plants = log
+    twins = plants.filter(pl.col("twin").is_not_null())
+    pairs = twins.join(plants.select(twin="row", other="frame", other_kind="kind"), on="twin")
+    assert pairs.height == twins.height
+    assert (pairs["frame"] == pairs["other"]).all()
+    assert set(pairs["other_kind"]) <= {"base", "paraphrase"}
+
+
+def test_no_mark_is_left_in_a_text(log):
+    assert not log[0]["text"].str.contains(f"[{OPEN}{CLOSE}]").any()
+
+
+def test_equal_arguments_give_equal_bytes_in_another_process(log, tmp_path):
+    call = f"generate(Path({str(tmp_path)!r}), HaystackConfig(rows=20_000, keep=60, seed=3))"
+    code = f"from pathlib import Path; from synth.haystack.generate import *; {call}"
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONHASHSEED": "77"})
+    assert digest(pl.read_parquet(tmp_path / "queries.parquet")) == digest(log[0])
+    assert digest(pl.read_parquet(tmp_path / "plants.parquet")) == digest(log[1])
+
+
+def digest(frame: pl.DataFrame) -> str:
+    return hashlib.sha256(frame.write_csv().encode()).hexdigest()
+
+
+def test_another_seed_gives_another_log(log, tmp_path):
+    queries, _ = generate(tmp_path, CONFIG.model_copy(update={"seed": 4}))
+    common = set(pl.read_parquet(queries)["text"]) & set(log[0]["text"])
+    assert len(common) < 0.3 * CONFIG.rows
+
+
+@pytest.mark.parametrize(("rows", "keep"), [(1000, 1), (1000, 10), (1000, 70), (3000, 240)])
+def test_small_logs_have_their_rows_too(tmp_path, rows, keep):
+    """Given fewer first mentions than combinations, or hardly any room beside the needles, then the log is as long as was asked."""
+    queries, plants = generate(tmp_path, HaystackConfig(rows=rows, keep=keep))
+    assert pl.read_parquet(queries).height == rows
+    assert pl.read_parquet(plants).filter(kind="needle").height >= 2.7 * keep
+
+
+def test_needles_that_outgrow_the_rows_are_refused_with_the_number_that_would_do():
+    with pytest.raises(ValueError, match="a log of at least 1203 rows; there are 1000"):
+        HaystackConfig(rows=1000, keep=100)
+    assert HaystackConfig(rows=1203, keep=100).keep == 100
+
+
+def test_a_world_of_another_version_makes_another_log(tmp_path, monkeypatch):
+    config = HaystackConfig(rows=1000, keep=1)
+    queries, _ = generate(tmp_path, config)
+    queries.write_bytes(b"kept")
+    generate(tmp_path, config)
+    assert queries.read_bytes() == b"kept"
+    monkeypatch.setattr(WORLDS["city"], "version", WORLDS["city"].version + 1)
+    generate(tmp_path, config)
+    assert queries.read_bytes() != b"kept"
+
+
+def test_typos_keep_out_of_marked_values():
+    text = f"please close order {OPEN}o17{CLOSE} and tell {OPEN}u05{CLOSE} about it"
+    rows = pl.DataFrame({"text": [text] * 500, "kind": "base"})
+    slipped = near_variants(rows, np.random.default_rng(0)).with_columns(text=plain(pl.col("text")))
+    assert slipped["text"].str.contains("o17").all()
+    assert slipped["text"].str.contains("u05").all()
+    assert slipped["text"].n_unique() > 50
+
+
+def test_other_wordings_change_every_text_they_name(tmp_path):
+    families = tmp_path / "families.yaml"
+    families.write_text("retail:\n  intents:\n    order_status:\n      en: ['zzz where is {order}']\n      zh: ['zzz {order}呢']\n")
+    queries, plants = generate(tmp_path / "log", CONFIG, families)
+    rows = pl.concat([pl.read_parquet(queries), pl.read_parquet(plants)], how="horizontal").filter(pl.col("intent") == "order_status")
+    assert rows.filter(kind="base")["text"].str.to_lowercase().str.contains("zzz").all()
+
+
+def test_a_families_file_that_is_none_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="no such file"):
+        generate(tmp_path, CONFIG, tmp_path / "missing.yaml")

@@ -1,0 +1,38 @@
+"""What a run of synthesis stands on: drills with programs are there where one can be run, and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.records import CODE_TOOL
+from storage.store import Store
+from synth.run.config import SynthesisConfig
+from synth.run.setup import Groundwork
+from synth.worlds import run_python
+
+CONFIG = SynthesisConfig(worlds=("library",), code_share=0.0, drills={"library": 3}, programs={"library": 2})
+
+
+def _drilled(folder: Path) -> tuple[Groundwork, list[bool]]:
+    """The groundwork, and of each drill whether it needs a program."""
+    ground = Groundwork(Store(folder), CONFIG)
+    ground.lay()
+    ground.ledger.commit()
+    specs = ground.store.query("SELECT spec FROM tasks ORDER BY task_id")["spec"]
+    return ground, sorted(CODE_TOOL in spec for spec in specs)
+
+
+@pytest.mark.skipif(bool(run_python.missing()), reason=f"no sandbox: {run_python.missing()}")
+def test_drills_with_programs_are_drilled_beside_the_others(tmp_path: Path) -> None:
+    ground, needs_program = _drilled(tmp_path / "store")
+    assert needs_program == [False] * 3 + [True] * 2
+    assert ground.notes == ()
+
+
+def test_without_a_sandbox_there_are_no_drills_with_programs_and_the_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_python, "missing", lambda: "no engine answers")
+    ground, needs_program = _drilled(tmp_path / "store")
+    assert needs_program == [False] * 3
+    assert ground.notes == ("run_python is not offered: no sandbox works here (no engine answers)",)

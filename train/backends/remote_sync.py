@@ -1,0 +1,245 @@
+"""A store's likeness under a URL, for clusters whose nodes do not see its folder: what a stage reads goes up, what it makes comes down.
+
+One idea: the layout is that of the store's folder, so a stage runs in a copy of what it needs as it would in the store, by paths relative
+to it. Up go the catalogue as it is now, the parts of the tables that a stage reads, its spec and its input policy; parts and policies
+only once. The job (`python -P -m train.backends.remote_sync URL FOLDER COMMAND`) copies these to its own disk, runs the command there, and
+sends what that makes: metrics and whole checkpoints while it runs, the model and at last `result.json` when it is done.
+
+What it does not do: start jobs (`train/backends/ray.py`), or clear anything away under the URL.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import fsspec
+
+from storage.errors import BadInput, HeadraceError
+from storage.files import replace_atomically
+from storage.store import Store
+from train.child_process import dying_with_parent
+from train.spec import CHECKPOINTS, METRICS, StageSpec
+
+_READ = ("trajectories", "rollouts")
+"""The lake tables that a stage reads; the others stay where they are."""
+_CATALOGUE = "catalog.read.duckdb"
+_WHOLE = "stage.json"
+"""Is in a checkpoint that is whole, and is sent last."""
+_LOOK_S = 5.0
+RANK = "HEADRACE_NODE_RANK"
+"""Of several nodes with one stage, which this is: only the first, 0, sends anything."""
+
+
+def inside(root: Path, path: Path | None) -> Path | None:
+    """The path relative to the store; what lies outside it, and must be there on the nodes, as it is."""
+    return path.relative_to(root) if path is not None and path.is_relative_to(root) else path
+
+
+class Mirror:
+    """What lies under one URL. Names are relative to it, as paths are to the store.
+
+    Raises:
+        BadInput: the driver of such URLs is not installed.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise BadInput(f"{url}: {' '.join(str(error).split())}") from error
+
+    def check(self) -> None:
+        """Raises BadInput: nothing can be written there."""
+        try:
+            self._files.makedirs(self._root, exist_ok=True)
+            self._files.pipe_file(f"{self._root}/.headrace", b"")
+        except Exception as error:
+            raise BadInput(f"{self._url} cannot be written: {' '.join(str(error).split()) or type(error).__name__}") from error
+
+    def has(self, name: str) -> bool:
+        with self._reaching(name):
+            return bool(self._files.exists(f"{self._root}/{name}"))
+
+    # ---- where the flow runs -------------------------------------------------------------------------------------------
+
+    def send_inputs(self, spec: StageSpec, place: str, told: Path) -> None:
+        """Sends what the stage reads. place: its folder; told: the file of its spec, as the job is to read it.
+
+        The catalogue is the one of the beginning: whoever commits meanwhile adds parts that are not sent.
+        """
+        store = Store(spec.store)
+        with tempfile.TemporaryDirectory(prefix="headrace-sent-") as scratch:
+            catalogue = Path(shutil.copyfile(store.root / _CATALOGUE, Path(scratch, _CATALOGUE)))
+            for name in _parts(Store(scratch)):
+                self._send_once(store.root / name, name)
+            self._send(catalogue, f"{place}/input/{_CATALOGUE}")
+        policy = inside(store.root, spec.model_in)
+        if policy is not None and not policy.is_absolute() and not self.has(f"{policy}.whole"):
+            self._send_folder(store.root / policy, str(policy))
+            self._write(f"{policy}.whole", b"")
+        self._send(told, f"{place}/input/spec.json")
+
+    def fetch_metrics(self, place: str, folder: Path) -> None:
+        """The metrics so far, if any."""
+        with suppress(FileNotFoundError):
+            self._fetch_whole(f"{place}/{METRICS}", folder / METRICS)
+
+    def fetch_result(self, place: str, folder: Path) -> None:
+        """All that a finished stage has made; its `result.json` last."""
+        draft = folder / ".model.new"
+        shutil.rmtree(draft, ignore_errors=True)
+        self._fetch_folder(f"{place}/model", draft)
+        shutil.rmtree(folder / "model", ignore_errors=True)
+        draft.rename(folder / "model")
+        for name in (METRICS, "tags.jsonl", "result.json"):
+            if self.has(f"{place}/{name}"):
+                self._fetch_whole(f"{place}/{name}", folder / name)
+
+    # ---- where the stage runs ------------------------------------------------------------------------------------------
+
+    def fetch_inputs(self, place: str, root: Path) -> None:
+        """Makes `root` a copy of as much of the store as the stage needs."""
+        self._fetch(f"{place}/input/{_CATALOGUE}", root / _CATALOGUE)
+        self._fetch(f"{place}/input/spec.json", root / "spec.json")
+        spec = StageSpec.model_validate_json((root / "spec.json").read_text())
+        for name in _parts(Store(root)):
+            self._fetch(name, root / name)
+        if spec.model_in is not None and not spec.model_in.is_absolute():
+            self._fetch_folder(str(spec.model_in), root / spec.model_in)
+        for name in self._folders(f"{place}/{CHECKPOINTS}"):
+            if self.has(f"{name}/{_WHOLE}"):
+                self._fetch_folder(name, root / name)
+
+    def send_progress(self, place: str, root: Path) -> None:
+        """The metrics so far, and every checkpoint that is whole and not there yet; those that are gone here go there too."""
+        if (root / place / METRICS).exists():
+            self._send(root / place / METRICS, f"{place}/{METRICS}")
+        with suppress(FileNotFoundError):  # a checkpoint that another one has just replaced
+            here = {f"{place}/{CHECKPOINTS}/{path.parent.name}" for path in (root / place / CHECKPOINTS).glob(f"*/{_WHOLE}")}
+            for name in sorted(here):
+                if not self.has(f"{name}/{_WHOLE}"):
+                    self._send_folder(root / name, name, last=_WHOLE)
+            for name in set(self._folders(f"{place}/{CHECKPOINTS}")) - here if here else ():
+                self._remove(name)
+
+    def send_result(self, place: str, root: Path) -> None:
+        """All that the stage has made; its `result.json` last."""
+        folder = root / place
+        self._send_folder(folder / "model", f"{place}/model")
+        self._write(f"{place}/model.whole", b"")
+        for name in (METRICS, "tags.jsonl", "result.json"):
+            if (folder / name).exists():
+                self._send(folder / name, f"{place}/{name}")
+        self._remove(f"{place}/{CHECKPOINTS}")
+
+    # ---- files ---------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _reaching(self, name: str) -> Iterator[None]:
+        """Tells whatever a driver raises in one line; a file that is not there passes through."""
+        try:
+            yield
+        except (FileNotFoundError, HeadraceError):
+            raise
+        except Exception as error:
+            raise HeadraceError(f"{self._url}/{name} cannot be reached: {' '.join(str(error).split()) or type(error).__name__}") from error
+
+    def _send(self, path: Path, name: str) -> None:
+        with self._reaching(name):
+            self._files.makedirs(f"{self._root}/{name}".rpartition("/")[0], exist_ok=True)
+            self._files.put_file(str(path), f"{self._root}/{name}")
+
+    def _send_once(self, path: Path, name: str) -> None:
+        """A file that never changes: of its full size, it is there."""
+        with self._reaching(name), suppress(FileNotFoundError):
+            if self._files.size(f"{self._root}/{name}") == path.stat().st_size:
+                return
+        self._send(path, name)
+
+    def _send_folder(self, folder: Path, name: str, last: str = "") -> None:
+        for path in sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: (path.name == last, path)):
+            self._send(path, f"{name}/{path.relative_to(folder)}")
+
+    def _write(self, name: str, content: bytes) -> None:
+        with self._reaching(name):
+            self._files.pipe_file(f"{self._root}/{name}", content)
+
+    def _fetch(self, name: str, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._reaching(name):
+            self._files.get_file(f"{self._root}/{name}", str(path))
+
+    def _fetch_whole(self, name: str, path: Path) -> None:
+        replace_atomically(path, lambda draft: self._fetch(name, draft))
+
+    def _fetch_folder(self, name: str, folder: Path) -> None:
+        with self._reaching(name):
+            found = self._files.find(f"{self._root}/{name}")
+        for each in found:
+            self._fetch(self._name(each), folder / self._name(each).removeprefix(f"{name}/"))
+
+    def _folders(self, name: str) -> list[str]:
+        with self._reaching(name), suppress(FileNotFoundError):
+            return [self._name(each["name"]) for each in self._files.ls(f"{self._root}/{name}", detail=True) if each["type"] == "directory"]
+        return []
+
+    def _remove(self, name: str) -> None:
+        with self._reaching(name), suppress(FileNotFoundError):
+            self._files.rm(f"{self._root}/{name}", recursive=True)
+
+    def _name(self, path: str) -> str:
+        return path.removeprefix(self._root).lstrip("/")
+
+
+def _parts(store: Store) -> list[str]:
+    """The files of the lake that a stage may read, relative to the store."""
+    return store.query("SELECT path FROM parts WHERE table_name IN (SELECT unnest(?)) ORDER BY path", [list(_READ)])["path"].to_list()
+
+
+def run(url: str, place: str, command: Sequence[str]) -> int:
+    """Runs a stage's command in a copy of what it reads, and sends what it makes; returns its exit code.
+
+    The command ends with this process. Progress that cannot be sent now is sent at the next look; a result that cannot is an error.
+    """
+    mirror, sends = Mirror(url), os.environ.get(RANK, "0") == "0"
+    with tempfile.TemporaryDirectory(prefix="headrace-job-") as scratch:
+        root = Path(scratch)
+        mirror.fetch_inputs(place, root)
+        process = subprocess.Popen(command, cwd=root, preexec_fn=dying_with_parent())  # noqa: PLW1509 (it execs at once)
+        code = None
+        while code is None:
+            with suppress(subprocess.TimeoutExpired):
+                code = process.wait(_LOOK_S)
+            if sends:
+                try:
+                    mirror.send_progress(place, root)
+                except (HeadraceError, FileNotFoundError) as error:
+                    print(f"{error}; the stage goes on", file=sys.stderr, flush=True)
+        if code == 0 and sends:
+            mirror.send_result(place, root)
+    return code if code >= 0 else 128 - code
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command's own exit code; 1 where the URL failed, 2 where it cannot be used."""
+    url, place, *command = arguments
+    try:
+        return run(url, place, command)
+    except HeadraceError as error:
+        print(error, file=sys.stderr)
+        return 2 if isinstance(error, BadInput) else 1
+    except FileNotFoundError as error:
+        print(f"{url} does not have {error.filename or error} (any more): call the command that trains again", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Tasks and tokens that stages train on."""

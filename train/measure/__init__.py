@@ -1,0 +1,1 @@
+"""Probes, evaluations, comparisons of policies, and the gate."""

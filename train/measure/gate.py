@@ -1,0 +1,95 @@
+"""The gate: what a new policy must pass to be promoted.
+
+One idea: a policy replaces the promoted one only if its mean on the same held-out tasks is higher by `min_gain` (0: no lower), and it
+forgets nothing that any earlier policy of its training could do: no intent, nor the tasks that need a program, may fall by more than a
+stated amount. The first policy passes if it can do anything at all.
+
+What it does not do: evaluate (`train/measure/evaluate.py`), or write the store (`train/cascade.py` records the answer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from train.measure.evaluate import CODE_MODE, Estimate, paired_difference, task_means
+
+_ROUNDING = 1e-9
+FEW = "few"
+
+
+class GateConfig(BaseModel):
+    """What counts as worse, and as forgotten."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    min_gain: float = Field(0.0, ge=-1, le=1, description="The mean paired difference on eval_in must be at least this.")
+    max_forgotten: float = Field(
+        0.25,
+        ge=0,
+        le=1,
+        description="No intent's rate, nor that of tasks with a program, may fall by more than this against any earlier policy.",
+    )
+    min_intent_tasks: int = Field(
+        8, ge=1, description="Intents with fewer held-out tasks than this are judged together; fewer tasks than this not at all."
+    )
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """`checks` by name; `difference` to the promoted policy, None for the first; `forgotten`: the intent, `code` or `few` (all intents with
+    few tasks) -> its largest fall, of those beyond the bound."""
+
+    checks: dict[str, bool]
+    difference: Estimate | None
+    forgotten: dict[str, float]
+
+    @property
+    def passed(self) -> bool:
+        return all(self.checks.values())
+
+
+def gate(
+    candidate: pl.DataFrame,
+    promoted: pl.DataFrame | None,
+    tasks: pl.DataFrame,
+    config: GateConfig,
+    *,
+    earlier: Sequence[pl.DataFrame] = (),
+) -> GateResult:
+    """Judges a candidate's rollouts on eval_in against those of the promoted policy.
+
+    Args:
+        candidate, promoted: rollouts, columns task_id and outcome, of the same tasks.
+        tasks: `train.evaluate.facets` of them.
+        earlier: rollouts of further policies that nothing may be forgotten of.
+    """
+    new = task_means(candidate)
+    if promoted is None:
+        return GateResult({"succeeds_sometimes": bool((new["successes"] > 0).any())}, None, {})
+    old = task_means(promoted)
+    difference = paired_difference([old], [new])
+    forgotten: dict[str, float] = {}
+    for known in (old, *map(task_means, earlier)):
+        for group, fall in falls(known, new, tasks, config.min_intent_tasks).items():
+            if fall > config.max_forgotten:
+                forgotten[group] = max(fall, forgotten.get(group, fall))
+    return GateResult(
+        {"no_loss": difference.mean >= config.min_gain - _ROUNDING, "nothing_forgotten": not forgotten}, difference, forgotten
+    )
+
+
+def falls(old: pl.DataFrame, new: pl.DataFrame, tasks: pl.DataFrame, min_tasks: int) -> dict[str, float]:
+    """How much lower `new` is than `old` (both `task_means`), by intent (`retail.buy_pick`), intents with fewer than `min_tasks` tasks
+    together (`few`), and besides over all tasks that need a program (`code`). A group of fewer tasks than that is not told of."""
+    both = old.join(new.select("task_id", new="rate"), on="task_id", maintain_order="left")
+    both = both.join(tasks.select("task_id", "world", "intent", "mode"), on="task_id", maintain_order="left")
+    own = pl.concat_str("world", pl.lit("."), "intent")
+    by_intent = both.with_columns(group=pl.when(pl.len().over("world", "intent") >= min_tasks).then(own).otherwise(pl.lit(FEW)))
+    by_program = both.filter(pl.col("mode") == CODE_MODE).with_columns(group=pl.lit(CODE_MODE))
+    groups = pl.concat([by_intent, by_program]).group_by("group")
+    told = groups.agg(fall=pl.col("rate").mean() - pl.col("new").mean(), tasks=pl.len()).filter(pl.col("tasks") >= min_tasks)
+    return dict(told.sort("group").select("group", "fall").iter_rows())

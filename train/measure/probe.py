@@ -1,0 +1,239 @@
+"""Policies measured: certainty on the probe tasks, success on held-out ones.
+
+One idea: what a policy is measured on follows from the store and the configuration alone, and everything measured is a part of the store:
+a measurement is there already, or made.
+
+What it does not do: say what draws mean (`filters/certainty/certainty.py`, `train/measure/evaluate.py`), or promote
+(`train/measure/gate.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import polars as pl
+
+from filters.certainty.certainty import RATED, certainty
+from filters.certainty.certainty import VERSION as CERTAINTY_VERSION
+from storage.errors import HeadraceError
+from storage.record_rows import tasks_frame
+from storage.records import Division, Task, content_id
+from storage.store import Part, Store, part_id
+from storage.tables import TABLES
+from synth.engines.base import Engine, EngineFailure, check_window
+from synth.engines.budget import BudgetSpent
+from synth.rollouts.draws import Draws, rollout_parts
+from synth.rollouts.episode import MAX_TOKENS
+from train.config import CascadeConfig
+from train.data.task_pool import Use, draw, sources
+from train.measure.evaluate import VERSION as EVALUATION_VERSION
+from train.measure.evaluate import evaluation_rows, facets
+from train.policies import Policy, answering, engine_of, policy_named, promoted_policy
+
+VERSION = 1
+AGAIN = 1_000
+"""Number of the first draw of a second probe, beyond any of the first."""
+Progress = Callable[[str, int, int], None]
+
+
+def tag(
+    store: Store, config: CascadeConfig, *, policy: str | None = None, again: int = 0, progress: Progress | None = None
+) -> Policy | None:
+    """Tags every task that has no static tag yet, and the probe tasks by certainty for a policy, if there is one.
+
+    Returns that policy. A static tag is a row with difficulty alone: no policy, purpose `static`.
+
+    policy: its id, or an engine's name; None: the one promoted last, if there is one.
+    again: so many of the probe tasks are probed a second time, with draws of their own (purpose `probe_again`), and say how many
+        regions are luck.
+
+    Raises:
+        BadInput: there is no such policy, or it cannot answer. BudgetSpent, EngineFailure: see `Prober.rollouts`.
+    """
+    probed = promoted_policy(store) if policy is None else policy_named(store, policy)
+    with contextlib.nullcontext() if probed is None else _prober(store, config, probed, "tag", progress) as prober:
+        _tag_statically(store)
+        if probed is not None and prober is not None:
+            prober.probe(probed)
+            if again:
+                prober.probe_again(probed, again)
+    return probed
+
+
+def _tag_statically(store: Store) -> None:
+    untagged = store.query(
+        """SELECT task_id, any_value(difficulty) AS difficulty FROM tasks
+           WHERE task_id NOT IN (SELECT task_id FROM tags WHERE purpose = 'static') GROUP BY task_id ORDER BY task_id"""
+    )
+    if untagged.is_empty():
+        return
+    part = part_id("tags", untagged["task_id"].to_list(), {"purpose": "static"}, VERSION)
+    absent = {
+        name: pl.lit(None, dtype) for name, dtype in TABLES["tags"].columns.items() if name not in ("task_id", "difficulty", "purpose")
+    }
+    rows = untagged.with_columns(**absent, purpose=pl.lit("static")).select(list(TABLES["tags"].columns))
+    store.commit([store.find(part) or store.write("tags", part, rows)])
+
+
+def evaluate(store: Store, config: CascadeConfig, *, policy: str | None = None, progress: Progress | None = None) -> Policy:
+    """Measures a policy on both kinds of held-out tasks; what the store has is not measured again.
+
+    policy: its id, or an engine's name; None: the one promoted last.
+
+    Raises:
+        BadInput: there is no such policy, none was promoted yet, or it cannot answer. BudgetSpent, EngineFailure: see `Prober.rollouts`.
+    """
+    measured = policy_named(store, policy)
+    with _prober(store, config, measured, "evaluate", progress) as prober:
+        prober.evaluate(measured)
+    return measured
+
+
+@contextlib.contextmanager
+def _prober(store: Store, config: CascadeConfig, policy: Policy, what: str, progress: Progress | None) -> Iterator[Prober]:
+    """Measures one policy. Its budget is that of what is measured: asked for again, the same goes on with what is left."""
+    run = content_id("run", what, policy.id, config.model_dump(mode="json", exclude={"engine", "cluster"}))
+    with answering(store, policy, config.engine, run) as engine:
+        yield Prober(store, config, progress, engine)
+
+
+class Prober:
+    """Measures the policies of one store, as one configuration has it.
+
+    engine: what answers for the one policy that is measured; None: policies of the cascade, each through its own.
+    """
+
+    def __init__(self, store: Store, config: CascadeConfig, progress: Progress | None = None, engine: Engine | None = None) -> None:
+        self.store, self.config, self.engine = store, config, engine
+        self.progress: Progress = progress or (lambda *_: None)
+        found = sources(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
+        self.sources = {division: [s for s in found if s.division == division] for division in ("seed", "probe", "held_out")}
+
+    def tasks(self, divisions: Sequence[Division], count: int, use: Use, *, fewest: int | None = None) -> list[Task]:
+        """`count` tasks, written to the store (uncommitted work is found again by the part's id); as many as there are, from `fewest` on,
+        where that is given."""
+        found = [source for division in divisions for source in self.sources[division]]
+        drawn = draw(found, count, use=use, language=self.config.language, fewest=fewest)
+        if not drawn:
+            return []
+        self.commit("tasks", part_id("tasks", [task.id for task in drawn], {}, VERSION), lambda: tasks_frame(drawn))
+        return drawn
+
+    def draws(self) -> Draws:
+        """Of a probed task: until its region is settled."""
+        own, regions = self.config.draws, self.config.route.regions
+        rule = {"draws": own.model_dump(), "regions": regions.model_dump()}
+        return Draws(own.looks, lambda successes, rated, left: own.is_settled(successes, rated, left, regions), rule)
+
+    def probe(self, policy: Policy) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Certainty of the probe tasks for a policy, and the rollouts that it was measured on, both as measured for this configuration.
+
+        In the store a task is tagged once a policy and k (the rollouts rated): what was measured first stays, with its region by the
+        thresholds of then. A release says the thresholds that it was routed by.
+        """
+        return self._tagged(policy, self.tasks(["probe"], self.config.probe_tasks, "train"), "probe")
+
+    def probe_again(self, policy: Policy, count: int) -> None:
+        """A second probe of the first probe tasks, independent of the first."""
+        self._tagged(policy, self.tasks(["probe"], self.config.probe_tasks, "train")[:count], "probe_again", first_draw=AGAIN)
+
+    def _tagged(self, policy: Policy, tasks: Sequence[Task], purpose: str, first_draw: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
+        rollouts = self.rollouts(policy, tasks, self.draws(), purpose, temperature=1.0, first_draw=first_draw)
+        difficulty = pl.DataFrame({"task_id": [task.id for task in tasks], "difficulty": [task.difficulty for task in tasks]})
+        measured = certainty(rollouts, difficulty, self.config.route.regions, purpose=purpose)
+        tagged = self.store.query("SELECT task_id, k FROM tags WHERE policy_id = ? AND purpose = ?", [policy.id, purpose])
+        fresh = measured.join(tagged, on=["task_id", "k"], how="anti").sort("task_id")
+        if fresh.height:
+            parameters = {"draws": dict(self.draws().rule), "seed": self.config.seed} | ({} if purpose == "probe" else {"purpose": purpose})
+            self.commit("tags", part_id("tags", [policy.id, *fresh["task_id"]], parameters, CERTAINTY_VERSION), lambda: fresh)
+        return measured, rollouts
+
+    def evaluate(self, policy: Policy) -> tuple[list[Task], pl.DataFrame]:
+        """Measures a policy on both kinds of held-out tasks; the tasks of `eval_in` and the sampled rollouts of them.
+
+        Held-out frames that are new to training may be few in a small store: `eval_out` is then smaller, or, with a warning, left out.
+
+        Raises:
+            HeadraceError: nothing could be rated. Others: see `rollouts`.
+        """
+        tasks = self.tasks(["seed", "probe"], self.config.eval_tasks, "eval_in")
+        sampled = self._evaluate(policy, tasks, "eval_in")
+        unseen = self.tasks(["held_out"], self.config.eval_out_tasks, "eval_out", fewest=0)
+        if unseen:
+            self._evaluate(policy, unseen, "eval_out")
+        else:
+            warnings.warn(
+                f"{policy.name} is not measured on eval_out: every held-out frame in {self.store.root} asks for what a seed or probe frame "
+                "asks for too, individuals aside; curate more queries or synthesise more blueprints",
+                stacklevel=2,
+            )
+        return tasks, sampled
+
+    def _evaluate(self, policy: Policy, tasks: Sequence[Task], use: Use) -> pl.DataFrame:
+        """Sampled and greedy rollouts, their rows in `evaluations`; returns the sampled rollouts."""
+        sampled = self.rollouts(policy, tasks, self.config.eval_samples, use, temperature=1.0)
+        greedy = self.rollouts(policy, tasks, 1, f"{use}_greedy", temperature=0.0)
+        told = facets(tasks)
+        for decoding, rollouts in (("sampled", sampled), ("greedy", greedy)):
+            if not rollouts["outcome"].is_in(RATED).any():
+                why = f"`headrace explain {rollouts['rollout_id'][0]}` says what spoilt the first"
+                raise HeadraceError(f"{policy.name}, {use}, {decoding}: none of {rollouts.height:,} rollouts could be rated; {why}")
+            made = (self.config.seed, self.config.eval_samples if decoding == "sampled" else 1)
+            evaluation_id = content_id("evaluation", policy.id, use, decoding, made, [task.id for task in tasks], EVALUATION_VERSION)
+            part = part_id("evaluations", [evaluation_id], {}, EVALUATION_VERSION)
+            about = {"evaluation_id": evaluation_id, "policy_id": policy.id, "use": use, "decoding": decoding}
+            self.commit("evaluations", part, partial(evaluation_rows, rollouts, told, **about))
+        return sampled
+
+    def rollouts(
+        self, policy: Policy, tasks: Sequence[Task], k: int | Draws, purpose: str, *, temperature: float, first_draw: int = 0
+    ) -> pl.DataFrame:
+        """Rollouts of a policy, committed; made now unless the store has them.
+
+        Raises:
+            BadInput: an engine has no room for the longest opening and an answer.
+            BudgetSpent, EngineFailure: it may, or can, be asked nothing more. What is whole is kept, and what was answered beyond.
+        """
+        reached, engine = 0, self.engine or engine_of(policy)
+        max_tokens = self.config.engine.answer_tokens if policy.engine else MAX_TOKENS
+        if policy.engine:
+            longest = max(tasks, key=lambda task: sum(len(message.content or "") for message in task.messages))
+            check_window(engine, longest.messages, max_tokens)
+
+        def report(_: str, done: int, total: int) -> None:
+            nonlocal reached
+            reached = done
+            self.progress(f"{policy.name}: {purpose}", done, total)
+
+        try:
+            parts = rollout_parts(
+                self.store,
+                engine,
+                tasks,
+                k,
+                purpose=purpose,
+                policy_id=policy.id,
+                temperature=temperature,
+                seed=self.config.seed,
+                max_tokens=max_tokens,
+                first_draw=first_draw,
+                in_flight=self.config.engine.in_flight,
+                progress=report,
+            )
+        except (BudgetSpent, EngineFailure) as stopped:
+            whole = reached // (k if isinstance(k, int) else k.most)
+            raise type(stopped)(
+                f"{stopped}. {purpose}: {whole:,} of {len(tasks):,} tasks are done and kept, as is all that a server answered"
+            ) from stopped
+        self.store.commit(parts)
+        columns = ["rollout_id", "task_id", "policy_id", "draw", "outcome", "reward", "messages"]
+        return pl.concat([pl.read_parquet(self.store.root / part.path, columns=columns) for part in parts]).sort("task_id", "draw")
+
+    def commit(self, table: str, part: str, make: Callable[[], pl.DataFrame]) -> Part:
+        """Commits the part of this id; `make` is asked for its rows where it is not there."""
+        found = self.store.find(part) or self.store.write(table, part, make())
+        self.store.commit([found])
+        return found

@@ -1,0 +1,155 @@
+"""Losses of RL: what sampled tokens, and how much better their trajectories did than others, are turned into.
+
+One idea: a loss is data. With w the weights of credit and A the advantages, every one of them is an average over tokens t of
+
+    -min(s_t A w_t, clip(s_t, 1 - low, 1 + high) A w_t) + beta (exp(d_t) - d_t - 1),  d_t = log ref_t - log pi_t
+
+and they differ in how A is scaled, in the ratio s_t of the policy to the one that sampled, in its bounds, and in what is averaged over.
+Denominators are those of a whole step, so that rows may be left out, and a step be cut in parts, without any change of its gradient.
+
+What it does not do: say which tokens count, and how much (`train/rl/credit.py`), or what a trajectory is worth (`train/rl/rewards.py`).
+Sources: GRPO arXiv 2402.03300, DAPO 2503.14476, Dr. GRPO 2503.20783, GSPO 2507.18071, Lite PPO 2508.08221; definition P9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from train.spec import LossName, RatioName
+
+Ratio = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""(log ratio of the policy to the one that sampled [B, T], 0 where the mask is 0; the mask [B, T]) -> logarithms of s_t [B, T]."""
+Average = Literal["tokens", "rows", "constant"]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A preset.
+
+    scale: by what rewards minus their group's mean are divided: standard deviation of the group, of the batch, or 1.
+    average: over all tokens of a step; over a row's tokens, then over rows; or a sum over tokens / (rows x the most tokens of a row).
+    ratio, clip_low, clip_high: s_t and its bounds, where the settings name no others.
+    alike_std: a group whose rewards have a smaller standard deviation teaches nothing.
+    resample_rounds: how often such groups are replaced by further fresh tasks, at most, where the settings do not say.
+    has_baseline: if not, A is the reward itself, and only what has one above 0 is learned from.
+    """
+
+    scale: Literal["group", "batch", "none"]
+    average: Average
+    ratio: RatioName = "token"
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    alike_std: float = 1e-6
+    resample_rounds: int = 0
+    has_baseline: bool = True
+
+
+LOSSES: Mapping[LossName, Loss] = {
+    "lite_ppo": Loss("batch", "tokens"),
+    "grpo": Loss("group", "rows"),
+    "dapo": Loss("group", "tokens", clip_high=0.28, resample_rounds=2),
+    "dr_grpo": Loss("none", "constant"),
+    "gspo": Loss("group", "rows", ratio="sequence", clip_low=3e-4, clip_high=4e-4, alike_std=0.05, resample_rounds=2),
+    "rft": Loss("none", "tokens", ratio="unweighted", has_baseline=False),
+}
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A loss with what the settings say of it; the ratio is a function already."""
+
+    average: Average
+    ratio: Ratio
+    clip_low: float
+    clip_high: float
+    beta: float = 0.0
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What a step's losses are divided by, all of its parts and idle rows included.
+
+    tokens: that count. rows: trajectories. longest: the most tokens that a policy may write in one.
+    """
+
+    tokens: float
+    rows: float
+    longest: float
+
+
+@dataclass(frozen=True)
+class TokenLosses:
+    """Of every token, [B, T]: its loss, its ratio s_t, and whether the clip cuts its gradient off. kl: to the reference, where beta > 0."""
+
+    losses: torch.Tensor
+    ratios: torch.Tensor
+    is_clipped: torch.Tensor
+    kl: torch.Tensor | None
+
+
+def token_losses(
+    logps: torch.Tensor,
+    old_logps: torch.Tensor | None,
+    advantages: torch.Tensor,
+    weights: torch.Tensor,
+    mask: torch.Tensor,
+    objective: Objective,
+    ref_logps: torch.Tensor | None = None,
+) -> TokenLosses:
+    """The formula above; all but `advantages` [B] are [B, T].
+
+    old_logps: of the policy that sampled; None: it was this one, so that s_t = 1. weights, mask: of credit. ref_logps: needed if beta > 0.
+    """
+    old_logps = logps.detach() if old_logps is None else old_logps
+    ratios = torch.exp(objective.ratio((logps - old_logps) * mask, mask))
+    worth = advantages.unsqueeze(1) * weights
+    low, high = 1 - objective.clip_low, 1 + objective.clip_high
+    losses = -torch.min(ratios * worth, torch.clamp(ratios, low, high) * worth)
+    is_clipped = ((ratios < low) & (worth < 0)) | ((ratios > high) & (worth > 0))
+    if not objective.beta:
+        return TokenLosses(losses, ratios, is_clipped, None)
+    assert ref_logps is not None
+    kl = divergence(ref_logps - logps)
+    return TokenLosses(losses + objective.beta * kl, ratios, is_clipped, kl)
+
+
+def averaged(losses: torch.Tensor, mask: torch.Tensor, average: Average, whole: Whole) -> torch.Tensor:
+    """A part's share in the loss of a step: the shares of all parts add up to it."""
+    if average == "rows":
+        return ((losses * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)).sum() / whole.rows
+    return (losses * mask).sum() / (whole.tokens if average == "tokens" else whole.rows * whole.longest)
+
+
+def divergence(log_ratio: torch.Tensor) -> torch.Tensor:
+    """exp(d) - d - 1, never negative: over samples of p, with d = log q - log p, its mean is KL(p || q) (Schulman's k3)."""
+    return torch.exp(log_ratio) - log_ratio - 1
+
+
+# ---- ratios ----------------------------------------------------------------------------------------------------------------------
+
+
+def token_ratio(log_ratio: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """pi_t / mu_t."""
+    return log_ratio
+
+
+def sequence_ratio(log_ratio: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """GSPO's: the geometric mean of a row's token ratios, with the gradient of each token's own (section 4.3 of the paper).
+
+    Where all tokens of a row weigh the same, the gradient of the row's mean is that of the plain sequence ratio; where credit weighs them
+    differently, each token has its own weight, which the plain one would average away.
+    """
+    mean = (log_ratio * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1.0)
+    return mean.detach() + log_ratio - log_ratio.detach()
+
+
+def no_ratio(log_ratio: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """1, with the gradient of the log-likelihood: whoever sampled, what is learned is its negative, weighted by the advantage."""
+    return log_ratio - log_ratio.detach()
+
+
+RATIOS: Mapping[RatioName, Ratio] = {"token": token_ratio, "sequence": sequence_ratio, "unweighted": no_ratio}

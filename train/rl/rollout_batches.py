@@ -1,0 +1,123 @@
+"""Batches of whole trajectories: what RL learns from at one step, as plain data that any process may have made.
+
+One idea: playing and learning meet in a `Batch` alone. It says which policy played it, so that who learns from it can tell how stale it is.
+
+What it does not do: draw tasks (`train/rl/task_sampler.py`), or learn (`train/rl/rl.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from storage.errors import HeadraceError
+from storage.records import Outcome, Task
+from synth.engines.base import Engine
+from synth.rollouts.episode import Episode, Trace, play, trace
+from train.data.token_labels import turns_without_errors
+from train.rl.losses import LOSSES, Loss
+from train.rl.rewards import hardly_differ, learned
+from train.spec import RLSettings
+
+
+class TaskSource(Protocol):
+    def __call__(self, step: int, again: int = 0) -> Sequence[Task]:
+        """The fresh tasks of a step, from 0: always the same ones for the same number. again: as many others, for the n-th time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One trajectory: what the verifier said of it, what is to be learned from (None: nothing), and its tokens.
+
+    erred: of each turn in the trace, whether a call of it failed, or it was malformed.
+    """
+
+    task_id: str
+    outcome: Outcome
+    reward: float | None
+    learned: float | None
+    trace: Trace
+    erred: tuple[bool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The rollouts of a step, a task's draws side by side.
+
+    updates: how many batches the policy that played them had learned from. left_out: rollouts that are not learned from, because those of
+    their tasks hardly differed, and others were played instead. parents: of each task that of the split whose sibling it is; empty where
+    the process that drew the tasks is the only one that counts them.
+    """
+
+    step: int
+    updates: int
+    rows: tuple[Row, ...]
+    left_out: tuple[Row, ...] = ()
+    parents: Mapping[str, str] = field(default_factory=dict)
+
+
+def play_batch(
+    engine: Engine,
+    tasks: Sequence[Task],
+    settings: RLSettings,
+    *,
+    step: int,
+    updates: int,
+    seed: int,
+    others: Callable[[int], Sequence[Task]] = lambda again: (),
+) -> Batch:
+    """`settings.draws` rollouts of each task.
+
+    others: further fresh tasks, for the n-th time, n from 1 to the rounds of resampling that the settings, or the loss, name. They stand in
+        for tasks whose rollouts hardly differ, where their own do.
+
+    Raises:
+        HeadraceError: no rollout could be rated.
+    """
+    episodes = _played(engine, tasks, settings, seed)
+    if all(episode.reward is None for episode in episodes):
+        raise HeadraceError(f"every rollout of step {step} was spoilt by no doing of the policy's: {episodes[0].failure}")
+    loss = LOSSES[settings.loss]
+    rounds = loss.resample_rounds if settings.resample_rounds is None else settings.resample_rounds
+    groups, left_out = _groups(episodes, settings, f"{seed}/{step}"), list[Row]()
+    for again in range(1, rounds + 1):
+        alike = [place for place, group in enumerate(groups) if _is_alike(group, loss)]
+        fresh = others(again)[: len(alike)] if alike else ()
+        if not fresh:
+            break
+        for group in _groups(_played(engine, fresh, settings, seed), settings, f"{seed}/{step}/{again}"):
+            if _is_alike(group, loss):
+                left_out += group
+            else:
+                place = alike.pop(0)
+                left_out += groups[place]
+                groups[place] = group
+    return Batch(step, updates, tuple(row for group in groups for row in group), tuple(left_out))
+
+
+def _played(engine: Engine, tasks: Sequence[Task], settings: RLSettings, seed: int) -> list[Episode]:
+    episodes = [Episode(task, draw, settings.max_turns) for task in tasks for draw in range(settings.draws)]
+    play(engine, episodes, temperature=settings.temperature, seed=seed, max_tokens=settings.max_tokens)
+    return episodes
+
+
+def _groups(episodes: Sequence[Episode], settings: RLSettings, seed: str) -> list[list[Row]]:
+    """The rows of each task."""
+    rows = [_row(episode, score) for episode, score in zip(episodes, learned(episodes, settings, seed), strict=True)]
+    return [rows[start : start + settings.draws] for start in range(0, len(rows), settings.draws)]
+
+
+def _is_alike(group: Sequence[Row], loss: Loss) -> bool:
+    return hardly_differ([row.learned for row in group], loss.alike_std)
+
+
+def _row(episode: Episode, score: float | None) -> Row:
+    assert episode.outcome is not None
+    return Row(episode.task.id, episode.outcome, episode.reward, score, trace(episode.turns), _erred(episode))
+
+
+def _erred(episode: Episode) -> tuple[bool, ...]:
+    """Of each turn that is exact, and so in the trace."""
+    went_well = turns_without_errors(episode.messages[len(episode.task.messages) :])
+    return tuple(not well for well, turn in zip(went_well, episode.turns, strict=False) if turn.is_exact)

@@ -1,0 +1,122 @@
+"""Where RL's tasks come from: fresh siblings of a split's tasks; and what their rollouts say about those tasks.
+
+One idea: what a step draws, for the first time or again, is a function of (seed, step), and of the running tags where the draws follow
+them (`RLSettings.follow_tags`): then a task's share is the one that routing would give it by its latest rollouts instead of the probe's
+(`filters/certainty/route.py`).
+Running tags begin with the rollouts that the split was routed by, and are kept whether the draws follow them or not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from filters.certainty.route import RouteConfig, rl_weights
+from filters.certainty.running_tags import BEFORE_TRAINING, RunningTags
+from storage.errors import HeadraceError
+from storage.records import Frame, Task
+from storage.releases.release import ReleasedItem, manifest_of
+from storage.store import Store
+from synth.tasks.solver import NotAdmitted
+from train.data.task_pool import fresh
+from train.rl.rollout_batches import Batch
+from train.spec import RLSettings, StageSpec
+
+FIRST_FRESH_INDEX = 1_000_000
+"""Siblings that RL draws are counted from here, beyond any that a release holds."""
+_TRIES = 200
+"""Draws of a step at most, or four a task where those are more: of some frames, a quarter of the siblings is set aside."""
+_MOST_STEPS = 1_000_000
+
+
+class FreshTasks:
+    """Fresh siblings of a split's tasks, drawn by weight, each task in it new.
+
+    Args:
+        routing: the thresholds of running tags, and how far the draws follow them.
+
+    Raises:
+        HeadraceError: the split has no task.
+    """
+
+    def __init__(self, items: Sequence[ReleasedItem], spec: StageSpec, settings: RLSettings, routing: RouteConfig | None = None) -> None:
+        chosen = [(item.task, item.item.weight) for item in items if item.task is not None]
+        if not chosen:
+            raise HeadraceError(f"split {spec.split} of release {spec.release_id} has no task to draw siblings of; RL needs tasks")
+        self._tasks, self._weights = [task for task, _ in chosen], [weight for _, weight in chosen]
+        self._tries = max(_TRIES, 4 * settings.tasks_a_step)
+        self._spec, self._settings, self._routing = spec, settings, routing or RouteConfig()
+        self._last: tuple[int, list[Task], dict[str, str]] = (-1, [], {})
+        self.running = RunningTags(self._tasks, self._routing.regions, window=settings.tag_window)
+
+    def __call__(self, step: int, again: int = 0) -> list[Task]:
+        """The tasks of a step; again: as many others, for the n-th time.
+
+        Raises:
+            HeadraceError: the split's frames give no siblings.
+        """
+        if again:
+            drawn = self._draw(step, again)
+            self._last[2].update({sibling.id: parent.id for sibling, parent in drawn})
+            return [sibling for sibling, _ in drawn]
+        if self._last[0] != step:
+            drawn = self._draw(step)
+            self._last = (step, [sibling for sibling, _ in drawn], {sibling.id: parent.id for sibling, parent in drawn})
+        return self._last[1]
+
+    @property
+    def parents(self) -> Mapping[str, str]:
+        """Of each task of the step that was drawn last: the task of the split whose sibling it is."""
+        return self._last[2]
+
+    def watch(self, batch: Batch) -> None:
+        """Counts rollouts to the tasks of the split: of the step that was drawn last, or of a batch that names its tasks' parents."""
+        parents = batch.parents or self.parents
+        for row in (*batch.rows, *batch.left_out):
+            self.running.add(parents[row.task_id], step=batch.step, outcome=row.outcome, reward=row.reward)
+
+    def weights(self) -> Sequence[float]:
+        """How often each of the split's tasks is drawn now, in its order."""
+        if not self._settings.follow_tags:
+            return self._weights
+        tags = self.running.tags().select("task_id", "region", "learnability")
+        ordered = pl.DataFrame({"task_id": [task.id for task in self._tasks]}).join(tags, on="task_id", how="left", maintain_order="left")
+        queries = {task.id: task.query_id for task in self._tasks if task.query_id is not None}
+        return rl_weights(ordered, queries, self._routing.rl_uniform).to_list()
+
+    def _draw(self, step: int, again: int = 0) -> list[tuple[Task, Task]]:
+        """Siblings, each with its task."""
+        rng, weights = random.Random(f"fresh/{self._spec.seed}/{step}" + f"/{again}" * bool(again)), self.weights()
+        first = FIRST_FRESH_INDEX + (again * _MOST_STEPS + step) * self._tries
+        drawn: list[tuple[Task, Task]] = []
+        for attempt in range(self._tries):
+            (parent,) = rng.choices(self._tasks, weights)
+            try:
+                drawn.append((_sibling(parent, first + attempt, self._spec), parent))
+            except NotAdmitted:
+                continue
+            if len(drawn) == self._settings.tasks_a_step:
+                return drawn
+        wanted = self._settings.tasks_a_step
+        raise HeadraceError(f"split {self._spec.split}: {self._tries} draws gave only {len(drawn)} of {wanted} fresh tasks for step {step}")
+
+
+def routed_tasks(store: Store, items: Sequence[ReleasedItem], spec: StageSpec, settings: RLSettings) -> FreshTasks:
+    """The fresh tasks of a stage; running tags by its release's thresholds, beginning with the rollouts of its probe, if any."""
+    manifest = manifest_of(store, spec.release_id)
+    found = FreshTasks(items, spec, settings, RouteConfig.model_validate(manifest.get("routing", {})))
+    probed = store.query(
+        """SELECT task_id, outcome, reward FROM rollouts WHERE policy_id = ? AND purpose = 'probe' AND task_id IN (SELECT unnest(?))
+           ORDER BY task_id, draw, rollout_id""",
+        [manifest.get("probed_policy"), [item.task.id for item in items if item.task is not None]],
+    )
+    for task, outcome, reward in probed.iter_rows():
+        found.running.add(task, step=BEFORE_TRAINING, outcome=outcome, reward=reward)
+    return found
+
+
+def _sibling(parent: Task, index: int, spec: StageSpec) -> Task:
+    frame = Frame(world=parent.world, intent=parent.intent, slots=parent.slots)
+    return fresh(frame, index, language=spec.language, use="train", origin=parent)
