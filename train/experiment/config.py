@@ -60,7 +60,7 @@ class DomainsConfig(BaseModel):
     themes: tuple[str, ...] = Field(
         ("pet_boarding", "driving_school", "estate_agency", "insurance", "golf_club", "wedding"),
         min_length=1,
-        description="Businesses (synth/worlds/declarative/generate/themes.yaml) that the domains are drawn from: their entities and actions.",
+        description="Businesses (`themes.yaml` of the generator) that the domains are drawn from: their entities and actions.",
     )
     training: int = Field(5, ge=1, description="Domains of each theme that conversations are made in.")
     held_out: int = Field(2, ge=1, description="Domains of each theme that policies are measured in.")

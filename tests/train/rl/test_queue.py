@@ -208,9 +208,9 @@ def test_kill_9_of_the_trainer_takes_the_player_with_it_and_loses_and_doubles_no
     spec = make_spec(tmp_path)
     (tmp_path / "spec.json").write_text(spec.model_dump_json())
     code = (
-        "import os, signal, sys, filters.certainty.running_tags\nfrom train.run import main\nadd = filters.certainty.running_tags.RunningTags.add\n"
+        "import os, signal, sys\nfrom filters.certainty.running_tags import RunningTags\nfrom train.run import main\nadd = RunningTags.add\n"
         "die = lambda: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "filters.certainty.running_tags.RunningTags.add = lambda self, *a, step, **k: die() if step == 3 else add(self, *a, step=step, **k)\n"
+        "RunningTags.add = lambda self, *a, step, **k: die() if step == 3 else add(self, *a, step=step, **k)\n"
         "main(sys.argv[1:])"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "spec.json")]
