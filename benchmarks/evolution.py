@@ -25,6 +25,7 @@ import numpy as np
 from benchmarks.harness import ROOT, Figures
 from storage.store import Store
 from synth.blueprints.blueprint import Bands
+from synth.blueprints.cell import BANDS
 from synth.blueprints.conversation_template import kitchen
 from synth.blueprints.diversity import entropy_bits
 from synth.blueprints.draft import PlanFailed
@@ -32,7 +33,7 @@ from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import Cluster, cluster_tools
 from synth.roles.simulate import simulate
 from synth.run.config import SynthesisConfig
-from synth.run.controller import BANDS, Controller, EvolutionConfig
+from synth.run.controller import Controller, EvolutionConfig
 from synth.run.proposals import Job, propose, report
 from synth.run.synthesize import synthesize
 from synth.tasks.split import DivisionConfig, division

@@ -345,7 +345,7 @@ def _cascade(path: Path, *, seed: int, eval_tasks: int | None) -> None:
 def _longer_sft1(store: object, config: object, policies: Sequence[str]) -> None:
     """Trains the control, and leaves the outcomes of its rollouts and the policies' in the store's folder."""
     from storage.records import Task
-    from synth.engines.hf import HFEngine
+    from synth.engines.local.hf import HFEngine
     from synth.rollouts.draws import rollout, rollouts_frame
     from train.backends import local
     from train.spec import StageSpec

@@ -21,7 +21,7 @@ from benchmarks.harness import ROOT, code_mark
 
 if TYPE_CHECKING:
     from storage.records import Division, Task
-    from synth.engines.hf import HFEngine
+    from synth.engines.local.hf import HFEngine
     from train.data.task_pool import Source
 
 KEPT = ROOT / ".cache" / "bench" / "tags"
@@ -52,7 +52,7 @@ def engine() -> HFEngine:
     """The policy in process, on one thread."""
     import torch
 
-    from synth.engines.hf import HFEngine
+    from synth.engines.local.hf import HFEngine
     from train.device import keep_freed_memory
 
     keep_freed_memory()

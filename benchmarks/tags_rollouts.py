@@ -28,7 +28,7 @@ from benchmarks.harness import ROOT, Deadline, Figures, Section, in_turn
 if TYPE_CHECKING:
     from storage.records import Message, Rollout, Task
     from synth.engines.base import ChatAnswer, ChatRequest, Engine
-    from synth.engines.hf import HFEngine
+    from synth.engines.local.hf import HFEngine
     from synth.engines.vllm import VLLMConfig
 
     Play = Callable[[Sequence[Task]], list[float]]
@@ -82,7 +82,7 @@ def measure_speed(_: Deadline) -> Figures:
 
 def _ours(model: Path) -> Play:
     from storage.records import Outcome
-    from synth.engines.hf import HFEngine
+    from synth.engines.local.hf import HFEngine
     from synth.rollouts.episode import MAX_TURNS, Episode, play
 
     engine = HFEngine(model, batch_rows=ROUND_TASKS * DRAWS)

@@ -13,7 +13,7 @@ from flows.config import Config
 from flows.summary_tables import Table
 from storage.store import Store
 from synth.blueprints.blueprint import Bands
-from synth.run.controller import Cell
+from synth.blueprints.cell import Cell
 from synth.run.failure_targeting import Standing, controller_of, failures, focus_of
 from synth.run.setup import Groundwork
 from synth.worlds.stored_worlds import register_stored

@@ -25,11 +25,11 @@ from storage.store import Store, part_id
 from storage.tables import TABLES
 from synth.engines.base import Engine
 from synth.engines.engine_names import kind_and_model, look_at, weights_of
-from synth.engines.model_folder import check_folder
+from synth.engines.local.model_folder import check_folder
 from train.config import EngineConfig
 
 if TYPE_CHECKING:
-    from synth.engines.hf import HFEngine
+    from synth.engines.local.hf import HFEngine
 
 VERSION = 1
 LATEST = "latest"
@@ -137,7 +137,7 @@ def engine_of(policy: Policy) -> HFEngine:
     """
     import torch
 
-    from synth.engines.hf import HFEngine
+    from synth.engines.local.hf import HFEngine
     from train.device import keep_freed_memory
 
     keep_freed_memory()

@@ -20,9 +20,9 @@ from flows.cli.shared import ConfigFile, Debug, MaxTokens, MaxUsd, ReadStore, Us
 from flows.cli.terminal import err, lines, out, told
 
 if TYPE_CHECKING:
-    from flows.cli.chat_policy import Schooling
-    from flows.cli.chat_session import Chat, ChatSettings, Event
-    from flows.cli.world_repl import Need
+    from flows.interactive.chat_session import Chat, ChatSettings, Event
+    from flows.interactive.policy_facts import Schooling
+    from flows.interactive.world_repl import Need
     from flows.resolve_policy import Asked
 
 _SHOWN = 400
@@ -70,7 +70,7 @@ def chat(
     """
     with told(debug), _ended_by_ctrl_c():
         from flows import validation
-        from flows.cli.chat_session import Chat
+        from flows.interactive.chat_session import Chat
         from flows.resolve_policy import answers, asked
         from storage.errors import BadInput
 
@@ -101,7 +101,7 @@ def chat(
 
 
 def _known(who: Asked) -> Schooling:
-    from flows.cli.chat_policy import Schooling, schooling
+    from flows.interactive.policy_facts import Schooling, schooling
     from synth.worlds.stored_worlds import register_stored
 
     if who.store is None or not who.store.exists():
@@ -121,7 +121,7 @@ def _settings(
     who: Asked, known: Schooling, answer_tokens: int | None, max_turns: int | None, requests: int | None, temperature: float
 ) -> ChatSettings:
     """What was said on the command line, and for the rest what suits the policy."""
-    from flows.cli.chat_session import ChatSettings
+    from flows.interactive.chat_session import ChatSettings
 
     given = {"answer_tokens": answer_tokens, "max_turns": max_turns, "requests": requests or known.requests}
     said = {key: value for key, value in given.items() if value is not None}
@@ -130,7 +130,7 @@ def _settings(
 
 def _needs(who: Asked, world: str) -> list[Need]:
     """What it has mostly answered rightly in this world when it was measured; else what it ever has."""
-    from flows.cli.chat_policy import answered
+    from flows.interactive.policy_facts import answered
 
     if who.store is None or not who.store.exists():
         return []
@@ -179,7 +179,7 @@ def _begin(talk: Chat, who: Asked, known: Schooling) -> None:
 
 def _with_a_person(talk: Chat) -> None:
     """Until they leave. What fails is told, and they go on; a budget that is spent ends it."""
-    from flows.cli.chat_session import COMMANDS
+    from flows.interactive.chat_session import COMMANDS
     from storage.errors import HeadraceError
     from synth.engines.budget import BudgetSpent
 
@@ -266,7 +266,7 @@ class _Drawing:
         _line(f"  < {_cut(said['content'])}", "red" if said["is_error"] else "dim")
 
     def _answer(self, said: Mapping[str, Any]) -> None:
-        from flows.cli.chat_session import STOPPED
+        from flows.interactive.chat_session import STOPPED
 
         if said["content"]:
             _line(f"{self._name}> {_cut(said['content']) if said['stopped'] else said['content']}", "bold")

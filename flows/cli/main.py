@@ -231,7 +231,7 @@ def doctor(
     Exit code 1 where something is broken, 2 where the configuration or its store cannot be used.
     """
     with told(debug):
-        from flows.cli.doctor import configured_findings, engine_findings, findings
+        from flows.runtime.doctor import configured_findings, engine_findings, findings
 
         found = (
             findings() + (configured_findings(validation.settings(config)) if config else []) + (engine_findings(engine) if engine else [])

@@ -119,7 +119,7 @@ def try_(
     """
     with told(debug):
         from flows import validation
-        from flows.cli.world_repl import HELP, Session
+        from flows.interactive.world_repl import HELP, Session
         from synth.worlds import WORLDS
 
         name = validation.world_name(world)

@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import Field
 
 from storage.records import JSON, Call, Fact, Language, Record, RefusalReason, Tool
-from synth.run.controller import Band, mode_family
+from synth.blueprints.cell import Band, mode_family
 
 MAX_EXTRA_CALLS = 2
 """Calls beyond the planned ones (retries of planned faults apart) that an accepted trajectory may hold."""

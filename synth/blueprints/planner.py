@@ -18,13 +18,13 @@ from functools import lru_cache
 
 from storage.records import CODE_TOOL, Language, frame_id
 from synth.blueprints.blueprint import Bands, Blueprint, static_checks
+from synth.blueprints.cell import Cell
 from synth.blueprints.conversation_template import VEILS, Kitchen, evolved, kitchen, native
 from synth.blueprints.draft import Draft, FrameFilter, Offer, PlanFailed
 from synth.blueprints.phrases import slots_of
 from synth.blueprints.schedule import Recipe
 from synth.blueprints.template_library import TRIES_A_VOLUME, Cookbook, cookbook, shelf_of
 from synth.clusters.business_clusters import Cluster
-from synth.run.controller import Cell
 from synth.worlds import WORLDS
 from synth.worlds.base import Vocabulary
 

@@ -15,10 +15,10 @@ from functools import lru_cache
 
 from storage.records import content_id
 from synth.blueprints.blueprint import Bands
+from synth.blueprints.cell import Band, mode_family
 from synth.blueprints.conversation_template import Kitchen, also_computing, domain_of, evolved, kitchen, native
 from synth.blueprints.schedule import Recipe
 from synth.blueprints.sketch import sketch
-from synth.run.controller import Band, mode_family
 
 NATIVES, EVOLUTIONS, FURTHER = 48, 240, 120
 """Recipes drawn as they come for a book, operators applied for its first volume, and for each further one."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from storage.errors import BadInput, HeadraceError
 from synth.engines.base import ChatAnswer, ChatRequest
-from synth.engines.hermes import parse_hermes
+from synth.engines.local.hermes import parse_hermes
 from synth.engines.vllm import CPU_ENGINE, VLLMConfig, has_gpu, server_environment
 
 _PROGRAM = """

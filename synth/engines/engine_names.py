@@ -11,7 +11,7 @@ from storage.errors import BadInput
 from synth.engines.base import Engine
 from synth.engines.budget import Budget
 from synth.engines.cache import Answers
-from synth.engines.model_folder import check_folder
+from synth.engines.local.model_folder import check_folder
 
 KINDS = ("openai", "vllm", "hf")
 _WEIGHED = (".json", ".safetensors", ".bin", ".jinja")
@@ -44,7 +44,7 @@ def engine_named(
     """
     kind, model = kind_and_model(name)
     if kind == "hf":
-        from synth.engines.hf import HFEngine
+        from synth.engines.local.hf import HFEngine
 
         yield HFEngine(model)
     elif kind == "openai":

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from storage.records import JSON, Cost, Language, Message
 from synth.blueprints.blueprint import Bands, Blueprint, Goal
+from synth.blueprints.cell import FAMILIES, OTHER, Band, Cell
 from synth.blueprints.conversation_template import Kitchen, kitchen
 from synth.blueprints.draft import WORLD_SEEDS, Draft, Offer, PlanFailed, Said, may_use
 from synth.blueprints.phrases import PERSONAS, can_withhold, slots_of
@@ -26,7 +27,6 @@ from synth.prompts import prompt
 from synth.roles.model_assistant import TEMPERATURE, seed_of
 from synth.roles.over_specified import spelled_out
 from synth.roles.user_script import tells
-from synth.run.controller import FAMILIES, OTHER, Band, Cell
 from synth.tasks.solver import training_seed
 from synth.text.claims import has_chinese, normalise
 from synth.worlds import WORLDS, make_world

@@ -32,7 +32,7 @@ _LONGEST_FAILURE = 300
 
 @runtime_checkable
 class Conversing(Protocol):
-    """An engine that holds whole conversations: see `synth.engines.hf.HFEngine.converse`."""
+    """An engine that holds whole conversations: see `synth.engines.local.hf.HFEngine.converse`."""
 
     def converse(self, requests: Sequence[ChatRequest], reply: Callable[[int, ChatAnswer], Sequence[Message] | None]) -> None:
         """After every answer, `reply(index of the request, answer)` gives the messages that go on, or None."""

@@ -19,21 +19,16 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self, get_args
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from synth.blueprints.cell import BANDS, FAMILIES, OTHER, Band, Cell
 from synth.blueprints.diversity import entropy_bits
 from synth.intervals import wilson
 
-Band = Literal["low", "mid", "high"]
-BANDS: tuple[Band, ...] = get_args(Band)
-
-FAMILIES = ("N", "A>C", "A>P", "P>F", "P>S", "P>R", "C>F", "C>V", "C>R", "C>A", "C>S>F", "C>S>V")
-"""Prefixes of coarse signatures (runs collapsed) that are told apart; all else is `other`."""
-OTHER = "other"
 _PRIOR = 0.5
 """Feasibility of what was not tried often enough."""
 _AHEAD, _FIXED_SHARE = 10, 0.2
@@ -41,19 +36,6 @@ _AHEAD, _FIXED_SHARE = 10, 0.2
 
 Floats = NDArray[np.float64]
 Measured = Literal["cell", "domain", "mode", "prior"]
-
-
-def mode_family(coarse: str) -> str:
-    """The family of a coarse signature: the first listed prefix that it starts with, runs (`C+`) counted as one."""
-    plain = coarse.replace("+", "") + ">"
-    return next((family for family in FAMILIES if plain.startswith(f"{family}>")), OTHER)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Cell:
-    domain: str
-    family: str
-    band: Band
 
 
 class EvolutionConfig(BaseModel):

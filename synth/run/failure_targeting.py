@@ -25,12 +25,13 @@ from storage.records import JSON, Task, content_id
 from storage.store import Part, Store, part_id
 from storage.tables import TABLES
 from synth.blueprints.blueprint import Bands
+from synth.blueprints.cell import Band, mode_family
 from synth.blueprints.conversation_template import kitchen
 from synth.clusters.business_clusters import Cluster
 from synth.intervals import wilson
 from synth.roles.simulate import expert_profile
 from synth.run.config import SynthesisConfig
-from synth.run.controller import Band, Controller, EvolutionConfig, mode_family
+from synth.run.controller import Controller, EvolutionConfig
 from synth.worlds import WORLDS
 
 VERSION = 1

@@ -16,6 +16,7 @@ import polars as pl
 from storage.records import Cost, Frame, Message, Outcome, Task, canonical_json, content_id
 from storage.tables import TABLES
 from synth.blueprints.blueprint import Bands, Blueprint
+from synth.blueprints.cell import Band, Cell, mode_family
 from synth.blueprints.draft import FrameFilter, PlanFailed
 from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import Cluster
@@ -24,7 +25,7 @@ from synth.engines.thread_map import Progress, is_dead, side_by_side
 from synth.gc_paused import no_collection
 from synth.roles.role_engines import Cast
 from synth.roles.simulate import Simulated
-from synth.run.controller import Band, Cell, Draw, Report, mode_family
+from synth.run.controller import Draw, Report
 from synth.tasks.solver import NotAdmitted, admit
 from synth.tasks.split import DivisionConfig, division
 

@@ -12,9 +12,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from storage.records import Outcome
+from synth.blueprints.cell import Cell, mode_family
 from synth.blueprints.diversity import Profile
 from synth.engines.encoder import encode
-from synth.run.controller import Cell, Report, mode_family
+from synth.run.controller import Report
 from synth.run.proposals import Made
 
 

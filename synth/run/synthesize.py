@@ -32,6 +32,7 @@ from storage.records import CODE_TOOL, Cost, content_id
 from storage.store import Store
 from storage.tables import TABLES
 from synth.blueprints.blueprint import Bands, Blueprint
+from synth.blueprints.cell import BANDS, Cell
 from synth.blueprints.diversity import Figure, Profile, figures
 from synth.clusters.business_clusters import Cluster
 from synth.engines.budget import BudgetSpent
@@ -39,7 +40,7 @@ from synth.roles.judge_calibration import ASKED, Agreement, drawn, labelled
 from synth.roles.role_engines import Cast, opened, provenance_frame
 from synth.roles.simulate import simulated_frame
 from synth.run.config import SynthesisConfig
-from synth.run.controller import BANDS, Cell, Controller, Draw
+from synth.run.controller import Controller, Draw
 from synth.run.failure_targeting import controller_of, factors, focus_of, in_turn
 from synth.run.proposals import Job, Made, blueprint_rows, decision_rows, held, propose, report
 from synth.run.result import Preview, SynthesisResult

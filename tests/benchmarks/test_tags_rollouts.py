@@ -12,7 +12,7 @@ from benchmarks.tags_rollouts import Watched, WatchedConversing, logprob_error
 from benchmarks.trl_shop import TRLRollouts, messages, row, shop_of
 from storage.records import Message, Rollout
 from synth.engines.base import ChatAnswer, ChatRequest
-from synth.engines.hf import HFEngine
+from synth.engines.local.hf import HFEngine
 from synth.rollouts.draws import rollout
 from synth.tasks.solver import expert_messages
 from tests.synth.retail_tasks import task_of

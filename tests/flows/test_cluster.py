@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from flows.cli.doctor import configured_findings
 from flows.cli.main import app
 from flows.config import read
+from flows.runtime.doctor import configured_findings
 from flows.train import launcher
 from storage.store import Store
 from tests.conftest import Serve

@@ -22,7 +22,7 @@ from storage.errors import BadInput
 from storage.record_rows import tasks_frame
 from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store, part_id
-from synth.engines.hf import HFEngine
+from synth.engines.local.hf import HFEngine
 from synth.roles.simulate import expert_trajectory, trajectories_frame
 from synth.rollouts.draws import rollout
 from tests.train.tiny_policies import SMALL, retail_tasks

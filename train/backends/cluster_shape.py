@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from storage.errors import BadInput
 from storage.releases.release import ReleasedItem
-from synth.engines.model_folder import check_folder
+from synth.engines.local.model_folder import check_folder
 from train.spec import RatioName, RLSettings, StageSpec
 
 MEMORY_SHARE = 0.6

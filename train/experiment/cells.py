@@ -117,7 +117,7 @@ def measured(model: Any, tokenizer: Any, tasks: Sequence[Task], config: Diversit
     Raises:
         HeadraceError: a task was not rated, for it failed through no fault of the policy.
     """
-    from synth.engines.hf import HFEngine
+    from synth.engines.local.hf import HFEngine
 
     engine = HFEngine(model, tokenizer, policy_version="experiment")
     rated = rollout(engine, tasks, 1, temperature=0.0, max_tokens=_ANSWER_TOKENS)

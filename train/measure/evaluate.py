@@ -21,9 +21,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from storage.records import Task
+from synth.blueprints.cell import mode_family
 from synth.intervals import wilson
 from synth.roles.simulate import expert_profile
-from synth.run.controller import mode_family
 
 VERSION = 4
 RESAMPLES = 2000

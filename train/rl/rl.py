@@ -23,7 +23,7 @@ from datasets import Dataset
 from transformers import PrinterCallback
 
 from storage.errors import BadInput
-from synth.engines.hf import HFEngine
+from synth.engines.local.hf import HFEngine
 from train.checkpoints import Checkpoints
 from train.device import batch_arguments, device_arguments, linear_schedule, processes
 from train.divergence import StopDiverged

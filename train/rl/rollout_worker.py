@@ -123,7 +123,7 @@ class _Playing:
     def __init__(self, told: Told) -> None:
         import torch
 
-        from synth.engines.hf import HFEngine
+        from synth.engines.local.hf import HFEngine
 
         assert told.spec.rl is not None
         register_stored(Store(told.spec.store))

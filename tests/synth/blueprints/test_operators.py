@@ -10,6 +10,7 @@ import pytest
 from storage.conversation import derive_turns
 from storage.records import CODE_TOOL
 from synth.blueprints.blueprint import Bands, Blueprint, static_checks
+from synth.blueprints.cell import Cell
 from synth.blueprints.conversation_template import MERGE_CLUSTERS, OPERATORS, VEILS, kitchen, native
 from synth.blueprints.draft import Draft, Offer, PlanFailed
 from synth.blueprints.phrases import slots_of
@@ -19,7 +20,6 @@ from synth.blueprints.template_library import cookbook
 from synth.clusters.business_clusters import Cluster, cluster_tools
 from synth.roles.simulate import Simulated, offered_tools, simulate
 from synth.roles.world_tools import noisy
-from synth.run.controller import Cell
 from synth.tasks.wording import spellings
 from synth.worlds import WORLDS
 from synth.worlds.run_python import missing

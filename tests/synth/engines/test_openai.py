@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from benchmarks.mock_openai import MODEL, Mock
-from flows.cli.doctor import engine_findings
+from flows.runtime.doctor import engine_findings
 from storage.errors import BadInput
 from storage.records import Message, Tool
 from storage.store import Journal, Store

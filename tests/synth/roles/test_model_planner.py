@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from storage.records import JSON, frame_id
 from synth.blueprints.blueprint import MAX_USER_TURNS, Bands, Blueprint, static_checks
+from synth.blueprints.cell import Band, Cell
 from synth.blueprints.conversation_template import kitchen
 from synth.blueprints.draft import PlanFailed, may_use
 from synth.blueprints.phrases import PERSONAS, can_withhold, entities_of, slots_of
@@ -24,7 +25,6 @@ from synth.clusters.business_clusters import Cluster, cluster_tools
 from synth.engines.base import ChatRequest
 from synth.engines.structured import checked
 from synth.roles.model_planner import ModelPlanner, _canonical, _Desk, _schema
-from synth.run.controller import Band, Cell
 from synth.tasks.solver import are_evaluation_slots, training_seed
 from synth.tasks.split import DivisionConfig, division
 from synth.text.claims import has_chinese

@@ -10,6 +10,7 @@ import pytest
 from storage.conversation import derive_turns
 from storage.records import Cost, FunctionCall, Message, Outcome, Task, Tool, ToolCall, frame_id
 from synth.blueprints.blueprint import Argument, Bands, Blueprint, TurnPlan, static_checks
+from synth.blueprints.cell import Band, Cell
 from synth.blueprints.conversation_template import OPERATORS, evolved, kitchen, native
 from synth.blueprints.diversity import coarse_mode
 from synth.blueprints.draft import Offer, PlanFailed
@@ -23,7 +24,6 @@ from synth.roles.observer import _carries, _waits
 from synth.roles.simulate import Simulated, expert_trajectory, simulate
 from synth.roles.user import ScriptedUser
 from synth.roles.world_tools import WorldTools, emptied
-from synth.run.controller import Band, Cell
 from synth.tasks.verify import verify_teacher
 from synth.tasks.wording import spellings
 from synth.worlds import WORLDS

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from synth.blueprints.cell import BANDS, FAMILIES, Cell, mode_family
 from synth.blueprints.diversity import domain_diversity
 from synth.intervals import wilson
-from synth.run.controller import BANDS, FAMILIES, Cell, Controller, EvolutionConfig, Report, mode_family
+from synth.run.controller import Controller, EvolutionConfig, Report
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from storage.record_rows import tasks_frame
 from storage.records import Division, Message, Task
 from storage.store import Store, part_id
 from synth.blueprints.blueprint import Bands
+from synth.blueprints.cell import Cell
 from synth.blueprints.conversation_template import kitchen
 from synth.blueprints.draft import PlanFailed
 from synth.blueprints.planner import Planner
@@ -26,7 +27,7 @@ from synth.intervals import wilson
 from synth.roles.model_planner import ModelPlanner
 from synth.run import proposals
 from synth.run.config import SynthesisConfig
-from synth.run.controller import Cell, Controller, EvolutionConfig, Report
+from synth.run.controller import Controller, EvolutionConfig, Report
 from synth.run.failure_targeting import Focus, Standing, controller_of, factors, failures, in_turn, urgency
 from synth.run.proposals import Job, Made
 from synth.run.result import SynthesisResult

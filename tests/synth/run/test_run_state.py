@@ -4,9 +4,9 @@ import numpy as np
 
 from storage.record_rows import tasks_frame
 from synth.blueprints.blueprint import Bands
+from synth.blueprints.cell import Cell
 from synth.clusters.business_clusters import cluster_tools
 from synth.roles.simulate import simulated_frame
-from synth.run.controller import Cell
 from synth.run.proposals import Job, blueprint_rows, propose, report
 from synth.run.run_state import SoFar
 from synth.tasks.split import DivisionConfig

@@ -17,10 +17,11 @@ from storage.records import Frame, Task
 from storage.releases.release import trajectory_of
 from storage.store import Store
 from synth.blueprints.blueprint import Blueprint
+from synth.blueprints.cell import BANDS, mode_family
 from synth.blueprints.diversity import entropy_bits
 from synth.run import proposals
 from synth.run.config import SynthesisConfig
-from synth.run.controller import BANDS, EvolutionConfig, mode_family
+from synth.run.controller import EvolutionConfig
 from synth.run.proposals import Job, Made
 from synth.run.result import SynthesisResult
 from synth.run.synthesize import synthesize

@@ -238,7 +238,8 @@ def test_a_killed_probe_goes_on_and_pays_for_nothing_twice(store: Store, served:
     """Given a kill -9 in the second part, then only what was with the server in that moment is asked again."""
     served.latency_s = 0.005
     code = (
-        "import sys; from storage.store import Store; from tests.train.measure.test_probe import CONFIG, ENGINE; from train.probe import tag\n"
+        "import sys; from storage.store import Store; from tests.train.measure.test_probe import CONFIG, ENGINE\n"
+        "from train.measure.probe import tag\n"
         "tag(Store(sys.argv[1]), CONFIG, policy=ENGINE)"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(store.root)], cwd=Path(__file__).parents[3])

@@ -23,7 +23,7 @@ import train.rl.queue
 from storage.errors import HeadraceError
 from storage.releases.release import load_split
 from storage.store import Store
-from synth.engines.hf import HFEngine
+from synth.engines.local.hf import HFEngine
 from tests.train.rl_stages import RL, rl_stages
 from train.rl.queue import METRICS, RolloutQueue
 from train.rl.rollout_batches import Batch, play_batch
@@ -208,7 +208,8 @@ def test_kill_9_of_the_trainer_takes_the_player_with_it_and_loses_and_doubles_no
     spec = make_spec(tmp_path)
     (tmp_path / "spec.json").write_text(spec.model_dump_json())
     code = (
-        "import os, signal, sys\nfrom filters.certainty.running_tags import RunningTags\nfrom train.run import main\nadd = RunningTags.add\n"
+        "import os, signal, sys\nfrom filters.certainty.running_tags import RunningTags\nfrom train.run import main\n"
+        "add = RunningTags.add\n"
         "die = lambda: os.kill(os.getpid(), signal.SIGKILL)\n"
         "RunningTags.add = lambda self, *a, step, **k: die() if step == 3 else add(self, *a, step=step, **k)\n"
         "main(sys.argv[1:])"

@@ -11,7 +11,7 @@ import torch
 import train.sft.sft
 from storage.errors import HeadraceError
 from storage.records import FunctionCall, Message, Outcome, ToolCall
-from synth.engines.hf import HFEngine
+from synth.engines.local.hf import HFEngine
 from synth.rollouts.draws import rollout
 from synth.rollouts.episode import Episode, play, trace
 from tests.train.tiny_policies import digest, expert_conversations, retail_tasks, small_policy

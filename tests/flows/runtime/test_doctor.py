@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flows.cli.doctor import findings
+from flows.runtime.doctor import findings
 from synth.sandbox import available, pick
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from storage.errors import BadInput
 from synth.engines.engine_names import look_at
-from synth.engines.hf import HFEngine
-from synth.engines.model_folder import check_folder
+from synth.engines.local.hf import HFEngine
+from synth.engines.local.model_folder import check_folder
 from tests.train.tiny_policies import small_policy
 from train.tiny import save_policy
 

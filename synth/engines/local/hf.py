@@ -21,9 +21,9 @@ import torch
 
 from storage.records import Message, Tool
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure, FinishReason
-from synth.engines.hermes import parse_hermes
-from synth.engines.model_folder import check_folder
-from synth.engines.qwen3 import Qwen3Decoder
+from synth.engines.local.hermes import parse_hermes
+from synth.engines.local.model_folder import check_folder
+from synth.engines.local.qwen3 import Qwen3Decoder
 
 Reply = Callable[[int, ChatAnswer], Sequence[Message] | None]
 """(index of the request, the answer) -> the messages that go on the conversation (tool results), or None where it is over."""

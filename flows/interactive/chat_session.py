@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.cli.world_repl import Need, Session, any_need, draw_task
+from flows.interactive.world_repl import Need, Session, any_need, draw_task
 from storage.errors import BadInput
 from storage.records import CODE_TOOL, JSON, Language, Message, Task, Tool, is_error
 from synth.engines.base import ChatAnswer, ChatRequest, Engine

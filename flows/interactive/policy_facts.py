@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flows.cli.world_repl import Need
+from flows.interactive.world_repl import Need
 from storage.lineage_graph import PROMOTED_POLICY_SQL, chain_sql
 from storage.records import Language
 from storage.store import Store

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from flows import resolve_policy
 from flows.cli import chat as cli_chat
-from flows.cli.chat_policy import schooling
-from flows.cli.chat_session import Chat, ChatSettings, Event
 from flows.cli.main import app
-from flows.cli.world_repl import draw_task
+from flows.interactive.chat_session import Chat, ChatSettings, Event
+from flows.interactive.policy_facts import schooling
+from flows.interactive.world_repl import draw_task
 from storage.record_rows import tasks_frame
 from storage.records import FunctionCall, Message, Task, ToolCall
 from storage.releases.release import ReleaseItem, make_release

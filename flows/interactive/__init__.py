@@ -1,0 +1,1 @@
+"""What a person talks to at a prompt: a policy, or a world."""
