@@ -1,4 +1,4 @@
-"""Runs a command that must not outlive whoever started it: `python -P watch.py COMMAND...`, with a pipe as its input.
+"""Runs a command that must not outlive whoever started it: `python -P child_watch.py COMMAND...`, with a pipe as its input.
 
 One idea: the pipe's other end is open as long as its holder lives, however it ends; when it closes, the command and all that it started in
 its process group are taken down. The command is in a session of its own, so nobody's Ctrl-C reaches it but through here.
@@ -24,8 +24,17 @@ def main(command: list[str]) -> int:
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: _take_down(process))
     code = process.wait()
-    _signal(process, signal.SIGKILL)  # what it has left behind
+    _kill_group(process)  # processes that the command started and left behind
     return code if code >= 0 else 128 - code
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kills the command's process group and waits until the group is empty, at most GRACE_S: a killed process ends a moment later."""
+    end = time.monotonic() + GRACE_S
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < end:
+            os.killpg(process.pid, signal.SIGKILL)
+            time.sleep(0.01)
 
 
 def _end_with_input(process: subprocess.Popen[bytes]) -> None:
