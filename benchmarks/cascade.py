@@ -19,8 +19,8 @@ from pathlib import Path
 
 import polars as pl
 
-from benchmarks import cascade_async, cascade_steps
-from benchmarks.cascade_arms import RUNGS, Cell, Measured, home_of, run_cell
+from benchmarks.cascade_sections import rollout_queue, steps
+from benchmarks.cascade_sections.arms import RUNGS, Cell, Measured, home_of, run_cell
 from benchmarks.harness import ROOT, Deadline, Figures, Section, run_sections
 from flows.config import Config, read
 from train.measure.evaluate import CODE_MODE, Estimate, paired_difference
@@ -59,10 +59,10 @@ def sections() -> list[Section]:
     demanded = tuple(f"{name}{end}" for name, *_ in DEMANDED for end in (*_ENDS, *seeds))
     rates = tuple(f"{rung}{end}" for rung in RUNGS for end in ("", "_greedy", "_fresh", "_eval_out"))
     return [
-        *cascade_steps.sections(),
+        *steps.sections(),
         Section("ladder", (*rates, *demanded, "forget_delta", "forget_code", "forget_worst", "cascade_cpu_min"), measure_ladder, 0),
         Section("one seed", (*(f"{name}{end}" for name, *_ in REPORTED for end in _ENDS), "async_stale_share"), measure_one_seed, 0),
-        *cascade_async.sections(),
+        *rollout_queue.sections(),
     ]
 
 

@@ -1,10 +1,10 @@
 """The funnel at scale: against its peers, what it finds and loses, what it costs up to ten million rows, what it keeps.
 
-peers   `funnel_peers.py`: the near step and the rules against other libraries
+peers   `peers.py`: the near step and the rules against other libraries
 near    planted pairs that are found, needs that are lost, at this step alone, at 700 thousand and 7 million distinct rows
 front   CPU time a row of the log until the near step is done (reading, normalise, exact, rules, near), on three million rows
-ray     `funnel_ray.py`: a million rows on Ray and on threads
-scale   `funnel_scale.py`: whole runs from 100,000 rows to ten million: cost, growth, needles, coverage
+ray     `ray_cluster.py`: a million rows on Ray and on threads
+scale   `scale.py`: whole runs from 100,000 rows to ten million: cost, growth, needles, coverage
 
 What is kept between calls lies under `.cache/bench/funnel/`: generated logs, and in a folder named after
 the code the pieces that are done.
@@ -16,8 +16,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from benchmarks import funnel_peers, funnel_ray, funnel_scale
-from benchmarks.funnel_rows import KEPT, WORK, alone, kept_json, log, near_left, near_rows, needs_lost, recall
+from benchmarks.funnel_sections import peers, ray_cluster, scale
+from benchmarks.funnel_sections.rows import KEPT, WORK, alone, kept_json, log, near_left, near_rows, needs_lost, recall
 from benchmarks.harness import Deadline, Figures, Section, run_sections
 
 RECALL = ("pair_recall", "pair_recall_en", "pair_recall_zh", "pair_recall_short", "pair_recall_medium", "pair_recall_long")
@@ -26,22 +26,22 @@ FRONT_ROWS = 3_000_000
 
 def main() -> int:
     if sys.argv[1:2] == ["--curate"]:
-        funnel_scale.curate_alone(Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])
+        scale.curate_alone(Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])
         return 0
     if sys.argv[1:2] in (["--on-threads"], ["--on-ray"]):
-        funnel_ray.curate_on(sys.argv[1].removeprefix("--on-"), Path(sys.argv[2]), Path(sys.argv[3]))
+        ray_cluster.curate_on(sys.argv[1].removeprefix("--on-"), Path(sys.argv[2]), Path(sys.argv[3]))
         return 0
     WORK.mkdir(parents=True, exist_ok=True)
     for other in KEPT.iterdir():
         if other != WORK and other.is_dir() and not other.name.startswith("log-"):
             shutil.rmtree(other)
     sections = [
-        *funnel_peers.sections(),
+        *peers.sections(),
         Section("near: 700 thousand", (*RECALL, "needs_lost_700k"), lambda _: _near(700_000, "needs_lost_700k"), minutes=3),
         Section("near: 7 million", ("needs_lost_7m",), lambda _: _only("needs_lost_7m", _near(7_000_000, "needs_lost_7m")), minutes=15),
         Section("front", ("front_us_per_row",), measure_front, minutes=5),
-        *funnel_ray.sections(),
-        *funnel_scale.sections(),
+        *ray_cluster.sections(),
+        *scale.sections(),
     ]
     return run_sections("funnel", sections)
 
@@ -61,8 +61,8 @@ def _only(key: str, figures: Figures) -> Figures:
 
 
 def measure_front(_: Deadline) -> Figures:
-    queries, _plants = log(FRONT_ROWS, FRONT_ROWS // funnel_scale.ONE_IN)
-    spent = alone(funnel_scale.front_cpu_s, queries, WORK / "store-front")
+    queries, _plants = log(FRONT_ROWS, FRONT_ROWS // scale.ONE_IN)
+    spent = alone(scale.front_cpu_s, queries, WORK / "store-front")
     print("    us a row: " + ", ".join(f"{label} {seconds / FRONT_ROWS * 1e6:.2f}" for label, seconds in spent.items()))
     return {"front_us_per_row": sum(spent.values()) / FRONT_ROWS * 1e6}
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from benchmarks.funnel_rows import alone, log
+from benchmarks.funnel_sections.rows import alone, log
 from benchmarks.harness import Deadline, Figures, Section, run_sections
 from filters.dedup import near
 from filters.dedup.guards import world_terms

@@ -28,8 +28,8 @@ from pathlib import Path
 
 import polars as pl
 
-from benchmarks import world_calls
 from benchmarks.harness import ROOT, Deadline, Figures, Section, code_mark, fail, run_sections, run_tree
+from benchmarks.worlds_sections import world_calls
 from synth.worlds import make_world
 
 KEPT = ROOT / ".cache" / "bench" / "spine"
@@ -202,7 +202,7 @@ def _calls_per_s(name: str) -> float:
     """On one core, state put back after every call: the fastest of a few processes (machines are noisy), whose answers are all the same."""
     file = WORK / f"calls-{name}.json"
     file.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "benchmarks.world_calls", name, str(file)]
+    command = [sys.executable, "-m", "benchmarks.worlds_sections.world_calls", name, str(file)]
     hashes, seconds = set(), []
     for attempt in range(CALL_RUNS):
         environment = {**os.environ, "PYTHONHASHSEED": str(attempt)}

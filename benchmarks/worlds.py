@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import clusters, domains, evolution, sandbox
+from benchmarks import clusters
 from benchmarks.harness import Section, run_sections
+from benchmarks.worlds_sections import domains, evolution, sandbox
 
 STEERED = 200
 """Generated domains that the controller steers over."""

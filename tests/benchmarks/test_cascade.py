@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import cascade
-from benchmarks.cascade_arms import RUNGS, VARIANTS, Cell, run_cell
+from benchmarks.cascade_sections.arms import RUNGS, VARIANTS, Cell, run_cell
 from benchmarks.harness import Deadline, OutOfTime
 from filters.certainty.certainty import DrawsConfig
 from flows.config import Config

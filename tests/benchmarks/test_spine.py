@@ -11,8 +11,9 @@ import duckdb
 import polars as pl
 import pytest
 
-from benchmarks import spine, world_calls
+from benchmarks import spine
 from benchmarks.harness import Deadline, OutOfTime, Section, TreeUsage
+from benchmarks.worlds_sections import world_calls
 from synth.tasks.mutations import KINDS, Audit, Tally
 
 

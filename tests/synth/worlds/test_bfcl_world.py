@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.tags_bfcl import KEYS, MUTATORS
+from benchmarks.tags_sections.bfcl import KEYS, MUTATORS
 from storage.records import Call
 from synth.worlds.bfcl_world import CATEGORIES, MORE_TOOLS, BFCLWorld, Case, cases, judge_session
 

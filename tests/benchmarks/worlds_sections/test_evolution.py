@@ -1,0 +1,21 @@
+"""The benchmark of the controller, small: its arms end at the same count, and steering shows in what it measures."""
+
+from benchmarks.worlds_sections.evolution import STEERING_KEYS, clusters_by_domain, steered, steering, unsteered
+
+
+def test_both_arms_are_measured_alike_and_the_controller_spreads_domains_and_modes() -> None:
+    figures = steering(("retail", "city"), trajectories=60, seeds=(0,))
+    ours, control = steered(("retail", "city"), 60, 0), unsteered(("retail", "city"), 60, 0)
+
+    assert set(figures) == set(STEERING_KEYS)
+    assert figures["eff_modes_ratio"] == ours.modes / control.modes > 1
+    assert figures["eff_domains_ratio"] == ours.domains / control.domains > 1
+    assert sum(ours.bands) == 1
+    assert 0 < figures["yield_ratio"] <= 1.1
+
+
+def test_every_domain_has_clusters_that_serve_it() -> None:
+    found = clusters_by_domain(("retail", "city"))
+
+    assert set(found) == {"retail", "map", "travel", "weather", "information"}
+    assert all(found.values())
