@@ -127,7 +127,7 @@ VLLM := 0.29.0
 	  --python .venv-vllm/bin/python --override .venv-vllm/overrides.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) $$wanted && touch $@
 
 # What the sandbox runs on. Installed where that is plain to do (root on Debian or Ubuntu); else the tests that need it are left out.
-SYSTEM := $(shell sed -n 's/^PACKAGES = (\(.*\))$$/\1/p' synth/sandbox/engine.py | tr -d '",')
+SYSTEM := $(shell sed -n 's/^PACKAGES = (\(.*\))$$/\1/p' tests/synth/sandbox/own_engine.py | tr -d '",')
 
 .venv/.ready-system: .venv/.venv-ready
 	@if command -v dockerd > /dev/null && command -v bwrap > /dev/null && command -v debootstrap > /dev/null; then touch $@; \

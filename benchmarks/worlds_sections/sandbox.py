@@ -13,10 +13,10 @@ from contextlib import contextmanager
 
 from benchmarks.harness import ROOT, Figures
 from synth.sandbox import Bubblewrap, Docker, Limits, Provider, Sandbox
-from synth.sandbox.engine import docker_engine
 from synth.worlds.run_python import LIMITS, CodeTool
 from tests.synth.sandbox.arena import Arena
 from tests.synth.sandbox.escape_programs import ESCAPES
+from tests.synth.sandbox.own_engine import docker_engine
 
 CACHE = ROOT / ".cache" / "sandbox"
 RUNS = 40
@@ -41,7 +41,7 @@ def costs() -> Figures:
     bwrap_start_ms: from nothing to a box that waits for its first program.
     code_calls_per_s: snippets of the code tool, one after the other.
     """
-    with docker_engine(CACHE) as docker, Sandbox(docker, ahead=1) as sandbox, _bare(docker) as bare:
+    with docker_engine(CACHE) as docker, Sandbox(docker) as sandbox, _bare(docker) as bare:
         sandbox.run(PROGRAM)
         ours, theirs = _in_turn(lambda: sandbox.run(PROGRAM), bare)
     bubblewrap = Bubblewrap()
@@ -59,7 +59,7 @@ def costs() -> Figures:
 
 def _escapes_of(provider: Provider) -> tuple[int, int]:
     tried = missed = 0
-    with Arena(provider.showing) as arena:
+    with Arena(provider) as arena:
         for escape in ESCAPES:
             if escape.only not in ("", provider.name) or (escape.group and not provider.limits_whole_box):
                 continue

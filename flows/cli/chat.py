@@ -295,6 +295,6 @@ def _cut(text: str) -> str:
 
 
 def _line(text: str, style: str = "") -> None:
-    from synth.sandbox.text import safe_text
+    from synth.sandbox.safe_text import safe_text
 
     out.print(Text(safe_text(text.encode("utf-8", errors="replace")), style=style), soft_wrap=True)

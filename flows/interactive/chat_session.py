@@ -26,7 +26,7 @@ from storage.records import CODE_TOOL, JSON, Language, Message, Task, Tool, is_e
 from synth.engines.base import ChatAnswer, ChatRequest, Engine
 from synth.rollouts.episode import MAX_TOKENS, MAX_TURNS, request_seed
 from synth.sandbox import SandboxError
-from synth.sandbox.text import safe_text
+from synth.sandbox.safe_text import safe_text
 from synth.tasks.solver import NotAdmitted
 from synth.tasks.verify import judge
 from synth.worlds.run_python import missing

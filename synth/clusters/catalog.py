@@ -31,7 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 from storage.errors import BadInput
 from storage.records import JSON, MAX_NESTING, Tool, canonical_json, parse_arguments
 from synth.clusters.tool_words import action, raw_words
-from synth.sandbox.text import safe_text
+from synth.sandbox.safe_text import safe_text
 from synth.worlds import WORLDS, WorldName
 
 VERSION = 3

@@ -1,59 +1,50 @@
-"""The sandbox as its users meet it: one-off runs and sessions in boxes that are started ahead.
+"""Runs of untrusted programs, one-off or several in a session, in boxes that are used again.
 
 One idea: starting a box costs far more than emptying one, and a box whose processes are all ended and whose one writable folder is empty
-is as good as new. So boxes wait, ready, until somebody needs one, and go back when he is done; a box that failed in any way is
-thrown away, so is one after 1,000 users, and those that nobody needed for a minute are closed.
+is as good as new. So a box that was used waits for the next user; a box that failed in any way is thrown away.
 """
 
 from __future__ import annotations
 
-import atexit
+import contextlib
 import os
 import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
+from typing import NoReturn
 
-from synth.sandbox.base import Box, BoxDied, Limits, Protection, Provider, Result, SandboxError
-from synth.sandbox.session import Session, State
+from storage.errors import BadInput
+from storage.records import JSON
+from synth.sandbox import snippet, supervisor
+from synth.sandbox.base import PROGRAM_BYTES, BoxDied, Limits, Protection, Result, SandboxError
+from synth.sandbox.box import Answer, Box, Provider
+from synth.sandbox.safe_text import safe_text
 
-USERS_A_BOX = 1_000
+MOST_WAITING = 4
+"""Boxes that wait for the next user; what comes back beyond them is closed."""
+GRACE_S = 20.0
+"""How long a supervisor may take beyond what the program may."""
+RUNNER = Path(snippet.__file__).read_bytes()
 
 
 class Sandbox:
-    """Safe for several threads at once; `close` it, or use it in a `with`. Nothing is left behind when its process is killed.
+    """Safe for several threads at once. `close` it, or use it in a `with`; its boxes end with its process in any case.
 
-    ahead: boxes to start in the background at once, and again when one is taken. idle_s: how long a box waits that nobody needs.
-    clock: monotonic seconds. without: for the escape suite alone.
+    without: for the escape tests alone.
     """
 
-    def __init__(
-        self,
-        provider: Provider,
-        limits: Limits | None = None,
-        *,
-        ahead: int = 0,
-        idle_s: float = 60.0,
-        clock: Callable[[], float] = time.monotonic,
-        without: frozenset[Protection] = frozenset(),
-    ) -> None:
-        self.provider, self.limits = provider, limits or Limits()
-        self._ahead, self._idle_s, self._clock, self._without = ahead, idle_s, clock, without
+    def __init__(self, provider: Provider, limits: Limits | None = None, *, without: frozenset[Protection] = frozenset()) -> None:
+        self.provider, self.limits, self._without = provider, limits or Limits(), without
         self._lock = threading.Lock()
-        self._waiting: list[tuple[float, Box]] = []
-        self._coming: list[Future[Box]] = []
-        self._taken: set[Box] = set()
-        self._users: dict[str, int] = {}
-        self._timer: threading.Timer | None = None
+        self._boxes: set[Box] = set()
+        self._waiting: list[Box] = []
         self._is_open, self._process = True, os.getpid()
-        self._workers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="sandbox")
-        self._at_exit = weakref.WeakMethod(self.close)
-        atexit.register(_close, self._at_exit)
+        self._close_boxes = weakref.finalize(self, _close_all, self._boxes, self._process)
         provider.reap()
-        self._start_ahead()
 
     def __enter__(self) -> Sandbox:
         return self
@@ -61,166 +52,194 @@ class Sandbox:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(
-        self,
-        program: str | Sequence[str],
-        *,
-        files: Mapping[str, bytes] | None = None,
-        limits: Limits | None = None,
-        wanted: Sequence[str] = (),
-    ) -> Result:
-        """One run in a box of its own; arguments as `Session.run` has them. Of `limits`, those of a box too: others than the sandbox's
-        cost the start of a box. A program whose box dies runs again in one that nobody has used, and is killed if that dies too.
+    def run(self, program: str | Sequence[str], *, limits: Limits | None = None) -> Result:
+        """`Session.run` in a session of its own. A program whose box dies runs again in a fresh box, and is killed if that dies too.
 
         Raises:
-            BadInput: as `Session.run` does. SandboxError: no box could be started.
+            BadInput: as `Session.run` does.
+            SandboxError: no box could be started.
         """
-        why = ""
-        for is_fresh in (False, True):
-            with self.start(limits=limits, is_fresh=is_fresh) as session:
-                try:
-                    return session.run(program, files=files, wanted=wanted)
-                except BoxDied as error:
-                    why = str(error)
-        return Result(exit_code=-signal.SIGKILL, stdout="", stderr=f"the program ended its box: {why}\n", missing=tuple(wanted))
+        return self._run_twice(lambda session: session.run(program, limits=limits))
 
-    def start(self, state: State | None = None, *, limits: Limits | None = None, is_fresh: bool = False) -> Session:
-        """A session, its work folder as `state` has it, or empty. is_fresh: in a box that nobody has used; so
-        it is where a box that waited turns out to be dead when it gets the state.
+    def run_snippet(self, code: str, *, limits: Limits | None = None) -> Result:
+        """`Session.run_snippet`, in the same way."""
+        return self._run_twice(lambda session: session.run_snippet(code, limits=limits))
+
+    def start(self, *, is_fresh: bool = False) -> Session:
+        """A session in a box with an empty work folder. is_fresh: in a box that had no user before.
 
         Raises:
-            SandboxError: no box could be started. BadInput: the box cannot hold the state.
+            SandboxError: no box could be started.
         """
-        limits = limits or self.limits
-        is_ours = limits.of_box == self.limits.of_box
-        box = self._take(limits, may_wait=is_ours and not is_fresh)
-        session = Session(box, limits, self._give_back if is_ours else self._end, without=self._without)
-        if state is not None:
-            try:
-                session.restore(state)
-            except BoxDied:
-                if is_fresh:
-                    raise
-                return self.start(state, limits=limits, is_fresh=True)
-            except BaseException:
-                session.close()
-                raise
-        return session
-
-    def start_soon(self, state: State | None = None, *, limits: Limits | None = None) -> Future[Session]:
-        """`start` in the background."""
-        return self._workers.submit(self.start, state, limits=limits)
-
-    def expire(self) -> int:
-        """Closes the boxes that have waited too long; returns how many. Happens by itself."""
         with self._lock:
-            now = self._clock()
-            old = [box for since, box in self._waiting if now - since >= self._idle_s]
-            self._waiting = [(since, box) for since, box in self._waiting if now - since < self._idle_s]
-            for box in old:
-                self._users.pop(box.name, None)
-            self._wind()
-        _close_all(old)
-        return len(old)
+            if os.getpid() != self._process:
+                raise SandboxError("the sandbox belongs to the process that this one was forked from; make one of its own")
+            if not self._is_open:
+                raise SandboxError("the sandbox is closed")
+            box = self._waiting.pop() if self._waiting and not is_fresh else None
+        return Session(box or self._open_box(), self.limits, self._take_back, without=self._without)
 
     def close(self) -> None:
         """Closes every box, those of open sessions too; may be called again. In a fork of its process it does nothing."""
-        if os.getpid() != self._process:
-            return
-        with self._lock:
-            self._is_open = False
-            if self._timer is not None:
-                self._timer.cancel()
-        self._workers.shutdown(wait=True, cancel_futures=True)
-        with self._lock:
-            boxes = [*(box for _, box in self._waiting), *self._taken]
-            self._waiting, self._taken = [], set()
-        atexit.unregister(self._at_exit)
-        _close_all(boxes)
+        if os.getpid() == self._process:
+            with self._lock:
+                self._is_open = False
+            self._close_boxes()
 
-    def _take(self, limits: Limits, *, may_wait: bool) -> Box:
-        """may_wait: whether it may be a box that waits, or comes already."""
+    def _run_twice(self, act: Callable[[Session], Result]) -> Result:
+        with self.start() as session, contextlib.suppress(SandboxError):
+            return act(session)
+        with self.start(is_fresh=True) as session:
+            try:
+                return act(session)
+            except BoxDied as error:
+                return Result(exit_code=-signal.SIGKILL, stdout="", stderr=f"the program ended its box: {error}\n", ended_box=True)
+
+    def _open_box(self) -> Box:
+        box = self.provider.open(self.limits, without=self._without)
         with self._lock:
-            if not self._is_open:
-                raise SandboxError("the sandbox is closed")
-            if os.getpid() != self._process:
-                raise SandboxError("the sandbox belongs to the process that this one was forked from; make one of its own")
-            box = self._waiting.pop()[1] if may_wait and self._waiting else None
-            future = self._coming.pop(0) if may_wait and box is None and self._coming else None
-        if may_wait:
-            self._start_ahead()
+            if self._is_open:
+                self._boxes.add(box)
+                return box
+        box.close()
+        raise SandboxError("the sandbox is closed")
+
+    def _take_back(self, box: Box, is_clean: bool) -> None:
+        with self._lock:
+            if is_clean and self._is_open and len(self._waiting) < MOST_WAITING:
+                self._waiting.append(box)
+                return
         try:
-            if box is None:
-                box = future.result() if future is not None else self.provider.open(limits, without=self._without)
-        except CancelledError as error:
-            raise SandboxError("the sandbox is closed") from error
-        with self._lock:
-            is_open = self._is_open
-            if is_open:
-                self._taken.add(box)
-                self._users[box.name] = self._users.get(box.name, 0) + 1
-        if not is_open:
-            box.close()
-            raise SandboxError("the sandbox is closed")
-        return box
-
-    def _start_ahead(self) -> None:
-        with self._lock:
-            missing = self._ahead - len(self._waiting) - len(self._coming)
-            new = [
-                self._workers.submit(self.provider.open, self.limits, without=self._without) for _ in range(missing if self._is_open else 0)
-            ]
-            self._coming += new
-        for future in new:
-            future.add_done_callback(self._arrive)
-
-    def _arrive(self, future: Future[Box]) -> None:
-        """A box that came and that nobody has claimed waits like any other."""
-        with self._lock:
-            if future in self._coming:
-                self._coming.remove(future)
-                if not future.cancelled() and future.exception() is None:
-                    self._waiting.append((self._clock(), future.result()))
-                    self._wind()
-
-    def _give_back(self, box: Box, is_clean: bool) -> None:
-        with self._lock:
-            is_fit = is_clean and self._is_open and self._users[box.name] < USERS_A_BOX
-            if is_fit:
-                self._taken.discard(box)
-                self._waiting.append((self._clock(), box))
-                self._wind()
-        if not is_fit:
-            self._end(box, is_clean)
-
-    def _end(self, box: Box, is_clean: bool) -> None:
-        with self._lock:
-            is_open = box in self._taken  # else `close` has it
-            self._taken.discard(box)
-            self._users.pop(box.name, None)
-        if is_open:
-            box.close()
-
-    def _wind(self) -> None:
-        """Sets the timer for the box that has waited longest; the lock is held."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._waiting and self._is_open:
-            left_s = self._waiting[0][0] + self._idle_s - self._clock()
-            self._timer = threading.Timer(max(left_s, 0.01), self.expire)
-            self._timer.daemon = True
-            self._timer.start()
+            self._boxes.remove(box)
+        except KeyError:  # `close` has taken it, and closes it
+            return
+        box.close()
 
 
-def _close_all(boxes: Sequence[Box]) -> None:
-    """One that fails keeps none of the others open."""
-    with ExitStack() as stack:
-        for box in boxes:
-            stack.callback(box.close)
+def _close_all(boxes: set[Box], process: int) -> None:
+    """A box that fails to close keeps none of the others open. In a fork of `process` it does nothing."""
+    with ExitStack() as stack, contextlib.suppress(KeyError):
+        while os.getpid() == process:
+            stack.callback(boxes.pop().close)
 
 
-def _close(close: weakref.WeakMethod[Callable[[], None]]) -> None:
-    method = close()
-    if method is not None:
-        method()
+class Session:
+    """Several runs in one box, made by `Sandbox.start`. Not for several threads at once.
+
+    Between runs only the files of the work folder last; every process that a run leaves is ended. A box that dies ends the session.
+
+    on_close: called with the box when the session ends, and with whether it may serve again.
+    """
+
+    def __init__(self, box: Box, limits: Limits, on_close: Callable[[Box, bool], None], *, without: frozenset[Protection]) -> None:
+        self._box, self._limits, self._on_close, self._without = box, limits, on_close, without
+        self._is_open, self._process = True, os.getpid()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, program: str | Sequence[str], *, limits: Limits | None = None) -> Result:
+        """Runs Python source (a string) or a command (its words) in the work folder.
+
+        limits: its limits of a run; those of the box stay as they are.
+
+        Raises:
+            BadInput: a program longer than 120,000 bytes, or with a NUL character.
+            BoxDied: the box failed; the session has ended.
+        """
+        argv = [None, "-s", "-B", "-c", program] if isinstance(program, str) else list(program)
+        words = [word or "" for word in argv]
+        if not words or sum(len(word.encode("utf-8", errors="surrogatepass")) for word in words) > PROGRAM_BYTES:
+            raise BadInput(f"a program for the sandbox has 1 to {PROGRAM_BYTES:,} bytes; put a longer one into a file of the work folder")
+        if any("\0" in word for word in words):
+            raise BadInput("a program for the sandbox holds a NUL character, which no command line can carry")
+        return self._run({"argv": argv}, b"", limits)
+
+    def run_snippet(self, code: str, *, limits: Limits | None = None) -> Result:
+        """Runs Python source in a fork of the supervisor's own warm interpreter, which saves the start of one: `snippet.py` says what
+        such source may do. It is held to limits like any program.
+
+        Raises:
+            BoxDied: the box failed while the snippet ran. SandboxError: it failed before. The session has ended.
+        """
+        if not self._box.has_runner:
+            try:
+                answer = self._ask({"op": "load"}, RUNNER)
+            except BoxDied as error:
+                raise SandboxError(f"the box died before the snippet ran: {error}") from error
+            if answer.error is not None:
+                raise SandboxError(f"the box could not load the runner of snippets: {answer.error}")
+            self._box.has_runner = True
+        return self._run({}, code.encode(), limits)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Writes a file, by its path within the work folder. Raises BadInput where the box refuses it: it leads out, the disk is full."""
+        answer = self._ask({"op": "put", "path": path}, data)
+        if answer.error is not None:
+            raise BadInput(f"the sandbox took no file {path!r}: {answer.error}")
+
+    def get(self, path: str) -> bytes:
+        """A plain file of the work folder. Raises BadInput where there is none, or it is larger than the disk's limit."""
+        most = self._limits.disk_bytes
+        answer = self._ask({"op": "get", "path": path, "size_bytes": most}, most_bytes=most)
+        if answer.error is not None:
+            raise BadInput(f"the sandbox has no plain file {path!r} of at most {most} bytes: {answer.error}")
+        return answer.parts[0]
+
+    def wipe(self) -> None:
+        """Empties the work folder."""
+        answer = self._ask({"op": "wipe"})
+        if answer.error is not None:
+            self._fail(f"the work folder cannot be emptied: {answer.error}")
+
+    def close(self) -> None:
+        """Hands the box back, its work folder empty; may be called again."""
+        if self._is_open:
+            try:
+                self.wipe()
+            except SandboxError:
+                return
+            self._is_open = False
+            self._on_close(self._box, True)
+
+    def _run(self, request: dict[str, JSON], body: bytes, limits: Limits | None) -> Result:
+        limits = limits or self._limits
+        request |= {name: getattr(limits, name) for name in ("cpu_s", "wall_s", "open_files", "output_bytes")} | {"op": "run"}
+        wall_s = limits.wall_s * (3 if "wall" in self._without else 1)
+        answer = self._ask(request, body, most_bytes=6 * limits.output_bytes, wall_s=wall_s)
+        if answer.error is not None:
+            self._fail(f"the supervisor could not run the program: {answer.error}")
+        if answer.flags & supervisor.LEFT_RUNNING:
+            self._fail("the program left processes that could not be ended")
+        stdout, stderr, value = (
+            part.decode("utf-8", errors="surrogateescape") if "text" in self._without else safe_text(part) for part in answer.parts
+        )
+        return Result(
+            exit_code=answer.exit_code,
+            stdout=stdout,
+            stderr=stderr,
+            value=value,
+            stdout_truncated=bool(answer.flags & supervisor.STDOUT_CUT),
+            stderr_truncated=bool(answer.flags & supervisor.STDERR_CUT),
+            timed_out=bool(answer.flags & supervisor.TIMED_OUT),
+        )
+
+    def _ask(self, request: dict[str, JSON], body: bytes = b"", *, most_bytes: int = 0, wall_s: float = 0.0) -> Answer:
+        if not self._is_open:
+            raise SandboxError("the session is closed")
+        if os.getpid() != self._process:
+            raise SandboxError("the session belongs to the process that this one was forked from; start a sandbox of its own")
+        deadline = time.monotonic() + wall_s + GRACE_S
+        try:
+            self._box.connection.send(request, body, deadline)
+            return self._box.connection.receive(most_bytes, deadline)
+        except BoxDied as error:
+            self._fail(str(error))
+
+    def _fail(self, why: str) -> NoReturn:
+        self._is_open = False
+        self._on_close(self._box, False)
+        raise BoxDied(why)

@@ -1,4 +1,4 @@
-"""The filter of system calls that every box's guest installs in itself before it runs anything: a hand-built BPF program.
+"""The filter of system calls that every box's supervisor installs in itself before it runs anything: a hand-built BPF program.
 
 One idea: a short list of what no program of ours needs and what kernel exploits and escapes need; all else is allowed. A call on the
 list fails with EPERM. Namespaces are refused through `unshare`, `setns`, `clone3` (ENOSYS: the C library falls back on `clone`) and the

@@ -1,8 +1,8 @@
-"""The lesson by which a box's guest runs a snippet of Python in a fork of itself: what `run_python` is made of.
+"""What a box's supervisor loads to run a snippet of Python in a fork of itself: the core of `run_python`.
 
-Like the guest it stands alone. The value of a snippet's last line, if that is an expression, is its result, as in a notebook. A snippet
-may import the modules of ALLOWED and no others, which keeps results the same everywhere; it is a rule of the tool and no wall (the box is
-the wall). Whatever a snippet does to modules, built-ins or this file's names ends with its fork.
+Like the supervisor it stands alone (standard library). The value of a snippet's last line, if that is an expression, is its result, as
+in a notebook. A snippet may import the modules of ALLOWED and no others, which keeps results the same everywhere; it is a rule of the tool
+and no wall (the box is the wall). Whatever a snippet does to modules, built-ins or this file's names ends with its fork.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 LOADED = (math, statistics, json, re, datetime, itertools, functools, collections, decimal, fractions, random, string)
 ALLOWED = tuple(module.__name__ for module in LOADED)
 NAME = "<snippet>"
-ASKED_BY_C = ("_pylong", "_strptime", "struct", "time", "traceback", "typing", "unicodedata", "warnings")
-"""What the library's own C code imports on behalf of whoever runs: `datetime.strptime`, division of long integers, `def f[T]()`."""
+IMPORTED_BY_C = ("_pylong", "_strptime", "struct", "time", "traceback", "typing", "unicodedata", "warnings")
+"""What the library's own C code imports for the running code: `datetime.strptime`, division of long integers, `def f[T]()`."""
 
 
 def importer(allowed: tuple[str, ...]) -> Any:
-    """An `__import__` that knows these modules only, and those of ASKED_BY_C where the names wanted are a list, as C code gives them and
+    """An `__import__` that knows these modules only, and those of IMPORTED_BY_C where the names wanted are a list, as C code gives them and
     an import statement never does. A snippet that digs finds other ways (`random._os`); what it does there is the box's business."""
 
     def limited(name: str, names: Any = None, local_names: Any = None, wanted: Any = (), level: int = 0) -> Any:
-        passing = (*allowed, "__future__", *(ASKED_BY_C if isinstance(wanted, list) else ()))
+        passing = (*allowed, "__future__", *(IMPORTED_BY_C if isinstance(wanted, list) else ()))
         if level or name.partition(".")[0] not in passing:
             raise ImportError(f"{name} is not allowed here; these are: {', '.join(allowed)}")
         return __import__(name, names, local_names, wanted, level)
@@ -83,6 +83,6 @@ def run(code: str, fd: int) -> int:
 
 def print_error(error: BaseException) -> None:
     """The traceback, as far as it is the snippet's own: lines of the library differ from one Python to the next."""
-    found = traceback.TracebackException.from_exception(error, limit=-8)
-    found.stack = traceback.StackSummary.from_list([frame for frame in found.stack if frame.filename == NAME])
-    print("".join(found.format()), end="", file=sys.stderr)
+    report = traceback.TracebackException.from_exception(error, limit=-8)
+    report.stack = traceback.StackSummary.from_list([frame for frame in report.stack if frame.filename == NAME])
+    print("".join(report.format()), end="", file=sys.stderr)

@@ -1,8 +1,8 @@
-"""What a program's output adds to the program: the figures in it that nobody had to make up.
+"""The figures that a program's output adds to its source: those that the policy has computed and not made up.
 
-One idea: whoever writes `print("o17")` has said o17 himself. So of what `run_python` returns, only numbers, times of day and dates count
-as observed, and of these only such as the source does not spell out; what it spells out was observed before, or nowhere. A program that
-hides a figure in arithmetic (`print(100 + 37)`) is not seen through.
+One idea: a policy that writes `print("o17")` has said o17 itself. So of what `run_python` returns, only numbers, times of day and dates
+count as observed, and of these only those that the source does not spell out; what it spells out was observed before, or nowhere. A
+program that hides a figure in arithmetic (`print(100 + 37)`) is not detected.
 Source: definitions P8 (the code tool's output grounds an answer) and P10.
 """
 
@@ -30,14 +30,14 @@ class _Figures(NamedTuple):
 @lru_cache(maxsize=1024)
 def computed(observation: str, code: str) -> str:
     """The figures that the observation of a run shows and its code does not, as normalised text: `425.33 2026-05-30 09:30`."""
-    shown, spelt = _figures(_printed(observation)), _spelt(code)
-    numbers = [_written(number) for number in sorted(shown.numbers) if abs(number) not in spelt.numbers]
-    times = [f"{minute // 60:02d}:{minute % 60:02d}" for minute in sorted(shown.minutes - spelt.minutes)]
-    return " ".join([*numbers, *sorted(shown.dates - spelt.dates), *times])
+    output, source = _figures(_output_text(observation)), _source_figures(code)
+    numbers = [_plain_number(number) for number in sorted(output.numbers) if abs(number) not in source.numbers]
+    times = [f"{minute // 60:02d}:{minute % 60:02d}" for minute in sorted(output.minutes - source.minutes)]
+    return " ".join([*numbers, *sorted(output.dates - source.dates), *times])
 
 
-def _printed(observation: str) -> str:
-    """What a run printed, and the value of its last line; nothing where it failed altogether."""
+def _output_text(observation: str) -> str:
+    """What a run printed, and the value of its last line; empty for an error observation."""
     try:
         content = json.loads(observation)
     except (ValueError, RecursionError):
@@ -47,27 +47,27 @@ def _printed(observation: str) -> str:
     return "\n".join(text for text in (content.get("stdout"), content.get("result_repr")) if isinstance(text, str))
 
 
-def _spelt(code: str) -> _Figures:
-    """What the constants of a program say, numbers without their signs. Of what this Python cannot parse (another's may), all that the
-    text says counts."""
+def _source_figures(code: str) -> _Figures:
+    """The figures in the constants of a program, numbers without their signs. Where this Python cannot parse it (another's may), those of
+    its whole text."""
     try:
         constants: list[Any] = [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         constants = [code.replace("_", "")]
-    said = [constant.decode("latin-1") if isinstance(constant, bytes) else constant for constant in constants]
-    texts = _figures("\n".join(constant for constant in said if isinstance(constant, str)))
+    decoded = [constant.decode("latin-1") if isinstance(constant, bytes) else constant for constant in constants]
+    texts = _figures("\n".join(constant for constant in decoded if isinstance(constant, str)))
     numbers = [float(constant) for constant in constants if type(constant) in (int, float) and abs(constant) < LARGEST]
     return _Figures(frozenset(abs(number) for number in (*numbers, *texts.numbers)), texts.minutes, texts.dates)
 
 
 def _figures(text: str) -> _Figures:
-    said = read(_EXPONENT.sub(lambda found: _written(float(found[0])), normalise(text)))
-    numbers = frozenset(number.value for number in said.numbers if abs(number.value) < LARGEST)
-    return _Figures(numbers, frozenset(said.minutes), frozenset(said.dates))
+    claims = read(_EXPONENT.sub(lambda match: _plain_number(float(match[0])), normalise(text)))
+    numbers = frozenset(number.value for number in claims.numbers if abs(number.value) < LARGEST)
+    return _Figures(numbers, frozenset(claims.minutes), frozenset(claims.dates))
 
 
-def _written(number: float) -> str:
-    """A number without an exponent, which is read as two numbers; nothing for what no answer could tell."""
+def _plain_number(number: float) -> str:
+    """A number without an exponent, which would be read as two numbers; empty for one too large for any answer."""
     if not abs(number) < LARGEST:
         return ""
     return str(int(number)) if number.is_integer() else f"{Decimal(f'{number:.15g}'):f}"

@@ -1,10 +1,10 @@
 """`run_python`: a tool that computes, which any world or cluster can offer beside its own (definition P10).
 
-A snippet runs in a fork of the warm interpreter of one long-lived sandbox session, under all limits of the box: no network, 512 MB, one
-CPU, an empty folder of its own. Snippets share nothing. The observation holds no timing and no address, random numbers start from one
+A snippet runs in a fork of the warm interpreter of a box that waits for it, under all limits of the box: no network, 512 MB, one CPU, an
+empty folder of its own. Snippets share nothing. The observation holds no timing and no address, random numbers start from one
 seed and sets are ordered alike everywhere, so a deterministic snippet always gives the same bytes, on either provider with one Python.
 
-Where there is no provider (`synth.sandbox.pick()` is None) the tool is not offered. Worlds share one tool a process: `run_python`.
+Where no provider works (`synth.sandbox.pick()` is None) the tool is not offered. Worlds share one tool a process: `run_python`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 from storage.records import CODE_TOOL, JSON, Tool, canonical_json, parse_arguments
-from synth.sandbox import BoxDied, Limits, Provider, Result, Sandbox, SandboxError, Session, available, pick
+from synth.sandbox import Limits, Provider, Result, Sandbox, SandboxError, available, pick
 from synth.sandbox.snippet import ALLOWED
-from synth.sandbox.text import safe_text
 from synth.worlds.base import Observation
 from synth.worlds.tool_cache import ToolCache
 
@@ -67,27 +65,24 @@ TOOL = Tool(
     domain="code",
 )
 
-_LESSON = (Path(__file__).parents[1] / "sandbox" / "snippet.py").read_text(encoding="utf-8")
 _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]+")
 
 
 class CodeTool:
     """Safe for several threads, one call at a time; several tools on one sandbox run side by side.
 
-    cache: remembers what snippets gave, for good, and what ran out of its limits for a while.
+    cache: keeps the observations of snippets, for good, and those of limits that ran out for a while.
     """
 
     tool = TOOL
 
     def __init__(self, sandbox: Sandbox, cache: ToolCache | None = None) -> None:
         self._sandbox, self._cache = sandbox, cache
-        self._session: Session | None = None
         self._lock = threading.Lock()
 
     def call(self, arguments: str | Mapping[str, JSON]) -> Observation:
-        """Runs the snippet of these arguments (JSON text or an object). Arguments that the schema refuses, and limits that ran out, are
-        error observations; a snippet that raises is not: its traceback is what it has to say. A snippet whose box dies runs again in one
-        that nobody has used; if that dies too, it was the snippet: an error observation.
+        """Runs the snippet of these arguments (JSON text or an object). Arguments that the schema refuses, limits that ran out, and a
+        snippet that ended its box and the fresh one after it are error observations; a snippet that raises is not: it shows its traceback.
 
         Raises:
             SandboxError: no box could be started.
@@ -96,42 +91,17 @@ class CodeTool:
         problem = "arguments are not a JSON object" if given is None else argument_error(given)
         if given is None or problem:
             return _error(problem)
-        asked: dict[str, JSON] = {"code": given["code"], "timeout_s": int(given.get("timeout_s", TIMEOUT_S))}
+        request: dict[str, JSON] = {"code": given["code"], "timeout_s": int(given.get("timeout_s", TIMEOUT_S))}
         if self._cache is None:
-            return self._run(asked)
-        return self._cache.call(TOOL, VERSION, asked, lambda: self._run(asked))
+            return self._run(request)
+        return self._cache.call(TOOL, VERSION, request, lambda: self._run(request))
 
-    def close(self) -> None:
-        """Hands the session back; a later call starts another one."""
-        with self._lock:
-            if self._session is not None:
-                self._session.close()
-                self._session = None
-
-    def _run(self, asked: Mapping[str, JSON]) -> Observation:
-        timeout_s = asked["timeout_s"]
+    def _run(self, request: Mapping[str, JSON]) -> Observation:
+        timeout_s = request["timeout_s"]
         # The CPU time decides, which is the same on a busy machine; the clock only ends what waits for ever.
         limits = replace(LIMITS, cpu_s=timeout_s, wall_s=3.0 * timeout_s)
         with self._lock:
-            for is_fresh in (False, True):
-                try:
-                    if self._session is None:
-                        self._session = self._taught(is_fresh)
-                    return observation(*self._session.call(asked["code"], limits=limits), timeout_s)
-                except BoxDied:
-                    self._session = None
-        return _error("the snippet ended the box that it ran in", exit_code=KILLED)
-
-    def _taught(self, is_fresh: bool) -> Session:
-        session = self._sandbox.start(is_fresh=is_fresh)
-        try:
-            session.teach(_LESSON)
-        except SandboxError as error:
-            session.close()
-            if is_fresh and isinstance(error, BoxDied):
-                raise SandboxError(f"the box died before the snippet ran: {error}") from error
-            raise
-        return session
+            return observation(self._sandbox.run_snippet(request["code"], limits=limits), timeout_s)
 
 
 # ---- the tool of this process -----------------------------------------------------------------------------------------------------
@@ -144,7 +114,7 @@ def _provider() -> Provider | None:
 
 @cache
 def missing() -> str:
-    """Why this machine runs no code, for a person; empty where it does. Tries the providers once a process."""
+    """Why this machine runs no code; empty where it does. Tries the providers once a process."""
     if _provider() is not None:
         return ""
     return "; ".join(f"{name}: {lacks}" for name, lacks in available().items())
@@ -152,7 +122,7 @@ def missing() -> str:
 
 @cache
 def _tool_of(process: int) -> CodeTool:
-    """One warm session a process: a fork opens its own."""
+    """One sandbox a process: a fork opens its own."""
     provider = _provider()
     if provider is None:
         raise SandboxError(f"no sandbox works on this machine, so {CODE_TOOL} cannot be called ({missing()})")
@@ -160,7 +130,7 @@ def _tool_of(process: int) -> CodeTool:
 
 
 def run_python(arguments: str | Mapping[str, JSON]) -> Observation:
-    """What the tool of this process says; it is opened when first called, remembers what it said, and closes with the process.
+    """Calls the tool of this process, which opens at the first call, keeps its observations, and closes with the process.
 
     Raises:
         SandboxError: no provider works here, or the sandbox failed: never the caller's fault.
@@ -168,11 +138,11 @@ def run_python(arguments: str | Mapping[str, JSON]) -> Observation:
     return _tool_of(os.getpid()).call(arguments)
 
 
-# ---- what it takes and gives ------------------------------------------------------------------------------------------------------
+# ---- its arguments and observations ------------------------------------------------------------------------------------------------------
 
 
 def argument_error(arguments: Mapping[str, JSON]) -> str:
-    """What the schema has against these arguments; empty if nothing."""
+    """Why the schema refuses these arguments; empty where it takes them."""
     if set(arguments) - {"code", "timeout_s"}:
         return "there is an unknown argument; run_python takes code and timeout_s"
     code, timeout_s = arguments.get("code"), arguments.get("timeout_s", TIMEOUT_S)
@@ -185,8 +155,10 @@ def argument_error(arguments: Mapping[str, JSON]) -> str:
     return ""
 
 
-def observation(result: Result, value: bytes, timeout_s: int) -> Observation:
-    """What the tool says of a finished snippet."""
+def observation(result: Result, timeout_s: int) -> Observation:
+    """What the tool shows of a finished snippet."""
+    if result.ended_box:
+        return _error("the snippet ended the box that it ran in", exit_code=KILLED)
     if result.timed_out:
         return _error(f"the snippet took more than {timeout_s} s", exit_code=TIMED_OUT)
     if result.exit_code < 0:
@@ -195,7 +167,7 @@ def observation(result: Result, value: bytes, timeout_s: int) -> Observation:
         "stdout": _shown(result.stdout, STDOUT_CHARS, result.stdout_truncated),
         "stderr": _shown(result.stderr, STDERR_CHARS, result.stderr_truncated),
         "exit_code": result.exit_code,
-        "result_repr": _shown(safe_text(value), REPR_CHARS, is_cut=False) if value else None,
+        "result_repr": _shown(result.value, REPR_CHARS, is_cut=False) if result.value else None,
     }
     return Observation(canonical_json(content))
 

@@ -1,12 +1,12 @@
-"""Answers of costly tools, kept: each call is made once (definition P11).
+"""Cache of the answers of costly tools: each call is made once (definition P11).
 
 A key is the hash of tool, version, arguments in one form (defaults filled in, floats to five places, keys sorted) and scope: the time
-bucket of a live source, or the hash of the state of a world. Threads that ask the same thing at the same time wait for one call; errors
-are kept for a minute; tools that change state go past. The oldest answers make room when the bytes run out. A frozen cache answers from
-its snapshot alone: what is not in it is an error and never an answer made up, so that an evaluation always sees the same world.
+bucket of a live source, or the hash of the state of a world. Threads that make the same call at the same time wait for one of them; errors
+are kept for a minute; calls of tools that change state bypass the cache. The least recently used answers make room when the bytes run out.
+A frozen cache answers from its snapshot alone, and a call that is not in it is an error: so an evaluation always sees the same world.
 
-`run_python` keeps one a process (`run_python.py`). The shipped worlds compute their answers in microseconds and need none; it is for
-callers whose tools cost money or time, as docs/worlds.md shows.
+`run_python` has one a process (`run_python.py`). The shipped worlds compute their answers in microseconds and need none; it is for callers
+whose tools cost money or time, as docs/worlds.md shows.
 """
 
 from __future__ import annotations
@@ -30,23 +30,29 @@ MAX_BYTES = 2 * 2**30
 ERROR_TTL_S = 60.0
 PLACES = 5
 ENTRY_BYTES = 200
-"""What an entry weighs beside its content."""
+"""Size of an entry beside its content."""
 LATENCIES = 100_000
-"""Calls over which the percentiles are taken: the latest."""
+"""Latest calls over which the percentiles are taken."""
 BUCKET_S: Mapping[str, float] = {"places": 30 * 86_400.0, "timetable": 86_400.0, "weather": 3_600.0, "traffic": 300.0}
-"""How long what a live source says holds (P11)."""
+"""How long an answer of a live source holds, in seconds (P11)."""
 FORMAT = "headrace tool cache 1"
 
 
 class FrozenMiss(HeadraceError):
-    """A frozen cache was asked what its snapshot does not hold."""
+    """A frozen cache was asked for an answer that its snapshot does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheReport:
-    """hits: answered from memory, errors that were kept among them. shared: waited for another thread's call. misses: calls made.
-    bypassed: calls of tools that change state. unfrozen: calls that a frozen cache made because it was allowed to.
-    p50_ms, p95_ms: of all calls but those that went past, answered or made; 0 before the first."""
+    """Counts of calls, and what the cache holds.
+
+    hits: answered from memory, with a kept error too.
+    shared: waited for another thread's call.
+    misses: calls made.
+    bypassed: calls of tools that change state.
+    unfrozen: calls that a frozen cache made because `may_call` allowed it.
+    p50_ms, p95_ms: latency of all calls but the bypassed ones, answered or made; 0 before the first.
+    """
 
     hits: int
     shared: int
@@ -65,9 +71,9 @@ class CacheReport:
 
     @property
     def hit_rate(self) -> float:
-        """Of all calls that could have been saved; 0 before the first."""
-        asked = self.calls_saved + self.misses + self.unfrozen
-        return self.calls_saved / asked if asked else 0.0
+        """Share of the calls that were saved, of those that could be; 0 before the first."""
+        calls = self.calls_saved + self.misses + self.unfrozen
+        return self.calls_saved / calls if calls else 0.0
 
 
 @dataclass(slots=True)
@@ -94,7 +100,7 @@ class ToolCache:
         self._max_bytes, self._error_ttl_s, self._clock, self._timer = max_bytes, error_ttl_s, clock, timer
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._size_bytes = 0
-        self._flying: dict[str, Future[Observation]] = {}
+        self._in_flight: dict[str, Future[Observation]] = {}
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(("hits", "shared", "misses", "bypassed", "unfrozen", "evicted"), 0)
         self._latencies: deque[float] = deque(maxlen=LATENCIES)
@@ -109,7 +115,7 @@ class ToolCache:
 
         Raises:
             FrozenMiss: the cache is frozen and does not know.
-            Whatever `run` raises, in every thread that waited for it; it is not kept.
+            Exception: what `run` raises, in every thread that waited for it; it is not kept.
         """
         if tool.changes_state:
             self._count("bypassed")
@@ -142,12 +148,12 @@ class ToolCache:
 
     @classmethod
     def frozen(cls, path: Path, *, may_call: bool = False) -> ToolCache:
-        """The cache of a snapshot, which learns nothing more. may_call: whether a miss makes the call after all, counted as `unfrozen`.
+        """The cache of a snapshot, which takes no new answers. may_call: whether a miss makes the call, counted as `unfrozen`.
 
         Raises:
             BadInput: the file is no snapshot, or not whole.
         """
-        found = cls(max_bytes=1 << 62)
+        cache = cls(max_bytes=1 << 62)
         try:
             lines = path.read_text(encoding="ascii").splitlines()
             header = json.loads(lines[0])
@@ -155,51 +161,51 @@ class ToolCache:
                 raise BadInput(f"{path}: line 1 announces {header.get('entries')} answers of {header['format']!r}, {len(lines) - 1} follow")
             for position, line in enumerate(lines[1:], 2):
                 key, content = _pair(json.loads(line), path, position)
-                found._keep(key, Observation(content), None)
+                cache._keep(key, Observation(content), None)
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise BadInput(f"{path} is no snapshot of a tool cache: {error}") from error
-        found._is_frozen, found._may_call = True, may_call
-        return found
+        cache._is_frozen, cache._may_call = True, may_call
+        return cache
 
     def _answer(self, key: str, tool: Tool, arguments: Mapping[str, JSON], run: Callable[[], Observation]) -> Observation:
         mine: Future[Observation] | None = None
         with self._lock:
-            known = self._known(key)
+            known = self._look_up(key)
             if known is not None:
                 return known
-            flying = self._flying.get(key)
-            if flying is not None:
+            in_flight = self._in_flight.get(key)
+            if in_flight is not None:
                 self._counts["shared"] += 1
             elif not self._is_frozen:
-                mine = self._flying[key] = Future()
+                mine = self._in_flight[key] = Future()
                 self._counts["misses"] += 1
-        if flying is not None:
-            return flying.result()
+        if in_flight is not None:
+            return in_flight.result()
         if mine is not None:
-            return self._fly(key, mine, run)
+            return self._call_once(key, mine, run)
         if not self._may_call:
             shown = canonical_json(arguments)[:200]
             raise FrozenMiss(f"the frozen cache holds no answer of {tool.name} to {shown}; record it first, or allow the call")
         self._count("unfrozen")
         return run()
 
-    def _fly(self, key: str, mine: Future[Observation], run: Callable[[], Observation]) -> Observation:
-        """Makes the call for everybody who waits for it."""
+    def _call_once(self, key: str, mine: Future[Observation], run: Callable[[], Observation]) -> Observation:
+        """Makes the call for all threads that wait for it."""
         try:
             observation = run()
         except BaseException as error:
             with self._lock:
-                del self._flying[key]
+                del self._in_flight[key]
             mine.set_exception(error)
             raise
         with self._lock:
             self._keep(key, observation, self._clock() + self._error_ttl_s if observation.is_error else None)
-            del self._flying[key]
+            del self._in_flight[key]
         mine.set_result(observation)
         return observation
 
-    def _known(self, key: str) -> Observation | None:
-        """The lock is held."""
+    def _look_up(self, key: str) -> Observation | None:
+        """The kept answer, while it holds. The caller has the lock."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -211,7 +217,7 @@ class ToolCache:
         return entry.observation
 
     def _keep(self, key: str, observation: Observation, expires: float | None) -> None:
-        """The lock is held. An answer larger than the whole cache is not kept."""
+        """An answer larger than the whole cache is not kept. The caller has the lock."""
         entry = _Entry(observation, expires)
         if entry.size_bytes > self._max_bytes:
             return

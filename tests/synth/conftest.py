@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from synth.sandbox import engine
-from synth.sandbox.base import Provider, SandboxError
-from synth.sandbox.bubblewrap import Bubblewrap
-from synth.sandbox.containers import Docker
+from synth.sandbox import Bubblewrap, Docker, Provider, SandboxError
+from tests.synth.sandbox import own_engine
 
 CACHE = Path(__file__).parents[2] / ".cache" / "sandbox"
 PROVIDERS = ("docker", "bwrap")
@@ -20,7 +18,7 @@ PROVIDERS = ("docker", "bwrap")
 def docker_engine() -> Iterator[Docker]:
     """A Docker provider on this machine's engine, or on one that the session starts and stops."""
     try:
-        running = engine.docker_engine(CACHE)
+        running = own_engine.docker_engine(CACHE)
         docker = running.__enter__()
     except SandboxError as error:
         pytest.skip(f"left out, no Docker: {error}")
@@ -35,7 +33,7 @@ def bubblewrap_here() -> Bubblewrap:
     bubblewrap = Bubblewrap()
     lacks = bubblewrap.missing()
     if lacks:
-        pytest.skip(f"left out, no bubblewrap: {lacks} (all that these tests need: {engine.APT})")
+        pytest.skip(f"left out, no bubblewrap: {lacks} (all that these tests need: {own_engine.APT})")
     return bubblewrap
 
 

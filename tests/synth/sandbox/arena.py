@@ -7,23 +7,25 @@ public address is contacted.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import os
 import re
 import secrets
+import select
 import shutil
 import socket
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from synth.sandbox.base import Limits, Protection, Provider, Result, SandboxError
-from synth.sandbox.sandbox import Sandbox
+from synth.sandbox import Limits, Provider, Result, Sandbox, SandboxError
+from synth.sandbox.base import Protection
+from synth.sandbox.box import NOBODY
 from synth.sandbox.seccomp import AUDIT_ARCH, CLONE, CLONE3, REFUSED
-from synth.sandbox.start import NOBODY
 from tests.synth.sandbox.escape_programs import PRELUDE, Escape
 
 LIMITS = Limits(
@@ -46,7 +48,12 @@ print(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0), sorted(os.sc
 print([resource.getrlimit(number) for number in range(16)])
 """
 """What a user of a box finds; the same for each."""
-PIDS = "import os; print(*sorted(int(n) for n in os.listdir('/proc') if n.isdigit() and int(n) not in (1, os.getpid())))"
+PIDS = ["sh", "-c", 'for p in /proc/[0-9]*; do case $p in /proc/1 | /proc/$$) ;; *) echo "$p" ;; esac; done']
+"""Processes of a box but its first and this one; by a shell, which starts in a tenth of Python's time."""
+TOKEN = secrets.token_bytes(16)
+"""By which the listeners know the arena's own call from an escape's."""
+ANSWER_S = 30.0
+"""What answers by itself does so in this time."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +67,21 @@ class Seen:
 
 
 class Arena:
-    """make: the provider, given the folder that boxes without the protection `mounts` see."""
+    """Boxes without the protection `mounts` see its folder `shown`."""
 
-    def __init__(self, make: Callable[[Path], Provider]) -> None:
+    def __init__(self, provider: Provider) -> None:
         # Not under /tmp, which in a box is the work folder.
         self.folder = Path(tempfile.mkdtemp(prefix="headrace-arena-", dir="/var/tmp"))
         self.folder.chmod(0o755)
         self.shown = self.folder / "shown"
         self.shown.mkdir()
         self.shown.chmod(0o777)
-        self._tell_environment()
-        self.provider = make(self.shown)
+        os.environ["HEADRACE_CANARY"] = "a secret of the host's environment"
+        self.provider = copy.copy(provider)
+        self.provider.shown = self.shown
         self.machine = os.uname().machine
         self.heard: list[str] = []
+        self._silences = threading.Semaphore(0)
         self.limits_whole_box = self.provider.limits_whole_box
         self._sockets = self._listen()
         self._canary: subprocess.Popen[bytes] | None = None
@@ -92,8 +101,7 @@ class Arena:
         for each in self._sockets:
             each.close()
         if self._canary is not None:
-            self._canary.kill()
-            self._canary.wait()
+            self._end(self._canary)
         os.environ.pop("HEADRACE_CANARY", None)
         shutil.rmtree(self.folder)
 
@@ -113,13 +121,14 @@ class Arena:
         try:
             session = sandbox.start()
             before = session.run(PROBE).stdout if escape.judge == "next user" else ""
-            guest = int(session.run("import os; print(os.getppid())").stdout)
+            process_1 = session.run(["sh", "-c", "echo $PPID"]).stdout.strip() if "«SUPERVISOR»" in escape.program else ""
             waiting = self._call_port(over) if escape.judge == "reached" else None
-            result = session.run(PRELUDE + self._filled(escape.program, guest), limits=replace(LIMITS, **escape.limits))
+            result = session.run(PRELUDE + self._filled(escape.program, process_1), limits=replace(LIMITS, **escape.limits))
             over.set()
             if waiting is not None:
                 waiting.join()
-            left = session.run(PIDS).stdout.strip()
+            sees_host = escape.off == "pids" and sandbox is not self.sandbox
+            left = "" if sees_host else session.run(PIDS).stdout.strip()
         except SandboxError as error:
             why, left = str(error), ""
         finally:
@@ -150,7 +159,7 @@ class Arena:
             case "printed":
                 return "ESCAPED" in result.stdout
             case "received" | "reached":
-                time.sleep(0.05)
+                self._wait_for_listeners()
                 return bool(self.heard)
             case "left":
                 return bool(left)
@@ -165,6 +174,7 @@ class Arena:
 
     def _damage(self, left: str) -> tuple[str, ...]:
         """What is not as it should be, on the host and next door."""
+        self._wait_for_listeners()
         found = [*self._canary_trouble(), *(["host's listeners heard something"] if self.heard else [])]
         victim = self.shown / "victim"
         if (
@@ -183,35 +193,42 @@ class Arena:
         return tuple(found)
 
     def _canary_trouble(self) -> list[str]:
-        """What happened to the process of the host."""
-        assert self._canary is not None
-        try:
-            status = Path(f"/proc/{self._canary.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return ["canary died"]
-        if self._canary.poll() is not None:
+        """What happened to the process of the host. It answers, or has died or stopped: so no signal is on its way to it."""
+        assert self._canary is not None and self._canary.stdin is not None and self._canary.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._canary.stdin.write(b".")
+        ends = time.monotonic() + ANSWER_S
+        while not (is_stopped := self._state_of_canary() == "T") and not select.select([self._canary.stdout], [], [], 0.01)[0]:
+            assert time.monotonic() < ends, "the canary neither answers nor is it stopped"
+        if not is_stopped and not self._canary.stdout.read(1):
             return ["canary died"]
         slowed = ["canary slowed"] if os.getpriority(os.PRIO_PROCESS, self._canary.pid) > os.getpriority(os.PRIO_PROCESS, 0) else []
         limited = ["canary limited"] if re.search("Max open files +3 ", Path(f"/proc/{self._canary.pid}/limits").read_text()) else []
-        return [*(["canary stopped"] if status[0] == "T" else []), *slowed, *limited]
+        return [*(["canary stopped"] if is_stopped else []), *slowed, *limited]
+
+    def _state_of_canary(self) -> str:
+        assert self._canary is not None
+        return Path(f"/proc/{self._canary.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    @staticmethod
+    def _end(process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        with process:  # closes its pipes and waits for it
+            pass
 
     def _reset(self) -> None:
         """Everything as it was before any program ran."""
         if self._canary is None or self._canary_trouble():
             if self._canary is not None:
-                self._canary.kill()
-                self._canary.wait()
+                self._end(self._canary)
             as_nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
-            self._canary = subprocess.Popen(["sleep", "3600"], **as_nobody)
+            self._canary = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, **as_nobody)
         for name, text in (("secret", SECRET), ("victim", VICTIM)):
             path = self.shown / name
             path.write_text(text)
             path.chmod(0o666)
         (self.shown / "hard").unlink(missing_ok=True)
         self.heard.clear()
-
-    def _tell_environment(self) -> None:
-        os.environ["HEADRACE_CANARY"] = "a secret of the host's environment"
 
     def _listen(self) -> list[socket.socket]:
         """Listeners of every kind; whatever reaches one is heard."""
@@ -230,6 +247,7 @@ class Arena:
         with socket.create_server(("127.0.0.1", 0)) as free:
             free_port = free.getsockname()[1]
         self.words = dict(zip(("TCP4", "TCP6", "UDP4", "UDP6"), map(str, ports), strict=True)) | {"FREE": str(free_port)}
+        self._listeners = [(each.family, each.type, each.getsockname()) for each in (*tcp, *udp, *unix)]
         for each in (*tcp, *unix):
             threading.Thread(target=self._hear, args=(each, True), daemon=True).start()
         for each in udp:
@@ -239,13 +257,27 @@ class Arena:
     def _hear(self, listener: socket.socket, is_stream: bool) -> None:
         while True:
             try:
-                if is_stream:
-                    listener.accept()[0].close()
-                else:
-                    listener.recv(100)
+                caller = listener.accept()[0] if is_stream else None
+                said = b"" if caller else listener.recv(100)
             except OSError:
                 return
-            self.heard.append("somebody")
+            if caller:
+                with caller, contextlib.suppress(OSError):
+                    caller.settimeout(ANSWER_S)
+                    said = caller.recv(100)
+            if said == TOKEN:
+                self._silences.release()
+            else:
+                self.heard.append("somebody")
+
+    def _wait_for_listeners(self) -> None:
+        """Returns when each listener has heard all that was sent to it before."""
+        for family, kind, address in self._listeners:
+            with socket.socket(family, kind) as caller:
+                caller.connect(address)
+                caller.send(TOKEN)
+        for _ in self._listeners:
+            assert self._silences.acquire(timeout=ANSWER_S), "a listener does not hear"
 
     def _call_port(self, over: threading.Event) -> threading.Thread:
         """Tries to reach the port on which the program may listen, until it is over."""
@@ -260,14 +292,14 @@ class Arena:
         thread.start()
         return thread
 
-    def _filled(self, program: str, guest: int) -> str:
+    def _filled(self, program: str, process_1: str) -> str:
         assert self._canary is not None
         column = list(AUDIT_ARCH).index(self.machine)
         words = self.words | {
             "ABSTRACT": self.abstract,
             "SHOWN": str(self.shown),
             "CANARY": str(self._canary.pid),
-            "GUEST": str(guest),
+            "SUPERVISOR": process_1,
             "MEMORY": str(LIMITS.memory_bytes),
             "NETNS": str(Path("/proc/self/ns/net").readlink()),
             "CLONE": str(CLONE[column]),

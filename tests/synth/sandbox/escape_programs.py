@@ -95,11 +95,15 @@ for n in range(44):
     pid = os.fork()
     if pid == 0:
         os.setsid()
-        if os.fork(): os._exit(0)
-        os.write(w, b'.'); time.sleep(3); os._exit(0)
+        try:
+            if os.fork(): os._exit(0)
+        except OSError:
+            os.write(w, b'!'); os._exit(1)
+        os.write(w, b'.'); time.sleep(20); os._exit(0)
     os.waitpid(pid, 0)
-time.sleep(.3)
-if len(os.read(r, 100)) >= 44: escaped('44 daemons')
+answers = b''
+while len(answers) < 44: answers += os.read(r, 100)
+if answers == b'.' * 44: escaped('44 daemons')
 """
 SPAWNS = """
 children = []
@@ -112,15 +116,14 @@ finally:
 TREE_MEMORY = """
 children = []
 for n in range(4):
-    r, w = os.pipe(); pid = os.fork()
+    r, w = os.pipe(); end_r, end_w = os.pipe(); pid = os.fork()
     if pid == 0:
-        kept = bytearray(b'x') * («MEMORY» // 3); os.write(w, b'!'); time.sleep(20); os._exit(0)
-    os.close(w); children.append((pid, r))
-told = all([os.read(r, 1) for pid, r in children])
-time.sleep(.5)
-alive = [pid for pid, r in children if os.waitpid(pid, os.WNOHANG) == (0, 0)]
-if told and len(alive) == 4: escaped('four children hold more than the limit')
-for pid in alive: os.kill(pid, 9)
+        kept = bytearray(b'x') * («MEMORY» // 3); os.write(w, b'!'); os.read(end_r, 1); os.write(w, b'!'); os._exit(0)
+    os.close(w); os.close(end_r); children.append((r, end_w))
+full = [os.read(r, 1) for r, end_w in children]
+for r, end_w in children: os.write(end_w, b'.')
+alive = [os.read(r, 1) for r, end_w in children]
+if full == alive == [b'!'] * 4: escaped('four children hold more than the limit')
 """
 BURN = """
 while time.process_time() < 1.1: sum(range(10000))
@@ -178,12 +181,17 @@ finally:
 SETUID = """
 child = subprocess.Popen([{program}], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 try:
-    for n in range(20):
-        uids = [line.split()[1:] for line in open(f'/proc/{{child.pid}}/status') if line.startswith('Uid')][0]
-        if uids[1] == '0': escaped('effective user', uids[1]); break
-        time.sleep(.05)
+    state = user = ''
+    while state not in ('S', 'Z') and user != '0':  # until it waits for input or has ended: before, it may not have its user yet
+        lines = dict(line.split(':', 1) for line in open(f'/proc/{{child.pid}}/status').read().splitlines())
+        state, user = lines['State'].split()[0], lines['Uid'].split()[1]
+    if user == '0': escaped('effective user', user)
 finally:
     child.kill()
+"""
+CALLED_PORT = """
+s = socket.create_server(('127.0.0.1', «FREE»)); s.settimeout(1)
+s.accept(); escaped()
 """
 IO_URING = """
 parameters = ctypes.create_string_buffer(120)
@@ -223,7 +231,7 @@ entries = [(1, 7, -1), (2, 0, os.getuid()), (4, 0, -1), (16, 7, -1), (32, 0, -1)
 acl = struct.pack('<I', 2) + b''.join(struct.pack('<HHi', *entry) for entry in entries)
 os.setxattr('/tmp', 'system.posix_acl_default', acl)
 """
-OTHERS_LIMIT = "resource.prlimit(«GUEST», resource.{name}, ({value}, {value}))"
+OTHERS_LIMIT = "resource.prlimit(«SUPERVISOR», resource.{name}, ({value}, {value}))"
 BY_SIGNAL = "os.kill(«CANARY», signal.{signal}); escaped('signalled a process of the host')"
 NOT_ITS_USER = "in a user namespace of its own the kernel lets nobody look into processes of the host"
 BWRAP_NEVER = {"bubblewrap": "bubblewrap itself sets no_new_privs and mounts without setuid, always"}
@@ -245,7 +253,11 @@ ESCAPES: tuple[Escape, ...] = (
     Escape("network-unix", "path", "mounts", _connect("AF_UNIX", f"'{SHOWN}/socket'")),
     Escape("network-host", "namespace", "network", "if os.readlink('/proc/self/ns/net') == '«NETNS»': escaped('the network of the host')"),
     Escape(
-        "network-host", "port", "network", "s = socket.create_server(('127.0.0.1', «FREE»)); time.sleep(.7); escaped()", judge="reached"
+        "network-host",
+        "port",
+        "network",
+        CALLED_PORT,
+        judge="reached",
     ),
     Escape("network-family", "netlink", "seccomp", _family(16)),
     Escape("network-family", "netlink-audit", "seccomp", _family(16, 3, 9), refused=KERNEL),
@@ -324,7 +336,7 @@ ESCAPES: tuple[Escape, ...] = (
         "other-processes",
         "list",
         "pids",
-        "escaped(open('/proc/«CANARY»/cmdline').read()[:9]) if 'sleep' in open('/proc/«CANARY»/cmdline').read() else 0",
+        "escaped(open('/proc/«CANARY»/cmdline').read()[:9]) if 'cat' in open('/proc/«CANARY»/cmdline').read() else 0",
     ),
     Escape("other-processes", "kill", "pids", BY_SIGNAL.format(signal="SIGKILL"), judge="canary died"),
     Escape("other-processes", "stop", "pids", BY_SIGNAL.format(signal="SIGSTOP"), judge="canary stopped"),
@@ -342,29 +354,29 @@ ESCAPES: tuple[Escape, ...] = (
     Escape("parent", "kill", "pids", "os.kill(os.getppid(), signal.SIGKILL); time.sleep(.1)", judge="box died"),
     Escape("parent", "terminate", "pids", "os.kill(os.getppid(), signal.SIGTERM); time.sleep(.1)", judge="box died"),
     Escape("parent", "interrupt", "pids", "os.kill(os.getppid(), signal.SIGINT); time.sleep(.1)", judge="box died"),
-    Escape("guest", "memory", "guest", "open('/proc/«GUEST»/mem', 'r+b'); escaped()"),
-    Escape("guest", "map", "guest", "escaped(open('/proc/«GUEST»/maps').readline())"),
+    Escape("supervisor", "memory", "supervisor", "open('/proc/«SUPERVISOR»/mem', 'r+b'); escaped()"),
+    Escape("supervisor", "map", "supervisor", "escaped(open('/proc/«SUPERVISOR»/maps').readline())"),
     Escape(
-        "guest",
+        "supervisor",
         "wire",
-        "guest",
-        "open('/proc/«GUEST»/fd/11', 'wb', buffering=0).write(b'forged'); escaped()",
+        "supervisor",
+        "open('/proc/«SUPERVISOR»/fd/11', 'wb', buffering=0).write(b'forged'); escaped()",
         judge="box died",
         refused=ROOTS_PIPE,
     ),
-    Escape("guest", "environment", "guest", "escaped(len(open('/proc/«GUEST»/environ').read()) * '.' + '.')"),
+    Escape("supervisor", "environment", "supervisor", "escaped(len(open('/proc/«SUPERVISOR»/environ').read()) * '.' + '.')"),
     Escape("descriptors", "wire", "descriptors", "os.write(11, b'forged'); escaped()", judge="box died"),
-    Escape("descriptors", "more", "descriptors", "os.fstat(10); escaped('the way in of the guest')"),
+    Escape("descriptors", "more", "descriptors", "os.fstat(10); escaped('the way in of the supervisor')"),
     Escape("environment", "variable", "environment", "escaped(os.environ['HEADRACE_CANARY'])"),
     Escape("environment", "proc", "environment", "b'HEADRACE_CANARY' in open('/proc/self/environ', 'rb').read() and escaped()"),
     # ---- whoever gets the box next
     Escape("next-user", "limit-files", "seccomp", OTHERS_LIMIT.format(name="RLIMIT_FSIZE", value=1), judge="next user"),
     Escape("next-user", "limit-processes", "seccomp", OTHERS_LIMIT.format(name="RLIMIT_NPROC", value=0), judge="next user"),
     Escape("next-user", "limit-memory", "seccomp", OTHERS_LIMIT.format(name="RLIMIT_STACK", value=65536), judge="next user"),
-    Escape("next-user", "priority", "seccomp", "os.setpriority(os.PRIO_PROCESS, «GUEST», 19)", judge="next user"),
+    Escape("next-user", "priority", "seccomp", "os.setpriority(os.PRIO_PROCESS, «SUPERVISOR», 19)", judge="next user"),
     Escape("next-user", "priority-of-all", "seccomp", "os.setpriority(os.PRIO_USER, 0, 19)", judge="next user"),
-    Escape("next-user", "scheduler", "seccomp", "os.sched_setscheduler(«GUEST», os.SCHED_IDLE, os.sched_param(0))", judge="next user"),
-    Escape("next-user", "processors", "seccomp", "os.sched_setaffinity(«GUEST», {0})", judge="next user", refused=ONE_CORE),
+    Escape("next-user", "scheduler", "seccomp", "os.sched_setscheduler(«SUPERVISOR», os.SCHED_IDLE, os.sched_param(0))", judge="next user"),
+    Escape("next-user", "processors", "seccomp", "os.sched_setaffinity(«SUPERVISOR», {0})", judge="next user", refused=ONE_CORE),
     Escape("next-user", "files", "reset", "open('left', 'w').write('for the next')", judge="next user"),
     Escape("next-user", "mode", "reset", "os.chmod('/tmp', 0o500)", judge="next user", refused=ROOTS_FOLDER),
     Escape("next-user", "closed", "reset", "os.chmod('/tmp', 0)", judge="next user", refused=ROOTS_FOLDER),

@@ -1,19 +1,7 @@
 """The escape suite: programs that try to get out of a box, to harm what is beside it, or to outlive it.
 
-Covered, on each provider, every act with a control that succeeds once the one protection is gone:
-- the network: TCP, UDP, UNIX sockets abstract and by path, raw sockets, netlink, vsock, the host's network namespace and ports;
-- using up memory (heap, mappings, memory files, many processes), processes and threads, CPU, wall time, disk, inodes, descriptors, output;
-- outliving a run: daemons, processes that fork on and on, stopped ones; System V and POSIX queues;
-- files of the host, read, written, deleted, through /proc and through links; writing anything but the work folder; /sys; /proc of root;
-- processes of the host: seen, killed, stopped; the box's own process 1: killed, read, its wire written to;
-- the next user of the same box: its process 1's limits, priority and scheduling; the work folder's mode, attributes, times and files;
-- privileges: capabilities, set-uid programs, user namespaces, mounts, keyrings, io_uring, ptrace, bpf, perf, userfaultfd and kin;
-- core files; leaked descriptors and environment; text that deceives readers or terminals.
-
-Not covered: bugs of the kernel, of runc, of bubblewrap and of the processor (side channels, timing); attacks on Docker's engine from
-outside; a machine whose bubblewrap can make no control group (memory and CPU are then limited per process only, and the cases that need
-more are left out); a program that makes the kernel choose the box's own process 1 when memory runs out (the box is lost, and
-the program has failed); filling the host's memory by many boxes at once, each within its limits; devices given to a box on purpose.
+`synth/sandbox/__init__.py` lists what is covered and what is not. Each act is tried on each provider, and has a control that succeeds once
+the one protection is gone.
 What a kernel refuses even without our protection is run, listed as skipped with the reason, and not counted.
 """
 
@@ -49,7 +37,7 @@ def arenas() -> Iterator[dict[str, Arena]]:
 def arena(which: str, arenas: dict[str, Arena], request: pytest.FixtureRequest) -> Arena:
     provider = provider_of(which, request)
     if which not in arenas:
-        arenas[which] = Arena(provider.showing)
+        arenas[which] = Arena(provider)
     return arenas[which]
 
 

@@ -1,4 +1,4 @@
-"""The sandbox's parts that need no box: the filter of system calls, safe text, control groups, owners, the wire."""
+"""The sandbox's parts that need no box: the filter of system calls, safe text, control groups, owners, the connection."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.sandbox import cgroup, seccomp
-from synth.sandbox.base import Limits, SandboxError
-from synth.sandbox.owner import is_orphan, mark, new_name
-from synth.sandbox.text import MARKS, safe_text
-from synth.sandbox.wire import Wire
+from synth.sandbox import BoxDied, Limits, bwrap, seccomp, supervisor
+from synth.sandbox.box import Connection, is_orphan, mark, new_name
+from synth.sandbox.safe_text import MARKS, safe_text
 
 ALLOW, KILL, REFUSED = 0x7FFF0000, 0x80000000, 0x00050000 | errno.EPERM
 MACHINES = tuple(seccomp.AUDIT_ARCH)
@@ -137,13 +135,13 @@ def test_joiners_carry_no_hidden_text() -> None:
 
 
 def test_control_groups_of_version_1_are_made_under_our_own(tmp_path: Path) -> None:
-    for controller in cgroup.CONTROLLERS:
+    for controller in bwrap.CONTROLLERS:
         (tmp_path / controller / "ours").mkdir(parents=True)
         (tmp_path / controller / "ours" / "cgroup.procs").touch()
 
-    homes = cgroup.homes(tmp_path, "4:memory:/ours\n3:pids:/ours\n2:cpu,cpuacct:/ours\n")
+    homes = bwrap.cgroup_homes(tmp_path, "4:memory:/ours\n3:pids:/ours\n2:cpu,cpuacct:/ours\n")
 
-    assert homes == tuple(tmp_path / controller / "ours" for controller in cgroup.CONTROLLERS)
+    assert homes == tuple(tmp_path / controller / "ours" for controller in bwrap.CONTROLLERS)
 
 
 def test_a_control_group_of_version_2_stands_beside_our_own_where_the_controllers_are_given(tmp_path: Path) -> None:
@@ -154,14 +152,14 @@ def test_a_control_group_of_version_2_stands_beside_our_own_where_the_controller
     own = "0::/user.slice/ours\n"
 
     (parent / "cgroup.subtree_control").write_text("memory pids\n")
-    without_cpu = cgroup.homes(tmp_path, own)
+    without_cpu = bwrap.cgroup_homes(tmp_path, own)
     (parent / "cgroup.subtree_control").write_text("cpu memory pids\n")
 
     assert without_cpu == ()
-    assert cgroup.homes(tmp_path, own) == (parent,)
+    assert bwrap.cgroup_homes(tmp_path, own) == (parent,)
     for name in ("memory.max", "pids.max", "cpu.max"):
         (parent / name).touch()
-    made = cgroup.make("headrace-1-2-3", Limits(memory_bytes=2**25, processes=8, cpus=0.5), inside=(parent,))
+    made = bwrap.make_group("headrace-1-2-3", Limits(memory_bytes=2**25, processes=8, cpus=0.5), (parent,))
     assert {name: (made.folders[0] / name).read_text() for name in ("memory.max", "pids.max", "cpu.max")} == {
         "memory.max": str(2**25),
         "pids.max": "9",
@@ -188,21 +186,38 @@ def test_a_box_is_an_orphan_only_when_its_owner_is_gone() -> None:
 @pytest.mark.parametrize(
     ("sent", "why"),
     [
-        (struct.pack(">II", 2**31, 0), "tampered"),
-        (struct.pack(">II", 2, 2**31), "tampered"),
-        (struct.pack(">II", 2, 0) + b"no", "tampered"),
-        (struct.pack(">II", 2, 0) + b"[]", "tampered"),
+        (struct.pack(supervisor.ANSWER, 0, 0, 2**31, 0, 0), "tampered"),
+        (struct.pack(supervisor.ANSWER, 0, 0, 50, 50, 1), "tampered"),
+        (struct.pack(supervisor.ANSWER, supervisor.FAILED, 0, supervisor.MESSAGE_BYTES + 1, 0, 0), "tampered"),
+        (struct.pack(supervisor.ANSWER, supervisor.ALL_FLAGS + 1, 0, 0, 0, 0), "tampered"),
+        (struct.pack(supervisor.ANSWER, 0, 0, 2, 0, 0) + b"x", "ended"),
         (b"\x00\x00", "ended"),
     ],
 )
-def test_nothing_that_a_guest_says_is_believed_by_its_length(sent: bytes, why: str) -> None:
+def test_nothing_that_a_supervisor_says_is_believed_by_its_length(sent: bytes, why: str) -> None:
     read, write = os.pipe()
     os.write(write, sent)
     os.close(write)
 
-    with pytest.raises(SandboxError, match=why):
-        Wire(read, read).receive(100, time.monotonic() + 5)
+    with pytest.raises(BoxDied, match=why):
+        Connection(read, read).receive(100, time.monotonic() + 5)
     os.close(read)
+
+
+def test_a_whole_answer_is_read_and_its_error_is_safe_to_show() -> None:
+    read, write = os.pipe()
+    os.write(write, struct.pack(supervisor.ANSWER, 0, -9, 3, 0, 97) + b"out" + b"v" * 97)
+    os.write(write, struct.pack(supervisor.ANSWER, supervisor.FAILED, 0, 5, 0, 0) + b"no\x1b[m")
+    connection = Connection(read, read)
+
+    whole, failed = connection.receive(100, time.monotonic() + 5), connection.receive(0, time.monotonic() + 5)
+
+    assert (whole.exit_code, whole.parts, whole.error) == (-9, (b"out", b"", b"v" * 97), None)
+    assert failed.error == "no\ufffd[m"
+    with pytest.raises(BoxDied, match="stopped answering"):
+        connection.receive(0, time.monotonic() + 0.01)
+    os.close(read)
+    os.close(write)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.sandbox import Sandbox, SandboxError
-from synth.sandbox.base import Provider
+from synth.sandbox import Provider, Sandbox, SandboxError
 from synth.sandbox.snippet import ALLOWED
 from synth.worlds.run_python import CODE_CHARS, LIMITS, STDOUT_CHARS, TOOL, CodeTool
 from synth.worlds.tool_cache import ToolCache
@@ -26,15 +25,13 @@ resource.prlimit(1, resource.RLIMIT_NOFILE, (1, 1))
 
 @pytest.fixture(scope="module")
 def sandbox(provider: Provider) -> Iterator[Sandbox]:
-    with Sandbox(provider, LIMITS, idle_s=3600) as made:
+    with Sandbox(provider, LIMITS) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def tool(sandbox: Sandbox) -> Iterator[CodeTool]:
-    made = CodeTool(sandbox)
-    yield made
-    made.close()
+def tool(sandbox: Sandbox) -> CodeTool:
+    return CodeTool(sandbox)
 
 
 def ran(tool: CodeTool, code: str, **more: Any) -> dict[str, Any]:
@@ -145,7 +142,7 @@ def test_the_same_snippet_gives_the_same_bytes_in_every_box(provider: Provider, 
 
 @pytest.mark.parametrize(
     ("code", "timeout_s", "exit_code"),
-    [("while True: pass", 2, 124), ("kept = [b'x' * 2**20 for n in range(700)]", 10, 137)],
+    [("while True: pass", 1, 124), ("kept = [b'x' * 2**20 for n in range(700)]", 10, 137)],
 )
 def test_limits_that_run_out_are_an_error_observation(tool: CodeTool, code: str, timeout_s: int, exit_code: int) -> None:
     observation = tool.call({"code": code, "timeout_s": timeout_s})
@@ -199,32 +196,37 @@ def test_several_threads_may_call(tool: CodeTool) -> None:
     assert found == [str(n * 2) for n in range(20)]
 
 
-def test_a_snippet_whose_box_died_runs_again_in_another(sandbox: Sandbox) -> None:
-    tool = CodeTool(sandbox)
-    tool.call({"code": "1"})
-    assert tool._session is not None
-    tool._session._box.close()
-
-    assert ran(tool, "2")["result_repr"] == "2"
-    tool.close()
-
-
-def test_a_snippet_whose_waiting_box_died_runs_in_another(provider: Provider) -> None:
+@pytest.mark.parametrize("first", ["1", None])
+def test_a_snippet_whose_box_died_runs_again_in_another(provider: Provider, first: str | None) -> None:
+    """Whether an earlier snippet ran in that box or not."""
     with Sandbox(provider, LIMITS) as sandbox:
-        sandbox.start().close()
-        (_, box), *_ = sandbox._waiting
+        tool = CodeTool(sandbox)
+        if first is None:
+            sandbox.start().close()
+        else:
+            ran(tool, first)
+        (box,) = sandbox._waiting
         box.close()
 
-        assert ran(CodeTool(sandbox), "2")["result_repr"] == "2"
+        assert ran(tool, "2")["result_repr"] == "2"
 
 
-def test_a_refused_lesson_hands_the_box_back(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("synth.worlds.run_python._LESSON", "raise OSError")
+def test_a_runner_that_cannot_be_loaded_is_our_failure_and_keeps_the_boxes(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("synth.sandbox.sandbox.RUNNER", b"raise OSError")
     with Sandbox(provider, LIMITS) as sandbox:
-        with pytest.raises(SandboxError, match="could not take its lesson"):
+        with pytest.raises(SandboxError, match="could not load the runner"):
             CodeTool(sandbox).call({"code": "1"})
 
-        assert (len(sandbox._taken), len(sandbox._waiting)) == (0, 1)
+        assert sandbox._boxes == set(sandbox._waiting)
+
+
+def test_a_box_that_dies_before_the_snippet_runs_is_our_failure(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("synth.sandbox.sandbox.RUNNER", b"import os\nos._exit(1)")
+    with Sandbox(provider, LIMITS) as sandbox:
+        with pytest.raises(SandboxError, match="died before the snippet ran"):
+            CodeTool(sandbox).call({"code": "1"})
+
+        assert not sandbox._boxes
 
 
 def test_a_snippet_that_ends_every_box_has_failed_itself(provider: Provider) -> None:
@@ -256,7 +258,6 @@ def test_a_cache_saves_snippets_that_ran_before(sandbox: Sandbox) -> None:
 
     assert first == again == default
     assert (cache.report().misses, cache.report().hits) == (1, 2)
-    tool.close()
 
 
 def test_the_schema_says_what_is_checked() -> None:

@@ -1,8 +1,8 @@
 """Boxes by a Docker engine, through the `docker` SDK (extra `sandbox`).
 
 A box is one container: no network, no IPC, read-only root, an empty /sys, a tmpfs as work folder, no capabilities, no new privileges,
-nobody as user, Docker's own filter of system calls with ours on top. Containers carry their owner's mark in name and label, remove
-themselves when their stdin closes, and what a killed engine or owner leaves all the same is reaped at the next start.
+an unprivileged user, Docker's own filter of system calls with ours on top. A container removes itself when its stdin closes; what a
+killed engine or owner leaves all the same carries its owner's mark in a label, and the next sandbox reaps it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from storage.records import JSON
-from synth.sandbox.base import WORK_DIR, Limits, Protection, SandboxError
-from synth.sandbox.owner import is_orphan, new_name
-from synth.sandbox.start import GUEST_ENVIRONMENT, NOBODY, guest_command, lifted, wait_until_ready, work_folder
-from synth.sandbox.wire import Wire
+from synth.sandbox.base import Limits, Protection, SandboxError
+from synth.sandbox.box import (
+    ENVIRONMENT,
+    NOBODY,
+    Connection,
+    is_orphan,
+    new_name,
+    raised_limits,
+    supervisor_command,
+    wait_until_ready,
+    work_folder,
+)
+from synth.sandbox.supervisor import WORK_DIR
 
 if TYPE_CHECKING:
     import docker
@@ -31,63 +40,55 @@ EMPTY = "ro,size=4096,nr_inodes=2,mode=0555"
 
 class DockerBox:
     def __init__(self, client: docker.APIClient, name: str, config: dict[str, JSON]) -> None:
-        self.name, self._client = name, client
-        made = client.create_container(name=name, **config)
-        self._id: str = made["Id"]
+        self.name, self._client, self.has_runner = name, client, False
+        created = client.create_container(name=name, **config)
+        self._id: str = created["Id"]
         try:
-            lost = [warning for warning in made.get("Warnings") or [] if "discarded" in warning]
+            lost = [warning for warning in created.get("Warnings") or [] if "discarded" in warning]
             if lost:
                 raise SandboxError(f"this Docker engine cannot hold its boxes to their limits: {' '.join(lost)}")
-            ways = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-            self._socket: Any = client.attach_socket(self._id, params=ways)
-            self.wire = Wire(self._socket.fileno(), self._socket.fileno(), is_framed=True)
+            self._socket: Any = client.attach_socket(self._id, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+            self.connection = Connection(self._socket.fileno(), self._socket.fileno(), is_framed=True)
             client.start(self._id)
         except BaseException:
             _remove(client, self._id)
             raise
 
-    def said(self) -> str:
-        return bytes(self.wire.stderr).decode(errors="replace")
+    def complaints(self) -> str:
+        return bytes(self.connection.stderr).decode(errors="replace")
 
     def close(self) -> None:
-        self.wire.close()
+        self.connection.close()
         if not self._socket.closed:
-            self._socket._response.close()
-            self._socket.close()
-            _remove(self._client, self._id)
+            try:
+                _remove(self._client, self._id)  # before the socket, whose end then wakes a thread that waits for an answer
+            finally:
+                self._socket._response.close()
+                self._socket.close()
 
 
 class Docker:
-    """url: the engine's, e.g. `unix:///var/run/docker.sock`; by default what DOCKER_HOST says, else that one.
-    shown: the one folder of the host that a box without the protection `mounts` sees."""
+    """url: the engine's, e.g. `unix:///var/run/docker.sock`; by default that of DOCKER_HOST, else that one."""
 
     name = "docker"
     limits_whole_box = True
 
-    def __init__(self, url: str | None = None, *, image: str = IMAGE, shown: Path | None = None) -> None:
-        self._url, self._image, self._shown = url, image, shown
+    def __init__(self, url: str | None = None) -> None:
+        self._url = url
+        self.shown: Path | None = None
         self._connected: docker.APIClient | None = None
 
-    def showing(self, folder: Path) -> Docker:
-        """The same provider with another `shown`."""
-        return Docker(self._url, image=self._image, shown=folder)
-
     def missing(self) -> str:
-        """What Docker needs and this machine has not; empty if nothing."""
         try:
             client = self.client()
             with _asking("list its images"):
-                found = client.images(name=self._image)
+                found = client.images(name=IMAGE)
         except SandboxError as error:
             return str(error)
-        return "" if found else f"the Docker engine has no image {self._image}: {BUILD}"
+        return "" if found else f"the Docker engine has no image {IMAGE}: {BUILD}"
 
     def client(self) -> docker.APIClient:
-        """A client whose engine has answered.
-
-        Raises:
-            SandboxError: the SDK is not installed, or no engine answers.
-        """
+        """A client whose engine has answered. Raises SandboxError where the SDK is not installed or no engine answers."""
         if self._connected is not None:
             return self._connected
         try:
@@ -96,17 +97,16 @@ class Docker:
             raise SandboxError("the Docker SDK is not installed: pip install 'headrace[sandbox]'") from error
         try:
             kwargs = {"base_url": self._url} if self._url else docker.utils.kwargs_from_env()
-            client = docker.APIClient(version="auto", timeout=CALL_S, num_pools=32, **kwargs)
+            self._connected = docker.APIClient(version="auto", timeout=CALL_S, num_pools=32, **kwargs)
         except docker.errors.DockerException as error:
             where = self._url or "DOCKER_HOST or /var/run/docker.sock"
             raise SandboxError(f"no Docker engine answers at {where}: {str(error).splitlines()[0][:200]}") from error
-        self._connected = client
-        return client
+        return self._connected
 
     def open(self, limits: Limits, *, without: frozenset[Protection] = frozenset()) -> DockerBox:
         client, name = self.client(), new_name()
         with _asking(f"start {name}"):
-            box = DockerBox(client, name, self._container(client, limits, without, name))
+            box = DockerBox(client, name, self._container(client, raised_limits(limits, without), without, name))
         wait_until_ready(box)
         return box
 
@@ -120,13 +120,11 @@ class Docker:
         return len(orphans)
 
     def _container(self, client: docker.APIClient, limits: Limits, without: frozenset[Protection], name: str) -> dict[str, JSON]:
-        limits = lifted(limits, without)
+        shows_host = "mounts" in without
         security = ([] if "new_privileges" in without else ["no-new-privileges"]) + (["seccomp=unconfined"] if "seccomp" in without else [])
-        shown = {str(self._shown): {"bind": str(self._shown), "mode": "rw"}} if "mounts" in without and self._shown else None
-        empty = ["/dev/mqueue", *([] if "mounts" in without else ["/sys"])]
         host = client.create_host_config(
             auto_remove=True,
-            binds=shown,
+            binds={str(self.shown): {"bind": str(self.shown), "mode": "rw"}} if shows_host and self.shown else None,
             cap_drop=None if "capabilities" in without else ["ALL"],
             ipc_mode="none",
             log_config={"Type": "none"},
@@ -138,14 +136,14 @@ class Docker:
             pids_limit=limits.processes,
             read_only="read_only" not in without,
             security_opt=security or None,
-            tmpfs={WORK_DIR: work_folder(limits)} | dict.fromkeys(empty, EMPTY),
+            tmpfs={WORK_DIR: work_folder(limits), "/dev/mqueue": EMPTY} | ({} if shows_host else {"/sys": EMPTY}),
         )
         is_root = "user" in without or "capabilities" in without
         return {
-            "image": self._image,
-            "command": guest_command("python3", name, without),
+            "image": IMAGE,
+            "command": supervisor_command("python3", name, without),
             "user": "0:0" if is_root else f"{NOBODY}:{NOBODY}",
-            "environment": GUEST_ENVIRONMENT,
+            "environment": ENVIRONMENT,
             "labels": {LABEL: name},
             "hostname": "box" if "network" not in without else None,
             "stdin_open": True,
@@ -157,7 +155,7 @@ class Docker:
 
 @contextmanager
 def _asking(what: str) -> Iterator[None]:
-    """What an engine says no to, and that it does not answer, as a SandboxError."""
+    """Errors of the engine and of its client, as a SandboxError that says what was asked."""
     import docker
 
     try:
@@ -168,7 +166,7 @@ def _asking(what: str) -> Iterator[None]:
 
 
 def _remove(client: docker.APIClient, container: str) -> None:
-    """Removes a container, whatever it does, and returns when it is gone: it may be removing itself already."""
+    """Removes a container, running or not, and returns when it is gone: it may be removing itself already."""
     import docker
 
     ends = time.monotonic() + CALL_S

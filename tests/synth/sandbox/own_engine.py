@@ -23,8 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from synth.sandbox.base import SandboxError
-from synth.sandbox.containers import IMAGE, Docker
-from synth.sandbox.owner import is_orphan, new_name
+from synth.sandbox.box import is_orphan, new_name
+from synth.sandbox.docker import IMAGE, Docker
 
 PACKAGES = ("docker.io", "bubblewrap", "debootstrap")
 APT = f"apt-get install -y --no-install-recommends {' '.join(PACKAGES)}"

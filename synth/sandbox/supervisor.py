@@ -1,12 +1,12 @@
-"""What runs inside a box, as its process 1: it starts programs, holds them to their limits, and ends all that they leave running.
+"""What runs in a box as its process 1: it starts programs, holds them to their limits, and ends all that they leave running.
 
-It stands alone (standard library, Python 3.9 or newer) because its source is handed to whatever Python the box has:
-`python3 -s -S -c SOURCE CONFIGURATION`. It speaks to the host over its stdin and stdout (`wire.py` has the framing), one answer a
-request; requests and configuration are in marshal's version 2, which every Python reads, answers in JSON, since they are not trusted.
+It stands alone (standard library, Python 3.9 or newer), because its source is handed to the Python of the box:
+`python3 -s -S -c SOURCE CONFIGURATION`. The host talks to it over its stdin and stdout, one answer a request:
+- a request is two lengths (REQUEST), a dict in marshal's version 2, which every Python reads, and a body;
+- an answer is flags, an exit code and three lengths (ANSWER), and three byte strings. The host trusts none of it.
 When its stdin closes it ends, and all processes of the box with it: so nothing outlives a host that was killed.
 
-It is not what contains a program: namespaces, limits of the kernel and the filter of system calls are, and they are in place before
-anything is asked of it. The host believes nothing of what it says beyond a program's output.
+It does not contain a program: namespaces, limits of the kernel and the filter of system calls do, and they hold before the first request.
 """
 
 from __future__ import annotations
@@ -30,11 +30,19 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     JSON = Any
+    Reply = tuple[int, int, tuple[bytes, bytes, bytes]]
+    """Flags, exit code, and the parts of an answer."""
 else:
     import _signal as signal
 
+REQUEST, ANSWER = ">II", ">Bi3I"
+FAILED, TIMED_OUT, LEFT_RUNNING, STDOUT_CUT, STDERR_CUT = 1, 2, 4, 8, 16
+ALL_FLAGS = 31
+MESSAGE_BYTES = 4_096
+DONE = 0, 0, (b"", b"", b"")
 WORK_DIR, WORK_MODE = "/tmp", 0o1777
-WIRE_IN, WIRE_OUT = 10, 11
+"""The one folder of a box that can be written, and every program's working directory."""
+HOST_IN, HOST_OUT = 10, 11
 CHUNK = 65_536
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 22, 24, 38, 47
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
@@ -70,10 +78,10 @@ def secure(config: dict[str, JSON]) -> None:
         drop_capabilities()
     if "new_privileges" not in without:
         check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs")
-    if "guest" not in without:
+    if "supervisor" not in without:
         check(libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "become undumpable")
     if config["filter"]:
-        install(bytes.fromhex(config["filter"]))
+        install_filter(config["filter"])
 
 
 def drop_capabilities() -> None:
@@ -81,20 +89,19 @@ def drop_capabilities() -> None:
     for capability in range(64):
         if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
             break
-    header = struct.pack("=Ii", 0x20080522, 0)
-    check(libc.capset(header, bytes(24)), "drop capabilities")
+    check(libc.capset(struct.pack("=Ii", 0x20080522, 0), bytes(24)), "drop capabilities")
 
 
-def install(program: bytes) -> None:
+def install_filter(program: bytes) -> None:
     lines = ctypes.create_string_buffer(program, len(program))
     fprog = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(lines))
     check(libc.prctl(PR_SET_SECCOMP, 2, ctypes.c_char_p(fprog), 0, 0), "install the filter of system calls")
 
 
-def move_wire(is_inheritable: bool) -> None:
-    """The wire leaves 0 and 1, where a program would find it."""
-    os.dup2(0, WIRE_IN, is_inheritable)
-    os.dup2(1, WIRE_OUT, is_inheritable)
+def move_connection(is_inheritable: bool) -> None:
+    """The connection leaves 0 and 1, where a program would find it."""
+    os.dup2(0, HOST_IN, is_inheritable)
+    os.dup2(1, HOST_OUT, is_inheritable)
     null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
@@ -102,13 +109,13 @@ def move_wire(is_inheritable: bool) -> None:
         os.close(null)
 
 
-# ---- the wire ---------------------------------------------------------------------------------------------------------
+# ---- the connection ---------------------------------------------------------------------------------------------------
 
 
 def read_exactly(count: int) -> bytes:
     parts = []
     while count:
-        part = os.read(WIRE_IN, min(count, 1 << 20))
+        part = os.read(HOST_IN, min(count, 1 << 20))
         if not part:
             os._exit(0)
         parts.append(part)
@@ -117,29 +124,14 @@ def read_exactly(count: int) -> bytes:
 
 
 def receive() -> tuple[dict[str, JSON], bytes]:
-    header_size, body_size = struct.unpack(">II", read_exactly(8))
+    header_size, body_size = struct.unpack(REQUEST, read_exactly(struct.calcsize(REQUEST)))
     return marshal.loads(read_exactly(header_size)), read_exactly(body_size)
 
 
-def as_json(value: JSON) -> str:
-    if isinstance(value, str) and value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
-        return f'"{value}"'
-    if isinstance(value, str):
-        units = value.encode("utf-16-be", errors="surrogatepass")
-        return '"' + "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2)) + '"'
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{as_json(name)}:{as_json(each)}" for name, each in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(as_json, value)) + "]"
-    return {True: "true", False: "false", None: "null"}[value] if value is None or isinstance(value, bool) else str(value)
-
-
-def send(header: dict[str, JSON], *body: bytes) -> None:
-    text = as_json(header).encode()
-    for part in (struct.pack(">II", len(text), sum(map(len, body))) + text, *body):
-        data = memoryview(part)
-        while data:
-            data = data[os.write(WIRE_OUT, data) :]
+def send(flags: int, exit_code: int, parts: tuple[bytes, bytes, bytes]) -> None:
+    data = memoryview(struct.pack(ANSWER, flags, exit_code, *map(len, parts)) + b"".join(parts))
+    while data:
+        data = data[os.write(HOST_OUT, data) :]
 
 
 # ---- programs ---------------------------------------------------------------------------------------------------------
@@ -162,60 +154,54 @@ class Stream:
         return self.is_open
 
 
-class Guest:
+class Supervisor:
+    """Its public methods are the requests that it takes."""
+
     def __init__(self, config: dict[str, JSON]) -> None:
-        self.config = config
-        self.without = config["without"]
-        self.is_init = os.getpid() == 1
-        self.wake, wake_w = os.pipe()
-        for fd in (self.wake, wake_w):
+        self._config = config
+        self._without = config["without"]
+        self._is_init = os.getpid() == 1
+        self._wake, wake_w = os.pipe()
+        for fd in (self._wake, wake_w):
             os.set_blocking(fd, False)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a handler of its own, process 1 is deaf to what is inside
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
-        self.taught: dict[str, JSON] = {}
+        self._runner: dict[str, JSON] = {}
 
-    def teach(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:
-        exec(compile(body, "<taught>", "exec"), self.taught)
-        gc.freeze()  # what is here is for ever, and need not be copied into every fork to be looked at
-        return {}, b""
+    def load(self, request: dict[str, JSON], body: bytes) -> Reply:
+        """Loads Python source with a function `run(code, fd) -> exit code`, for runs without `argv`."""
+        exec(compile(body, "<runner>", "exec"), self._runner)
+        gc.freeze()  # what is here stays, so no fork need copy it to look at it
+        return DONE
 
-    def run(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:
-        """Runs `argv`, or in a fork of this interpreter the function `run` that was taught, on `body`; to its end or a limit.
-
-        fresh: whether the work folder is emptied before.
-        """
-        if request.get("fresh"):
-            self.wipe(request, body)
-        limit = request["output_bytes"] * (2 if "output" in self.without else 1)
+    def run(self, request: dict[str, JSON], body: bytes) -> Reply:
+        """Runs `argv`, or in a fork of this interpreter the loaded runner on `body`, to its end or a limit."""
+        limit = request["output_bytes"] * (2 if "output" in self._without else 1)
         pipes = [os.pipe() for _ in range(3)]
         streams = [Stream(read, limit) for read, _ in pipes]
-        ends = time.monotonic() + request["wall_s"] * (3 if "wall" in self.without else 1)
+        ends = time.monotonic() + request["wall_s"] * (3 if "wall" in self._without else 1)
         pid = os.fork()
         if pid == 0:
-            self.become(request, body, [write for _, write in pipes])
+            self._become(request, body, [write for _, write in pipes])
         for _, write in pipes:
             os.close(write)
-        status, usage, is_late = self.follow(pid, streams, ends)
-        is_swept = self.sweep(pid)
+        status, usage, is_late = self._follow(pid, streams, ends)
+        is_swept = self._sweep(pid)
         for _ in range(64):
-            if not self.collect(streams, 0):
+            if not self._collect(streams, 0):
                 break
         for stream in streams:
             os.close(stream.fd)
         code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         cpu_s = usage.ru_utime + usage.ru_stime
         is_spent = code == -signal.SIGPROF or (code == -signal.SIGKILL and cpu_s > request["cpu_s"] - 0.2)
-        answer = {
-            "exit_code": code,
-            "timed_out": is_late or is_spent,
-            "sizes": [len(stream.data) for stream in streams],
-            "cut": [stream.is_cut for stream in streams],
-            "swept": is_swept,
-        }
-        return answer, b"".join(stream.data for stream in streams)
+        flags = TIMED_OUT * (is_late or is_spent) | LEFT_RUNNING * (not is_swept)
+        flags |= STDOUT_CUT * streams[0].is_cut | STDERR_CUT * streams[1].is_cut
+        out, err, value = (bytes(stream.data) for stream in streams)
+        return flags, code, (out, err, value)
 
-    def follow(self, pid: int, streams: list[Stream], ends: float) -> tuple[int, resource.struct_rusage, bool]:
+    def _follow(self, pid: int, streams: list[Stream], ends: float) -> tuple[int, resource.struct_rusage, bool]:
         """Reads what comes until the program ends; ends it when its time is up."""
         is_late = False
         while True:
@@ -225,43 +211,43 @@ class Guest:
             left_s = ends - time.monotonic()
             if left_s <= 0:
                 is_late = True
-                self.kill(pid)
-            self.collect(streams, 0.0 if ended else 0.01 if is_late else min(left_s, 1.0))
+                self._kill(pid)
+            self._collect(streams, 0.0 if ended else 0.01 if is_late else min(left_s, 1.0))
 
-    def collect(self, streams: list[Stream], timeout_s: float) -> bool:
+    def _collect(self, streams: list[Stream], timeout_s: float) -> bool:
         """One look at the streams, of at most `timeout_s`; True if anything was read."""
         poll = select.poll()
         by_fd = {stream.fd: stream for stream in streams if stream.is_open}
-        for fd in (*by_fd, self.wake):
+        for fd in (*by_fd, self._wake):
             poll.register(fd, select.POLLIN)
-        poll.register(WIRE_IN, 0)
+        poll.register(HOST_IN, 0)
         is_any = False
         for fd, _ in poll.poll(math.ceil(timeout_s * 1000)):
-            if fd == WIRE_IN:
+            if fd == HOST_IN:
                 os._exit(0)
-            elif fd == self.wake:
-                os.read(self.wake, CHUNK)
+            elif fd == self._wake:
+                os.read(self._wake, CHUNK)
             else:
                 is_any = by_fd[fd].read() or is_any
         return is_any
 
-    def kill(self, pid: int) -> None:
-        """Everything in the box but this process; what does not see a whole box ends the program's process group."""
+    def _kill(self, pid: int) -> None:
+        """Everything in the box but this process; where this is not process 1, the program's process group."""
         try:
-            if self.is_init:
+            if self._is_init:
                 os.kill(-1, signal.SIGKILL)
             else:
                 os.killpg(pid, signal.SIGKILL)
         except OSError:
             return
 
-    def sweep(self, pid: int) -> bool:
+    def _sweep(self, pid: int) -> bool:
         """Ends what the program left running; True when nothing is (process 1 inherits every orphan, so its last child is the last)."""
-        if "sweep" in self.without:
+        if "sweep" in self._without:
             return True
         ends = time.monotonic() + 5.0
         while time.monotonic() < ends:
-            self.kill(pid)
+            self._kill(pid)
             try:
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
@@ -270,7 +256,7 @@ class Guest:
             time.sleep(0.001)
         return False
 
-    def become(self, request: dict[str, JSON], body: bytes, writes: list[int]) -> NoReturn:
+    def _become(self, request: dict[str, JSON], body: bytes, writes: list[int]) -> NoReturn:
         """In the child: the program, with its limits. Does not return."""
         try:
             os.setsid()
@@ -279,51 +265,49 @@ class Guest:
                 signal.signal(number, signal.SIG_DFL)
             for position, write in enumerate(writes, 1):
                 os.dup2(write, position)
-            is_fork = "argv" not in request
-            if "descriptors" not in self.without:
-                os.closerange(3 + is_fork, 1024)
+            is_snippet = "argv" not in request
+            if "descriptors" not in self._without:
+                os.closerange(3 + is_snippet, 1024)
             libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
-            self.limit(request)
+            self._limit(request)
             os.chdir(WORK_DIR)
-            if is_fork:
-                os._exit(self.taught["run"](body.decode(), 3))
-            environment = {**ENVIRONMENT, **self.config["environment"]}
+            if is_snippet:
+                os._exit(self._runner["run"](body.decode(), 3))
             argv = [sys.executable if each is None else each for each in request["argv"]]
-            os.execvpe(argv[0], argv, environment)
+            os.execvpe(argv[0], argv, {**ENVIRONMENT, **self._config["environment"]})
         except BaseException as error:
             os.write(2, f"cannot run: {error}\n".encode())
         finally:
             os._exit(127)
 
-    def limit(self, request: dict[str, JSON]) -> None:
+    def _limit(self, request: dict[str, JSON]) -> None:
         def at(name: int, value: int) -> None:
             resource.setrlimit(name, (value, value))
 
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
         # 1 and not 0: then the kernel starts no crash handler either, which it does whatever the limit is, but for 1.
-        at(resource.RLIMIT_CORE, 2**20 if "core" in self.without else 1)
-        if "cpu" not in self.without:
+        at(resource.RLIMIT_CORE, 2**20 if "core" in self._without else 1)
+        if "cpu" not in self._without:
             at(resource.RLIMIT_CPU, request["cpu_s"])
-            # Just before, a signal that tells this end from others; whoever is deaf to it meets the limit.
+            # Just before, a signal that tells this end from others; a program that is deaf to it meets the limit.
             signal.setitimer(signal.ITIMER_PROF, request["cpu_s"] - 0.05)
-        at(resource.RLIMIT_NOFILE, request["open_files"] * (2 if "open_files" in self.without else 1))
-        if self.config["address_bytes"]:
-            at(resource.RLIMIT_AS, self.config["address_bytes"])
-        if self.config["processes"]:
-            at(resource.RLIMIT_NPROC, self.config["processes"])
+        at(resource.RLIMIT_NOFILE, request["open_files"] * (2 if "open_files" in self._without else 1))
+        if self._config["address_bytes"]:
+            at(resource.RLIMIT_AS, self._config["address_bytes"])
+        if self._config["processes"]:
+            at(resource.RLIMIT_NPROC, self._config["processes"])
 
     # ---- files --------------------------------------------------------------------------------------------------------
 
-    def put(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:
-        path = inside(request["path"])
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+    def put(self, request: dict[str, JSON], body: bytes) -> Reply:
+        os.makedirs(os.path.dirname(inside(request["path"])), exist_ok=True)
         fd = os.open(inside(request["path"]), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         with open(fd, "wb") as file:
             file.write(body)
-        return {}, b""
+        return DONE
 
-    def get(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:
+    def get(self, request: dict[str, JSON], body: bytes) -> Reply:
         fd = os.open(inside(request["path"]), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(fd, "rb") as file:
             about = os.fstat(fd)
@@ -331,58 +315,19 @@ class Guest:
                 raise OSError("not a plain file")
             if about.st_size > request["size_bytes"]:
                 raise OSError(f"has {about.st_size} bytes, the most is {request['size_bytes']}")
-            return {}, file.read(request["size_bytes"])
+            return 0, 0, (file.read(request["size_bytes"]), b"", b"")
 
-    def pack(self, request: dict[str, JSON], body: bytes) -> tuple[JSON, ...]:
-        """Plain files and folders of the work folder: entries [path, size, or -1 for a folder], and the contents in that order."""
-        entries: list[list[JSON]] = []
-        contents: list[bytes] = []
-        left = request["size_bytes"]
-        folders = [""]
-        while folders:
-            folder = folders.pop()
-            for name in sorted(os.listdir(os.path.join(WORK_DIR, folder))):
-                path = os.path.join(folder, name)
-                about = os.lstat(os.path.join(WORK_DIR, path))
-                if stat.S_ISDIR(about.st_mode):
-                    entries.append([path, -1])
-                    folders.append(path)
-                elif stat.S_ISREG(about.st_mode):
-                    left -= about.st_size
-                    if left < 0:
-                        raise OSError(f"the files have more than {request['size_bytes']} bytes together")
-                    with open(os.path.join(WORK_DIR, path), "rb") as file:
-                        contents.append(file.read())
-                    entries.append([path, len(contents[-1])])
-        if len(as_json(entries)) > request["names_bytes"]:
-            raise OSError(f"the names of the {len(entries)} files and folders are too long together")
-        return {"entries": entries}, *contents
-
-    def unpack(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:
-        begin = 0
-        for path, size in request["entries"]:
-            if size < 0:
-                os.makedirs(os.path.join(WORK_DIR, path), exist_ok=True)
-            else:
-                self.put({"path": path}, body[begin : begin + size])
-                begin += size
-        return {}, b""
-
-    def wipe(self, request: dict[str, JSON], body: bytes) -> tuple[dict[str, JSON], bytes]:
+    def wipe(self, request: dict[str, JSON], body: bytes) -> Reply:
         """Empties the work folder, however deep: what lies in a folder moves to the top, until there are no folders. The folder itself
         is as it was made afterwards, since a program may own it."""
-        if "reset" in self.without:
-            return {}, b""
+        if "reset" in self._without:
+            return DONE
         if stat.S_IMODE(os.stat(WORK_DIR).st_mode) != WORK_MODE:
             os.chmod(WORK_DIR, WORK_MODE)
         for attribute in os.listxattr(WORK_DIR):
             os.removexattr(WORK_DIR, attribute)
         os.utime(WORK_DIR)
-        count = 0
-        while True:
-            names = os.listdir(WORK_DIR)
-            if not names:
-                return {}, b""
+        while names := os.listdir(WORK_DIR):
             for name in names:
                 path = os.path.join(WORK_DIR, name)
                 if not is_folder(path):
@@ -390,13 +335,14 @@ class Guest:
                     continue
                 os.chmod(path, 0o700)
                 for child in os.listdir(path):
-                    inner, count = os.path.join(path, child), count + 1
+                    inner = os.path.join(path, child)
                     if is_folder(inner):
                         os.chmod(inner, 0o700)
-                        os.rename(inner, os.path.join(WORK_DIR, f".{os.urandom(8).hex()}-{count}"))
+                        os.rename(inner, os.path.join(WORK_DIR, f".{os.urandom(16).hex()}"))
                     else:
                         os.unlink(inner)
                 os.rmdir(path)
+        return DONE
 
 
 def is_folder(path: str) -> bool:
@@ -415,17 +361,19 @@ def inside(path: str) -> str:
 def main() -> NoReturn:
     config = marshal.loads(bytes.fromhex(sys.argv[1]))
     sys.path[:] = [path for path in sys.path if path]  # nothing is imported from the work folder
-    move_wire("descriptors" in config["without"])
+    move_connection("descriptors" in config["without"])
     secure(config)
     os.chdir(WORK_DIR)
-    guest = Guest(config)
-    send({"ready": True, "is_init": guest.is_init})
+    supervisor = Supervisor(config)
+    send(*DONE)
     while True:
         request, body = receive()
         try:
-            send(*getattr(guest, request["op"])(request, body))
-        except (OSError, ValueError, SyntaxError) as error:
-            send({"error": str(error)})
+            reply = getattr(supervisor, request["op"])(request, body)
+        except Exception as error:
+            reply = FAILED, 0, (str(error).encode("utf-8", errors="replace")[:MESSAGE_BYTES], b"", b"")
+        send(*reply)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""The host's side of one box: what a provider makes, how a box starts, the connection to its supervisor, and the mark of its owner.
+
+The supervisor (`supervisor.py`, process 1 of the box) takes requests and gives answers over its stdin and stdout; its file says how they
+are laid out. An answer is not trusted: its lengths are checked before its bytes are read, and every read and write has a deadline. Docker
+wraps what a container writes in frames (a byte for the stream, 4 for the length); `is_framed` takes them off.
+
+A box carries its owner's mark in its name, so that what a killed process left behind can be told from what is in use. A mark is where the
+owner runs (boot of the kernel and process namespace), its process id, and its start time in clock ticks, since ids are used again. A box
+marked elsewhere is never an orphan here: an engine may serve several machines and containers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import marshal
+import os
+import platform
+import select
+import struct
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from storage.records import JSON
+from synth.sandbox import seccomp, supervisor
+from synth.sandbox.base import BoxDied, Limits, Protection, SandboxError
+from synth.sandbox.safe_text import safe_text
+
+PREFIX = "headrace"
+READY_S = 30.0
+STDERR_BYTES = 4_096
+NOBODY = 65_534
+ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+SOURCE = Path(supervisor.__file__).read_text(encoding="utf-8")
+_counter = itertools.count()
+
+
+class Box(Protocol):
+    """A started container or namespace with its supervisor.
+
+    has_runner: whether the supervisor has loaded the runner of snippets.
+    """
+
+    name: str
+    connection: Connection
+    has_runner: bool
+
+    def complaints(self) -> str:
+        """The beginning of what the box wrote to stderr while it started."""
+        ...
+
+    def close(self) -> None:
+        """Ends every process of the box and removes all that is left of it; may be called again. Raises SandboxError where it cannot."""
+        ...
+
+
+class Provider(Protocol):
+    """A way to start boxes.
+
+    limits_whole_box: whether memory and CPU are limited for all processes of a box together, not for each.
+    shown: the one folder of the host that a box without the protection `mounts` sees.
+    """
+
+    name: str
+    limits_whole_box: bool
+    shown: Path | None
+
+    def open(self, limits: Limits, *, without: frozenset[Protection] = frozenset()) -> Box:
+        """Starts a box and waits until its supervisor is ready. Raises SandboxError where that fails."""
+        ...
+
+    def missing(self) -> str:
+        """What the provider needs and this machine lacks, and how to get it; empty where it works."""
+        ...
+
+    def reap(self) -> int:
+        """Removes the boxes that dead owners left behind; returns how many."""
+        ...
+
+
+# ---- starting a box ---------------------------------------------------------------------------------------------------
+
+
+def supervisor_command(
+    python: str, name: str, without: frozenset[Protection], *, mount: str = "", address_bytes: int = 0, processes: int = 0
+) -> list[str]:
+    """The command line of a box's process 1; the box's name stands at its end, so that a list of processes shows it.
+
+    mount: options of the work folder's file system, where the supervisor mounts it itself.
+    address_bytes, processes: limits of each process and user, where no control group limits them; 0 for none.
+    """
+    try:
+        program = b"" if "seccomp" in without else seccomp.program(platform.machine())
+    except ValueError as error:
+        raise SandboxError(str(error)) from error
+    configuration = {
+        "without": sorted(without),
+        # Without no_new_privs an unprivileged process may install no filter: these two go together.
+        "filter": b"" if "new_privileges" in without else program,
+        "mount": mount,
+        "address_bytes": address_bytes,
+        "processes": processes,
+        "environment": {name: value for name, value in os.environ.items() if "environment" in without and name.startswith("HEADRACE_")},
+    }
+    return [python, "-s", "-S", "-c", SOURCE, marshal.dumps(configuration, 2).hex(), name]
+
+
+def raised_limits(limits: Limits, without: frozenset[Protection]) -> Limits:
+    """The limits of a box, doubled where they are not to protect: an escape that succeeds shall do bounded harm."""
+    names = {"memory": "memory_bytes", "processes": "processes", "disk": "disk_bytes", "inodes": "inodes"}
+    return replace(limits, **{name: 2 * getattr(limits, name) for protection, name in names.items() if protection in without})
+
+
+def work_folder(limits: Limits) -> str:
+    """Mount options of the tmpfs that is the work folder."""
+    return f"size={limits.disk_bytes},nr_inodes={limits.inodes},mode=1777"
+
+
+def wait_until_ready(box: Box) -> None:
+    """Raises SandboxError, the box closed, if its supervisor does not start."""
+    try:
+        box.connection.receive(0, time.monotonic() + READY_S)
+    except SandboxError as error:
+        said = " ".join(box.complaints().split())
+        box.close()
+        raise SandboxError(f"the box {box.name} did not start: {error}{f'; it said: {said}' if said else ''}") from error
+
+
+# ---- the connection ---------------------------------------------------------------------------------------------------
+
+
+class Answer(NamedTuple):
+    """flags: bits of `supervisor.py`. parts: stdout, stderr and value of a run; a file's contents; an error's message."""
+
+    flags: int
+    exit_code: int
+    parts: tuple[bytes, bytes, bytes]
+
+    @property
+    def error(self) -> str | None:
+        """What the supervisor could not do, safe to show; None where it did it."""
+        return safe_text(self.parts[0]) if self.flags & supervisor.FAILED else None
+
+
+class Connection:
+    """to_box, from_box: non-blocking descriptors, one and the same for a socket; their maker closes them."""
+
+    def __init__(self, to_box: int, from_box: int, *, is_framed: bool = False) -> None:
+        self._out, self._in, self._is_framed = to_box, from_box, is_framed
+        self._buffer = bytearray()
+        self.stderr = bytearray()
+        """The beginning of what the supervisor wrote to stderr (framed connections only)."""
+        self._is_open, self._lock = True, threading.Lock()
+        for fd in {to_box, from_box}:
+            os.set_blocking(fd, False)
+
+    def close(self) -> None:
+        """To call before the descriptors are closed, whose numbers may then be used again: from here on no thread reads or writes them."""
+        with self._lock:
+            self._is_open = False
+
+    def send(self, request: Mapping[str, JSON], body: bytes, deadline: float) -> None:
+        """deadline: on the monotonic clock, here and below. Raises BoxDied."""
+        header = marshal.dumps(dict(request), 2)
+        data = memoryview(struct.pack(supervisor.REQUEST, len(header), len(body)) + header + body)
+        while data:
+            self._wait(self._out, select.POLLOUT, deadline)
+            with contextlib.suppress(BlockingIOError), self._in_use():
+                data = data[os.write(self._out, data[: 1 << 16]) :]
+
+    def receive(self, most_bytes: int, deadline: float) -> Answer:
+        """The next answer, its parts at most `most_bytes` together. Raises BoxDied where the deadline passed, the box ended, or what came
+        is no answer."""
+        flags, exit_code, *sizes = struct.unpack(supervisor.ANSWER, self._exactly(struct.calcsize(supervisor.ANSWER), deadline))
+        if flags > supervisor.ALL_FLAGS or sum(sizes) > (supervisor.MESSAGE_BYTES if flags & supervisor.FAILED else most_bytes):
+            raise BoxDied(f"the box announced an answer of {sizes} bytes with flags {flags}; a program tampered with its connection")
+        out, err, value = (self._exactly(size, deadline) for size in sizes)
+        return Answer(flags, exit_code, (out, err, value))
+
+    def _exactly(self, count: int, deadline: float) -> bytes:
+        while len(self._buffer) < count:
+            if self._is_framed:
+                stream, size = struct.unpack(">BxxxI", self._raw(8, deadline))
+                data = self._raw(size, deadline)
+                if stream == 1:
+                    self._buffer += data
+                else:
+                    self.stderr += data[: STDERR_BYTES - len(self.stderr)]
+            else:
+                self._buffer += self._some(1 << 16, deadline)
+        taken = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return taken
+
+    def _raw(self, count: int, deadline: float) -> bytes:
+        parts = bytearray()
+        while len(parts) < count:
+            parts += self._some(count - len(parts), deadline)
+        return bytes(parts)
+
+    def _some(self, most_bytes: int, deadline: float) -> bytes:
+        while True:
+            self._wait(self._in, select.POLLIN, deadline)
+            with contextlib.suppress(BlockingIOError), self._in_use():
+                data = os.read(self._in, most_bytes)
+                if not data:
+                    raise BoxDied("the box ended")
+                return data
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        with self._lock:
+            if not self._is_open:
+                raise BoxDied("the box is closed")
+            try:
+                yield
+            except BlockingIOError:
+                raise
+            except OSError as error:
+                raise BoxDied(f"the box hung up: {error}") from error
+
+    def _wait(self, fd: int, event: int, deadline: float) -> None:
+        poll = select.poll()
+        poll.register(fd, event)
+        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise BoxDied("the box stopped answering")
+
+
+# ---- the mark of its owner --------------------------------------------------------------------------------------------
+
+
+def new_name(prefix: str = PREFIX) -> str:
+    """A name that no other box of this machine has, with the mark of this process."""
+    return f"{prefix}-{mark(os.getpid())}-{next(_counter)}"
+
+
+def mark(pid: int) -> str:
+    """`place-pid-start time` of a living process; start time 0 where there is no /proc, or no such process."""
+    return f"{_place()}-{pid}-{_start_time(pid)}"
+
+
+def is_orphan(name: str, prefix: str = PREFIX) -> bool:
+    """Whether a box of this name has lost its owner; False for names of other programs and other places."""
+    parts = name.removeprefix(f"{prefix}-").split("-")
+    if not name.startswith(f"{prefix}-") or len(parts) != 4 or parts[0] != _place() or not all(part.isdigit() for part in parts[1:]):
+        return False
+    return mark(int(parts[1])) != "-".join(parts[:3])
+
+
+@cache
+def _place() -> str:
+    try:
+        boot, namespace = Path("/proc/sys/kernel/random/boot_id").read_text(), str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        boot, namespace = "", ""
+    return hashlib.sha256(f"{boot} {namespace}".encode()).hexdigest()[:8]
+
+
+def _start_time(pid: int) -> int:
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if after_name[0] in "ZX" else int(after_name[19])
