@@ -21,22 +21,28 @@ from synth.tasks.split import DivisionConfig
 class FunnelConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    ingest: IngestConfig = Field(default=IngestConfig(), description="How files are read.")
-    only_new: bool = Field(
-        default=False, description="Leave out files that an earlier run has read into the store, instead of judging them again."
+    ingest: IngestConfig = Field(default=IngestConfig(), description="How query files are read.")
+    only_new: bool = Field(default=False, description="Whether files that an earlier run has read into the store are skipped.")
+    rules: RulesConfig = Field(default=RulesConfig(), description="Which rows are requests: their language and length.")
+    near: NearConfig = Field(default=NearConfig(), description="Which rows are near duplicates.")
+    ground: GroundConfig = Field(default=GroundConfig(), description="The language model, if any, that reads what the parser could not.")
+    difficulty: DifficultyConfig = Field(
+        default=DifficultyConfig(), description="The language model, if any, that judges how difficult a query's tools are."
     )
-    rules: RulesConfig = Field(default=RulesConfig(), description="What is no request.")
-    near: NearConfig = Field(default=NearConfig(), description="What is a near duplicate.")
-    ground: GroundConfig = Field(default=GroundConfig(), description="Who reads what the parser could not.")
-    difficulty: DifficultyConfig = Field(default=DifficultyConfig(), description="Who judges the tool load of static difficulty.")
-    quality: QualityConfig = Field(default=QualityConfig(), description="What is too poor to be kept.")
+    quality: QualityConfig = Field(default=QualityConfig(), description="Which rows are too poor to be kept.")
     coverage: CoverageConfig = Field(default=CoverageConfig(), description="How many tasks are wanted, and of which kind.")
-    keep_one_in: int | None = Field(default=None, ge=1, description="Keep one row in so many, instead of the count `coverage.keep`.")
-    divisions: DivisionConfig = Field(default=DivisionConfig(), description="How frames are divided into training, probing and evaluation.")
-    encoder: EncoderConfig = Field(default=EncoderConfig(), description="What makes vectors of the texts in the pool.")
-    reach: ReachConfig = Field(default=ReachConfig(), description="Which tool of the store's clusters could serve what no world reads.")
-    semantic: SemanticConfig = Field(default=SemanticConfig(), description="What says the same in other words.")
+    keep_one_in: int | None = Field(
+        default=None, ge=1, description="Keep one row in this many, instead of the number `coverage.keep`; null: keep that number."
+    )
+    divisions: DivisionConfig = Field(
+        default=DivisionConfig(), description="How frames are divided into training, probing and evaluation; the same as in `synthesize`."
+    )
+    encoder: EncoderConfig = Field(default=EncoderConfig(), description="The model that makes vectors of texts.")
+    reach: ReachConfig = Field(
+        default=ReachConfig(), description="Which tools of the store's clusters could serve queries that no world can execute."
+    )
+    semantic: SemanticConfig = Field(default=SemanticConfig(), description="Which rows say the same in other words.")
     contamination: ContaminationConfig = Field(default=ContaminationConfig(), description="Held-out sets that no kept row may come from.")
     ungrounded: bool = Field(
-        default=False, description="Keep rows that no world can execute, in a stratum of their own, instead of dropping them."
+        default=False, description="Whether rows that no world can execute are kept, in a stratum of their own, instead of dropped."
     )

@@ -55,8 +55,15 @@ class ReachConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    near: float = Field(0.45, ge=-1, le=1, description="Cosine from which a tool could serve a query that no world can execute.")
-    far: float = Field(0.10, ge=-1, le=1, description="Cosine to the nearest tool below which no tool can serve a query.")
+    near: float = Field(
+        0.45,
+        ge=-1,
+        le=1,
+        description="Cosine similarity from which a tool could serve a query that no world can execute; fits the encoder.",
+    )
+    far: float = Field(
+        0.10, ge=-1, le=1, description="Cosine similarity to the nearest tool below which no tool can serve a query; fits the encoder."
+    )
 
     @model_validator(mode="after")
     def _is_in_order(self) -> Self:

@@ -28,14 +28,16 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    store: Path = Field(Path("runs/sample/store"), description="Folder of the store; report.html and the sample's haystack lie beside it.")
-    synthesize: SynthesisConfig = Field(
-        SynthesisConfig(), description="Blueprints over the worlds' tools, simulated to verified trajectories."
+    store: Path = Field(
+        Path("runs/sample/store"), description="Folder of the store; the report and the generated queries are written beside it."
     )
-    haystack: HaystackConfig = Field(HaystackConfig(), description="The generated queries, where no files are given.")
-    families: Path | None = Field(None, description="YAML file of other wordings for the generated queries; none: the worlds' own.")
-    curate: FunnelConfig = Field(FunnelConfig(), description="The funnel from raw queries to admitted tasks.")
-    train: CascadeConfig = Field(CascadeConfig(), description="The cascade, with its probes, evaluations and gate.")
+    synthesize: SynthesisConfig = Field(
+        SynthesisConfig(), description="Synthesis: conversations over the worlds' tools, executed and verified."
+    )
+    haystack: HaystackConfig = Field(HaystackConfig(), description="The generated queries, used where no files are given.")
+    families: Path | None = Field(None, description="YAML file with other wordings for the generated queries; null: the worlds' own.")
+    curate: FunnelConfig = Field(FunnelConfig(), description="The funnel, from raw queries to admitted tasks.")
+    train: CascadeConfig = Field(CascadeConfig(), description="The cascade: training stages, with their probes, evaluations and gate.")
 
     @model_validator(mode="after")
     def _divides_frames_once(self) -> Config:
@@ -101,17 +103,3 @@ def _kept(keep: str, funnel: FunnelConfig) -> dict[str, Any]:
     if is_ratio:
         return {"keep_one_in": int(number)}
     return {"keep_one_in": None, "coverage": funnel.coverage.model_copy(update={"keep": int(number)})}
-
-
-HEAD = """# The sample run: `make run`. Every key of a configuration stands here with its default, so this file is also the list of them; a
-# file of your own need only name what differs. Written by `python -m flows.config`, and a test sees to it that it stays so.
-"""
-
-
-def sample() -> str:
-    """The text of configs/sample.yaml."""
-    return f"{HEAD}\n{yaml_config.commented(Config())}\n"
-
-
-if __name__ == "__main__":
-    print(sample(), end="")

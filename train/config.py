@@ -17,7 +17,7 @@ from train.spec import RLSettings, SFTSettings
 class EngineConfig(AskingConfig):
     """How a policy that is an engine by its name is asked."""
 
-    answer_tokens: int = Field(1024, ge=16, description="Tokens that one message of it may take.")
+    answer_tokens: int = Field(1024, ge=16, description="Longest message of the policy, in tokens.")
 
 
 class CascadeConfig(BaseModel):
@@ -26,14 +26,14 @@ class CascadeConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     worlds: tuple[WorldName, ...] = Field(("retail", "library"), min_length=1, description="Worlds whose tasks are trained on.")
-    max_difficulty: int = Field(3, ge=-1, le=5, description="Tasks above this static difficulty are left out.")
-    language: Language = Field("en", description="Language in which siblings are worded; a frame has none of its own.")
-    expert_budget: int = Field(480, ge=1, description="Expert trajectories that the seed SFT may use.")
-    probe_tasks: int = Field(720, ge=1, description="Tasks that certainty is measured on.")
-    draws: DrawsConfig = Field(default_factory=DrawsConfig, description="How often a probed task is rolled out.")
-    eval_tasks: int = Field(120, ge=1, description="Held-out tasks that policies are measured and gated on, eval_in.")
-    eval_out_tasks: int = Field(120, ge=1, description="Held-out tasks of needs that nobody was trained on, eval_out: reported alone.")
-    eval_samples: int = Field(4, ge=1, description="Rollouts at temperature 1 of every held-out task; one greedy beside them.")
+    max_difficulty: int = Field(3, ge=-1, le=5, description="Highest static difficulty of a task that is used.")
+    language: Language = Field("en", description="Language in which siblings of a task are worded.")
+    expert_budget: int = Field(480, ge=1, description="Most expert conversations that the seed SFT uses.")
+    probe_tasks: int = Field(720, ge=1, description="Tasks on which certainty is measured.")
+    draws: DrawsConfig = Field(default_factory=DrawsConfig, description="How often each of these tasks is rolled out.")
+    eval_tasks: int = Field(120, ge=1, description="Held-out tasks of known needs (eval_in), on which policies are measured and gated.")
+    eval_out_tasks: int = Field(120, ge=1, description="Held-out tasks of needs that no policy was trained on (eval_out); only reported.")
+    eval_samples: int = Field(4, ge=1, description="Rollouts of every held-out task at temperature 1, beside one greedy rollout.")
     sft1: SFTSettings = Field(
         SFTSettings(max_steps=250, plateau_window=25), description="Seed SFT, on expert trajectories, to a plateau of the loss."
     )
@@ -41,17 +41,17 @@ class CascadeConfig(BaseModel):
         SFTSettings(max_steps=150, learning_rate=1e-3), description="Second SFT: short and soft, so that entropy survives for RL."
     )
     rl: RLSettings = Field(default_factory=RLSettings, description="RL on fresh siblings of the probed tasks.")
-    route: RouteConfig = Field(default_factory=RouteConfig, description="Which region of certainty goes where.")
+    route: RouteConfig = Field(default_factory=RouteConfig, description="Which region of certainty is used by which stage.")
     gate: GateConfig = Field(default_factory=GateConfig, description="What a policy must pass to be promoted.")
     engine: EngineConfig = Field(
         default_factory=EngineConfig,
-        description="How a policy is asked, and what that may cost, that `tag` and `evaluate` are given by an engine's name.",
+        description="How `tag` and `evaluate` ask a policy that is named as an engine, and what that may cost.",
     )
     cluster: ClusterConfig = Field(
         default_factory=ClusterConfig,
-        description="What runs the stages. It is no part of them: moved elsewhere, no stage is trained again.",
+        description="Where the stages run; a change trains no stage again.",
     )
-    seed: int = Field(0, ge=0, description="Of the weights, the order of batches, and every rollout.")
+    seed: int = Field(0, ge=0, description="Seed of the weights, the order of batches and every rollout.")
 
     @model_validator(mode="after")
     def _shared_by_the_gpus(self) -> CascadeConfig:

@@ -50,26 +50,29 @@ class SFTSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_steps: int = Field(default=150, ge=1, description="Optimiser steps at most.")
-    batch_size: int = Field(default=16, ge=1, description="Conversations a step, over all processes.")
+    max_steps: int = Field(default=150, ge=1, description="Most optimiser steps.")
+    batch_size: int = Field(default=16, ge=1, description="Conversations in a step, over all processes.")
     micro_batch_size: int | None = Field(
-        default=None, ge=1, description="Conversations that a process holds at once, where memory is short; none: all of its share."
+        default=None, ge=1, description="Conversations that a process holds in memory at once; null: its whole share of the batch."
     )
     leave_out: Literal["nothing", "erred"] = Field(
-        default="nothing", description="Turns of the assistant that are context but not learned: those whose call was answered by an error."
+        default="nothing",
+        description="Assistant turns that are context but not learned: none, or (erred) those whose call was answered by an error.",
     )
     gradient_checkpointing: bool = Field(
-        default=False, description="Whether activations are computed again in the backward pass instead of kept: slower, in less memory."
+        default=False, description="Whether activations are computed again in the backward pass instead of kept: slower, less memory."
     )
     checkpoint_steps: int = Field(
-        default=0, ge=0, description="Steps between two checkpoints, which a killed stage goes on from; 0: it starts again."
+        default=0, ge=0, description="Steps between two checkpoints, from which a killed stage continues; 0: it starts again."
     )
-    learning_rate: float = Field(default=4e-3, gt=0, description="Peak rate; linear warm-up, then linear decay to `final_rate_share`.")
+    learning_rate: float = Field(
+        default=4e-3, gt=0, description="Peak learning rate; linear warm-up, then linear decay to `final_rate_share` of it."
+    )
     warmup_steps: int = Field(default=20, ge=0, description="Steps of warm-up.")
     final_rate_share: float = Field(default=0.05, ge=0, lt=1, description="Learning rate after `max_steps`, as a share of the peak.")
     weight_decay: float = Field(default=0.01, ge=0, description="AdamW's decoupled weight decay.")
     adam_beta2: float = Field(default=0.95, gt=0, lt=1, description="AdamW's second beta.")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are clipped to this norm.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Norm to which gradients are clipped.")
     plateau_window: int = Field(default=0, ge=0, description="Steps in a window of the plateau rule; 0 switches the rule off.")
     plateau_gain: float = Field(
         default=0.003, ge=0, description="Fall of the mean loss, in nats a token, below which a window is a plateau."
@@ -87,62 +90,64 @@ class RLSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_steps: int = Field(default=200, ge=1, description="Steps, a batch of fresh rollouts each.")
-    tasks_a_step: int = Field(default=8, ge=1, description="Fresh tasks a step.")
-    draws: int = Field(default=8, ge=2, description="Rollouts a task: the group whose mean is the baseline.")
-    learning_rate: float = Field(default=6e-4, gt=0, description="Peak rate; linear warm-up, then linear decay to `final_rate_share`.")
+    max_steps: int = Field(default=200, ge=1, description="Steps; each makes and learns from a batch of fresh rollouts.")
+    tasks_a_step: int = Field(default=8, ge=1, description="Fresh tasks in a step.")
+    draws: int = Field(default=8, ge=2, description="Rollouts of a task in a step: the group whose mean reward is the baseline.")
+    learning_rate: float = Field(
+        default=6e-4, gt=0, description="Peak learning rate; linear warm-up, then linear decay to `final_rate_share` of it."
+    )
     warmup_steps: int = Field(default=5, ge=0, description="Steps of warm-up.")
     final_rate_share: float = Field(default=0.1, ge=0, lt=1, description="Learning rate after `max_steps`, as a share of the peak.")
     weight_decay: float = Field(default=0.0, ge=0, description="AdamW's decoupled weight decay.")
     adam_beta2: float = Field(default=0.99, gt=0, lt=1, description="AdamW's second beta.")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are clipped to this norm.")
-    temperature: float = Field(default=1.0, gt=0, description="Of the rollouts.")
-    max_turns: int = Field(default=8, ge=1, description="Assistant turns a rollout at most; more is a failure.")
-    max_tokens: int = Field(default=64, ge=1, description="Tokens of one answer at most; more is a failure.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Norm to which gradients are clipped.")
+    temperature: float = Field(default=1.0, gt=0, description="Sampling temperature of the rollouts.")
+    max_turns: int = Field(default=8, ge=1, description="Most assistant turns of a rollout; a longer one has failed.")
+    max_tokens: int = Field(default=64, ge=1, description="Longest answer, in tokens; a longer one has failed.")
     reward: ScorerName | Literal["shuffled"] | Annotated[dict[ScorerName, _Weight], Field(min_length=1)] = Field(
         default="success",
-        description="What is learned from: the verifier's yes or no (success), its graded reward, which marks partial success (graded), a "
-        "mark of that, or weights of several ({success: 3, plan: 1}). Negative control: shuffled, success dealt anew among all rollouts.",
+        description="The reward: success (the verifier's yes or no), graded (partial success counts), one mark of that, or weights of "
+        "several ({success: 3, plan: 1}). Negative control: shuffled, success dealt at random among all rollouts.",
     )
     collapse: CollapseName = Field(
-        default="mean", description="One number of several scores: mean (weighted), or least (the lowest of them)."
+        default="mean", description="How several scores become one number: their weighted mean, or the least of them."
     )
     loss: LossName = Field(
         default="lite_ppo",
-        description="lite_ppo, grpo, dapo, dr_grpo, gspo, or rft (docs/definitions.md).",
+        description="The loss; docs/definitions.md has the formulas.",
     )
     credit: CreditName = Field(
         default="uniform",
-        description="Tokens that count: uniform, all of the policy's; errors_unrewarded, all but turns that erred in what did well.",
+        description="Tokens learned from: uniform, all of the policy's; errors_unrewarded, not the turns that erred in good rollouts.",
     )
     ratio: RatioName | None = Field(
         default=None,
-        description="Ratio to the policy that sampled: token, sequence, or unweighted (always 1); none: as the loss has it.",
+        description="Ratio to the policy that sampled, by token or by sequence; unweighted is always 1; null: as the loss has it.",
     )
-    clip_low: float | None = Field(default=None, gt=0, description="The ratio is clipped at 1 minus this; none: as the loss has it.")
-    clip_high: float | None = Field(default=None, gt=0, description="The ratio is clipped at 1 plus this; none: as the loss has it.")
+    clip_low: float | None = Field(default=None, gt=0, description="The ratio is clipped at 1 minus this; null: as the loss has it.")
+    clip_high: float | None = Field(default=None, gt=0, description="The ratio is clipped at 1 plus this; null: as the loss has it.")
     beta: float = Field(default=0.0, ge=0, description="Weight of the KL divergence to the input policy; 0 keeps no copy of it.")
-    updates_a_batch: int = Field(default=1, ge=1, description="Optimiser updates that a step makes of its batch.")
+    updates_a_batch: int = Field(default=1, ge=1, description="Optimiser updates that a step makes from its batch.")
     micro_batch_size: int | None = Field(
-        default=None, ge=1, description="Rollouts in one forward pass, where memory is short; none: all of a step's, tasks_a_step x draws."
+        default=None, ge=1, description="Rollouts in one forward pass; null: all of a step (tasks_a_step x draws)."
     )
     resample_rounds: int | None = Field(
         default=None,
         ge=0,
-        description="How often tasks whose rollouts hardly differ are replaced by others in a step, at most; none: as the loss has it.",
+        description="Most times in a step that tasks whose rollouts hardly differ are replaced by others; null: as the loss has it.",
     )
     staleness: int = Field(
         default=0,
         ge=0,
-        description="0 plays and learns in turn; from 1 on a process of its own plays meanwhile, by the policy of exactly so many "
+        description="0: plays and learns in turn. From 1 on: a second process plays meanwhile, with the policy of exactly this many "
         "batches ago.",
     )
     checkpoint_steps: int = Field(
-        default=100, ge=0, description="Steps between two checkpoints, which a killed stage goes on from; 0: it starts again."
+        default=100, ge=0, description="Steps between two checkpoints, from which a killed stage continues; 0: it starts again."
     )
-    tag_window: int = Field(default=16, ge=2, description="Rollouts, the latest of a task's siblings, that make its running tag.")
+    tag_window: int = Field(default=16, ge=2, description="Latest rollouts of a task's siblings that make its running tag.")
     follow_tags: bool = Field(
-        default=False, description="Whether tasks are drawn by their running tags, anew at every step; if not, as the split weighs them."
+        default=False, description="Whether each step draws tasks by their running tags; if not, by their weights in the split."
     )
 
     @model_validator(mode="after")
@@ -162,19 +167,19 @@ class StageSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str = Field(description="For people: sft1, sft2, rl ...")
-    algorithm: Literal["sft", "rl"]
-    store: Path
-    release_id: str
-    split: str
-    model_in: Path | None = None
-    model_out: Path
-    worlds: tuple[str, ...] = ("retail",)
+    name: str = Field(description="Its name, for people: sft1, sft2, rl ...")
+    algorithm: Literal["sft", "rl"] = Field(description="How it trains; its settings stand under the same name.")
+    store: Path = Field(description="Folder of the store that holds the release.")
+    release_id: str = Field(description="Release that it learns from.")
+    split: str = Field(description="Split of the release.")
+    model_in: Path | None = Field(None, description="Folder of the policy to begin with; null: a fresh tiny policy.")
+    model_out: Path = Field(description="Folder that the trained policy is written to.")
+    worlds: tuple[str, ...] = Field(("retail",), description="Worlds of its tasks.")
     language: Literal["en", "zh"] = Field("en", description="Language of the siblings that RL draws.")
-    seed: int = Field(0, ge=0)
-    tiny: TinyConfig = Field(default_factory=TinyConfig, description="Shape of the fresh policy where `model_in` is None.")
-    sft: SFTSettings | None = None
-    rl: RLSettings | None = None
+    seed: int = Field(0, ge=0, description="Seed of the weights, the order of batches and every rollout.")
+    tiny: TinyConfig = Field(default_factory=TinyConfig, description="Shape of the fresh policy where `model_in` is null.")
+    sft: SFTSettings | None = Field(None, description="Settings of supervised training; null: not trained so.")
+    rl: RLSettings | None = Field(None, description="Settings of RL; null: not trained so.")
 
     @model_validator(mode="after")
     def _own_hyperparameters(self) -> StageSpec:

@@ -37,13 +37,18 @@ class RegionConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    mastered_rate: float = Field(1.0, gt=0, le=1, description="At or above this rate a task is mastered.")
-    certain_rate: float = Field(0.75, gt=0, le=1, description="At or above this rate, below mastered, a task is certain (6 and 7 of 8).")
+    mastered_rate: float = Field(1.0, gt=0, le=1, description="Success rate (0 to 1) from which a task is mastered.")
+    certain_rate: float = Field(
+        0.75, gt=0, le=1, description="Success rate from which a task is certain, if it is not mastered (6 or 7 of 8)."
+    )
     uncertain_rate: float = Field(
-        1e-9, ge=0, le=1, description="At or above this rate, below certain, a task is uncertain; below it, out of reach."
+        1e-9, ge=0, le=1, description="Success rate from which a task is uncertain, if it is not certain; below it, a task is out of reach."
     )
     min_rated: float = Field(
-        0.75, gt=0, le=1, description="Share of a task's rollouts that must be rated (6 of 8), or it gets no tag until the next probe."
+        0.75,
+        gt=0,
+        le=1,
+        description="Share of a task's rollouts that must be rated (6 of 8); with fewer the task gets no tag until the next probe.",
     )
 
     @model_validator(mode="after")
@@ -65,9 +70,9 @@ class DrawsConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    k: int = Field(8, ge=2, description="Rollouts after which a task that always or never succeeded is settled.")
-    most: int = Field(16, ge=2, description="Rollouts of a task at most; k where every task is to have k.")
-    step: int = Field(2, ge=1, description="Rollouts between two looks at what is settled.")
+    k: int = Field(8, ge=2, description="Rollouts of every task; one that always or never succeeded is then settled.")
+    most: int = Field(16, ge=2, description="Most rollouts of a task; the same number as k gives every task k.")
+    step: int = Field(2, ge=1, description="Rollouts that an unsettled task gets at a time.")
 
     @model_validator(mode="after")
     def _ordered(self) -> DrawsConfig:

@@ -38,10 +38,14 @@ class RouteConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    regions: RegionConfig = Field(default_factory=RegionConfig, description="Where regions end, as rates.")
-    replay_share: float = Field(1.0, ge=0, le=1, description="Share of the mastered tasks whose own trace the second SFT replays.")
+    regions: RegionConfig = Field(
+        default_factory=RegionConfig, description="The success rates at which one region of certainty ends and the next begins."
+    )
+    replay_share: float = Field(
+        1.0, ge=0, le=1, description="Share of the mastered tasks of which the second SFT replays the policy's own trace."
+    )
     rl_uniform: float = Field(
-        0.5, ge=0, le=1, description="Share of RL's draws that is uniform over all probed tasks; 1 switches routing off."
+        0.5, ge=0, le=1, description="Share of RL's task draws that is uniform over all probed tasks; 1 switches routing off."
     )
 
 

@@ -46,19 +46,22 @@ _MERGED_PAIRS = 1 << 24
 class NearConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    threshold: float = Field(default=0.7, ge=0.5, le=1.0, description="Jaccard of byte 6-grams from which two texts are near duplicates.")
-    bands: int = Field(default=21, ge=1, le=64, description="LSH bands; more find more pairs and cost more.")
-    rows_a_band: int = Field(default=6, ge=1, le=16, description="Permutations a band; more propose fewer pairs.")
-    seed: int = Field(default=1, ge=0, description="Seed of datasketch's permutations.")
+    threshold: float = Field(
+        default=0.7, ge=0.5, le=1.0, description="Jaccard similarity of byte 6-grams from which two texts are near duplicates."
+    )
+    bands: int = Field(default=21, ge=1, le=64, description="Bands of the LSH; more bands find more pairs and cost more time.")
+    rows_a_band: int = Field(default=6, ge=1, le=16, description="Permutations of a band; more permutations propose fewer pairs.")
+    seed: int = Field(default=1, ge=0, description="Seed of the permutations.")
     protect: tuple[Literal["digits", "terms"], ...] = Field(
-        default=("digits", "terms"), description="What must agree besides: the numbers, the terms that the worlds declare for slot values."
+        default=("digits", "terms"),
+        description="What near duplicates must have in common, too: their digits, and the terms that worlds declare for slot values.",
     )
     rule: Literal["keep_first", "components"] = Field(
         default="keep_first",
-        description="Who goes: a row that is like a kept one before it, or all but the first of those that likeness connects.",
+        description="keep_first drops rows similar to an earlier kept row; components, all but the first of rows that similarity connects.",
     )
     max_component: int = Field(
-        default=50, ge=2, description="Most rows of a component, of one run: likeness that would connect more is passed over."
+        default=50, ge=2, description="Most rows of a component in one run; similarity that would connect more rows is ignored."
     )
 
 

@@ -58,12 +58,16 @@ class GroundConfig(BaseModel):
     engine: str | None = Field(
         None,
         pattern=r"^(openai|vllm|hf):.+",
-        description="Language model that reads what the parser could not: openai:MODEL, vllm:MODEL or hf:FOLDER. None: nobody does.",
+        description="Language model that reads what the parser could not: openai:MODEL, vllm:MODEL or hf:FOLDER; null: none.",
     )
     max_asked: int = Field(
-        5_000, ge=1, description="Texts that the model is asked about at most, those first of which the parser got most."
+        5_000, ge=1, description="Most texts that the model is asked about; those that the parser understood best come first."
     )
-    max_tokens: int | None = Field(None, ge=1, description="Tokens that it may cost; then the run stops, to be called again with more.")
+    max_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Budget of prompt and answer tokens; the run stops where it is spent and continues with a larger one. null: no limit.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,9 +42,11 @@ _HEAD_BYTES = 65536
 class IngestConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    column: str = Field(default="text", description="The column (Parquet, CSV) or key (JSONL) that holds the query; text files have none.")
-    strict: bool = Field(default=False, description="Refuse a file with a row that cannot be decoded, instead of dropping the row.")
-    batch_rows: int = Field(default=125_000, ge=1_000, description="Rows of a batch; two batches a core are in memory at once.")
+    column: str = Field(default="text", description="Column (Parquet, CSV) or key (JSONL) that holds the query; ignored for text files.")
+    strict: bool = Field(
+        default=False, description="Whether a file with a row that cannot be decoded is refused, instead of only the row dropped."
+    )
+    batch_rows: int = Field(default=125_000, ge=1_000, description="Rows of a batch; two batches per core are in memory at once.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class HeldOutFile(BaseModel):
 
     name: str = Field(min_length=1, description="Name of the set in verdicts and reports.")
     file: str = Field(min_length=1, description="Path, pattern or URL of its questions, in any format that queries may have.")
-    column: str = Field("text", description="The column or key that holds the question; text files have none.")
+    column: str = Field("text", description="Column or key that holds the question; ignored for text files.")
 
 
 class ContaminationConfig(BaseModel):
@@ -52,8 +52,10 @@ class ContaminationConfig(BaseModel):
     held_out: tuple[Literal["bfcl"] | HeldOutFile, ...] = Field(
         (), description="Held-out sets: files, or `bfcl` for the questions of bfcl-eval."
     )
-    near: float = Field(0.7, ge=0.5, le=1, description="Jaccard of byte 6-grams from which a row is a held-out question.")
-    semantic: float = Field(0.75, ge=0.5, le=1, description="Cosine from which a row is a held-out question in other words.")
+    near: float = Field(0.7, ge=0.5, le=1, description="Jaccard similarity of byte 6-grams from which a row counts as a held-out question.")
+    semantic: float = Field(
+        0.75, ge=0.5, le=1, description="Cosine similarity from which a row counts as a held-out question in other words; fits the encoder."
+    )
 
     @model_validator(mode="after")
     def _has_one_of_each_name(self) -> ContaminationConfig:

@@ -53,36 +53,39 @@ class CoverageConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    keep: int = Field(100, ge=1, description="Tasks wanted in the end.")
-    shortlist: float = Field(8.0, ge=1, le=10, description="Rows on the shortlist for every task wanted: what admission may draw on.")
-    learnable_worlds: tuple[WorldName, ...] = Field(("retail",), description="Worlds whose easy tasks the policy in training can learn.")
-    learnable_difficulty: int = Field(3, ge=0, le=5, description="Up to this difficulty a row of these worlds counts as learnable.")
+    keep: int = Field(100, ge=1, description="Tasks to keep.")
+    shortlist: float = Field(8.0, ge=1, le=10, description="Rows that admission may choose from, as a multiple of `keep`.")
+    learnable_worlds: tuple[WorldName, ...] = Field(("retail",), description="Worlds whose easy tasks a small policy can learn.")
+    learnable_difficulty: int = Field(
+        3, ge=0, le=5, description="Highest static difficulty at which a row of these worlds counts as learnable."
+    )
     learnable_share: float = Field(
-        0.45, ge=0, le=1, description="Share of the target that is reserved for learnable rows, if there are so many."
+        0.45, ge=0, le=1, description="Share of `keep` that is reserved for learnable rows, if there are enough."
     )
     max_encoded: int | None = Field(
         None,
         ge=1,
         le=MOST_ENCODED,
-        description="Rows of the pool, beside two of each stratum without a quota: what is encoded, and what the shortlist is drawn from. "
-        "None: 30 for every task wanted.",
+        description="Rows that are encoded and that the shortlist is drawn from, beside two of each stratum without a quota. "
+        "null: 30 times `keep`.",
     )
     outliers: float = Field(
-        0.005, ge=0, lt=0.5, description="Share of a stratum's rows, the farthest from the mean of their intent, that come last in it."
+        0.005,
+        ge=0,
+        lt=0.5,
+        description="Share of a stratum's rows that are chosen last, as outliers: those farthest from the mean of their intent.",
     )
-    leaf_floor: float = Field(
-        0.02, ge=0, le=1, description="Share of the target that every leaf of the taxonomy should have at least, if it has so many rows."
-    )
+    leaf_floor: float = Field(0.02, ge=0, le=1, description="Least share of `keep` for every leaf of the taxonomy that has enough rows.")
     rare_share: float = Field(
-        0.75, ge=0, le=1, description="Share of the target that rare combinations fill first, if there are so many; then short leaves."
+        0.75, ge=0, le=1, description="Largest share of `keep` that rare combinations of intent and slots fill first."
     )
 
     focus: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="Weight of what the last policy fails or wavers at: the quota of an intent grows by this times its urgency, at 1 up to "
-        "twofold. 0 switches it off.",
+        description="Weight of what the last policy fails or wavers at: an intent's quota grows by this times its urgency (0 to 1); 0 "
+        "switches it off.",
     )
 
     @property

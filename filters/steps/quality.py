@@ -33,7 +33,7 @@ ODD_SHARE = 0.002
 class QualityConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    min_quality: float = Field(default=0.3, ge=0, le=1, description="Rows below this score are dropped.")
+    min_quality: float = Field(default=0.3, ge=0, le=1, description="Quality score (0 to 1) below which a row is dropped.")
 
 
 _COMPLETENESS, _READING, _LENGTH, _CLEANNESS = 0.35, 0.25, 0.2, 0.2

@@ -92,9 +92,13 @@ _NOT_LETTERS = r"[^a-z\u00df-\u024f\u3400-\u4dbf\u4e00-\u9fff]+"
 class RulesConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    languages: tuple[Literal["en", "zh"], ...] = Field(default=("en", "zh"), min_length=1, description="Languages that stay.")
-    min_letters: int = Field(default=6, ge=1, description="Shortest text, in Latin letters; a Chinese character counts as three.")
-    max_chars: int = Field(default=2000, ge=10, description="Longest text, in characters of the normalised text.")
+    languages: tuple[Literal["en", "zh"], ...] = Field(
+        default=("en", "zh"), min_length=1, description="Languages of the rows that are kept."
+    )
+    min_letters: int = Field(
+        default=6, ge=1, description="Length of the shortest text that is kept, in letters; a Chinese character counts as three."
+    )
+    max_chars: int = Field(default=2000, ge=10, description="Length of the longest text that is kept, in characters after normalisation.")
 
 
 def step(rows: pl.DataFrame, config: RulesConfig) -> pl.DataFrame:

@@ -46,11 +46,17 @@ class SemanticConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    en: float = Field(0.80, ge=0, le=1, description="Cosine from which a row in English is a duplicate.")
-    zh: float = Field(0.80, ge=0, le=1, description="Cosine from which a row in Chinese is a duplicate.")
-    framed: float = Field(0.94, ge=0, le=1, description="Cosine from which a row that a world can execute is a duplicate.")
-    rare_en: float = Field(0.005, ge=0, le=1, description="Words of no larger share of a leaf's English rows must agree.")
-    rare_zh: float = Field(0.02, ge=0, le=1, description="Characters of no larger share of a leaf's Chinese rows must agree.")
+    en: float = Field(0.80, ge=0, le=1, description="Cosine similarity from which a row in English is a duplicate; fits the encoder.")
+    zh: float = Field(0.80, ge=0, le=1, description="Cosine similarity from which a row in Chinese is a duplicate; fits the encoder.")
+    framed: float = Field(
+        0.94, ge=0, le=1, description="Cosine similarity from which a row that a world can execute is a duplicate; fits the encoder."
+    )
+    rare_en: float = Field(
+        0.005, ge=0, le=1, description="Duplicates in English must share the words that occur in at most this share of a leaf's rows."
+    )
+    rare_zh: float = Field(
+        0.02, ge=0, le=1, description="Duplicates in Chinese must share the characters that occur in at most this share of a leaf's rows."
+    )
     seed: int = Field(0, ge=0, description="Seed of the k-means cells of the index.")
 
 

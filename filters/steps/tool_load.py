@@ -46,10 +46,14 @@ class DifficultyConfig(BaseModel):
     engine: str | None = Field(
         None,
         pattern=r"^(openai|vllm|hf):.+",
-        description="Language model that judges the tool load: openai:MODEL, vllm:MODEL or hf:FOLDER. None: it is counted.",
+        description="Language model that judges how difficult the tools are: openai:MODEL, vllm:MODEL or hf:FOLDER; null: by their number.",
     )
-    max_asked: int = Field(2_000, ge=1, description="Kinds of request that it is asked about at most, those with most rows first.")
-    max_tokens: int | None = Field(None, ge=1, description="Tokens that it may cost; then the run stops, to be called again with more.")
+    max_asked: int = Field(2_000, ge=1, description="Most kinds of request that the model is asked about; those with most rows come first.")
+    max_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Budget of prompt and answer tokens; the run stops where it is spent and continues with a larger one. null: no limit.",
+    )
 
 
 def made_by(config: DifficultyConfig) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from flows.cli.shared import ConfigFile, Debug, MaxTokens, MaxUsd, ReadStore, Us
 from flows.cli.terminal import err, lines, out, told
 
 if TYPE_CHECKING:
+    from flows.config import Config
     from flows.interactive.chat_session import Chat, ChatSettings, Event
     from flows.interactive.policy_facts import Schooling
     from flows.interactive.world_repl import Need
@@ -30,24 +31,33 @@ _SHOWN = 400
 _COLOURS = {"note": "", "warning": "yellow", "error": "bold red"}
 
 
+Policy = Annotated[
+    str, typer.Option("--policy", metavar="POLICY", help="latest (promoted last), id or stage; or openai:MODEL, vllm:MODEL, hf:FOLDER.")
+]
+World = Annotated[
+    str | None,
+    typer.Option("--world", "-w", metavar="NAME|FILE", help="World to talk in (default: the first of its training, else retail)."),
+]
+Say = Annotated[str | None, typer.Option("--say", metavar="TEXT", help="Say this, show the answer, and leave.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print every event as a line of JSON.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Which world of its kind; also of what is sampled.")]
+Temperature = Annotated[float, typer.Option("--temperature", metavar="T", min=0.0, help="0 takes the likeliest token.")]
+MaxTurns = Annotated[int | None, typer.Option("--max-turns", metavar="N", min=1, help="Its messages to one request.")]
+Requests = Annotated[
+    int | None,
+    typer.Option("--requests", metavar="N", min=1, help="Requests of one conversation (default: as in its training, else no limit)."),
+]
+
+
 def chat(
-    policy: Annotated[
-        str,
-        typer.Option("--policy", metavar="POLICY", help="latest (promoted last), id or stage; or openai:MODEL, vllm:MODEL, hf:FOLDER."),
-    ] = "latest",
-    world: Annotated[
-        str | None,
-        typer.Option("--world", "-w", metavar="NAME|FILE", help="World to talk in (default: the first of its training, else retail)."),
-    ] = None,
-    say: Annotated[str | None, typer.Option("--say", metavar="TEXT", help="Say this, show the answer, and leave.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print every event as a line of JSON.")] = False,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Which world of its kind; also of what is sampled.")] = 0,
-    temperature: Annotated[float, typer.Option("--temperature", metavar="T", min=0.0, help="0 takes the likeliest token.")] = 0.0,
-    max_turns: Annotated[int | None, typer.Option("--max-turns", metavar="N", min=1, help="Its messages to one request.")] = None,
-    requests: Annotated[
-        int | None,
-        typer.Option("--requests", metavar="N", min=1, help="Requests of one conversation (default: as in its training, else no limit)."),
-    ] = None,
+    policy: Policy = "latest",
+    world: World = None,
+    say: Say = None,
+    as_json: AsJson = False,
+    seed: Seed = 0,
+    temperature: Temperature = 0.0,
+    max_turns: MaxTurns = None,
+    requests: Requests = None,
     config: ConfigFile = None,
     store: ReadStore = None,
     answer_tokens: AnswerTokens = None,
@@ -68,15 +78,12 @@ def chat(
 
       headrace chat --policy openai:gpt-5-mini --world banking --say "What do I owe?" --json
     """
+    limits = {"answer_tokens": answer_tokens, "max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
     with told(debug), _ended_by_ctrl_c():
         from flows import validation
-        from flows.interactive.chat_session import Chat
-        from flows.resolve_policy import answers, asked
-        from storage.errors import BadInput
+        from flows.resolve_policy import asked
 
-        if say is not None and not say.strip():
-            raise BadInput("--say has nothing to say: give it a request or a /command")
-        limits = {"answer_tokens": answer_tokens, "max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
+        script = None if say is None else _script(say)
         settings = validation.asking(validation.settings(config), limits)
         who = asked(policy, settings.store if store is None and config is not None else store)
         who.policy.check()
@@ -85,16 +92,21 @@ def chat(
         tokens = settings.train.engine.answer_tokens if who.policy.engine else answer_tokens
         how = _settings(who, known, tokens, max_turns, requests, temperature)
         is_person = say is None and not as_json and sys.stdin.isatty()
-        show = _print_json if as_json else _Drawing(who.policy.name, echoes=not is_person)
-        with contextlib.ExitStack() as kept:
-            with _waiting(f"loading {who.policy.name}", is_person):
-                engine = kept.enter_context(answers(who, settings.train.engine, command="chat"))
-            talk = Chat(engine, name, seed, how, show, policy=who.policy.id, needs=_needs(who, name), unread=_unread(engine))
+        with _talk(who, settings, name, seed, how, as_json=as_json, is_person=is_person) as talk:
             _begin(talk, who, known)
             if is_person:
                 _with_a_person(talk)
             else:
-                _with_a_script(talk, lines("", ()) if say is None else [say])
+                _with_a_script(talk, lines("", ()) if script is None else script)
+
+
+def _script(say: str) -> list[str]:
+    """The lines of --say. Raises BadInput: it is empty."""
+    from storage.errors import BadInput
+
+    if not say.strip():
+        raise BadInput("--say has nothing to say: give it a request or a /command")
+    return [say]
 
 
 # ---- who talks, and in which world -------------------------------------------------------------------------------------
@@ -126,6 +138,19 @@ def _settings(
     given = {"answer_tokens": answer_tokens, "max_turns": max_turns, "requests": requests or known.requests}
     said = {key: value for key, value in given.items() if value is not None}
     return ChatSettings(temperature=temperature, language=known.language, canonical=bool(known.worlds), **said)
+
+
+@contextlib.contextmanager
+def _talk(who: Asked, settings: Config, world: str, seed: int, how: ChatSettings, *, as_json: bool, is_person: bool) -> Iterator[Chat]:
+    """A conversation with the policy, whose engine is loaded first and closed at the end."""
+    from flows.interactive.chat_session import Chat
+    from flows.resolve_policy import answers
+
+    show = _print_json if as_json else _Drawing(who.policy.name, echoes=not is_person)
+    with contextlib.ExitStack() as kept:
+        with _waiting(f"loading {who.policy.name}", is_person):
+            engine = kept.enter_context(answers(who, settings.train.engine, command="chat"))
+        yield Chat(engine, world, seed, how, show, policy=who.policy.id, needs=_needs(who, world), unread=_unread(engine))
 
 
 def _needs(who: Asked, world: str) -> list[Need]:

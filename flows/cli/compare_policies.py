@@ -22,6 +22,26 @@ if TYPE_CHECKING:
 
 _FEW_SEEDS = 5
 
+EngineOrPolicy = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        metavar="POLICY",
+        help="Engine (openai:MODEL, vllm:MODEL, hf:FOLDER), or stage or id of a policy of the store (default: promoted last).",
+    ),
+]
+Category = Annotated[
+    list[str] | None,
+    typer.Option("--category", metavar="NAME", help="base, miss_func, miss_param or long_context; may be repeated (default: all)."),
+]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="The first N cases of each category.")]
+AnswerTokens = Annotated[int, typer.Option("--max-tokens", metavar="N", min=1, help="Tokens of one answer at most.")]
+PolicyStore = Annotated[
+    Path | None,
+    typer.Option("--store", "-s", metavar="DIR", help="Store of the policy (default: the newest under runs/), or to keep answers in."),
+]
+OutFile = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write every conversation, as JSONL.")]
+
 
 def compare(
     first: Annotated[str, typer.Argument(metavar="FIRST", help="Stage (sft1, sft2, rl: the one trained last) or id of a policy.")],
@@ -56,25 +76,12 @@ def compare(
 
 
 def bfcl(
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            "--policy",
-            metavar="POLICY",
-            help="Engine (openai:MODEL, vllm:MODEL, hf:FOLDER), or stage or id of a policy of the store (default: promoted last).",
-        ),
-    ] = None,
-    category: Annotated[
-        list[str] | None,
-        typer.Option("--category", metavar="NAME", help="base, miss_func, miss_param or long_context; may be repeated (default: all)."),
-    ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="The first N cases of each category.")] = None,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", metavar="N", min=1, help="Tokens of one answer at most.")] = 1024,
-    store: Annotated[
-        Path | None,
-        typer.Option("--store", "-s", metavar="DIR", help="Store of the policy (default: the newest under runs/), or to keep answers in."),
-    ] = None,
-    out_file: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write every conversation, as JSONL.")] = None,
+    policy: EngineOrPolicy = None,
+    category: Category = None,
+    limit: Limit = None,
+    max_tokens: AnswerTokens = 1024,
+    store: PolicyStore = None,
+    out_file: OutFile = None,
     debug: Debug = False,
 ) -> None:
     """Measure a policy on the multi-turn cases of the Berkeley function-calling leaderboard (BFCL), executed and judged by outcome.

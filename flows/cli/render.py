@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-import yaml
 
 from flows import validation
 from flows.cli.shared import ConfigFile, Debug, ReadStore
@@ -16,6 +15,7 @@ from storage.errors import BadInput
 
 if TYPE_CHECKING:
     from storage.store import Store
+    from train.backends.render_stage import Rendered
     from train.config import CascadeConfig
     from train.spec import StageSpec
 
@@ -24,26 +24,39 @@ _SPLITS = {"sft1": ("seed", "seed"), "sft2": ("second", "sft2"), "rl": ("rl", "r
 _EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 
 
+TrainingEngine = Annotated[Literal["verl", "roll"], typer.Argument(metavar="verl|roll", help="The engine that will train.")]
+Model = Annotated[Path, typer.Option("--model", metavar="FOLDER", help="Policy to begin with, in Hugging Face form.")]
+Adapter = Annotated[
+    str, typer.Option("--adapter", metavar="CLASS", help="Dotted path of your class, in the engine's image, that plays our environment.")
+]
+Folder = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="New folder, at the same path on every node.")]
+Stage = Annotated[Literal["sft1", "sft2", "rl"], typer.Option("--stage", help="Whose settings, release and split.")]
+Release = Annotated[str | None, typer.Option("--release", metavar="ID|NAME", help="Release (default: the stage's latest).")]
+Nodes = Annotated[int, typer.Option("--nodes", min=1, help="Machines.")]
+GpusPerNode = Annotated[int, typer.Option("--gpus-per-node", min=1, help="GPUs of each, all of them used.")]
+TensorParallel = Annotated[
+    int, typer.Option("--tensor-parallel", min=1, help="GPUs of a node that hold one copy of the policy while it answers.")
+]
+PromptTokens = Annotated[int, typer.Option("--prompt-tokens", min=1, help="Longest opening of a conversation, with tools.")]
+ResponseTokens = Annotated[int, typer.Option("--response-tokens", min=1, help="All that follows it, tools' results too.")]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Another value at a key of the engine's own; may be repeated.")
+]
+
+
 def render(
-    engine: Annotated[Literal["verl", "roll"], typer.Argument(metavar="verl|roll", help="The engine that will train.")],
-    model: Annotated[Path, typer.Option("--model", metavar="FOLDER", help="Policy to begin with, in Hugging Face form.")],
-    adapter: Annotated[
-        str,
-        typer.Option("--adapter", metavar="CLASS", help="Dotted path of your class, in the engine's image, that plays our environment."),
-    ],
-    folder: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="New folder, at the same path on every node.")],
-    stage: Annotated[Literal["sft1", "sft2", "rl"], typer.Option("--stage", help="Whose settings, release and split.")] = "rl",
-    release: Annotated[str | None, typer.Option("--release", metavar="ID|NAME", help="Release (default: the stage's latest).")] = None,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Machines.")] = 2,
-    gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", min=1, help="GPUs of each, all of them used.")] = 8,
-    tensor_parallel: Annotated[
-        int, typer.Option("--tensor-parallel", min=1, help="GPUs of a node that hold one copy of the policy while it answers.")
-    ] = 2,
-    prompt_tokens: Annotated[int, typer.Option("--prompt-tokens", min=1, help="Longest opening of a conversation, with tools.")] = 4096,
-    response_tokens: Annotated[int, typer.Option("--response-tokens", min=1, help="All that follows it, tools' results too.")] = 12288,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Another value at a key of the engine's own; may be repeated.")
-    ] = None,
+    engine: TrainingEngine,
+    model: Model,
+    adapter: Adapter,
+    folder: Folder,
+    stage: Stage = "rl",
+    release: Release = None,
+    nodes: Nodes = 2,
+    gpus_per_node: GpusPerNode = 8,
+    tensor_parallel: TensorParallel = 2,
+    prompt_tokens: PromptTokens = 4096,
+    response_tokens: ResponseTokens = 12288,
+    changes: Changes = None,
     config: ConfigFile = None,
     store: ReadStore = None,
     debug: Debug = False,
@@ -62,11 +75,9 @@ def render(
         from flows.config import Config, read
         from storage.releases.export import export
         from train.backends.cluster_shape import ClusterShape
-        from train.backends.render_stage import render as rendered
+        from train.backends.render_stage import render as render_stage
 
-        target = folder.absolute()
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise BadInput(f"{target} is there already; name a new folder")
+        target = _new_folder(folder)
         opened = validation.readable(config, store)
         settings = read(config).train if config else Config().train
         spec = _spec(stage, settings, opened, validation.release(opened, release or _SPLITS[stage][0]), model.absolute(), target)
@@ -77,15 +88,27 @@ def render(
             prompt_tokens=prompt_tokens,
             response_tokens=response_tokens,
         )
-        found = rendered(engine, spec, shape, adapter=adapter, overrides=_changes(changes or []))
+        rendered = render_stage(engine, spec, shape, adapter=adapter, overrides=_changes(changes or []))
         export(opened, spec.release_id, target / "data", engine)
-        for name, text in found.files.items():
+        for name, text in rendered.files.items():
             (target / name).write_text(text, encoding="utf-8")
-        out.print(f"wrote {target}: {', '.join(sorted(found.files))}, data/", markup=False, soft_wrap=True)
-        out.print(f"checked: {found.checked}", markup=False, soft_wrap=True)
-        for note in found.notes:
-            out.print(f"note: {note}", style="yellow", markup=False, soft_wrap=True)
-        out.print(f"submit it: RAY_ADDRESS=http://HEAD:8265 bash {target / 'submit.sh'}", markup=False, soft_wrap=True)
+        _tell(rendered, target)
+
+
+def _new_folder(folder: Path) -> Path:
+    """Its absolute path. Raises BadInput: something is there."""
+    target = folder.absolute()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise BadInput(f"{target} is there already; name a new folder")
+    return target
+
+
+def _tell(rendered: Rendered, target: Path) -> None:
+    out.print(f"wrote {target}: {', '.join(sorted(rendered.files))}, data/", markup=False, soft_wrap=True)
+    out.print(f"checked: {rendered.checked}", markup=False, soft_wrap=True)
+    for note in rendered.notes:
+        out.print(f"note: {note}", style="yellow", markup=False, soft_wrap=True)
+    out.print(f"submit it: RAY_ADDRESS=http://HEAD:8265 bash {target / 'submit.sh'}", markup=False, soft_wrap=True)
 
 
 def _spec(stage: str, config: CascadeConfig, store: Store, release_id: str, model: Path, folder: Path) -> StageSpec:
@@ -109,6 +132,8 @@ def _spec(stage: str, config: CascadeConfig, store: Store, release_id: str, mode
 
 def _changes(given: list[str]) -> dict[str, Any]:
     """`KEY=VALUE` texts as values: YAML has numbers, truth values and lists, but takes 1e-6 for a text."""
+    import yaml
+
     found: dict[str, Any] = {}
     for text in given:
         key, is_pair, value = text.partition("=")

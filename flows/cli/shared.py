@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", "-c", metavar="FILE", help="YAML configuration; see configs/sample.yaml, where every key is explained."),
+    typer.Option("--config", "-c", metavar="FILE", help="YAML configuration; `headrace config` explains every key."),
 ]
 StoreFolder = Annotated[Path | None, typer.Option("--store", "-s", metavar="DIR", help="Store to work on (default: the configuration's).")]
 ReadStore = Annotated[

@@ -30,64 +30,76 @@ if TYPE_CHECKING:
     from synth.run.result import Preview
 
 _ENGINES = "scripted, openai:MODEL, vllm:MODEL or hf:FOLDER"
-_PANEL = LANGUAGE_MODELS
+
+
+Worlds = Annotated[
+    list[str] | None,
+    typer.Option("--world", "-w", metavar="NAME|FILE", help="World to use instead of the configuration's; may be repeated."),
+]
+Tools = Annotated[
+    Path | None,
+    typer.Option(
+        "--tools", metavar="FILE", help="Catalogue of tools (JSONL) to use instead of worlds; what no world executes is only stored."
+    ),
+]
+Accepted = Annotated[
+    int | None, typer.Option("--n", metavar="N", min=1, help="Accepted trajectories to stop at, instead of the configuration's.")
+]
+Assistant = Annotated[
+    str | None, typer.Option("--assistant", metavar="ENGINE", help=f"The teacher: {_ENGINES}.", rich_help_panel=LANGUAGE_MODELS)
+]
+User = Annotated[
+    str | None, typer.Option("--user", metavar="ENGINE", help="Who plays the user; checked turn by turn.", rich_help_panel=LANGUAGE_MODELS)
+]
+Planner = Annotated[
+    str | None,
+    typer.Option("--planner", metavar="ENGINE", help="Who plans conversations; solved by code.", rich_help_panel=LANGUAGE_MODELS),
+]
+Judge = Annotated[
+    str | None,
+    typer.Option("--judge", metavar="ENGINE", help="Who grades what code cannot decide; measured first.", rich_help_panel=LANGUAGE_MODELS),
+]
+PlayTools = Annotated[
+    str | None,
+    typer.Option(
+        "--play-tools",
+        metavar="ENGINE",
+        help="Who plays tools that no world executes; such conversations are marked, and kept apart. Wants all roles but the user's.",
+        rich_help_panel=LANGUAGE_MODELS,
+    ),
+]
+Played = Annotated[
+    int | None, typer.Option("--played", metavar="N", min=0, help="How many of these to hold.", rich_help_panel=LANGUAGE_MODELS)
+]
+PreviewOf = Annotated[
+    int | None,
+    typer.Option(
+        "--preview",
+        metavar="N",
+        min=1,
+        help="Hold the first N conversations (20 tell enough), and say what a run would cost. It then has their answers for nothing.",
+        rich_help_panel=LANGUAGE_MODELS,
+    ),
+]
 
 
 def synthesize(
     config: ConfigFile = None,
     store: StoreFolder = None,
-    worlds: Annotated[
-        list[str] | None,
-        typer.Option("--world", "-w", metavar="NAME|FILE", help="World to use instead of the configuration's; may be repeated."),
-    ] = None,
-    tools: Annotated[
-        Path | None,
-        typer.Option(
-            "--tools", metavar="FILE", help="Catalogue of tools (JSONL) to use instead of worlds; what no world executes is only stored."
-        ),
-    ] = None,
-    accepted: Annotated[
-        int | None, typer.Option("--n", metavar="N", min=1, help="Accepted trajectories to stop at, instead of the configuration's.")
-    ] = None,
+    worlds: Worlds = None,
+    tools: Tools = None,
+    accepted: Accepted = None,
     focus: FocusOn = None,
-    assistant: Annotated[
-        str | None, typer.Option("--assistant", metavar="ENGINE", help=f"The teacher: {_ENGINES}.", rich_help_panel=_PANEL)
-    ] = None,
-    user: Annotated[
-        str | None, typer.Option("--user", metavar="ENGINE", help="Who plays the user; checked turn by turn.", rich_help_panel=_PANEL)
-    ] = None,
-    planner: Annotated[
-        str | None, typer.Option("--planner", metavar="ENGINE", help="Who plans conversations; solved by code.", rich_help_panel=_PANEL)
-    ] = None,
-    judge: Annotated[
-        str | None,
-        typer.Option("--judge", metavar="ENGINE", help="Who grades what code cannot decide; measured first.", rich_help_panel=_PANEL),
-    ] = None,
-    play_tools: Annotated[
-        str | None,
-        typer.Option(
-            "--play-tools",
-            metavar="ENGINE",
-            help="Who plays tools that no world executes; such conversations are marked, and kept apart. Wants all roles but the user's.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
-    played: Annotated[
-        int | None, typer.Option("--played", metavar="N", min=0, help="How many of these to hold.", rich_help_panel=_PANEL)
-    ] = None,
+    assistant: Assistant = None,
+    user: User = None,
+    planner: Planner = None,
+    judge: Judge = None,
+    play_tools: PlayTools = None,
+    played: Played = None,
     max_tokens: MaxTokens = None,
     max_usd: MaxUsd = None,
     usd_per_million: UsdPerMillion = None,
-    preview: Annotated[
-        int | None,
-        typer.Option(
-            "--preview",
-            metavar="N",
-            min=1,
-            help="Hold the first N conversations (20 tell enough), and say what a run would cost. It then has their answers for nothing.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
+    preview: PreviewOf = None,
     dry_run: DryRun = False,
     debug: Debug = False,
 ) -> None:
@@ -115,15 +127,19 @@ def synthesize(
         limits = {"max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
         said = {name: value for name, value in (roles | limits).items() if value is not None}
         settings = validation.synthesis(validation.settings(config, store), worlds or [], tools, accepted, said)
-        settings = validation.focused(settings, focus is not None)
-        show_focus("synthesize", settings)
-        if not dry_run:
-            validation.engines(settings.synthesize.roles)
-        if preview is not None:
-            _show(_previewed(settings, preview), has_price=any(settings.synthesize.roles.usd_per_million))
-            return
-        done = do("synthesize:synthesize", settings, dry_run, ("synthesize",), ("rounds", "outcomes", "diversity"))
-        tell_notes((*done["notes"], *done["alarms"]) if done else ())
+        _run(validation.focused(settings, focus is not None), preview, dry_run)
+
+
+def _run(settings: Config, preview: int | None, dry_run: bool) -> None:
+    """Runs the synthesis; or holds the first conversations to say what it would cost; or shows its plan."""
+    show_focus("synthesize", settings)
+    if not dry_run:
+        validation.engines(settings.synthesize.roles)
+    if preview is not None:
+        _show(_previewed(settings, preview), has_price=any(settings.synthesize.roles.usd_per_million))
+        return
+    done = do("synthesize:synthesize", settings, dry_run, ("synthesize",), ("rounds", "outcomes", "diversity"))
+    tell_notes((*done["notes"], *done["alarms"]) if done else ())
 
 
 def _previewed(settings: Config, proposals: int) -> Preview:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,13 +12,15 @@ from flows import validation
 from flows.cli.terminal import out, told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from filters.taxonomy.agreement import Agreement
-    from filters.taxonomy.evolve import Evolved
+    from filters.taxonomy.evolve import EvolveConfig, Evolved
+    from filters.taxonomy.tree import Tree
     from filters.taxonomy.versions import Version
     from storage.store import Store
     from synth.engines.base import Engine
+    from synth.engines.encoder import Encode
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,6 +44,20 @@ MaxTokens = Annotated[
     ),
 ]
 Which = Annotated[int | None, typer.Option("--version", metavar="N", min=1, help="Which version, from 1 on (default: the newest).")]
+QueryFiles = Annotated[
+    list[str] | None, typer.Argument(metavar="[FILES]...", help="Query files instead of the store's queries: paths, patterns, URLs.")
+]
+Column = Annotated[str, typer.Option("--column", metavar="NAME", help="Column or key that holds the query in FILES.")]
+Rows = Annotated[
+    int, typer.Option("--rows", metavar="N", min=100, max=200_000, help="Queries at most, drawn; encoding them takes longest.")
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of all draws.")]
+Rounds = Annotated[int, typer.Option("--rounds", metavar="N", min=1, max=100, help="Rounds at most.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Induce a tree from the queries alone, whatever the newest is.")]
+EncoderFile = Annotated[
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="YAML configuration whose `curate.encoder` makes the vectors.")
+]
+OnlyShow = Annotated[bool, typer.Option("--dry-run", help="Show what would come of it, and keep no version.")]
 _SHOWN = 12
 
 
@@ -148,23 +164,16 @@ def import_(
 @app.command()
 def evolve(
     store: WriteStore,
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[FILES]...", help="Query files instead of the store's queries: paths, patterns, URLs."),
-    ] = None,
-    column: Annotated[str, typer.Option("--column", metavar="NAME", help="Column or key that holds the query in FILES.")] = "text",
-    rows: Annotated[
-        int, typer.Option("--rows", metavar="N", min=100, max=200_000, help="Queries at most, drawn; encoding them takes longest.")
-    ] = 5_000,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of all draws.")] = 0,
-    rounds: Annotated[int, typer.Option("--rounds", metavar="N", min=1, max=100, help="Rounds at most.")] = 10,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Induce a tree from the queries alone, whatever the newest is.")] = False,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", metavar="FILE", help="YAML configuration whose `curate.encoder` makes the vectors.")
-    ] = None,
+    files: QueryFiles = None,
+    column: Column = "text",
+    rows: Rows = 5_000,
+    seed: Seed = 0,
+    rounds: Rounds = 10,
+    fresh: Fresh = False,
+    config: EncoderFile = None,
     annotator: Annotator = None,
     max_tokens: MaxTokens = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would come of it, and keep no version.")] = False,
+    dry_run: OnlyShow = False,
     debug: Debug = False,
 ) -> None:
     """Let the tree grow with queries: label them, feed back, make classes of what is coherent in `other`, until the labels stand still.
@@ -183,38 +192,25 @@ def evolve(
       headrace taxonomy evolve --store runs/mine/store --annotator openai:gpt-5-mini --max-tokens 2000000
     """
     with told(debug):
-        from filters.ingest import IngestConfig
-        from filters.taxonomy.annotate import Scripted
         from filters.taxonomy.evolve import EvolveConfig
-        from filters.taxonomy.evolve import evolve as grow
-        from filters.taxonomy.model_annotator import ModelAnnotator
-        from filters.taxonomy.salient_terms import Corpus
-        from filters.taxonomy.sample import of_files, of_store
         from filters.taxonomy.versions import keep, newest, statistics_of
         from flows.config import read
-        from flows.runtime.progress import on_console, report
         from storage.store import Store
         from synth.engines.encoder import encoder
 
         opened, encode = Store(store), encoder(read(config).curate.encoder)
         with _model(annotator, opened, max_tokens) as engine:
-            texts = of_files(files, IngestConfig(column=column), rows, seed) if files else of_store(opened, rows, seed)
+            texts = _texts(opened, files or [], column, rows, seed)
             last, settings = newest(opened), EvolveConfig(seed=seed, rounds=rounds)
             base = None if fresh else last.tree
-            with on_console(out):
-                report("encode", 0, 1)
-                vectors = encode(texts)
-                report("encode", 1, 1)
-                own = ModelAnnotator(engine, progress=report) if engine else Scripted(encode, Corpus(texts))
-                evolved = grow(texts, vectors, own, base, settings, progress=report)
+            evolved, made_by = _grow(texts, encode, engine, base, settings)
         _tell(evolved, {leaf.id for leaf in base.leaves} if base else set())
-        by = {"annotator": own.made_by} if isinstance(own, ModelAnnotator) else {}
-        if isinstance(own, ModelAnnotator) and own.reasons:
-            _say(f"no usable answer of {annotator}: {', '.join(f'{why} {count:,}' for why, count in sorted(own.reasons.items()))}")
+        _tell_unusable(annotator, made_by.get("reasons", {}))
         if dry_run:
             _say(f"nothing was written{' but the answers of the model' if engine else ''}")
         else:
-            kept = keep(opened, evolved.tree, "induced" if fresh else "refined", statistics_of(evolved, settings) | by)
+            facts = statistics_of(evolved, settings) | ({"annotator": made_by} if made_by else {})
+            kept = keep(opened, evolved.tree, "induced" if fresh else "refined", facts)
             _say(_head(kept) if kept.tree.id != last.tree.id else f"nothing new; {_head(last)}")
 
 
@@ -255,6 +251,33 @@ def agreement(
             labels = of_labels(ModelAnnotator(engine, progress=report) if engine else scripted, asked, encode, newest(opened).tree)
         for what, found in (("labels", labels), ("frames", frames)):
             _say(f"{what} of {annotator or 'the scripted annotator and parser'}: {_agreed(found)}")
+
+
+def _texts(store: Store, files: list[str], column: str, rows: int, seed: int) -> list[str]:
+    """Queries of the files, or where none are named, of the store."""
+    from filters.ingest import IngestConfig
+    from filters.taxonomy.sample import of_files, of_store
+
+    return of_files(files, IngestConfig(column=column), rows, seed) if files else of_store(store, rows, seed)
+
+
+def _grow(
+    texts: list[str], encode: Encode, engine: Engine | None, base: Tree | None, settings: EvolveConfig
+) -> tuple[Evolved, dict[str, Any]]:
+    """The tree that grows from `base` (None: from nothing) with these texts, and which model annotated them (empty: none did)."""
+    from filters.taxonomy.annotate import Scripted
+    from filters.taxonomy.evolve import evolve
+    from filters.taxonomy.model_annotator import ModelAnnotator
+    from filters.taxonomy.salient_terms import Corpus
+    from flows.runtime.progress import on_console, report
+
+    with on_console(out):
+        report("encode", 0, 1)
+        vectors = encode(texts)
+        report("encode", 1, 1)
+        annotator = ModelAnnotator(engine, progress=report) if engine else Scripted(encode, Corpus(texts))
+        evolved = evolve(texts, vectors, annotator, base, settings, progress=report)
+    return evolved, annotator.made_by if isinstance(annotator, ModelAnnotator) else {}
 
 
 @contextlib.contextmanager
@@ -322,3 +345,9 @@ def _tell(evolved: Evolved, known: set[str]) -> None:
         _say(f"new  {evolved.counts.get(leaf.id, 0):>7,}  {leaf.id}: {leaf.texts[0]}")
     if len(new) > _SHOWN:
         _say(f"     and {len(new) - _SHOWN} more")
+
+
+def _tell_unusable(annotator: str | None, reasons: Mapping[str, int]) -> None:
+    """What was wrong with answers of the annotator, and how often."""
+    if reasons:
+        _say(f"no usable answer of {annotator}: {', '.join(f'{why} {count:,}' for why, count in reasons.items())}")

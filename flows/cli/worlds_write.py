@@ -24,27 +24,38 @@ _WHY = 90
 """Characters of a problem that the table shows; all of it is in attempts.json."""
 
 
+Writer = Annotated[str, typer.Option("--engine", metavar="ENGINE", help="Who writes: openai:MODEL, vllm:MODEL or hf:FOLDER.")]
+Folder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where specs and the report of all attempts go.")]
+Wanted = Annotated[int, typer.Option("--n", metavar="N", min=1, help="Specs to have in DIR, those of earlier runs counted.")]
+About = Annotated[str, typer.Option("--about", metavar="TEXT", help="The business or area that is wanted; any, if not said.")]
+Like = Annotated[list[Path] | None, typer.Option("--like", metavar="FILE", help="Spec to show and to vary; may be repeated.")]
+AnswersStore = Annotated[
+    Path | None,
+    typer.Option("--store", "-s", metavar="DIR", help="Store to keep answers in, so that nothing is paid for twice after a kill."),
+]
+MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", metavar="N", min=1, help="Tokens to spend at most, read and written; servers only.")
+]
+MaxUsd = Annotated[float | None, typer.Option("--max-usd", metavar="X", min=0.0, help="Dollars to spend, by --usd-per-million.")]
+UsdPerMillion = Annotated[
+    tuple[float, float] | None, typer.Option("--usd-per-million", metavar="IN OUT", help="Price of a million prompt and answer tokens.")
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Another seed asks for other specs.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be asked and spent, show a prompt, and do nothing.")]
+
+
 def write(
-    engine: Annotated[str, typer.Option("--engine", metavar="ENGINE", help="Who writes: openai:MODEL, vllm:MODEL or hf:FOLDER.")],
-    folder: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where specs and the report of all attempts go.")],
-    wanted: Annotated[int, typer.Option("--n", metavar="N", min=1, help="Specs to have in DIR, those of earlier runs counted.")] = 3,
-    about: Annotated[str, typer.Option("--about", metavar="TEXT", help="The business or area that is wanted; any, if not said.")] = "",
-    like: Annotated[list[Path] | None, typer.Option("--like", metavar="FILE", help="Spec to show and to vary; may be repeated.")] = None,
-    store: Annotated[
-        Path | None,
-        typer.Option("--store", "-s", metavar="DIR", help="Store to keep answers in, so that nothing is paid for twice after a kill."),
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", metavar="N", min=1, help="Tokens to spend at most, read and written; servers only.")
-    ] = None,
-    max_usd: Annotated[
-        float | None, typer.Option("--max-usd", metavar="X", min=0.0, help="Dollars to spend, by --usd-per-million.")
-    ] = None,
-    usd_per_million: Annotated[
-        tuple[float, float] | None, typer.Option("--usd-per-million", metavar="IN OUT", help="Price of a million prompt and answer tokens.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Another seed asks for other specs.")] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked and spent, show a prompt, and do nothing.")] = False,
+    engine: Writer,
+    folder: Folder,
+    wanted: Wanted = 3,
+    about: About = "",
+    like: Like = None,
+    store: AnswersStore = None,
+    max_tokens: MaxTokens = None,
+    max_usd: MaxUsd = None,
+    usd_per_million: UsdPerMillion = None,
+    seed: Seed = 0,
+    dry_run: DryRun = False,
     debug: Debug = False,
 ) -> None:
     """Let a language model write new domain specs, and keep those that are good.
@@ -78,21 +89,20 @@ def write(
             _tell_estimate(estimate(folder, wanted, like=examples, about=about, seed=seed))
             return
         _check_writable(folder)
-        with (
-            _answers(store) as answers,
-            _engine(engine, folder, answers, Budget(max_tokens, max_usd, usd_per_million or (0.0, 0.0))) as asked,
-            on_console(out),
-        ):
+        with _writer(engine, folder, store, Budget(max_tokens, max_usd, usd_per_million or (0.0, 0.0))) as asked, on_console(out):
             ended = write_specs(asked, folder, wanted, like=examples, about=about, seed=seed, progress=report)
         _tell(ended.folder)
         if ended.stopped:
             raise HeadraceError(ended.stopped)
 
 
-def _engine(name: str, folder: Path, answers: Answers | None, budget: Budget) -> contextlib.AbstractContextManager[Engine]:
+@contextlib.contextmanager
+def _writer(name: str, folder: Path, store: Path | None, budget: Budget) -> Iterator[Engine]:
+    """The engine of this name, which logs into the folder and whose answers the store keeps, if one is named."""
     from synth.engines.engine_names import engine_named
 
-    return engine_named(name, log=folder / "engine.log", answers=answers, budget=budget)
+    with _answers(store) as answers, engine_named(name, log=folder / "engine.log", answers=answers, budget=budget) as engine:
+        yield engine
 
 
 @contextlib.contextmanager

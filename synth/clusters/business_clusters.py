@@ -38,15 +38,17 @@ class ClusterConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    edge_threshold: float = Field(THRESHOLD, ge=0, le=1, description="Least score of a dependency edge: higher is surer, and finds fewer.")
+    edge_threshold: float = Field(
+        THRESHOLD, ge=0, le=1, description="Least score of a dependency edge between two tools; higher finds fewer edges, and surer ones."
+    )
     growth_floor: float = Field(
         0.35,
         ge=0,
         le=1,
-        description="A cluster of enough tools, of no world, stops growing when the best neighbour's mean affinity is below this.",
+        description="A cluster of no world with `min_tools` stops growing when the best neighbour's mean affinity is below this.",
     )
     bridge_neighbours: int = Field(
-        3, ge=0, description="For each edge between two servers, a candidate of both ends with so many best neighbours of each."
+        3, ge=0, description="Neighbours of each end that join a candidate cluster over an edge between two servers."
     )
     min_tools: int = Field(3, ge=2, description="Fewest tools of a cluster.")
     max_tools: int = Field(12, ge=2, description="Most tools of a cluster.")
@@ -54,10 +56,10 @@ class ClusterConfig(BaseModel):
         0.7,
         gt=0,
         le=1,
-        description="Of two candidates with a Jaccard of their tools this high, the poorer goes, unless it alone serves a plan.",
+        description="Jaccard similarity of two clusters' tools from which the poorer is dropped, unless it alone serves a plan.",
     )
-    least_gain: float = Field(1.0, ge=0, description="A cluster that adds less coverage than this is left out.")
-    max_clusters: int | None = Field(None, ge=1, description="At most so many clusters; null for no limit.")
+    least_gain: float = Field(1.0, ge=0, description="Least coverage that a cluster must add to be kept.")
+    max_clusters: int | None = Field(None, ge=1, description="Most clusters; null: no limit.")
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Self:

@@ -69,11 +69,11 @@ class AskingConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     in_flight: int = Field(64, ge=1, le=4096, description="Conversations that are held at once.")
-    timeout_s: float = Field(120.0, gt=0, description="How long one request may take before it is sent again.")
-    max_tokens: int | None = Field(None, ge=1, description="Budget of all prompts and answers of servers, in tokens; none: no limit.")
-    max_usd: float | None = Field(None, gt=0, description="Budget in US dollars, by usd_per_million; none: no limit.")
+    timeout_s: float = Field(120.0, gt=0, description="Longest time of one request, in seconds; then it is sent again.")
+    max_tokens: int | None = Field(None, ge=1, description="Budget of prompt and answer tokens of servers; null: no limit.")
+    max_usd: float | None = Field(None, gt=0, description="Budget in US dollars, by `usd_per_million`; null: no limit.")
     usd_per_million: tuple[float, float] = Field(
-        (0.0, 0.0), description="Price of a million prompt tokens, and of a million answer tokens."
+        (0.0, 0.0), description="Price in US dollars of a million prompt tokens, and of a million answer tokens."
     )
 
     @model_validator(mode="after")

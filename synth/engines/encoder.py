@@ -41,14 +41,18 @@ class EncoderConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    folder: Path | None = Field(None, description="Folder of a local sentence-transformers model (`pip install 'headrace[encoders]'`).")
-    server: str | None = Field(
-        None, pattern=r"^https?://", description="Base URL of an OpenAI-compatible server, e.g. http://localhost:8000/v1."
+    folder: Path | None = Field(
+        None, description="Folder of a sentence-transformers model (`pip install 'headrace[encoders]'`); null: the built-in model."
     )
-    model: str | None = Field(None, description="Name of the server's model. The key is read from OPENAI_API_KEY.")
-    batch: int = Field(64, ge=1, le=2048, description="Texts the server is sent at once.")
-    timeout_s: float = Field(60.0, gt=0, description="How long one request to the server may take.")
-    tries: int = Field(6, ge=1, le=20, description="How often a request is tried that the server could not take.")
+    server: str | None = Field(
+        None,
+        pattern=r"^https?://",
+        description="Base URL of an OpenAI-compatible server instead, e.g. http://localhost:8000/v1; null: none.",
+    )
+    model: str | None = Field(None, description="Name of the server's model; the key is read from OPENAI_API_KEY.")
+    batch: int = Field(64, ge=1, le=2048, description="Texts of one request to the server.")
+    timeout_s: float = Field(60.0, gt=0, description="Longest time of one request to the server, in seconds.")
+    tries: int = Field(6, ge=1, le=20, description="Tries of a request that the server does not accept.")
 
     @field_validator("folder")
     @classmethod

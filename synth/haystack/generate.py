@@ -56,12 +56,14 @@ class HaystackConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    rows: int = Field(1_000_000, ge=1000, description="Rows of the log.")
-    seed: int = Field(0, ge=0, description="Another seed gives another log.")
-    keep: int = Field(100, ge=1, description="Target of the funnel: three needles are planted for each task wanted.")
+    rows: int = Field(1_000_000, ge=1000, description="Queries to generate.")
+    seed: int = Field(0, ge=0, description="Seed of the queries; another seed gives other queries.")
+    keep: int = Field(100, ge=1, description="Tasks that the funnel is to find; three good queries are planted for each.")
     zh_share: float = Field(0.35, ge=0, le=1, description="Share of the queries that are in Chinese.")
-    common_combinations: int = Field(300, ge=20, description="Combinations of intent and slot names that ordinary rows are made of.")
-    personal_share: float = Field(0.03, ge=0, le=1, description="Share of ordinary rows that carry a phone number or an e-mail address.")
+    common_combinations: int = Field(300, ge=20, description="Combinations of intent and slot names that the ordinary queries are made of.")
+    personal_share: float = Field(
+        0.03, ge=0, le=1, description="Share of the ordinary queries that contain a phone number or an e-mail address."
+    )
 
     @model_validator(mode="after")
     def _has_room(self) -> HaystackConfig:

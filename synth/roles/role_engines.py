@@ -48,21 +48,26 @@ _ELSEWHERE = {*AskingConfig.model_fields, "tools", "played"}
 class RolesConfig(AskingConfig):
     """Who plays the roles of synthesis, and what that may cost."""
 
-    planner: str = Field(TEACHER, description="Who plans conversations: scripted, or an engine: openai:MODEL, vllm:MODEL, hf:FOLDER.")
-    user: str = Field(TEACHER, description="Who plays the user: scripted, or an engine. What it says is checked against its script.")
-    assistant: str = Field(TEACHER, description="The teacher: scripted, or an engine, which sees tools and dialogue and no plan.")
-    judge: str = Field(TEACHER, description="Who grades what code cannot decide: scripted, or an engine, which is measured first.")
-    tools: str | None = Field(
-        None, description="Engine that plays the tools of clusters that no world executes; none: these are only stored."
+    planner: str = Field(TEACHER, description="Engine that plans conversations: scripted, openai:MODEL, vllm:MODEL or hf:FOLDER.")
+    user: str = Field(TEACHER, description="Engine that plays the user, as above; what it says is checked against its script.")
+    assistant: str = Field(
+        TEACHER, description="Engine that plays the assistant (the teacher), as above; it sees tools and dialogue, and no plan."
     )
-    played: int = Field(20, ge=0, description="Conversations to hold over clusters whose tools an engine plays.")
-    temperature: float = Field(TEMPERATURE, ge=0, le=2, description="Of the assistant and the user; 0 is greedy.")
-    answer_tokens: int = Field(MAX_TOKENS, ge=16, description="Tokens that one message of the assistant may take.")
+    judge: str = Field(TEACHER, description="Engine that grades what code cannot decide, as above; a language model is measured first.")
+    tools: str | None = Field(
+        None, description="Engine that plays the tools of clusters that no world executes; null: these clusters are only stored."
+    )
+    played: int = Field(20, ge=0, description="Conversations over clusters whose tools an engine plays.")
+    temperature: float = Field(TEMPERATURE, ge=0, le=2, description="Sampling temperature of the assistant and the user; 0 is greedy.")
+    answer_tokens: int = Field(MAX_TOKENS, ge=16, description="Longest message of the assistant, in tokens.")
     alternatives: int = Field(
-        0, ge=0, le=20, description="Likeliest tokens a step of the assistant to ask log-probabilities of, for entropies; 0 asks for none."
+        0,
+        ge=0,
+        le=20,
+        description="Likeliest tokens at each position of the assistant whose log-probabilities are kept, for entropies; 0 keeps none.",
     )
     judge_labelled: int = Field(
-        40, ge=2, description="Labelled conversations, good and planted bad, by which a model's judgement is measured."
+        40, ge=2, description="Conversations with a known verdict by which a language model's judgement is measured."
     )
 
     @field_validator("planner", "user", "assistant", "judge", "tools")

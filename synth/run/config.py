@@ -27,26 +27,29 @@ class SynthesisConfig(BaseModel):
 
     worlds: tuple[WorldRange, ...] = Field(
         ("city", "retail", *_SPECS, "gen-1..40"),
-        description="Worlds whose tools are clustered and used: names, domain specs' files, ranges of generated domains (gen-1..100).",
+        description="Worlds that conversations are held in: names, domain specs' files, ranges of generated worlds (gen-1..100).",
     )
     tools: Path | None = Field(
-        None, description="A catalogue of tools (JSONL, OpenAI or MCP form) to cluster beside those; what no world executes is only stored."
+        None,
+        description="Catalogue of tools (JSONL, OpenAI or MCP form) beside those; null: none. Tools of no world are only stored.",
     )
-    seed: int = Field(0, description="Another number gives another set of trajectories.")
-    accepted: int = Field(300, ge=1, description="Accepted trajectories to stop at.")
-    max_proposals: int = Field(2000, ge=1, description="Budget: blueprints asked for at most.")
-    calibration: int = Field(300, ge=9, description="Unsteered trajectories whose complexity sets the bands; they count as nothing else.")
+    seed: int = Field(0, description="Seed of the conversations; another seed gives others.")
+    accepted: int = Field(300, ge=1, description="Accepted conversations at which the run stops.")
+    max_proposals: int = Field(2000, ge=1, description="Most blueprints that are asked for, accepted or not.")
+    calibration: int = Field(
+        300, ge=9, description="Unsteered conversations whose complexity sets the bands; they are used for nothing else."
+    )
     chinese_share: float = Field(0.3, ge=0, le=1, description="Share of conversations in Chinese; the rest are English.")
     veiled_share: float = Field(
-        0.3, ge=0, le=1, description="Share of steered conversations that are harder to see through: distractors, vague words, noise."
+        0.3, ge=0, le=1, description="Share of steered conversations that are made harder: distractors, vague words, noisy tools."
     )
     code_share: float = Field(
         0.15,
         ge=0,
         lt=1,
-        description="Of accepted conversations in worlds that offer run_python (compiled domains), those that call it. 0 switches it off.",
+        description="Share of accepted conversations that call run_python, in worlds that offer it (compiled domains); 0 switches it off.",
     )
-    subsample: int = Field(SUBSAMPLE, ge=10, description="Size of the subsamples on which mode entropy is measured.")
+    subsample: int = Field(SUBSAMPLE, ge=10, description="Conversations in each subsample on which mode entropy is measured.")
     drills: Mapping[WorldName, Annotated[int, Field(ge=0)]] = Field(
         _DRILLS,
         description="Worlds that a small policy practises on, each with the number of single-goal blueprints that are made in it, in all "
@@ -54,14 +57,14 @@ class SynthesisConfig(BaseModel):
     )
     programs: Mapping[WorldName, Annotated[int, Field(ge=0)]] = Field(
         {},
-        description="The same for drills that need a program of the policy's own (compiled domains; where a sandbox is there to run it).",
+        description="Worlds, each with its number of drills that need a program (compiled domains; needs a sandbox).",
     )
-    roles: RolesConfig = Field(default_factory=RolesConfig, description="Who plays the roles: programs, or language models.")
-    clusters: ClusterConfig = Field(default_factory=ClusterConfig, description="How tools are grouped.")
+    roles: RolesConfig = Field(default_factory=RolesConfig, description="The engines that play the roles, and what they may cost.")
+    clusters: ClusterConfig = Field(default_factory=ClusterConfig, description="How tools are grouped into clusters.")
     evolution: EvolutionConfig = Field(default_factory=EvolutionConfig, description="How the controller steers.")
     divisions: DivisionConfig = Field(
         default_factory=DivisionConfig,
-        description="How frames are divided; the funnel must be given the same, or evaluation tasks may leak.",
+        description="How frames are divided; the same as in `curate`, or evaluation tasks would leak.",
     )
 
     @model_validator(mode="before")

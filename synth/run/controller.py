@@ -43,27 +43,33 @@ class EvolutionConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    proposals_per_round: int = Field(50, ge=1, description="Blueprints asked for in one round; a round is also the unit of resuming.")
-    domain_weight: float = Field(1.0, ge=0, description="Weight of a domain's rarity, in bits.")
-    family_weight: float = Field(1.0, ge=0, description="Weight of a mode family's rarity, in bits.")
-    band_weight: float = Field(1.0, ge=0, description="Weight of a complexity band's shortfall, relative to its target share.")
+    proposals_per_round: int = Field(50, ge=1, description="Blueprints asked for in one round; a killed run resumes at a round.")
+    domain_weight: float = Field(1.0, ge=0, description="Weight of a domain's rarity (bits) in a cell's score.")
+    family_weight: float = Field(1.0, ge=0, description="Weight of a mode family's rarity (bits) in a cell's score.")
+    band_weight: float = Field(
+        1.0, ge=0, description="Weight of a complexity band's shortfall, relative to its target share, in a cell's score."
+    )
     focus_weight: float = Field(
         0.0,
         ge=0,
-        description="Weight of what the last policy fails or wavers at, in bits for a domain, and as many for a mode family in a band: 1 "
-        "asks, in the long run, up to twice as often for what is urgent as for what is mastered. 0 switches it off.",
+        description="Weight (bits) of what the last policy fails or wavers at in a cell's score; 1 asks up to twice as often for what is "
+        "urgent as for what is mastered; 0 switches it off.",
     )
     band_shares: tuple[float, float, float] = Field((0.25, 0.45, 0.30), description="Target shares of the bands low, mid and high.")
-    temperature: float = Field(0.5, gt=0, description="Of the softmax over cells: lower steers harder.")
-    uniform_share: float = Field(0.1, ge=0, le=1, description="Share of draws that ignore the scores. 1 switches steering off.")
-    trusted_tries: int = Field(5, ge=1, description="Tries before measured feasibility replaces the prior of 0.5.")
-    least_feasibility: float = Field(0.1, gt=0, le=1, description="Floor under feasibility, so that no cell is given up for good.")
-    alarm_factor: float = Field(
-        3.0, gt=1, description="A domain or family holding more than this many times its target share is a collapse."
+    temperature: float = Field(0.5, gt=0, description="Temperature of the softmax over cells; lower steers harder.")
+    uniform_share: float = Field(0.1, ge=0, le=1, description="Share of draws that ignore the scores; 1 switches steering off.")
+    trusted_tries: int = Field(5, ge=1, description="Tries of a cell before its measured success rate replaces the prior of 0.5.")
+    least_feasibility: float = Field(
+        0.1, gt=0, le=1, description="Least success rate that is assumed of a cell, so that none is given up for good."
     )
-    stop_gain_bits: float = Field(0.02, ge=0, description="A round that adds less to H_dom + H_mode^1 is idle.")
-    stop_idle_rounds: int = Field(3, ge=1, description="So many idle rounds in a row end the run, if the bands are on target.")
-    stop_band_tolerance: float = Field(0.03, ge=0, description="How far a band's share may lie from its target at the end.")
+    alarm_factor: float = Field(
+        3.0, gt=1, description="Multiple of its target share from which a domain or family raises the alarm of a collapse."
+    )
+    stop_gain_bits: float = Field(0.02, ge=0, description="Gain in entropy (H_dom + H_mode^1, bits) below which a round is idle.")
+    stop_idle_rounds: int = Field(3, ge=1, description="Idle rounds in a row that end the run, if the bands are on target.")
+    stop_band_tolerance: float = Field(
+        0.03, ge=0, description="Largest distance of a band's share from its target at which the run may end."
+    )
 
     @model_validator(mode="after")
     def _shares_are_shares(self) -> Self:

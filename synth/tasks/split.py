@@ -18,9 +18,11 @@ class DivisionConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    seed: int = Field(0, description="Another number gives another division.")
+    seed: int = Field(0, description="Seed of the division; another seed gives another division.")
     seed_share: float = Field(0.4, gt=0, lt=1, description="Share of frames that training may see.")
-    probe_share: float = Field(0.4, gt=0, lt=1, description="Share of frames on which certainty is measured; the rest is held out.")
+    probe_share: float = Field(
+        0.4, gt=0, lt=1, description="Share of frames on which certainty is measured; frames in neither share are held out."
+    )
 
     @model_validator(mode="after")
     def _leaves_some_out(self) -> DivisionConfig:

@@ -30,24 +30,28 @@ class ClusterConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    backend: Literal["local", "ray"] = Field("local", description="What runs a stage: a process here, or a job on a Ray cluster.")
-    address: str | None = Field(None, description="The cluster's dashboard, http://HEAD:8265; none: what RAY_ADDRESS says.")
-    nodes: int = Field(1, ge=1, description="Nodes that a stage of SFT is spread over; RL takes one.")
-    gpus_per_node: int = Field(
-        0, ge=0, description="GPUs that it takes of each; with several in all, `accelerate launch` starts it. RL takes one."
+    backend: Literal["local", "ray"] = Field(
+        "local", description="Where a stage runs: local, a process on this machine; ray, a job on a Ray cluster."
     )
-    cpus: float = Field(1.0, gt=0, description="CPU cores that it takes of each.")
-    resources: dict[str, float] = Field(default_factory=dict, description="Resources of the cluster's own that it takes of each.")
-    labels: dict[str, str] = Field(default_factory=dict, description="Labels that its nodes must have, as Ray selects by them.")
-    image: str | None = Field(None, description="Container image that it runs in, with Headrace in it; none: the nodes' own.")
-    working_dir: str | None = Field(None, description="URL of an archive (s3://...zip) that is unpacked as its working directory.")
-    pip: tuple[str, ...] = Field((), description="Packages that are installed for it, as pip takes them: names, or wheels by path or URL.")
-    env: dict[str, str] = Field(default_factory=dict, description="Environment variables of it. No secrets: the cluster shows them.")
+    address: str | None = Field(None, description="Address of the cluster's dashboard, http://HEAD:8265; null: that of RAY_ADDRESS.")
+    nodes: int = Field(1, ge=1, description="Nodes of an SFT stage; RL takes one.")
+    gpus_per_node: int = Field(
+        0, ge=0, description="GPUs of each node; with several in all, `accelerate launch` starts the stage. RL takes one."
+    )
+    cpus: float = Field(1.0, gt=0, description="CPU cores of each node.")
+    resources: dict[str, float] = Field(default_factory=dict, description="Custom resources of the cluster that each node must give.")
+    labels: dict[str, str] = Field(default_factory=dict, description="Labels that the nodes must have, in Ray's syntax.")
+    image: str | None = Field(None, description="Container image of the stage, which must have Headrace; null: the nodes' own environment.")
+    working_dir: str | None = Field(
+        None, description="URL of an archive (s3://...zip) that becomes the stage's working directory; null: none."
+    )
+    pip: tuple[str, ...] = Field((), description="Packages to install for the stage, as pip takes them: names, or wheels by path or URL.")
+    env: dict[str, str] = Field(default_factory=dict, description="Environment variables of the stage. No secrets: the cluster shows them.")
     checkpoints: str | None = Field(
         None,
-        description="URL (s3://, gs://, file:// ...) through which stages are handed over; none: all nodes see the store under its path.",
+        description="URL (s3://, gs://, file:// ...) through which stages are handed over; null: all nodes see the store under its path.",
     )
-    patience_s: float = Field(120.0, ge=0, description="Seconds that the cluster may not answer for before a stage is given up.")
+    patience_s: float = Field(120.0, ge=0, description="Time that the cluster may be silent before a stage is given up, in seconds.")
 
     @field_validator("env")
     @classmethod

@@ -26,15 +26,17 @@ class GateConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    min_gain: float = Field(0.0, ge=-1, le=1, description="The mean paired difference on eval_in must be at least this.")
+    min_gain: float = Field(
+        0.0, ge=-1, le=1, description="Least mean paired difference of success rates on eval_in, to the promoted policy."
+    )
     max_forgotten: float = Field(
         0.25,
         ge=0,
         le=1,
-        description="No intent's rate, nor that of tasks with a program, may fall by more than this against any earlier policy.",
+        description="Largest fall of the success rate of any intent, or of tasks with a program, against any earlier policy.",
     )
     min_intent_tasks: int = Field(
-        8, ge=1, description="Intents with fewer held-out tasks than this are judged together; fewer tasks than this not at all."
+        8, ge=1, description="Intents with fewer held-out tasks are judged together; if there are fewer even so, not at all."
     )
 
 

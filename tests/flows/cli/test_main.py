@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from flows.cli.main import app
 from flows.cli.shared import show
-from flows.config import Config, read, sample
+from flows.config import Config, read
 from flows.dry_run import plan
 from flows.runtime.server import named_server
 from storage.store import Store, part_id
@@ -296,10 +296,17 @@ def test_the_plan_of_a_file_counts_its_rows(here: Path) -> None:
     assert "1,000,000 rows, a verdict on each; up to 500,000 tasks kept" in generated
 
 
-def test_the_sample_explains_every_key_and_is_the_default(here: Path) -> None:
-    assert (ROOT / "configs" / "sample.yaml").read_text() == sample(), "write it anew: python -m flows.config > configs/sample.yaml"
+def test_the_sample_shows_some_forty_keys_and_is_the_default(here: Path) -> None:
+    text = (ROOT / "configs" / "sample.yaml").read_text()
     assert read(ROOT / "configs" / "sample.yaml") == Config()
-    assert "\n#\n" not in sample()
+    assert 30 <= len(shown_keys(yaml.safe_load(text))) <= 50
+
+
+def shown_keys(values: object, path: str = "") -> list[str]:
+    """The dotted paths of all values."""
+    if not isinstance(values, dict) or not values:
+        return [path]
+    return [key for name, value in values.items() for key in shown_keys(value, f"{path}.{name}")]
 
 
 def test_help_answers_at_once_and_imports_nothing_heavy() -> None:
