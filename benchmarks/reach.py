@@ -183,7 +183,7 @@ def measure_clusters() -> Figures:
 
 def measure_log() -> Figures:
     with TemporaryDirectory() as folder:
-        tables = generate(Path(folder), HaystackConfig(rows=LOG_ROWS, keep=20, common_combinations=60, seed=5))
+        tables = generate(Path(folder), HaystackConfig(rows=LOG_ROWS, common_combinations=60, seed=5), 20)
         log = pl.concat([pl.read_parquet(path) for path in tables], how="horizontal").unique("text", keep="first", maintain_order=True)
     log = log.with_columns(norm=log.select(normalised(pl.col("text"))).to_series())
     log = log.with_columns(language=languages(log["norm"]))

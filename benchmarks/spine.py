@@ -123,7 +123,8 @@ def measure_unseen(_: Deadline) -> Figures:
     from flows.config import read
     from synth.haystack.generate import generate
 
-    queries, plants = generate(WORK / "haystack_unseen", read(SAMPLE).haystack, UNSEEN)
+    config = read(SAMPLE)
+    queries, plants = generate(WORK / "haystack_unseen", config.haystack, config.curate.wanted(config.haystack.rows), UNSEEN)
     verdicts, _wall_s = _curated("unseen", queries)
     return {"needle_hit_share_unseen": _hits(verdicts, pl.read_parquet(plants))}
 
@@ -152,9 +153,8 @@ def _verdicts(store: object, run: str) -> pl.DataFrame:
 
 
 def _hits(verdicts: pl.DataFrame, plants: pl.DataFrame) -> float:
-    from synth.haystack.generate import needle_hits
-
-    return needle_hits(plants, verdicts.filter("kept")["row"].to_list())
+    kept = verdicts.filter("kept")["row"].to_list()
+    return float((plants["kind"].gather(kept) == "needle").mean() or 0.0)
 
 
 def _duplicates(verdicts: pl.DataFrame, plants: pl.DataFrame) -> Figures:
@@ -240,7 +240,7 @@ def _city_reset() -> Figures:
 
 
 def measure_mutations(_: Deadline) -> Figures:
-    from synth.tasks.mutations import audit, draw_tasks
+    from benchmarks.audits.mutations import audit, draw_tasks
 
     rng = random.Random(0)
     tasks = [task for world, count in MUTATED_TASKS.items() for task in draw_tasks(world, count, rng)]

@@ -58,7 +58,7 @@ class Log:
 def drawn_log(seed: int) -> Log:
     leaf_of = {f"{world}/{name}": intent.leaf for world in GROUNDED for name, intent in WORLDS[world].intents.items()}
     with tempfile.TemporaryDirectory() as folder:
-        queries, plants = generate(Path(folder), HaystackConfig(rows=LOG_ROWS, keep=60, seed=seed))
+        queries, plants = generate(Path(folder), HaystackConfig(rows=LOG_ROWS, seed=seed), 60)
         planted = pl.read_parquet(plants).select(intent=pl.concat_str("world", "intent", separator="/").fill_null(""))
         rows = pl.read_parquet(queries).with_row_index("row").hstack(planted)
     sifted = alive(rules.step(alive(normalise.step(rows)), RulesConfig())).unique("norm", keep="first", maintain_order=True)

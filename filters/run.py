@@ -86,9 +86,7 @@ class Run:
             seen = f"{self.seen.rows:,} rows were read into {store.root} before"
             raise BadInput(f"{seen}, and {rows:,} more are more than one index can number ({MOST_ROWS:,}); begin another store")
         self.files = [replace(file, first_row=file.first_row + self.seen.rows) for file in files]
-        self.coverage = config.coverage
-        if config.keep_one_in is not None:
-            self.coverage = config.coverage.model_copy(update={"keep": max(1, round(rows / config.keep_one_in))})
+        self.coverage = config.coverage.model_copy(update={"keep": config.wanted(rows)})
         self.tree = newest(store).tree
         self.reach = (
             tool_match.load(store, encoder(config.encoder)) if config.ungrounded else tool_match.Reach((), (), encoder(config.encoder))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from filters.funnel import FunnelConfig
 from filters.steps.contamination import BFCL, ContaminationConfig
@@ -38,12 +38,6 @@ class Config(BaseModel):
     families: Path | None = Field(None, description="YAML file with other wordings for the generated queries; null: the worlds' own.")
     curate: FunnelConfig = Field(FunnelConfig(), description="The funnel, from raw queries to admitted tasks.")
     train: CascadeConfig = Field(CascadeConfig(), description="The cascade: training stages, with their probes, evaluations and gate.")
-
-    @model_validator(mode="after")
-    def _divides_frames_once(self) -> Config:
-        if self.synthesize.divisions != self.curate.divisions:
-            raise ValueError("synthesize.divisions and curate.divisions must be the same, or tasks would leak into the evaluation")
-        return self
 
     @property
     def folder(self) -> Path:

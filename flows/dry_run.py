@@ -104,8 +104,7 @@ def _haystack(config: Config) -> list[Line]:
 
 
 def _curate(config: Config, rows: int) -> list[Line]:
-    one_in = config.curate.keep_one_in
-    wanted = min(rows, config.curate.coverage.keep if one_in is None else max(1, round(rows / one_in)))
+    wanted = min(rows, config.curate.wanted(rows))
     kept = f"up to {wanted:,} tasks" if wanted > 1 else "one task" if wanted else "no task"
     what = f"{rows:,} rows, a verdict on each; {kept} kept"
     ground = config.curate.ground

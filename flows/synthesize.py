@@ -34,7 +34,7 @@ def synthesize(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (froz
 
 @task(cache_policy=NO_CACHE)
 def make_trajectories(config: Config) -> dict[str, Any]:
-    result = synthesis.synthesize(Store(config.store), config.synthesize, progress=report)
+    result = synthesis.synthesize(Store(config.store), config.synthesize, divisions=config.curate.divisions, progress=report)
     for told in (*result.notes, *result.alarms):
         print(told)
     return {
@@ -43,7 +43,6 @@ def make_trajectories(config: Config) -> dict[str, Any]:
         "proposals": result.proposals,
         "tasks": result.tasks,
         "rounds": result.rounds,
-        "played": result.played,
         "notes": list(result.notes),
         "alarms": list(result.alarms),
     }

@@ -145,12 +145,10 @@ def synthesis(
     from synth.clusters.catalog import read_catalogue
     from synth.run.config import SynthesisConfig
 
-    plays = bool(roles and roles.get("tools")) or config.synthesize.roles.tools is not None
-    if tools is not None and not plays and all(tool.world is None for tool in read_catalogue(tools).tools):
+    if tools is not None and all(tool.world is None for tool in read_catalogue(tools).tools):
         raise BadInput(
             f"--tools {tools}: no world executes any of these tools, so no conversation can be played out with them; give a row the key "
-            "`world` (a world's name, or a domain spec's file), let an engine play them "
-            "(--play-tools), or look at them with `headrace clusters build`"
+            "`world` (a world's name, or a domain spec's file), or look at them with `headrace clusters build`"
         )
     said: dict[str, Any] = {}
     if worlds or tools is not None:

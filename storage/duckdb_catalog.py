@@ -1,6 +1,6 @@
 """The catalogue: the DuckDB database that registers parts, holds the small tables, and shows the bulky ones as views.
 
-What is here happens inside the one connection of a commit (or a reader's): opening, migrating, inserting a part's rows, making views.
+What is here happens inside the one connection of a commit (or a reader's): opening, making tables, inserting a part's rows, making views.
 Repeated rows: ids are made of content, so a row whose key is there already is the same row, and is not shown again. In a catalogue table
 a row with a known key and *other* content is refused. In a lake table it is not looked at: what is sampled again under the same id may
 differ in the last digit of a log-probability, and comparing would mean reading the messages of every part; the row committed first stands.
@@ -19,7 +19,7 @@ import polars as pl
 from storage.errors import BadInput, HeadraceError
 from storage.files import is_disk_full
 from storage.parts import Part
-from storage.tables import TABLES, migrations, schema_version
+from storage.tables import TABLES, create_sql, schema_version
 
 _MATCHES_SQL = """CREATE OR REPLACE VIEW matches AS
 SELECT v.run, v.step, v.similarity, v.query_id, q.text, v.duplicate_of, o.text AS duplicate_of_text
@@ -41,62 +41,75 @@ def connect(database: str, root: Path) -> duckdb.DuckDBPyConnection:
 
 
 def open_for_writing(path: Path, root: Path) -> duckdb.DuckDBPyConnection:
+    """Raises BadInput where the file is no database."""
     try:
         return connect(str(path), root)
     except duckdb.Error as error:
         raise _unreadable(path, error) from error
 
 
-def _unreadable(path: Path, error: Exception) -> Exception:
-    return error if is_disk_full(error) else BadInput(f"{path} cannot be opened as a store's catalogue: {str(error).splitlines()[0]}")
-
-
-def version_of(path: Path, root: Path) -> int:
-    """The schema version of a database file, read without a lock on it.
+def open_for_reading(path: Path, root: Path) -> duckdb.DuckDBPyConnection:
+    """The database file, attached read-only to one in memory: DuckDB would otherwise hand out a replaced file that is still open.
 
     Raises:
-        BadInput: it is no catalogue of a store, or a newer Headrace wrote it.
+        BadInput: it is no catalogue of a store, or one of another schema version.
     """
     connection = connect(":memory:", root)
     try:
         connection.execute(f"ATTACH '{quoted(path)}' AS store (READ_ONLY)")
         connection.execute("USE store")
-        return version_in(connection, root)
+        if is_empty(connection, root):
+            raise _foreign(root)
     except duckdb.Error as error:
-        raise _unreadable(path, error) from error
-    finally:
         connection.close()
+        raise _unreadable(path, error) from error
+    except BadInput:
+        connection.close()
+        raise
+    return connection
 
 
-def version_in(connection: duckdb.DuckDBPyConnection, root: Path) -> int:
-    """The schema version of the database in use; 0 for an empty one. Raises BadInput as `version_of` does."""
+def is_empty(connection: duckdb.DuckDBPyConnection, root: Path) -> bool:
+    """Whether the database in use has no table yet.
+
+    Raises:
+        BadInput: it has tables, but not those of a store, or of a store of another schema version.
+    """
     tables = {
         name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables WHERE database_name = current_database()").fetchall()
     }
-    if tables and "migrations" not in tables:
-        raise BadInput(f"{root} holds a DuckDB database that is not a Headrace store; name another folder")
-    row = connection.execute("SELECT max(version) FROM migrations").fetchone() if tables else None
-    version = int(row[0]) if row and row[0] is not None else 0
-    if version > schema_version():
+    if not tables:
+        return True
+    if "schema_version" not in tables:
+        raise _foreign(root)
+    ((version,),) = connection.execute("FROM schema_version").fetchall()
+    if version != schema_version():
         raise BadInput(
-            f"the store {root} has schema version {version}, this Headrace knows versions up to {schema_version()}; "
-            "use the newer Headrace that wrote it, or another store"
+            f"the store {root} has schema version {version}, this Headrace has {schema_version()}; "
+            "use the Headrace that wrote it, or another store"
         )
-    return version
+    return False
 
 
-def migrate(connection: duckdb.DuckDBPyConnection, applied: int) -> None:
-    """Applies the migrations after version `applied`, all or none, and makes the views."""
+def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
+    """Makes the tables and views of an empty database, all or none."""
     connection.execute("BEGIN")
-    for version, name, sql in migrations():
-        if version > applied:
-            connection.execute(sql)
-            connection.execute("INSERT INTO migrations VALUES (?, ?)", [version, name])
+    for statement in create_sql():
+        connection.execute(statement)
+    connection.execute("INSERT INTO schema_version VALUES (?)", [schema_version()])
     for table, schema in TABLES.items():
         if schema.is_lake:
             connection.execute(view_sql(connection, table))
     connection.execute(_MATCHES_SQL)
     connection.execute("COMMIT")
+
+
+def _foreign(root: Path) -> BadInput:
+    return BadInput(f"{root} holds a DuckDB database that is not a Headrace store; name another folder")
+
+
+def _unreadable(path: Path, error: Exception) -> Exception:
+    return error if is_disk_full(error) else BadInput(f"{path} cannot be opened as a store's catalogue: {str(error).splitlines()[0]}")
 
 
 def uncommitted(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part]) -> list[Part]:
@@ -158,7 +171,7 @@ def shadow_repeats(connection: duckdb.DuckDBPyConnection, table: str, parts: Seq
 
 
 def view_sql(connection: duckdb.DuckDBPyConnection, table: str) -> str:
-    """The view of a lake table over its registered parts, in the order of their ids; null in columns that a part was written without."""
+    """The view of a lake table over its registered parts, in the order of their ids, without the rows that are shadowed."""
     schema = TABLES[table]
     typed = ", ".join(f'NULL::{sql_type} AS "{name}"' for name, sql_type in schema.sql_columns().items())
     paths = connection.execute(
@@ -168,7 +181,7 @@ def view_sql(connection: duckdb.DuckDBPyConnection, table: str) -> str:
     whole = ", ".join(f"'{path}'" for path, has_shadows in paths if not has_shadows)
     selects = [f"SELECT {typed} WHERE false"]
     if whole:
-        selects.append(f"SELECT * FROM read_parquet([{whole}], union_by_name = true)")
+        selects.append(f"SELECT * FROM read_parquet([{whole}])")
     for path, has_shadows in paths:
         if has_shadows:
             part = Path(path).stem.rpartition("-")[0]

@@ -280,10 +280,8 @@ def _item_splits(store: Store, node: str) -> Facts:
 def _explain_trajectory(store: Store, node: str) -> Facts:
     row = _row(store, "SELECT * EXCLUDE (messages) FROM trajectories WHERE trajectory_id = ?", node) or {}
     failed = _failed_checks(row["checks"])
-    played = _row(store, "SELECT roles FROM provenance WHERE trajectory_id = ? AND is_simulated", node)
     return [
         ("about", f"task {row['task_id']} ({row['domain']}, {row['language']}, world {_world(row)})"),
-        ("tools", f"played by {json.loads(played['roles']).get('tools')}: nothing was executed" if played else ""),
         (
             "made by",
             f"{row['teacher']}, {row['prompt_tokens'] or 0} + {row['completion_tokens'] or 0} tokens, {row['cost_usd'] or 0:.4f} USD",

@@ -30,7 +30,7 @@ from storage.funnel_invariants import check_funnel
 from storage.journal import Journal
 from storage.parts import Part, find_written, part_id, write_part
 from storage.query_cancel import answered, told_as_interrupts
-from storage.tables import TABLES, schema_version
+from storage.tables import TABLES
 
 __all__ = ["Journal", "Part", "Store", "part_id"]
 
@@ -43,8 +43,8 @@ class Store:
     """A store in folder `root`; nothing is on disk until the first write. Cheap to make, safe to share between threads, and picklable.
 
     Raises:
-        BadInput: `root` cannot be a store's folder (no folder, out of reach, a path that DuckDB cannot take), holds something else, or was
-            written by a newer Headrace.
+        BadInput: `root` cannot be a store's folder (no folder, out of reach, a path that DuckDB cannot take), holds something else, or has
+            another schema version.
     """
 
     def __init__(self, root: Path | str, *, lock_wait_s: float = LOCK_WAIT_S) -> None:
@@ -143,16 +143,15 @@ class Store:
 
     @contextmanager
     def _writing(self, doing: str, wait_s: float) -> Iterator[duckdb.DuckDBPyConnection]:
-        """The one writing connection, under the lock, with the newest schema; rolled back and closed after an error."""
+        """The one writing connection, under the lock, to a catalogue that has its tables; rolled back and closed after an error."""
         with disk_errors(doing, self.root), told_as_interrupts():
             self.root.mkdir(parents=True, exist_ok=True)
             with file_lock(self.root / "catalog.lock", wait_s=wait_s):
                 connection = duckdb_catalog.open_for_writing(self._writable, self.root)
                 try:
-                    version = duckdb_catalog.version_in(connection, self.root)
-                    if version < schema_version():
+                    if duckdb_catalog.is_empty(connection, self.root):
                         self._flag_stale()
-                        duckdb_catalog.migrate(connection, version)
+                        duckdb_catalog.create_tables(connection)
                     yield connection
                 except BaseException:
                     with suppress(duckdb.Error):
@@ -256,16 +255,11 @@ class Store:
         return (status.st_ino, status.st_mtime_ns, status.st_size)
 
     def _open_readable(self) -> duckdb.DuckDBPyConnection:
-        """The read copy, attached read-only to a database in memory: DuckDB would otherwise hand out a replaced file that is still open."""
-        if self._readable.exists() and duckdb_catalog.version_of(self._readable, self.root) < schema_version():
-            with self._writing("migrating an older store", wait_s=self._lock_wait_s) as writer:
-                self._publish(writer)
-        connection = duckdb_catalog.connect(":memory:", self.root)
+        """A connection to the read copy; to empty tables, where there is none yet."""
         if self._readable.exists():
-            connection.execute(f"ATTACH '{duckdb_catalog.quoted(self._readable)}' AS store (READ_ONLY)")
-            connection.execute("USE store")
-        else:
-            duckdb_catalog.migrate(connection, 0)
+            return duckdb_catalog.open_for_reading(self._readable, self.root)
+        connection = duckdb_catalog.connect(":memory:", self.root)
+        duckdb_catalog.create_tables(connection)
         return connection
 
 

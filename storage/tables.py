@@ -1,7 +1,8 @@
 """The tables of a store: columns, types, key, and what stays out of content hashes.
 
-One idea: a table is declared once, here, and checked against the numbered SQL migrations by a test. Catalogue tables hold
-their rows in DuckDB; lake tables are bulky and stay in Parquet parts, seen through views.
+One idea: a table is declared once, here; the catalogue's SQL is made from it (`create_sql`), and the version of the schema is a hash of it
+all. A store of another version is refused: there are no migrations. Catalogue tables hold their rows in DuckDB; lake tables are bulky and
+stay in Parquet parts, seen through views.
 `key` names what identifies a row (nulls count as a value); where an id is made from its content, the same key means the same
 row, and it is kept once. `unhashed` are columns that may differ between two runs that did the same work: timings, sizes, places.
 """
@@ -9,9 +10,11 @@ row, and it is kept once. `unhashed` are columns that may differ between two run
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import cache
 
 import polars as pl
+
+from storage.records import content_id
 
 _TEXT, _WHOLE, _SMALL, _REAL, _FLAG = pl.String(), pl.Int64(), pl.Int32(), pl.Float64(), pl.Boolean()
 _TEXTS = pl.List(pl.String)
@@ -152,7 +155,7 @@ TABLES: dict[str, TableSchema] = {
         is_lake=True,
     ),
     "provenance": _table(
-        "trajectory_id:t roles:t prompts:t is_simulated:f user_turns:s user_adhered:s planning:s fidelity:s presentation:s criteria:t "
+        "trajectory_id:t roles:t prompts:t user_turns:s user_adhered:s planning:s fidelity:s presentation:s criteria:t "
         "judge_agreement:r judge_labelled:w failure:t",
         "trajectory_id",
         is_lake=True,
@@ -180,16 +183,25 @@ QUALIFY row_number() OVER (PARTITION BY task_id, policy_id, purpose ORDER BY k D
 LATEST_RUN = "(SELECT run FROM {table} JOIN parts USING (part_id) ORDER BY committed_at DESC, run LIMIT 1)"
 """SQL for the run whose part of a table was committed last."""
 
-MIGRATIONS_DIR = Path(__file__).parent / "migrations"
+_OWN_TABLES = (
+    "parts (part_id VARCHAR PRIMARY KEY, table_name VARCHAR NOT NULL, path VARCHAR, rows BIGINT NOT NULL, content_hash VARCHAR NOT NULL, "
+    "committed_at TIMESTAMPTZ NOT NULL)",
+    "shadowed (table_name VARCHAR, part_id VARCHAR, key VARCHAR)",
+    "schema_version (version VARCHAR NOT NULL)",
+)
+"""Tables of the store itself. parts: what was committed. shadowed: rows of lake parts whose key an earlier committed part holds; the views
+leave them out."""
 
 
-def migrations() -> list[tuple[int, str, str]]:
-    """(version, file name, SQL) of every migration, in order; versions count 1, 2, 3 ... without a gap."""
-    found = [(int(path.name.split("_")[0]), path.name, path.read_text(encoding="utf-8")) for path in sorted(MIGRATIONS_DIR.glob("*.sql"))]
-    assert [version for version, _, _ in found] == list(range(1, len(found) + 1)), f"migrations are not numbered 1, 2, 3 ...: {found}"
-    return found
+def create_sql() -> list[str]:
+    """The statements that create the tables of an empty catalogue. Each row of a catalogue table says which part it came with."""
+    columns = {name: ", ".join(f'"{column}" {kind}' for column, kind in schema.sql_columns().items()) for name, schema in TABLES.items()}
+    tables = [f"{name} (part_id VARCHAR, {columns[name]})" for name, schema in TABLES.items() if not schema.is_lake]
+    return [f"CREATE TABLE {table}" for table in (*_OWN_TABLES, *tables)]
 
 
-def schema_version() -> int:
-    """The newest schema version that this Headrace knows."""
-    return migrations()[-1][0]
+@cache
+def schema_version() -> str:
+    """Names the tables as they are declared here: 16 hex digits."""
+    lake = {name: schema.sql_columns() for name, schema in TABLES.items() if schema.is_lake}
+    return content_id("schema", create_sql(), lake).rpartition("-")[2]

@@ -38,7 +38,7 @@ def log(rows: int, keep: int, seed: int = 0, families: Path | None = None) -> tu
     from synth.haystack.generate import HaystackConfig, generate
 
     name = f"log-{rows}-{keep}-{seed}" + (f"-{families.stem}" if families else "")
-    return alone(generate, KEPT / name, HaystackConfig(rows=rows, keep=keep, seed=seed), families)
+    return alone(generate, KEPT / name, HaystackConfig(rows=rows, seed=seed), keep, families)
 
 
 def alone(call: Callable[..., Any], *given: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Does diversity beat quantity? The whole experiment (`headrace experiment diversity`, docs/experiment.md) with its defaults.
+"""Does diversity beat quantity? The whole experiment (`python -m benchmarks.experiment`, docs/experiment.md) with its defaults.
 
 `diversity_gain`: success on held-out domains of the controller's arm less the random arm's, at equal tokens and the largest size;
 `gain_over_even`: over unsteered conversations whose domains are drawn evenly; `shuffled_gain`: of the control over the base policy;
@@ -25,9 +25,9 @@ def sections() -> list[Section]:
 
 def measure(deadline: Deadline) -> Figures:
     """Raises OutOfTime where trainings are missing when the time is up; the next call makes them."""
-    from train.diversity_experiment import run_experiment
-    from train.experiment.config import DiversityExperimentConfig
-    from train.experiment.result import figures
+    from benchmarks.experiment.config import DiversityExperimentConfig
+    from benchmarks.experiment.diversity import run_experiment
+    from benchmarks.experiment.result import figures
 
     def told(label: str, done: int, total: int) -> None:
         if done == total or done % 6 == 0:

@@ -2,7 +2,7 @@
 
 One broken conversation a case and kind: a call is left out, an argument gets another value that this argument takes in another case, two
 calls of a turn that follow each other change places, a call is made again right away, or a tool that is not on offer is called. As in
-`synth/tasks/mutations.py`, one counts where it makes a difference: an altered or swapped call if the end state or what a call is answered
+`audits/mutations.py`, one counts where it makes a difference: an altered or swapped call if the end state or what a call is answered
 changes, a duplicated one if the state changes a second time, the others always.
 """
 

@@ -1,6 +1,6 @@
 """`headrace clusters`: build business clusters from tools of anywhere, list them, show one.
 
-Clusters of tools that no world executes are marked: `simulated only`.
+Clusters of tools that no world executes are marked: `of no world`.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _tell_kept(kept: Kept, tools: Sequence[Tool], store: Path) -> None:
     spanning = sum(len(_servers(cluster)) > 1 for cluster in kept.clusters)
     out.print(
         f"clusters: {len(kept.clusters):,}, with {len(covered):,} of {len(tools):,} tools ({len(covered) / len(tools):.0%}); "
-        f"{executable:,} executable, {len(kept.clusters) - executable:,} simulated only; {spanning:,} span servers"
+        f"{executable:,} executable, {len(kept.clusters) - executable:,} of no world; {spanning:,} span servers"
         + ("" if kept.is_new else " (they were there already; what is listed and drawn is the build that the store got last)"),
         markup=False,
         soft_wrap=True,
@@ -193,7 +193,7 @@ def _longest(cluster: Cluster) -> int:
 
 
 def _kind(cluster: Cluster) -> str:
-    return f"executable in {cluster.world}" if cluster.world else "simulated only"
+    return f"executable in {cluster.world}" if cluster.world else "of no world"
 
 
 def _servers(cluster: Cluster) -> list[str]:

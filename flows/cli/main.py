@@ -17,7 +17,7 @@ import typer
 from rich.markup import escape
 
 from flows import validation
-from flows.cli import chat, clusters, compare_policies, curate, experiment, measure_policy, render, synthesize, taxonomy, worlds
+from flows.cli import chat, clusters, compare_policies, curate, measure_policy, render, synthesize, taxonomy, worlds
 from flows.cli import config as cli_config
 from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, do, tell_notes
 from flows.cli.terminal import out, told
@@ -42,7 +42,6 @@ app.add_typer(clusters.app, name="clusters", rich_help_panel="Store")
 app.add_typer(taxonomy.app, name="taxonomy", rich_help_panel="Store")
 app.add_typer(cli_config.app, name="config", rich_help_panel="Operations")
 app.add_typer(worlds.app, name="worlds", rich_help_panel="Operations")
-app.add_typer(experiment.app, name="experiment", rich_help_panel="Operations")
 
 
 def main() -> None:

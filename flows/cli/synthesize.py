@@ -59,18 +59,6 @@ Judge = Annotated[
     str | None,
     typer.Option("--judge", metavar="ENGINE", help="Who grades what code cannot decide; measured first.", rich_help_panel=LANGUAGE_MODELS),
 ]
-PlayTools = Annotated[
-    str | None,
-    typer.Option(
-        "--play-tools",
-        metavar="ENGINE",
-        help="Who plays tools that no world executes; such conversations are marked, and kept apart. Wants all roles but the user's.",
-        rich_help_panel=LANGUAGE_MODELS,
-    ),
-]
-Played = Annotated[
-    int | None, typer.Option("--played", metavar="N", min=0, help="How many of these to hold.", rich_help_panel=LANGUAGE_MODELS)
-]
 PreviewOf = Annotated[
     int | None,
     typer.Option(
@@ -94,8 +82,6 @@ def synthesize(
     user: User = None,
     planner: Planner = None,
     judge: Judge = None,
-    play_tools: PlayTools = None,
-    played: Played = None,
     max_tokens: MaxTokens = None,
     max_usd: MaxUsd = None,
     usd_per_million: UsdPerMillion = None,
@@ -123,7 +109,7 @@ def synthesize(
     with told(debug):
         if preview is not None and dry_run:
             raise BadInput("--preview holds conversations, --dry-run does nothing: give one of the two")
-        roles = {"assistant": assistant, "user": user, "planner": planner, "judge": judge, "tools": play_tools, "played": played}
+        roles = {"assistant": assistant, "user": user, "planner": planner, "judge": judge}
         limits = {"max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
         said = {name: value for name, value in (roles | limits).items() if value is not None}
         settings = validation.synthesis(validation.settings(config, store), worlds or [], tools, accepted, said)
@@ -149,7 +135,8 @@ def _previewed(settings: Config, proposals: int) -> Preview:
     from synth.run.synthesize import preview
 
     with holding("synthesize", settings.store), on_console(out):
-        return preview(Store(settings.store), settings.synthesize, proposals=proposals, progress=report)
+        divisions = settings.curate.divisions
+        return preview(Store(settings.store), settings.synthesize, divisions=divisions, proposals=proposals, progress=report)
 
 
 def _show(found: Preview, *, has_price: bool) -> None:

@@ -79,8 +79,8 @@ def make_release(store: Store, name: str, splits: Mapping[str, Sequence[ReleaseI
 
     Raises:
         HeadraceError: no splits, an empty one, a split's name that cannot name a file, an item twice in a split, an item or task that is
-            not committed, a task under another's id, a weight that is not positive and finite, a held-out task where it would be
-            trained on, or a conversation whose tools an engine played.
+            not committed, a task under another's id, a weight that is not positive and finite, or a held-out task where it would be
+            trained on.
     """
     _check(store, name, splits)
     rows = pl.DataFrame(
@@ -282,9 +282,3 @@ def _check_conversations(store: Store, name: str, split: str, items: Sequence[Re
                     f"{kind} {missing[0]} of task {missing[1] or '(none)'} in split {split} of release {name} is not in the store; "
                     "commit it first"
                 )
-    simulated = "SELECT trajectory_id FROM provenance WHERE is_simulated AND trajectory_id IN (SELECT unnest(?)) ORDER BY 1"
-    named = store.query(simulated, [[item.item_id for item in items if item.kind == "trajectory"]])["trajectory_id"].to_list()
-    if named:
-        raise HeadraceError(
-            f"trajectory {named[0]} in split {split} of release {name} was not executed: an engine played its tools; leave it out"
-        )

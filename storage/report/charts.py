@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -27,7 +27,7 @@ Chart = Callable[[go.Figure], dict[str, int]]
 """Takes a figure into the page and returns where it stands: its number and height in pixels."""
 
 
-def _styled(figure: go.Figure, height: int) -> go.Figure:
+def styled(figure: go.Figure, height: int) -> go.Figure:
     figure.update_layout(
         template="none",
         height=height,
@@ -44,14 +44,14 @@ def _styled(figure: go.Figure, height: int) -> go.Figure:
     return figure
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Plotly reads labels as a small HTML; this shows them letter by letter."""
     return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def funnel_chart(funnel: pl.DataFrame) -> go.Figure:
     """Rows left after every step, on a logarithmic axis from 1. Columns: step, rows_in, kept, dropped; in order."""
-    labels = ["read", *map(_plain, funnel["step"])]
+    labels = ["read", *map(plain, funnel["step"])]
     left = [int(funnel["rows_in"][0]), *funnel["kept"].to_list()]
     figure = go.Figure(
         go.Bar(
@@ -68,7 +68,7 @@ def funnel_chart(funnel: pl.DataFrame) -> go.Figure:
     )
     figure.update_yaxes(autorange="reversed", ticklen=6, tickcolor="rgba(0,0,0,0)", showgrid=False)
     figure.update_xaxes(type="log", range=[0, math.log10(max(10, left[0])) * 1.09], dtick=1, title="rows left")
-    return _styled(figure, 70 + 29 * len(labels))
+    return styled(figure, 70 + 29 * len(labels))
 
 
 def nearness_chart(nearness: pl.DataFrame) -> go.Figure:
@@ -76,11 +76,11 @@ def nearness_chart(nearness: pl.DataFrame) -> go.Figure:
     figure = go.Figure()
     kinds = nearness.group_by("held_out", "found_by", maintain_order=True)
     for number, ((name, found_by), bins) in enumerate(kinds):
-        label = f"{_plain(str(name))}, {'wording' if found_by == 'near' else 'meaning'}"
+        label = f"{plain(str(name))}, {'wording' if found_by == 'near' else 'meaning'}"
         figure.add_bar(x=bins["bin_from"] + 0.025, y=bins["rows"], name=label, marker={"color": SERIES[number % len(SERIES)]})
     figure.update_xaxes(title="similarity with the nearest held-out question", range=[0, 1])
     figure.update_yaxes(title="rows of the pool")
-    return _styled(figure, 280)
+    return styled(figure, 280)
 
 
 def entropy_chart(diversity: pl.DataFrame) -> go.Figure:
@@ -92,7 +92,7 @@ def entropy_chart(diversity: pl.DataFrame) -> go.Figure:
         figure.add_scatter(
             x=ordered["round"].to_list(),
             y=ordered["value"].to_list(),
-            name=_plain(metric.removesuffix("_bits").replace("_", " ")),
+            name=plain(metric.removesuffix("_bits").replace("_", " ")),
             mode="lines+markers",
             line={"color": SERIES[number % len(SERIES)], "width": 2.5},
             marker={"size": 8},
@@ -100,7 +100,7 @@ def entropy_chart(diversity: pl.DataFrame) -> go.Figure:
         )
     figure.update_xaxes(title="round", dtick=1)
     figure.update_yaxes(title="bits", rangemode="tozero")
-    return _styled(figure, 340)
+    return styled(figure, 340)
 
 
 def complexity_chart(trajectories: pl.DataFrame) -> go.Figure:
@@ -108,7 +108,7 @@ def complexity_chart(trajectories: pl.DataFrame) -> go.Figure:
     figure = go.Figure(go.Histogram(x=trajectories["complexity"].to_list(), nbinsx=40, marker={"color": _ACCENT, "line": {"width": 0}}))
     figure.update_xaxes(title="cumulative action complexity")
     figure.update_yaxes(title="trajectories")
-    return _styled(figure, 260).update_layout(bargap=0.06)
+    return styled(figure, 260).update_layout(bargap=0.06)
 
 
 def ladder_chart(ladder: pl.DataFrame) -> go.Figure:
@@ -118,7 +118,7 @@ def ladder_chart(ladder: pl.DataFrame) -> go.Figure:
     policies in the order in which they were trained.
     """
     figure = go.Figure()
-    labels = {policy: _plain(label) for policy, label in ladder.select("policy_id", "policy").iter_rows()}
+    labels = {policy: plain(label) for policy, label in ladder.select("policy_id", "policy").iter_rows()}
     places = {policy: place for place, policy in enumerate(labels)}
     uses = sorted(set(ladder["use"]))
     for use, decoding in sorted(ladder.select("use", "decoding").unique().rows(), key=lambda pair: (pair[0], pair[1] != "sampled")):
@@ -127,7 +127,7 @@ def ladder_chart(ladder: pl.DataFrame) -> go.Figure:
         figure.add_scatter(
             x=[places[row["policy_id"]] for row in rows],
             y=[row["rate"] for row in rows],
-            name=_plain(f"{use}, {decoding}"),
+            name=plain(f"{use}, {decoding}"),
             mode="lines+markers",
             line={"color": colour, "width": 2.5, "dash": "solid" if decoding == "sampled" else "dot"},
             marker={"size": 10, "symbol": "circle" if decoding == "sampled" else "circle-open"},
@@ -141,7 +141,7 @@ def ladder_chart(ladder: pl.DataFrame) -> go.Figure:
         )
     figure.update_xaxes(tickvals=list(places.values()), ticktext=list(labels.values()), range=[-0.5, len(places) - 0.5])
     figure.update_yaxes(range=[0, 1.02], title="success rate", tickformat=".0%")
-    return _styled(figure, 380)
+    return styled(figure, 380)
 
 
 def learning_chart(metrics: pl.DataFrame, names: Sequence[str]) -> go.Figure:
@@ -164,48 +164,13 @@ def learning_chart(metrics: pl.DataFrame, names: Sequence[str]) -> go.Figure:
         figure.add_scatter(
             x=drawn["step"].to_list(),
             y=drawn[f"{name} mean"].to_list(),
-            name=_plain(name),
+            name=plain(name),
             mode="lines",
             line={"color": colour, "width": 2.5},
         )
     figure.update_xaxes(title="step")
     figure.update_yaxes(rangemode="tozero")
-    return _styled(figure, 260)
-
-
-def quantity_chart(rows: pl.DataFrame, curves: Mapping[str, tuple[float, float, float] | None]) -> go.Figure:
-    """Success by the size of what was trained on, on a logarithmic axis: a series an arm, with 95 % intervals; fitted curves are dotted.
-
-    Columns: arm, size, rate, low, high. curves: by arm, a, b and c of `a - b N^(-c)`, or None.
-    """
-    figure = go.Figure()
-    for number, arm in enumerate(dict.fromkeys(rows["arm"])):
-        found = rows.filter(arm=arm).sort("size").to_dicts()
-        colour = SERIES[number % len(SERIES)]
-        figure.add_scatter(
-            x=[row["size"] for row in found],
-            y=[row["rate"] for row in found],
-            name=_plain(arm),
-            mode="lines+markers" if len(found) > 1 else "markers",
-            line={"color": colour, "width": 2.5},
-            marker={"size": 9, "symbol": "circle" if number < len(SERIES) else "diamond"},
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": [_distance(row["high"], row["rate"]) for row in found],
-                "arrayminus": [_distance(row["rate"], row["low"]) for row in found],
-                "thickness": 1.4,
-            },
-        )
-        if (curve := curves.get(arm)) is not None:
-            a, b, c = curve
-            sizes = [found[0]["size"] * 1.1**step for step in range(60)]
-            fitted = [a - b * size**-c for size in sizes]
-            label = _plain(f"{arm}: ceiling {a:.2f}")
-            figure.add_scatter(x=sizes, y=fitted, name=label, mode="lines", line={"color": colour, "width": 1.2, "dash": "dot"})
-    figure.update_xaxes(type="log", title="conversations' worth of tokens")
-    figure.update_yaxes(title="success on held-out domains", tickformat=".0%", rangemode="tozero")
-    return _styled(figure, 460)
+    return styled(figure, 260)
 
 
 def _distance(high: float | None, low: float | None) -> float:
@@ -219,7 +184,7 @@ def lineage_chart(flows: Sequence[tuple[str, str, int]]) -> go.Figure:
         go.Sankey(
             arrangement="snap",
             node={
-                "label": [_plain(name) for name in names],
+                "label": [plain(name) for name in names],
                 "color": [SERIES[(2 if name.startswith("policy") else 1 if name.startswith("split") else 0)] for name in names],
                 "pad": 22,
                 "thickness": 16,
@@ -233,7 +198,7 @@ def lineage_chart(flows: Sequence[tuple[str, str, int]]) -> go.Figure:
             },
         )
     )
-    return _styled(figure, 300)
+    return styled(figure, 300)
 
 
 def clusters_chart(clusters: Sequence[dict[str, Any]]) -> go.Figure:
@@ -263,18 +228,18 @@ def clusters_chart(clusters: Sequence[dict[str, Any]]) -> go.Figure:
             y=[y for _, y in places.values()],
             mode="markers+text",
             marker={"size": 12, "color": colour},
-            text=[_plain(_short(tool.partition(".")[2])) for tool in places],
+            text=[plain(_short(tool.partition(".")[2])) for tool in places],
             textposition=[_beside(x - centre[0], y - centre[1]) for x, y in places.values()],
             textfont={"size": 11},
-            hovertext=[_plain(tool) for tool in places],
+            hovertext=[plain(tool) for tool in places],
             hoverinfo="text",
         )
-        kind = f"executable in {row['world']}" if row["world"] else "simulated only"
-        title = f"<b>{_plain(row['domain'] or '')}</b><br><span style='font-size:11px'>{_plain(kind)}</span>"
+        kind = f"executable in {row['world']}" if row["world"] else "of no world"
+        title = f"<b>{plain(row['domain'] or '')}</b><br><span style='font-size:11px'>{plain(kind)}</span>"
         titles.append({"x": centre[0], "y": centre[1] + 1.5, "text": title, "showarrow": False, "yshift": 6})
     rows = math.ceil(len(shown) / _CLUSTERS_A_ROW)
     figure.update_layout(showlegend=False, annotations=titles)
-    _styled(figure, 40 + 290 * rows)
+    styled(figure, 40 + 290 * rows)
     figure.update_xaxes(visible=False, range=[-_CLUSTER_WIDTH / 2, (_CLUSTERS_A_ROW - 0.5) * _CLUSTER_WIDTH])
     return figure.update_yaxes(visible=False, range=[-(rows - 1) * _CLUSTER_HEIGHT - 1.4, 2.0])
 

@@ -28,8 +28,6 @@ SAMPLES = 10
 REGIONS = ("mastered", "certain", "uncertain", "out_of_reach")
 _CLUSTERS_LISTED = 40
 _SUMMARY_LENGTH = 90
-_EXECUTED = "accepted AND world IS NOT NULL"
-"""SQL for trajectories that count: where an engine played the tools there is no world, and nothing was executed."""
 
 Section = dict[str, Any] | None
 
@@ -50,8 +48,8 @@ def all_sections(store: Store, chart: Chart) -> dict[str, Any]:
 
 def summary(store: Store) -> dict[str, int]:
     row = store.query(
-        f"""SELECT (SELECT count(*) FROM queries) AS "queries read", (SELECT count(*) FROM verdicts WHERE kept) AS "queries kept",
-             (SELECT count(*) FROM trajectories WHERE {_EXECUTED}) AS "trajectories accepted", (SELECT count(*) FROM tasks) AS tasks,
+        """SELECT (SELECT count(*) FROM queries) AS "queries read", (SELECT count(*) FROM verdicts WHERE kept) AS "queries kept",
+             (SELECT count(*) FROM trajectories WHERE accepted) AS "trajectories accepted", (SELECT count(*) FROM tasks) AS tasks,
              (SELECT count(*) FROM rollouts) AS rollouts, (SELECT count(*) FROM policies) AS policies"""
     )
     return row.row(0, named=True)
@@ -61,15 +59,13 @@ def diversity(store: Store, chart: Chart) -> Section:
     rows = store.query(
         f"SELECT round, metric, value, sd, n FROM diversity WHERE run = {LATEST_RUN.format(table='diversity')} ORDER BY round, metric"
     )
-    accepted = store.query(f"SELECT complexity FROM trajectories WHERE {_EXECUTED} AND complexity IS NOT NULL ORDER BY trajectory_id")
+    accepted = store.query("SELECT complexity FROM trajectories WHERE accepted AND complexity IS NOT NULL ORDER BY trajectory_id")
     if rows.is_empty() and accepted.is_empty():
         return None
-    modes = store.query(
-        f"SELECT mode_coarse AS mode, count(*) AS n FROM trajectories WHERE {_EXECUTED} GROUP BY 1 ORDER BY n DESC, 1 LIMIT 12"
-    )
+    modes = store.query("SELECT mode_coarse AS mode, count(*) AS n FROM trajectories WHERE accepted GROUP BY 1 ORDER BY n DESC, 1 LIMIT 12")
     rejected = store.query(
         """SELECT coalesce(reason, 'without a reason') AS reason, count(*) AS n FROM blueprints
-           WHERE status <> 'accepted' AND world IS NOT NULL
+           WHERE status <> 'accepted'
            GROUP BY 1 ORDER BY n DESC, 1"""
     )
     entropies = rows.filter(pl.col("metric").str.ends_with("_bits"))
@@ -258,7 +254,7 @@ def clusters(store: Store, chart: Chart) -> Section:
     return {
         "chart": chart(charts.clusters_chart(rows)),
         "count": len(rows),
-        "simulated": sum(row["world"] is None for row in rows),
+        "worldless": sum(row["world"] is None for row in rows),
         "rows": [row | {"edges": len(json.loads(row["edges"] or "[]"))} for row in rows[:_CLUSTERS_LISTED]],
     }
 
@@ -269,7 +265,7 @@ def clusters(store: Store, chart: Chart) -> Section:
 def samples(store: Store) -> list[dict[str, Any]]:
     """Accepted trajectories that differ most plainly: the most complex of each domain and mode, domains and languages in turn."""
     rows = store.query(
-        f"""SELECT trajectory_id, task_id, domain, language, teacher, mode_coarse, complexity, messages FROM trajectories WHERE {_EXECUTED}
+        """SELECT trajectory_id, task_id, domain, language, teacher, mode_coarse, complexity, messages FROM trajectories WHERE accepted
            QUALIFY row_number() OVER (PARTITION BY domain, mode_coarse ORDER BY complexity DESC, trajectory_id) = 1
            ORDER BY row_number() OVER (PARTITION BY domain, language ORDER BY complexity DESC, trajectory_id), trajectory_id LIMIT ?""",
         [SAMPLES],

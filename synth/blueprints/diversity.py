@@ -73,11 +73,11 @@ def domain_diversity(labels: Sequence[str], domains: Collection[str]) -> DomainD
 
 
 def mode_entropy(
-    signatures: Sequence[str], *, size: int = SUBSAMPLE, draws: int = DRAWS, seed: int = 0, miller_madow: bool = False
+    signatures: Sequence[str], *, size: int = SUBSAMPLE, seed: int = 0, miller_madow: bool = False
 ) -> tuple[float, float, int]:
     """H_mode in bits on subsamples of `size`: mean, standard deviation, and the size used (fewer where there are fewer).
 
-    The mean is over `draws` subsamples without replacement (so that a set of unique signatures gives log2 size); the deviation is that
+    The mean is over DRAWS subsamples without replacement (so that a set of unique signatures gives log2 size); the deviation is that
     of as many bootstrap resamples of the same size, since subsamples of nearly the whole set would seem to have none.
     miller_madow: adds (M - 1) / (2 N ln 2); for coarse signatures only, fine ones are saturated and would be inflated.
     """
@@ -90,8 +90,8 @@ def mode_entropy(
         counts = Counter(sample)
         return entropy_bits(counts.values()) + ((len(counts) - 1) / (2 * used * math.log(2)) if miller_madow else 0.0)
 
-    plain = [measure(rng.sample(signatures, used)) for _ in range(draws if used < len(signatures) else 1)]
-    resampled = [measure(rng.choices(signatures, k=used)) for _ in range(draws)]
+    plain = [measure(rng.sample(signatures, used)) for _ in range(DRAWS if used < len(signatures) else 1)]
+    resampled = [measure(rng.choices(signatures, k=used)) for _ in range(DRAWS)]
     return float(np.mean(plain)), float(np.std(resampled)), used
 
 

@@ -6,7 +6,7 @@ and many consumers, and what grows from one is a star. Each edge between two ser
 more. Near copies are dropped; a greedy weighted maximum coverage of tools, edges, chains, plans and domain labels selects. Every cluster
 hangs together and has an edge, and no tool name twice.
 
-A cluster whose tools are of no world, or not all of one, has `world` None: it can be simulated, not executed. What a world's intents are
+A cluster whose tools are of no world, or not all of one, has `world` None: nothing is executed with it. What a world's intents are
 done with is known, not inferred: tools of one plan are tied as an edge would tie them, and unless `max_clusters` or `least_gain` leave
 it out, every plan that fits is in a cluster.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Self
@@ -24,6 +24,7 @@ from typing import Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from storage.execution import Progress
 from storage.records import CODE_TOOL, Tool, content_id
 from synth.clusters.cross_server_edges import bridges
 from synth.clusters.edges import THRESHOLD, Described, Edge, chains, edges_of, group_of, members_of
@@ -71,9 +72,6 @@ class ClusterConfig(BaseModel):
 SHALLOW, SHALLOW_BRIDGE = 0.29, 0.5
 """What the gain of a cluster without a chain counts for, inside a server and between two: depth comes from selection (growth that looks for
 it was measured to find little), and a bridge is mostly between servers of few tools."""
-
-Progress = Callable[[str, int, int], None]
-"""Told what is done, how much of it, of how much."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import polars as pl
 
 from storage.errors import BadInput, HeadraceError
+from storage.execution import Progress
 from storage.records import Tool, canonical_json
 from storage.store import Part, Store, part_id
 from storage.tables import LAST_BUILD
-from synth.clusters.business_clusters import Cluster, ClusterConfig, Progress, build_id, cluster_tools
+from synth.clusters.business_clusters import Cluster, ClusterConfig, build_id, cluster_tools
 from synth.clusters.catalog import joined
 from synth.clusters.edges import Edge
 from synth.worlds.stored_worlds import worlds_frame
@@ -33,14 +34,14 @@ class Kept:
     is_new: bool
 
 
-def keep_clusters(store: Store, tools: Sequence[Tool], config: ClusterConfig | None = None, *, progress: Progress | None = None) -> Kept:
+def keep_clusters(store: Store, tools: Sequence[Tool], *, progress: Progress | None = None) -> Kept:
     """Finds the clusters of these tools and commits them with the tools; where the store has them already, only reads them.
 
     Raises:
         BadInput: two tools that are not the same have one id.
         HeadraceError: no tool feeds another, so that there is no cluster; the store cannot be written.
     """
-    config = config or ClusterConfig()
+    config = ClusterConfig()
     tools = joined(tools)
     part = _clusters_part(tools, config)
     if store.query("SELECT 1 FROM parts WHERE part_id = ?", [part]).height:

@@ -123,16 +123,11 @@ def feeds(described: Described, *, least: float = 0.0) -> Feeds:
     return Feeds(sources, targets, scores, names, tuple(numbers)).take(kept[scores[kept] >= least])
 
 
-def dependencies(tools: Sequence[Tool], *, threshold: float = THRESHOLD) -> list[Edge]:
+def edges_of(described: Described, *, threshold: float = THRESHOLD) -> list[Edge]:
     """All dependency edges between tools that may meet: of one world or, outside worlds, of one server. Sorted by source and target.
 
     Of two opposite edges the weaker one goes; of a consumer's producers the best six stay.
     """
-    return edges_of(Described.of(tools), threshold=threshold)
-
-
-def edges_of(described: Described, *, threshold: float = THRESHOLD) -> list[Edge]:
-    """`dependencies` of tools that were read before."""
     found = feeds(described, least=max(threshold, 1e-9))
     there, back = (a * len(described.tools) + b for a, b in ((found.sources, found.targets), (found.targets, found.sources)))
     order = np.argsort(there)

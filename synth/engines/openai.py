@@ -31,8 +31,6 @@ from synth.engines.http import Background, JsonServer, Refused, Unanswered
 from synth.gc_paused import no_collection
 
 BASE_URL = "https://api.openai.com/v1"
-MOST_ALTERNATIVES = 20
-"""Likeliest tokens a step that servers tell of by default."""
 _TRIES_AT_THE_DOOR = 3
 """Of the check: whoever waits for it is a person."""
 _OVERFLOW = re.compile(

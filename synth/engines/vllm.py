@@ -54,8 +54,6 @@ _ERROR = re.compile(r"^(?:\([^)]*\) )?(?:ERROR .*?\] )?((?:\w+\.)*\w*(?:Error|Ex
 _TOLD_OF_ANOTHER = "EngineDeadError"
 """What vLLM's front says of its back, and is no cause."""
 
-Progress = Callable[[str, int, int], None]
-
 
 class VLLMConfig(BaseModel):
     """Which model is served, and how."""
@@ -85,10 +83,9 @@ def vllm_engine(
     answers: Answers | None = None,
     budget: Budget | None = None,
     name: str = "",
-    progress: Progress | None = None,
 ) -> Iterator[OpenAIEngine]:
     """An engine on a server of its own; see `OpenAIEngine` for answers, budget and name. log: where the server's output goes."""
-    with serving(config, log, progress) as server:
+    with serving(config, log) as server:
         asked = OpenAIConfig(model=config.model, base_url=server.url, in_flight=2 * config.max_num_seqs, timeout_s=config.timeout_s)
         named = name or f"vllm:{config.model}"
         with OpenAIEngine(asked, answers=answers, budget=budget, name=named, ended=server.ended) as engine:
@@ -104,7 +101,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(config: VLLMConfig, log: Path, progress: Progress | None = None) -> Iterator[Server]:
+def serving(config: VLLMConfig, log: Path) -> Iterator[Server]:
     """A server of the model, for as long as the context lasts.
 
     Raises:
@@ -123,7 +120,7 @@ def serving(config: VLLMConfig, log: Path, progress: Progress | None = None) -> 
         return "" if process.poll() is None else _end(process.returncode, log, begin)
 
     try:
-        _wait_until_healthy(process, f"http://127.0.0.1:{port}/health", config, log, progress)
+        _wait_until_healthy(process, f"http://127.0.0.1:{port}/health", config, log)
         yield Server(f"http://127.0.0.1:{port}/v1", ended)
     finally:
         assert process.stdin is not None
@@ -190,9 +187,9 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _wait_until_healthy(process: subprocess.Popen[bytes], url: str, config: VLLMConfig, log: Path, progress: Progress | None) -> None:
+def _wait_until_healthy(process: subprocess.Popen[bytes], url: str, config: VLLMConfig, log: Path) -> None:
     begun = time.monotonic()
-    while (waited_s := time.monotonic() - begun) < config.start_timeout_s:
+    while time.monotonic() - begun < config.start_timeout_s:
         if process.poll() is not None:
             raise HeadraceError(
                 f"vLLM ended with code {process.returncode} while it was starting {config.model}; the end of {log}:\n{_tail(log)}"
@@ -200,8 +197,6 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], url: str, config: VLLM
         with contextlib.suppress(OSError, urllib.error.URLError), urllib.request.urlopen(url, timeout=5) as answer:
             if answer.status == 200:
                 return
-        if progress is not None:
-            progress("starting vLLM", int(waited_s), int(config.start_timeout_s))
         time.sleep(_POLL_S)
     raise HeadraceError(f"vLLM did not answer within {config.start_timeout_s:.0f} s; the end of {log}:\n{_tail(log)}")
 

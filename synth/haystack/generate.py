@@ -27,8 +27,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
+from storage.errors import BadInput
 from storage.files import replace_atomically
 from storage.records import JSON, Frame, Language, canonical_json
 from synth.haystack.noise import CLOSE, OPEN, exact_variants, junk, near_variants, plain, with_personal_data
@@ -58,23 +59,23 @@ class HaystackConfig(BaseModel):
 
     rows: int = Field(1_000_000, ge=1000, description="Queries to generate.")
     seed: int = Field(0, ge=0, description="Seed of the queries; another seed gives other queries.")
-    keep: int = Field(100, ge=1, description="Tasks that the funnel is to find; three good queries are planted for each.")
     zh_share: float = Field(0.35, ge=0, le=1, description="Share of the queries that are in Chinese.")
     common_combinations: int = Field(300, ge=20, description="Combinations of intent and slot names that the ordinary queries are made of.")
     personal_share: float = Field(
         0.03, ge=0, le=1, description="Share of the ordinary queries that contain a phone number or an e-mail address."
     )
 
-    @model_validator(mode="after")
-    def _has_room(self) -> HaystackConfig:
-        """Needles and first mentions share what is left of the rows; a tenth of that at least is first mentions."""
-        needles = sum(needles_wanted(self.keep, level, world) for level in NEEDLE_SHARES for world in GROUNDED)
-        least = math.ceil(needles / (0.9 * (1 - sum(SHARES.values()))))
-        if self.rows < least:
-            raise ValueError(
-                f"keep: {self.keep} plants {needles} needles, which need a log of at least {least} rows; there are {self.rows}"
-            )
-        return self
+
+def check_room(rows: int, keep: int) -> None:
+    """Raises BadInput where a log is too short for its needles. These and first mentions share what other kinds leave of the rows; a tenth
+    of that at least is first mentions."""
+    needles = sum(needles_wanted(keep, level, world) for level in NEEDLE_SHARES for world in GROUNDED)
+    least = math.ceil(needles / (0.9 * (1 - sum(SHARES.values()))))
+    if rows < least:
+        raise BadInput(
+            f"{keep} tasks to keep take {needles} needles, which need a log of at least {least} rows; haystack.rows is {rows}: raise it, "
+            "or keep fewer"
+        )
 
 
 def needles_wanted(keep: int, level: int, world: str) -> int:
@@ -101,25 +102,27 @@ class Combination:
         return rate(self.world, self.intent, frozenset(self.slots), True).r
 
 
-def generate(out: Path, config: HaystackConfig, families: Path | None = None) -> tuple[Path, Path]:
+def generate(out: Path, config: HaystackConfig, keep: int, families: Path | None = None) -> tuple[Path, Path]:
     """Writes the log and its plants under `out` and returns both paths; nothing is done where they are there already.
 
     Args:
+        keep: target of the funnel: three needles are planted for each task wanted.
         families: a YAML file of other wordings (`synth.tasks.wording.load_families`).
 
     Raises:
-        BadInput: the families file cannot be used.
+        BadInput: the families file cannot be used, or the needles do not fit into the rows.
         HeadraceError: the disk is full.
     """
+    check_room(config.rows, keep)
     queries, plants, note = out / "queries.parquet", out / "plants.parquet", out / "haystack.json"
     words = {world: load_families(world, families) for world in GROUNDED}
     wording = families.read_text(encoding="utf-8") if families else ""
     versions = {world: WORLDS[world].version for world in GROUNDED}
-    told = canonical_json({"config": config.model_dump(), "version": VERSION, "worlds": versions, "wording": wording})
+    told = canonical_json({"config": config.model_dump() | {"keep": keep}, "version": VERSION, "worlds": versions, "wording": wording})
     if note.is_file() and note.read_text(encoding="utf-8") == told and queries.is_file() and plants.is_file():
         return queries, plants
     note.unlink(missing_ok=True)
-    rows = _Log(config, words).rows()
+    rows = _Log(config, keep, words).rows()
     replace_atomically(queries, lambda path: rows.select("text").write_parquet(path, row_group_size=131_072))
     replace_atomically(plants, lambda path: rows.drop("text").write_parquet(path))
     replace_atomically(note, lambda path: path.write_text(told, encoding="utf-8") and None)
@@ -138,8 +141,8 @@ def combinations_of(world: str) -> Iterator[Combination]:
 
 
 class _Log:
-    def __init__(self, config: HaystackConfig, families: dict[str, Families]) -> None:
-        self.config, self.families = config, families
+    def __init__(self, config: HaystackConfig, keep: int, families: dict[str, Families]) -> None:
+        self.config, self.keep, self.families = config, keep, families
         self.rng = np.random.default_rng(config.seed)
         self.common, self.rare = self._split()
 
@@ -182,7 +185,7 @@ class _Log:
                     placed.append((turns[one.intent] == sizes[one.intent] - 1, turns[one.intent], len(placed), one))
                     turns[one.intent] += 1
                 ordered = [one for *_, one in sorted(placed, key=lambda place: place[:3])]
-                wanted = 2 * math.ceil(needles_wanted(self.config.keep, level, world) / ROWS_A_NEEDLE_COMBINATION)
+                wanted = 2 * math.ceil(needles_wanted(self.keep, level, world) / ROWS_A_NEEDLE_COMBINATION)
                 cut = max(wanted, len(found) // 2) if len(found) > wanted else len(found) // 2
                 rare += ordered[: min(cut, len(found) - 1)]
                 common += ordered[min(cut, len(found) - 1) :]
@@ -206,7 +209,7 @@ class _Log:
         What one world has no combination for, the others give.
         """
         rng = random.Random(f"needles/{self.config.seed}")
-        wanted = Counter({(level, world): needles_wanted(self.config.keep, level, world) for level in NEEDLE_SHARES for world in GROUNDED})
+        wanted = Counter({(level, world): needles_wanted(self.keep, level, world) for level in NEEDLE_SHARES for world in GROUNDED})
         rows: dict[str, dict[str, Any]] = {}
         of: Counter[Combination] = Counter()
         most = ROWS_A_NEEDLE_COMBINATION * max(1, self.config.rows // 1_000_000)
@@ -398,8 +401,3 @@ def spellings_of(world: str, kind: str, language: Language) -> tuple[NDArray[np.
     counts = np.array([len(spellings) for spellings in lists], dtype=np.int64)
     flat = np.array([f"{OPEN}{text}{CLOSE}" for spellings in lists for text in spellings], dtype=object)
     return flat, np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64), counts
-
-
-def needle_hits(plants: pl.DataFrame, kept_rows: Sequence[int]) -> float:
-    """Share of the kept rows that are needles, 0..1."""
-    return float((plants["kind"].gather(list(kept_rows)) == "needle").mean() or 0.0)  # type: ignore[arg-type]

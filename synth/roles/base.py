@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from storage.errors import HeadraceError
-from storage.records import Cost, Message, Outcome, Tool, ToolCall
+from storage.records import Cost, Message, Outcome, Tool
 
 
 class RoleFailed(HeadraceError):
@@ -34,7 +34,7 @@ class UserFailed(RoleFailed):
 
 
 class ToolsFailed(RoleFailed):
-    """A tool could not be run, or gave no result of its kind."""
+    """A tool could not be run."""
 
     outcome = Outcome.TOOL_FAILURE
 
@@ -59,15 +59,6 @@ class User(Protocol):
 
         Raises:
             UserFailed: it would not keep to its script.
-        """
-
-
-class Tools(Protocol):
-    def run(self, call: ToolCall) -> Message:
-        """What a call returns.
-
-        Raises:
-            ToolsFailed: it could not be run.
         """
 
 

@@ -17,25 +17,18 @@ judge misses those, and its agreement says so.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from storage.records import Cost, Language, Message, Tool, content_id
+from storage.records import Cost, Language, Message, Tool
 from synth.blueprints.blueprint import Blueprint
 from synth.blueprints.diversity import Figure
-from synth.blueprints.draft import PlanFailed
-from synth.blueprints.planner import Planner
-from synth.clusters.business_clusters import cluster_tools
 from synth.intervals import wilson
-from synth.roles.assistant import TEACHER, ScriptedAssistant
 from synth.roles.base import Grades
-from synth.roles.judge import LEAST_GRADE
+from synth.roles.scripted import LEAST_GRADE, TEACHER, ScriptedAssistant
 from synth.roles.simulate import Simulated, simulate
-from synth.worlds import GROUNDED, WORLDS
 
 ASKED = "judge_asked"
 """Of a judge's figures, those over labelled conversations that pass every check by code."""
@@ -91,19 +84,6 @@ class Labelled:
     blueprint: Blueprint
     simulated: Simulated
     planted: str
-
-
-def drawn(count: int, seed: int) -> list[Blueprint]:
-    """Unsteered blueprints of the worlds that come with Headrace, for where there are no others."""
-    clusters = [cluster for world in GROUNDED for cluster in cluster_tools(WORLDS[world].tools)]
-    found: list[Blueprint] = []
-    for index in range(4 * count):
-        rng = random.Random(content_id("labelled", seed, index))
-        with contextlib.suppress(PlanFailed):
-            found.append(Planner(lambda _: True).unsteered(rng.choice(clusters), rng))
-        if len(found) == count:
-            break
-    return found
 
 
 def labelled(blueprints: Sequence[Blueprint]) -> list[Labelled]:

@@ -20,14 +20,16 @@ PROMPT = "user"
 MAX_TOKENS = 300
 _HEARD = 12
 """Messages that a user remembers."""
+_REPAIRS = 2
+"""How often a turn may be written again."""
 
 
 class ModelUser:
-    """One conversation's user. seed: of the conversation, any text that is its own. repairs: how often a turn may be written again."""
+    """One conversation's user. seed: of the conversation, any text that is its own."""
 
-    def __init__(self, engine: Engine, script: Script, seed: str, *, temperature: float = TEMPERATURE, repairs: int = 2) -> None:
+    def __init__(self, engine: Engine, script: Script, seed: str, *, temperature: float = TEMPERATURE) -> None:
         self._engine, self._script, self._seed = engine, script, seed
-        self._temperature, self._repairs = temperature, repairs
+        self._temperature = temperature
         self.cost = Cost()
         self.turns = (0, 0)
 
@@ -43,7 +45,7 @@ class ModelUser:
         heard = [message for message in dialogue if message.role in ("user", "assistant") and message.content and not message.tool_calls]
         messages = prompt(PROMPT).messages(script=self._script, line=self._script.lines[turn], heard=heard[-_HEARD:])
         problems: list[str] = []
-        for attempt in range(self._repairs + 1):
+        for attempt in range(_REPAIRS + 1):
             seed = seed_of("user", self._seed, turn, attempt)
             (answer,) = self._engine.chat([ChatRequest(messages, (), self._temperature, MAX_TOKENS, seed)])
             self.cost += answer.cost

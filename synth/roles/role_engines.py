@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, field_validator
 
+from storage.execution import Progress
 from storage.records import Message, Tool, canonical_json
 from storage.store import Store
 from storage.tables import TABLES
@@ -25,24 +26,22 @@ from synth.engines.base import Engine, EngineFailure, check_window
 from synth.engines.budget import AskingConfig, Budget
 from synth.engines.cache import Answers
 from synth.engines.engine_names import KINDS, engine_named, weights_of
-from synth.engines.thread_map import Progress, side_by_side
+from synth.engines.thread_map import side_by_side
 from synth.prompts import prompt, versions
-from synth.roles import model_judge, model_planner, model_user, simulated_tools
-from synth.roles.assistant import TEACHER
+from synth.roles import model_judge, model_planner, model_user
 from synth.roles.base import Graded, Grades, JudgeFailed
 from synth.roles.judge_calibration import ASKED, Agreement, Labelled, agreement, reaching
 from synth.roles.model_assistant import MAX_TOKENS, TEMPERATURE, ModelAssistant
 from synth.roles.model_judge import ModelJudge
 from synth.roles.model_planner import ModelPlanner
 from synth.roles.model_user import ModelUser
+from synth.roles.scripted import TEACHER
 from synth.roles.simulate import Simulated, offered_tools, simulate
 from synth.roles.user_script import Script, script_of
 
 VERSION = 1
 """Of all that decides how models play their roles, prompts and weights apart: checks, plans, flaws planted for the judge."""
-ROLES = ("planner", "user", "assistant", "tools", "judge")
-_ELSEWHERE = {*AskingConfig.model_fields, "tools", "played"}
-"""Settings that change nothing of what is executed: how fast, how far, and what is only played."""
+ROLES = ("planner", "user", "assistant", "judge")
 
 
 class RolesConfig(AskingConfig):
@@ -54,10 +53,6 @@ class RolesConfig(AskingConfig):
         TEACHER, description="Engine that plays the assistant (the teacher), as above; it sees tools and dialogue, and no plan."
     )
     judge: str = Field(TEACHER, description="Engine that grades what code cannot decide, as above; a language model is measured first.")
-    tools: str | None = Field(
-        None, description="Engine that plays the tools of clusters that no world executes; null: these clusters are only stored."
-    )
-    played: int = Field(20, ge=0, description="Conversations over clusters whose tools an engine plays.")
     temperature: float = Field(TEMPERATURE, ge=0, le=2, description="Sampling temperature of the assistant and the user; 0 is greedy.")
     answer_tokens: int = Field(MAX_TOKENS, ge=16, description="Longest message of the assistant, in tokens.")
     alternatives: int = Field(
@@ -70,29 +65,27 @@ class RolesConfig(AskingConfig):
         40, ge=2, description="Conversations with a known verdict by which a language model's judgement is measured."
     )
 
-    @field_validator("planner", "user", "assistant", "judge", "tools")
+    @field_validator(*ROLES)
     @classmethod
-    def _is_of_a_kind(cls, name: str | None, about: ValidationInfo) -> str | None:
-        kind, _, model = (name or "").partition(":")
-        if name is None or (name == TEACHER and about.field_name != "tools") or (kind in KINDS and model):
+    def _is_of_a_kind(cls, name: str) -> str:
+        kind, _, model = name.partition(":")
+        if name == TEACHER or (kind in KINDS and model):
             return name
-        scripted = "" if about.field_name == "tools" else "scripted, or "
-        raise ValueError(f"{name!r} is nobody; give {scripted}one of {', '.join(f'{kind}:MODEL' for kind in KINDS)}")
+        raise ValueError(f"{name!r} is no player of a role; give scripted, or one of {', '.join(f'{kind}:MODEL' for kind in KINDS)}")
 
     @property
     def engines(self) -> Mapping[str, str]:
         """Role -> engine, of the roles that are not scripted."""
-        named = {role: getattr(self, role) for role in ROLES}
-        return {role: name for role, name in named.items() if name not in (None, TEACHER)}
+        return {role: name for role in ROLES if (name := getattr(self, role)) != TEACHER}
 
     def identity(self) -> dict[str, Any]:
-        """What executed conversations depend on; nothing where all their roles are scripted."""
-        named = {role: name for role, name in self.engines.items() if role != "tools"}
+        """What conversations depend on: not how fast or how far engines are asked; nothing where all roles are scripted."""
+        named = self.engines
         if not named:
             return {}
         weights = {name: version for name in named.values() if (version := weights_of(name))}
         about = {"version": VERSION, "prompts": prompts_of(named), "weights": weights}
-        return self.model_dump(mode="json", exclude=_ELSEWHERE) | about
+        return self.model_dump(mode="json", exclude=set(AskingConfig.model_fields)) | about
 
 
 _PROMPTS: Mapping[str, tuple[str, ...]] = {
@@ -105,7 +98,6 @@ _ANSWERS: Mapping[str, int] = {
     "planner": model_planner.MAX_TOKENS,
     "user": model_user.MAX_TOKENS,
     "judge": model_judge.MAX_TOKENS,
-    "tools": simulated_tools.MAX_TOKENS,
 }
 """Tokens that an answer of a role may take; the assistant's are a setting."""
 
@@ -117,13 +109,12 @@ def prompts_of(roles: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Cast:
-    """The engines that play roles; None: scripted (`tools`: nobody). judged: what the judge's verdicts are worth."""
+    """The engines that play roles; None: scripted. judged: what the judge's verdicts are worth."""
 
     config: RolesConfig = field(default_factory=RolesConfig)
     planner: Engine | None = None
     user: Engine | None = None
     assistant: Engine | None = None
-    tools: Engine | None = None
     judge: Engine | None = None
     answers: Answers | None = None
     budget: Budget | None = None
@@ -221,17 +212,14 @@ def opened(config: RolesConfig, store: Store, logs: Path) -> Iterator[Cast]:
         for role, name in named.items():
             longest = max((prompt(one).text for one in _PROMPTS.get(role, ())), key=len, default="")
             check_window(engines[name], [Message(role="system", content=longest)], _ANSWERS.get(role, config.answer_tokens))
-        planner, user, assistant, tools, judge = (engines.get(named.get(role, "")) for role in ROLES)
-        yield Cast(config, planner, user, assistant, tools, judge, answers, budget)
+        planner, user, assistant, judge = (engines.get(named.get(role, "")) for role in ROLES)
+        yield Cast(config, planner, user, assistant, judge, answers, budget)
 
 
-def provenance_frame(made: Sequence[Simulated], cast: Cast, *, is_simulated: bool = False) -> pl.DataFrame:
+def provenance_frame(made: Sequence[Simulated], cast: Cast) -> pl.DataFrame:
     """Rows of table `provenance`: who played what in these conversations, told what, and how well it can be trusted. Grades are a model's,
-    with what they are worth, or the scripted judge's.
-
-    is_simulated: whether the tools were played, not executed."""
-    roles = {role: getattr(cast.config, role) or ("world" if role == "tools" else TEACHER) for role in ROLES}
-    roles["tools"] = roles["tools"] if is_simulated else "world"
+    with what they are worth, or the scripted judge's."""
+    roles = {role: getattr(cast.config, role) for role in ROLES}
     shown = prompts_of(role for role in ROLES if getattr(cast, role) is not None)
     judged = cast.judged if cast.judge is not None else None
     rows = [
@@ -239,7 +227,6 @@ def provenance_frame(made: Sequence[Simulated], cast: Cast, *, is_simulated: boo
             "trajectory_id": one.trajectory.id,
             "roles": canonical_json(roles),
             "prompts": canonical_json(shown),
-            "is_simulated": is_simulated,
             "user_turns": one.user_turns[0],
             "user_adhered": one.user_turns[1],
             "planning": None if one.grades is None else one.grades.planning,

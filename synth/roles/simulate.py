@@ -24,11 +24,9 @@ from storage.tables import TABLES
 from synth.blueprints.blueprint import MAX_USER_TURNS, Bands, Blueprint
 from synth.blueprints.diversity import Profile, coarse_mode, complexity, fine_mode, tools_used
 from synth.engines.base import EngineFailure
-from synth.roles.assistant import TEACHER, ScriptedAssistant
-from synth.roles.base import Assistant, Graded, Grades, RoleFailed, Tools, User
-from synth.roles.judge import LEAST_GRADE, ScriptedJudge
+from synth.roles.base import Assistant, Graded, Grades, RoleFailed, User
 from synth.roles.observer import Keys, Seen, extra_calls, observe
-from synth.roles.user import ScriptedUser
+from synth.roles.scripted import LEAST_GRADE, TEACHER, ScriptedAssistant, ScriptedJudge, ScriptedUser
 from synth.roles.world_tools import WorldTools
 from synth.tasks.solver import expert_messages
 from synth.tasks.verify import verify_teacher
@@ -164,7 +162,7 @@ def offered_tools(blueprint: Blueprint) -> list[Tool]:
 def converse(
     user: User,
     assistant: Assistant,
-    box: Tools,
+    box: WorldTools,
     tools: tuple[Tool, ...],
     messages: list[Message],
     ended: Callable[[], None],

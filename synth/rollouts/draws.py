@@ -16,6 +16,7 @@ from typing import Any
 
 import polars as pl
 
+from storage.execution import Progress
 from storage.records import JSON, Outcome, Rollout, Task, content_id
 from storage.store import Part, Store, part_id
 from storage.tables import TABLES
@@ -24,8 +25,6 @@ from synth.engines.thread_map import is_dead
 from synth.rollouts.episode import IN_FLIGHT, MAX_TOKENS, MAX_TURNS, Episode, play
 
 VERSION = 4
-Progress = Callable[[str, int, int], None]
-"""(label, done, total)"""
 RETRIES = 2
 PART_TASKS = 32
 """What a kill can cost: the rollouts of so many tasks."""
@@ -171,7 +170,6 @@ def rollout_parts(
     policy_id: str,
     temperature: float = 1.0,
     seed: int = 0,
-    max_turns: int = MAX_TURNS,
     max_tokens: int = MAX_TOKENS,
     first_draw: int = 0,
     in_flight: int = IN_FLIGHT,
@@ -190,30 +188,14 @@ def rollout_parts(
     """
     parts: list[Part] = []
     wanted = Draws.each(draws) if isinstance(draws, int) else draws
+    options: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_turns": MAX_TURNS, "max_tokens": max_tokens}
+    parameters = {"k": draws if isinstance(draws, int) else dict(draws.rule), "purpose": purpose, **options}
+    parameters |= {"first_draw": first_draw} if first_draw else {}
     for start, batch in enumerate(_batches(tasks, part_tasks)):
-        parameters = {
-            "k": draws if isinstance(draws, int) else dict(draws.rule),
-            "purpose": purpose,
-            "temperature": temperature,
-            "seed": seed,
-            "max_turns": max_turns,
-            "max_tokens": max_tokens,
-        } | ({"first_draw": first_draw} if first_draw else {})
         identity = part_id("rollouts", [policy_id, *(task.id for task in batch)], parameters, VERSION)
         part = store.find(identity)
         if part is None:
-            made = rollout_until(
-                engine,
-                batch,
-                wanted,
-                first_draw=first_draw,
-                temperature=temperature,
-                seed=seed,
-                max_turns=max_turns,
-                max_tokens=max_tokens,
-                in_flight=in_flight,
-                policy_id=policy_id,
-            )
+            made = rollout_until(engine, batch, wanted, first_draw=first_draw, in_flight=in_flight, policy_id=policy_id, **options)
             part = store.write("rollouts", identity, rollouts_frame(made, purpose))
         parts.append(part)
         if progress is not None:

@@ -13,7 +13,6 @@ from synth.blueprints.single_goal import has_programs
 from synth.clusters.business_clusters import ClusterConfig
 from synth.roles.role_engines import RolesConfig
 from synth.run.controller import EvolutionConfig
-from synth.tasks.split import DivisionConfig
 from synth.worlds import WorldName, WorldRange, names_in
 
 _SPECS = ("banking", "clinic", "helpdesk", "hotel", "library", "logistics", "school", "telecom")
@@ -62,10 +61,6 @@ class SynthesisConfig(BaseModel):
     roles: RolesConfig = Field(default_factory=RolesConfig, description="The engines that play the roles, and what they may cost.")
     clusters: ClusterConfig = Field(default_factory=ClusterConfig, description="How tools are grouped into clusters.")
     evolution: EvolutionConfig = Field(default_factory=EvolutionConfig, description="How the controller steers.")
-    divisions: DivisionConfig = Field(
-        default_factory=DivisionConfig,
-        description="How frames are divided; the same as in `curate`, or evaluation tasks would leak.",
-    )
 
     @model_validator(mode="before")
     @classmethod

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import polars as pl
 
+from storage.execution import Progress
 from storage.records import Cost, Frame, Message, Outcome, Task, canonical_json, content_id
 from storage.tables import TABLES
 from synth.blueprints.blueprint import Bands, Blueprint
@@ -21,7 +22,7 @@ from synth.blueprints.draft import FrameFilter, PlanFailed
 from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import Cluster
 from synth.engines.base import EngineFailure
-from synth.engines.thread_map import Progress, is_dead, side_by_side
+from synth.engines.thread_map import is_dead, side_by_side
 from synth.gc_paused import no_collection
 from synth.roles.role_engines import Cast
 from synth.roles.simulate import Simulated

@@ -13,16 +13,14 @@ from synth.blueprints.diversity import Figure
 class SynthesisResult:
     """A committed run.
 
-    accepted, proposals: counts; played: accepted conversations whose tools an engine played, which are in no other figure. rejected:
-    reasons with counts. figures: of the accepted trajectories; unsteered: the same figures of the calibration set, the control. alarms:
-    collapses of the controller, in words, with the round they were seen in.
-    notes: what the run had to do without, and why it stopped short, in words.
+    accepted, proposals: counts. rejected: reasons with counts. figures: of the accepted trajectories; unsteered: the same figures of the
+    calibration set, the control. alarms: collapses of the controller, in words, with the round they were seen in. notes: what the run had
+    to do without, and why it stopped short, in words.
     """
 
     run: str
     parts: tuple[str, ...]
     rounds: int
-    played: int
     accepted: int
     proposals: int
     tasks: int

@@ -20,6 +20,7 @@ from synth.clusters.cluster_store import build_parts, tools_frame
 from synth.roles import simulate as simulation
 from synth.run.config import SynthesisConfig
 from synth.run.part_writer import Ledger
+from synth.tasks.split import STANDARD, DivisionConfig
 from synth.worlds import WORLDS, admitted_in, run_python
 from synth.worlds.stored_worlds import worlds_frame
 
@@ -34,8 +35,8 @@ class Groundwork:
         BadInput: the catalogue of tools cannot be used, or one of its tools is called like another of a world.
     """
 
-    def __init__(self, store: Store, config: SynthesisConfig) -> None:
-        self.store, self.config = store, config
+    def __init__(self, store: Store, config: SynthesisConfig, divisions: DivisionConfig = STANDARD) -> None:
+        self.store, self.config, self.divisions = store, config, divisions
         catalogue = read_catalogue(config.tools).tools if config.tools is not None else ()
         worlds = admitted_in(config.worlds)
         tools = [*(tool for name in worlds for tool in WORLDS[name].tools), *catalogue]
@@ -56,7 +57,8 @@ class Groundwork:
         self._programs = {} if lacks else config.programs
         self.code_share = config.code_share if self.coding and not lacks else None
         self.notes: tuple[str, ...] = (f"run_python is not offered: no sandbox works here ({lacks})",) if lacks else ()
-        self.parameters = config.model_dump(mode="json", exclude={"tools", "roles"}) | {"code_share": self.code_share or 0.0}
+        self.parameters = config.model_dump(mode="json", exclude={"tools", "roles"})
+        self.parameters |= {"code_share": self.code_share or 0.0, "divisions": divisions.model_dump(mode="json")}
         self.ledger = Ledger(store, VERSION, self.versions)
 
     def lay(self) -> None:
@@ -114,7 +116,7 @@ class Groundwork:
             found = self.store.find(blueprints), self.store.find(tasks)
             if not all(found):
                 drills = drilling.draw_drills(
-                    world, count, self.clusters, self.config.divisions, seed=self.config.seed, programs=kind == "programs"
+                    world, count, self.clusters, self.divisions, seed=self.config.seed, programs=kind == "programs"
                 )
                 found = (
                     self.store.write("blueprints", blueprints, drilling.drill_rows(drills)),

@@ -18,15 +18,15 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from storage.errors import HeadraceError
+from storage.execution import Executor, Progress
 from storage.record_rows import tasks_frame
 from storage.records import CODE_TOOL, Cost, content_id
 from storage.store import Store
@@ -36,7 +36,7 @@ from synth.blueprints.cell import BANDS, Cell
 from synth.blueprints.diversity import Figure, Profile, figures
 from synth.clusters.business_clusters import Cluster
 from synth.engines.budget import BudgetSpent
-from synth.roles.judge_calibration import ASKED, Agreement, drawn, labelled
+from synth.roles.judge_calibration import ASKED, Agreement, labelled
 from synth.roles.role_engines import Cast, opened, provenance_frame
 from synth.roles.simulate import simulated_frame
 from synth.run.config import SynthesisConfig
@@ -46,7 +46,7 @@ from synth.run.proposals import Job, Made, blueprint_rows, decision_rows, held, 
 from synth.run.result import Preview, SynthesisResult
 from synth.run.run_state import SoFar, vectors_of
 from synth.run.setup import Groundwork
-from synth.run.unexecuted import check_played, simulate_clusters
+from synth.tasks.split import STANDARD, DivisionConfig
 
 CALIBRATION = -1
 """The round number under which calibration is stored."""
@@ -54,21 +54,12 @@ _BATCH = 10
 _COMMIT_ROUNDS = 5
 _CLUSTERS_TRIED = 3
 
-Progress = Callable[[str, int, int], None]
-"""(label, done, total)"""
-Result = TypeVar("Result")
-
-
-class Executor(Protocol):
-    """Runs batches, results in order; `concurrent.futures` executors are of this form."""
-
-    def map(self, fn: Callable[..., Result], *iterables: Iterable[Any]) -> Iterator[Result]: ...
-
 
 def synthesize(
     store: Store,
     config: SynthesisConfig,
     *,
+    divisions: DivisionConfig = STANDARD,
     progress: Progress | None = None,
     executor: Executor | None = None,
     cast: Cast | None = None,
@@ -76,6 +67,7 @@ def synthesize(
     """Runs synthesis, or what is left of it, and commits it. Where the budget is spent it ends early, and says so in its notes.
 
     Args:
+        divisions: those of the funnel, or evaluation tasks leak.
         progress: told how many trajectories are accepted of those wanted.
         executor: works on the proposals of a round, where all roles are scripted; one after another in this thread by default.
         cast: who plays the roles; None: the engines that `config.roles` names are opened.
@@ -88,35 +80,49 @@ def synthesize(
     """
     tell = progress or (lambda label, done, total: None)
     if cast is not None:
-        return _Run(store, config, tell, executor, cast).result()
+        return _Run(store, config, divisions, tell, executor, cast).result()
     with opened(config.roles, store, store.root.parent / "logs") as own:
-        return _Run(store, config, tell, executor, own).result()
+        return _Run(store, config, divisions, tell, executor, own).result()
 
 
 def preview(
-    store: Store, config: SynthesisConfig, *, proposals: int = 20, progress: Progress | None = None, cast: Cast | None = None
+    store: Store,
+    config: SynthesisConfig,
+    *,
+    divisions: DivisionConfig = STANDARD,
+    proposals: int = 20,
+    progress: Progress | None = None,
+    cast: Cast | None = None,
 ) -> Preview:
     """Runs the first proposals of a run, for what they cost, and commits nothing but the answers, which the run then has for nothing.
 
-    What measuring the judge takes, and conversations whose tools are played, are not in it.
+    What measuring the judge takes is not in it.
 
     Raises:
         BudgetSpent: before the preview was over. HeadraceError: no world executes any of the tools. All else as `synthesize`.
     """
     tell = progress or (lambda label, done, total: None)
     if cast is not None:
-        return _Run(store, config, tell, None, cast).preview(proposals)
+        return _Run(store, config, divisions, tell, None, cast).preview(proposals)
     with opened(config.roles, store, store.root.parent / "logs") as own:
-        return _Run(store, config, tell, None, own).preview(proposals)
+        return _Run(store, config, divisions, tell, None, own).preview(proposals)
 
 
 # ---- the run --------------------------------------------------------------------------------------------------------
 
 
 class _Run:
-    def __init__(self, store: Store, config: SynthesisConfig, progress: Progress, executor: Executor | None, cast: Cast) -> None:
+    def __init__(
+        self,
+        store: Store,
+        config: SynthesisConfig,
+        divisions: DivisionConfig,
+        progress: Progress,
+        executor: Executor | None,
+        cast: Cast,
+    ) -> None:
         self.store, self.config, self.progress, self.executor, self.cast = store, config, progress, executor, cast
-        self.ground = Groundwork(store, config)
+        self.ground = Groundwork(store, config, divisions)
         self.ledger, self.notes = self.ground.ledger, self.ground.notes
         self.focus = focus_of(store, config) if config.evolution.focus_weight else None
         self.factors = factors(self.focus.by_intent(), config.evolution.focus_weight) if self.focus is not None else {}
@@ -128,26 +134,18 @@ class _Run:
         self.run = content_id("synthesis", self.steered, self.ground.versions)
         self.so_far = SoFar()
         cast.begin(self.run)
-        if cast.tools is not None and config.roles.played:
-            check_played(self._unexecuted(), self.ground.tools, cast)
 
     def result(self) -> SynthesisResult:
         self.ledger.keep(None if self.focus is None else self.focus.write(self.store))
         self.ground.lay()
-        number, unsteered, played = 0, tuple[Figure, ...](), 0
         try:
-            if self.ground.clusters or self.cast.tools is None:
-                number, unsteered = self._rounds()
-            played = self._played()
-        except BudgetSpent as spent:
-            self.notes += (f"stopped before conversations with played tools: {spent}",)
+            number, unsteered = self._rounds()
         finally:
             self._commit()
         return SynthesisResult(
             run=self.run,
             parts=tuple(sorted(part.part_id for part in self.ledger.parts)),
             rounds=number,
-            played=played,
             accepted=len(self.so_far.profiles),
             proposals=self.so_far.proposals,
             tasks=self.so_far.tasks,
@@ -177,34 +175,6 @@ class _Run:
         except BudgetSpent as spent:
             self.notes += (f"stopped in round {number}: {spent}; what was answered is kept, and is not paid for again",)
         return number, unsteered
-
-    def _played(self) -> int:
-        """Conversations over clusters that no world executes, if an engine plays their tools: how many were accepted."""
-        wanted = self.config.roles.played
-        if self.cast.tools is None or not wanted:
-            return 0
-        if self.cast.judged is None:
-            self.cast = replace(self.cast, judged=self._judge_measured(None))
-        self._commit()
-        found = simulate_clusters(
-            self.store,
-            self._unexecuted(),
-            self.ground.tools,
-            self.cast,
-            wanted,
-            seed=self.config.seed,
-            chinese_share=self.config.chinese_share,
-            progress=self.progress,
-        )
-        self.ledger.keep(*(self.store.find(part) for part in found.parts))
-        told = ", ".join(f"{outcome} {count}" for outcome, count in found.outcomes.items()) or "none was held"
-        self.notes += (f"{found.accepted:,} of {wanted:,} conversations with played tools accepted ({told}); nothing of them was executed",)
-        if found.stopped:
-            self.notes += (f"stopped among conversations with played tools: {found.stopped}; what was answered is kept",)
-        return found.accepted
-
-    def _unexecuted(self) -> list[Cluster]:
-        return [cluster for cluster in self.ground.all_clusters if cluster.world is None]
 
     def preview(self, proposals: int) -> Preview:
         self.ground.lay()
@@ -239,8 +209,6 @@ class _Run:
             return []
         if self.cast.budget is not None and self.cast.budget.is_spent:
             return [f"{got:,} of {wanted:,} accepted when the budget was spent"]
-        if not self.ground.clusters:
-            return []
         if self.so_far.proposals >= self.config.max_proposals:
             return [f"stopped at {got:,} of {wanted:,} accepted: all {self.config.max_proposals:,} proposals are used up (max_proposals)"]
         rounds = self.config.evolution.stop_idle_rounds
@@ -284,18 +252,17 @@ class _Run:
         self._write_round(CALIBRATION, ids, made, None, found)
         return tuple(found)
 
-    def _judge_measured(self, calibration: str | None) -> Agreement | None:
-        """What the judge's verdicts are worth, if it is a model: measured on labelled conversations of calibration's blueprints or, where
-        nothing is calibrated, of the worlds that come with Headrace."""
+    def _judge_measured(self, calibration: str) -> Agreement | None:
+        """What the judge's verdicts are worth, if it is a model: measured on labelled conversations of calibration's blueprints."""
         judge = self.cast.judge
         if judge is None:
             return None
-        own = self.ledger.id("diversity", [calibration or ""], {"judge": self.run})
+        own = self.ledger.id("diversity", [calibration], {"judge": self.run})
 
         def measured() -> pl.DataFrame:
             count = self.config.roles.judge_labelled
-            specs = self.ledger.read(self.store.find(calibration))["spec"].drop_nulls()[:count] if calibration else ()
-            split = labelled([Blueprint.model_validate_json(spec) for spec in specs] or drawn(count, self.config.seed))
+            specs = self.ledger.read(self.store.find(calibration))["spec"].drop_nulls()[:count]
+            split = labelled([Blueprint.model_validate_json(spec) for spec in specs])
             return self._diversity_rows(CALIBRATION, self.cast.judge_figures(split, self.progress))
 
         part = self.ledger.kept("diversity", own, measured)
@@ -394,7 +361,7 @@ class _Run:
     def _job(self, round_: int | str, index: int, clusters: Sequence[Cluster], cell: Cell | None, bands: Bands | None) -> Job:
         steered_by = (self.focus.id,) if self.focus is not None and cell is not None else ()
         key = content_id("proposal", self.config.seed, round_, index, *steered_by)
-        about = (self.config.chinese_share, self.config.divisions)
+        about = (self.config.chinese_share, self.ground.divisions)
         by = self.played_by if cell is not None else ""
         return Job(key, tuple(clusters), cell, 0, bands, *about, code_share=self.ground.code_share, played_by=by)
 

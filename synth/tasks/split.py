@@ -31,6 +31,9 @@ class DivisionConfig(BaseModel):
         return self
 
 
+STANDARD = DivisionConfig()
+
+
 def division(frame_id: str, config: DivisionConfig) -> Division:
     """The division of a frame."""
     place = int(content_id("division", config.seed, frame_id)[-8:], 16) / _RESOLUTION

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from storage.errors import BadInput, HeadraceError
 from storage.files import replace_atomically
-from storage.records import JSON, Tool, canonical_json, parse_arguments
-from synth.worlds.base import Observation, World
+from storage.records import JSON, Tool, canonical_json
+from synth.worlds.base import Observation
 
 MAX_BYTES = 2 * 2**30
 ERROR_TTL_S = 60.0
@@ -69,12 +69,6 @@ class CacheReport:
     def calls_saved(self) -> int:
         return self.hits + self.shared
 
-    @property
-    def hit_rate(self) -> float:
-        """Share of the calls that were saved, of those that could be; 0 before the first."""
-        calls = self.calls_saved + self.misses + self.unfrozen
-        return self.calls_saved / calls if calls else 0.0
-
 
 @dataclass(slots=True)
 class _Entry:
@@ -93,11 +87,10 @@ class ToolCache:
         self,
         *,
         max_bytes: int = MAX_BYTES,
-        error_ttl_s: float = ERROR_TTL_S,
         clock: Callable[[], float] = time.monotonic,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._max_bytes, self._error_ttl_s, self._clock, self._timer = max_bytes, error_ttl_s, clock, timer
+        self._max_bytes, self._clock, self._timer = max_bytes, clock, timer
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._size_bytes = 0
         self._in_flight: dict[str, Future[Observation]] = {}
@@ -199,7 +192,7 @@ class ToolCache:
             mine.set_exception(error)
             raise
         with self._lock:
-            self._keep(key, observation, self._clock() + self._error_ttl_s if observation.is_error else None)
+            self._keep(key, observation, self._clock() + ERROR_TTL_S if observation.is_error else None)
             del self._in_flight[key]
         mine.set_result(observation)
         return observation
@@ -262,25 +255,6 @@ def normalised(value: JSON, schema: Mapping[str, JSON]) -> JSON:
 def time_bucket(kind: str, now_s: float) -> str:
     """The scope of a live source's answer at `now_s` (seconds since the epoch): `kind` is a key of BUCKET_S."""
     return f"{kind}:{int(now_s // BUCKET_S[kind])}"
-
-
-def cached(cache: ToolCache, world: World, seed: int) -> Callable[[str, str | Mapping[str, JSON]], Observation]:
-    """`world.call` through the cache. `seed`: what the world was reset with; with its state it is the scope.
-
-    Pays where a call costs more than hashing the state: tools over large, unchanging surroundings. A call that is not an object of
-    arguments for a tool of the world goes past.
-    """
-    tools = {tool.name: tool for tool in world.tools}
-
-    def call(name: str, arguments: str | Mapping[str, JSON]) -> Observation:
-        given = parse_arguments(arguments) if isinstance(arguments, str) else arguments
-        tool = tools.get(name)
-        if tool is None or given is None:
-            return world.call(name, arguments)
-        scope = "" if tool.changes_state else canonical_json([world.name, seed, world.state()])
-        return cache.call(tool, world.version, given, lambda: world.call(name, arguments), scope=scope)
-
-    return call
 
 
 def _types(schema: Mapping[str, JSON]) -> Sequence[str]:

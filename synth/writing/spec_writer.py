@@ -13,13 +13,14 @@ Source: evolve and repair after Evol-Instruct (arXiv 2304.12244), with a compile
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from storage.execution import Progress
 from storage.files import file_lock
 from storage.records import Message
 from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure, check_window, guessed_tokens
@@ -104,7 +105,7 @@ def write_specs(
     about: str = "",
     seed: int = 0,
     config: SpecWriterConfig | None = None,
-    progress: Callable[[str, int, int], None] = lambda label, done, total: None,
+    progress: Progress = lambda label, done, total: None,
 ) -> Ended:
     """Goes on until a folder has as many kept specs as are wanted, or may not go on; every attempt is in the folder's report.
 
@@ -224,7 +225,7 @@ class _Writer:
         self.engine, self.desk, self.config = engine, desk, config
         self.folder, self._known = desk.folder, {**known, **desk.folder.signatures()}
 
-    def run(self, wanted: int, about: str, seed: int, progress: Callable[[str, int, int], None]) -> str:
+    def run(self, wanted: int, about: str, seed: int, progress: Progress) -> str:
         """Rounds until enough is kept. Returns why it stopped before, or nothing."""
         while (missing := wanted - len(self.folder.kept())) > 0:
             progress("write specs", wanted - missing, wanted)

@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 
 from benchmarks import spine
+from benchmarks.audits.mutations import KINDS, Audit, Tally
 from benchmarks.harness import Deadline, OutOfTime, Section, TreeUsage
 from benchmarks.worlds_sections import world_calls
-from synth.tasks.mutations import KINDS, Audit, Tally
 
 
 def test_a_cascade_counts_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ def questions() -> list[str]:
 def test_bfcl_questions_in_a_generated_log(tmp_path: Path, questions: list[str]) -> None:
     """Given BFCL's questions shuffled into a generated log, when it is curated with `ungrounded`, then every row has its verdict, each
     question is kept or says why not, and the executable tasks still come."""
-    queries, _ = generate(tmp_path / "log", HaystackConfig(rows=3000, keep=20, common_combinations=60, seed=5))
+    queries, _ = generate(tmp_path / "log", HaystackConfig(rows=3000, common_combinations=60, seed=5), 20)
     rows = [(text, False) for text in pl.read_parquet(queries)["text"]] + [(text, True) for text in questions]
     random.Random(0).shuffle(rows)
     path = tmp_path / "mixed.jsonl"

@@ -175,7 +175,7 @@ def index_parts(store: Store) -> list[Part]:
         write(
             store,
             "provenance",
-            {"trajectory_id": "trajectory-1", "roles": "{}", "prompts": "{}", "is_simulated": False, "user_turns": 2, "user_adhered": 2},
+            {"trajectory_id": "trajectory-1", "roles": "{}", "prompts": "{}", "user_turns": 2, "user_adhered": 2},
         ),
         write(store, "bands", {"segment": "segment-1", "band": 0, "entry": 1 << 40}),
         write(

@@ -11,7 +11,6 @@ import duckdb
 import polars as pl
 import pytest
 
-from storage import duckdb_catalog
 from storage.errors import BadInput, HeadraceError
 from storage.files import file_lock
 from storage.store import Store, part_id
@@ -53,14 +52,6 @@ def test_rows_count_only_once_committed(store):
     store.commit([part])
     assert store.query("SELECT rollout_id, messages FROM rollouts").rows() == [("r", "[]")]
     assert store.find(part.part_id) == part
-
-
-def test_parts_that_were_written_before_a_column_was_there_have_null_in_it(store):
-    old = write(store, "rollouts", {"rollout_id": "old", "draw": 1}, n=1)
-    pl.read_parquet(store.root / old.path).drop("attempts", "failure").write_parquet(store.root / old.path)
-    store.commit([old, write(store, "rollouts", {"rollout_id": "new", "draw": 2, "attempts": 3}, n=2)])
-    rows = store.query("SELECT rollout_id, draw, attempts, failure FROM rollouts ORDER BY draw").rows()
-    assert rows == [("old", 1, None, None), ("new", 2, 3, None)]
 
 
 def test_a_second_commit_of_a_part_id_is_a_no_op(store):
@@ -250,7 +241,7 @@ def test_a_store_that_is_held_too_long_is_a_clear_error(store):
     assert patient.query("FROM policies").height == 1
 
 
-# ---- repair, migration, refusal ----------------------------------------------------------------------------------------
+# ---- repair, refusal ---------------------------------------------------------------------------------------------------
 
 DIES_BEFORE_PUBLISHING = """
 import os, signal, sys
@@ -287,29 +278,16 @@ def test_while_another_process_commits_readers_take_what_was_published(store):
         assert Store(store.root).query("FROM rollouts").height == 1
 
 
-def test_a_newer_store_is_refused_before_anything_is_touched(tmp_path):
+def test_a_store_of_another_version_is_refused_before_anything_is_touched(tmp_path):
     root = tmp_path / "store"
     Store(root).commit([write(Store(root), "policies", policy("p"))])
     for name in ("catalog.duckdb", "catalog.read.duckdb"):
         with duckdb.connect(str(root / name)) as connection:
-            connection.execute("INSERT INTO migrations VALUES (999, '0999_future.sql')")
+            connection.execute("UPDATE schema_version SET version = 'another'")
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
-    with pytest.raises(BadInput, match=f"schema version 999, this Headrace knows versions up to {schema_version()}"):
+    with pytest.raises(BadInput, match=f"schema version another, this Headrace has {schema_version()}"):
         Store(root)
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
-
-
-def test_an_older_store_is_migrated_when_it_is_opened(tmp_path, monkeypatch):
-    store = Store(tmp_path / "store")
-    store.commit([write(store, "rollouts", {"rollout_id": "a"})])
-    known = duckdb_catalog.migrations()
-    newer = [*known, (known[-1][0] + 1, "next.sql", "CREATE TABLE added (a INTEGER)")]
-    monkeypatch.setattr(duckdb_catalog, "migrations", lambda: newer)
-    monkeypatch.setattr(duckdb_catalog, "schema_version", lambda: newer[-1][0])
-    monkeypatch.setattr("storage.store.schema_version", lambda: newer[-1][0])
-    migrated = Store(store.root)
-    assert migrated.query("FROM added").is_empty()
-    assert migrated.query("FROM rollouts").height == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database at all" * 400])

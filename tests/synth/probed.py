@@ -14,9 +14,9 @@ from storage.records import Task
 from storage.store import Store, part_id
 from storage.tables import TABLES
 from synth.blueprints.single_goal import draw_drills
-from synth.engines.scripted import ScriptedEngine
 from synth.rollouts.draws import rollout_parts
 from synth.tasks.split import DivisionConfig
+from tests.synth.scripted_engine import ScriptedEngine
 
 WORLDS_USED = ("retail", "clinic")
 K = 8

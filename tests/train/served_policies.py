@@ -12,7 +12,7 @@ from aiohttp import web
 from benchmarks.mock_openai import Mock
 from storage.records import Message, Task
 from synth.engines.base import ChatRequest
-from synth.engines.scripted import ScriptedEngine
+from tests.synth.scripted_engine import ScriptedEngine
 
 
 class Served(Mock):

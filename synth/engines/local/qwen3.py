@@ -52,6 +52,30 @@ def _turn(vector: Floats, weight: Floats, cosine: Floats, sine: Floats, epsilon:
 
 
 @numba.njit(cache=True, fastmath=True)  # type: ignore[untyped-decorator]
+def _remember(
+    mixed: Floats,
+    slots: Ints,
+    positions: Ints,
+    keys: Floats,
+    values: Floats,
+    norms: Floats,
+    cosines: Floats,
+    sines: Floats,
+    epsilon: float,
+) -> None:
+    """Writes the keys and values of flat tokens into their conversations' caches; arguments as of `_attend`."""
+    kv_heads, size = keys.shape[1], keys.shape[3]
+    heads = mixed.shape[1] // size - 2 * kv_heads
+    for token in range(mixed.shape[0]):
+        slot, position = slots[token], positions[token]
+        for head in range(kv_heads):
+            start = (heads + head) * size
+            _turn(mixed[token, start : start + size], norms[1], cosines[position], sines[position], epsilon, keys[slot, head, position])
+            start += kv_heads * size
+            values[slot, head, position] = mixed[token, start : start + size]
+
+
+@numba.njit(cache=True, fastmath=True)  # type: ignore[untyped-decorator]
 def _attend(
     mixed: Floats,
     slots: Ints,
@@ -63,21 +87,15 @@ def _attend(
     sines: Floats,
     epsilon: float,
 ) -> Floats:
-    """Attention of flat tokens over their own conversations.
+    """Attention of flat tokens over their own conversations, which they join first.
 
     mixed: [tokens, (heads + 2 kv_heads) * size], queries, keys, values. keys, values: the cache, [slots, kv_heads, length, size], written
-    at `positions` first. norms: [2, size], of queries and keys. Returns [tokens, heads * size].
+    at `positions`. norms: [2, size], of queries and keys. Returns [tokens, heads * size].
     """
     tokens, kv_heads, size = mixed.shape[0], keys.shape[1], keys.shape[3]
     heads = mixed.shape[1] // size - 2 * kv_heads
     shared = heads // kv_heads
-    for token in range(tokens):
-        slot, position = slots[token], positions[token]
-        for head in range(kv_heads):
-            start = (heads + head) * size
-            _turn(mixed[token, start : start + size], norms[1], cosines[position], sines[position], epsilon, keys[slot, head, position])
-            start += kv_heads * size
-            values[slot, head, position] = mixed[token, start : start + size]
+    _remember(mixed, slots, positions, keys, values, norms, cosines, sines, epsilon)
     out = np.empty((tokens, heads * size), dtype=np.float32)
     query, weights = np.empty(size, dtype=np.float32), np.empty(keys.shape[2], dtype=np.float32)
     softness = np.float32(1.0) / np.sqrt(np.float32(size))

@@ -80,10 +80,10 @@ def test_a_piece_is_measured_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_ordinary", [True, False])
 def test_bfcl_questions_take_the_needles_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ordinary: bool) -> None:
-    config = HaystackConfig(rows=3000, keep=20, common_combinations=60)
+    config = HaystackConfig(rows=3000, common_combinations=60)
     monkeypatch.setattr(scale, "WORK", tmp_path)
     monkeypatch.setattr(scale, "REAL_ROWS", 3000)
-    monkeypatch.setattr(scale, "log", lambda *_, **__: generate(tmp_path / "log", config))
+    monkeypatch.setattr(scale, "log", lambda *_, **__: generate(tmp_path / "log", config, 20))
     queries, plants = (pl.read_parquet(path) for path in scale.real_log(is_ordinary=is_ordinary))
     assert queries.height == plants.height and queries.columns == ["text"]
     real = queries["text"].filter(plants["kind"] == "needle")

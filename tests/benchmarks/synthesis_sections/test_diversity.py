@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from benchmarks import harness, synthesis
+from benchmarks.experiment import diversity
+from benchmarks.experiment.config import DiversityExperimentConfig
+from benchmarks.experiment.result import figures, summarise
 from benchmarks.harness import Deadline, OutOfTime
 from benchmarks.synthesis_sections.diversity import KEYS, measure
-from train import diversity_experiment
-from train.experiment.config import DiversityExperimentConfig
-from train.experiment.result import figures, summarise
 
 
 def test_every_section_of_the_synthesis_benchmark_can_begin_within_a_call() -> None:
@@ -36,7 +36,7 @@ def test_an_unfinished_experiment_is_left_for_another_call(tmp_path: Path, monke
         given.append(minutes)
         return summarise([], config, minutes=minutes), tmp_path
 
-    monkeypatch.setattr(diversity_experiment, "run_experiment", scripted)
+    monkeypatch.setattr(diversity, "run_experiment", scripted)
     with pytest.raises(OutOfTime):
         measure(Deadline(time.monotonic() + 600))
     assert given == [pytest.approx(10, abs=0.1)]

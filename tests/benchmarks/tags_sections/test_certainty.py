@@ -8,9 +8,9 @@ import pytest
 from benchmarks.tags_sections.certainty import Passed, adaptive, interval, region, spearman
 from filters.certainty.certainty import DrawsConfig, RegionConfig
 from storage.records import Outcome
-from synth.engines.scripted import ScriptedEngine
 from synth.rollouts.draws import Draws, rollout_until
 from tests.synth.retail_tasks import tasks
+from tests.synth.scripted_engine import ScriptedEngine
 
 OWN, REGIONS = DrawsConfig(), RegionConfig()
 

@@ -29,7 +29,7 @@ CONFIG = FunnelConfig(ingest=IngestConfig(batch_rows=1000), coverage=CoverageCon
 def logs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """A log of 6,000 queries in three files, in which much is said again."""
     folder = tmp_path_factory.mktemp("logs")
-    queries, _ = generate(folder, HaystackConfig(rows=6000, keep=20, common_combinations=80, seed=5))
+    queries, _ = generate(folder, HaystackConfig(rows=6000, common_combinations=80, seed=5), 20)
     texts = pl.read_parquet(queries)["text"]
     paths = []
     for number, (start, stop) in enumerate([(0, 2500), (2500, 2700), (2700, 6000)]):

@@ -288,7 +288,7 @@ def needs_lost(told: pl.DataFrame) -> float:
 def test_half_a_million_needs_survive_that_collisions_alone_would_lose(tmp_path: Path) -> None:
     """Given more than 500,000 templated queries, when verified matches decide, then hardly a need is lost; when a shared band alone does,
     most are: what no smaller log shows."""
-    queries, plants = generate(tmp_path, HaystackConfig(rows=920_000, seed=7))
+    queries, plants = generate(tmp_path, HaystackConfig(rows=920000, seed=7), 100)
     rows = normalise.step(pl.read_parquet(queries).with_row_index("row"))
     rows = rows.join(pl.read_parquet(plants).select("row", "frame"), on="row").unique("norm", keep="first", maintain_order=True)
     rows = rows.filter(pl.col("frame").is_not_null()).select("row", "norm", "frame")

@@ -56,7 +56,7 @@ def held_out_in(folder: Path) -> ContaminationConfig:
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A generated log that knows nothing of the held-out questions."""
-    queries, _ = generate(tmp_path_factory.mktemp("log"), HaystackConfig(rows=1000, keep=10, common_combinations=40, seed=4))
+    queries, _ = generate(tmp_path_factory.mktemp("log"), HaystackConfig(rows=1000, common_combinations=40, seed=4), 10)
     return pl.read_parquet(queries)["text"].unique(maintain_order=True).to_list()
 
 

@@ -24,7 +24,7 @@ FAILED = sorted({task.intent for task in TASKS})[::2]
 
 
 def log_of(folder: Path, rows: int) -> Path:
-    return generate(folder, HaystackConfig(rows=rows, keep=20, common_combinations=80, seed=3))[0]
+    return generate(folder, HaystackConfig(rows=rows, common_combinations=80, seed=3), 20)[0]
 
 
 def store_of(root: Path, policy: str = "policy-1") -> Store:

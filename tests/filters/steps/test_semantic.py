@@ -88,7 +88,7 @@ def test_a_row_with_a_frame_needs_its_own_threshold() -> None:
 def test_specifics_make_the_difference_on_a_generated_log(tmp_path: Path) -> None:
     """Given a generated log's first mentions and paraphrases, then of pairs of one leaf with a high cosine, nearly all with equal specifics
     ask for the same, and few of all pairs do (negative control)."""
-    queries, plants = generate(tmp_path, HaystackConfig(rows=4000, keep=20, common_combinations=40, zh_share=0.0, seed=3))
+    queries, plants = generate(tmp_path, HaystackConfig(rows=4000, common_combinations=40, zh_share=0.0, seed=3), 20)
     known = pl.concat([pl.read_parquet(queries), pl.read_parquet(plants)], how="horizontal")
     known = known.filter(pl.col("kind").is_in(["base", "paraphrase"])).sort("row")
     leaves = {(world, name): intent.leaf for world in GROUNDED for name, intent in WORLDS[world].intents.items()}

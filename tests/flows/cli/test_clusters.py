@@ -41,7 +41,7 @@ def test_clusters_are_built_listed_and_shown(here: Path) -> None:
 
     assert "4 rows, 3 tools, 0 exact copies folded, 1 dropped" in built
     assert "dropped 1: no name (line 4)" in built
-    assert "clusters: 1, with 3 of 3 tools (100%); 0 executable, 1 simulated only" in built
+    assert "clusters: 1, with 3 of 3 tools (100%); 0 executable, 1 of no world" in built
 
     store = Store(here / "st")
     cluster = store.query("SELECT cluster_id, world FROM clusters")
@@ -49,7 +49,7 @@ def test_clusters_are_built_listed_and_shown(here: Path) -> None:
     assert cluster["cluster_id"][0] in said("list", "--store", "st")
 
     drawn = said("show", cluster["cluster_id"][0][:12], "--store", "st")
-    assert "simulated only" in drawn
+    assert "of no world" in drawn
     assert "invoice → 2 delete_invoice" in drawn
     assert "* Deletes an invoice." in drawn
 
@@ -103,7 +103,7 @@ def test_a_catalogue_that_grew_is_kept_beside_the_first(here: Path) -> None:
 def test_tools_of_worlds_give_clusters_that_can_be_executed(here: Path) -> None:
     built = said("build", "--world", "retail", "--store", "st")
 
-    assert "1 executable, 0 simulated only" in built
+    assert "1 executable, 0 of no world" in built
     assert "intents of worlds: 19 of 19 (100%)" in built
     assert "executable in retail" in said("list", "--store", "st", "--domain", "RETAIL")
 

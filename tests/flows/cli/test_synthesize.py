@@ -22,7 +22,9 @@ from flows.cli.main import app
 from flows.config import Config
 from flows.synthesize import make_trajectories, synthesize
 from storage.records import Cost
+from storage.store import Store
 from synth.run.result import Preview
+from synth.tasks.split import STANDARD, DivisionConfig, division
 
 SMALL = {
     "worlds": ["clinic"],
@@ -80,7 +82,19 @@ def test_a_run_does_not_ask_again_what_its_preview_asked(journal: Path) -> None:
     assert of_both.keys() > of_preview.keys() and set(of_both.values()) == {1}
 
     made = make_trajectories.fn(Config.model_validate({"store": "runs/x/store", "synthesize": SMALL}))
-    assert (made["accepted"], made["proposals"], made["played"], made["alarms"], len(made["notes"])) == (0, 6, 0, [], 1)
+    assert (made["accepted"], made["proposals"], made["alarms"], len(made["notes"])) == (0, 6, [], 1)
+
+
+def test_frames_are_divided_as_the_funnel_divides_them(tmp_path: Path) -> None:
+    config = {
+        "store": tmp_path / "store",
+        "synthesize": SMALL | {"roles": {}, "drills": {"clinic": 9}},
+        "curate": {"divisions": {"seed": 7}},
+    }
+    make_trajectories.fn(Config.model_validate(config))
+    tasks = Store(tmp_path / "store").query("SELECT frame_id, division FROM tasks").rows()
+    assert tasks and all(division(frame, DivisionConfig(seed=7)) == side for frame, side in tasks)
+    assert any(division(frame, STANDARD) != side for frame, side in tasks)
 
 
 @pytest.mark.server

@@ -29,7 +29,7 @@ def said(*arguments: str, code: int = 0) -> str:
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with a log of 600 rows, a tenth of them near duplicates, and a small tree; tests only add versions of the taxonomy to it."""
     folder = tmp_path_factory.mktemp("curated")
-    queries, _ = generate(folder / "log", HaystackConfig(rows=1000, keep=5, common_combinations=60, seed=5))
+    queries, _ = generate(folder / "log", HaystackConfig(rows=1000, common_combinations=60, seed=5), 5)
     near = pl.col("number") % 10 == 0
     text = pl.when(near).then(pl.lit("a copy of it")).otherwise("text")
     texts = pl.read_parquet(queries)["text"][:600]

@@ -35,7 +35,7 @@ def executor(ray_head: RayHead) -> Iterator[tuple[RayExecutor, RayHead]]:
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return generate(tmp_path_factory.mktemp("log"), HaystackConfig(rows=8000, keep=20, common_combinations=80, seed=3))[0]
+    return generate(tmp_path_factory.mktemp("log"), HaystackConfig(rows=8000, common_combinations=80, seed=3), 20)[0]
 
 
 def node_and_square(number: int) -> tuple[str, int]:

@@ -365,7 +365,7 @@ def test_a_call_id_that_is_used_again_has_its_own_result_each_time():
 
 
 def test_clusters_say_whether_they_can_be_executed(tmp_path):
-    """One executable cluster of a domain stands before better ranked ones that can be simulated only."""
+    """One executable cluster of a domain stands before better ranked ones of no world."""
     store = Store(tmp_path / "store")
     edge = json.dumps([{"source": "s.a", "target": "s.b", "score": 0.5, "entity": "order"}])
     rows = [

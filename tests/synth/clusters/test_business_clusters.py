@@ -13,7 +13,7 @@ import pytest
 from storage.records import Tool
 from synth.clusters.business_clusters import Cluster, ClusterConfig, _Graph, cluster_tools
 from synth.clusters.cluster_store import clusters_frame, tools_frame
-from synth.clusters.edges import Described, Edge, chains, dependencies, edges_of, feeds
+from synth.clusters.edges import Described, Edge, chains, edges_of, feeds
 from synth.clusters.tool_words import entity_keys, words
 from synth.clusters.world_plans import plans_of, served
 from synth.worlds import GROUNDED, WORLDS, admitted_in
@@ -44,7 +44,7 @@ def is_connected(tools: Iterable[str], edges: Iterable[Edge]) -> bool:
 
 @pytest.fixture(scope="module")
 def edges() -> list[Edge]:
-    return dependencies(TOOLS)
+    return edges_of(Described.of(TOOLS))
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +107,8 @@ def test_a_declared_output_feeds_by_name_type_and_meaning() -> None:
     output = {"type": "object", "properties": {"ticket_number": {"type": "string"}, "eta": {"type": "number"}}}
     maker = tool("do_it", "what", "string", output)
 
-    right = dependencies([maker, tool("then", "ticket_number", "string")])
-    wrong_type = dependencies([maker, tool("then", "ticket_number", "boolean")])
+    right = edges_of(Described.of([maker, tool("then", "ticket_number", "string")]))
+    wrong_type = edges_of(Described.of([maker, tool("then", "ticket_number", "boolean")]))
 
     assert [(edge.source, edge.target, edge.entity) for edge in right] == [("s.do_it", "s.then", "ticket_number")]
     assert wrong_type == []

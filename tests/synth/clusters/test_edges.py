@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,16 @@ from hypothesis import strategies as st
 
 from storage.errors import BadInput
 from storage.records import Tool
-from synth.clusters.edges import MAX_PRODUCERS, THRESHOLD, Edge, dependencies, levels
+from synth.clusters.edges import MAX_PRODUCERS, THRESHOLD, Described, Edge, edges_of, levels
 from synth.clusters.tool_text import without_preamble
 from synth.clusters.tool_words import words
 from synth.worlds import bfcl_files
 
 Pairs = set[tuple[str, str]]
+
+
+def dependencies(tools: Sequence[Tool], threshold: float = THRESHOLD) -> list[Edge]:
+    return edges_of(Described.of(tools), threshold=threshold)
 
 
 @pytest.fixture(scope="module")

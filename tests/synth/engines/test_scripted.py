@@ -4,9 +4,9 @@ import pytest
 
 from storage.records import Frame, Message, Outcome, Task
 from synth.engines.base import ChatRequest, Engine, EngineFailure
-from synth.engines.scripted import ScriptedEngine
 from synth.rollouts.draws import rollout
 from synth.tasks.solver import admit_any
+from tests.synth.scripted_engine import ScriptedEngine
 
 
 @pytest.fixture(scope="module")

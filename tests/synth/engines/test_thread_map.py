@@ -2,11 +2,10 @@
 
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
-from synth.engines.thread_map import in_order, is_dead, side_by_side
+from synth.engines.thread_map import is_dead, side_by_side
 
 
 def quiet(label: str, done: int, total: int) -> None:
@@ -21,20 +20,9 @@ def test_results_come_in_order_from_many_at_once() -> None:
         return item * item
 
     assert side_by_side(work, range(8), 4, "squares", quiet) == [item * item for item in range(8)]
-    assert list(in_order(work, range(8), 4)) == [item * item for item in range(8)]
 
 
-Work = Callable[[int], None]
-
-
-@pytest.mark.parametrize(
-    "run",
-    [
-        lambda work: side_by_side(work, range(100), 2, "x", quiet),
-        lambda work: list(in_order(work, range(100), 2)),
-    ],
-)
-def test_the_first_that_raises_ends_it_and_what_is_under_way_ends_before(run: Callable[[Work], object]) -> None:
+def test_the_first_that_raises_ends_it_and_what_is_under_way_ends_before() -> None:
     begun, ended = list[int](), list[int]()
     both = threading.Barrier(2, timeout=5)
 
@@ -48,22 +36,8 @@ def test_the_first_that_raises_ends_it_and_what_is_under_way_ends_before(run: Ca
         ended.append(item)
 
     with pytest.raises(KeyError):
-        run(work)
+        side_by_side(work, range(100), 2, "x", quiet)
     assert 1 in ended and len(begun) == len(ended) + 1 < 100
-
-
-def test_closing_gives_up_what_has_not_begun() -> None:
-    begun = list[int]()
-
-    def work(item: int) -> int:
-        begun.append(item)
-        time.sleep(0.01)
-        return item
-
-    results = in_order(work, range(100), 2)
-    assert next(results) == 0
-    results.close()
-    assert len(begun) < 100
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.vllm
 ROOT = Path(__file__).resolve().parents[3]
 ENGINE = ROOT / ENVIRONMENT
 MOST_A_STEP = 8_192
-"""Beyond the tokens of prompts that vLLM takes in one step by default: 2,048 as a server on a CPU, 4,096 in bulk."""
+"""Beyond the tokens of prompts that vLLM takes in one step by default: 2,048 as a server on a CPU."""
 
 
 @pytest.fixture(scope="session")
@@ -182,27 +182,6 @@ def test_what_prompts_share_is_computed_once(engine: OpenAIEngine) -> None:
 def test_a_context_that_does_not_fit_is_cut_off(engine: OpenAIEngine) -> None:
     (answer,) = engine.chat([ChatRequest(said("tests " * 2000), max_tokens=4)])
     assert (answer.finish_reason, answer.message.content) == ("length", "")
-
-
-def test_many_rows_at_once_without_a_server(tmp_path: Path, engine: OpenAIEngine) -> None:
-    """The environment's vLLM in bulk, offline, as a child of its own (`synth/engines/bulk.py`): the same greedy answers as the server's."""
-    from synth.engines.bulk import answer_in_bulk
-
-    texts, many = [*ASKED, *TALK], [f"{number} " * 100 for number in range(40)]
-    model = engine.config.model
-    bulk = answer_in_bulk(
-        VLLMConfig(model=model, environment=ENGINE, max_model_len=512),
-        [
-            *(ChatRequest(said(text), TOOLS, max_tokens=60) for text in texts),
-            *(ChatRequest(said(text), temperature=1.0, seed=at, max_tokens=4) for at, text in enumerate(many)),
-        ],
-        tmp_path,
-    )
-    assert all(one.completion_tokens for one in bulk) and sum(one.prompt_tokens for one in bulk[len(texts) :]) > MOST_A_STEP
-    served = engine.chat([ChatRequest(said(text), TOOLS, max_tokens=60) for text in texts])
-    assert [(one.message.content, [call.function for call in one.message.tool_calls]) for one in bulk[: len(texts)]] == [
-        (one.message.content, [call.function for call in one.message.tool_calls]) for one in served
-    ]
 
 
 def spoken(answer: ChatAnswer) -> tuple[str | None, list[FunctionCall]]:

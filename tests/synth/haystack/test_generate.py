@@ -10,16 +10,16 @@ import polars as pl
 import pytest
 
 from storage.errors import BadInput
-from synth.haystack.generate import ROWS_A_NEEDLE_COMBINATION, HaystackConfig, generate
+from synth.haystack.generate import ROWS_A_NEEDLE_COMBINATION, HaystackConfig, check_room, generate
 from synth.haystack.noise import CLOSE, OPEN, near_variants, plain
 from synth.worlds import WORLDS
 
-CONFIG = HaystackConfig(rows=20_000, keep=60, seed=3)
+CONFIG, KEEP = HaystackConfig(rows=20_000, seed=3), 60
 
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory) -> tuple[pl.DataFrame, pl.DataFrame]:
-    queries, plants = generate(tmp_path_factory.mktemp("haystack"), CONFIG)
+    queries, plants = generate(tmp_path_factory.mktemp("haystack"), CONFIG, KEEP)
     return pl.read_parquet(queries), pl.read_parquet(plants)
 
 
@@ -38,7 +38,7 @@ def test_the_mix_is_as_promised(log):
 def test_needles_are_rare_and_lie_in_every_stratum_and_both_worlds(log):
     _, plants = log
     needles = plants.filter(kind="needle")
-    assert needles.height >= 2.7 * CONFIG.keep
+    assert needles.height >= 2.7 * KEEP
     assert set(needles["difficulty"]) == {-1, 0, 1, 2, 3, 4, 5}
     assert set(needles["world"]) == {"city", "retail"}
     rows = plants.filter(pl.col("combination").is_not_null()).group_by("combination").len()
@@ -59,7 +59,7 @@ def test_no_mark_is_left_in_a_text(log):
 
 
 def test_equal_arguments_give_equal_bytes_in_another_process(log, tmp_path):
-    call = f"generate(Path({str(tmp_path)!r}), HaystackConfig(rows=20_000, keep=60, seed=3))"
+    call = f"generate(Path({str(tmp_path)!r}), HaystackConfig(rows=20_000, seed=3), 60)"
     code = f"from pathlib import Path; from synth.haystack.generate import *; {call}"
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONHASHSEED": "77"})
     assert digest(pl.read_parquet(tmp_path / "queries.parquet")) == digest(log[0])
@@ -71,7 +71,7 @@ def digest(frame: pl.DataFrame) -> str:
 
 
 def test_another_seed_gives_another_log(log, tmp_path):
-    queries, _ = generate(tmp_path, CONFIG.model_copy(update={"seed": 4}))
+    queries, _ = generate(tmp_path, CONFIG.model_copy(update={"seed": 4}), KEEP)
     common = set(pl.read_parquet(queries)["text"]) & set(log[0]["text"])
     assert len(common) < 0.3 * CONFIG.rows
 
@@ -79,25 +79,26 @@ def test_another_seed_gives_another_log(log, tmp_path):
 @pytest.mark.parametrize(("rows", "keep"), [(1000, 1), (1000, 10), (1000, 70), (3000, 240)])
 def test_small_logs_have_their_rows_too(tmp_path, rows, keep):
     """Given fewer first mentions than combinations, or hardly any room beside the needles, then the log is as long as was asked."""
-    queries, plants = generate(tmp_path, HaystackConfig(rows=rows, keep=keep))
+    queries, plants = generate(tmp_path, HaystackConfig(rows=rows), keep)
     assert pl.read_parquet(queries).height == rows
     assert pl.read_parquet(plants).filter(kind="needle").height >= 2.7 * keep
 
 
-def test_needles_that_outgrow_the_rows_are_refused_with_the_number_that_would_do():
-    with pytest.raises(ValueError, match="a log of at least 1203 rows; there are 1000"):
-        HaystackConfig(rows=1000, keep=100)
-    assert HaystackConfig(rows=1203, keep=100).keep == 100
+def test_needles_that_outgrow_the_rows_are_refused_with_the_number_that_would_do(tmp_path):
+    with pytest.raises(BadInput, match=r"a log of at least 1203 rows; haystack\.rows is 1000"):
+        generate(tmp_path / "log", HaystackConfig(rows=1000), 100)
+    assert not (tmp_path / "log").exists()
+    check_room(1203, 100)
 
 
 def test_a_world_of_another_version_makes_another_log(tmp_path, monkeypatch):
-    config = HaystackConfig(rows=1000, keep=1)
-    queries, _ = generate(tmp_path, config)
+    config = HaystackConfig(rows=1000)
+    queries, _ = generate(tmp_path, config, 1)
     queries.write_bytes(b"kept")
-    generate(tmp_path, config)
+    generate(tmp_path, config, 1)
     assert queries.read_bytes() == b"kept"
     monkeypatch.setattr(WORLDS["city"], "version", WORLDS["city"].version + 1)
-    generate(tmp_path, config)
+    generate(tmp_path, config, 1)
     assert queries.read_bytes() != b"kept"
 
 
@@ -113,11 +114,11 @@ def test_typos_keep_out_of_marked_values():
 def test_other_wordings_change_every_text_they_name(tmp_path):
     families = tmp_path / "families.yaml"
     families.write_text("retail:\n  intents:\n    order_status:\n      en: ['zzz where is {order}']\n      zh: ['zzz {order}呢']\n")
-    queries, plants = generate(tmp_path / "log", CONFIG, families)
+    queries, plants = generate(tmp_path / "log", CONFIG, KEEP, families)
     rows = pl.concat([pl.read_parquet(queries), pl.read_parquet(plants)], how="horizontal").filter(pl.col("intent") == "order_status")
     assert rows.filter(kind="base")["text"].str.to_lowercase().str.contains("zzz").all()
 
 
 def test_a_families_file_that_is_none_is_refused(tmp_path):
     with pytest.raises(BadInput, match="no such file"):
-        generate(tmp_path, CONFIG, tmp_path / "missing.yaml")
+        generate(tmp_path, CONFIG, KEEP, tmp_path / "missing.yaml")

@@ -19,10 +19,9 @@ from synth.blueprints.planner import Planner
 from synth.blueprints.schedule import Recipe
 from synth.blueprints.sketch import sketch
 from synth.clusters.business_clusters import Cluster, cluster_tools
-from synth.roles.assistant import ScriptedAssistant
 from synth.roles.observer import _carries, _waits
+from synth.roles.scripted import ScriptedAssistant, ScriptedUser
 from synth.roles.simulate import Simulated, expert_trajectory, simulate
-from synth.roles.user import ScriptedUser
 from synth.roles.world_tools import WorldTools, emptied
 from synth.tasks.verify import verify_teacher
 from synth.tasks.wording import spellings

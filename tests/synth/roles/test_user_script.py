@@ -8,12 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from storage.records import Message, Tool
+from storage.records import Message
 from synth.blueprints.blueprint import Blueprint
 from synth.blueprints.draft import PlanFailed
 from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import cluster_tools
-from synth.roles.free_plan import is_grounded
 from synth.roles.over_specified import spelled_out
 from synth.roles.user_script import Line, Script, script_of, strayed, tells
 from synth.text.claims import normalise
@@ -122,14 +121,6 @@ def test_a_number_is_told_in_any_spelling_of_its_value() -> None:
 def test_what_only_looks_like_a_number_is_told_word_for_word(form: str) -> None:
     said = f"my number is {normalise(form)} , please"
     assert tells(said, {normalise(form)}) and not tells("my number is 7, please", {form})
-
-
-def test_an_identifier_with_a_hyphen_is_grounded_where_it_was_heard() -> None:
-    text = {"type": "string"}
-    signature = {"type": "object", "properties": {"invoice_id": text}}
-    tool = Tool(name="get_invoice", description="", parameters=signature, server="billing", domain="billing")
-    assert is_grounded(tool, {"invoice_id": "2024-001"}, "It is invoice 2024-001.")
-    assert not is_grounded(tool, {"invoice_id": "2024-001"}, "It is invoice 2024-002.")
 
 
 @pytest.mark.parametrize(

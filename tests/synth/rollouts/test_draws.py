@@ -452,7 +452,7 @@ def test_finished_parts_are_found_again_and_none_is_made_twice(tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [{"draws": 3}, {"purpose": "eval_in"}, {"policy_id": "q"}, {"temperature": 0.5}, {"seed": 1}, {"max_turns": 5}, {"max_tokens": 9}],
+    [{"draws": 3}, {"purpose": "eval_in"}, {"policy_id": "q"}, {"temperature": 0.5}, {"seed": 1}, {"max_tokens": 9}],
 )
 def test_whatever_changes_the_rollouts_makes_other_parts(tmp_path, change):
     store, engine = Store(tmp_path / "store"), Scripted(expert)

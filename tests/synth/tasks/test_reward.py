@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.audits.mutations import draw_tasks
 from storage.records import Call, FunctionCall, Message, Task, ToolCall
-from synth.tasks.mutations import draw_tasks
 from synth.tasks.reward import WEIGHTS, Marks, kind_of, presentation, quarters, reward
 from synth.tasks.solver import execute, expert_messages
 from synth.tasks.verify import Verdict, judge, verify, verify_teacher

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,8 @@ from hypothesis import strategies as st
 
 from storage.errors import BadInput
 from storage.records import Tool
-from synth.worlds import make_world
 from synth.worlds.base import Observation
-from synth.worlds.tool_cache import BUCKET_S, FrozenMiss, ToolCache, cache_key, cached, normalised, time_bucket
+from synth.worlds.tool_cache import BUCKET_S, FrozenMiss, ToolCache, cache_key, normalised, time_bucket
 
 SCHEMA = {
     "type": "object",
@@ -94,7 +92,7 @@ def test_a_call_is_made_once_and_another_scope_is_another_call() -> None:
     assert answers[0] == answers[1]
     assert run.made == 3
     report = cache.report()
-    assert (report.hits, report.misses, report.calls_saved, report.hit_rate, report.entries) == (1, 3, 1, 0.25, 3)
+    assert (report.hits, report.misses, report.calls_saved, report.entries) == (1, 3, 1, 3)
 
 
 def test_tools_that_change_state_go_past() -> None:
@@ -104,7 +102,7 @@ def test_tools_that_change_state_go_past() -> None:
         cache.call(BOOK, 1, {"query": "q"}, run)
 
     assert run.made == 3
-    assert (cache.report().bypassed, cache.report().entries, cache.report().hit_rate) == (3, 0, 0.0)
+    assert (cache.report().bypassed, cache.report().entries) == (3, 0)
 
 
 def test_errors_are_kept_for_a_minute() -> None:
@@ -280,27 +278,3 @@ def test_the_example_of_the_documentation_works(tmp_path: Path, monkeypatch: pyt
     assert names["weather"](names["frozen"], "Paris", 0.0) == names["answers"][1]
     with pytest.raises(FrozenMiss):
         names["weather"](names["frozen"], "Paris", 3_600.0)
-
-
-@pytest.mark.parametrize("name", ["city", "retail"])
-def test_a_world_behind_the_cache_answers_as_it_does_alone(name: str) -> None:
-    alone, behind, cache = make_world(name, 3), make_world(name, 3), ToolCache()
-    call = cached(cache, behind, 3)
-    order = next((key for key, held in alone.state().get("orders", {}).items() if held["status"] == "pending"), "o1")
-    calls: list[tuple[str, str | Mapping[str, Any]]] = [
-        ("map_search_places", {"query": "coffee"}),
-        ("web_search", {"query": "museum tickets"}),
-        ("web_search", {"query": "museum tickets"}),
-        ("get_order", {"order": order}),
-        ("get_order", f'{{"order": "{order}"}}'),
-        ("cancel_order", {"order": order}),
-        ("get_order", {"order": order}),
-        ("no_such_tool", {}),
-        ("web_search", "no json"),
-    ]
-
-    for tool, arguments in calls * 2:
-        assert call(tool, arguments) == alone.call(tool, arguments)
-
-    assert behind.state() == alone.state()
-    assert cache.report().hits >= 2

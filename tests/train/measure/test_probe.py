@@ -30,12 +30,12 @@ from synth.engines import http
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 from synth.engines.budget import BudgetSpent
 from synth.engines.openai import OpenAIConfig, OpenAIEngine
-from synth.engines.scripted import ScriptedEngine
 from synth.rollouts.draws import PART_TASKS, rollout, rollouts_frame
 from synth.rollouts.episode import MAX_TOKENS
 from synth.worlds.retail.world import RetailWorld
 from tests.conftest import Serve
 from tests.synth.probed import drilled
+from tests.synth.scripted_engine import ScriptedEngine
 from tests.train.served_policies import Served
 from tests.train.tiny_policies import small_policy
 from train.config import CascadeConfig, EngineConfig

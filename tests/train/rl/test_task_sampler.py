@@ -14,10 +14,10 @@ from storage.record_rows import tasks_frame
 from storage.records import Outcome, Task
 from storage.releases.release import ReleasedItem, ReleaseItem, Setting, make_release
 from storage.store import Store, part_id
-from synth.engines.scripted import ScriptedEngine
 from synth.rollouts.draws import rollout_parts
 from synth.rollouts.episode import Trace
 from synth.tasks.solver import NotAdmitted, is_evaluation_seed
+from tests.synth.scripted_engine import ScriptedEngine
 from tests.train.tiny_policies import retail_tasks
 from train.rl.rollout_batches import Batch, Row
 from train.rl.task_sampler import FreshTasks, routed_tasks

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.audits import mutations
 from storage.records import JSON, Frame, Language, RefusalReason, Task
 from synth.blueprints.sketch import skeleton
-from synth.tasks import mutations
 from synth.tasks.solver import admit, draw_seed, expert_messages, solve
 from synth.tasks.verify import verify_teacher
 from synth.tasks.wording import load_families, render

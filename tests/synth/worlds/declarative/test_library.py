@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.audits.mutations import audit
 from storage.records import Frame, Language, RefusalReason, Task
-from synth.tasks.mutations import audit
 from synth.tasks.solver import NotAdmitted, admit, expert_messages, training_seed
 from synth.tasks.verify import verify_teacher
 from synth.tasks.wording import render

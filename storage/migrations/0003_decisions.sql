@@ -1,3 +1,0 @@
--- What the evolution controller asked for, proposal by proposal, why, and what came of it. domain, mode_family, complexity_band: the cell asked
--- for; *_bits, band_deficit: weighted terms of its score; measured_on: what its feasibility rests on; got_*: the cell of what was accepted.
-CREATE TABLE decisions (part_id VARCHAR, run VARCHAR, round INTEGER, position INTEGER, blueprint_id VARCHAR, cluster_id VARCHAR, domain VARCHAR, mode_family VARCHAR, complexity_band VARCHAR, domain_bits DOUBLE, family_bits DOUBLE, band_deficit DOUBLE, feasibility DOUBLE, measured_on VARCHAR, probability DOUBLE, operators VARCHAR[], status VARCHAR, reason VARCHAR, got_domain VARCHAR, got_mode_family VARCHAR, got_complexity_band VARCHAR);
