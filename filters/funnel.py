@@ -1,58 +1,117 @@
 """The funnel: raw queries in, a small set of executable tasks out, a verdict on every row.
 
-Order (design of STAgent's funnel, cheap steps first): ingest, normalise, exact, rules, near, ground, equal, taxonomy, quality, difficulty,
-pool, semantic (with taxonomy and reach by vectors), contamination, coverage, admission. What a step is stands in `step.py`. With a
-language model for what the parser cannot read (`ground_model.py`), parse and ask come before ground.
-Batches stream through the disk; the joining steps go by ranges of keys and by bands (`join_steps.py`). In memory are some 30 bytes a row
-read; while near duplicates are decided, the compared texts, their candidate pairs and some 40 bytes a row of these; and when the pool is
-drawn, the labels and unread words of what grounding has left. A run's id is a hash of the files' contents and formats, the configuration,
-the code of this room and the one below, and what was seen before (`dedup_index.py`); so a killed run goes on where it was, a finished one
-is not done again, and either gives the same rows.
+`curate` runs the list of steps of `pipeline.py` over query files (`runner.py`) and commits what came of it: every row read and its verdict,
+the frames, the tasks, and a segment of the index for later runs (`dedup_index.py`). Nothing is decided here.
 
-It decides nothing itself, and trains on nothing: what becomes of the tasks is another room's.
+A run's id is a hash of the files' contents and formats, the configuration, the code of this room and the one below, the names of the steps
+and what they declare in `made_by`, and what was seen before; so a killed run goes on where it was, a finished one is not done again, and
+either gives the same rows.
+
+In memory are some 30 bytes a row read; while near duplicates are decided, the compared texts, their candidate pairs and some 40 bytes a row
+of these; and from the first whole step on, the columns that such steps need of the rows that are left.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
 
 from filters import ingest
-from filters.dedup.dedup_index import NothingNew, read_before
-from filters.funnel_config import FunnelConfig
-from filters.ingest import source_files
-from filters.run import FunnelResult, Run
-from filters.step import Executor, Progress
-from storage.store import Store
+from filters.batches import Batch, Sources, batches_of
+from filters.code_hash import code_hash
+from filters.dedup import near
+from filters.dedup.dedup_index import INDEXED, NothingNew, Seen, read_before, write_asked, write_band, write_seen
+from filters.dedup.guards import world_terms
+from filters.ingest import Source, source_files
+from filters.pipeline import INDECISIVE, STEPS, FunnelConfig, check, not_done, section
+from filters.runner import Runner
+from filters.step import (
+    Context,
+    Executor,
+    Progress,
+    Setup,
+    Step,
+    WholeStep,
+)
+from filters.verdicts import FIRST_OF_TEXT, OF_FRAMES, Verdicts, groups, shortfall, write_batch, write_frames
+from filters.workspace import Workspace
+from storage.errors import BadInput
+from storage.records import content_id
+from storage.store import Part, Store, part_id
 
 __all__ = ["FunnelConfig", "FunnelResult", "NothingNew", "curate", "new_files"]
 
+VERSION = 2
+"""Of the parts that a run writes: what is in them is decided by the run's id."""
+MOST_ROWS = 2**32 - 1
+"""Rows are numbered in 32 bits, those of earlier runs included."""
+_WRITTEN_AT_ONCE = 64
+"""Batches whose verdicts are spelt out at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunnelResult:
+    """A committed run.
+
+    run: its id.
+    parts: ids of its parts, but those of the index.
+    task_ids: of the admitted tasks.
+    funnel: a step a row.
+    shortfall: which step left too few, where fewer rows were kept than wanted.
+    not_compared: what of earlier runs this one was not compared with, and why.
+    not_done: what else it could not do, and what would help.
+    """
+
+    run: str
+    parts: tuple[str, ...]
+    task_ids: tuple[str, ...]
+    funnel: pl.DataFrame
+    shortfall: str | None
+    not_compared: str | None
+    not_done: tuple[str, ...]
+
 
 def curate(
-    store: Store, sources: Sequence[str | Path], config: FunnelConfig, *, progress: Progress | None = None, executor: Executor | None = None
+    store: Store,
+    sources: Sequence[str | Path],
+    config: FunnelConfig,
+    *,
+    steps: Sequence[Step] = STEPS,
+    progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> FunnelResult:
     """Runs the funnel over the files and commits everything that it found.
 
     Args:
-        progress: is told the step, how many of its batches are done, and how many there are.
-        executor: runs batches; threads of this process by default, as many as there are cores.
+        steps: the funnel's own by default.
+        progress: is told the step, how many of its pieces are done, and how many there are.
+        executor: runs pieces; threads of this process by default, as many as there are cores.
 
     Raises:
         NothingNew: `only_new`, and an earlier run has read every file.
-        BadInput: see `ingest.inspect`; nothing was written then.
+        BadInput: see `ingest.inspect`; a step lacks a column (`check`). Nothing was written then.
         HeadraceError: the disk is full, the store is held by another process, a language model is gone or its budget spent. What was
             done is there for the next try.
     """
     started = time.perf_counter()
+    used = check(steps, config)
     with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
         run = executor or threads
         named = source_files.locate(sources)
         if config.only_new:
             named = new_files(store, named, run)
-        return Run(store, ingest.inspect(named, config.ingest, run), config, progress, run, started).result()
+        read = ingest.inspect(named, config.ingest, run)
+        return _Run(store, read, config, used, progress or (lambda *_: None), run, started).result()
 
 
 def new_files(store: Store, named: Sequence[str], executor: Executor) -> list[str]:
@@ -65,3 +124,166 @@ def new_files(store: Store, named: Sequence[str], executor: Executor) -> list[st
     if not new:
         raise NothingNew(f"nothing new: every file ({len(named)} in all) was read into {store.root} before")
     return new
+
+
+class _Run:
+    """What a run is made of, and what it leaves in the store. `result` does it all, or finds it done."""
+
+    def __init__(
+        self,
+        store: Store,
+        files: Sequence[Source],
+        config: FunnelConfig,
+        steps: Sequence[Step],
+        progress: Progress,
+        executor: Executor,
+        started: float,
+    ) -> None:
+        self.store, self.steps, self.started = store, steps, started
+        count = sum(file.rows for file in source_files)
+        self.recipe = near.recipe(config.near, world_terms())
+        self.seen = seen = Seen(store, self.recipe, source_files)
+        if seen.rows + count > MOST_ROWS:
+            before = f"{seen.rows:,} rows were read into {store.root} before"
+            raise BadInput(f"{before}, and {count:,} more are more than one index can number ({MOST_ROWS:,}); begin another store")
+        self.files = [replace(file, first_row=file.first_row + seen.rows) for file in source_files]
+        self.pieces = batches_of(self.files)
+        self.batches = [batch for _, batches in self.pieces for batch in batches]
+        read = [(file.content_hash, file.format) for file in source_files]
+        wanted = config.model_dump(mode="json", exclude=INDECISIVE)
+        config = config.model_copy(update={"coverage": config.coverage.model_copy(update={"keep": config.wanted(count)})})
+        setup = Setup(store, config, count, {"read": read, "config": wanted})
+        self.given = {step.name: _given(step, setup) for step in steps}
+        self.config = config
+        index = steps[: 1 + max(place for place, step in enumerate(steps) if step.name in INDEXED)]
+        segments, code = [segment.id for segment in seen.segments], code_hash("filters", "synth")
+        self.id = content_id("funnel", read, wanted, code, self._made_by(steps), segments)
+        sections = {found[0] for step in index if step.config is not None and (found := section(config, step.config))}
+        decided_by = config.model_dump(mode="json", include=sections, exclude=INDECISIVE)
+        self.segment = content_id("segment", read, decided_by, self.recipe, code, self._made_by(index), segments)
+        self.is_indexed = store.query("SELECT 1 FROM segments WHERE segment = ?", [self.segment]).height > 0
+        self.work = Workspace(store.lake / "_work" / self.id)
+        self.verdicts = Verdicts(count, seen.rows)
+        self.context = Context(self.id, setup, [*seen.sources, *self.files], seen, self.verdicts, self.work, executor, progress)
+        self.notes: list[str] = []
+
+    def _made_by(self, steps: Sequence[Step]) -> list[list[str]]:
+        return [[step.name, *step.made_by(self.given[step.name])] for step in steps]
+
+    def result(self) -> FunnelResult:
+        own = [part for step in self.steps for part in step.parts(self.given[step.name])]
+        names = self._part_names()
+        of_index = dict.fromkeys(("segments", "seen", "asked", "bands"), self.segment)
+        parts = {name: part_id(table, [of_index.get(table, self.id), name], {}, VERSION) for name, table in names.items()}
+        found = [self.store.find(part) for part in parts.values()]
+        if not all(found):
+            runner = Runner(self.steps, self.given, self.context, self.pieces)
+            runner.run()
+            self.notes = runner.notes
+            found = [*self._write_rows(parts, runner), *self._write_segment(parts, runner), *self._write_results(parts, runner)]
+        self.store.commit([*own, *(part for part in found if part)])
+        self.work.clear()
+        funnel = self.store.query("SELECT * EXCLUDE (part_id) FROM funnel WHERE run = ? ORDER BY position", [self.id])
+        tasks = [
+            pl.read_parquet(self.store.root / part.path, glob=False)["task_id"].sort() for part in found if part and part.table == "tasks"
+        ]
+        task_ids = tuple(tasks[0]) if tasks else ()
+        notes = (*not_done(funnel, len(task_ids), self.config, self.given), *self.notes)
+        ids = tuple(part for name, part in parts.items() if names[name] not in of_index)
+        return FunnelResult(self.id, ids, task_ids, funnel, shortfall(funnel, self.config.coverage.keep), self.seen.not_compared, notes)
+
+    def _of(self, batch: Batch) -> slice:
+        """The place of a batch's rows among those of the run."""
+        start = batch.first_row - self.seen.rows
+        return slice(start, start + batch.rows)
+
+    # ---- what is stored ---------------------------------------------------------------------------------------------------
+
+    def _part_names(self) -> dict[str, str]:
+        """Name of each part -> its table."""
+        names = {f"{table}-{batch.name}": table for table in ("queries", "verdicts") for batch in self.batches}
+        names |= {f"frames-{number}": "frames" for number in range(len(groups(self.batches)))}
+        names |= {table: table for table in ("funnel", *(one for step in self.steps if isinstance(step, WholeStep) for one in step.writes))}
+        if not self.is_indexed:
+            names |= {"segments": "segments"} | {f"{table}-{batch.name}": table for table in ("seen", "asked") for batch in self.batches}
+            names |= {f"bands-{band}": "bands" for band in range(self.config.near.bands)}
+        return names
+
+    def _write_rows(self, parts: Mapping[str, str], runner: Runner) -> list[Part]:
+        """The parts of queries and verdicts, a batch each."""
+        about: Any = {"store": self.store, "work": self.work, "read": runner.first_pass, "run": self.id, "files": self.context.files}
+        counts, _ = self.verdicts.standing_for(FIRST_OF_TEXT)
+        counts[~self.verdicts.alive_after(FIRST_OF_TEXT)] = 0
+        out: list[Part] = []
+        for start in range(0, len(self.batches), _WRITTEN_AT_ONCE):
+            batches = self.batches[start : start + _WRITTEN_AT_ONCE]
+            occurrences = [counts[self._of(batch)] for batch in batches]
+            verdicts = [self.verdicts.frame(batch.numbers) for batch in batches]
+            work = partial(write_batch, parts=parts, **about)
+            for done, written in enumerate(self.context.executor.map(work, batches, occurrences, verdicts), start + 1):
+                out += written
+                self.context.progress("store", done, len(self.batches))
+        return out
+
+    def _write_segment(self, parts: Mapping[str, str], runner: Runner) -> list[Part]:
+        """The parts of segments, seen, asked and bands, for later runs. None where a run with other settings has left them."""
+        if self.is_indexed:
+            return []
+        exact, near_step, equal = INDEXED
+        is_distinct, has_own_frame = self.verdicts.alive_after(exact), self.verdicts.alive_after(equal)
+        compared = self.work.read(near_step, ["row", "keeper"])
+        numbers, masks, frames, keepers = compared["row"].to_numpy(), [], [], []
+        for batch in self.batches:
+            masks.append(is_distinct[self._of(batch)])
+            frames.append(has_own_frame[self._of(batch)])
+            first, last = np.searchsorted(numbers, [batch.first_row, batch.first_row + batch.rows])
+            keepers.append(compared[first:last])
+        row = {"segment": self.segment, "recipe": self.recipe, "position": self.seen.known, "first_row": self.seen.rows}
+        source_files = json.dumps([(file.content_hash, file.name, file.rows) for file in self.files])
+        own = {
+            **{table: [parts[f"{table}-{batch.name}"] for batch in self.batches] for table in ("seen", "asked")},
+            "bands": [parts[f"bands-{band}"] for band in range(self.config.near.bands)],
+        }
+        out = [self.store.write("segments", parts["segments"], pl.DataFrame([{**row, "files": source_files, "parts": json.dumps(own)}]))]
+        about: Any = {"store": self.store, "work": self.work, "segment": self.segment, "first_row": self.seen.rows, "parts": parts}
+        grounded, run = runner.origin["frame_id"], self.context.executor
+        texts, ids = {runner.first_pass: ["norm", "key_high", "key_low"]}, {grounded: ["frame_id"]}
+        out += run.map(partial(write_seen, texts=texts, frames=ids, **about), self.batches, masks, frames, keepers)
+        out += run.map(partial(write_asked, frames=runner.origin["combination"], **about), self.batches)
+        out += run.map(partial(write_band, **about), range(self.config.near.bands))
+        return out
+
+    def _write_results(self, parts: Mapping[str, str], runner: Runner) -> list[Part]:
+        """The parts of the funnel, of every distinct frame with what became of it, and of the tables that steps fill."""
+        compared = INDEXED[-1]
+        has_own_frame = self.verdicts.alive_after(compared)
+        early = {step.name for step in self.steps[: [step.name for step in self.steps].index(compared)]}
+        columns = {column: name for column, name in runner.origin.items() if column in OF_FRAMES}
+        sources: list[Sources] = [_by_pass({column: name for column, name in columns.items() if name in early})]
+        late = _by_pass({column: name for column, name in columns.items() if name not in early})
+        sources += [{name: late[name]} for name in late]
+        pooled = runner.of_frames()
+        about: Any = {"store": self.store, "work": self.work, "sources": sources, "run": self.id, "files": self.context.files}
+        out: list[Part] = []
+        for number, group in enumerate(groups(self.batches)):
+            rows = slice(group[0].first_row, group[-1].first_row + group[-1].rows)
+            own = has_own_frame[rows.start - self.seen.rows : rows.stop - self.seen.rows]
+            verdicts = self.verdicts.frame(rows).drop("duplicate_of", "similarity")
+            out.append(write_frames(group, verdicts, own, pooled, part=parts[f"frames-{number}"], **about))
+        funnel = self.verdicts.funnel(time.perf_counter() - self.started).with_columns(run=pl.lit(self.id))
+        for table, frame in {"funnel": funnel, **runner.tables}.items():
+            out.append(self.store.write(table, parts[table], frame))
+        return out
+
+
+def _given(step: Step, setup: Setup) -> Any:
+    """What the step's function gets beside rows: what it loads, or its section of the configuration."""
+    if step.load is not None:
+        return step.load(setup)
+    found = section(setup.config, step.config) if step.config is not None else None
+    return found[1] if found is not None else None
+
+
+def _by_pass(columns: Mapping[str, str]) -> dict[str, list[str]]:
+    """Column -> pass, the other way round."""
+    return {name: [column for column, by in columns.items() if by == name] for name in dict.fromkeys(columns.values())}

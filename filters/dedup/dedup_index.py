@@ -7,22 +7,29 @@ those that one run over all the files, in the order in which they were first rea
 Segments before a run: those of the same recipe (how rows are normalised and sketched) that were committed before any of the run's own
 files was first read; so a file that is curated again, with other settings, never duplicates itself.
 
-What it does not do: decide (`join_steps.py`). It reads the parts of the segments themselves, not the views over all parts there are.
+What it does not do: decide. It reads the parts of the segments themselves, not the views over all parts there are.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
+from filters.batches import Batch, Sources, living
+from filters.hash_join import key_of
 from filters.ingest import ID_DIGITS, Source
-from filters.numba_types import U32, U64
+from filters.numba_types import U32, U64, Mask
+from filters.workspace import Workspace
 from storage.errors import BadInput, HeadraceError
-from storage.store import Store
+from storage.store import Part, Store
+
+INDEXED = ("exact", "near", "equal")
+"""The steps that compare with earlier runs: a segment keeps what they need, and is decided by them and the steps before them."""
+INDEXED_COLUMNS = ("norm", "key_high", "key_low", "frame_id", "combination")
 
 
 class NothingNew(HeadraceError):
@@ -178,3 +185,60 @@ def _not_compared(later: int, others: int) -> str | None:
             "curate their files again to have them in this index"
         )
     return f"not compared with {'; nor with '.join(notes)}" if notes else None
+
+
+# ---- what a run leaves for later ones --------------------------------------------------------------------------------------------
+
+
+def write_seen(
+    batch: Batch,
+    is_distinct: Mask,
+    has_own_frame: Mask,
+    keepers: pl.DataFrame,
+    store: Store,
+    work: Workspace,
+    texts: Sources,
+    frames: Sources,
+    segment: str,
+    first_row: int,
+    parts: Mapping[str, str],
+) -> Part:
+    """The part of `seen` with a batch's distinct rows: their keys, of those that were compared (`keepers`: row, keeper) kind, keeper and,
+    where they were kept, the normalised text, and the keys of frames that no earlier row has.
+
+    Args:
+        texts, frames: from where norm and its key come, and frame_id.
+    """
+    own = living(batch, has_own_frame, work, frames).drop_nulls()
+    high, low = key_of("frame_id")
+    own_frames = own.select("row", high.alias("frame_high"), low.alias("frame_low"))
+    kinds = pl.DataFrame({"row": work.array(f"near-rows-{batch.name}"), "kind": work.array(f"near-kinds-{batch.name}")})
+    rows = living(batch, is_distinct, work, texts)
+    for known in (keepers, kinds, own_frames):
+        rows = rows.join(known, on="row", how="left", maintain_order="left")
+    seen = rows.select(
+        pl.lit(segment).alias("segment"),
+        pl.col("row").cast(pl.Int64) - first_row,
+        pl.col("key_high", "key_low", "frame_high", "frame_low").reinterpret(signed=True),
+        pl.col("kind", "keeper").cast(pl.Int64),
+        pl.when(pl.col("keeper") == pl.col("row")).then("norm").alias("norm"),
+    )
+    return store.write("seen", parts[f"seen-{batch.name}"], seen)
+
+
+def write_asked(batch: Batch, store: Store, work: Workspace, frames: str, segment: str, first_row: int, parts: Mapping[str, str]) -> Part:
+    """The part of `asked` with a batch's rows that ask in a combination, and its key. frames: the pass that grounded them."""
+    rows = work.read(f"{frames}-{batch.name}", ["row", "combination"]).drop_nulls()
+    asked = rows.select(
+        pl.lit(segment).alias("segment"),
+        pl.col("row").cast(pl.Int64) - first_row,
+        key_of("combination")[0].reinterpret(signed=True).alias("combination"),
+    )
+    return store.write("asked", parts[f"asked-{batch.name}"], asked)
+
+
+def write_band(band: int, store: Store, work: Workspace, segment: str, first_row: int, parts: Mapping[str, str]) -> Part:
+    """The part of `bands` with the rows that stand for the buckets of a band."""
+    entries = np.sort((work.array(f"near-firsts-{band}") - np.uint64(first_row)).view(np.int64))
+    rows = pl.DataFrame({"entry": entries}).select(segment=pl.lit(segment), band=pl.lit(band, pl.Int32), entry="entry")
+    return store.write("bands", parts[f"bands-{band}"], rows)

@@ -18,8 +18,10 @@ from typing import Any
 
 import polars as pl
 
-from filters.step import Progress
-from filters.steps.coverage import CoverageConfig, quotas
+from filters.batches import query_ids
+from filters.step import Context, Progress, Setup, WholeStep
+from filters.steps.coverage import CoverageConfig, fill, quotas
+from storage.record_rows import tasks_frame
 from storage.records import Frame, Task
 from synth.tasks.solver import NotAdmitted, Use, admit_any, world_seeds
 from synth.tasks.split import DivisionConfig, division
@@ -129,3 +131,58 @@ class _Admitting:
                 raise NotAdmitted("reason_full", "this refusal reason has its half of the refusal tasks")
             held.append(row["row"])
         return task
+
+
+@dataclass(frozen=True)
+class Given:
+    """config: how many tasks are wanted, and of which kind. divisions: of frames. is_judged: whether rows were rated by a model."""
+
+    config: CoverageConfig
+    divisions: DivisionConfig
+    is_judged: bool
+
+
+def _load(setup: Setup) -> Given:
+    config = setup.config
+    return Given(config.coverage, config.divisions, config.difficulty.engine is not None)
+
+
+def step(rows: pl.DataFrame, given: Given, context: Context) -> pl.DataFrame:
+    """The whole step: fills the quotas from the shortlist, and what room is left with rows without a frame, which stay as they are. Adds
+    task (JSON, null where there is none)."""
+    is_framed = pl.col("frame_id").is_not_null()
+    framed = rows.filter(is_framed)
+    ids = query_ids(framed["row"], context.files).to_list()
+    admission = admit(framed, ids, given.config, given.divisions, progress=context.progress)
+    tasks = admission.tasks
+    if given.is_judged:
+        rated = dict(framed.select("row", "difficulty").iter_rows())
+        tasks = {row: task.model_copy(update={"difficulty": rated[row]}) for row, task in tasks.items()}
+    specs = pl.Series("task", [tasks[row].model_dump_json() if row in tasks else None for row in framed["row"]], dtype=pl.String)
+    refused = [None if row in tasks else admission.refused.get(row, "not_needed") for row in framed["row"]]
+    tried = framed.select("row", specs, pl.Series("reason", refused, dtype=pl.String))
+    others = fill(rows.filter(~is_framed), given.config.keep - len(tasks), given.config)
+    decided = pl.concat([tried, others.select("row", pl.lit(None, pl.String).alias("task"), "reason")])
+    return rows.select("row").join(decided, on="row", how="left", maintain_order="left")
+
+
+def _tables(rows: pl.DataFrame, _: object, __: object) -> dict[str, pl.DataFrame]:
+    specs = rows["task"].drop_nulls().to_list()
+    return {"tasks": tasks_frame([Task.model_validate_json(spec) for spec in specs])}
+
+
+STEP = WholeStep(
+    name="admission",
+    needs=(
+        *("text", "language", "world", "intent", "slots", "difficulty"),
+        *("frame_id", "leaf", "peers", "stratum_rank"),
+    ),
+    adds=("task",),
+    reasons=("*",),
+    config=CoverageConfig,
+    load=_load,
+    function=step,
+    writes=("tasks",),
+    tables=_tables,
+)
+"""The reasons are those of `synth/tasks/solver.py` and of the worlds, and `not_needed`, `other_difficulty`, `reason_full`."""

@@ -23,10 +23,13 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from filters import ingest, normalise
+from filters.batches import query_ids
 from filters.ingest import IngestConfig
 from filters.numba_types import F32, I64, U8, U64, compiled, text_buffer
+from filters.step import Context, Setup, WholeStep
+from filters.steps.encode import vectors_of
 from storage.errors import BadInput
-from synth.engines.encoder import Encode, Vectors
+from synth.engines.encoder import Encode, Vectors, encoder
 from synth.worlds import bfcl_files
 
 BFCL: Literal["bfcl"] = "bfcl"
@@ -271,3 +274,41 @@ def _nearest(data: U8, offsets: I64, keys: U64, starts: I64, owners: I64, sizes:
             if jaccard > best[row] or (jaccard == best[row] and question < place[row]):
                 best[row], place[row] = jaccard, question
             shared[question] = 0
+
+
+_COMPARED = "compared"
+
+
+def _load(setup: Setup) -> tuple[HeldOut, ContaminationConfig]:
+    return load(setup.config.contamination, encoder(setup.config.encoder)), setup.config.contamination
+
+
+def _step(rows: pl.DataFrame, given: tuple[HeldOut, ContaminationConfig], context: Context) -> pl.DataFrame:
+    held_out, config = given
+    compared = context.work.once(_COMPARED, lambda: compare(rows, vectors_of(rows), held_out))
+    return step(rows.select("row"), compared, config)
+
+
+def _tables(rows: pl.DataFrame, _: object, context: Context) -> dict[str, pl.DataFrame]:
+    """What the gate dropped and for which question, and how near the pool is to the sets."""
+    run, leaks = pl.lit(context.run), rows.drop_nulls("held_out")
+    ids = query_ids(leaks["row"], context.files)
+    bins = histogram(context.work.read(_COMPARED))
+    return {
+        "contaminated": leaks.select("held_out", "held_out_row", "similarity", run=run, query_id=ids, found_by="held_out_by"),
+        "nearness": bins.select("rows", run=run, held_out="set", found_by="kind", bin_from="from"),
+    }
+
+
+STEP = WholeStep(
+    name="contamination",
+    needs=("norm", "vector"),
+    adds=("held_out", "held_out_row", "held_out_by"),
+    reasons=("contaminated",),
+    config=ContaminationConfig,
+    load=_load,
+    made_by=lambda given: (given[0].content_hash,),
+    function=_step,
+    writes=("contaminated", "nearness"),
+    tables=_tables,
+)

@@ -27,6 +27,8 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from filters.step import Context, WholeStep
+from filters.steps.encode import vectors_of
 from filters.steps.quality import is_odd
 from synth.engines.encoder import Vectors
 from synth.worlds import WorldName
@@ -373,3 +375,20 @@ def _largest_remainder(shares: Mapping[Key, float], total: int) -> dict[Key, int
     for key in by_remainder[: total - sum(floors.values())]:
         floors[key] += 1
     return floors
+
+
+def _shortlist(rows: pl.DataFrame, config: CoverageConfig, _: Context) -> pl.DataFrame:
+    return shortlist(rows.drop("vector"), vectors_of(rows), config)
+
+
+STEP = WholeStep(
+    name="coverage",
+    needs=(
+        *("frame_id", "leaf", "language", "world", "intent", "difficulty"),
+        *("tier", "peers", "extra", "leaf_rows", "vector"),
+    ),
+    adds=("stratum_rank",),
+    reasons=("not_shortlisted",),
+    config=CoverageConfig,
+    function=_shortlist,
+)

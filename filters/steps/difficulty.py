@@ -12,13 +12,16 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from filters.step import BatchStep
 from storage.records import parse_arguments
 from synth.tasks.difficulty import rate, tool_words, with_tool_load
 
+TOOL_LOAD = "tool_load"
+"""Name of the survey whose judgements take the place of the counted tool load."""
 _SCORES = ("difficulty", "s_tool", "s_chain", "s_constraints")
 
 
-def step(rows: pl.DataFrame, *, judged: pl.DataFrame | None = None) -> pl.DataFrame:
+def step(rows: pl.DataFrame, judged: pl.DataFrame | None = None) -> pl.DataFrame:
     """Adds difficulty, s_tool, s_chain, s_constraints (Int8) to rows with norm, world, intent and slots; drops nothing.
 
     Rows without an intent (not grounded) get null. judged: as of `tool_load.judged`.
@@ -75,3 +78,12 @@ def _contains(worded: pl.DataFrame) -> pl.Series:
         if pattern:
             found |= (worded["words"] == pattern).fill_null(False) & worded["norm"].str.contains(pattern)
     return found
+
+
+STEP = BatchStep(
+    name="difficulty",
+    needs=("norm", "world", "intent", "slots", "combination"),
+    adds=_SCORES,
+    uses=TOOL_LOAD,
+    function=step,
+)

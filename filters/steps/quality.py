@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from filters.grounding import lexicon
 from filters.normalise import LETTERS_A_HAN
 from filters.personal import MASK
+from filters.step import BatchStep
 
 ODD_SHARE = 0.002
 """A word is odd that fewer than this share of the rows of its language have."""
@@ -127,3 +128,14 @@ def is_odd(rows: pl.DataFrame) -> pl.Series:
     common = words.group_by("language", "word").len().join(sizes, on="language").filter(pl.col("len") >= ODD_SHARE * pl.col("rows"))
     odd = words.join(common, on=["language", "word"], how="anti")["at"].unique()
     return pl.select(pl.int_range(rows.height, dtype=pl.UInt32).is_in(odd.implode())).to_series()
+
+
+STEP = BatchStep(
+    name="quality",
+    needs=("norm", "language", "frame_id", "residue", "unexplained"),
+    adds=("quality",),
+    reasons=("low_quality",),
+    config=QualityConfig,
+    function=step,
+    explains=("quality",),
+)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from filters.normalise import LETTERS_A_HAN
 from filters.personal import MASK
+from filters.step import BatchStep
 
 _GREETINGS = (
     *(
@@ -136,3 +137,12 @@ def _letters(text: pl.Expr) -> pl.Expr:
     """How many Latin letters a text has, a Chinese character counting as three."""
     letters = text.str.replace_all(_NOT_LETTERS, "")
     return letters.str.len_chars().cast(pl.Int32) + (LETTERS_A_HAN - 1) * letters.str.count_matches(r"[\u3400-\u9fff]").cast(pl.Int32)
+
+
+STEP = BatchStep(
+    name="rules",
+    needs=("norm", "language"),
+    reasons=("keyboard_mash", "no_words", "language", "only_link", "only_personal_data", "chit_chat", "too_short", "too_long"),
+    config=RulesConfig,
+    function=step,
+)

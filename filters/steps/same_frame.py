@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import polars as pl
 
+from filters.dedup.dedup_index import Seen
+from filters.hash_join import key_of
+from filters.step import KeyStep
+
 
 def step(rows: pl.DataFrame) -> pl.DataFrame:
     """The joining step (columns row, first, see `keyed.firsts`; first is null where a row has no frame): `equal_frame` as an earlier row,
@@ -18,3 +22,11 @@ def step(rows: pl.DataFrame) -> pl.DataFrame:
         duplicate_of=pl.when(is_later).then("first"),
         similarity=pl.when(is_later).then(1.0),
     )
+
+
+def keys(rows: pl.DataFrame) -> pl.DataFrame:
+    """The keys of the frames, of rows that have one."""
+    return rows.drop_nulls().select("row", *key_of("frame_id"))
+
+
+STEP = KeyStep(name="equal", needs=("frame_id",), reasons=("equal_frame",), keys=keys, earlier=Seen.frames, function=step)

@@ -25,6 +25,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from filters.dedup.guards import guards, world_terms
 from filters.numba_types import I64
+from filters.step import Context, WholeStep
+from filters.steps.encode import vectors_of
 from synth.engines.encoder import Vectors
 
 F64 = NDArray[np.float64]
@@ -221,3 +223,16 @@ class _Cells:
     def nearest(self, start: int, stop: int) -> tuple[I64, Vectors]:
         cosine, numbers = self.index.search(self.vectors[start:stop], 1)
         return numbers[:, 0], np.where(numbers[:, 0] >= 0, cosine[:, 0], np.float32(-1))
+
+
+def _step(rows: pl.DataFrame, config: SemanticConfig, _: Context) -> pl.DataFrame:
+    return step(rows.drop("vector"), vectors_of(rows), config)
+
+
+STEP = WholeStep(
+    name="semantic",
+    needs=("text", "norm", "language", "leaf", "frame_id", "quality", "vector"),
+    reasons=("semantic_duplicate",),
+    config=SemanticConfig,
+    function=_step,
+)

@@ -1,24 +1,26 @@
 """The tool load of static difficulty as a language model judges it, in place of the counted one (definition P6).
 
-One idea: a rating belongs to a combination of intent and slot names, worded with or without a tool's name (`filters/steps/difficulty.py`);
-so one question settles it for all rows of its kind. It is asked about the row of the lowest number, with the tools on offer and those that
-a solution uses, and five examples to measure by (`synth/prompts/tool_load.md`). Kinds with most rows are asked about first. A kind that was
-not asked about, or whose answer was no grade after two repairs, keeps the counted term, and is counted.
+One idea: a rating belongs to a combination of intent and slot names, worded with or without a tool's name (`difficulty.py`); so one
+question settles it for all rows of its kind. It is asked about the row of the lowest number, with the tools on offer and those that a
+solution uses, and five examples to measure by (`synth/prompts/tool_load.md`). Kinds with most rows are asked about first.
+A kind that was not asked about, or whose answer was no grade after two repairs, keeps the counted term, and is counted.
 
 What it does not do: rate a task that is drawn later, a sibling or a blueprint's: no query words these.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from filters.llm_calls import ask_each, kept_engine
-from filters.step import Progress
+from filters.step import Context, Progress, SurveyStep
+from filters.steps import difficulty
 from storage.records import JSON, parse_arguments
 from storage.store import Store
 from synth.engines.base import ChatRequest, Engine, EngineFailure, check_window
@@ -124,3 +126,27 @@ def _offered(world: str) -> tuple[Mapping[str, str], ...]:
 
 def _grade(told: Structured | EngineFailure) -> int | None:
     return None if isinstance(told, EngineFailure) or not isinstance(told.value, dict) else int(str(told.value["s_tool"]))
+
+
+def _judge(framed: Iterator[pl.DataFrame], config: DifficultyConfig, _opened: object, context: Context) -> pl.DataFrame:
+    rows = pl.concat(framed).drop_nulls("combination")
+    return judge(context.setup.store, difficulty.rated(rows), config, progress=context.progress)
+
+
+@contextlib.contextmanager
+def _look(config: DifficultyConfig, _: Store, is_done: bool) -> Iterator[None]:
+    look(config, is_done=is_done)
+    yield
+
+
+STEP = SurveyStep(
+    name=difficulty.TOOL_LOAD,
+    needs=("norm", "world", "intent", "slots", "combination"),
+    config=DifficultyConfig,
+    made_by=made_by,
+    function=_judge,
+    open=_look,
+    note=note,
+    is_on=lambda config: config.difficulty.engine is not None,
+    is_counted=False,
+)

@@ -20,9 +20,6 @@ from filters.steps.rules import RulesConfig
 from storage.errors import BadInput
 from storage.store import Store
 
-_BEFORE = ("ingest", "normalise", "exact", "rules", "near")
-"""Steps whose dropped rows are no survivors of near duplicates."""
-
 
 def of_store(store: Store, rows: int, seed: int) -> list[str]:
     """Up to `rows` normalised texts of queries that the near step of any run left, in a drawn order.
@@ -30,10 +27,10 @@ def of_store(store: Store, rows: int, seed: int) -> list[str]:
     Raises:
         BadInput: the store holds no queries.
     """
-    steps = ", ".join(f"'{step}'" for step in _BEFORE)
     found = store.query(
-        f"SELECT DISTINCT text FROM queries JOIN verdicts USING (query_id, run) WHERE step NOT IN ({steps}) "
-        "AND text IS NOT NULL ORDER BY md5(concat(?, text)), text LIMIT ?",
+        """SELECT DISTINCT q.text FROM queries q JOIN verdicts v USING (query_id, run) JOIN funnel f ON f.run = v.run AND f.step = v.step
+           JOIN funnel n ON n.run = v.run AND n.step = 'near' WHERE f.position > n.position AND q.text IS NOT NULL
+           ORDER BY md5(concat(?, q.text)), q.text LIMIT ?""",
         [f"{seed}:", 2 * rows],
     )
     if not found.height:

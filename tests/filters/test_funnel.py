@@ -22,11 +22,11 @@ from filters.code_hash import ROOT, code_hash
 from filters.dedup.minhash import jaccard
 from filters.funnel import FunnelConfig, FunnelResult, curate
 from filters.ingest import IngestConfig
-from filters.ledger import shortfall
 from filters.steps import coverage
 from filters.steps.contamination import ContaminationConfig, HeldOutFile
 from filters.steps.coverage import CoverageConfig
 from filters.steps.quality import QualityConfig
+from filters.verdicts import shortfall
 from filters.workspace import Workspace
 from storage.errors import BadInput
 from storage.lineage import explain
@@ -174,7 +174,7 @@ def test_threads_and_progress_change_nothing(
     with ThreadPoolExecutor(1) as one:
         curate(store, [log[0]], CONFIG, progress=lambda *what: told.append(what), executor=one)
     assert store.content_hash() == undisturbed[0].content_hash()
-    assert {"normalise", "rules", "near duplicates", "grounded", "admission"} <= {label for label, _, _ in told}
+    assert {"normalise", "rules", "near duplicates", "ground", "admission"} <= {label for label, _, _ in told}
     assert all(0 <= done <= total for _, done, total in told)
 
 
@@ -199,8 +199,8 @@ def dying_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Workspace, method, dying(getattr(Workspace, method)))
 
 
-WRITES = (0, 9, 40, 70, 100, 118, 126, 134)
-"""While reading, after exact, in the sketches, the bands, deciding and grounding, equal, rating, comparing."""
+WRITES = (0, 9, 40, 70, 100, 118, 123, 134, 137)
+"""While reading, after exact, in the sketches, before and in the bands, while grounding, after the survey, while rating, comparing."""
 
 
 @pytest.mark.parametrize("writes", WRITES)

@@ -16,7 +16,17 @@ from pydantic import ValidationError
 from filters.dedup.minhash import jaccard
 from filters.normalise import normalised
 from filters.step import alive
-from filters.steps.contamination import BINS, ContaminationConfig, HeldOut, bfcl_questions, compare, histogram, load, nearest_texts, step
+from filters.steps.contamination import (
+    BINS,
+    ContaminationConfig,
+    HeldOut,
+    bfcl_questions,
+    compare,
+    histogram,
+    load,
+    nearest_texts,
+    step,
+)
 from storage.errors import BadInput
 from synth.engines.encoder import encode
 from synth.haystack.generate import HaystackConfig, generate

@@ -9,7 +9,7 @@ import pytest
 
 from filters.funnel import FunnelConfig, curate
 from filters.ingest import IngestConfig
-from filters.run import Run
+from filters.steps import admit
 from filters.steps.coverage import CoverageConfig
 from storage.errors import BadInput
 from storage.record_rows import tasks_frame
@@ -64,11 +64,11 @@ def test_a_run_that_is_cut_off_goes_on_with_the_failures_it_began_with(tmp_path:
     undisturbed = curate(store_of(tmp_path / "undisturbed"), [log], FOCUSED)
     store = store_of(tmp_path / "store")
 
-    def dies(run: Run) -> None:
+    def dies(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Run, "admit", dies)
+        patch.setattr(admit, "admit", dies)
         curate(store, [log], FOCUSED)
     probe_more(store)
 

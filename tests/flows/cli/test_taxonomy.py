@@ -42,8 +42,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         kept=False, reason=pl.lit("unknown"),
         duplicate_of=pl.lit(None, pl.String), similarity=pl.lit(None, pl.Float64),
     )  # fmt: skip
+    steps = [("near", 600, 540), ("ground", 540, 0)]
+    funnel = [
+        {"run": "run-1", "position": at, "step": step, "rows_in": rows_in, "kept": kept, "dropped": rows_in - kept, "seconds": 0.0}
+        | {"reasons": f'{{"unknown": {rows_in - kept}}}', "size_bytes": 0}
+        for at, (step, rows_in, kept) in enumerate(steps)
+    ]
+    frames = {"queries": rows, "verdicts": verdicts, "funnel": pl.DataFrame(funnel)}
     opened = Store(folder / "store")
-    opened.commit([opened.write("queries", "queries-0", rows), opened.write("verdicts", "verdicts-0", verdicts)])
+    opened.commit([opened.write(table, f"{table}-0", frame) for table, frame in frames.items()])
     top = [node for node in built_in().nodes if node.id.split(".")[0] == "rules_and_policies"]
     keep(opened, tree_of(top), "edited")
     return folder / "store"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from filters.funnel import FunnelConfig, curate
@@ -18,6 +19,7 @@ from storage.store import Store
 from synth.haystack.generate import HaystackConfig, generate
 from tests.conftest import RayHead
 from tests.e2e.conftest import headrace
+from tests.filters.toy_step import WORDS, ToyConfig, with_step
 
 pytestmark = pytest.mark.ray
 
@@ -81,6 +83,16 @@ def test_a_node_killed_in_the_middle_changes_nothing(executor: tuple[RayExecutor
     assert on_ray.run == local.run and on_ray.task_ids == local.task_ids
     assert there.content_hash() == here.content_hash()
     assert not [path for path in there.lake.rglob("*") if path.is_file() and path.suffix != ".parquet"]
+
+
+def test_a_step_of_a_strangers_runs_there_as_here(executor: tuple[RayExecutor, RayHead], log: Path, tmp_path: Path) -> None:
+    config, steps = ToyConfig(ingest=CONFIG.ingest, coverage=CONFIG.coverage), with_step(WORDS, "rules")
+    pl.read_parquet(log).head(2000).write_parquet(tmp_path / "log.parquet")
+    there, here = Store(tmp_path / "there"), Store(tmp_path / "here")
+    on_ray = curate(there, [tmp_path / "log.parquet"], config, steps=steps, executor=executor[0])
+    local = curate(here, [tmp_path / "log.parquet"], config, steps=steps)
+    assert on_ray.task_ids == local.task_ids and there.content_hash() == here.content_hash()
+    assert on_ray.funnel.filter(step="words")["dropped"][0] > 10
 
 
 @pytest.mark.server

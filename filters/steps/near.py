@@ -1,13 +1,15 @@
-"""The joining steps of a run over its workspace: exact and equal by key, near by band; each in pieces that any process can do.
+"""The step `near` over a log of any length: what is sketched, joined and decided in `filters/dedup/near.py`, batch by batch and band by
+band.
 
-A partition of keys, a batch's sketch, a band: every function here reads arrays and frames from the workspace, leaves its own there, and
-finds it there when it is called again. `decide_near` alone is one pass over all rows, in the process that runs the funnel: it holds the
-texts that were compared and some 40 bytes a row.
+A batch's sketch and a band's pairs are pieces that any process can do; they read arrays from the workspace and leave their own there.
+`decide_near` alone is one pass over all rows, in the process that runs the funnel: it holds the texts that were compared and some 40 bytes
+a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,35 +18,30 @@ import polars as pl
 from filters.batches import Batch
 from filters.dedup import near
 from filters.dedup.dedup_index import Seen
-from filters.dedup.guards import Guards, guards
+from filters.dedup.guards import Guards, guards, world_terms
 from filters.dedup.near import NearConfig
-from filters.hash_join import first_of_key, key_of, write_keys
 from filters.numba_types import I64, U32, text_buffer
+from filters.step import BandStep, Setup
 from filters.workspace import Workspace
 
 
-def keys_of_frames(batch: Batch, work: Workspace) -> None:
-    """Keeps the keys of a batch's frames as `frame-keys-<batch>`."""
-    name = f"frame-keys-{batch.name}"
-    if not work.has_array(name):
-        rows = work.read(f"grounded-{batch.name}", ["row", "frame_id"]).drop_nulls()
-        write_keys(work, name, rows.select("row", *key_of("frame_id")))
+@dataclass(frozen=True)
+class Given:
+    """config: of the step. terms: words that carry meaning in some world."""
+
+    config: NearConfig
+    terms: tuple[str, ...]
 
 
-def join_partition(partition: int, partitions: int, names: Sequence[str], work: Workspace, name: str) -> None:
-    """Keeps what `keyed.first_of_key` says of a partition as `<name>-<partition>`."""
-    work.once(f"{name}-{partition}", lambda: first_of_key(partition, partitions, names, work))
+def load(setup: Setup) -> Given:
+    return Given(setup.config.near, world_terms())
 
 
-def sketch_batch(batch: Batch, work: Workspace, config: NearConfig, terms: Sequence[str]) -> None:
-    """Keeps the sketch of what the rules have left of a batch: arrays `near-<what>-<batch>`."""
-    if work.has_array(f"near-keys-{batch.name}"):
-        return
-    rows = work.read(f"rules-{batch.name}", ["row", "norm"])
-    found = near.sketch(rows["norm"], config, terms)
+def sketch(rows: pl.DataFrame, given: Given) -> Mapping[str, np.ndarray[Any, Any]]:
+    """The arrays of a batch: band keys, guards and texts."""
+    found = near.sketch(rows["norm"], given.config, given.terms)
     data, ends = text_buffer(rows["norm"])
-    arrays = {
-        "rows": rows["row"].to_numpy(),
+    return {
         "text": data[ends[0] : ends[-1]],
         "lengths": np.diff(ends),
         "digits": found.guards.digits,
@@ -53,18 +50,19 @@ def sketch_batch(batch: Batch, work: Workspace, config: NearConfig, terms: Seque
         "kinds": found.guards.kinds(),
         "keys": found.keys,
     }
-    for what, array in arrays.items():
-        work.write_array(f"near-{what}-{batch.name}", array)
 
 
-def kinds_of_all(batches: Sequence[Batch], work: Workspace, seen: Seen, rows: int) -> None:
-    """Keeps every row's kind of terms by its number, of the rows seen before as well, as `near-kinds`."""
+def prepare(batches: Sequence[Batch], work: Workspace, seen: Seen, given: Given) -> None:
+    """Keeps every row's kind of terms by its number, of the rows seen before as well, as `near-kinds`, and the rows of earlier runs that
+    stand for the buckets of a band as `near-before-<band>`."""
     if not work.has_array("near-kinds"):
-        kinds = np.zeros(rows, np.uint32)
+        kinds = np.zeros(batches[-1].numbers.stop if batches else seen.rows, np.uint32)
         kinds[: seen.rows] = seen.kinds()
         for batch in batches:
             kinds[work.array(f"near-rows-{batch.name}")] = work.array(f"near-kinds-{batch.name}")
         work.write_array("near-kinds", kinds)
+    for band in range(given.config.bands):
+        work.write_array(f"near-before-{band}", seen.firsts(band))
 
 
 def join_band(band: int, batches: Sequence[Batch], work: Workspace) -> None:
@@ -78,9 +76,10 @@ def join_band(band: int, batches: Sequence[Batch], work: Workspace) -> None:
     work.write_array(f"near-firsts-{band}", found.firsts)
 
 
-def decide_near(batches: Sequence[Batch], work: Workspace, seen: Seen, config: NearConfig, terms: Sequence[str]) -> pl.DataFrame:
+def decide_near(batches: Sequence[Batch], work: Workspace, seen: Seen, given: Given) -> pl.DataFrame:
     """row, keeper (the row that stands for it, of this run or of an earlier one; its own number where it is kept) and similarity of every
     row compared."""
+    config, terms = given.config, given.terms
     own: U32 = np.concatenate([work.array(f"near-rows-{batch.name}") for batch in batches])
     pairs = near.distinct(work.array(f"near-pairs-{band}") for band in range(config.bands))
     later, earlier = (pairs >> np.uint64(32)).astype(np.uint32), pairs.astype(np.uint32)
@@ -132,3 +131,24 @@ def _offsets(lengths: I64) -> I64:
     offsets = np.zeros(lengths.size + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
+
+
+def duplicates(compared: pl.DataFrame) -> pl.DataFrame:
+    """The rows dropped: `near_duplicate`."""
+    is_dropped = pl.col("keeper") != pl.col("row")
+    return compared.filter(is_dropped).select("row", "similarity", reason=pl.lit("near_duplicate"), duplicate_of="keeper")
+
+
+STEP = BandStep(
+    name="near",
+    needs=("norm",),
+    reasons=("near_duplicate",),
+    config=NearConfig,
+    load=load,
+    sketch=sketch,
+    prepare=prepare,
+    bands=lambda given: given.config.bands,
+    join=join_band,
+    decide=decide_near,
+    function=duplicates,
+)

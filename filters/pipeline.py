@@ -1,0 +1,175 @@
+"""The funnel as it stands: the one list of its steps, and its configuration, which is the sum of theirs.
+
+Cheap steps come first (the order is STAgent's). A new step is a file in `filters/steps/`, a line in `STEPS`, a section in `FunnelConfig` if
+it has settings, and a test: docs/extending.md shows one. What a step declares stands in `step.py`; `runner.py` runs the list and knows no
+step by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from filters import normalise
+from filters.dedup.dedup_index import INDEXED, INDEXED_COLUMNS
+from filters.dedup.near import NearConfig
+from filters.grounding.ground_model import GroundConfig
+from filters.ingest import IngestConfig
+from filters.step import BatchStep, Step, SurveyStep, WholeStep
+from filters.steps import (
+    admit,
+    combination_counts,
+    contamination,
+    coverage,
+    difficulty,
+    encode,
+    exact,
+    ground,
+    ingest,
+    near,
+    pool,
+    quality,
+    rules,
+    same_frame,
+    semantic,
+    taxonomy,
+    tool_load,
+    tool_match,
+)
+from filters.steps.contamination import ContaminationConfig
+from filters.steps.coverage import CoverageConfig
+from filters.steps.quality import QualityConfig
+from filters.steps.rules import RulesConfig
+from filters.steps.semantic import SemanticConfig
+from filters.steps.tool_load import DifficultyConfig
+from filters.tool_match import ReachConfig
+from filters.verdicts import OF_FRAMES
+from storage.errors import BadInput
+from synth.engines.encoder import EncoderConfig
+from synth.tasks.split import DivisionConfig
+
+STEPS: tuple[Step, ...] = (
+    ingest.STEP,
+    normalise.STEP,
+    exact.STEP,
+    rules.STEP,
+    near.STEP,
+    *ground.STEPS,
+    combination_counts.STEP,
+    same_frame.STEP,
+    tool_load.STEP,
+    taxonomy.STEP,
+    quality.STEP,
+    difficulty.STEP,
+    pool.STEP,
+    encode.STEP,
+    taxonomy.BY_VECTORS,
+    tool_match.STEP,
+    semantic.STEP,
+    contamination.STEP,
+    coverage.STEP,
+    admit.STEP,
+)
+
+
+class FunnelConfig(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ingest: IngestConfig = Field(default=IngestConfig(), description="How query files are read.")
+    only_new: bool = Field(default=False, description="Whether files that an earlier run has read into the store are skipped.")
+    rules: RulesConfig = Field(default=RulesConfig(), description="Which rows are requests: their language and length.")
+    near: NearConfig = Field(default=NearConfig(), description="Which rows are near duplicates.")
+    ground: GroundConfig = Field(default=GroundConfig(), description="The language model, if any, that reads what the parser could not.")
+    difficulty: DifficultyConfig = Field(
+        default=DifficultyConfig(), description="The language model, if any, that judges how difficult a query's tools are."
+    )
+    quality: QualityConfig = Field(default=QualityConfig(), description="Which rows are too poor to be kept.")
+    coverage: CoverageConfig = Field(default=CoverageConfig(), description="How many tasks are wanted, and of which kind.")
+    keep_one_in: int | None = Field(
+        default=None, ge=1, description="Keep one row in this many, instead of the number `coverage.keep`; null: keep that number."
+    )
+    divisions: DivisionConfig = Field(
+        default=DivisionConfig(), description="How frames are divided into training, probing and evaluation; the same as in `synthesize`."
+    )
+    encoder: EncoderConfig = Field(default=EncoderConfig(), description="The model that makes vectors of texts.")
+    reach: ReachConfig = Field(
+        default=ReachConfig(), description="Which tools of the store's clusters could serve queries that no world can execute."
+    )
+    semantic: SemanticConfig = Field(default=SemanticConfig(), description="Which rows say the same in other words.")
+    contamination: ContaminationConfig = Field(default=ContaminationConfig(), description="Held-out sets that no kept row may come from.")
+    ungrounded: bool = Field(
+        default=False, description="Whether rows that no world can execute are kept, in a stratum of their own, instead of dropped."
+    )
+
+    def wanted(self, rows: int) -> int:
+        """How many tasks are wanted of so many rows."""
+        return self.coverage.keep if self.keep_one_in is None else max(1, round(rows / self.keep_one_in))
+
+
+INDECISIVE: Any = {"only_new": True, "encoder": True, "contamination": {"held_out"}, "ingest": {"strict"}}
+INDECISIVE |= {"ground": {"max_tokens"}, "difficulty": {"max_tokens"}}
+"""Settings that decide no row, or whose content is in a run's id by a step's `made_by`."""
+
+
+def check(steps: Sequence[Step], config: FunnelConfig) -> list[Step]:
+    """The steps that the configuration has.
+
+    Raises:
+        BadInput: they cannot run in this order; in one line, which step lacks what.
+    """
+    used = [step for step in steps if step.is_on(config)]
+    columns, names, is_whole = set[str](), set[str](), False
+    for step in used:
+        if missing := [name for name in step.needs if name not in columns]:
+            raise BadInput(f"step {step.name} needs the column {missing[0]}, which no step before it adds")
+        if step.name in names:
+            raise BadInput(f"two steps are called {step.name}")
+        if step.config is not None and section(config, step.config) is None:
+            raise BadInput(f"step {step.name} has settings ({step.config.__name__}), but {type(config).__name__} has no section for them")
+        surveys = [one.name for one in steps if isinstance(one, SurveyStep) and (one.name in names or not one.is_on(config))]
+        if step.uses is not None and step.uses not in surveys:
+            raise BadInput(f"step {step.name} uses the survey {step.uses}, which is not before it")
+        if is_whole and not isinstance(step, WholeStep):
+            raise BadInput(f"step {step.name} stands after a whole step, from which on rows are in memory; put it before")
+        is_whole |= isinstance(step, WholeStep)
+        columns |= set(step.adds)
+        names.add(step.name)
+    for name in INDEXED:
+        if name not in names:
+            raise BadInput(f"there is no step {name}, by which later runs are compared with this one")
+    if missing := sorted((OF_FRAMES | {"text", "language", *INDEXED_COLUMNS}) - columns):
+        raise BadInput(f"the tables of the store need the column {missing[0]}, which no step adds")
+    if not is_whole or not isinstance(used[0], BatchStep) or used[0].needs:
+        raise BadInput("the first step must be a batch step that needs nothing, and one must be a whole step")
+    return used
+
+
+def section(config: FunnelConfig, model: type[BaseModel]) -> tuple[str, BaseModel] | None:
+    """Name and value of the section of this model."""
+    for name in type(config).model_fields:
+        if type(value := getattr(config, name)) is model:
+            return name, value
+    return None
+
+
+def not_done(funnel: pl.DataFrame, tasks: int, config: FunnelConfig, given: Mapping[str, Any]) -> list[str]:
+    """What a run could not do with rows that no world executes, and what would help, in words.
+
+    given: what each step was given, by its name.
+    """
+    notes = []
+    grounded = funnel.filter(step=ground.GROUND).to_dicts()
+    if not config.ungrounded and grounded and grounded[0]["dropped"] > grounded[0]["kept"]:
+        share = f"{grounded[0]['dropped']:,} of {grounded[0]['rows_in']:,} distinct requests ask for what no world here executes"
+        notes.append(f"{share}; keep such rows with --ungrounded, or describe your domain (headrace worlds new)")
+    if config.ungrounded and (others := funnel["kept"][-1] - tasks):
+        notes.append(f"{others:,} of the rows kept are no tasks: no world here executes them, so none was tried")
+        tools, _ = given.get(tool_match.STEP.name, (None, None))
+        if tools is None or not tools.clusters:
+            notes.append("which tool could serve them is not told: the store knows no tools (headrace clusters build --tools FILE)")
+        if not config.contamination.held_out:
+            notes.append("they were compared with no held-out questions (--held-out FILE)")
+    return notes

@@ -1,0 +1,97 @@
+"""The steps that turn text into frames (`filters/grounding/ground.py`), and drop what no world can execute.
+
+By default the parser is all there is: step `ground`. Where a language model is to read what the parser could not (`ground.engine`), the
+parser is step `parse`, which drops nothing, `ask` asks the model, and `ground` puts both together (`filters/grounding/ground_model.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from filters.grounding import ground, ground_model
+from filters.grounding.ground_model import GroundConfig
+from filters.step import BatchStep, Context, Setup, SurveyStep
+from storage.store import Store
+from synth.engines.base import Engine
+
+if TYPE_CHECKING:
+    from filters.pipeline import FunnelConfig
+
+FRAME = ("world", "intent", "slots", "combination", "shape", "frame_id", "ungrounded", "unexplained", "read_by")
+_PARSER_REASONS = ("missing_tool", "missing_information", "not_actionable", "unknown", "ambiguous", "unparsed")
+PARSE, ASK, GROUND = "parse", "ask", "ground"
+
+
+def has_reader(config: FunnelConfig) -> bool:
+    """Whether a language model reads what the parser could not."""
+    return config.ground.engine is not None
+
+
+def _parse(rows: pl.DataFrame, _: GroundConfig) -> pl.DataFrame:
+    return ground.step(rows, ungrounded=True)
+
+
+def _ground(rows: pl.DataFrame, ungrounded: bool) -> pl.DataFrame:
+    return ground.step(rows, ungrounded=ungrounded)
+
+
+def _ground_again(rows: pl.DataFrame, ungrounded: bool, read_again: pl.DataFrame) -> pl.DataFrame:
+    return ground_model.step(rows, read_again=read_again, ungrounded=ungrounded)
+
+
+def _keeps_ungrounded(setup: Setup) -> bool:
+    return setup.config.ungrounded
+
+
+def _ask(parsed: Iterator[pl.DataFrame], config: GroundConfig, engine: Engine, context: Context) -> pl.DataFrame:
+    return ground_model.told(engine, ground_model.remainder(parsed, config.max_asked), progress=context.progress)
+
+
+def _open(config: GroundConfig, store: Store, is_done: bool) -> AbstractContextManager[Engine | None]:
+    return ground_model.reader(config, store, is_done=is_done)
+
+
+PARSER = BatchStep(
+    name=PARSE,
+    needs=("norm", "language"),
+    adds=(*FRAME, "residue"),
+    config=GroundConfig,
+    function=_parse,
+    is_on=has_reader,
+)
+READER = SurveyStep(
+    name=ASK,
+    needs=("norm", "ungrounded"),
+    config=GroundConfig,
+    made_by=ground_model.made_by,
+    function=_ask,
+    open=_open,
+    note=ground_model.note,
+    is_on=has_reader,
+)
+GROUND_ALONE = BatchStep(
+    name=GROUND,
+    needs=("norm", "language"),
+    adds=(*FRAME, "residue"),
+    reasons=_PARSER_REASONS,
+    config=GroundConfig,
+    load=_keeps_ungrounded,
+    function=_ground,
+    is_on=lambda config: not has_reader(config),
+)
+GROUND_READ = BatchStep(
+    name=GROUND,
+    needs=("norm", *FRAME),
+    adds=FRAME,
+    reasons=("ungrounded", *_PARSER_REASONS, "model_*"),
+    config=GroundConfig,
+    load=_keeps_ungrounded,
+    uses=ASK,
+    function=_ground_again,
+    is_on=has_reader,
+)
+STEPS = (PARSER, READER, GROUND_ALONE, GROUND_READ)

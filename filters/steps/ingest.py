@@ -1,0 +1,16 @@
+"""The first step: a row whose text could not be read from its file goes (`filters/ingest/` reads, and says when that is)."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from filters.ingest import IngestConfig
+from filters.step import BatchStep
+
+
+def step(rows: pl.DataFrame, _: IngestConfig) -> pl.DataFrame:
+    """The batch step (column text, as the runner has read it; null where it could not be decoded)."""
+    return rows.with_columns(reason=pl.when(pl.col("text").is_null()).then(pl.lit("undecodable")))
+
+
+STEP = BatchStep(name="ingest", adds=("text",), reasons=("undecodable",), config=IngestConfig, function=step)

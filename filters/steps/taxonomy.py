@@ -1,0 +1,50 @@
+"""The steps that say what a row is about (`filters/taxonomy/label.py`): `taxonomy` every row, and once vectors are there, rows without a
+frame by these. Nothing is dropped."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from filters import taxonomy
+from filters.step import BatchStep, Context, Setup, WholeStep
+from filters.steps.encode import vectors_of
+from filters.taxonomy.tree import Tree
+from filters.taxonomy.versions import newest
+from synth.engines.encoder import Encode, encoder
+
+
+def _tree(setup: Setup) -> Tree:
+    return newest(setup.store).tree
+
+
+def _tree_and_encoder(setup: Setup) -> tuple[Tree, Encode]:
+    return _tree(setup), encoder(setup.config.encoder)
+
+
+def by_vectors(rows: pl.DataFrame, given: tuple[Tree, Encode], _: Context) -> pl.DataFrame:
+    """The leaf of rows without a frame, by their vectors, and `peers` (rows of the leaf) anew."""
+    nothing = pl.lit(None, pl.String)
+    if rows["frame_id"].null_count() == 0:
+        return rows.with_columns(reason=nothing)
+    labelled = taxonomy.by_vectors(rows, vectors_of(rows), *given)
+    is_unframed = pl.col("frame_id").is_null()
+    peers = pl.when(is_unframed).then(pl.len().over("leaf", is_unframed).cast(pl.UInt32)).otherwise("peers")
+    return labelled.with_columns(peers=peers, reason=nothing)
+
+
+STEP = BatchStep(
+    name="taxonomy",
+    needs=("norm", "language", "world", "intent"),
+    adds=("leaf",),
+    load=_tree,
+    made_by=lambda tree: (tree.id,),
+    function=taxonomy.step,
+)
+BY_VECTORS = WholeStep(
+    name="taxonomy_by_vectors",
+    needs=("norm", "world", "intent", "frame_id", "leaf", "peers", "vector"),
+    adds=("leaf", "peers"),
+    load=_tree_and_encoder,
+    function=by_vectors,
+    is_counted=False,
+)
