@@ -35,9 +35,9 @@ from synth.haystack.noise import CLOSE, OPEN, exact_variants, junk, near_variant
 from synth.tasks.difficulty import difficulty, rate
 from synth.tasks.solver import training_seed
 from synth.tasks.wording import _FIELD, Families, joiner, load_families, load_grounding, pieces_for, render, slot_kinds
+from synth.text.slot_kinds import Identifier, Quantity, SlotKind, Vocabulary
 from synth.text.value_spellings import surfaces
 from synth.worlds import GROUNDED, WORLDS, make_world
-from synth.worlds.base import Identifier, Quantity, SlotKind, Vocabulary
 
 VERSION = 4
 Codes = NDArray[np.int64]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from storage.records import JSON, Language
-from synth.worlds.base import Date, Identifier, Quantity, SlotKind, Vocabulary
+from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
 
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")

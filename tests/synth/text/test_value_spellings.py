@@ -3,9 +3,9 @@
 import pytest
 
 from storage.records import Language
+from synth.text.slot_kinds import Date, Quantity, SlotKind
 from synth.text.value_spellings import chinese_number, surfaces
 from synth.worlds import WORLDS
-from synth.worlds.base import Date, Quantity, SlotKind
 
 
 @pytest.mark.parametrize(
