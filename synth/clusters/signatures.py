@@ -1,8 +1,7 @@
-"""Whether arguments meet the JSON schema of a tool that nobody here wrote.
+"""Checks arguments against the JSON schema of a tool from a catalogue.
 
-A catalogue's schema is believed where it can be checked at all: it is a schema, its references stay inside it and lead somewhere, its
-patterns are patterns, and it is not as long as a book. What is fetched from elsewhere is never fetched. A call may name the declared
-parameters alone, unless the schema says in so many words that there may be others.
+A schema is checkable if it is a valid JSON schema, its references lead to places inside it, its patterns compile, and it is not too long.
+Nothing is fetched. A call may use declared parameters only, unless the schema allows others explicitly.
 """
 
 from __future__ import annotations
@@ -17,17 +16,18 @@ from storage.records import JSON, Tool, canonical_json
 LONGEST_SCHEMA = 8_000
 """Characters. Of 9,460 signatures of real servers, 99.9 % are shorter."""
 _LONGEST_PROBLEM, _LONGEST_DESCRIPTION = 240, 600
+"""Characters."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What OpenAI's interface lets a function be called."""
+"""Names that OpenAI's API accepts for a function."""
 
 
 def is_offerable(tool: Tool) -> bool:
-    """Whether a tool can be shown to a model and its calls checked: a name that servers take, and parameters that are known."""
+    """Whether a model can get the tool and its calls can be checked: its name is accepted by APIs, and its parameters are checkable."""
     return _NAME.fullmatch(tool.name) is not None and tool.parameters.get("type") == "object" and is_checkable(tool.parameters)
 
 
 def is_checkable(schema: Mapping[str, JSON]) -> bool:
-    """Whether values can be held against a schema; against one that says nothing they cannot."""
+    """Whether values can be checked against a schema (see the module's description); an empty schema cannot."""
     if not schema or len(canonical_json(schema)) > LONGEST_SCHEMA:
         return False
     try:
@@ -41,25 +41,25 @@ def is_checkable(schema: Mapping[str, JSON]) -> bool:
 
 
 def argument_problems(tool: Tool, arguments: Mapping[str, JSON], *, unknown: Collection[str] = ()) -> list[str]:
-    """How a call's arguments break its tool's signature, in words for whoever made it; empty where they keep to it.
+    """Violations of a tool's signature by a call's arguments, as messages to the caller; empty if there is none.
 
     Args:
-        tool: an offerable one.
-        unknown: arguments whose values are not known yet; they count as given, and as right.
+        tool: a tool that `is_offerable`.
+        unknown: names of arguments without a value yet; they count as present and valid.
     """
     schema = tool.parameters
     is_closed = "properties" in schema and schema.get("additionalProperties", False) is False and "patternProperties" not in schema
-    strange = sorted(set(arguments) - set(schema["properties"])) if is_closed else []
-    found = [f"{tool.name} has no parameter {name}" for name in strange]
+    undeclared = sorted(set(arguments) - set(schema["properties"])) if is_closed else []
+    problems = [f"{tool.name} has no parameter {name}" for name in undeclared]
     for error in sorted(Draft202012Validator(schema).iter_errors(dict(arguments)), key=lambda error: error.json_path):
-        is_told = error.validator == "additionalProperties" and not error.absolute_path
-        if not (is_told and strange) and not (error.absolute_path and error.absolute_path[0] in unknown):
-            found.append(f"{tool.name}, {error.json_path}: {error.message}"[:_LONGEST_PROBLEM])
-    return found
+        is_reported = bool(undeclared) and error.validator == "additionalProperties" and not error.absolute_path
+        if not is_reported and not (error.absolute_path and error.absolute_path[0] in unknown):
+            problems.append(f"{tool.name}, {error.json_path}: {error.message}"[:_LONGEST_PROBLEM])
+    return problems
 
 
 def told(tools: Iterable[Tool]) -> list[dict[str, JSON]]:
-    """Tools as a prompt tells of them: name, description (its beginning), `takes` and `returns` as JSON, changes_state."""
+    """Tools as a prompt describes them: name, start of the description, `takes` and `returns` as JSON text, changes_state."""
     return [
         {
             "name": tool.name,
@@ -73,7 +73,7 @@ def told(tools: Iterable[Tool]) -> list[dict[str, JSON]]:
 
 
 def _parts(schema: JSON) -> Iterator[Mapping[str, JSON]]:
-    """All objects in a schema, itself first."""
+    """All objects in a schema, the schema first."""
     if isinstance(schema, Mapping):
         yield schema
         for item in schema.values():
@@ -84,7 +84,7 @@ def _parts(schema: JSON) -> Iterator[Mapping[str, JSON]]:
 
 
 def _is_sound(part: Mapping[str, JSON], schema: Mapping[str, JSON]) -> bool:
-    """Whether references of a part lead to another part. Raises re.error where its pattern is none."""
+    """Whether the references of a part lead to places in the schema. Raises re.error if a pattern of the part does not compile."""
     if isinstance(part.get("pattern"), str):
         re.compile(part["pattern"])
     if isinstance(part.get("patternProperties"), Mapping):
