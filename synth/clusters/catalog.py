@@ -123,7 +123,7 @@ def read_catalogue(path: Path) -> Catalogue:
         if content in seen:
             copies += 1
         elif tool.id in ids:
-            read.drop(row["line"], "name that its server has given already")
+            read.drop(row["line"], "server has another tool of this name")
         else:
             tools.append(tool)
             ids.add(tool.id)
@@ -207,7 +207,7 @@ def _parse_json(text: str) -> JSON:
 
     def finite(number: str) -> float:
         if not math.isfinite(value := float(number)):
-            raise OverflowError(f"holds {number}, which JSON cannot say")
+            raise OverflowError(f"contains {number}, which JSON does not allow")
         return value
 
     return json.loads(text, parse_constant=finite, parse_float=finite)
@@ -254,7 +254,7 @@ def _tool(row: Mapping[str, JSON], known: Mapping[str, int], path: Path) -> Tool
     return Tool(
         name=name,
         description=_description(row.get("description")),
-        parameters=parameters(_first(row, "parameters", "inputSchema", "input_schema"), name, known),
+        parameters=clean_schema(_first(row, "parameters", "inputSchema", "input_schema"), name, known),
         server=server_key(server_name, row.get("server_id")),
         domain=_one_line(label) or server_name,
         output=dict(output) if isinstance(output, Mapping) and output else None,
@@ -308,7 +308,7 @@ def _description(text: JSON) -> str:
 # ---- schemas --------------------------------------------------------------------------------------------------------
 
 
-def parameters(schema: JSON, tool_name: str = "", known: Mapping[str, int] | None = None) -> dict[str, JSON]:
+def clean_schema(schema: JSON, tool_name: str = "", known: Mapping[str, int] | None = None) -> dict[str, JSON]:
     """A clean schema of a tool's parameters: an object whose properties are mappings. `{}` if the parameters are unknown.
 
     Args:

@@ -64,7 +64,8 @@ def word_lists() -> WordLists:
     lists: dict[str, Any] = {key: frozenset(value.split()) for key, value in text.items() if isinstance(value, str)}
     classes = {key: {verb: kind for kind, verbs in text[key].items() for verb in verbs.split()} for key in ("strong_verbs", "weak_verbs")}
     return WordLists(
-        **classes,
+        strong_verbs=classes["strong_verbs"],
+        weak_verbs=classes["weak_verbs"],
         synonyms=tuple(frozenset(group.split()) for group in text["synonyms"]),
         universal={value: frozenset(names.split()) for value, names in text["universal"].items()},
         **{key: text[key] for key in ("nominalisations", "irregular", "abbreviations")},

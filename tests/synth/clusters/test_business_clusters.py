@@ -28,13 +28,13 @@ def dependencies(tools: Iterable[Tool]) -> list[Edge]:
 
 def declared_edges() -> set[tuple[str, str]]:
     """Edges of the plan shapes that the worlds' intents declare. The rules under test do not use them."""
-    found = set()
+    pairs = set()
     for world in (WORLDS[name] for name in GROUNDED):
         ids = {tool.name: tool.id for tool in world.tools}
         for intent in world.intents.values():
             calls = intent.shape(frozenset(slot.name for slot in intent.slots)).calls
-            found |= {(ids[calls[parent][0]], ids[tool]) for tool, parents in calls for parent in parents if calls[parent][0] != tool}
-    return found
+            pairs |= {(ids[calls[parent][0]], ids[tool]) for tool, parents in calls for parent in parents if calls[parent][0] != tool}
+    return pairs
 
 
 def is_connected(tools: Iterable[str], edges: Iterable[Edge]) -> bool:
@@ -82,21 +82,21 @@ def test_entities_of_a_phrase_are_its_head_and_its_last_two_words() -> None:
 
 
 def test_edges_match_the_declared_ones_better_than_chance(edges: list[Edge]) -> None:
-    gold, found = declared_edges(), {(edge.source, edge.target) for edge in edges}
+    gold, inferred = declared_edges(), {(edge.source, edge.target) for edge in edges}
     pairs = [(a.id, b.id) for a in TOOLS for b in TOOLS if a.id != b.id and a.world == b.world]
-    by_chance = [len(gold & set(random.Random(seed).sample(pairs, len(found)))) for seed in range(50)]
+    by_chance = [len(gold & set(random.Random(seed).sample(pairs, len(inferred)))) for seed in range(50)]
 
-    recall, precision = len(gold & found) / len(gold), len(gold & found) / len(found)
+    recall, precision = len(gold & inferred) / len(gold), len(gold & inferred) / len(inferred)
     assert recall >= 0.6
     assert precision >= 2 * len(gold) / len(pairs), "no better than random pairs"
-    assert len(gold & found) > max(by_chance)
+    assert len(gold & inferred) > max(by_chance)
 
 
 def test_an_edge_has_one_direction(edges: list[Edge]) -> None:
-    found = {(edge.source, edge.target) for edge in edges}
+    pairs = {(edge.source, edge.target) for edge in edges}
 
-    assert ("shop.search_products", "shop.buy") in found
-    assert all((target, source) not in found for source, target in found)
+    assert ("shop.search_products", "shop.buy") in pairs
+    assert all((target, source) not in pairs for source, target in pairs)
 
 
 def test_a_tool_that_returns_the_entity_it_takes_is_no_source_of_it(edges: list[Edge]) -> None:
@@ -124,9 +124,9 @@ def test_a_value_that_all_tools_give_and_take_links_few_pairs() -> None:
     schema = {"type": "object", "properties": {"present_voucher": {"type": "string"}}}
     tools = [Tool(name=f"do{n}", description="", parameters=schema, output=output, server="s", domain="d") for n in range(400)]
 
-    found = feeds(Described.of(tools))
+    candidates = feeds(Described.of(tools))
 
-    assert 0 < max(Counter(found.targets.tolist()).values()) <= 256
+    assert 0 < max(Counter(candidates.targets.tolist()).values()) <= 256
 
 
 def test_tools_of_different_worlds_have_no_edge(edges: list[Edge]) -> None:
@@ -204,31 +204,31 @@ def test_every_plan_of_an_executable_world_lies_in_one_cluster() -> None:
     tools = [tool for world in (*shipped(), *admitted_in(["gen-1..20"])) for tool in WORLDS[world].tools]
     plans = plans_of(tools)
 
-    found = cluster_tools(tools)
+    clusters = cluster_tools(tools)
 
     assert len(plans) > 1000
-    assert served(plans, [cluster.tool_ids for cluster in found]) == len(plans)
-    assert all(3 <= len(cluster.tool_ids) <= 12 and cluster.edges for cluster in found)
+    assert served(plans, [cluster.tool_ids for cluster in clusters]) == len(plans)
+    assert all(3 <= len(cluster.tool_ids) <= 12 and cluster.edges for cluster in clusters)
 
 
 def test_tools_that_are_whole_plans_are_neighbours_of_all_tools_of_their_world() -> None:
     tools = WORLDS["gen-78"].tools
     graph = _ToolGraph(Described.of(tools), edges_of(Described.of(tools)), plans_of(tools).values())
 
-    alone = [plan[0] for plan in graph.plans if len(plan) == 1 and not any(graph.neighbours[plan[0]].values())]
+    single = [plan[0] for plan in graph.plans if len(plan) == 1 and not any(graph.neighbours[plan[0]].values())]
 
-    assert len(alone) > 1
-    assert len({len(graph.neighbours[tool]) for tool in alone}) == 1, "each is a neighbour of all tools of its world"
+    assert len(single) > 1
+    assert len({len(graph.neighbours[tool]) for tool in single}) == 1, "each is a neighbour of all tools of its world"
 
 
 def test_a_plan_with_more_tools_than_a_cluster_may_have_is_left_out() -> None:
     large = {key: plan for key, plan in plans_of(WORLDS["hotel"].tools).items() if len(plan) > 4}
 
-    found = cluster_tools(WORLDS["hotel"].tools, ClusterConfig(max_tools=4))
+    clusters = cluster_tools(WORLDS["hotel"].tools, ClusterConfig(max_tools=4))
 
     assert large
-    assert max(len(cluster.tool_ids) for cluster in found) == 4
-    assert served(large, [cluster.tool_ids for cluster in found]) == 0
+    assert max(len(cluster.tool_ids) for cluster in clusters) == 4
+    assert served(large, [cluster.tool_ids for cluster in clusters]) == 0
 
 
 def test_a_plan_needs_all_its_tools_and_a_known_world() -> None:

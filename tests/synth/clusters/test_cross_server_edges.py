@@ -67,10 +67,10 @@ def test_a_list_of_places_gives_coordinates_only_if_its_description_says_so() ->
 def test_a_tool_has_few_bridges_with_one_tool_per_server() -> None:
     takers = [tool(f"alpha{n}-{n}", f"scrape_{part}", SCRAPE.description, "url") for n in range(9) for part in ("page", "text")]
 
-    found = pairs(SEARCH, *takers)
+    bridges = pairs(SEARCH, *takers)
 
-    assert len(found) == MAX_TARGETS
-    assert len({target.partition(".")[0] for _, target, _ in found}) == MAX_TARGETS
+    assert len(bridges) == MAX_TARGETS
+    assert len({target.partition(".")[0] for _, target, _ in bridges}) == MAX_TARGETS
 
 
 def test_tools_of_worlds_have_no_bridge() -> None:
@@ -95,10 +95,10 @@ def test_a_tool_that_takes_a_value_is_no_source_of_it() -> None:
     ],
 )
 def test_servers_of_one_product_are_substitutes_by_name(left: str, right: str) -> None:
-    one, other = tool(left, "search_web", "Searches the web for pages."), tool(right, "open_page", "Reads a page of the web.", "url")
+    first, second = tool(left, "search_web", "Searches the web for pages."), tool(right, "open_page", "Reads a page of the web.", "url")
 
-    assert ServerProfiles.of(Described.of([one, other])).are_substitutes(left, right)
-    assert pairs(one, other) == set()
+    assert ServerProfiles.of(Described.of([first, second])).are_substitutes(left, right)
+    assert pairs(first, second) == set()
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ def test_servers_of_one_product_are_substitutes_by_name(left: str, right: str) -
     ],
 )
 def test_servers_of_two_products_are_no_substitutes(left: str, right: str) -> None:
-    one, other = tool(left, "find", "Looks for matches."), tool(right, "open_it", "Loads what an address holds.", "url")
+    first, second = tool(left, "find", "Looks for matches."), tool(right, "open_it", "Loads what an address holds.", "url")
 
-    assert not ServerProfiles.of(Described.of([one, other])).are_substitutes(left, right)
+    assert not ServerProfiles.of(Described.of([first, second])).are_substitutes(left, right)
 
 
 def test_a_server_that_names_the_others_product_is_a_substitute() -> None:

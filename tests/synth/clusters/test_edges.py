@@ -209,13 +209,13 @@ TOOLS = st.lists(
 
 @given(TOOLS)
 def test_edges_stay_in_a_server_have_one_direction_and_few_producers(tools: list[Tool]) -> None:
-    found = dependencies(tools)
-    pairs = {(edge.source, edge.target) for edge in found}
+    edges = dependencies(tools)
+    pairs = {(edge.source, edge.target) for edge in edges}
 
-    assert all(edge.source.partition(".")[0] == edge.target.partition(".")[0] for edge in found)
-    assert all(edge.score >= THRESHOLD - 1e-4 for edge in found)
+    assert all(edge.source.partition(".")[0] == edge.target.partition(".")[0] for edge in edges)
+    assert all(edge.score >= THRESHOLD - 1e-4 for edge in edges)
     assert all(sum(target == tool.id for _, target in pairs) <= MAX_PRODUCERS for tool in tools)
-    assert all(score(found, b, a) == score(found, a, b) for a, b in pairs if (b, a) in pairs), "the weaker of two opposite edges is dropped"
+    assert all(score(edges, b, a) == score(edges, a, b) for a, b in pairs if (b, a) in pairs), "the weaker of two opposite edges is dropped"
 
 
 def score(edges: list[Edge], source: str, target: str) -> float:
