@@ -39,15 +39,17 @@ class ClusterConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    edge_threshold: float = Field(THRESHOLD, ge=0, le=1, description="Least score of a dependency edge: higher is surer, and finds fewer.")
+    edge_threshold: float = Field(
+        THRESHOLD, ge=0, le=1, description="Lowest score of a dependency edge; a higher one gives fewer and surer edges."
+    )
     growth_floor: float = Field(
         0.35,
         ge=0,
         le=1,
-        description="A cluster of enough tools, of no world, stops growing when the best neighbour's mean affinity is below this.",
+        description="A cluster outside worlds with min_tools tools stops growing when the best neighbour's mean affinity is below this.",
     )
     bridge_neighbours: int = Field(
-        3, ge=0, description="For each edge between two servers, a candidate of both ends with so many best neighbours of each."
+        3, ge=0, description="Each edge between two servers gives a candidate of both ends, each with so many of its best neighbours."
     )
     min_tools: int = Field(3, ge=2, description="Fewest tools of a cluster.")
     max_tools: int = Field(12, ge=2, description="Most tools of a cluster.")
@@ -55,15 +57,15 @@ class ClusterConfig(BaseModel):
         0.7,
         gt=0,
         le=1,
-        description="Of two candidates with a Jaccard of their tools this high, the poorer goes, unless it alone serves a plan.",
+        description="Of two candidates whose tools have at least this Jaccard index, the lighter one is dropped, unless it adds a plan.",
     )
-    least_gain: float = Field(1.0, ge=0, description="A cluster that adds less coverage than this is left out.")
-    max_clusters: int | None = Field(None, ge=1, description="At most so many clusters; null for no limit.")
+    least_gain: float = Field(1.0, ge=0, description="Lowest gain in coverage of a selected cluster.")
+    max_clusters: int | None = Field(None, ge=1, description="Most clusters; null for no limit.")
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Self:
         if self.min_tools > self.max_tools:
-            raise ValueError(f"min_tools {self.min_tools} is more than max_tools {self.max_tools}: no cluster could be both")
+            raise ValueError(f"min_tools {self.min_tools} is more than max_tools {self.max_tools}; lower it, or raise max_tools")
         return self
 
 

@@ -118,9 +118,7 @@ def _tools_of(store: Store, clusters_part: str, ids: Sequence[str] | None = None
     """The tools of the build with this part of `clusters`; with `ids` only the tools with these ids."""
     part = store.find(_tools_part(clusters_part))
     if part is None:
-        raise BadInput(
-            f"{store.root}: the tools of its clusters are missing, because another version of Headrace built them; build them again"
-        )
+        raise BadInput(f"{store.root}: another version of Headrace built its clusters, without their tools; build them again")
     rows = pl.read_parquet(store.root / part.path)
     return [
         Tool(

@@ -61,9 +61,9 @@ class HaystackConfig(BaseModel):
 
     rows: int = Field(1_000_000, ge=1000, description="Rows of the log.")
     seed: int = Field(0, ge=0, description="Another seed gives another log.")
-    keep: int = Field(100, ge=1, description="Target of the funnel: three needles are planted for each task wanted.")
+    keep: int = Field(100, ge=1, description="Number of tasks that the funnel is to keep; the log gets three needles for each.")
     zh_share: float = Field(0.35, ge=0, le=1, description="Share of the queries that are in Chinese.")
-    common_combinations: int = Field(300, ge=20, description="Combinations of intent and slot names that ordinary rows are made of.")
+    common_combinations: int = Field(300, ge=20, description="Combinations of intent and slot names in ordinary rows.")
     personal_share: float = Field(0.03, ge=0, le=1, description="Share of ordinary rows that carry a phone number or an e-mail address.")
 
     @model_validator(mode="after")

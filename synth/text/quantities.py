@@ -19,7 +19,7 @@ Unit = tuple[str, float]
 """Dimension, and factor to its base unit."""
 
 MONEY = ("money", 1.0)
-_MONIES = frozenset({"money", "yuan", "dollars", "euros", "pounds"})
+_CURRENCIES = frozenset({"money", "yuan", "dollars", "euros", "pounds"})
 _HALF_STEP = 0.5 * (1 + 1e-9)
 _HOUR = 60.0
 _MAX_ROUNDING = 0.2
@@ -299,4 +299,4 @@ def is_told(stated: Quantity, factor: float, value: float) -> bool:
 
 def are_alike(left: str, right: str) -> bool:
     """Whether two dimensions are comparable: equal, or one of them is money without a known currency and the other is any money."""
-    return left == right or (MONEY[0] in (left, right) and {left, right} <= _MONIES)
+    return left == right or (MONEY[0] in (left, right) and {left, right} <= _CURRENCIES)
