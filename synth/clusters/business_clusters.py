@@ -97,6 +97,7 @@ class Cluster:
 
     @property
     def tool_names(self) -> frozenset[str]:
+        """Names of its tools, without their servers."""
         return tool_names(self.tool_ids)
 
 

@@ -91,6 +91,7 @@ class _Rows:
     lines: dict[str, int] = field(default_factory=dict)
 
     def drop(self, line: int, reason: str) -> None:
+        """Counts a dropped row."""
         self.reasons[reason] += 1
         self.lines.setdefault(reason, line)
 

@@ -162,7 +162,7 @@ def _values() -> Mapping[str, str]:
 
 
 def _is_opaque(schema: object) -> bool:
-    """Whether a parameter's description begins with an id."""
+    """Whether the first 60 characters of a parameter's description name an id."""
     text = schema.get("description") if isinstance(schema, dict) else None
     return isinstance(text, str) and "id" in words(text[:60])
 

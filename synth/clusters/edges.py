@@ -85,6 +85,7 @@ class Described:
 
     @classmethod
     def of(cls, tools: Sequence[Tool]) -> Described:
+        """The features of these tools; the idf of words is that of these tools."""
         tools = without_preamble(tools)
         text_vectors, parameter_vectors = vectors([own_text(tool) for tool in tools], [parameter_text(tool) for tool in tools])
         return cls(tuple(tools), tuple(build_profiles(tools)), text_vectors, parameter_vectors)
