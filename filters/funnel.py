@@ -132,7 +132,7 @@ class _Run:
     def __init__(
         self,
         store: Store,
-        files: Sequence[Source],
+        source_files: Sequence[Source],
         config: FunnelConfig,
         steps: Sequence[Step],
         progress: Progress,
@@ -239,12 +239,12 @@ class _Run:
             first, last = np.searchsorted(numbers, [batch.first_row, batch.first_row + batch.rows])
             keepers.append(compared[first:last])
         row = {"segment": self.segment, "recipe": self.recipe, "position": self.seen.known, "first_row": self.seen.rows}
-        source_files = json.dumps([(file.content_hash, file.name, file.rows) for file in self.files])
+        files_json = json.dumps([(file.content_hash, file.name, file.rows) for file in self.files])
         own = {
             **{table: [parts[f"{table}-{batch.name}"] for batch in self.batches] for table in ("seen", "asked")},
             "bands": [parts[f"bands-{band}"] for band in range(self.config.near.bands)],
         }
-        out = [self.store.write("segments", parts["segments"], pl.DataFrame([{**row, "files": source_files, "parts": json.dumps(own)}]))]
+        out = [self.store.write("segments", parts["segments"], pl.DataFrame([{**row, "files": files_json, "parts": json.dumps(own)}]))]
         about: Any = {"store": self.store, "work": self.work, "segment": self.segment, "first_row": self.seen.rows, "parts": parts}
         grounded, run = runner.origin["frame_id"], self.context.executor
         texts, ids = {runner.first_pass: ["norm", "key_high", "key_low"]}, {grounded: ["frame_id"]}

@@ -20,7 +20,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from storage.records import Language, Message
-from synth.worlds.base import Identifier, Vocabulary, World
+from synth.text.slot_kinds import Identifier, Vocabulary
+from synth.worlds.base import World
 from train.spec import TinyConfig
 
 PAD, UNKNOWN, END = "<|endoftext|>", "<unk>", "<|im_end|>"

@@ -21,8 +21,9 @@ from storage.errors import HeadraceError
 from storage.records import CODE_TOOL, Frame, Task
 from synth.tasks.solver import NotAdmitted, Use, admit_any, training_seed, world_seeds
 from synth.tasks.wording import render
+from synth.text.slot_kinds import Date
 from synth.worlds import WORLDS, make_world
-from synth.worlds.base import Date, Intent, World
+from synth.worlds.base import Intent, World
 from synth.worlds.declarative.compile import compile_spec
 from synth.worlds.declarative.generate import generate
 from synth.worlds.declarative.generate.components import themes

@@ -21,9 +21,9 @@ import polars as pl
 from filters.normalise import normalised
 from filters.numba_types import I64, U8, U32, compiled, text_buffer
 from synth.tasks.wording import load_grounding
+from synth.text.slot_kinds import Date, Vocabulary
 from synth.text.value_spellings import surfaces
 from synth.worlds import GROUNDED, WORLDS
-from synth.worlds.base import Date, Vocabulary
 
 NUMBER_WORDS = (
     *("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "twelve", "fifteen", "twenty", "thirty", "half", "dozen"),

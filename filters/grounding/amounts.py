@@ -16,8 +16,8 @@ from functools import lru_cache
 
 from storage.records import JSON
 from synth.tasks.wording import load_grounding
+from synth.text.slot_kinds import Date, Quantity, SlotKind, Vocabulary
 from synth.worlds import GROUNDED, WORLDS
-from synth.worlds.base import Date, Quantity, SlotKind, Vocabulary
 
 COLON = "\ue010"
 _S, _B = " *", r"(?-u:\b)"

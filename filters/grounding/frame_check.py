@@ -24,8 +24,9 @@ from filters.grounding.lexicon import GAP, Kind, lexicon
 from filters.grounding.tagger import read, token_values
 from filters.normalise import languages, normalised
 from storage.records import Frame, canonical_json
+from synth.text.slot_kinds import Date, Identifier, Quantity, Vocabulary
 from synth.worlds import GROUNDED, WORLDS
-from synth.worlds.base import Date, Identifier, Intent, Quantity, Vocabulary
+from synth.worlds.base import Intent
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,9 @@ from synth.engines.engine_names import weights_of
 from synth.engines.structured import Structured, checked
 from synth.prompts import prompt
 from synth.tasks.wording import REST, load_families
+from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
 from synth.worlds import GROUNDED, WORLDS
-from synth.worlds.base import Date, Identifier, Intent, Quantity, SlotKind, Vocabulary
+from synth.worlds.base import Intent
 
 PROMPT = "ground"
 VERDICTS = ("missing_tool", "missing_information", "not_actionable")

@@ -14,8 +14,8 @@ from functools import lru_cache
 
 from filters.grounding.lexicon import Cue, Kind, SymbolClass, role_cues
 from synth.tasks.wording import load_grounding
+from synth.text.slot_kinds import Quantity
 from synth.worlds import GROUNDED, WORLDS
-from synth.worlds.base import Quantity
 
 _MIN_NEARNESS = 0.5
 """How much must speak for a leaf: cues and kinds of values, less half the kinds that are missing."""

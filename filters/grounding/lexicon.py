@@ -25,9 +25,9 @@ from filters.numba_types import I64
 from filters.personal import MASK
 from storage.records import JSON, canonical_json
 from synth.tasks.wording import load_grounding
+from synth.text.slot_kinds import Identifier, Vocabulary
 from synth.text.value_spellings import surfaces
 from synth.worlds import GROUNDED, WORLDS
-from synth.worlds.base import Identifier, Vocabulary
 
 LOCK, _MAKING = Lock(), Lock()
 FIRST = 0xF0000

@@ -14,8 +14,9 @@ import yaml
 
 from storage.records import Frame, Language
 from synth.tasks.wording import load_families, render, spellings
+from synth.text.slot_kinds import Date, Identifier, Vocabulary
 from synth.worlds import WORLDS
-from synth.worlds.base import Date, Identifier, Slot, Vocabulary
+from synth.worlds.base import Slot
 
 PERSONAS: Mapping[str, tuple[bool, bool, bool]] = {
     "terse": (True, False, False),

@@ -25,8 +25,8 @@ from synth.blueprints.phrases import slots_of
 from synth.blueprints.schedule import Recipe
 from synth.blueprints.template_library import TRIES_A_VOLUME, Cookbook, cookbook, shelf_of
 from synth.clusters.business_clusters import Cluster
+from synth.text.slot_kinds import Vocabulary
 from synth.worlds import WORLDS
-from synth.worlds.base import Vocabulary
 
 VERSION = 3
 DRAFTS = 6

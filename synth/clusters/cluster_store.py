@@ -1,7 +1,7 @@
-"""Clusters of tools from anywhere, kept in a store and read from it again.
+"""Writes clusters and their tools to a store, and reads them.
 
-One idea: the same tools and settings make the same build, and a build the same parts, so a second one finds them and does nothing. A store
-may hold several builds; what is listed is the one that it got last, and each cluster is shown with the tools of its own.
+One idea: equal tools and settings give the same build, and a build the same parts, so a second build finds its parts and does nothing. A
+store may hold several builds: lists show the last one, and each cluster is shown with the tools of its build.
 """
 
 from __future__ import annotations
@@ -23,51 +23,52 @@ from synth.clusters.edges import Edge
 from synth.worlds.stored_worlds import worlds_frame
 
 VERSION = 2
-_NAMED = 3
+_EXAMPLES = 3
+"""Ids of clusters that an error message names."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Clusters of a store, best first. is_new: they were found now, not before."""
+    """Clusters of a store, best first. is_new: whether this call built them."""
 
     clusters: tuple[Cluster, ...]
     is_new: bool
 
 
 def keep_clusters(store: Store, tools: Sequence[Tool], *, progress: Progress | None = None) -> Kept:
-    """Finds the clusters of these tools and commits them with the tools; where the store has them already, only reads them.
+    """Builds the clusters of these tools and commits them with the tools; only reads them if the store has this build.
 
     Raises:
-        BadInput: two tools that are not the same have one id.
-        HeadraceError: no tool feeds another, so that there is no cluster; the store cannot be written.
+        BadInput: two different tools have the same id.
+        HeadraceError: there is no cluster, because too few tools feed each other; the store cannot be written.
     """
     config = ClusterConfig()
     tools = joined(tools)
     part = _clusters_part(tools, config)
     if store.query("SELECT 1 FROM parts WHERE part_id = ?", [part]).height:
         return Kept(tuple(_read(store, "part_id = ?", part)), is_new=False)
-    found = cluster_tools(tools, config, progress=progress)
-    if not found:
+    clusters = cluster_tools(tools, config, progress=progress)
+    if not clusters:
         raise HeadraceError(
             f"of these {len(tools):,} tools no {config.min_tools} that feed each other make a cluster; "
             "lower edge_threshold or min_tools, or add tools"
         )
-    parts = build_parts(store, tools, config, found)
-    own = worlds_frame(tool.world for tool in tools if tool.world is not None)
-    if own.height:
-        name = part_id("worlds", [part], {}, VERSION)
-        parts.append(store.find(name) or store.write("worlds", name, own))
+    parts = build_parts(store, tools, config, clusters)
+    worlds = worlds_frame(tool.world for tool in tools if tool.world is not None)
+    if worlds.height:
+        worlds_part = part_id("worlds", [part], {}, VERSION)
+        parts.append(store.find(worlds_part) or store.write("worlds", worlds_part, worlds))
     store.commit(parts)
-    return Kept(tuple(found), is_new=True)
+    return Kept(tuple(clusters), is_new=True)
 
 
-def build_parts(store: Store, tools: Sequence[Tool], config: ClusterConfig, found: Sequence[Cluster]) -> list[Part]:
-    """The parts of a build, written where they are not there: its tools, its clusters."""
-    clusters = _clusters_part(tools, config)
-    own = _tools_part(clusters)
+def build_parts(store: Store, tools: Sequence[Tool], config: ClusterConfig, clusters: Sequence[Cluster]) -> list[Part]:
+    """The parts of a build, `tools` and `clusters`; writes those that the store does not have. Does not commit them."""
+    clusters_part = _clusters_part(tools, config)
+    tools_part = _tools_part(clusters_part)
     return [
-        store.find(own) or store.write("tools", own, tools_frame(tools)),
-        store.find(clusters) or store.write("clusters", clusters, clusters_frame(found)),
+        store.find(tools_part) or store.write("tools", tools_part, tools_frame(tools)),
+        store.find(clusters_part) or store.write("clusters", clusters_part, clusters_frame(clusters)),
     ]
 
 
@@ -80,32 +81,33 @@ def _tools_part(clusters_part: str) -> str:
 
 
 def stored_clusters(store: Store, *, domain: str | None = None) -> list[Cluster]:
-    """The clusters of a store's last build, or those of one domain (in any case), in the order of their ranks."""
-    named = [] if domain is None else [domain]
-    return _read(store, f"part_id = {LAST_BUILD}" + " AND lower(domain) = lower(?)" * len(named), *named)
+    """The clusters of a store's last build by rank; with `domain` (in upper or lower case) only those of this domain."""
+    if domain is None:
+        return _read(store, f"part_id = {LAST_BUILD}")
+    return _read(store, f"part_id = {LAST_BUILD} AND lower(domain) = lower(?)", domain)
 
 
 def stored_cluster(store: Store, name: str) -> tuple[Cluster, list[Tool]]:
-    """The cluster of this id, or whose id alone begins so, and its tools.
+    """The cluster with this id, or with the only id that starts so, and its tools. The prefix `cluster-` may be omitted.
 
     Raises:
-        BadInput: there is none, or more than one.
+        BadInput: no cluster matches, or more than one does.
     """
     start = name if name.startswith("cluster-") else f"cluster-{name}"
-    found = _read(store, "starts_with(cluster_id, ?)", start)
-    if len(found) != 1:
-        known = ", ".join(cluster.id for cluster in (found or stored_clusters(store))[:_NAMED])
-        what = "no cluster" if not found else f"{len(found)} clusters"
-        raise BadInput(f"{store.root} has {what} {name}; {f'for example {known}' if known else 'it has none: build some first'}")
-    (part,) = store.query("SELECT part_id FROM clusters WHERE cluster_id = ?", [found[0].id])["part_id"]
-    return found[0], _tools_of(store, part, found[0].tool_ids)
+    matches = _read(store, "starts_with(cluster_id, ?)", start)
+    if len(matches) != 1:
+        examples = ", ".join(cluster.id for cluster in (matches or stored_clusters(store))[:_EXAMPLES])
+        what = "no cluster" if not matches else f"{len(matches)} clusters"
+        raise BadInput(f"{store.root} has {what} {name}; {f'for example {examples}' if examples else 'it has none: build some first'}")
+    (part,) = store.query("SELECT part_id FROM clusters WHERE cluster_id = ?", [matches[0].id])["part_id"]
+    return matches[0], _tools_of(store, part, matches[0].tool_ids)
 
 
 def stored_tools(store: Store) -> list[Tool]:
-    """The tools of a store's last build, those in no cluster too.
+    """All tools of a store's last build, also those in no cluster.
 
     Raises:
-        BadInput: there is no build, or its tools were not kept.
+        BadInput: the store has no build, or the build's tools are missing.
     """
     parts = store.query(f"SELECT {LAST_BUILD} AS part_id")["part_id"].drop_nulls()
     if parts.is_empty():
@@ -113,23 +115,24 @@ def stored_tools(store: Store) -> list[Tool]:
     return _tools_of(store, parts[0])
 
 
-def _tools_of(store: Store, part: str, named: Sequence[str] | None = None) -> list[Tool]:
-    """The tools of a build (its part of `clusters`), or those of these ids."""
-    own = store.find(_tools_part(part))
-    if own is None:
-        raise BadInput(f"{store.root}: its clusters are of another version of Headrace, which kept no tools; build them again")
-    rows = pl.read_parquet(store.root / own.path)
+def _tools_of(store: Store, clusters_part: str, ids: Sequence[str] | None = None) -> list[Tool]:
+    """The tools of the build with this part of `clusters`; with `ids` only the tools with these ids."""
+    part = store.find(_tools_part(clusters_part))
+    if part is None:
+        raise BadInput(f"{store.root}: another version of Headrace built its clusters, without their tools; build them again")
+    rows = pl.read_parquet(store.root / part.path)
     return [
         Tool(
             **{key: row[key] for key in ("name", "description", "server", "domain", "world", "changes_state")},
             parameters=json.loads(row["parameters"]),
             output=None if row["output"] is None else json.loads(row["output"]),
         )
-        for row in (rows if named is None else rows.filter(pl.col("tool_id").is_in(named))).to_dicts()
+        for row in (rows if ids is None else rows.filter(pl.col("tool_id").is_in(ids))).to_dicts()
     ]
 
 
 def _read(store: Store, where: str, *values: str) -> list[Cluster]:
+    """The clusters that meet an SQL condition with these parameters, by rank."""
     rows = store.query(
         f"SELECT cluster_id, domain, world, tool_ids, edges, rank FROM clusters WHERE {where} ORDER BY rank, cluster_id", list(values)
     )
@@ -180,7 +183,9 @@ def clusters_frame(clusters: Sequence[Cluster]) -> pl.DataFrame:
             "world": [cluster.world for cluster in clusters],
             "tool_ids": [list(cluster.tool_ids) for cluster in clusters],
             "edges": [
-                canonical_json([{"source": e.source, "target": e.target, "score": e.score, "entity": e.entity} for e in cluster.edges])
+                canonical_json(
+                    [{"source": edge.source, "target": edge.target, "score": edge.score, "entity": edge.entity} for edge in cluster.edges]
+                )
                 for cluster in clusters
             ],
             "rank": [cluster.rank for cluster in clusters],

@@ -1,11 +1,11 @@
-"""Which tool feeds which: dependency edges inferred from a catalogue's names, parameters and descriptions.
+"""Infers dependency edges between tools (one tool's result feeds another's parameter) from names, parameters and descriptions.
 
-One idea: an edge is a match of an entity that one tool produces and another consumes (`synth/clusters/entities.py`), weighed by how rare
-the entity is among servers, plus a little text similarity. Similarity alone finds siblings, not feeders (the benchmark measures both).
-Where a tool declares an output schema, its fields are matched with parameters by name, type and meaning as well, and the better score
-counts. Work is done entity by entity inside a server (or world), so it grows with the tools, not with their pairs.
+One idea: an edge is an entity that one tool produces and another consumes (`synth/clusters/entities.py`), weighted by how rare the entity
+is among servers, plus a little text similarity. Similarity alone finds similar tools, not feeders (the benchmark measures both). If a
+tool declares an output schema, its fields are also matched with parameters by name, type and words, and the better score counts. The
+search goes entity by entity inside a server (or world), so its cost grows with the tools, not with their pairs.
 
-It infers, and does not run anything; feeds through state alone (create a file, then read it) are none. Figures: `benchmarks/clusters.py`.
+It runs no tool. A dependency through state only (create a file, then read it) is no edge. Figures: `benchmarks/clusters.py`.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from storage.records import JSON, Tool
-from synth.clusters.entities import Profile, profiles, properties
+from synth.clusters.entities import Profile, build_profiles, properties
 from synth.clusters.tool_text import Vectors, own_text, parameter_text, vectors, without_preamble
-from synth.clusters.tool_words import entity_keys, vocabulary, words
+from synth.clusters.tool_words import entity_keys, word_lists, words
 
 THRESHOLD = 0.22
-"""An edge has at least this score."""
+"""Lowest score of an edge."""
 MAX_PRODUCERS = 6
-"""Kept per consumer, the best ones."""
+"""Edges kept per consumer, the best ones."""
 _SIMILARITY = 0.1
+"""Weight of the cosine in a score."""
 _PRODUCERS_TRIED = 256
-"""Of an entity in a server, the surest ones: a bound for catalogues that name no servers."""
+"""Producers of an entity that are tried in a server, those of highest weight: a bound for catalogues that name no servers."""
 _DAMPED_TOOLS, _DAMPED_WEIGHT, _DAMPED_SHARE = 4, 0.3, 0.1
+"""For damping: fewest tools of a server; weight above which a tool counts; share of pairs from which on the entity is damped."""
 _PAIRS = 100_000
-"""Cosines taken at once."""
+"""Cosines computed at once."""
 
 Numbers = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -40,7 +42,7 @@ Reals = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """`source` feeds `target` (tool ids) with `entity`; score in (0, 1.1]."""
+    """`source` feeds `target` (both tool ids) with `entity`; score in (0, 1.1]."""
 
     source: str
     target: str
@@ -49,8 +51,12 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Feeds:
-    """Candidate edges as columns: positions of both tools, score, and the entity's number in `entities`. No pair twice."""
+class CandidateEdges:
+    """Candidate edges as columns; each pair of tools occurs once.
+
+    sources, targets: positions of the tools.
+    names: positions of the entities in `entities`.
+    """
 
     sources: Numbers
     targets: Numbers
@@ -58,32 +64,39 @@ class Feeds:
     names: Numbers
     entities: tuple[str, ...]
 
-    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Feeds:
-        return Feeds(self.sources[rows], self.targets[rows], self.scores[rows], self.names[rows], self.entities)
+    def select(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> CandidateEdges:
+        """The candidates of these rows (positions or a mask)."""
+        return CandidateEdges(self.sources[rows], self.targets[rows], self.scores[rows], self.names[rows], self.entities)
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """Tools read once, for all who need it: profiles, and unit vectors of what they and their parameters say."""
+    """Tools with their features.
+
+    tools: without the preambles of their descriptions.
+    profiles: produced and consumed entities of each tool.
+    text_vectors, parameter_vectors: unit vectors [n, 256] of the tools' names and descriptions, and of their parameters'.
+    """
 
     tools: tuple[Tool, ...]
     profiles: tuple[Profile, ...]
-    own: Vectors
-    taken: Vectors
+    text_vectors: Vectors
+    parameter_vectors: Vectors
 
     @classmethod
     def of(cls, tools: Sequence[Tool]) -> Described:
-        told = without_preamble(tools)
-        own, taken = vectors([own_text(tool) for tool in told], [parameter_text(tool) for tool in told])
-        return cls(tuple(told), tuple(profiles(told)), own, taken)
+        """The features of these tools; the idf of words is that of these tools."""
+        tools = without_preamble(tools)
+        text_vectors, parameter_vectors = vectors([own_text(tool) for tool in tools], [parameter_text(tool) for tool in tools])
+        return cls(tuple(tools), tuple(build_profiles(tools)), text_vectors, parameter_vectors)
 
 
 def group_of(tool: Tool) -> str:
-    """Tools may feed each other inside their world or, outside worlds, inside their server."""
+    """The name of a tool's group: its world or, without a world, its server. Only tools of one group can have an edge."""
     return f"world {tool.world}" if tool.world else tool.server
 
 
-def members_of(tools: Sequence[Tool]) -> dict[str, list[int]]:
+def positions_by_group(tools: Sequence[Tool]) -> dict[str, list[int]]:
     """The positions of the tools of each group."""
     groups: dict[str, list[int]] = defaultdict(list)
     for position, tool in enumerate(tools):
@@ -92,100 +105,110 @@ def members_of(tools: Sequence[Tool]) -> dict[str, list[int]]:
 
 
 def rarity(described: Described) -> dict[str, float]:
-    """idf of each entity over servers, scaled to at most 1."""
-    holders: dict[str, set[str]] = defaultdict(set)
+    """Entity -> its idf over servers, scaled to at most about 1."""
+    servers_by_entity: dict[str, set[str]] = defaultdict(set)
     for profile, tool in zip(described.profiles, described.tools, strict=True):
         for key in {*profile.produces, *profile.consumes}:
-            holders[key].add(tool.server)
-    servers = len({tool.server for tool in described.tools})
-    return {key: math.log((servers + 1) / (len(names) + 0.5)) / math.log(servers + 1) for key, names in holders.items()}
+            servers_by_entity[key].add(tool.server)
+    total = len({tool.server for tool in described.tools})
+    return {key: math.log((total + 1) / (len(servers) + 0.5)) / math.log(total + 1) for key, servers in servers_by_entity.items()}
 
 
-def feeds(described: Described, *, least: float = 0.0) -> Feeds:
-    """All pairs of tools that an entity or an output schema links, inside servers and worlds, with a score above `least`.
+def feeds(described: Described, *, least: float = 0.0) -> CandidateEdges:
+    """All pairs of tools of one group that an entity or an output schema links, with a score of at least `least`.
 
-    score(i -> j) = max over entities of production x consumption x (.5 + .5 rarity) x damping + .1 x cosine of i's text and j's parameters.
+    score(i -> j) = max over entities of production x consumption x (.5 + .5 rarity) x damping + .1 x cosine of i's text and j's parameters;
+    for an output schema see `_link_by_schema`.
     """
-    rare = rarity(described)
+    rarities = rarity(described)
     numbers: dict[str, int] = {}
     rows: list[tuple[int, int, float, int, bool]] = []
-    for members in members_of(described.tools).values():
-        rows += [(i, j, at, numbers.setdefault(key, len(numbers)), False) for i, j, at, key in _linked(members, described, rare, least)]
-        rows += [(i, j, at, numbers.setdefault(key, len(numbers)), True) for i, j, at, key in _by_schema(members, described)]
+    for group in positions_by_group(described.tools).values():
+        by_entity, by_schema = _link_by_entity(group, described, rarities, least), _link_by_schema(group, described)
+        rows += [(i, j, score, numbers.setdefault(key, len(numbers)), False) for i, j, score, key in by_entity]
+        rows += [(i, j, score, numbers.setdefault(key, len(numbers)), True) for i, j, score, key in by_schema]
     columns = tuple(zip(*rows, strict=True)) or ((), (), (), (), ())
-    sources, targets, names = (np.array(columns[place], dtype=np.int64) for place in (0, 1, 3))
-    scores, declared = np.array(columns[2], dtype=np.float64), np.array(columns[4], dtype=np.bool_)
-    scores += _SIMILARITY * ~declared * _cosines(described, sources, targets)
+    sources, targets, names = (np.array(columns[index], dtype=np.int64) for index in (0, 1, 3))
+    scores, is_by_schema = np.array(columns[2], dtype=np.float64), np.array(columns[4], dtype=np.bool_)
+    scores += _SIMILARITY * ~is_by_schema * _cosines(described, sources, targets)
     order = np.lexsort((names, -scores, targets, sources))
-    first = np.ones(len(order), dtype=np.bool_)
-    first[1:] = (np.diff(sources[order]) != 0) | (np.diff(targets[order]) != 0)
-    kept = order[first]
-    return Feeds(sources, targets, scores, names, tuple(numbers)).take(kept[scores[kept] >= least])
+    is_best_of_pair = np.ones(len(order), dtype=np.bool_)
+    is_best_of_pair[1:] = (np.diff(sources[order]) != 0) | (np.diff(targets[order]) != 0)
+    kept = order[is_best_of_pair]
+    return CandidateEdges(sources, targets, scores, names, tuple(numbers)).select(kept[scores[kept] >= least])
 
 
 def edges_of(described: Described, *, threshold: float = THRESHOLD) -> list[Edge]:
-    """All dependency edges between tools that may meet: of one world or, outside worlds, of one server. Sorted by source and target.
+    """All dependency edges between tools of one group, sorted by source and target.
 
-    Of two opposite edges the weaker one goes; of a consumer's producers the best six stay.
+    Of two opposite edges only the stronger one stays; of a consumer's producers the best `MAX_PRODUCERS` stay.
     """
-    found = feeds(described, least=max(threshold, 1e-9))
-    there, back = (a * len(described.tools) + b for a, b in ((found.sources, found.targets), (found.targets, found.sources)))
-    order = np.argsort(there)
-    at = np.minimum(np.searchsorted(there, back, sorter=order), max(0, len(there) - 1))
-    reverse = np.where(there[order[at]] == back, found.scores[order[at]], 0.0) if len(there) else np.zeros(0)
-    found = found.take(found.scores >= reverse)
-    found = found.take(np.lexsort((found.sources, -found.scores, found.targets)))
-    new = np.r_[True, found.targets[1:] != found.targets[:-1]] if len(found.targets) else np.zeros(0, dtype=np.bool_)
-    starts = np.flatnonzero(new)
-    found = found.take(np.arange(len(found.targets)) - starts[np.cumsum(new) - 1] < MAX_PRODUCERS)
+    candidates = feeds(described, least=max(threshold, 1e-9))
+    count = len(described.tools)
+    pairs = candidates.sources * count + candidates.targets
+    opposite_pairs = candidates.targets * count + candidates.sources
+    order = np.argsort(pairs)
+    at = np.minimum(np.searchsorted(pairs, opposite_pairs, sorter=order), max(0, len(pairs) - 1))
+    opposite = np.where(pairs[order[at]] == opposite_pairs, candidates.scores[order[at]], 0.0) if len(pairs) else np.zeros(0)
+    candidates = candidates.select(candidates.scores >= opposite)
+    candidates = candidates.select(np.lexsort((candidates.sources, -candidates.scores, candidates.targets)))
+    targets = candidates.targets
+    is_new_target = np.r_[True, targets[1:] != targets[:-1]] if len(targets) else np.zeros(0, dtype=np.bool_)
+    starts = np.flatnonzero(is_new_target)
+    candidates = candidates.select(np.arange(len(targets)) - starts[np.cumsum(is_new_target) - 1] < MAX_PRODUCERS)
     ids = [tool.id for tool in described.tools]
+    columns = (candidates.sources, candidates.targets, candidates.scores, candidates.names)
     edges = [
-        Edge(ids[i], ids[j], round(score, 4), found.entities[name])
-        for i, j, score, name in zip(
-            *(column.tolist() for column in (found.sources, found.targets, found.scores, found.names)), strict=True
-        )
+        Edge(ids[i], ids[j], round(score, 4), candidates.entities[name])
+        for i, j, score, name in zip(*(column.tolist() for column in columns), strict=True)
     ]
     return sorted(edges, key=lambda edge: (edge.source, edge.target))
 
 
 def _cosines(described: Described, sources: Numbers, targets: Numbers) -> Reals:
+    """Cosine of each source's text and its target's parameters, at least 0."""
     out = np.zeros(len(sources))
     for start in range(0, len(sources), _PAIRS):
         part = slice(start, start + _PAIRS)
-        out[part] = np.einsum("ij,ij->i", described.own[sources[part]], described.taken[targets[part]])
+        out[part] = np.einsum("ij,ij->i", described.text_vectors[sources[part]], described.parameter_vectors[targets[part]])
     return np.maximum(out, 0.0)
 
 
-def _linked(members: Sequence[int], described: Described, rare: Mapping[str, float], least: float) -> Iterator[tuple[int, int, float, str]]:
-    """Pairs of one server that an entity links, with their score before similarity, if that could make it reach `least`."""
+def _link_by_entity(
+    group: Sequence[int], described: Described, rarities: Mapping[str, float], least: float
+) -> Iterator[tuple[int, int, float, str]]:
+    """Pairs of one group that an entity links, with their score without similarity, if similarity could raise it to `least`."""
     producers: dict[str, list[tuple[float, int]]] = defaultdict(list)
     consumers: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    for position in members:
+    for position in group:
         for key, weight in described.profiles[position].produces.items():
             producers[key].append((-weight, position))
         for key, weight in described.profiles[position].consumes.items():
             consumers[key].append((-weight, position))
     floor = max(least - _SIMILARITY, 0.0)
     for key in sorted(producers.keys() & consumers.keys()):
-        giving, taking = sorted(producers[key])[:_PRODUCERS_TRIED], sorted(consumers[key])
-        factor = (0.5 + 0.5 * rare[key]) * _damping(giving, taking, len(members))
-        for taken, j in taking:
-            if giving[0][0] * taken * factor < floor:
+        givers, takers = sorted(producers[key])[:_PRODUCERS_TRIED], sorted(consumers[key])
+        factor = (0.5 + 0.5 * rarities[key]) * _damping(givers, takers, len(group))
+        for consumption, j in takers:
+            if givers[0][0] * consumption * factor < floor:
                 break
-            for given, i in giving:
-                score = given * taken * factor
+            for production, i in givers:
+                score = production * consumption * factor
                 if score < floor:
                     break
                 if i != j:
                     yield i, j, score, key
 
 
-def _damping(giving: Sequence[tuple[float, int]], taking: Sequence[tuple[float, int]], tools: int) -> float:
-    """What nearly all tools of a server give and take ties none of them together."""
+def _damping(givers: Sequence[tuple[float, int]], takers: Sequence[tuple[float, int]], tools: int) -> float:
+    """Factor in (0, 1] for an entity: small if nearly all tools of a group produce and consume it, since it then links none in particular.
+
+    givers, takers: (negative weight, position) of the tools that produce and consume it.
+    """
     if tools < _DAMPED_TOOLS:
         return 1.0
-    given, taken = (sum(-weight > _DAMPED_WEIGHT for weight, _ in side) for side in (giving, taking))
-    share = given / tools * taken / tools
+    producers, consumers = (sum(-weight > _DAMPED_WEIGHT for weight, _ in side) for side in (givers, takers))
+    share = producers / tools * consumers / tools
     return 1.0 if share == 0 else min(1.0, math.sqrt(_DAMPED_SHARE / share))
 
 
@@ -194,7 +217,11 @@ def _damping(giving: Sequence[tuple[float, int]], taking: Sequence[tuple[float, 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Field:
-    """A field of an output or a parameter: its words with those of what holds it, and its JSON type."""
+    """A field of an output, or a parameter.
+
+    words: of its name; if they are generic (`id`), preceded by those of the field that contains it.
+    kind: JSON type, or empty if unknown.
+    """
 
     name: str
     words: tuple[str, ...]
@@ -202,31 +229,32 @@ class _Field:
 
     @property
     def about(self) -> frozenset[str]:
-        return frozenset(word for word in self.words if entity_keys([word]) and word not in vocabulary().generic)
+        """The words that name an entity and are not generic."""
+        return frozenset(word for word in self.words if entity_keys([word]) and word not in word_lists().generic)
 
 
-def _by_schema(members: Sequence[int], described: Described) -> Iterator[tuple[int, int, float, str]]:
-    """Output fields that fit a parameter: .5 x overlap of their words + .5 x cosine of the words, rare ones counting more (P1).
+def _link_by_schema(group: Sequence[int], described: Described) -> Iterator[tuple[int, int, float, str]]:
+    """Pairs of one group with an output field that fits a parameter; score: .5 x Jaccard + .5 x idf-weighted cosine of their words (P1).
 
-    Fields that say the same are matched once, whoever has them.
+    Equal fields of several tools are matched once.
     """
-    given, wanted = _holders(members, described, _outputs), _holders(members, described, _inputs)
-    if not given:
+    outputs, inputs = _tools_by_field(group, described, _outputs), _tools_by_field(group, described, _inputs)
+    if not outputs:
         return
     by_word: dict[str, list[_Field]] = defaultdict(list)
-    for field in given:
+    for field in outputs:
         for word in field.about:
             by_word[word].append(field)
     uses = Counter[str]()
-    for field, holders in (*given.items(), *wanted.items()):
-        uses.update(dict.fromkeys(field.words, len(holders)))
-    total = sum(map(len, given.values())) + sum(map(len, wanted.values()))
+    for field, tools in (*outputs.items(), *inputs.items()):
+        uses.update(dict.fromkeys(field.words, len(tools)))
+    total = sum(map(len, outputs.values())) + sum(map(len, inputs.values()))
     weight = {word: 1 + math.log((1 + total) / (1 + count)) for word, count in uses.items()}
     best: dict[tuple[int, int], tuple[float, str]] = {}
-    for parameter, takers in wanted.items():
+    for parameter, takers in inputs.items():
         fields = {field for word in parameter.about for field in by_word[word] if _fits(field, parameter)}
         scored = sorted((-_overlap(field, parameter, weight), field) for field in fields)
-        givers = [(-score, i) for score, field in scored for i in given[field]][:_PRODUCERS_TRIED]
+        givers = [(-score, i) for score, field in scored for i in outputs[field]][:_PRODUCERS_TRIED]
         for j in takers:
             for score, i in givers:
                 if i != j:
@@ -235,46 +263,48 @@ def _by_schema(members: Sequence[int], described: Described) -> Iterator[tuple[i
         yield i, j, score, name
 
 
-def _holders(members: Sequence[int], described: Described, fields: Callable[[Tool], list[_Field]]) -> dict[_Field, list[int]]:
-    """The tools that have each of the fields, in order."""
-    found: dict[_Field, list[int]] = {}
-    for position in members:
+def _tools_by_field(group: Sequence[int], described: Described, fields: Callable[[Tool], list[_Field]]) -> dict[_Field, list[int]]:
+    """Field -> positions of the tools that have it, in order."""
+    tools: dict[_Field, list[int]] = {}
+    for position in group:
         for field in dict.fromkeys(fields(described.tools[position])):
-            found.setdefault(field, []).append(position)
-    return found
+            tools.setdefault(field, []).append(position)
+    return tools
 
 
 def _overlap(field: _Field, parameter: _Field, weight: Mapping[str, float]) -> float:
+    """Similarity of the words of a field and a parameter, 0 to 1. weight: of each word, by rarity."""
     left, right = set(field.words), set(parameter.words)
     squares = [math.fsum(weight[word] ** 2 for word in words) for words in (left, right, left & right)]
     return 0.5 * len(left & right) / len(left | right) + 0.5 * squares[2] / math.sqrt(squares[0] * squares[1])
 
 
 def _fits(field: _Field, parameter: _Field) -> bool:
-    """Of one type, and not two attributes of one thing (its name for its id)."""
+    """Whether a field has the parameter's type, and they are not two attributes of one entity (its name and its id)."""
     if field.kind and parameter.kind and field.kind != parameter.kind:
         return False
-    ends = {field.words[-1], parameter.words[-1]} & (vocabulary().attributes | vocabulary().references)
+    ends = {field.words[-1], parameter.words[-1]} & (word_lists().attributes | word_lists().references)
     return field.words[-1] == parameter.words[-1] or not ends
 
 
 def _outputs(tool: Tool) -> list[_Field]:
-    """Scalar fields of a declared output that the tool does not itself take, an `id` named after what holds it."""
-    own = {words(name) for name in properties(tool.parameters)}
-    found = [_Field(name, named, kind) for name, named, kind in _scalars(tool.output, ())]
-    return [field for field in found if field.words not in own and words(field.name) not in own]
+    """Scalar fields of a declared output, without those that the tool takes as parameters."""
+    taken = {words(name) for name in properties(tool.parameters)}
+    fields = [_Field(name, field_words, kind) for name, field_words, kind in _scalars(tool.output, ())]
+    return [field for field in fields if field.words not in taken and words(field.name) not in taken]
 
 
 def _inputs(tool: Tool) -> list[_Field]:
+    """Parameters whose names are not generic."""
     return [
         _Field(name, words(name), _kind(schema))
         for name, schema in properties(tool.parameters).items()
-        if words(name) and not set(words(name)) <= vocabulary().generic
+        if words(name) and not set(words(name)) <= word_lists().generic
     ]
 
 
 def _kind(schema: Mapping[str, JSON]) -> str:
-    """The type of a scalar, or of what an array holds; whole numbers are numbers. Empty where it is not said."""
+    """The JSON type of a scalar, or of an array's items; `integer` counts as `number`. Empty if unknown."""
     kind, items = schema.get("type"), schema.get("items")
     if kind == "array" and isinstance(items, Mapping):
         return _kind(items)
@@ -282,27 +312,27 @@ def _kind(schema: Mapping[str, JSON]) -> str:
 
 
 def _scalars(schema: JSON, holder: tuple[str, ...]) -> list[tuple[str, tuple[str, ...], str]]:
-    """Name, words and type of every scalar field of an output schema, however deep."""
+    """Name, words and type of every scalar field of an output schema, at any depth. holder: words of the field that contains the schema."""
     if isinstance(schema, list):
-        return [field for one in schema for field in _scalars(one, holder)]
+        return [field for item in schema for field in _scalars(item, holder)]
     if not isinstance(schema, Mapping):
         return []
     out = _scalars(schema.get("items"), holder)
     for name, item in properties(schema).items():
-        named = words(name)
-        if not named:
+        name_words = words(name)
+        if not name_words:
             continue
-        inner = _scalars(item, named)
+        inner = _scalars(item, name_words)
         is_scalar = not inner and item.get("type") not in ("object", "array")
-        full = (*holder, *named) if all(word in vocabulary().attributes for word in named) else named
-        out += [(name, full, _kind(item))] if is_scalar else inner
+        full_words = (*holder, *name_words) if all(word in word_lists().attributes for word in name_words) else name_words
+        out += [(name, full_words, _kind(item))] if is_scalar else inner
         if not inner and item.get("type") == "array" and isinstance(item.get("items"), Mapping) and _kind(item) not in ("", "object"):
-            out.append((name, full, _kind(item)))
+            out.append((name, full_words, _kind(item)))
     return out
 
 
 def chains(edges: Sequence[Edge]) -> list[tuple[str, str, str]]:
-    """All chains of two edges through three different tools."""
+    """All chains of two edges through three different tools, as tool ids, sorted."""
     after: dict[str, list[str]] = defaultdict(list)
     for edge in edges:
         after[edge.source].append(edge.target)
@@ -310,27 +340,28 @@ def chains(edges: Sequence[Edge]) -> list[tuple[str, str, str]]:
 
 
 def levels(tools: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
-    """How many edges the longest chain that leads to each tool has, tools that feed each other in a circle counting as one."""
+    """Tool id -> number of edges of the longest chain that ends at the tool. Tools in a cycle count as one tool."""
     after: dict[str, set[str]] = {tool: set() for tool in tools}
     for edge in edges:
         after[edge.source].add(edge.target)
-    reached = {tool: _reach(tool, after) for tool in tools}
-    rings = {tool: min([tool, *(other for other in reached[tool] if tool in reached[other])]) for tool in tools}
+    reached = {tool: _reachable(tool, after) for tool in tools}
+    cycles = {tool: min([tool, *(other for other in reached[tool] if tool in reached[other])]) for tool in tools}
     before: dict[str, set[str]] = defaultdict(set)
     for edge in edges:
-        if rings[edge.source] != rings[edge.target]:
-            before[rings[edge.target]].add(rings[edge.source])
-    found: dict[str, int] = {}
-    for ring in sorted(set(rings.values()), key=lambda ring: sum(ring in (*reached[tool], rings[tool]) for tool in tools)):
-        found[ring] = max((found[other] + 1 for other in before[ring]), default=0)
-    return {tool: found[rings[tool]] for tool in tools}
+        if cycles[edge.source] != cycles[edge.target]:
+            before[cycles[edge.target]].add(cycles[edge.source])
+    depths: dict[str, int] = {}
+    for cycle in sorted(set(cycles.values()), key=lambda cycle: sum(cycle in (*reached[tool], cycles[tool]) for tool in tools)):
+        depths[cycle] = max((depths[other] + 1 for other in before[cycle]), default=0)
+    return {tool: depths[cycles[tool]] for tool in tools}
 
 
-def _reach(start: str, after: Mapping[str, set[str]]) -> set[str]:
+def _reachable(start: str, after: Mapping[str, set[str]]) -> set[str]:
+    """All tools that a path of edges from `start` reaches."""
     reached: set[str] = set()
     frontier = [start]
     while frontier:
-        fresh = after[frontier.pop()] - reached
-        reached |= fresh
-        frontier += sorted(fresh)
+        new = after[frontier.pop()] - reached
+        reached |= new
+        frontier += sorted(new)
     return reached

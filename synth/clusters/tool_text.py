@@ -1,8 +1,8 @@
-"""What tools say of themselves as vectors: TF-IDF of their texts, projected at random to 256 dimensions.
+"""Turns tool texts into vectors: TF-IDF of their words, randomly projected to 256 dimensions.
 
-One idea: similarity only breaks ties between tools that entities link already, so word counts are enough (sentence encoders were measured
-and add nothing here), and 256 signs a word keep every cosine within about .06 of its value at a cost that grows with the words alone.
-Weights are fitted on the tools that are given. The signs come from a fixed seed and the sorted words: the same tools give the same vectors.
+One idea: similarity only ranks tools that entities link already, so word counts are enough (measured: sentence encoders add nothing here).
+256 random signs per word keep every cosine within about 0.06 of its value, and the cost grows with the number of words only.
+The weights are fitted on the given tools. The signs come from a fixed seed and the sorted words: equal tools give equal vectors.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from synth.clusters.tool_words import singular, words
 
 DIMENSIONS = 256
 _ROWS = 512
-"""Texts that are projected at once."""
+"""Texts projected at once."""
 _PREAMBLE_TOOLS = 4
+"""Fewest tools of a server whose common opening is a preamble."""
 _TOKEN = re.compile(r"[a-z0-9]+|[^\W_a-z0-9]")
 _TEXT_LENGTH = 2_000
+"""Characters of a description that count."""
 
 Vectors = NDArray[np.float32]
 
 
 def without_preamble(tools: Sequence[Tool]) -> list[Tool]:
-    """The tools, less the sentences with which the descriptions of all tools of a server open: they speak of the server."""
+    """The tools, without the sentences at the start of all descriptions of a server: these are about the server."""
     descriptions: dict[str, list[str]] = defaultdict(list)
     for tool in tools:
         descriptions[tool.server].append(tool.description)
@@ -43,7 +45,7 @@ def without_preamble(tools: Sequence[Tool]) -> list[Tool]:
 
 
 def _opening(texts: Sequence[str]) -> str:
-    """The whole sentences with which all texts open: what the first and the last of them in sorted order share, all do."""
+    """The whole sentences at the start of all texts. The first and last text in sorted order share what all share."""
     first, last = min(texts), max(texts)
     length = next((at for at, (left, right) in enumerate(zip(first, last, strict=False)) if left != right), min(len(first), len(last)))
     end = max(first.rfind(mark, 0, length) for mark in (". ", ".\n", "。"))
@@ -56,7 +58,7 @@ def own_text(tool: Tool) -> list[str]:
 
 
 def parameter_text(tool: Tool) -> list[str]:
-    """The words of its parameters' names and descriptions."""
+    """The words of the names and descriptions of a tool's parameters."""
     out: list[str] = []
     for name, schema in properties(tool.parameters).items():
         out += words(name)
@@ -70,33 +72,36 @@ def _tokens(text: str) -> list[str]:
 
 
 def vectors(*columns: Sequence[list[str]]) -> list[Vectors]:
-    """Unit vectors [n, 256] of columns of tokenised texts, weighted together: rare words count more, repeated ones by their logarithm.
+    """Unit vectors [n, 256] for each column of tokenised texts: (1 + log count) x idf over all columns, projected.
 
-    A text without words is a vector of zeros.
+    A text without words gives a vector of zeros.
     """
-    known = {word: number for number, word in enumerate(sorted({word for texts in columns for text in texts for word in text}))}
-    counted = [_counts(texts, known) for texts in columns]
-    rarity = np.zeros(len(known), dtype=np.float32)
-    for _, ids, _ in counted:
-        rarity += np.bincount(ids, minlength=len(known)).astype(np.float32)
+    word_ids = {word: number for number, word in enumerate(sorted({word for texts in columns for text in texts for word in text}))}
+    word_counts = [_count_words(texts, word_ids) for texts in columns]
+    document_counts = np.zeros(len(word_ids), dtype=np.float32)
+    for _, ids, _ in word_counts:
+        document_counts += np.bincount(ids, minlength=len(word_ids)).astype(np.float32)
     total = sum(len(texts) for texts in columns)
-    rarity = np.log((total + 1) / (rarity + 1)).astype(np.float32) + 1
-    signs = np.random.default_rng(20_210).integers(0, 2, (len(known), DIMENSIONS), dtype=np.int8) * 2 - 1
+    idf = np.log((total + 1) / (document_counts + 1)).astype(np.float32) + 1
+    signs = np.random.default_rng(20_210).integers(0, 2, (len(word_ids), DIMENSIONS), dtype=np.int8) * 2 - 1
     return [
-        _projected(rows, ids, (1 + np.log(counts)) * rarity[ids], len(texts), signs)
-        for texts, (rows, ids, counts) in zip(columns, counted, strict=True)
+        _project(rows, ids, (1 + np.log(counts)) * idf[ids], len(texts), signs)
+        for texts, (rows, ids, counts) in zip(columns, word_counts, strict=True)
     ]
 
 
-def _counts(texts: Sequence[list[str]], known: Mapping[str, int]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    """Row, word and how often, of every word of every text."""
-    ids = [known[word] for text in texts for word in text]
+def _count_words(
+    texts: Sequence[list[str]], word_ids: Mapping[str, int]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """Row, word id and count of each word of each text."""
+    ids = [word_ids[word] for text in texts for word in text]
     rows = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
-    pairs, counts = np.unique(rows * (len(known) + 1) + np.array(ids, dtype=np.int64), return_counts=True)
-    return pairs // (len(known) + 1), pairs % (len(known) + 1), counts.astype(np.float32)
+    pairs, counts = np.unique(rows * (len(word_ids) + 1) + np.array(ids, dtype=np.int64), return_counts=True)
+    return pairs // (len(word_ids) + 1), pairs % (len(word_ids) + 1), counts.astype(np.float32)
 
 
-def _projected(rows: NDArray[np.int64], ids: NDArray[np.int64], weights: Vectors, count: int, signs: NDArray[np.int8]) -> Vectors:
+def _project(rows: NDArray[np.int64], ids: NDArray[np.int64], weights: Vectors, count: int, signs: NDArray[np.int8]) -> Vectors:
+    """Unit vectors [count, 256] of weighted words; the words of a row are adjacent."""
     out = np.zeros((count, DIMENSIONS), dtype=np.float32)
     begins = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]]) if len(rows) else np.empty(0, dtype=np.int64)
     ends = np.r_[begins[1:], len(rows)]

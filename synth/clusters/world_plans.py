@@ -1,6 +1,6 @@
-"""Which tools the plans of worlds need: what has to lie in one cluster for a conversation about it to be possible.
+"""Tools that the plans of a world's intents need. A conversation about an intent needs a cluster with all tools of its plan.
 
-It reads what a world's intents declare; nothing is solved or executed.
+Plans come from the shapes that intents declare; nothing is solved or executed.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ Plans = Mapping[tuple[str, str], frozenset[str]]
 
 
 def plans_of(tools: Sequence[Tool]) -> Plans:
-    """The plans, with required slots alone, that these tools suffice for; `run_python`, which any cluster can offer, is left out.
+    """The plans with required slots only whose tools are all among these. Without `run_python`, which every cluster can offer.
 
-    Intents that are done without a call have none, nor have worlds that are not known in this process."""
+    Intents that need no call have no plan, nor have worlds that this process does not know.
+    """
     ids: dict[str, dict[str, str]] = defaultdict(dict)
     for tool in tools:
         if tool.world is not None and tool.world in WORLDS:
             ids[tool.world][tool.name] = tool.id
     return {
-        (world, intent): frozenset(own[tool] for tool in needed)
-        for world, own in ids.items()
-        for intent, needed in _needed(world).items()
-        if needed and needed <= own.keys()
+        (world, intent): frozenset(world_ids[name] for name in names)
+        for world, world_ids in ids.items()
+        for intent, names in _tool_names_by_intent(world).items()
+        if names and names <= world_ids.keys()
     }
 
 
 @cache
-def _needed(world: str) -> Mapping[str, frozenset[str]]:
-    """Intent -> names of its tools. Kept: a world is compiled anew where many others were looked at since."""
+def _tool_names_by_intent(world: str) -> Mapping[str, frozenset[str]]:
+    """Intent -> names of its tools. Cached, because `WORLDS` may have to compile the world again."""
     return {
         name: frozenset(intent.shape(frozenset(slot.name for slot in intent.slots if slot.is_required)).tools) - {CODE_TOOL}
         for name, intent in WORLDS[world].intents.items()
@@ -42,7 +43,7 @@ def _needed(world: str) -> Mapping[str, frozenset[str]]:
 
 
 def served(plans: Plans, groups: Iterable[Sequence[str]]) -> int:
-    """How many plans have all their tools in one of the groups."""
+    """Number of plans with all their tools in one of the groups of tool ids."""
     holders: dict[str, list[frozenset[str]]] = defaultdict(list)
     for group in map(frozenset, groups):
         for tool in group:

@@ -1,1 +1,1 @@
-"""A generated log of raw user queries, with what was planted in it."""
+"""Generates a log of raw user queries, and a file that says which rows are needles, duplicates and junk."""

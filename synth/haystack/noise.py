@@ -1,7 +1,7 @@
-"""What surrounds the needs in a real log: other dress, typos, personal data, junk. Part of the synthetic haystack.
+"""Noise of a real log: exact and near duplicates, personal data, junk.
 
-Texts come with their slot values between two private characters (`OPEN`, `CLOSE`), so that typos can keep out of them; `plain` removes
-the marks at the end. Everything is drawn from the generator that is passed in.
+Slot values in the texts are between two private characters (`OPEN`, `CLOSE`), so that typos can avoid them; `remove_marks` removes these at
+the end. All draws use the generator that the caller passes.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ import polars as pl
 
 OPEN, CLOSE = "\ue000", "\ue001"
 _TRIES = 8
+"""Positions tried for a typo before the text gets a filler word instead."""
 _WIDE_DIGITS = {str(digit): chr(0xFF10 + digit) for digit in range(10)}
 _FILLERS = {False: (" um", " well", " you know", " hmm", " like", " erm"), True: ("嗯", "那个", "就是", "呃", "啊", "哦")}
 _LETTERS = "etaoinshrdlucm"
 
 
-def plain(texts: pl.Expr) -> pl.Expr:
-    """Marks removed, `a apple` as `an apple`, 最贵的的 as 最贵的."""
+def remove_marks(texts: pl.Expr) -> pl.Expr:
+    """The texts without marks; also writes `a apple` as `an apple`, and 最贵的的 as 最贵的."""
     unmarked = texts.str.replace_all(f"[{OPEN}{CLOSE}]", "")
     return unmarked.str.replace_all(r"\b([Aa])([ \u200b]+)([aeioAEIO])", "${1}n${2}${3}").str.replace_all("的的", "的", literal=True)
 
 
 def exact_variants(rows: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
-    """The rows in another dress that normalisation takes off again; kind `exact`."""
+    """The rows in a form that normalisation undoes (case, spaces, punctuation ...); kind `exact`."""
     text = pl.col("text")
-    dresses = (
+    variants = (
         text.str.to_uppercase(),
         text.str.to_titlecase(),
         text.str.replace_all(" ", "  ", literal=True) + " ",
@@ -38,39 +39,37 @@ def exact_variants(rows: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame
         text + " ...",
         text + "？",
     )
-    dress = pl.Series(rng.integers(0, len(dresses), rows.height))
-    chosen = pl.coalesce(pl.when(pl.lit(dress) == number).then(dressed) for number, dressed in enumerate(dresses))
+    choice = pl.Series(rng.integers(0, len(variants), rows.height))
+    chosen = pl.coalesce(pl.when(pl.lit(choice) == number).then(variant) for number, variant in enumerate(variants))
     return rows.with_columns(text=chosen, kind=pl.lit("exact"))
 
 
 def near_variants(rows: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
-    """The rows with one slip of the pen each, or a filler word, never inside a slot's value; kind `near`."""
-    slips = rng.random((rows.height, _TRIES + 2))
-    texts = [_slipped(text, slip) for text, slip in zip(rows["text"], slips.tolist(), strict=True)]
+    """The rows with one typo or filler word each, never inside a slot's value; kind `near`."""
+    draws = rng.random((rows.height, _TRIES + 2))
+    texts = [_add_typo(text, row) for text, row in zip(rows["text"], draws.tolist(), strict=True)]
     return rows.with_columns(text=pl.Series(texts, dtype=pl.String), kind=pl.lit("near"))
 
 
-def _slipped(text: str, slip: list[float]) -> str:
-    place = next((at for at in (int(share * len(text)) for share in slip[2:]) if _may_slip(text, at)), -1)
-    which = int(slip[0] * 4)
+def _add_typo(text: str, draws: list[float]) -> str:
+    """The text with a letter removed, swapped or added, or with a filler word.
+
+    draws: uniform numbers: one for the typo, one for its letter or word, the others for positions to try.
+    """
+    place = next((at for at in (int(share * len(text)) for share in draws[2:]) if _may_change(text, at)), -1)
+    typo = int(draws[0] * 4)
     if place < 0:
-        return text + _filler(text, slip[1])
-    if which == 0:
+        return text + _filler(text, draws[1])
+    if typo == 1 and _may_change(text, place + 1):
+        return text[:place] + text[place + 1 : place + 2] + text[place] + text[place + 2 :]
+    if typo in (0, 1):
         return text[:place] + text[place + 1 :]
-    if which == 1:
-        return (
-            text[:place] + text[place + 1 : place + 2] + text[place] + text[place + 2 :]
-            if _may_slip(text, place + 1)
-            else text[:place] + text[place + 1 :]
-        )
-    if which == 2:
-        return text[:place] + _LETTERS[int(slip[1] * len(_LETTERS))] + text[place:]
+    if typo == 2:
+        return text[:place] + _LETTERS[int(draws[1] * len(_LETTERS))] + text[place:]
     gap = text.find(" ", place)
-    return (
-        text[:gap] + _filler(text, slip[1]) + text[gap:]
-        if gap > 0 and _is_outside(text, gap)
-        else _filler(text, slip[1]).strip() + " " + text
-    )
+    if gap > 0 and _is_outside(text, gap):
+        return text[:gap] + _filler(text, draws[1]) + text[gap:]
+    return _filler(text, draws[1]).strip() + " " + text
 
 
 def _filler(text: str, share: float) -> str:
@@ -78,17 +77,17 @@ def _filler(text: str, share: float) -> str:
     return words[int(share * len(words))]
 
 
-def _may_slip(text: str, place: int) -> bool:
+def _may_change(text: str, place: int) -> bool:
     return place < len(text) and text[place].isalpha() and _is_outside(text, place)
 
 
 def _is_outside(text: str, place: int) -> bool:
-    """Whether a place is outside all marked values."""
+    """Whether a position is outside all marked values."""
     return text.count(OPEN, 0, place) == text.count(CLOSE, 0, place) and text[place] not in (OPEN, CLOSE)
 
 
 def with_personal_data(rows: pl.DataFrame, share: float, rng: np.random.Generator) -> pl.DataFrame:
-    """A share of the rows, with a made-up phone number or e-mail address at the end."""
+    """The rows; a share of them gets an invented phone number or e-mail address at the end."""
     digits = pl.Series(rng.integers(10**7, 10**8, rows.height)).cast(pl.String)
     is_zh = pl.col("text").str.contains(r"\p{Han}")
     kind = pl.Series(np.where(rng.random(rows.height) < share, rng.integers(0, 2, rows.height), 2))
@@ -117,7 +116,7 @@ _CHAT = {
         "还在吗", "测试", "随便聊聊", "你会唱歌吗", "没事了", "算了吧", "厉害了",
     ),
 }  # fmt: skip
-_ELSEWHERE = {
+_OTHER_SUBJECTS = {
     "en": (
         "write a poem about {}", "what is the capital of {}", "translate {} into french", "who invented {}", "explain {} to a child",
         "how do I cook {}", "give me a recipe with {}", "what is the meaning of {}", "fix my code that sorts {}",
@@ -139,11 +138,11 @@ _THINGS = {
 
 
 def junk(count: int, zh_share: float, rng: np.random.Generator) -> pl.DataFrame:
-    """Rows that ask for nothing that any world offers: chit-chat, other subjects, mashed keys, links, lone personal data."""
-    makers: tuple[Callable[[str, np.random.Generator], str], ...] = (_chat, _elsewhere, _elsewhere, _mashed, _link, _contact)
-    which = rng.integers(0, len(makers), count)
+    """Rows that ask for nothing that a world offers: chat, other subjects, random keys, links, bare personal data."""
+    makers: tuple[Callable[[str, np.random.Generator], str], ...] = (_chat, _other_subject, _other_subject, _random_keys, _link, _contact)
+    choice = rng.integers(0, len(makers), count)
     languages = np.where(rng.random(count) < zh_share, "zh", "en")
-    texts = [makers[number](language, rng) for number, language in zip(which.tolist(), languages.tolist(), strict=True)]
+    texts = [makers[number](language, rng) for number, language in zip(choice.tolist(), languages.tolist(), strict=True)]
     empty = {
         "frame": pl.UInt32,
         "twin": pl.UInt32,
@@ -163,12 +162,12 @@ def _chat(language: str, rng: np.random.Generator) -> str:
     return _pick(_CHAT[language], rng) + ("", " ", "!" * int(1 + rng.random() * 4), "~", " :)")[int(rng.random() * 5)]
 
 
-def _elsewhere(language: str, rng: np.random.Generator) -> str:
-    said = _pick(_ELSEWHERE[language], rng).format(_pick(_THINGS[language], rng))
-    return f"{said} {('in', '用')[language == 'zh']} {int(rng.random() * 900)} {('words', '字')[language == 'zh']}"
+def _other_subject(language: str, rng: np.random.Generator) -> str:
+    text = _pick(_OTHER_SUBJECTS[language], rng).format(_pick(_THINGS[language], rng))
+    return f"{text} {('in', '用')[language == 'zh']} {int(rng.random() * 900)} {('words', '字')[language == 'zh']}"
 
 
-def _mashed(language: str, rng: np.random.Generator) -> str:
+def _random_keys(language: str, rng: np.random.Generator) -> str:
     letters = "asdfghjklqwertyuiop" if language == "en" else "的了啊嗯哈啦呀"
     return "".join(letters[int(share * len(letters))] for share in rng.random(4 + int(rng.random() * 20)).tolist())
 

@@ -29,8 +29,9 @@ from synth.roles.over_specified import spelled_out
 from synth.roles.user_script import tells
 from synth.tasks.solver import training_seed
 from synth.text.claims import has_chinese, normalise
+from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
 from synth.worlds import WORLDS, make_world
-from synth.worlds.base import Date, Identifier, Quantity, SlotKind, Vocabulary, World
+from synth.worlds.base import World
 
 PROMPT = "planner"
 MAX_TOKENS = 1500

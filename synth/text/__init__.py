@@ -1,1 +1,1 @@
-"""Numbers, quantities, dates, times and names in English and Chinese text: how they are read and written."""
+"""Reads and writes values in English and Chinese text: numbers, quantities, dates, times, names and kinds of slot values."""

@@ -1,11 +1,10 @@
-"""What a piece of text says: its numbers, times of day, dates, identifiers and known names.
+"""Finds the claims of a text: numbers, times of day, dates, identifiers and known names.
 
-One idea: text is normalised once (`normalise`), and then searched with plain scans and four regular expressions that are compiled
-once; nothing is compiled per value, because a judge reads tens of thousands of answers. What the last texts said is remembered: the
-same observations are read for every goal, and the same system message in every conversation of a world.
-Both languages: full-width digits, `1.5公里`, `9点半`, `1小时20分钟`, `2026年3月2日` are read as their English forms are. Numbers written
-out in words are not read, and a day without a year (`3月2日`, `May 17`) is no date, only the numbers in it: facts and arguments are told
-in figures. What an answer may claim beyond that is `grounding.py`'s business.
+One idea: a caller normalises a text once (`normalise`); plain scans and a few regular expressions then search it. No expression is compiled
+per value, because verification reads tens of thousands of answers. Results are cached: verification reads the same observations for every
+goal, and the same system message in every conversation of a world.
+Chinese forms read like their English ones: full-width digits, `1.5公里`, `9点半`, `1小时20分钟`, `2026年3月2日`.
+Not read: numbers in words. A day without a year (`3月2日`, `May 17`) gives its numbers, but no date. `synth/tasks/grounding.py` reads both.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ _TIME = re.compile(
 _BARE_HOUR = re.compile(r"(?<![\d:.a-z])(1[0-2]|[1-9]) ?([ap])\.?m\b")
 _DATE = re.compile(r"(?<!\d)(\d{4})[-/年](\d{1,2})[-/月](\d{1,2})(?!\d)日?")
 _DURATION = re.compile(r"(?<![a-z\d.])(\d{1,6}) ?(?:hours?|hrs?|h|小时)(?: and|,)? ?(\d{1,2}) ?(?:minutes?|mins?|m|分钟?)(?![a-z])")
-_ID = re.compile(r"(?<![a-z0-9])[a-z]{1,4}-?\d[a-z0-9]*(?![a-z0-9])")
+_IDENTIFIER = re.compile(r"(?<![a-z0-9])[a-z]{1,4}-?\d[a-z0-9]*(?![a-z0-9])")
 _LIST_MARK = re.compile(r"^[ \t]*\d{1,2}[.)、]\s", re.MULTILINE)
 _WORD = re.compile(r"[a-z0-9]+")
-_CHINESE = re.compile(r"[\u3400-\u9fff]")
-_UNSPACED = re.compile(r"[\u3400-\u9fff](?:[\u3400-\u9fff0-9·]*[\u3400-\u9fff])?")
+_CHINESE_CHARACTER = re.compile(r"[\u3400-\u9fff]")
+_CHINESE_RUN = re.compile(r"[\u3400-\u9fff](?:[\u3400-\u9fff0-9·]*[\u3400-\u9fff])?")
 
-_REMEMBERED = 1024
-"""Texts of which it is remembered what they say."""
+_CACHED_TEXTS = 1024
+"""Texts whose claims are kept in memory."""
 
 _SCALES: Mapping[str, tuple[float, ...]] = {
     **dict.fromkeys(("km", "kms", "kilometre", "kilometres", "kilometer", "kilometers", "公里", "千米"), (1000.0,)),
@@ -44,38 +43,42 @@ _SCALES: Mapping[str, tuple[float, ...]] = {
 
 
 def normalise(text: str) -> str:
-    """Lower case, compatibility forms (full-width digits and punctuation) folded, one minus sign, one apostrophe."""
-    return text.lower() if text.isascii() else _normalised(text)
+    """The text in lower case, with compatibility forms (full-width digits and punctuation) folded, one minus sign and one apostrophe."""
+    return text.lower() if text.isascii() else _normalise_unicode(text)
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _normalised(text: str) -> str:
+@lru_cache(maxsize=_CACHED_TEXTS)
+def _normalise_unicode(text: str) -> str:
     return normalize("NFKC", text).casefold().replace("−", "-").replace("’", "'")
 
 
 def has_chinese(text: str) -> bool:
-    """Whether a text holds a Chinese character."""
-    return _CHINESE.search(text) is not None
+    """Whether the text contains a Chinese character."""
+    return _CHINESE_CHARACTER.search(text) is not None
 
 
 def has_word(text: str, needle: str) -> bool:
-    """Whether normalised `text` contains `needle` (lower case) as a word of its own; in unspaced scripts a substring counts."""
+    """Whether the normalised text contains `needle` (lower case) as a whole word; in scripts without spaces, as a substring."""
     start = text.find(needle) if needle else -1
     while start >= 0:
         end = start + len(needle)
         before, after = text[start - 1 : start], text[end : end + 1]
-        if not (_is_word(before) and _is_word(needle[0])) and not (_is_word(after) and _is_word(needle[-1])):
+        if not (_is_ascii_alnum(before) and _is_ascii_alnum(needle[0])) and not (_is_ascii_alnum(after) and _is_ascii_alnum(needle[-1])):
             return True
         start = text.find(needle, start + 1)
     return False
 
 
-def _is_word(character: str) -> bool:
+def _is_ascii_alnum(character: str) -> bool:
     return character.isascii() and character.isalnum()
 
 
 class Number(NamedTuple):
-    """A number as it was written, and every value it may stand for: itself, and itself in smaller units (1.5 km is 1500)."""
+    """A number in a text.
+
+    value: the number as written.
+    readings: all values that it may mean: the number as written, then the number in smaller units (1.5 km is also 1500).
+    """
 
     value: float
     readings: tuple[float, ...]
@@ -83,7 +86,12 @@ class Number(NamedTuple):
 
 @dataclass(slots=True)
 class Reading:
-    """What a normalised text says. `minutes` are times of day in minutes; `dates` ISO; `ids` letter-digit words such as `o17`."""
+    """The claims of a normalised text.
+
+    minutes: times of day, in minutes since midnight.
+    dates: ISO dates (`2026-03-02`).
+    ids: identifiers: words of letters and digits, such as `o17`.
+    """
 
     numbers: list[Number] = field(default_factory=list)
     minutes: frozenset[int] = frozenset()
@@ -91,53 +99,54 @@ class Reading:
     ids: set[str] = field(default_factory=set)
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=_CACHED_TEXTS)
 def numbers_in(text: str, *, also_parts: bool = False) -> tuple[Number, ...]:
-    """All numbers of a normalised text. `12,500` is one number; with `also_parts` (JSON lists) it is 12 and 500 besides."""
-    found = []
+    """All numbers of a normalised text. `12,500` is one number; with `also_parts` (for JSON lists) also 12 and 500."""
+    numbers = []
     for sign, digits, unit in _NUMBER.findall(text):
         value = float(digits.replace(",", "")) * (-1 if sign else 1)
-        found.append(Number(value, (value, *(value * scale for scale in _SCALES.get(unit, ())))))
+        numbers.append(Number(value, (value, *(value * scale for scale in _SCALES.get(unit, ())))))
         if also_parts and "," in digits:
-            found += [Number(float(part), (float(part),)) for part in digits.split(",")]
-    return tuple(found)
+            numbers += [Number(float(part), (float(part),)) for part in digits.split(",")]
+    return tuple(numbers)
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=_CACHED_TEXTS)
 def minutes_in(text: str) -> frozenset[int]:
     """All times of day of a normalised text, in minutes since midnight."""
-    found = set()
+    minutes = set()
     if ":" in text or "点" in text or "时" in text:
         for hour, minute, half, late_zh, hour_zh, minute_zh, half_zh in _TIME.findall(text):
             if hour:
-                found.add(_twelve(int(hour), half) * 60 + int(minute))
+                minutes.add(_hour_of_day(int(hour), half) * 60 + int(minute))
             else:
-                found.add(
-                    _twelve(int(hour_zh), "p" if late_zh and int(hour_zh) <= 12 else "") * 60 + (30 if half_zh else int(minute_zh or 0))
-                )
+                half_of_day = "p" if late_zh and int(hour_zh) <= 12 else ""
+                minutes.add(_hour_of_day(int(hour_zh), half_of_day) * 60 + (30 if half_zh else int(minute_zh or 0)))
     if "m" in text:
-        found.update(_twelve(int(hour), half) * 60 for hour, half in _BARE_HOUR.findall(text))
-    return frozenset(found)
+        minutes.update(_hour_of_day(int(hour), half) * 60 for hour, half in _BARE_HOUR.findall(text))
+    return frozenset(minutes)
 
 
-def _twelve(hour: int, half: str) -> int:
+def _hour_of_day(hour: int, half: str) -> int:
+    """The hour on a 24-hour clock. half: `a` (am), `p` (pm), or empty for an hour that is on that clock already."""
     if not half:
         return hour
     return hour % 12 + (12 if half == "p" else 0)
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=_CACHED_TEXTS)
 def dates_in(text: str) -> frozenset[str]:
+    """All dates with a year of a normalised text, in ISO form."""
     return frozenset(f"{year}-{int(month):02d}-{int(day):02d}" for year, month, day in _DATE.findall(text))
 
 
 def read(text: str) -> Reading:
-    """Everything that a normalised text claims; list marks (`1.` at the start of a line) claim nothing."""
+    """All claims of a normalised text, except names. A list mark (`1.` at the start of a line) is no claim."""
     if not any(character.isdigit() for character in text):
         return Reading()
-    reading = Reading(minutes=minutes_in(text), dates=dates_in(text), ids=set(_ID.findall(text)))
+    reading = Reading(minutes=minutes_in(text), dates=dates_in(text), ids=set(_IDENTIFIER.findall(text)))
     rest = _LIST_MARK.sub("", text)
-    for pattern in (_DATE, _TIME, _BARE_HOUR, _ID):
+    for pattern in (_DATE, _TIME, _BARE_HOUR, _IDENTIFIER):
         rest = pattern.sub(" ", rest)
     for hours, minutes in _DURATION.findall(rest):
         total = 60.0 * int(hours) + int(minutes)
@@ -147,43 +156,47 @@ def read(text: str) -> Reading:
 
 
 def is_near(left: float, right: float) -> bool:
-    """Within 1 %, or less than one unit apart: 12.6 may be told as 13, 1498 m as 1500 m, but 34 is not 35. From a million on (telephone
-    and document numbers) only the latter."""
+    """Whether `left` is less than 1 from `right`, or within 1 % of it: 12.6 and 13, or 1498 and 1500, but not 34 and 35.
+
+    From a million on (telephone and document numbers) the 1 % does not apply.
+    """
     return abs(left - right) < 1 or abs(left - right) <= 0.01 * abs(right) < 10_000
 
 
 class NameIndex:
-    """Finds known names in text: the longest at each position, so that `Willow Park Hotel` is not also `Willow Park`.
+    """Finds known names in a text: at each position the longest, so that `Willow Park Hotel` is not also `Willow Park`.
 
     Args:
-        names: each spelling with all spellings of the same thing.
+        names: spelling -> all spellings of the same thing.
     """
 
     def __init__(self, names: Mapping[str, tuple[str, ...]]) -> None:
         self._by_word: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
         self._unspaced: dict[str, tuple[str, ...]] = {}
         for name, spellings in names.items():
-            plain, folded = normalise(name), tuple(normalise(spelling) for spelling in spellings)
-            first = _WORD.match(plain)
-            if first is not None:
-                self._by_word.setdefault(first.group(), []).append((plain, folded))
-            elif plain:
-                self._unspaced[plain] = folded
-        for found in self._by_word.values():
-            found.sort(key=lambda pair: -len(pair[0]))
+            key, normalised_spellings = normalise(name), tuple(normalise(spelling) for spelling in spellings)
+            first_word = _WORD.match(key)
+            if first_word is not None:
+                self._by_word.setdefault(first_word.group(), []).append((key, normalised_spellings))
+            elif key:
+                self._unspaced[key] = normalised_spellings
+        for candidates in self._by_word.values():
+            candidates.sort(key=lambda pair: -len(pair[0]))
         self._lengths = sorted({len(name) for name in self._unspaced}, reverse=True)
 
     def __bool__(self) -> bool:
         return bool(self._by_word or self._unspaced)
 
     def spans(self, text: str) -> Iterable[tuple[int, int, tuple[str, ...]]]:
-        """Where every name stands that the normalised `text` mentions, its plural too, with all spellings of it."""
+        """Start, end and all spellings of each known name in the normalised text, also of names in the plural."""
         end = 0
         for word in _WORD.finditer(text):
             if word.start() < end:
                 continue
             for name, spellings in self._by_word.get(word.group(), self._by_word.get(word.group().removesuffix("s"), ())):
-                if text.startswith(name, word.start()) and not _is_word(text[(stop := _end(text, word.start() + len(name))) : stop + 1]):
+                if text.startswith(name, word.start()) and not _is_ascii_alnum(
+                    text[(stop := _end_of_plural(text, word.start() + len(name))) : stop + 1]
+                ):
                     end = stop
                     yield word.start(), end, spellings
                     break
@@ -191,7 +204,7 @@ class NameIndex:
             yield from self._unspaced_spans(text)
 
     def _unspaced_spans(self, text: str) -> Iterable[tuple[int, int, tuple[str, ...]]]:
-        for run in _UNSPACED.finditer(text):
+        for run in _CHINESE_RUN.finditer(text):
             position, characters = 0, run.group()
             while position < len(characters):
                 for length in self._lengths:
@@ -204,9 +217,9 @@ class NameIndex:
                     position += 1
 
 
-def _end(text: str, end: int) -> int:
-    """Where a name ends that may be in the plural."""
+def _end_of_plural(text: str, end: int) -> int:
+    """The end of a name's plural ending, or `end` where the name has none."""
     for ending in ("es", "s"):
-        if text.startswith(ending, end) and not _is_word(text[end + len(ending) : end + len(ending) + 1]):
+        if text.startswith(ending, end) and not _is_ascii_alnum(text[end + len(ending) : end + len(ending) + 1]):
             return end + len(ending)
     return end

@@ -1,8 +1,8 @@
-"""Figures that are written in words, as digits: `half an hour` is `0.5 hours`, `九点半` is `9点30分`, `quarter to ten` is `9:45`.
+"""Rewrites numbers in words as digits: `half an hour` as `0.5 hours`, `九点半` as `9点30分`, `quarter to ten` as `9:45`.
 
-One idea: what follows (`quantities.py`, `datetimes.py`) reads digits alone. A number that stood there in words keeps a mark before it, for
-words claim less than digits do: "one of them" and 十分方便 count nothing. What is a figure of speech ("24/7", "100 %", 一点 for a little)
-is taken out. Words that only may be numbers (`second`, 一下) stay as they are. Not read: fractions other than halves and quarters.
+One idea: `quantities.py` and `datetimes.py` then read digits only. A number that was in words gets `MARK` before it, because words claim
+less than digits: "one of them" and 十分方便 count nothing. Figures of speech ("24/7", "100 %", 一点 for a little) are removed. Words that
+may not be numbers (`second`, 一下) stay. Not read: fractions other than halves and quarters.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 
 MARK = "`"
-"""Stands before a number that was written in words."""
+"""Precedes a number that was in words."""
 
 _UP_TO_NINETEEN = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
@@ -21,13 +21,13 @@ _ONES = {word: value for value, word in enumerate(_UP_TO_NINETEEN.split())}
 _TENS = {word: 10 * value for value, word in enumerate(_UP_TO_NINETY.split(), 2)}
 _LARGE = {"hundred": 100, "thousand": 1000, "million": 1_000_000}
 _WORD = "|".join(sorted((*_ONES, *_TENS, "dozen"), key=len, reverse=True))
-_ENGLISH = re.compile(
+_ENGLISH_NUMERAL = re.compile(
     rf"\b(?:an? (?=hundred|thousand|dozen|million))?(?:{_WORD}|hundred|thousand|million)\b"
     rf"(?:(?:[ -]|,? and )(?:(?:{_WORD}|hundred|thousand|million)\b))*"
 )
 _HALVES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), put)
-    for pattern, put in (
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
         (r"\bhalf (?:a )?dozen\b", f"{MARK}6"),
         (r"\bhalf (?:an |of an )?hour\b|\bhalf-hour\b", f"{MARK}0.5 hours"),
         (r"\bthree[ -]quarters? of an hour\b", f"{MARK}45 minutes"),
@@ -47,23 +47,23 @@ _HALVES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 _TO, _PAST = re.compile(r"\b(\S{1,12}) to (\S{1,7})\b"), re.compile(r"\b(\S{1,12}) past (\S{1,7})\b")
 _AND_A_HALF = re.compile(r"(?<=\d) ½")
 _OCLOCK = re.compile(r"\b(\S{1,7}) ?o'clock\b")
-_SAID_TIME = re.compile(
+_SPOKEN_TIME = re.compile(
     r"\b(at|by|until|till|from|before|after|around|about) (one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
     r"(?: (oh[ -]five|ten|fifteen|twenty(?:[ -]five)?|thirty(?:[ -]five)?|forty(?:[ -]five)?|fifty(?:[ -]five)?))?"
     r"(?= ?(?:[ap]\.?m\b|in the (?:morning|afternoon|evening)|at night)"
     r"|(?<=ten|ive|rty|een|nty|fty)(?= ?(?:[,.;!?)]|$|and\b|on\b|to\b)))"
 )
-_SAID_PART_OF_DAY = re.compile(
+_SPOKEN_TIME_WITH_HALF = re.compile(
     r"\b()(one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
     r"[ -](oh[ -]five|ten|fifteen|twenty(?:[ -]five)?|thirty(?:[ -]five)?|forty(?:[ -]five)?|fifty(?:[ -]five)?)"
     r"(?= ?(?:[ap]\.?m\b|in the (?:morning|afternoon|evening)|at night))"
 )
 _MARKUP = re.compile(r"(?<![a-z0-9])[*_`]+(?=\w)|(?<=\S)[*_`]+(?![a-z0-9])|`")
-"""Emphasis and code, around a word or a figure; not a bullet, nor the line in `order_id`."""
+"""Marks of emphasis and code around a word or number; not a bullet, nor the underscore of `order_id`."""
 _FULL_STOP = re.compile(r"\.{2,}|(?<=[a-z])\.(?=\d)")
-"""One before a figure that is none of its own decimals: `fare...6`, `approx.6`, `no.6`."""
-_LONGEST_FIGURE = 24
-"""In words, or Chinese characters."""
+"""A full stop before a number that is no decimal point: `fare...6`, `approx.6`, `no.6`."""
+_MAX_NUMERAL_LENGTH = 24
+"""English words, or Chinese characters, of one number; a longer one stays as it is."""
 _MINUTES = {"quarter": 15, "half": 30, "five": 5, "ten": 10, "twenty": 20, "twenty-five": 25}
 _HOURS = {**{word: value for word, value in _ONES.items() if 1 <= value <= 12}, **{str(value): value for value in range(1, 13)}}
 
@@ -77,15 +77,15 @@ _IDIOMS = re.compile(
     r"|(?<![点一二三四五六七八九零])十分(?!钟|之)|万一|一点(?=也|都|儿|不)|有一点(?!半|钟)|千万(?=不|别|要)|三明治|百货|[四五]星级|百度|五金"
 )
 _ZH_NUMERAL = "零〇一二两三四五六七八九十百千万"
-_CHINESE = re.compile(
+_CHINESE_NUMERAL = re.compile(
     rf"(?<![第周初唯统另\d.{_ZH_NUMERAL}])(?<!星期)(?<!礼拜)(?!百分之)[{_ZH_NUMERAL}]+"
     rf"(?:点[零〇一二三四五六七八九]+(?![分十刻]))?(?=[^{_ZH_NUMERAL}])"
 )
 _ZH_DIGITS = {character: value for value, character in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
 _ZH_UNITS = {"十": 10, "百": 100, "千": 1000}
 _ZH_HALF: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), put)
-    for pattern, put in (
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
         (r"(?<=\d)个?半(小时|钟头|月|公里)", r".5\1"),
         (r"半个?(小时|钟头)", rf"{MARK}0.5\1"),
         (r"半(公里|千米|里|公斤|米)", rf"{MARK}0.5\1"),
@@ -100,62 +100,64 @@ _ZH_HALF: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 MAY_TELL = re.compile(
     rf"\d|day|周|星期|礼拜|noon|midnight|[零〇一二三四五六七八九十百千万两半刻]|\b(?:{_WORD}|hundred|thousand|million|half|quarter|hour)\b"
 )
-"""Finds nothing in a text without figures or points in time."""
-_IS_ENGLISH = re.compile(rf"\b(?:{_WORD}|hundred|thousand|million|half|quarter|an hour|o'clock)\b")
-_IS_CHINESE = re.compile(r"[〇零一二两三四五六七八九十百千万半刻]|百分")
+"""Matches every text with a number or a point in time."""
+_HAS_ENGLISH_NUMERAL = re.compile(rf"\b(?:{_WORD}|hundred|thousand|million|half|quarter|an hour|o'clock)\b")
+_HAS_CHINESE_NUMERAL = re.compile(r"[〇零一二两三四五六七八九十百千万半刻]|百分")
 
 
 @lru_cache(maxsize=1024)
 def in_digits(text: str) -> str:
-    """A normalised text with its figures in digits, and without figures of speech and markup."""
+    """A normalised text with its numbers in digits, without figures of speech and markup."""
     text = _FULL_STOP.sub(". ", _MARKUP.sub("", text))
     text = _IDIOMS.sub(" ", text)
-    if "\u2044" in text:  # 2½, as compatibility forms have it
+    if "\u2044" in text:  # 2½: normalisation writes ½ as 1⁄2
         text = text.replace("1\u20442", ".5")
-    if _IS_ENGLISH.search(text):
-        text = _english_times(text)
-        for pattern, put in _HALVES:
-            text = pattern.sub(put, text)
-        text = _ENGLISH.sub(_from_english, text)
+    if _HAS_ENGLISH_NUMERAL.search(text):
+        text = _english_times_to_digits(text)
+        for pattern, replacement in _HALVES:
+            text = pattern.sub(replacement, text)
+        text = _ENGLISH_NUMERAL.sub(_english_to_digits, text)
         text = _AND_A_HALF.sub(".5", text)
-    if _IS_CHINESE.search(text):
-        text = _CHINESE.sub(_from_chinese, f"{text} ")
-        for pattern, put in _ZH_HALF:
-            text = pattern.sub(put, text)
+    if _HAS_CHINESE_NUMERAL.search(text):
+        text = _CHINESE_NUMERAL.sub(_chinese_to_digits, f"{text} ")
+        for pattern, replacement in _ZH_HALF:
+            text = pattern.sub(replacement, text)
     return text
 
 
-def _english_times(text: str) -> str:
-    def past(found: re.Match[str]) -> str:
-        minutes, hour = _MINUTES.get(found[1]), _HOURS.get(found[2])
-        return found[0] if minutes is None or hour is None else f"{MARK}{hour}:{minutes:02d}"
+def _english_times_to_digits(text: str) -> str:
+    """Times of day in English words, as `hour:minute`."""
 
-    def to(found: re.Match[str]) -> str:
-        minutes, hour = _MINUTES.get(found[1]), _HOURS.get(found[2])
-        if minutes is None or hour is None or (found[1] != "quarter" and not _is_time(text, found)):
-            return found[0]
+    def past(match: re.Match[str]) -> str:
+        minutes, hour = _MINUTES.get(match[1]), _HOURS.get(match[2])
+        return match[0] if minutes is None or hour is None else f"{MARK}{hour}:{minutes:02d}"
+
+    def to(match: re.Match[str]) -> str:
+        minutes, hour = _MINUTES.get(match[1]), _HOURS.get(match[2])
+        if minutes is None or hour is None or (match[1] != "quarter" and not _is_time(text, match)):
+            return match[0]
         return f"{MARK}{(hour - 2) % 12 + 1}:{60 - minutes:02d}"
 
-    def spoken(found: re.Match[str]) -> str:
-        minutes = (found[3] or "").replace("-", " ").replace("oh", "").split()
-        return f"{found[1]} {MARK}{_HOURS[found[2]]}:{sum({**_ONES, **_TENS}[word] for word in minutes):02d}"
+    def spoken(match: re.Match[str]) -> str:
+        minutes = (match[3] or "").replace("-", " ").replace("oh", "").split()
+        return f"{match[1]} {MARK}{_HOURS[match[2]]}:{sum({**_ONES, **_TENS}[word] for word in minutes):02d}"
 
     text = _PAST.sub(past, text)
     text = _TO.sub(to, text)
-    text = _OCLOCK.sub(lambda found: f"{MARK}{_HOURS[found[1]]}:00" if found[1] in _HOURS else found[0], text)
-    return _SAID_PART_OF_DAY.sub(spoken, _SAID_TIME.sub(spoken, text))
+    text = _OCLOCK.sub(lambda match: f"{MARK}{_HOURS[match[1]]}:00" if match[1] in _HOURS else match[0], text)
+    return _SPOKEN_TIME_WITH_HALF.sub(spoken, _SPOKEN_TIME.sub(spoken, text))
 
 
-def _is_time(text: str, found: re.Match[str]) -> bool:
-    """Whether "ten to nine" is a time of day and no range: it follows `at` or `by`."""
-    return text[: found.start()].endswith(("at ", "by ", "until ", "till "))
+def _is_time(text: str, match: re.Match[str]) -> bool:
+    """Whether "ten to nine" is a time of day, not a range: it follows `at`, `by`, `until` or `till`."""
+    return text[: match.start()].endswith(("at ", "by ", "until ", "till "))
 
 
-def _from_english(found: re.Match[str]) -> str:
+def _english_to_digits(match: re.Match[str]) -> str:
     total, current = 0, 0
-    words = re.findall(r"[a-z]+", found[0])
-    if len(words) > _LONGEST_FIGURE:
-        return found[0]
+    words = re.findall(r"[a-z]+", match[0])
+    if len(words) > _MAX_NUMERAL_LENGTH:
+        return match[0]
     for word in words:
         if word in _LARGE:
             current = max(current, 1) * _LARGE[word]
@@ -166,38 +168,39 @@ def _from_english(found: re.Match[str]) -> str:
         elif word not in ("a", "an", "and"):
             step = _ONES.get(word, _TENS.get(word, 0))
             if current % 100 and not (current % 100 >= 20 and current % 10 == 0 and step < 10):
-                return found[0]
+                return match[0]
             current += step
     return f"{MARK}{total + current}"
 
 
-def _from_chinese(found: re.Match[str]) -> str:
-    whole, _, fraction = found[0].partition("点")
+def _chinese_to_digits(match: re.Match[str]) -> str:
+    whole, _, fraction = match[0].partition("点")
     value = _chinese_value(whole)
     if value is None:
-        return found[0]
+        return match[0]
     if fraction:
-        return f"{MARK}{value}.{''.join(str(_ZH_DIGITS[each]) for each in fraction)}"
+        return f"{MARK}{value}.{''.join(str(_ZH_DIGITS[character]) for character in fraction)}"
     return f"{MARK}{value}"
 
 
 def _chinese_value(text: str) -> int | None:
-    if len(text) > _LONGEST_FIGURE:
+    """The value of a Chinese numeral. None where it is too long, or two neighbouring digits (三四 is "three or four")."""
+    if len(text) > _MAX_NUMERAL_LENGTH:
         return None
-    if len(text) > 1 and not any(each in "十百千万" for each in text):
-        digits = [_ZH_DIGITS[each] for each in text]
+    if len(text) > 1 and not any(character in "十百千万" for character in text):
+        digits = [_ZH_DIGITS[character] for character in text]
         return None if len(digits) == 2 and digits[1] == digits[0] + 1 else int("".join(map(str, digits)))
-    total, section, digit, last = 0, 0, 0, 1
-    for each in text:
-        if each == "万":
-            total, section, digit, last = (total + section + digit) * 10_000, 0, 0, 10_000
-        elif each in _ZH_UNITS:
-            last = _ZH_UNITS[each]
-            section += (digit or 1) * last
+    total, section, digit, last_unit = 0, 0, 0, 1
+    for character in text:
+        if character == "万":
+            total, section, digit, last_unit = (total + section + digit) * 10_000, 0, 0, 10_000
+        elif character in _ZH_UNITS:
+            last_unit = _ZH_UNITS[character]
+            section += (digit or 1) * last_unit
             digit = 0
         else:
-            digit = _ZH_DIGITS[each]
-            last = 10 if each in "零〇" else last
-    if digit and last > 10 and "零" not in text and "〇" not in text:
-        digit *= last // 10
+            digit = _ZH_DIGITS[character]
+            last_unit = 10 if character in "零〇" else last_unit
+    if digit and last_unit > 10 and "零" not in text and "〇" not in text:  # 一百五 is 150
+        digit *= last_unit // 10
     return total + section + digit

@@ -1,8 +1,8 @@
-"""Names in an English answer that nobody wrote: capitalised words that stand together, as in `the Harbour View Hotel`.
+"""Finds invented names in an English answer: groups of capitalised words without a source, such as `the Harbour View Hotel`.
 
-One idea: a name shows by its capitals where no sentence begins, and by what it ends with (Hotel, Road) or begins with (Dr). Words that any
-answer may capitalise (headings, weekdays) are ordinary; so are words that were heard. Chinese has no capitals: there only names joined by a
-dot are seen (`西蒙·格雷`).
+One idea: capitals inside a sentence show a name, and so does its last word (Hotel, Road) or its title (Dr). Not counted: words that any
+answer may capitalise (headings, weekdays), and words with a source. Chinese has no capitals: there only names with a dot are found
+(`西蒙·格雷`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-_KINDS = """
+_ENDINGS = """
 hotel hotels inn hostel resort motel lodge road street avenue lane boulevard drive expressway highway square plaza park garden gardens
 museum gallery library temple shrine church cathedral mosque station airport terminal stadium university college school hospital clinic
 pharmacy mall centre center market bazaar supermarket restaurant cafe coffee bistro bar pub grill kitchen diner bakery house theatre
@@ -37,26 +37,30 @@ due expiry expires valid issued start end starts ends from until range level tie
 both each every any some one two three four five six seven eight nine ten highest lowest longest shortest latest earliest most least
 shortlist pick picks choice quick glance breakdown recap bottom
 """
-_KIND_WORDS = frozenset(_KINDS.split())
-_ORDINARY_WORDS = frozenset(_ORDINARY.split()) | _KIND_WORDS
+_ENDING_WORDS = frozenset(_ENDINGS.split())
+_ORDINARY_WORDS = frozenset(_ORDINARY.split()) | _ENDING_WORDS
 _CAPITALS = re.compile(r"(?<![\w'])[A-Z][\w'-]*(?: (?:of |the |& |de )?[A-Z][\w'-]*)*")
-_BEGINS = re.compile(r"(?:^|[.!?:;\n*#>|\"“(•-]|\d[.)])\s*$")
+_SENTENCE_START = re.compile(r"(?:^|[.!?:;\n*#>|\"“(•-]|\d[.)])\s*$")
 _TITLED = re.compile(r"\b(?:Mr|Mrs|Ms|Miss|Dr|Prof|Professor|Madam)\.? ([A-Z][\w'-]+)")
 _DOTTED = re.compile(r"[\u3400-\u9fff]{1,6}·[\u3400-\u9fff]{1,6}")
 _HEADING_END = re.compile(r"\s*(?:\*|:|\n|$)")
 
 
-def unknown_names(text: str, is_heard: Callable[[str], bool]) -> Iterable[str]:
-    """Names, in lower case, that a text gives to something though their words were not heard. Names that are known otherwise are blanked
-    out (`_`)."""
-    yield from (found[1].lower().removesuffix("'s") for found in _TITLED.finditer(text))
-    yield from (found[0] for found in _DOTTED.finditer(text))
-    for found in _CAPITALS.finditer(text):
-        words = [word.lower().removesuffix("'s") for word in re.findall(r"[A-Za-z][A-Za-z'-]*", found[0])]
-        is_first = _BEGINS.search(text, max(0, found.start() - 6), found.start()) is not None or not text[: found.start()].strip()
-        judged = words[1:] if is_first else words
-        unknown = [word for word in judged if word not in _ORDINARY_WORDS and len(word) > 1 and not is_heard(word)]
-        is_kind = words[-1] in _KIND_WORDS and bool(unknown)
-        is_heading = is_first and _HEADING_END.match(text, found.end()) is not None
-        if is_kind or (len(unknown) > 1 and not is_heading):
+def unknown_names(text: str, has_source: Callable[[str], bool]) -> Iterable[str]:
+    """Names in the text, in lower case, that have a word without a source, and all names after a title or with a dot.
+
+    Args:
+        text: the answer with its original capitals; the caller replaces names that it knows otherwise by `_`.
+        has_source: whether a source contains the word (lower case).
+    """
+    yield from (match[1].lower().removesuffix("'s") for match in _TITLED.finditer(text))
+    yield from (match[0] for match in _DOTTED.finditer(text))
+    for match in _CAPITALS.finditer(text):
+        words = [word.lower().removesuffix("'s") for word in re.findall(r"[A-Za-z][A-Za-z'-]*", match[0])]
+        is_first = _SENTENCE_START.search(text, max(0, match.start() - 6), match.start()) is not None or not text[: match.start()].strip()
+        candidates = words[1:] if is_first else words
+        unknown = [word for word in candidates if word not in _ORDINARY_WORDS and len(word) > 1 and not has_source(word)]
+        has_name_ending = words[-1] in _ENDING_WORDS and bool(unknown)
+        is_heading = is_first and _HEADING_END.match(text, match.end()) is not None
+        if has_name_ending or (len(unknown) > 1 and not is_heading):
             yield " ".join(words)

@@ -1,9 +1,9 @@
-"""Numbers with what they are numbers of: 22 minutes, ¥45, 4.5 out of 5, 两个半小时, and values of a tool's result by their fields.
+"""Finds numbers with their units in a text (22 minutes, ¥45, 4.5 out of 5, 两个半小时), and the units of a tool result's fields.
 
-One idea: a number has a *dimension* (length, duration, yuan, count ...) and a factor to the dimension's base, both from a small table of
-unit words; in a result the name of its field tells them (`distance_m`, `price`), or the world does (`World.units`). Where nothing tells,
-the dimension is unknown, and any will do. Texts come from `datetimes.py`, less their points in time.
-Sources: definition P8 (tolerance of 1 % or 1 unit).
+One idea: a number has a *dimension* (length, duration, yuan, count ...) and a factor to the dimension's base unit, both from a small table
+of unit words. In a result, the field's name gives them (`distance_m`, `price`), or the world does (`World.units`). A number without a unit
+has no dimension and fits every one. Input is a text without its points in time (`datetimes.Moments.rest`).
+Source: definition P8 (tolerance of 1 % or 1 unit).
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from typing import NamedTuple
 from synth.text.number_words import MARK
 
 Unit = tuple[str, float]
-"""Dimension and factor to its base."""
+"""Dimension, and factor to its base unit."""
 
 MONEY = ("money", 1.0)
-_MONIES = frozenset({"money", "yuan", "dollars", "euros", "pounds"})
-_HALF = 0.5 * (1 + 1e-9)
+_CURRENCIES = frozenset({"money", "yuan", "dollars", "euros", "pounds"})
+_HALF_STEP = 0.5 * (1 + 1e-9)
 _HOUR = 60.0
-_ROUNDED = 0.2
-"""Of a value, what rounding may change at most: 1.5 hours are not 2."""
+_MAX_ROUNDING = 0.2
+"""Largest share of a value that rounding may change: 1.5 hours are not 2."""
 COUNT, SHARE, RATING, LABEL = "count", "percent", "rating", "label"
 
 
-def _table(rows: Mapping[Unit, str]) -> dict[str, tuple[Unit, ...]]:
-    found: dict[str, tuple[Unit, ...]] = {}
+def _units_by_word(rows: Mapping[Unit, str]) -> dict[str, tuple[Unit, ...]]:
+    units: dict[str, tuple[Unit, ...]] = {}
     for unit, words in rows.items():
         for word in words.split():
-            found[word.replace("_", " ")] = (*found.get(word.replace("_", " "), ()), unit)
-    return found
+            units[word] = (*units.get(word, ()), unit)
+    return units
 
 
-UNITS: Mapping[str, tuple[Unit, ...]] = _table(
+UNITS: Mapping[str, tuple[Unit, ...]] = _units_by_word(
     {
         ("length", 1.0): "m metre metres meter meters 米",
         ("length", 1000.0): "km kms kilometre kilometres kilometer kilometers k公里 公里 千米",
@@ -83,7 +83,7 @@ UNITS: Mapping[str, tuple[Unit, ...]] = _table(
         ),
     }
 )
-"""Units as they are written after (or, of money, before) a number. A word with several may mean either."""
+"""Word after a number (for money also before it) -> the units that it may mean."""
 
 _FIELD_UNITS: Mapping[str, tuple[Unit, ...]] = {
     **{word: UNITS[word] for word in ("m", "km", "min", "mins", "minutes", "hours", "seconds", "days", "nights", "weeks", "months", "years",
@@ -101,22 +101,31 @@ _FIELD_UNITS: Mapping[str, tuple[Unit, ...]] = {
     **dict.fromkeys(("id", "ids", "coords", "address", "zh", "phone", "telephone", "lat", "lon", "latitude", "longitude", "code", "number",
                      "name", "title", "line", "board", "alight", "email", "url"), ((LABEL, 1.0),)),
 }  # fmt: skip
-"""By the last word of a field's name."""
+"""Last word of a field's name -> the units that it may mean."""
 
-_SPLIT = re.compile(r"[_\-. ]+|(?<=[a-z])(?=[A-Z])")
+_FIELD_WORD_BREAK = re.compile(r"[_\-. ]+|(?<=[a-z])(?=[A-Z])")
 
 
 @lru_cache(maxsize=8192)
-def units_of_field(name: str, told: str | None) -> tuple[Unit, ...]:
-    """What the values of a result's field are numbers of; empty where nothing tells. told: what its world says (`World.units`)."""
-    if told is not None:
-        return UNITS[told] if told != COUNT else (*UNITS[told], *_FIELD_UNITS.get(_SPLIT.split(name)[-1].lower(), ()))
-    return _FIELD_UNITS.get(_SPLIT.split(name)[-1].lower(), ())
+def units_of_field(name: str, declared: str | None) -> tuple[Unit, ...]:
+    """The units that the values of a result's field may have; empty if unknown. declared: the field's unit in `World.units`, if any."""
+    by_name = _FIELD_UNITS.get(_FIELD_WORD_BREAK.split(name)[-1].lower(), ())
+    if declared is None:
+        return by_name
+    return (*UNITS[declared], *by_name) if declared == COUNT else UNITS[declared]
 
 
 class Quantity(NamedTuple):
-    """A number that a text tells. step: of its last digit (0.1 of 4.5), in the unit it is told in. units: what it may be a number of;
-    empty where nothing says. is_worded: it was written in words. hedge: about, over, under or nothing. start, end: where it stands."""
+    """A number in a text.
+
+    value: in the unit of the text.
+    step: value of one unit of its last digit (0.1 for 4.5).
+    units: the units that it may have; empty if the text names none.
+    is_worded: whether it was in words.
+    hedge: `about`, `over`, `under` or empty.
+    start, end: its position in the text.
+    is_counted: whether it counts things by their noun ("3 hotels").
+    """
 
     value: float
     step: float
@@ -135,13 +144,13 @@ _NUMBER = re.compile(
     r"(°c|℃|°|%|[€$£]|[\u3400-\u9fff/]+|[a-z][a-z/$']*|)"
 )
 _PHRASE = re.compile(r"[a-z][a-z'-]*(?: [a-z][a-z'-]*){0,2}")
-_FUNCTION_WORDS = """
+_NO_UNITS = """
 and or to from for per each at in on of with the a an is was are were has have its this as by than then plus less minus away if so but
 which that it costs takes leaves arrives departs runs includes does goes opens closes lasts starts ends means gives makes comes remains
 stays covers needs works between via after before until us yes across always perhaps also thus besides rises equals shows serves says ps
 vs reads sits sells keeps passes gets looks sounds beats exceeds
 """
-_FUNCTION = frozenset(_FUNCTION_WORDS.split())
+_NO_UNIT_WORDS = frozenset(_NO_UNITS.split())
 _HEDGES: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "about",
@@ -153,61 +162,62 @@ _HEDGES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("over", re.compile(r"(?:\b(?:over|more than|above|upwards of)|超过|多于|逾) ?$")),
     ("under", re.compile(r"(?:\b(?:under|less than|below|short of)|不到|不足|少于) ?$")),
 )  # fmt: skip
-_HEDGED_AFTER = re.compile(r" ?(?:左右|上下|or so\b|-ish\b)")
-_RATED = re.compile(r"(?:\b(?:rated|ratings?|scor(?:e|es|ed|ing))(?: (?:at|of|is|it))?|评分|得分)[ :为是有]{0,3}$")
-_PRICED = re.compile(r"(?:\b(?:costs?|priced?|fare|fee)(?: (?:is|of|at|only|just))?|票价|价格|费用|售价|人均)[ :为是约]{0,2}$")
+_HEDGE_AFTER = re.compile(r" ?(?:左右|上下|or so\b|-ish\b)")
+_RATING_BEFORE = re.compile(r"(?:\b(?:rated|ratings?|scor(?:e|es|ed|ing))(?: (?:at|of|is|it))?|评分|得分)[ :为是有]{0,3}$")
+_PRICE_BEFORE = re.compile(r"(?:\b(?:costs?|priced?|fare|fee)(?: (?:is|of|at|only|just))?|票价|价格|费用|售价|人均)[ :为是约]{0,2}$")
 _OUT_OF = re.compile(
     r"(?<=\d) ?(?:/|out of|of) ?(5|10)(?:\.0)?(?! ?(?:%|\d|月|[a-z]+s\b(?<!stars)(?<!points)))(?: (?:stars|points))?"
     r"|[(,]?满分[是为]?\d+分?\)?"
 )
 _HOURS_MINUTES = re.compile(r"(?<![\d:.])(\d{1,3}):([0-5]\d)(?= ?(?:hours?|hrs?|h|小时)\b)")
-_H_MM = re.compile(r"(?<![a-z\d.])(\d+) ?h ?(\d{2})(?![\da-z])")
-_MINUTE_M = re.compile(r"(\d ?h(?:ours?|rs?|r)?,?(?: and)? ?)(\d{1,2}) ?m(?![a-z/])")
+_HOURS_H_MINUTES = re.compile(r"(?<![a-z\d.])(\d+) ?h ?(\d{2})(?![\da-z])")
+_HOURS_MINUTES_M = re.compile(r"(\d ?h(?:ours?|rs?|r)?,?(?: and)? ?)(\d{1,2}) ?m(?![a-z/])")
 _DECIMAL_COMMA = re.compile(r"(?<![\d,.])(\d{1,3}),(\d{1,2})(?![\d,])(?= ?(?:km|kilomet|€|eur|euros|kg|stars|%|星|公里))")
-_OF_A_COUNTRY = re.compile(r"(?<=\d )(?:chinese|american|us|british) (?=yuan|dollars?|pounds?)")
-_JOINED = re.compile(r"^ *(?:,? ?and|,|零|又)? *$")
-_TO = re.compile(r"^ ?(?:to|-|–|—|~|至|到|and|or|和|或|与) ?$")
+_CURRENCY_COUNTRY = re.compile(r"(?<=\d )(?:chinese|american|us|british) (?=yuan|dollars?|pounds?)")
+_BETWEEN_PARTS = re.compile(r"^ *(?:,? ?and|,|零|又)? *$")
+_RANGE_WORD = re.compile(r"^ ?(?:to|-|–|—|~|至|到|and|or|和|或|与) ?$")
 
 
 @lru_cache(maxsize=4096)
 def quantities_in(text: str) -> tuple[Quantity, ...]:
-    """All numbers of a text, those of a duration in two units (1 h 20 min) together."""
+    """All numbers of a text. A duration or length in two units (1 h 20 min) is one number."""
     if not any(character.isdigit() for character in text):
         return ()
-    text = _OF_A_COUNTRY.sub("", text)
+    text = _CURRENCY_COUNTRY.sub("", text)
     text = _OUT_OF.sub(" stars ", text.replace("分(满分", "(满分").replace("分,满分", ",满分"))
-    text = _HOURS_MINUTES.sub(lambda found: f"{int(found[1]) * 60 + int(found[2])} minutes ;", text)
-    text = _H_MM.sub(r"\1 h \2 min", text)
+    text = _HOURS_MINUTES.sub(lambda match: f"{int(match[1]) * 60 + int(match[2])} minutes ;", text)
+    text = _HOURS_H_MINUTES.sub(r"\1 h \2 min", text)
     if "h" in text:
-        text = _MINUTE_M.sub(r"\1 \2 min", text)
+        text = _HOURS_MINUTES_M.sub(r"\1 \2 min", text)
     text = _DECIMAL_COMMA.sub(r"\1.\2", text)
-    found = [_quantity(text, match) for match in _NUMBER.finditer(text)]
-    return tuple(_ranged(_joined(found, text), text))
+    quantities = [_quantity(text, match) for match in _NUMBER.finditer(text)]
+    return tuple(_share_range_units(_join_parts(quantities, text), text))
 
 
 def _quantity(text: str, match: re.Match[str]) -> Quantity:
+    """The number of one match of `_NUMBER`, with its unit and hedge."""
     worded, symbol, sign, digits, scale, more, after = match.groups()
-    plain = digits.replace(",", "")
+    digits = digits.replace(",", "")
     factor = {None: 1.0, "k": 1e3, "thousand": 1e3, "千": 1e3, "万": 1e4, "million": 1e6}[scale]
-    step = factor * 10.0 ** -len(plain.partition(".")[2])
-    value = float(plain) * factor * (-1 if sign else 1)
+    step = factor * 10.0 ** -len(digits.partition(".")[2])
+    value = float(digits) * factor * (-1 if sign else 1)
     units, length, counted = _units_after(text, match.start(7), after)
     before = text[max(0, match.start() - 20) : match.start()]
     if symbol:
         units, counted = UNITS[symbol.strip()], False
     hedge = next((name for name, pattern in _HEDGES if pattern.search(before)), "over" if more else "")
     end = match.start(7) + length
-    if not hedge and _HEDGED_AFTER.match(text, end):
+    if not hedge and _HEDGE_AFTER.match(text, end):
         hedge = "about"
-    if not units and _RATED.search(before):
+    if not units and _RATING_BEFORE.search(before):
         units = ((RATING, 1.0),)
-    elif not units and _PRICED.search(before):
+    elif not units and _PRICE_BEFORE.search(before):
         units = (MONEY,)
     return Quantity(value, step, units, worded is not None, hedge, match.start(), end, counted)
 
 
 def _units_after(text: str, start: int, after: str) -> tuple[tuple[Unit, ...], int, bool]:
-    """The units that the words after a number name, how many characters they take, and whether it counts things by their noun."""
+    """Units that the words after a number name, length of these words, and whether the number counts things by their noun."""
     if not after:
         return (), 0, False
     if not after[0].isascii() and after[0] not in "°%€£":
@@ -221,7 +231,7 @@ def _units_after(text: str, start: int, after: str) -> tuple[tuple[Unit, ...], i
         return units, len(after), False
     phrase = _PHRASE.match(text, start)
     for word in phrase[0].split(" ") if phrase is not None else ():
-        if word in _FUNCTION:
+        if word in _NO_UNIT_WORDS:
             break
         if (word in UNITS and UNITS[word][0][0] == COUNT) or (
             len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is"))
@@ -230,27 +240,28 @@ def _units_after(text: str, start: int, after: str) -> tuple[tuple[Unit, ...], i
     return (), 0, False
 
 
-def _joined(found: Iterable[Quantity], text: str) -> list[Quantity]:
-    """With durations and lengths in falling units made one: 1 h 20 min, 1 hr 20, 2 km 300 m."""
+def _join_parts(quantities: Iterable[Quantity], text: str) -> list[Quantity]:
+    """The quantities, with durations and lengths in two falling units joined: 1 h 20 min, 1 hr 20, 2 km 300 m."""
     out: list[Quantity] = []
-    for each in found:
+    for quantity in quantities:
         last = out[-1] if out else None
-        one = _as_one(last, each) if last is not None and _JOINED.match(text[last.end : each.start]) else None
-        if one is not None:
-            out[-1] = one
+        joined = _join(last, quantity) if last is not None and _BETWEEN_PARTS.match(text[last.end : quantity.start]) else None
+        if joined is not None:
+            out[-1] = joined
         else:
-            out.append(each)
+            out.append(quantity)
     return out
 
 
-def _as_one(first: Quantity, second: Quantity) -> Quantity | None:
-    for name in ("duration", "length"):
-        of, own = _factor(first, name), _factor(second, name)
-        if name == "duration" and of == _HOUR and not second.units:
-            own = 1.0
-        if of and 0 < own < of and second.value * own < of:
-            total = (first.value * of + second.value * own) / own
-            return Quantity(total, second.step, ((name, own),), first.is_worded, first.hedge, first.start, second.end)
+def _join(first: Quantity, second: Quantity) -> Quantity | None:
+    """Both as one quantity in the second's unit, or None where they are not parts of one duration or length."""
+    for dimension in ("duration", "length"):
+        large, small = _factor(first, dimension), _factor(second, dimension)
+        if dimension == "duration" and large == _HOUR and not second.units:
+            small = 1.0
+        if large and 0 < small < large and second.value * small < large:
+            total = (first.value * large + second.value * small) / small
+            return Quantity(total, second.step, ((dimension, small),), first.is_worded, first.hedge, first.start, second.end)
     return None
 
 
@@ -258,32 +269,34 @@ def _factor(quantity: Quantity, dimension: str) -> float:
     return next((factor for name, factor in quantity.units if name == dimension), 0.0)
 
 
-def _ranged(found: list[Quantity], text: str) -> list[Quantity]:
-    """With the unit of a range's end given to its beginning: 16 to 24 degrees."""
-    for place in range(len(found) - 2, -1, -1):
-        one, other = found[place], found[place + 1]
-        if not one.units and other.units and not other.is_counted and _TO.match(text[one.end : other.start]):
-            found[place] = one._replace(units=other.units)
-    return found
+def _share_range_units(quantities: list[Quantity], text: str) -> list[Quantity]:
+    """The quantities, where the start of a range gets the unit of its end: 16 to 24 degrees."""
+    for place in range(len(quantities) - 2, -1, -1):
+        start, end = quantities[place], quantities[place + 1]
+        if not start.units and end.units and not end.is_counted and _RANGE_WORD.match(text[start.end : end.start]):
+            quantities[place] = start._replace(units=end.units)
+    return quantities
 
 
-def is_told(told: Quantity, factor: float, seen: float) -> bool:
-    """Whether a quantity, told in a unit of this factor, may be told of a value seen in the dimension's base: within 1 %, or rounded to
-    what it is told with; about, over and under a value as people say that."""
-    seen /= factor
-    gap, size = abs(told.value - seen), abs(seen)
-    if gap <= min(told.step * _HALF, _ROUNDED * size) or gap <= 0.01 * size < 10_000:
+def is_told(stated: Quantity, factor: float, value: float) -> bool:
+    """Whether a text may state `value` as this quantity: within 1 %, rounded to its last digit, or within the range of its hedge.
+
+    factor: of the quantity's unit. value: in the dimension's base unit.
+    """
+    value /= factor
+    gap, size = abs(stated.value - value), abs(value)
+    if gap <= min(stated.step * _HALF_STEP, _MAX_ROUNDING * size) or gap <= 0.01 * size < 10_000:
         return True
-    if told.step == 1 and gap < 1 and size >= 10:
+    if stated.step == 1 and gap < 1 and size >= 10:
         return True
-    if told.hedge == "about":
+    if stated.hedge == "about":
         return gap <= 0.02 * size
-    if told.hedge and told.units:
-        share = 0.1 if told.units[0][0] in ("length", "duration") else 0.05
-        return gap <= share * size and (seen > told.value) == (told.hedge == "over")
+    if stated.hedge and stated.units:
+        share = 0.1 if stated.units[0][0] in ("length", "duration") else 0.05
+        return gap <= share * size and (value > stated.value) == (stated.hedge == "over")
     return False
 
 
-def are_alike(name: str, other: str) -> bool:
-    """Whether numbers of two dimensions may be told of each other: money of which no currency is known is any."""
-    return name == other or (MONEY[0] in (name, other) and {name, other} <= _MONIES)
+def are_alike(left: str, right: str) -> bool:
+    """Whether two dimensions are comparable: equal, or one of them is money without a known currency and the other is any money."""
+    return left == right or (MONEY[0] in (left, right) and {left, right} <= _CURRENCIES)

@@ -1,8 +1,8 @@
-"""How people write a value: numbers in varied units, days, times of day, in English and Chinese.
+"""Spells slot values as people write them: quantities, days and times of day, in English and Chinese.
 
-One idea: from a slot kind and a canonical value to the list of its spellings, the plainest first; wording picks one of them, and the
-parser (`filters/grounding/amounts.py`) reads units and numerals by rules of its own, so that neither is a copy of the other's list.
-Names of vocabulary values and their synonyms are data (`World.kinds`, `grounding.yaml`) and pass through here unchanged.
+One idea: a slot kind and a canonical value give a list of spellings, the plainest first; wording picks one of them. The parser
+(`filters/grounding/amounts.py`) has separate rules for units and numerals, so that neither list copies the other.
+Names of vocabulary values and their synonyms are data (`World.kinds`, `grounding.yaml`); this module does not change them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from storage.records import JSON, Language
-from synth.worlds.base import Date, Identifier, Quantity, SlotKind, Vocabulary
+from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
 
-_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _ZH_DIGITS = "零一二三四五六七八九"
@@ -38,14 +38,14 @@ _UNITS: Mapping[str, tuple[str, str, str]] = {
     "km": ("km", "km", "公里"),
     "gb": ("GB", "GB", "GB"),
 }
-"""Units that are always written the same way: one, many, in Chinese."""
+"""Units with one spelling each: English singular, English plural, Chinese."""
 
 Synonyms = Mapping[str, Mapping[Language, Sequence[str]]]
 """Canonical value -> language -> other names."""
 
 
 def chinese_number(value: int, *, before_measure: bool = True) -> str:
-    """0 .. 9999 in Chinese numerals: 2 -> 两 before a measure word, 105 -> 一百零五."""
+    """A number from 0 to 9999 in Chinese numerals: 105 is 一百零五, 2 is 两 before a measure word, else 二."""
     if value == 2 and before_measure:
         return "两"
     if value < 10:
@@ -60,7 +60,7 @@ def chinese_number(value: int, *, before_measure: bool = True) -> str:
 
 
 def surfaces(kind: SlotKind, value: JSON, language: Language, synonyms: Synonyms | None = None) -> list[str]:
-    """Every way in which wording may write `value` in `language`, the plainest first; never empty."""
+    """All spellings of a canonical value in a language, the plainest first; never empty."""
     if isinstance(kind, Vocabulary):
         if _CLOCK.fullmatch(str(value)):
             return _clock(str(value), language)
@@ -74,7 +74,7 @@ def surfaces(kind: SlotKind, value: JSON, language: Language, synonyms: Synonyms
 
 def _quantity(kind: Quantity, value: float, language: Language) -> list[str]:
     number = f"{value:g}" if value < 1e6 else str(int(value))
-    spell = {
+    spellings = {
         "m": _metres,
         "minutes": _minutes,
         "yuan": lambda v, n, zh: [f"{n}元", f"{n}块", f"{n}块钱", f"¥{n}"] if zh else [f"{n} yuan", f"¥{n}", f"{n} rmb", f"{n} CNY"],
@@ -82,10 +82,10 @@ def _quantity(kind: Quantity, value: float, language: Language) -> list[str]:
         "stars": lambda v, n, zh: [f"{n}分", f"{n}星", n] if zh else [f"{n} stars", n, f"{n} points"],
         "count": _count,
     }.get(kind.unit)
-    if spell is not None:
-        return spell(value, number, language == "zh")
-    one, many, chinese = _UNITS[kind.unit]
-    return [f"{number}{chinese}"] if language == "zh" else [f"{number} {one if value == 1 else many}"]
+    if spellings is not None:
+        return spellings(value, number, language == "zh")
+    singular, plural, chinese = _UNITS[kind.unit]
+    return [f"{number}{chinese}"] if language == "zh" else [f"{number} {singular if value == 1 else plural}"]
 
 
 def _metres(value: float, number: str, is_zh: bool) -> list[str]:
@@ -104,7 +104,7 @@ def _metres(value: float, number: str, is_zh: bool) -> list[str]:
     if value == 500:
         out.append("half a kilometre")
     if rest == 0 and 1 <= whole <= 10:
-        out.append(f"{_WORDS[whole]} kilometres" if whole > 1 else "one kilometre")
+        out.append(f"{_NUMBER_WORDS[whole]} kilometres" if whole > 1 else "one kilometre")
     return out
 
 
@@ -123,7 +123,7 @@ def _minutes(value: float, number: str, is_zh: bool) -> list[str]:
     if value == 30:
         out.append("half an hour")
     if hours and rest == 0:
-        out += ["an hour", "1 hour"] if hours == 1 else [f"{hours} hours", *([f"{_WORDS[hours]} hours"] if hours <= 10 else [])]
+        out += ["an hour", "1 hour"] if hours == 1 else [f"{hours} hours", *([f"{_NUMBER_WORDS[hours]} hours"] if hours <= 10 else [])]
     if hours and rest == 30:
         out += [f"{hours}.5 hours"] + (["an hour and a half"] if hours == 1 else [])
     return out
@@ -133,25 +133,25 @@ def _count(value: float, number: str, is_zh: bool) -> list[str]:
     whole = int(value)
     if whole > 10:
         return [number]
-    return [number, chinese_number(whole)] if is_zh else [number, _WORDS[whole]]
+    return [number, chinese_number(whole)] if is_zh else [number, _NUMBER_WORDS[whole]]
 
 
 def _day(kind: Date, days: int, language: Language) -> list[str]:
-    when = kind.today + timedelta(days=days)
+    day = kind.today + timedelta(days=days)
     if language == "zh":
-        out = [f"{when.month}月{when.day}日", f"{when.month}月{when.day}号"]
+        out = [f"{day.month}月{day.day}日", f"{day.month}月{day.day}号"]
         out += [("今天", "明天", "后天", "大后天")[days]] if days < 4 else [f"{days}天后", f"{chinese_number(days)}天后"]
         if 0 < days < 7:
-            out += [f"周{_zh_weekday(when.weekday())}", f"星期{_zh_weekday(when.weekday())}"]
+            out += [f"周{_zh_weekday(day.weekday())}", f"星期{_zh_weekday(day.weekday())}"]
         return out
-    month = _MONTHS[when.month - 1]
-    out = [f"on {month} {when.day}", f"on {when.day} {month}", f"on {month} {when.day}{_ordinal(when.day)}"]
+    month = _MONTHS[day.month - 1]
+    out = [f"on {month} {day.day}", f"on {day.day} {month}", f"on {month} {day.day}{_ordinal(day.day)}"]
     out += [("today", "tomorrow", "the day after tomorrow")[days]] if days < 3 else [f"in {days} days", f"{days} days from now"]
     if 0 < days < 7:
-        out += [f"on {_WEEKDAYS[when.weekday()]}", f"this {_WEEKDAYS[when.weekday()]}"]
-    return (
-        [text.removeprefix("on ") for text in out if not text.endswith("from now") and not text.startswith("in ")] if kind.is_bare else out
-    )
+        out += [f"on {_WEEKDAYS[day.weekday()]}", f"this {_WEEKDAYS[day.weekday()]}"]
+    if kind.is_bare:
+        return [text.removeprefix("on ") for text in out if not text.endswith("from now") and not text.startswith("in ")]
+    return out
 
 
 def _zh_weekday(weekday: int) -> str:
@@ -165,12 +165,12 @@ def _ordinal(day: int) -> str:
 def _clock(value: str, language: Language) -> list[str]:
     hour, minute = int(value[:2]), int(value[3:])
     half = "pm" if hour >= 12 else "am"
-    on_twelve = hour - 12 if hour > 12 else hour
+    hour_of_half = hour - 12 if hour > 12 else hour
     if language == "zh":
         part = "上午" if hour < 12 else "中午" if hour == 12 else "下午" if hour < 18 else "晚上"
-        return [value, f"{hour}点{'半' if minute else ''}", f"{part}{on_twelve}点{'半' if minute else ''}"]
+        return [value, f"{hour}点{'半' if minute else ''}", f"{part}{hour_of_half}点{'半' if minute else ''}"]
     return (
-        [value, f"{on_twelve}:{minute:02d} {half}", f"{on_twelve}:{minute:02d}{half}"]
+        [value, f"{hour_of_half}:{minute:02d} {half}", f"{hour_of_half}:{minute:02d}{half}"]
         if minute
-        else [value, f"{on_twelve} {half}", f"{on_twelve}{half}"]
+        else [value, f"{hour_of_half} {half}", f"{hour_of_half}{half}"]
     )

@@ -15,10 +15,10 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date
 from typing import Any, ClassVar
 
 from storage.records import JSON, Language, Plan, RefusalReason, Success, Tool
+from synth.text.slot_kinds import SlotKind, Vocabulary
 
 WANTED_DRAWS = 12
 """Draws of slots that are looked at for one that is wanted."""
@@ -58,60 +58,6 @@ class Slot:
     kind: str
     is_required: bool = True
     is_entity: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """A slot kind with a finite set of canonical values, each with its plain name in both languages.
-
-    Synonyms are wording, and live in `grounding.yaml`.
-    """
-
-    names: Mapping[str, Mapping[Language, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """A slot kind that is a number in a unit: `unit` is one of m, minutes, yuan, dollars, stars, count; the canonical value is an int or
-    a float with at most one decimal in that unit. `low` and `high` bound it, `choices` are what people usually say."""
-
-    unit: str
-    low: float
-    high: float
-    choices: tuple[float, ...]
-
-    @property
-    def has_decimals(self) -> bool:
-        """Whether usual values are no whole numbers."""
-        return any(isinstance(choice, float) and not choice.is_integer() for choice in self.choices)
-
-    def canonical(self, value: float) -> int | float:
-        """The value as slots hold it: a float where the kind's usual values are floats, else whole if it is whole."""
-        if self.has_decimals:
-            return round(float(value), 1)
-        return int(value) if float(value).is_integer() else value
-
-
-@dataclass(frozen=True, slots=True)
-class Identifier:
-    """A slot kind that is an opaque identifier, e.g. an order `o17`: `pattern` is a regular expression (no look-around) over normalised
-    text that matches the whole identifier; `choices` are all identifiers that exist in every seed."""
-
-    pattern: str
-    choices: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Date:
-    """A slot kind that is a day, canonical as whole days from the world's fixed today: 0 .. `horizon_days`. is_bare: it follows a
-    preposition ("to May 21"), which its spellings do without."""
-
-    horizon_days: int
-    today: date = date(2026, 5, 13)
-    is_bare: bool = False
-
-
-SlotKind = Vocabulary | Quantity | Identifier | Date
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,9 @@ from functools import cache
 from typing import Any, ClassVar
 
 from storage.records import JSON, Call, Tool, canonical_json, parse_arguments
+from synth.text.slot_kinds import SlotKind
 from synth.worlds import bfcl_files
-from synth.worlds.base import Intent, Observation, SlotKind, World
+from synth.worlds.base import Intent, Observation, World
 
 CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
 MORE_TOOLS = "I have updated some more functions you can choose from. What about now?"

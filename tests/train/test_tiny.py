@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from storage.records import Message
-from synth.worlds.base import Identifier
+from synth.text.slot_kinds import Identifier
 from synth.worlds.retail.world import RetailWorld
 from tests.train.tiny_policies import SMALL, digest, expert_conversations, retail_tasks, small_policy
 from train.tiny import END, UNKNOWN, build_model, build_tokenizer, render, save_policy, unread_words, vocabulary_texts

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from storage.records import JSON
-from synth.worlds.base import Date, Intent, Quantity, Slot, Unsolvable, Vocabulary
+from synth.text.slot_kinds import Date, Quantity, Vocabulary
+from synth.worlds.base import Intent, Slot, Unsolvable
 from synth.worlds.city.map.place_catalog import landmark_index
 from synth.worlds.city.map.place_names import gazetteer
 from synth.worlds.city.map.places import DISTRICT_KEYS, FEATURE_BITS, Places

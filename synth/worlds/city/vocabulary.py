@@ -12,7 +12,7 @@ from datetime import date, datetime
 from typing import Any, Literal
 
 from storage.records import Language
-from synth.worlds.base import Date, Quantity, SlotKind, Vocabulary
+from synth.text.slot_kinds import Date, Quantity, SlotKind, Vocabulary
 from synth.worlds.city.map.place_names import DISTRICTS, gazetteer
 from synth.worlds.city.map.regions import CITIES
 

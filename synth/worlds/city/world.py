@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 import orjson
 
 from storage.records import JSON, Tool
-from synth.worlds.base import Intent, Observation, SlotKind, World
+from synth.text.slot_kinds import SlotKind
+from synth.worlds.base import Intent, Observation, World
 from synth.worlds.city.intents import INTENTS
 from synth.worlds.city.map.city_map import City, city_of
 from synth.worlds.city.map.geometry import COLUMNS, ROWS

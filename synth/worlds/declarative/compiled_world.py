@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from storage.records import CODE_TOOL, JSON
-from synth.worlds.base import Date, Intent, Observation, Vocabulary, World
+from synth.text.slot_kinds import Date, Vocabulary
+from synth.worlds.base import Intent, Observation, World
 from synth.worlds.declarative.common_names import possible_names
 from synth.worlds.declarative.domain import Domain
 from synth.worlds.declarative.intents.acts import Doing

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any
 
-from synth.worlds.base import SlotKind
+from synth.text.slot_kinds import SlotKind
 from synth.worlds.declarative.common_names import plural_of
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.expression_types import Compiled, Part, Type

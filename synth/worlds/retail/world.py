@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from storage.records import JSON, Tool
-from synth.worlds.base import Identifier, Intent, Observation, Quantity, SlotKind, Vocabulary, World
+from synth.text.slot_kinds import Identifier, Quantity, SlotKind, Vocabulary
+from synth.worlds.base import Intent, Observation, World
 from synth.worlds.retail import data
 from synth.worlds.retail.intents import INTENTS, SYSTEM_PROMPT
 from synth.worlds.retail.intents.base import RetailIntent

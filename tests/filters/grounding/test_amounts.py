@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filters.grounding.amounts import AMOUNT, COLON, chinese_value, day_offset, is_bare, reading, values
+from synth.text.slot_kinds import Date, Quantity
 from synth.text.value_spellings import chinese_number, surfaces
 from synth.worlds import GROUNDED, WORLDS
-from synth.worlds.base import Date, Quantity
 
 WEDNESDAY = date(2026, 5, 13)
 

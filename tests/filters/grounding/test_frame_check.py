@@ -11,8 +11,8 @@ from filters.taxonomy.agreement import Known, known
 from storage.records import canonical_json
 from synth.haystack.generate import values_of
 from synth.tasks.wording import slot_kinds
+from synth.text.slot_kinds import Vocabulary
 from synth.worlds import GROUNDED, WORLDS
-from synth.worlds.base import Vocabulary
 
 TEXT = "find a coffee shop near willow park within 1.5 km"
 SLOTS = {"category": "cafe", "place": "Willow Park", "radius": 1500}

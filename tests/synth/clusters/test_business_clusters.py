@@ -1,4 +1,4 @@
-"""Dependency edges and business clusters over the worlds' own tools, against the plans that the worlds declare, and against chance."""
+"""Dependency edges and business clusters of the worlds' tools, compared with the plans that the worlds declare, and with chance."""
 
 import os
 import random
@@ -11,9 +11,9 @@ from itertools import permutations
 import pytest
 
 from storage.records import Tool
-from synth.clusters.business_clusters import Cluster, ClusterConfig, _Graph, cluster_tools
+from synth.clusters.business_clusters import Cluster, ClusterConfig, _ToolGraph, cluster_tools
 from synth.clusters.cluster_store import clusters_frame, tools_frame
-from synth.clusters.edges import Described, Edge, chains, edges_of, feeds
+from synth.clusters.edges import THRESHOLD, Described, Edge, chains, edges_of, feeds
 from synth.clusters.tool_words import entity_keys, words
 from synth.clusters.world_plans import plans_of, served
 from synth.worlds import GROUNDED, WORLDS, admitted_in
@@ -22,19 +22,23 @@ from synth.worlds.declarative.library_worlds import shipped
 TOOLS: tuple[Tool, ...] = tuple(tool for world in GROUNDED for tool in WORLDS[world].tools)
 
 
+def dependencies(tools: Iterable[Tool]) -> list[Edge]:
+    return edges_of(Described.of(tuple(tools)), threshold=THRESHOLD)
+
+
 def declared_edges() -> set[tuple[str, str]]:
-    """Which tool feeds which in the plan shapes that the worlds' intents declare: gold that no rule here has seen."""
-    found = set()
+    """Edges of the plan shapes that the worlds' intents declare. The rules under test do not use them."""
+    pairs = set()
     for world in (WORLDS[name] for name in GROUNDED):
         ids = {tool.name: tool.id for tool in world.tools}
         for intent in world.intents.values():
             calls = intent.shape(frozenset(slot.name for slot in intent.slots)).calls
-            found |= {(ids[calls[parent][0]], ids[tool]) for tool, parents in calls for parent in parents if calls[parent][0] != tool}
-    return found
+            pairs |= {(ids[calls[parent][0]], ids[tool]) for tool, parents in calls for parent in parents if calls[parent][0] != tool}
+    return pairs
 
 
 def is_connected(tools: Iterable[str], edges: Iterable[Edge]) -> bool:
-    """Whether the tools hang together when directions are ignored."""
+    """Whether edges connect the tools, without regard to directions."""
     groups = {tool: {tool} for tool in tools}
     for edge in edges:
         joined = groups[edge.source] | groups[edge.target]
@@ -77,29 +81,29 @@ def test_entities_of_a_phrase_are_its_head_and_its_last_two_words() -> None:
 # ---- edges ----------------------------------------------------------------------------------------------------------
 
 
-def test_edges_find_what_plans_really_feed_and_chance_does_not(edges: list[Edge]) -> None:
-    gold, found = declared_edges(), {(edge.source, edge.target) for edge in edges}
+def test_edges_match_the_declared_ones_better_than_chance(edges: list[Edge]) -> None:
+    gold, inferred = declared_edges(), {(edge.source, edge.target) for edge in edges}
     pairs = [(a.id, b.id) for a in TOOLS for b in TOOLS if a.id != b.id and a.world == b.world]
-    by_chance = [len(gold & set(random.Random(seed).sample(pairs, len(found)))) for seed in range(50)]
+    by_chance = [len(gold & set(random.Random(seed).sample(pairs, len(inferred)))) for seed in range(50)]
 
-    recall, precision = len(gold & found) / len(gold), len(gold & found) / len(found)
+    recall, precision = len(gold & inferred) / len(gold), len(gold & inferred) / len(inferred)
     assert recall >= 0.6
-    assert precision >= 2 * len(gold) / len(pairs), "no better than drawing pairs blindly"
-    assert len(gold & found) > max(by_chance)
+    assert precision >= 2 * len(gold) / len(pairs), "no better than random pairs"
+    assert len(gold & inferred) > max(by_chance)
 
 
-def test_feeding_has_a_direction(edges: list[Edge]) -> None:
-    found = {(edge.source, edge.target) for edge in edges}
+def test_an_edge_has_one_direction(edges: list[Edge]) -> None:
+    pairs = {(edge.source, edge.target) for edge in edges}
 
-    assert ("shop.search_products", "shop.buy") in found
-    assert all((target, source) not in found for source, target in found)
+    assert ("shop.search_products", "shop.buy") in pairs
+    assert all((target, source) not in pairs for source, target in pairs)
 
 
-def test_a_tool_that_echoes_what_it_takes_is_no_source_of_it(edges: list[Edge]) -> None:
+def test_a_tool_that_returns_the_entity_it_takes_is_no_source_of_it(edges: list[Edge]) -> None:
     assert not any(edge.source == "shop.cancel_order" for edge in edges)
 
 
-def test_a_declared_output_feeds_by_name_type_and_meaning() -> None:
+def test_a_declared_output_feeds_a_parameter_of_equal_words_and_type() -> None:
     def tool(name: str, parameter: str, kind: str, output: dict[str, object] | None = None) -> Tool:
         schema = {"type": "object", "properties": {parameter: {"type": kind}}, "required": [parameter]}
         return Tool(name=name, description="", parameters=schema, server="s", domain="d", output=output)
@@ -107,25 +111,25 @@ def test_a_declared_output_feeds_by_name_type_and_meaning() -> None:
     output = {"type": "object", "properties": {"ticket_number": {"type": "string"}, "eta": {"type": "number"}}}
     maker = tool("do_it", "what", "string", output)
 
-    right = edges_of(Described.of([maker, tool("then", "ticket_number", "string")]))
-    wrong_type = edges_of(Described.of([maker, tool("then", "ticket_number", "boolean")]))
+    same_type = dependencies([maker, tool("then", "ticket_number", "string")])
+    wrong_type = dependencies([maker, tool("then", "ticket_number", "boolean")])
 
-    assert [(edge.source, edge.target, edge.entity) for edge in right] == [("s.do_it", "s.then", "ticket_number")]
+    assert [(edge.source, edge.target, edge.entity) for edge in same_type] == [("s.do_it", "s.then", "ticket_number")]
     assert wrong_type == []
 
 
-def test_a_server_whose_tools_all_give_and_take_one_value_has_no_pair_of_each_two() -> None:
-    """Given 400 tools that declare it, when they are linked, then each has the surest 256 sources at most."""
+def test_a_value_that_all_tools_give_and_take_links_few_pairs() -> None:
+    """Given 400 tools that declare the value, when they are linked, then each tool has at most 256 sources."""
     output = {"type": "object", "properties": {"gift_voucher": {"type": "string"}}}
     schema = {"type": "object", "properties": {"present_voucher": {"type": "string"}}}
     tools = [Tool(name=f"do{n}", description="", parameters=schema, output=output, server="s", domain="d") for n in range(400)]
 
-    found = feeds(Described.of(tools))
+    candidates = feeds(Described.of(tools))
 
-    assert 0 < max(Counter(found.targets.tolist()).values()) <= 256
+    assert 0 < max(Counter(candidates.targets.tolist()).values()) <= 256
 
 
-def test_tools_of_different_worlds_never_meet(edges: list[Edge]) -> None:
+def test_tools_of_different_worlds_have_no_edge(edges: list[Edge]) -> None:
     world = {tool.id: tool.world for tool in TOOLS}
 
     assert all(world[edge.source] == world[edge.target] for edge in edges)
@@ -149,10 +153,10 @@ def test_edges_and_plans_connect_the_3_to_12_tools_of_every_cluster(clusters: li
         assert 3 <= len(cluster.tool_ids) <= 12
         assert len(cluster.edges) >= 1
         ties = [tie for tie in planned if {tie.source, tie.target} <= {*cluster.tool_ids}]
-        assert is_connected(tied.intersection(cluster.tool_ids), [*cluster.edges, *ties]), "but for what is a plan alone"
+        assert is_connected(tied.intersection(cluster.tool_ids), [*cluster.edges, *ties]), "except a tool that is a whole plan"
 
 
-def test_random_groups_of_the_same_sizes_rarely_hang_together(clusters: list[Cluster], edges: list[Edge]) -> None:
+def test_random_groups_of_the_same_sizes_are_rarely_connected(clusters: list[Cluster], edges: list[Edge]) -> None:
     """Negative control."""
     rng, ids = random.Random(0), [tool.id for tool in TOOLS]
     drawn = [rng.sample(ids, len(cluster.tool_ids)) for cluster in clusters * 20]
@@ -161,27 +165,29 @@ def test_random_groups_of_the_same_sizes_rarely_hang_together(clusters: list[Clu
     assert sum(connected) / len(connected) < 0.2
 
 
-def test_random_edges_of_the_same_number_give_clusters_that_plans_do_not_fit(clusters: list[Cluster]) -> None:
-    """Negative control: how many declared feeds lie inside clusters as edges, against edges drawn at random inside the same clusters."""
+def test_edges_of_clusters_are_declared_more_often_than_random_ones(clusters: list[Cluster]) -> None:
+    """Negative control: share of the clusters' edges that plans declare, against random edges inside the same clusters."""
     gold = declared_edges()
     rng = random.Random(0)
 
-    def right(edges: list[tuple[str, str]]) -> float:
+    def declared_share(edges: list[tuple[str, str]]) -> float:
         return len(gold & set(edges)) / len(set(edges))
 
-    ours = right([(edge.source, edge.target) for cluster in clusters for edge in cluster.edges])
+    ours = declared_share([(edge.source, edge.target) for cluster in clusters for edge in cluster.edges])
     chance = [
-        right([pair for c in clusters for pair in rng.sample([(a, b) for a in c.tool_ids for b in c.tool_ids if a != b], len(c.edges))])
+        declared_share(
+            [pair for c in clusters for pair in rng.sample([(a, b) for a in c.tool_ids for b in c.tool_ids if a != b], len(c.edges))]
+        )
         for _ in range(50)
     ]
     assert ours > max(chance)
 
 
 def test_clusters_cover_nearly_all_tools_and_all_domains(clusters: list[Cluster], edges: list[Edge]) -> None:
-    held = {tool for cluster in clusters for tool in cluster.tool_ids}
+    clustered = {tool for cluster in clusters for tool in cluster.tool_ids}
     spanned = {(edge.source, edge.target) for cluster in clusters for edge in cluster.edges}
 
-    assert len(held) >= 0.9 * len(TOOLS)
+    assert len(clustered) >= 0.9 * len(TOOLS)
     assert len(spanned) >= 0.9 * len(edges)
     assert {tool.domain for tool in TOOLS if any(tool.id in cluster.tool_ids for cluster in clusters)} == {tool.domain for tool in TOOLS}
 
@@ -198,34 +204,34 @@ def test_every_plan_of_an_executable_world_lies_in_one_cluster() -> None:
     tools = [tool for world in (*shipped(), *admitted_in(["gen-1..20"])) for tool in WORLDS[world].tools]
     plans = plans_of(tools)
 
-    found = cluster_tools(tools)
+    clusters = cluster_tools(tools)
 
     assert len(plans) > 1000
-    assert served(plans, [cluster.tool_ids for cluster in found]) == len(plans)
-    assert all(3 <= len(cluster.tool_ids) <= 12 and cluster.edges for cluster in found)
+    assert served(plans, [cluster.tool_ids for cluster in clusters]) == len(plans)
+    assert all(3 <= len(cluster.tool_ids) <= 12 and cluster.edges for cluster in clusters)
 
 
-def test_tools_that_are_a_plan_alone_do_not_come_with_one_another() -> None:
+def test_tools_that_are_whole_plans_are_neighbours_of_all_tools_of_their_world() -> None:
     tools = WORLDS["gen-78"].tools
-    graph = _Graph(Described.of(tools), edges_of(Described.of(tools)), plans_of(tools).values())
+    graph = _ToolGraph(Described.of(tools), edges_of(Described.of(tools)), plans_of(tools).values())
 
-    alone = [plan[0] for plan in graph.plans if len(plan) == 1 and not any(graph.neighbours[plan[0]].values())]
+    single = [plan[0] for plan in graph.plans if len(plan) == 1 and not any(graph.neighbours[plan[0]].values())]
 
-    assert len(alone) > 1
-    assert len({len(graph.neighbours[tool]) for tool in alone}) == 1, "each neighbours all of its world"
+    assert len(single) > 1
+    assert len({len(graph.neighbours[tool]) for tool in single}) == 1, "each is a neighbour of all tools of its world"
 
 
-def test_a_plan_that_is_larger_than_a_cluster_may_be_is_left_out() -> None:
+def test_a_plan_with_more_tools_than_a_cluster_may_have_is_left_out() -> None:
     large = {key: plan for key, plan in plans_of(WORLDS["hotel"].tools).items() if len(plan) > 4}
 
-    found = cluster_tools(WORLDS["hotel"].tools, ClusterConfig(max_tools=4))
+    clusters = cluster_tools(WORLDS["hotel"].tools, ClusterConfig(max_tools=4))
 
     assert large
-    assert max(len(cluster.tool_ids) for cluster in found) == 4
-    assert served(large, [cluster.tool_ids for cluster in found]) == 0
+    assert max(len(cluster.tool_ids) for cluster in clusters) == 4
+    assert served(large, [cluster.tool_ids for cluster in clusters]) == 0
 
 
-def test_plans_need_all_their_tools_and_a_world_that_is_known() -> None:
+def test_a_plan_needs_all_its_tools_and_a_known_world() -> None:
     tools = WORLDS["hotel"].tools
     fewer = [tool for tool in tools if tool.name != "get_guest"]
 
@@ -234,11 +240,11 @@ def test_plans_need_all_their_tools_and_a_world_that_is_known() -> None:
     assert plans_of([tool.model_copy(update={"world": "gone@1"}) for tool in tools]) == {}
 
 
-def test_a_limit_is_kept_and_unrelated_tools_make_no_cluster() -> None:
-    lonely = [Tool(name=f"wait{i}", description="Waits.", parameters={"properties": {}}, server="s", domain="d") for i in range(4)]
+def test_the_limit_of_clusters_holds_and_unrelated_tools_make_no_cluster() -> None:
+    unrelated = [Tool(name=f"wait{i}", description="Waits.", parameters={"properties": {}}, server="s", domain="d") for i in range(4)]
 
     assert len(cluster_tools(TOOLS, ClusterConfig(max_clusters=2))) == 2
-    assert cluster_tools(lonely) == []
+    assert cluster_tools(unrelated) == []
     assert cluster_tools([]) == []
 
 

@@ -1,4 +1,4 @@
-"""Catalogues as they come: three forms, broken schemas, colliding names, pages' words, files that are none."""
+"""Catalogue files: three forms, broken schemas, equal names, words of web pages, unreadable files."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import BadInput
-from synth.clusters.catalog import Catalogue, joined, parameters, read_catalogue, server_key
+from synth.clusters.catalog import Catalogue, clean_schema, joined, read_catalogue, server_key
 from synth.worlds import WORLDS
 
 SCHEMA = {"type": "object", "properties": {"order_id": {"type": "string"}}, "required": ["order_id"]}
 
 
-def written(folder: Path, *rows: Any, name: str = "tools.jsonl") -> Path:
+def write(folder: Path, *rows: Any, name: str = "tools.jsonl") -> Path:
     path = folder / name
     path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), encoding="utf-8")
     return path
 
 
 def read(folder: Path, *rows: Any) -> Catalogue:
-    return read_catalogue(written(folder, *rows))
+    return read_catalogue(write(folder, *rows))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def read(folder: Path, *rows: Any) -> Catalogue:
         {"name": " get_order ", "description": "Shows an order.", "inputSchema": json.dumps(SCHEMA)},
     ],
 )
-def test_openai_and_mcp_forms_say_the_same(tmp_path: Path, row: dict[str, Any]) -> None:
+def test_openai_and_mcp_forms_give_the_same_tool(tmp_path: Path, row: dict[str, Any]) -> None:
     (tool,) = read(tmp_path, row).tools
 
     assert (tool.id, tool.description, tool.parameters) == ("tools.get_order", "Shows an order.", SCHEMA)
@@ -58,7 +58,7 @@ def test_outputs_annotations_and_labels_are_read(tmp_path: Path) -> None:
     assert not read(tmp_path, {"name": "list_it"}).tools[0].changes_state
 
 
-def test_a_tool_that_a_world_executes_is_the_worlds_own(tmp_path: Path) -> None:
+def test_a_row_with_a_world_gives_the_worlds_tool(tmp_path: Path) -> None:
     rows = [{"name": tool.name, "world": "retail"} for tool in WORLDS["retail"].tools]
 
     assert read(tmp_path, *rows).tools == WORLDS["retail"].tools
@@ -69,76 +69,76 @@ def test_a_tool_that_a_world_executes_is_the_worlds_own(tmp_path: Path) -> None:
 
 
 def test_equal_names_of_servers_do_not_collide(tmp_path: Path) -> None:
-    found = read(tmp_path, *({"name": "search", "description": f"Of {i}.", "server": "GitHub", "server_id": i} for i in range(3)))
+    catalogue = read(tmp_path, *({"name": "search", "description": f"Of {i}.", "server": "GitHub", "server_id": i} for i in range(3)))
 
-    assert [tool.id for tool in found.tools] == ["github-0.search", "github-1.search", "github-2.search"]
-
-
-def test_exact_copies_are_folded_unless_they_say_nothing(tmp_path: Path) -> None:
-    said = [{"name": "search", "description": "Searches.", "server": name} for name in "abc"]
-    silent = [{"name": "search", "server": name} for name in "de"]
-
-    found = read(tmp_path, *said, *silent)
-
-    assert [tool.server for tool in found.tools] == ["a", "d", "e"]
-    assert (found.rows, found.copies, found.unknown) == (5, 2, 3)
+    assert [tool.id for tool in catalogue.tools] == ["github-0.search", "github-1.search", "github-2.search"]
 
 
-def test_tools_of_one_id_are_one_tool_or_are_refused_by_both_names(tmp_path: Path) -> None:
-    own = WORLDS["retail"].tools
-    (stranger,) = read(tmp_path, {"name": "buy", "server": "shop", "label": "Pets"}).tools
+def test_exact_copies_are_dropped_unless_they_have_no_content(tmp_path: Path) -> None:
+    described = [{"name": "search", "description": "Searches.", "server": name} for name in "abc"]
+    empty = [{"name": "search", "server": name} for name in "de"]
 
-    assert joined([*own, *own]) == own
+    catalogue = read(tmp_path, *described, *empty)
+
+    assert [tool.server for tool in catalogue.tools] == ["a", "d", "e"]
+    assert (catalogue.rows, catalogue.copies, catalogue.unknown) == (5, 2, 3)
+
+
+def test_equal_tools_of_one_id_are_merged_and_different_ones_refused(tmp_path: Path) -> None:
+    world_tools = WORLDS["retail"].tools
+    (other,) = read(tmp_path, {"name": "buy", "server": "shop", "label": "Pets"}).tools
+
+    assert joined([*world_tools, *world_tools]) == world_tools
     with pytest.raises(BadInput, match=r"two tools are called shop\.buy: one of world retail, one of a catalogue \(Pets\)"):
-        joined([*own, stranger])
+        joined([*world_tools, other])
 
 
 def test_bad_rows_are_dropped_with_their_reason_and_line(tmp_path: Path) -> None:
-    path = written(
+    path = write(
         tmp_path, {"name": "a"}, "{", "[1]", {"name": " "}, {"description": "x"}, {"name": "n" * 300}, {"name": "Optional Settings"}
     )
     with path.open("ab") as file:
         file.write(b'{"name": "\xff"}\n\n' + json.dumps({"name": "a", "description": "Another."}).encode())
 
-    found = read_catalogue(path)
+    catalogue = read_catalogue(path)
 
-    assert [tool.name for tool in found.tools] == ["a"]
-    assert {(dropped.reason, dropped.count, dropped.line) for dropped in found.dropped} == {
+    assert [tool.name for tool in catalogue.tools] == ["a"]
+    assert {(dropped.reason, dropped.count, dropped.line) for dropped in catalogue.dropped} == {
         ("not JSON", 1, 2),
         ("not a JSON object", 1, 3),
         ("no name", 2, 4),
         ("name longer than 256 characters", 1, 6),
         ("part of a page, not a tool", 1, 7),
         ("not UTF-8", 1, 8),
-        ("name that its server has given already", 1, 10),
+        ("server has another tool of this name", 1, 10),
     }
-    assert found.rows == len(found.tools) + found.copies + sum(dropped.count for dropped in found.dropped)
+    assert catalogue.rows == len(catalogue.tools) + catalogue.copies + sum(dropped.count for dropped in catalogue.dropped)
 
 
-def test_texts_that_no_store_could_hold_do_no_harm(tmp_path: Path) -> None:
+def test_texts_that_no_store_can_hold_are_cleaned_or_dropped(tmp_path: Path) -> None:
     half = '{"name": "a\\ud800", "description": "b \\uDFFF", "inputSchema": {"properties": {"c\\ud800": {}}}}'
     deep = '{"name": "deep", "inputSchema": ' + '{"items": ' * 80 + "{}" + "}" * 81
 
-    found = read(tmp_path, half, deep, {"name": "bell\x07"}, {"name": "escape\x1b[31m"})
+    catalogue = read(tmp_path, half, deep, {"name": "bell\x07"}, {"name": "escape\x1b[31m"})
 
-    (tool,) = found.tools
+    (tool,) = catalogue.tools
     assert (tool.name, tool.description, list(tool.parameters["properties"])) == ("a?", "b ?", ["c?"])
-    assert [(dropped.reason, dropped.count) for dropped in found.dropped] == [
+    assert [(dropped.reason, dropped.count) for dropped in catalogue.dropped] == [
         ("name with control characters", 2),
         ("nested deeper than 64 levels", 1),
     ]
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "reason"),
     [((), "it is empty"), (("[", "]"), "line 1: not JSON"), (({"title": "x"},), "line 1: no name"), (("\x00",), "not JSON")],
 )
-def test_a_file_without_a_tool_is_refused_with_what_to_do(tmp_path: Path, rows: tuple[Any, ...], said: str) -> None:
-    path = written(tmp_path, *rows)
+def test_a_file_without_a_tool_is_refused_with_the_reason_and_a_hint(tmp_path: Path, rows: tuple[Any, ...], reason: str) -> None:
+    path = write(tmp_path, *rows)
 
     with pytest.raises(BadInput, match="holds no usable tool") as refusal:
         read_catalogue(path)
-    assert said in str(refusal.value)
+    assert reason in str(refusal.value)
     assert str(path) in str(refusal.value)
     assert "one JSON object a line" in str(refusal.value)
 
@@ -168,7 +168,7 @@ def test_compressed_files_are_known_by_their_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "clean"),
+    ("schema", "expected"),
     [
         (None, {}),
         ([], {}),
@@ -186,21 +186,21 @@ def test_compressed_files_are_known_by_their_content(tmp_path: Path) -> None:
         ({"properties": {"a": {}}, "required": True}, {"type": "object", "properties": {"a": {}}}),
     ],
 )
-def test_schemas_of_every_kind_become_objects_or_nothing(schema: Any, clean: dict[str, Any] | None) -> None:
-    found = parameters(schema)
+def test_schemas_of_every_kind_become_objects_or_nothing(schema: Any, expected: dict[str, Any] | None) -> None:
+    cleaned = clean_schema(schema)
 
-    assert clean is None or found == clean
-    assert found == {} or all(isinstance(item, dict) for item in found["properties"].values())
+    assert expected is None or cleaned == expected
+    assert cleaned == {} or all(isinstance(item, dict) for item in cleaned["properties"].values())
 
 
 def test_crawled_parameters_lose_the_words_of_the_page() -> None:
     crawled = [{"name": name, "required": False, "type": "string"} for name in ("get_it", "Add", "FastMCP", "chat_id", "pageSize", "query")]
 
-    found = parameters([*crawled, {"name": "Title", "required": True}], "get_it", {"query": 2, "Add": 1})
+    cleaned = clean_schema([*crawled, {"name": "Title", "required": True}], "get_it", {"query": 2, "Add": 1})
 
-    assert list(found["properties"]) == ["chat_id", "pageSize", "query", "Title"]
-    assert found["required"] == ["Title"]
-    assert parameters(crawled[:1], "get_it") == {}
+    assert list(cleaned["properties"]) == ["chat_id", "pageSize", "query", "Title"]
+    assert cleaned["required"] == ["Title"]
+    assert clean_schema(crawled[:1], "get_it") == {}
 
 
 JSONS = st.recursive(
@@ -214,12 +214,12 @@ JSONS = st.recursive(
 
 
 @given(JSONS)
-def test_no_schema_is_too_odd(schema: Any) -> None:
-    found = parameters(schema, "tool", {})
+def test_any_json_value_gives_a_clean_schema(schema: Any) -> None:
+    cleaned = clean_schema(schema, "tool", {})
 
-    assert found == {} or (found["type"] == "object" and all(isinstance(item, dict) for item in found["properties"].values()))
-    assert set(found.get("required", ())) <= set(found.get("properties", ()))
-    assert parameters(found, "tool", {}) == found, "what is clean stays"
+    assert cleaned == {} or (cleaned["type"] == "object" and all(isinstance(item, dict) for item in cleaned["properties"].values()))
+    assert set(cleaned.get("required", ())) <= set(cleaned.get("properties", ()))
+    assert clean_schema(cleaned, "tool", {}) == cleaned, "a clean schema stays"
 
 
 @given(st.text(), st.none() | st.text() | st.integers() | st.floats() | st.booleans())
@@ -229,34 +229,34 @@ def test_a_server_key_holds_no_dot(name: str, number: Any) -> None:
 
 
 @given(st.text(), st.text(), st.text())
-def test_nothing_that_a_terminal_obeys_comes_in(server: str, label: str, says: str) -> None:
-    schema = {"properties": {"a\x1b[2J": {"description": says}}}
-    row = {"name": "a", "server": server, "label": label, "description": says + "\x1b]0;x\x07", "inputSchema": schema}
+def test_control_characters_of_terminals_are_removed(server: str, label: str, text: str) -> None:
+    schema = {"properties": {"a\x1b[2J": {"description": text}}}
+    row = {"name": "a", "server": server, "label": label, "description": text + "\x1b]0;x\x07", "inputSchema": schema}
     with tempfile.TemporaryDirectory() as folder:
         (tool,) = read(Path(folder), row).tools
 
-    for text in (tool.server, tool.domain, tool.description, *tool.parameters["properties"]):
-        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+    for field in (tool.server, tool.domain, tool.description, *tool.parameters["properties"]):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", field)
     assert "\n" not in tool.domain
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_numbers_that_are_none_are_dropped_with_their_line(tmp_path: Path, number: str) -> None:
+def test_rows_with_numbers_that_json_does_not_allow_are_dropped_with_their_line(tmp_path: Path, number: str) -> None:
     odd = f'{{"name": "b", "inputSchema": {{"properties": {{"x": {{"maximum": {number}}}}}}}}}'
 
-    found = read(tmp_path, {"name": "a"}, odd)
+    catalogue = read(tmp_path, {"name": "a"}, odd)
 
-    assert [(dropped.reason, dropped.line) for dropped in found.dropped] == [(f"holds {number}, which JSON cannot say", 2)]
-    assert parameters(f'{{"properties": {{"x": {number}}}}}') == {}
+    assert [(dropped.reason, dropped.line) for dropped in catalogue.dropped] == [(f"contains {number}, which JSON does not allow", 2)]
+    assert clean_schema(f'{{"properties": {{"x": {number}}}}}') == {}
 
 
 def test_the_real_catalogue(test_data: Path) -> None:
     path = test_data / "mcp_tools_toucan.jsonl.gz"
     if not path.is_file():
         pytest.skip(f"no {path}")
-    found = read_catalogue(path)
+    catalogue = read_catalogue(path)
 
-    assert found.rows == 17_578
-    assert found.rows == len(found.tools) + found.copies + sum(dropped.count for dropped in found.dropped)
-    assert len({tool.id for tool in found.tools}) == len(found.tools)
-    assert not any("Try in Playground" in tool.description[:200] for tool in found.tools)
+    assert catalogue.rows == 17_578
+    assert catalogue.rows == len(catalogue.tools) + catalogue.copies + sum(dropped.count for dropped in catalogue.dropped)
+    assert len({tool.id for tool in catalogue.tools}) == len(catalogue.tools)
+    assert not any("Try in Playground" in tool.description[:200] for tool in catalogue.tools)

@@ -1,4 +1,4 @@
-"""Edges between servers: universal values cross, ids do not, and substitutes are told apart from partners by real names."""
+"""Edges between servers: universal values cross servers, ids do not, and substitutes have no edge."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 
 from storage.records import Tool
 from synth.clusters.business_clusters import cluster_tools
-from synth.clusters.cross_server_edges import MAX_TARGETS, Servers, bridges
+from synth.clusters.cross_server_edges import MAX_TARGETS, ServerProfiles, find_bridges
 from synth.clusters.edges import Described
 
 
 def tool(server: str, name: str, description: str, *parameters: str, label: str = "Web Search & Research", **more: Any) -> Tool:
-    schema = {"type": "object", "properties": {one: {"type": "string"} for one in parameters}, "required": list(parameters)}
+    schema = {"type": "object", "properties": {parameter: {"type": "string"} for parameter in parameters}, "required": list(parameters)}
     return Tool(name=name, description=description, parameters=schema, server=server, domain=label, **more)
 
 
@@ -22,21 +22,21 @@ SCRAPE = tool("firecrawl-1", "scrape_page", "Scrape pages of websites into markd
 
 
 def pairs(*tools: Tool) -> set[tuple[str, str, str]]:
-    return {(edge.source, edge.target, edge.entity) for edge in bridges(Described.of(tools), [tool.id for tool in tools])}
+    return {(edge.source, edge.target, edge.entity) for edge in find_bridges(Described.of(tools), [tool.id for tool in tools])}
 
 
-def test_an_address_crosses_servers() -> None:
+def test_a_url_crosses_servers() -> None:
     assert pairs(SEARCH, SCRAPE) == {("exa-0.web_search", "firecrawl-1.scrape_page", "url")}
 
 
-def test_two_tools_that_nothing_else_is_tied_to_are_not_joined() -> None:
+def test_two_tools_without_another_edge_have_no_bridge() -> None:
     both = Described.of([SEARCH, SCRAPE])
 
-    assert bridges(both, []) == []
-    assert bridges(both, [SEARCH.id]) == bridges(both, [SCRAPE.id]) != []
+    assert find_bridges(both, []) == []
+    assert find_bridges(both, [SEARCH.id]) == find_bridges(both, [SCRAPE.id]) != []
 
 
-def test_an_id_does_not() -> None:
+def test_an_id_crosses_no_servers() -> None:
     lister = tool("acme-0", "list_web_pages", "List the pages of websites on the web.")
     taker = tool("firecrawl-1", "scrape_page", "Scrape pages of websites from the web.", "page_id")
 
@@ -44,18 +44,18 @@ def test_an_id_does_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "description"),
     [
         ("issue_get_url", "Gets the URL of an issue, a page of websites with its content."),
         ("create_issue_link", "Creates a link of two pages of websites with their content."),
     ],
 )
-def test_an_address_of_something_else_does_not(name: str, says: str) -> None:
-    assert pairs(tool("tracker-0", name, says, "issue_id"), SCRAPE) == set()
-    assert pairs(tool("tracker-0", "get_url", says, "issue_id"), SCRAPE) == {("tracker-0.get_url", "firecrawl-1.scrape_page", "url")}
+def test_a_url_of_something_else_crosses_no_servers(name: str, description: str) -> None:
+    assert pairs(tool("tracker-0", name, description, "issue_id"), SCRAPE) == set()
+    assert pairs(tool("tracker-0", "get_url", description, "issue_id"), SCRAPE) == {("tracker-0.get_url", "firecrawl-1.scrape_page", "url")}
 
 
-def test_a_place_is_no_coordinates_unless_it_says_so() -> None:
+def test_a_list_of_places_gives_coordinates_only_if_its_description_says_so() -> None:
     weather = tool("sky-1", "get_forecast", "Forecast for the coordinates of a location.", "latitude", "longitude")
     shops = tool("store-2", "list_locations", "Lists the locations of the forecast.")
     geocoder = tool("map-3", "list_locations", "Lists the locations of the forecast with their coordinates.")
@@ -64,20 +64,20 @@ def test_a_place_is_no_coordinates_unless_it_says_so() -> None:
     assert pairs(geocoder, weather) == {("map-3.list_locations", "sky-1.get_forecast", "coordinates")}
 
 
-def test_a_tool_gives_to_few_servers_and_one_tool_of_each() -> None:
+def test_a_tool_has_few_bridges_with_one_tool_per_server() -> None:
     takers = [tool(f"alpha{n}-{n}", f"scrape_{part}", SCRAPE.description, "url") for n in range(9) for part in ("page", "text")]
 
-    found = pairs(SEARCH, *takers)
+    bridges = pairs(SEARCH, *takers)
 
-    assert len(found) == MAX_TARGETS
-    assert len({target.partition(".")[0] for _, target, _ in found}) == MAX_TARGETS
+    assert len(bridges) == MAX_TARGETS
+    assert len({target.partition(".")[0] for _, target, _ in bridges}) == MAX_TARGETS
 
 
-def test_tools_of_worlds_are_not_joined() -> None:
+def test_tools_of_worlds_have_no_bridge() -> None:
     assert pairs(SEARCH.model_copy(update={"world": "city"}), SCRAPE) == set()
 
 
-def test_a_tool_that_takes_the_value_itself_is_no_source_of_it() -> None:
+def test_a_tool_that_takes_a_value_is_no_source_of_it() -> None:
     shortener = tool("tiny-2", "list_web_pages", "List pages of websites on the web and their content.", "url")
 
     assert pairs(shortener, SCRAPE) == set()
@@ -95,10 +95,10 @@ def test_a_tool_that_takes_the_value_itself_is_no_source_of_it() -> None:
     ],
 )
 def test_servers_of_one_product_are_substitutes_by_name(left: str, right: str) -> None:
-    one, other = tool(left, "search_web", "Searches the web for pages."), tool(right, "open_page", "Reads a page of the web.", "url")
+    first, second = tool(left, "search_web", "Searches the web for pages."), tool(right, "open_page", "Reads a page of the web.", "url")
 
-    assert Servers.of(Described.of([one, other])).are_substitutes(left, right)
-    assert pairs(one, other) == set()
+    assert ServerProfiles.of(Described.of([first, second])).are_substitutes(left, right)
+    assert pairs(first, second) == set()
 
 
 @pytest.mark.parametrize(
@@ -109,31 +109,31 @@ def test_servers_of_one_product_are_substitutes_by_name(left: str, right: str) -
         ("brave-search-server-2", "fetch-server-440"),
     ],
 )
-def test_servers_of_two_products_are_not(left: str, right: str) -> None:
-    one, other = tool(left, "find", "Looks for matches."), tool(right, "open_it", "Loads what an address holds.", "url")
+def test_servers_of_two_products_are_no_substitutes(left: str, right: str) -> None:
+    first, second = tool(left, "find", "Looks for matches."), tool(right, "open_it", "Loads what an address holds.", "url")
 
-    assert not Servers.of(Described.of([one, other])).are_substitutes(left, right)
+    assert not ServerProfiles.of(Described.of([first, second])).are_substitutes(left, right)
 
 
-def test_a_product_named_in_descriptions_makes_a_substitute() -> None:
+def test_a_server_that_names_the_others_product_is_a_substitute() -> None:
     official = tool("firecrawl-1", "crawl", "Starts a crawl.", "url")
     wrapper = tool("web-reader-2", "read_pages", "Reads web pages through Firecrawl.", "query")
     other = tool("web-reader-3", "read_pages", "Reads web pages.", "query")
-    servers = Servers.of(Described.of([official, wrapper, other]))
+    servers = ServerProfiles.of(Described.of([official, wrapper, other]))
 
     assert servers.are_substitutes("firecrawl-1", "web-reader-2")
     assert not servers.are_substitutes("firecrawl-1", "web-reader-3")
 
 
-def test_the_same_tools_make_a_substitute() -> None:
+def test_servers_with_equal_tool_names_are_substitutes() -> None:
     names = ("find_hotel", "book_room", "cancel_stay")
     left = [tool("alpha-1", name, f"{name} somewhere.") for name in names]
     right = [tool("beta-2", name, f"Another text about {name}.") for name in (*names[:2], "rate_guest")]
 
-    assert Servers.of(Described.of([*left, *right])).are_substitutes("alpha-1", "beta-2")
+    assert ServerProfiles.of(Described.of([*left, *right])).are_substitutes("alpha-1", "beta-2")
 
 
-def test_a_cluster_spans_partners_and_never_substitutes() -> None:
+def test_a_cluster_spans_partners_but_no_substitutes() -> None:
     partners = [
         SEARCH,
         tool("exa-0", "list_web_sources", "List the websites that are searched on the web.", "query"),
@@ -141,10 +141,10 @@ def test_a_cluster_spans_partners_and_never_substitutes() -> None:
         tool("firecrawl-1", "start_crawl", "Start to crawl pages of websites of the web.", "url"),
         tool("firecrawl-1", "get_crawl", "Get the state of a crawl of pages of websites.", "crawl_id"),
     ]
-    rivals = [one.model_copy(update={"server": "exa-9"}) if one.server == "firecrawl-1" else one for one in partners]
+    substitutes = [tool.model_copy(update={"server": "exa-9"}) if tool.server == "firecrawl-1" else tool for tool in partners]
 
     def spans(tools: list[Tool]) -> bool:
         return any(len({tool.partition(".")[0] for tool in cluster.tool_ids}) > 1 for cluster in cluster_tools(tools))
 
     assert spans(partners)
-    assert not spans(rivals)
+    assert not spans(substitutes)

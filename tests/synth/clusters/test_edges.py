@@ -1,4 +1,4 @@
-"""Dependency edges of a catalogue that nobody here wrote: BFCL's multi-turn tools, whose feeds were typed by hand, and odd schemas."""
+"""Dependency edges of BFCL's multi-turn tools, against edges labelled by hand, and of tools with odd schemas."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def dependencies(tools: Sequence[Tool], threshold: float = THRESHOLD) -> list[Ed
 
 @pytest.fixture(scope="module")
 def documents() -> list[dict[str, Any]]:
-    """BFCL's multi-turn function documents; math_api is left out, where any number feeds any number."""
+    """BFCL's multi-turn function documents, without math_api, where any number feeds any number."""
     try:
         paths = bfcl_files.files(bfcl_files.MULTI_TURN_TOOLS)
     except BadInput as missing:
@@ -40,14 +40,14 @@ def documents() -> list[dict[str, Any]]:
 def tools_of(documents: list[dict[str, Any]], *, with_outputs: bool) -> list[Tool]:
     return [
         Tool(
-            name=one["name"],
-            description=one["description"],
-            parameters=one["parameters"],
-            server=one["doc"],
-            domain=one["doc"],
-            output=one.get("response") if with_outputs else None,
+            name=document["name"],
+            description=document["description"],
+            parameters=document["parameters"],
+            server=document["doc"],
+            domain=document["doc"],
+            output=document.get("response") if with_outputs else None,
         )
-        for one in documents
+        for document in documents
     ]
 
 
@@ -60,7 +60,7 @@ def gold(test_data: Path, documents: list[dict[str, Any]]) -> Pairs:
     return {(f"{row['doc']}.{row['producer']}", f"{row['doc']}.{row['consumer']}") for row in rows}
 
 
-def found(tools: list[Tool], threshold: float) -> Pairs:
+def edge_pairs(tools: list[Tool], threshold: float) -> Pairs:
     return {(edge.source, edge.target) for edge in dependencies(tools, threshold=threshold)}
 
 
@@ -71,25 +71,25 @@ def precision(guessed: Pairs, gold: Pairs) -> float:
 @pytest.mark.parametrize(
     ("with_outputs", "threshold", "precise", "recalled"), [(False, 0.22, 0.75, 0.50), (False, 0.30, 0.75, 0.43), (True, 0.22, 0.70, 0.60)]
 )
-def test_edges_of_a_strangers_tools(
+def test_edges_of_bfcl_tools_beat_chance_and_similarity(
     documents: list[dict[str, Any]], gold: Pairs, with_outputs: bool, threshold: float, precise: float, recalled: float
 ) -> None:
-    """Sure and many enough, and two controls with as many edges: drawn at random, and by likeness of parameters alone."""
+    """Precision and recall are high enough; two controls with as many edges: random ones, and by similarity of parameters."""
     tools = tools_of(documents, with_outputs=with_outputs)
-    ours = found(tools, threshold)
+    ours = edge_pairs(tools, threshold)
 
     assert precision(ours, gold) >= precise
     assert len(ours & gold) >= recalled * len(gold)
 
     pairs = [(a, b) for a, b in permutations(tools, 2) if a.server == b.server]
     by_chance = [precision({(a.id, b.id) for a, b in random.Random(seed).sample(pairs, len(ours))}, gold) for seed in range(20)]
-    alike = sorted(pairs, key=lambda pair: (-likeness(*pair), pair[0].id, pair[1].id))[: len(ours)]
-    by_likeness = precision({(a.id, b.id) for a, b in alike}, gold)
-    assert precision(ours, gold) > 2 * max(*by_chance, by_likeness)
+    most_similar = sorted(pairs, key=lambda pair: (-similarity(*pair), pair[0].id, pair[1].id))[: len(ours)]
+    by_similarity = precision({(a.id, b.id) for a, b in most_similar}, gold)
+    assert precision(ours, gold) > 2 * max(*by_chance, by_similarity)
 
 
-def likeness(left: Tool, right: Tool) -> float:
-    """Jaccard of the words of their parameters' names."""
+def similarity(left: Tool, right: Tool) -> float:
+    """Jaccard index of the words of the parameters' names."""
     a, b = ({word for name in tool.parameters["properties"] for word in words(name)} for tool in (left, right))
     return len(a & b) / max(1, len(a | b))
 
@@ -118,44 +118,46 @@ def test_a_schema_that_says_nothing_gives_no_edge(output: Any) -> None:
     assert dependencies([tool("do_it", output=output), tool("then", {"ticket_number": {"type": "string"}})]) == []
 
 
-def test_what_every_description_of_a_server_opens_with_is_left_out() -> None:
-    said = "This belongs to the ticket desk, which keeps every ticket of every user. "
-    four = [tool(name, description=said + rest) for name, rest in zip("abcd", ("Waits.", "Walks.", "Counts.", "Sorts."), strict=True)]
+def test_sentences_that_start_all_descriptions_of_a_server_are_removed() -> None:
+    preamble = "This belongs to the ticket desk, which keeps every ticket of every user. "
+    four = [tool(name, description=preamble + rest) for name, rest in zip("abcd", ("Waits.", "Walks.", "Counts.", "Sorts."), strict=True)]
 
-    assert [one.description for one in without_preamble(four)] == ["Waits.", "Walks.", "Counts.", "Sorts."]
+    assert [tool.description for tool in without_preamble(four)] == ["Waits.", "Walks.", "Counts.", "Sorts."]
     assert without_preamble(four[:2]) == four[:2]
 
 
-# ---- what is produced and consumed -------------------------------------------------------------------------------------
+# ---- produced and consumed entities ------------------------------------------------------------------------------------
 
 
 def edges(*tools: Tool) -> set[tuple[str, str, str]]:
     return {(edge.source.partition(".")[2], edge.target.partition(".")[2], edge.entity) for edge in dependencies(tools)}
 
 
-def test_a_lister_feeds_what_takes_its_things_by_id() -> None:
-    assert edges(tool("list_orders"), needing("get_order", "order_id")) == {("list_orders", "get_order", "order")}
+def test_a_list_tool_feeds_tools_that_take_an_id_of_its_items() -> None:
+    assert edges(tool("list_orders"), tool_taking("get_order", "order_id")) == {("list_orders", "get_order", "order")}
 
 
-def test_a_tool_that_shows_again_what_it_was_given_feeds_nothing() -> None:
-    assert edges(needing("get_order", "order_id"), needing("cancel_order", "order_id")) == set()
+def test_a_tool_that_returns_the_entity_it_takes_feeds_nothing() -> None:
+    assert edges(tool_taking("get_order", "order_id"), tool_taking("cancel_order", "order_id")) == set()
 
 
-def test_a_verb_leaves_a_thing_behind() -> None:
-    assert ("book_flight", "cancel_booking", "booking") in edges(needing("book_flight", "seat"), needing("cancel_booking", "booking_id"))
+def test_a_verb_produces_the_entity_that_it_creates() -> None:
+    assert ("book_flight", "cancel_booking", "booking") in edges(
+        tool_taking("book_flight", "seat"), tool_taking("cancel_booking", "booking_id")
+    )
 
 
-def test_a_login_feeds_what_takes_its_token() -> None:
-    taker = needing("list_invoices", "access_token")
+def test_a_login_feeds_tools_that_take_a_token() -> None:
+    taker = tool_taking("list_invoices", "access_token")
 
-    assert ("login", "list_invoices", "access_token") in edges(needing("login", "password"), taker)
-
-
-def test_what_is_made_does_not_take_its_own_name_from_elsewhere() -> None:
-    assert edges(tool("list_projects"), needing("create_project", "project_name")) == set()
+    assert ("login", "list_invoices", "access_token") in edges(tool_taking("login", "password"), taker)
 
 
-def test_no_parameters_and_unknown_ones_are_two_things() -> None:
+def test_the_name_of_a_new_entity_comes_from_no_tool() -> None:
+    assert edges(tool("list_projects"), tool_taking("create_project", "project_name")) == set()
+
+
+def test_unknown_parameters_are_guessed_and_missing_ones_are_not() -> None:
     lister = tool("list_orders")
     unknown = Tool(name="get_order", description="", parameters={}, server="s", domain="d")
 
@@ -163,20 +165,20 @@ def test_no_parameters_and_unknown_ones_are_two_things() -> None:
     assert edges(lister, tool("get_order")) == set()
 
 
-def test_a_name_for_an_id_is_no_feed_though_both_are_of_one_thing() -> None:
+def test_a_name_does_not_feed_an_id_of_the_same_entity() -> None:
     maker = tool("do_it", output={"type": "object", "properties": {"ticket_name": {"type": "string"}}})
 
-    assert edges(maker, needing("then", "ticket_id")) == set()
+    assert edges(maker, tool_taking("then", "ticket_id")) == set()
 
 
-def test_an_id_in_a_list_is_named_by_what_holds_it() -> None:
+def test_an_id_in_a_list_is_named_after_the_list() -> None:
     held = {"type": "array", "items": {"type": "object", "properties": {"id": {"type": "string"}}}}
     maker = tool("do_it", output={"type": "object", "properties": {"tickets": held}})
 
-    assert edges(maker, needing("then", "ticket_id")) == {("do_it", "then", "ticket_id")}
+    assert edges(maker, tool_taking("then", "ticket_id")) == {("do_it", "then", "ticket_id")}
 
 
-def needing(name: str, parameter: str) -> Tool:
+def tool_taking(name: str, parameter: str) -> Tool:
     schema = {"type": "object", "properties": {parameter: {"type": "string"}}, "required": [parameter]}
     return Tool(name=name, description="", parameters=schema, server="s", domain="d")
 
@@ -207,13 +209,13 @@ TOOLS = st.lists(
 
 @given(TOOLS)
 def test_edges_stay_in_a_server_have_one_direction_and_few_producers(tools: list[Tool]) -> None:
-    found = dependencies(tools)
-    pairs = {(edge.source, edge.target) for edge in found}
+    edges = dependencies(tools)
+    pairs = {(edge.source, edge.target) for edge in edges}
 
-    assert all(edge.source.partition(".")[0] == edge.target.partition(".")[0] for edge in found)
-    assert all(edge.score >= THRESHOLD - 1e-4 for edge in found)
+    assert all(edge.source.partition(".")[0] == edge.target.partition(".")[0] for edge in edges)
+    assert all(edge.score >= THRESHOLD - 1e-4 for edge in edges)
     assert all(sum(target == tool.id for _, target in pairs) <= MAX_PRODUCERS for tool in tools)
-    assert all(score(found, b, a) == score(found, a, b) for a, b in pairs if (b, a) in pairs), "of two opposite edges the weaker one goes"
+    assert all(score(edges, b, a) == score(edges, a, b) for a, b in pairs if (b, a) in pairs), "the weaker of two opposite edges is dropped"
 
 
 def score(edges: list[Edge], source: str, target: str) -> float:
@@ -221,14 +223,14 @@ def score(edges: list[Edge], source: str, target: str) -> float:
 
 
 @given(TOOLS)
-def test_edges_do_not_depend_on_the_order_of_the_tools_where_they_are_sure(tools: list[Tool]) -> None:
-    def sure(edges: list[Edge]) -> set[tuple[str, str]]:
+def test_edges_of_high_score_do_not_depend_on_the_order_of_the_tools(tools: list[Tool]) -> None:
+    def high_score(edges: list[Edge]) -> set[tuple[str, str]]:
         return {(edge.source, edge.target) for edge in edges if edge.score > THRESHOLD + 0.05}
 
-    assert sure(dependencies(tools)) <= {(edge.source, edge.target) for edge in dependencies(tools[::-1])}
+    assert high_score(dependencies(tools)) <= {(edge.source, edge.target) for edge in dependencies(tools[::-1])}
 
 
-def test_levels_count_the_longest_chain_and_a_circle_as_one() -> None:
+def test_levels_count_the_longest_chain_and_a_cycle_as_one_tool() -> None:
     def linked(*pairs: str) -> list[Edge]:
         return [Edge(pair[0], pair[1], 1.0, "x") for pair in pairs]
 

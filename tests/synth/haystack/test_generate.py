@@ -1,4 +1,4 @@
-"""The haystack has the mix that it promises, is the same in every process, and keeps typos out of slot values."""
+"""The haystack has the declared shares of rows, is the same in every process, and has no typos in slot values."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ import pytest
 
 from storage.errors import BadInput
 from synth.haystack.generate import ROWS_A_NEEDLE_COMBINATION, HaystackConfig, check_room, generate
-from synth.haystack.noise import CLOSE, OPEN, near_variants, plain
+from synth.haystack.noise import CLOSE, OPEN, near_variants, remove_marks
 from synth.worlds import WORLDS
 
 CONFIG, KEEP = HaystackConfig(rows=20_000, seed=3), 60
@@ -23,7 +23,7 @@ def log(tmp_path_factory) -> tuple[pl.DataFrame, pl.DataFrame]:
     return pl.read_parquet(queries), pl.read_parquet(plants)
 
 
-def test_the_mix_is_as_promised(log):
+def test_each_kind_of_row_has_its_share(log):
     queries, plants = log
     shares = {kind: count / CONFIG.rows for kind, count in plants.group_by("kind").len().iter_rows()}
     assert queries.columns == ["text"]
@@ -35,7 +35,7 @@ def test_the_mix_is_as_promised(log):
     assert plants.filter(kind="base")["frame"].is_unique().all()
 
 
-def test_needles_are_rare_and_lie_in_every_stratum_and_both_worlds(log):
+def test_needles_are_rare_and_of_every_difficulty_and_both_worlds(log):
     _, plants = log
     needles = plants.filter(kind="needle")
     assert needles.height >= 2.7 * KEEP
@@ -48,13 +48,13 @@ def test_needles_are_rare_and_lie_in_every_stratum_and_both_worlds(log):
 def test_twins_share_their_frame(log):
     _, plants = log
     twins = plants.filter(pl.col("twin").is_not_null())
-    pairs = twins.join(plants.select(twin="row", other="frame", other_kind="kind"), on="twin")
+    pairs = twins.join(plants.select(twin="row", original_frame="frame", original_kind="kind"), on="twin")
     assert pairs.height == twins.height
-    assert (pairs["frame"] == pairs["other"]).all()
-    assert set(pairs["other_kind"]) <= {"base", "paraphrase"}
+    assert (pairs["frame"] == pairs["original_frame"]).all()
+    assert set(pairs["original_kind"]) <= {"base", "paraphrase"}
 
 
-def test_no_mark_is_left_in_a_text(log):
+def test_texts_contain_no_marks(log):
     assert not log[0]["text"].str.contains(f"[{OPEN}{CLOSE}]").any()
 
 
@@ -77,14 +77,14 @@ def test_another_seed_gives_another_log(log, tmp_path):
 
 
 @pytest.mark.parametrize(("rows", "keep"), [(1000, 1), (1000, 10), (1000, 70), (3000, 240)])
-def test_small_logs_have_their_rows_too(tmp_path, rows, keep):
-    """Given fewer first mentions than combinations, or hardly any room beside the needles, then the log is as long as was asked."""
+def test_small_logs_have_all_their_rows(tmp_path, rows, keep):
+    """Given fewer first mentions than combinations, or few rows beside the needles, then the log has the configured number of rows."""
     queries, plants = generate(tmp_path, HaystackConfig(rows=rows), keep)
     assert pl.read_parquet(queries).height == rows
     assert pl.read_parquet(plants).filter(kind="needle").height >= 2.7 * keep
 
 
-def test_needles_that_outgrow_the_rows_are_refused_with_the_number_that_would_do(tmp_path):
+def test_more_needles_than_rows_are_refused_with_the_number_of_rows_that_suffices(tmp_path):
     with pytest.raises(BadInput, match=r"a log of at least 1203 rows; haystack\.rows is 1000"):
         generate(tmp_path / "log", HaystackConfig(rows=1000), 100)
     assert not (tmp_path / "log").exists()
@@ -102,16 +102,16 @@ def test_a_world_of_another_version_makes_another_log(tmp_path, monkeypatch):
     assert queries.read_bytes() != b"kept"
 
 
-def test_typos_keep_out_of_marked_values():
+def test_typos_never_change_marked_values():
     text = f"please close order {OPEN}o17{CLOSE} and tell {OPEN}u05{CLOSE} about it"
     rows = pl.DataFrame({"text": [text] * 500, "kind": "base"})
-    slipped = near_variants(rows, np.random.default_rng(0)).with_columns(text=plain(pl.col("text")))
-    assert slipped["text"].str.contains("o17").all()
-    assert slipped["text"].str.contains("u05").all()
-    assert slipped["text"].n_unique() > 50
+    misspelt = near_variants(rows, np.random.default_rng(0)).with_columns(text=remove_marks(pl.col("text")))
+    assert misspelt["text"].str.contains("o17").all()
+    assert misspelt["text"].str.contains("u05").all()
+    assert misspelt["text"].n_unique() > 50
 
 
-def test_other_wordings_change_every_text_they_name(tmp_path):
+def test_a_families_file_changes_every_text_of_its_intents(tmp_path):
     families = tmp_path / "families.yaml"
     families.write_text("retail:\n  intents:\n    order_status:\n      en: ['zzz where is {order}']\n      zh: ['zzz {order}呢']\n")
     queries, plants = generate(tmp_path / "log", CONFIG, KEEP, families)
@@ -119,6 +119,6 @@ def test_other_wordings_change_every_text_they_name(tmp_path):
     assert rows.filter(kind="base")["text"].str.to_lowercase().str.contains("zzz").all()
 
 
-def test_a_families_file_that_is_none_is_refused(tmp_path):
+def test_a_missing_families_file_is_refused(tmp_path):
     with pytest.raises(BadInput, match="no such file"):
         generate(tmp_path, CONFIG, KEEP, tmp_path / "missing.yaml")

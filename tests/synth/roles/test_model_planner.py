@@ -28,8 +28,8 @@ from synth.roles.model_planner import ModelPlanner, _canonical, _Desk, _schema
 from synth.tasks.solver import are_evaluation_slots, training_seed
 from synth.tasks.split import DivisionConfig, division
 from synth.text.claims import has_chinese
+from synth.text.slot_kinds import Date, Identifier, Quantity, Vocabulary
 from synth.worlds import WORLDS, make_world
-from synth.worlds.base import Date, Identifier, Quantity, Vocabulary
 from tests.synth.scripted_models import Standing
 
 BANDS = Bands(low_to=5.0, high_from=12.0)

@@ -8,8 +8,8 @@ import pytest
 from storage.errors import BadInput
 from storage.records import Frame
 from synth.tasks.wording import LANGUAGES, load_families, parse_template, render
+from synth.text.slot_kinds import Vocabulary
 from synth.worlds import GROUNDED, WORLDS
-from synth.worlds.base import Vocabulary
 
 
 def frame(**slots: object) -> Frame:

@@ -1,4 +1,4 @@
-"""What a text says, in both languages."""
+"""Claims in English and Chinese texts: numbers, times, dates, identifiers, names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_numbers(text: str, readings: set[float]) -> None:
     assert {reading for number in read(normalise(text)).numbers for reading in number.readings} == readings
 
 
-def test_lists_in_json_are_read_both_ways() -> None:
+def test_a_comma_in_a_json_list_both_joins_and_splits_numbers() -> None:
     assert {number.value for number in numbers_in("[100,200]", also_parts=True)} == {100200, 100, 200}
 
 
@@ -52,8 +52,8 @@ def test_times(text: str, minutes: set[int]) -> None:
 
 
 def test_dates_and_identifiers() -> None:
-    said = read(normalise("o17 on 2026年3月2日 with flight CA1234"))
-    assert (said.dates, said.ids, said.numbers) == ({"2026-03-02"}, {"o17", "ca1234"}, [])
+    claims = read(normalise("o17 on 2026年3月2日 with flight CA1234"))
+    assert (claims.dates, claims.ids, claims.numbers) == ({"2026-03-02"}, {"o17", "ca1234"}, [])
 
 
 @given(st.text(max_size=60))
@@ -61,7 +61,7 @@ def test_any_text_can_be_read(text: str) -> None:
     read(normalise(text))
 
 
-def test_words_stand_alone_in_english_and_anywhere_in_chinese() -> None:
+def test_a_word_is_whole_in_english_and_a_substring_in_chinese() -> None:
     assert has_word("the red mug", "red")
     assert not has_word("bored", "red")
     assert not has_word("o170", "o17")
@@ -70,14 +70,14 @@ def test_words_stand_alone_in_english_and_anywhere_in_chinese() -> None:
     assert not has_word("anything", "")
 
 
-def test_near_is_one_percent_or_less_than_a_unit() -> None:
+def test_numbers_are_near_within_one_percent_or_less_than_one_apart() -> None:
     assert is_near(13, 12.6)
     assert is_near(1500, 1490)
     assert not is_near(34, 35)
     assert not is_near(86372568, 86372569)
 
 
-def found(index: NameIndex, text: str) -> list[tuple[str, ...]]:
+def names_in(index: NameIndex, text: str) -> list[tuple[str, ...]]:
     return [spellings for _, _, spellings in index.spans(text)]
 
 
@@ -89,10 +89,10 @@ def test_the_longest_name_is_found() -> None:
         "垂柳": ("垂柳",),
     }
     index = NameIndex(names)
-    assert list(found(index, "near willow park hotel")) == [("willow park hotel",)]
-    assert list(found(index, "near willow park.")) == [("willow park", "垂柳公园")]
-    assert list(found(index, "在垂柳公园")) == [("willow park", "垂柳公园")]
-    assert list(found(index, "willow parkway")) == []
+    assert list(names_in(index, "near willow park hotel")) == [("willow park hotel",)]
+    assert list(names_in(index, "near willow park.")) == [("willow park", "垂柳公园")]
+    assert list(names_in(index, "在垂柳公园")) == [("willow park", "垂柳公园")]
+    assert list(names_in(index, "willow parkway")) == []
 
 
 def test_a_day_without_a_year_is_no_date() -> None:
@@ -104,11 +104,11 @@ def test_a_day_without_a_year_is_no_date() -> None:
 def test_a_name_with_a_digit_is_found_in_unspaced_text() -> None:
     lines = {f"地铁{number}号线": (f"Metro Line {number}", f"地铁{number}号线") for number in (3, 5)}
     index = NameIndex({**lines, "11路公交": ("Bus 11", "11路公交")})
-    assert set(found(index, "乘坐地铁3号线，再换乘11路公交到2号口")) == {("metro line 3", "地铁3号线"), ("bus 11", "11路公交")}
-    assert not list(found(index, "共3站，票价5元"))
+    assert set(names_in(index, "乘坐地铁3号线，再换乘11路公交到2号口")) == {("metro line 3", "地铁3号线"), ("bus 11", "11路公交")}
+    assert not list(names_in(index, "共3站，票价5元"))
 
 
 @pytest.mark.parametrize("digit", ["9", "٣"])
-def test_hours_without_end_are_no_duration(digit: str) -> None:
+def test_hours_of_hundreds_of_digits_are_no_duration(digit: str) -> None:
     for count in (400, 5_000):
         assert all(number.value > 1e18 or number.value == 20 for number in read(f"{digit * count} h 20 min").numbers)

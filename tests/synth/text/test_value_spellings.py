@@ -1,11 +1,11 @@
-"""How values are written."""
+"""Spellings of slot values and Chinese numerals."""
 
 import pytest
 
 from storage.records import Language
+from synth.text.slot_kinds import Date, Quantity, SlotKind
 from synth.text.value_spellings import chinese_number, surfaces
 from synth.worlds import WORLDS
-from synth.worlds.base import Date, Quantity, SlotKind
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ def test_chinese_numerals(value: int, text: str) -> None:
     assert chinese_number(value) == text
 
 
-def test_two_is_another_word_where_nothing_is_counted() -> None:
+def test_two_has_another_numeral_without_a_measure_word() -> None:
     assert chinese_number(2, before_measure=False) == "二"
 
 
@@ -53,5 +53,5 @@ def test_units_and_days_after_a_preposition(kind: SlotKind, value: float, langua
     assert surfaces(kind, value, language) == expected
 
 
-def test_many_hours_are_no_word() -> None:
+def test_more_than_ten_hours_have_digits() -> None:
     assert "12 hours" in surfaces(Quantity("minutes", 0, 900, ()), 720, "en")

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.records import JSON, RefusalReason
+from synth.text.slot_kinds import Identifier
 from synth.worlds import GROUNDED, WORLDS, make_world
-from synth.worlds.base import Identifier, Unsolvable
+from synth.worlds.base import Unsolvable
 from synth.worlds.retail import data
 from synth.worlds.retail.world import RetailWorld
 

@@ -14,7 +14,8 @@ from itertools import islice
 from typing import Any
 
 from storage.records import JSON, Language, RefusalReason
-from synth.worlds.base import Shape, Slot, SlotKind, Solution
+from synth.text.slot_kinds import SlotKind
+from synth.worlds.base import Shape, Slot, Solution
 from synth.worlds.declarative.acting import defaults_of, perform
 from synth.worlds.declarative.domain import Act, Condition, Domain, Entity, Param, Transfer
 from synth.worlds.declarative.intents.base import Slots, SpecIntent, Work, grid, inside, misfit, outside, say, value_kind, wander

@@ -17,8 +17,9 @@ from math import gcd
 from typing import Any
 
 from storage.records import JSON, Call, Fact, Language, Plan, Success
+from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
 from synth.text.value_spellings import surfaces
-from synth.worlds.base import Date, Identifier, Intent, Quantity, Shape, Slot, SlotKind, Solution, Unsolvable, Vocabulary, World
+from synth.worlds.base import Intent, Shape, Slot, Solution, Unsolvable, World
 from synth.worlds.declarative.domain import Domain, Entity, Field, Param
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.values import Words

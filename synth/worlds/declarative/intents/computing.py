@@ -18,7 +18,8 @@ from typing import Any
 from storage.records import CODE_TOOL, JSON, Call, Fact, Language
 from synth.text.claims import is_near, normalise, numbers_in
 from synth.text.number_words import in_digits
-from synth.worlds.base import Shape, Slot, SlotKind, Solution
+from synth.text.slot_kinds import SlotKind
+from synth.worlds.base import Shape, Slot, Solution
 from synth.worlds.declarative.domain import Domain, Entity, Field
 from synth.worlds.declarative.intents.base import Slots, SpecIntent, Work, grid, misfit, say, seen, value_kind, words_kind
 from synth.worlds.declarative.intents.row_lists import Listed, Rows, Shown, first_of

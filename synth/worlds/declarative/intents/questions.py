@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from storage.records import JSON, Fact, Language
-from synth.worlds.base import Shape, Slot, SlotKind, Solution
+from synth.text.slot_kinds import SlotKind
+from synth.worlds.base import Shape, Slot, Solution
 from synth.worlds.declarative.domain import Domain, Entity, Field, filter_name
 from synth.worlds.declarative.intents.base import (
     Slots,

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from storage.records import JSON, Fact, Language, Plan, RefusalReason, Success
-from synth.worlds.base import Shape, Slot, SlotKind, Solution
+from synth.text.slot_kinds import SlotKind
+from synth.worlds.base import Shape, Slot, Solution
 from synth.worlds.declarative.domain import Act, Domain, Entity
 from synth.worlds.declarative.intents.base import Slots, SpecIntent, id_kind, say, value_kind, words_kind
 from synth.worlds.declarative.language.values import Words

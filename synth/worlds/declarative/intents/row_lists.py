@@ -15,7 +15,8 @@ from functools import cached_property
 from itertools import islice
 
 from storage.records import JSON, Language
-from synth.worlds.base import Quantity, Slot, SlotKind, Vocabulary
+from synth.text.slot_kinds import Quantity, SlotKind, Vocabulary
+from synth.worlds.base import Slot
 from synth.worlds.declarative.domain import Domain, Entity, Field, filter_name
 from synth.worlds.declarative.intents.base import Slots, Work, misfit, value_kind, wander
 from synth.worlds.declarative.intents.row_references import Step, Way, pick_filters, pick_orders

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from storage.records import JSON, Language
-from synth.worlds.base import Slot, SlotKind, Vocabulary
+from synth.text.slot_kinds import SlotKind, Vocabulary
+from synth.worlds.base import Slot
 from synth.worlds.declarative.domain import Domain, Entity, Field, filter_name
 from synth.worlds.declarative.intents.base import Slots, Work, grid, id_kind, inside, misfit, outside, value_kind, wander
 from synth.worlds.declarative.language import schema

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from storage.records import JSON, Call, Fact, Language, Plan, Success
-from synth.worlds.base import Intent, Quantity, Shape, Slot, Solution, Unsolvable, Vocabulary, World
+from synth.text.slot_kinds import Quantity, Vocabulary
+from synth.worlds.base import Intent, Shape, Slot, Solution, Unsolvable, World
 from synth.worlds.retail.data import ORDERS, STATUSES, USERS, Order, Product
 from synth.worlds.retail.tools import DEFAULT_LIMIT
 
