@@ -347,20 +347,21 @@ def _longer_sft1(store: object, config: object, policies: Sequence[str]) -> None
     from storage.records import Task
     from synth.engines.local.hf import HFEngine
     from synth.rollouts.draws import rollout, rollouts_frame
-    from train.backends import local
+    from train.backends.base import run_stage
+    from train.backends.local import LocalBackend
     from train.spec import StageSpec
 
     query = store.query  # type: ignore[attr-defined]
     root: Path = store.root  # type: ignore[attr-defined]
     release, split = query("SELECT release_id, split FROM stages WHERE output_policy_id = ?", [policies[0]]).row(0)
-    steps = config.sft1.max_steps + config.sft2.max_steps  # type: ignore[attr-defined]
-    settings = config.sft1.model_copy(update={"max_steps": steps, "plateau_window": 0})  # type: ignore[attr-defined]
+    sft1, sft2 = (config.stage(name).settings for name in ("sft1", "sft2"))  # type: ignore[attr-defined]
+    settings = sft1.model_copy(update={"max_steps": sft1.max_steps + sft2.max_steps, "plateau_window": 0})
     folder = root / "control"
     spec = StageSpec(
         name="longer", algorithm="sft", store=root, release_id=release, split=split, model_out=folder / "model",
         worlds=config.worlds, language=config.language, seed=config.seed, sft=settings,  # type: ignore[attr-defined]
     )  # fmt: skip
-    local.launch(spec, folder)
+    run_stage(LocalBackend(), spec, folder)
     names = query("SELECT policy_id, name FROM policies JOIN stages USING (stage_id) WHERE list_contains(?, policy_id)", [list(policies)])
     rows = query("SELECT DISTINCT task_id FROM rollouts WHERE policy_id = ? AND purpose = 'eval_in' ORDER BY task_id", [policies[0]])
     specs = query("SELECT task_id, spec FROM tasks WHERE list_contains(?, task_id) ORDER BY task_id", [rows["task_id"].to_list()])

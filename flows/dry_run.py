@@ -6,15 +6,15 @@ hours. Scripted roles and the tiny policy cost no money; what language models co
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flows.config import Config
 from flows.summary_tables import Table
+from flows.validation import needs
 from synth.rollouts.episode import MAX_TURNS
 from train.config import CascadeConfig
-from train.spec import StageSpec
+from train.stages import SPLITS, RLStage, Stage
 
 CPU_S_PER_PROPOSAL = 0.02
 CPU_S_PER_MILLION_GENERATED = 25.0
@@ -54,37 +54,25 @@ def plan(config: Config, steps: Sequence[str], query_rows: int | None = None, po
     return Table("plan", "Plan (nothing was done)", shown)
 
 
-def write_jobs(config: Config) -> Path:
-    """Writes the spec of every stage and the Ray Job that would be made of it, as `train.cluster` has it, and returns their folder.
+def needed(config: Config) -> list[str]:
+    """What must be there before the stages can run, a line each."""
+    return [f"{', '.join(stages)}: needs {need.wanted}" for stages, need in needs(config)]
 
-    What is not known before the stages before have run (releases, and with them the stages' ids) stands there in capitals.
+
+def write_rendered(config: Config) -> Path | None:
+    """Writes what the stages' backends would hand over, a folder a stage, and returns the folder of these; None: they hand over nothing.
+
+    What is not known before earlier stages have run (releases, and with them the stages' ids) stands there in capitals.
     """
-    from train.backends.ray import described
-
-    own, folder, models = config.train, config.folder / "dry-run", config.store.absolute() / "models"
-    before: Path | None = None
-    for name, split, settings in (("sft1", "seed", own.sft1), ("sft2", "sft2", own.sft2), ("rl", "rl", own.rl)):
-        algorithm = "rl" if name == "rl" else "sft"
-        made = models / f"STAGE-{name}"
-        spec = StageSpec(
-            name=name,
-            algorithm=algorithm,
-            store=config.store.absolute(),
-            release_id=f"RELEASE-FOR-{name}",
-            split=split,
-            model_in=before,
-            model_out=made / "model",
-            worlds=own.worlds,
-            language=own.language,
-            seed=own.seed,
-            **{algorithm: settings},
-        )
-        before = spec.model_out
-        told, job = described(spec, made, own.cluster)
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        (folder / name / "spec.json").write_text(told)
-        (folder / name / "job.json").write_text(json.dumps(job, indent=1))
-    return folder
+    own, folder, has_any = config.train, config.folder / "dry-run", False
+    specs = own.draft_specs(config.store.absolute())
+    for stage in own.cascade:
+        spec = specs[stage.name]
+        for name, text in own.backend_of(stage).render(spec, spec.model_out.parent).items():
+            has_any = True
+            (folder / stage.name).mkdir(parents=True, exist_ok=True)
+            (folder / stage.name / name).write_text(text)
+    return folder if has_any else None
 
 
 def _duration(seconds: float) -> str:
@@ -132,21 +120,23 @@ def _draws(own: CascadeConfig) -> str:
 
 
 def _train(config: Config) -> list[Line]:
-    own = config.train
-    probe, judged = own.probe_tasks * own.draws.k, _held_out(own) * (own.eval_samples + 1)
-    conversations = {name: settings.max_steps * settings.batch_size for name, settings in (("sft1", own.sft1), ("sft2", own.sft2))}
-    updates = own.rl.max_steps * own.rl.tasks_a_step * own.rl.draws
+    own, stages = config.train, config.train.cascade
+    probes = len({stage.parent for stage in stages if SPLITS[stage.split].is_routed})
+    probe, judged = own.probe_tasks * own.draws.k, _held_out(own) * (own.eval_samples + 1) * len(stages)
     return [
-        (
-            "sft1",
-            f"{own.expert_budget} expert trajectories, up to {own.sft1.max_steps} steps",
-            CPU_S_PER_SFT_CONVERSATION * conversations["sft1"],
-        ),
-        ("sft2", f"own and expert trajectories, up to {own.sft2.max_steps} steps", CPU_S_PER_SFT_CONVERSATION * conversations["sft2"]),
-        ("rl", f"{own.rl.max_steps} steps of {own.rl.tasks_a_step} fresh tasks x {own.rl.draws}", CPU_S_PER_RL_ROLLOUT * updates),
-        ("probes", f"2 x {_draws(own)}", CPU_S_PER_ROLLOUT * 2 * probe),
-        ("gates", f"3 policies x {_held_out(own)} held-out tasks, {3 * judged:,} rollouts", CPU_S_PER_ROLLOUT * 3 * judged),
+        *(_stage(own, stage) for stage in stages),
+        *([("probes", f"{probes} x {_draws(own)}", CPU_S_PER_ROLLOUT * probes * probe)] if probes else []),
+        ("gates", f"{len(stages)} policies x {_held_out(own)} held-out tasks, {judged:,} rollouts", CPU_S_PER_ROLLOUT * judged),
     ]
+
+
+def _stage(own: CascadeConfig, stage: Stage) -> Line:
+    if isinstance(stage, RLStage):
+        what = f"{stage.max_steps} steps of {stage.tasks_a_step} fresh tasks x {stage.draws}"
+        return stage.name, what, CPU_S_PER_RL_ROLLOUT * stage.max_steps * stage.tasks_a_step * stage.draws
+    split = f"{own.expert_budget} expert trajectories" if stage.split == "seed" else "own and expert trajectories"
+    what = f"{split}, up to {stage.max_steps} steps"
+    return stage.name, what, CPU_S_PER_SFT_CONVERSATION * stage.max_steps * stage.batch_size
 
 
 def _evaluate(config: Config) -> list[Line]:

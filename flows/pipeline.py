@@ -22,7 +22,7 @@ def pipeline(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen
 
     config: as in a configuration file.
     """
-    validation.cluster(config, patience_s=None)
+    validation.backends(config, patience_s=None)
     with at_work("pipeline", config.store):
         made = synthesize(config)
         kept = curate(config)

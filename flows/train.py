@@ -1,4 +1,4 @@
-"""The flow `train`: seed SFT, probe, second SFT, probe, RL; every policy evaluated and gated.
+"""The flow `train`: the stages of the cascade, one after another; every policy evaluated and gated.
 
 The module is not called train.py: that name would hide the package `train` from whoever runs the file.
 """
@@ -21,22 +21,19 @@ from flows.runtime.store_lock import at_work
 from flows.summary_tables import certainty, facets, ladder
 from storage.store import Store
 from train import cascade
-from train.backends import local, ray
-from train.backends.cluster import ClusterConfig
+from train.backends.base import Backend, run_stage
 from train.spec import StageSpec
 
 
 @flow(name="train", log_prints=True)
 def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
-    """Train the cascade on what the store holds; each stage is a task of this run, in a process of its own or a job on a cluster.
+    """Train the cascade on what the store holds; each stage is a task of this run, and its backend runs it.
 
-    config: as in a configuration file; `train` says with which budgets.
+    config: as in a configuration file; `train` says with which stages and budgets.
     """
-    validation.cluster(config, patience_s=None)
-    cluster = config.train.cluster
+    validation.backends(config, patience_s=None)
     with at_work("train", config.store):
-        launch = launcher(cluster)
-        result = cascade.run_cascade(Store(config.store), config.train, launch=launch, backend=cluster.backend, progress=report)
+        result = cascade.run_cascade(Store(config.store), config.train, run=run_as_task, progress=report)
         for table in (certainty, ladder, facets):
             leave_table(table(Store(config.store)))
         if result.promoted in result.policies:
@@ -44,12 +41,11 @@ def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
         return {"promoted": result.promoted.id if result.promoted else None, "last": result.policies[-1].id, "passed": result.passed}
 
 
-def launcher(cluster: ClusterConfig) -> cascade.Launch:
-    """What runs a stage there, as a task of the flow."""
-    return lambda spec, folder: train_stage.with_options(task_run_name=f"train {spec.name}")(spec, folder, cluster)
+def run_as_task(backend: Backend[Any], spec: StageSpec, folder: Path) -> dict[str, Any]:
+    """Runs a stage as a task of the flow."""
+    return train_stage.with_options(task_run_name=f"train {spec.name}")(backend, spec, folder)
 
 
 @task(cache_policy=NO_CACHE)
-def train_stage(spec: StageSpec, folder: Path, cluster: ClusterConfig) -> dict[str, Any]:
-    progress = partial(report, f"stage {spec.name}")
-    return ray.launch(spec, folder, cluster, progress) if cluster.backend == "ray" else local.launch(spec, folder, progress)
+def train_stage(backend: Backend[Any], spec: StageSpec, folder: Path) -> dict[str, Any]:
+    return run_stage(backend, spec, folder, partial(report, f"stage {spec.name}"))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from synth.clusters.business_clusters import Cluster
     from synth.clusters.catalog import Catalogue
     from synth.roles.role_engines import RolesConfig
+    from train.backends.base import Need
 
 
 def settings(config: Path | None, store: Path | None = None, families: Path | None = None) -> Config:
@@ -177,12 +178,22 @@ def funnel_engines(config: Config) -> None:
         look_at(str(name))
 
 
-def cluster(config: Config, *, patience_s: float | None = 0.0) -> None:
-    """The cluster that trains, if one does, answers: now, or within so many seconds (None: as its configuration has it)."""
-    from train.backends import ray
+def backends(config: Config, *, patience_s: float | None = 0.0) -> None:
+    """What the stages' backends need is there: now, or within so many seconds (None: as the configuration has it)."""
+    for _, need in needs(config):
+        if need.check is not None:
+            need.check(patience_s)
 
-    if config.train.cluster.backend == "ray":
-        ray.check(config.train.cluster, patience_s=patience_s)
+
+def needs(config: Config) -> list[tuple[list[str], Need]]:
+    """What the stages need, each with the names of the stages that need it."""
+    own = config.train
+    found: dict[Need, list[str]] = {}
+    specs = own.draft_specs(config.store.absolute())
+    for stage in own.cascade:
+        for need in own.backend_of(stage).needs(specs[stage.name]):
+            found.setdefault(need, []).append(stage.name)
+    return [(stages, need) for need, stages in found.items()]
 
 
 def engines(roles: RolesConfig) -> None:

@@ -109,15 +109,15 @@ def _doubled_keys(node: yaml.Node | None) -> Iterator[tuple[int, str]]:
 
 def _complaints(path: Path, node: yaml.Node | None, model: type[BaseModel], errors: Sequence[Any]) -> list[tuple[int, str]]:
     """Line and text of every problem. What the alternatives of one value each say against it is one problem."""
-    places = [(error, *_find(node, error["loc"])) for error in errors]
+    places = [(error, *_find(node, _place(error))) for error in errors]
     reasons: dict[tuple[int, str], list[str]] = {}
     allowed: dict[tuple[int, str], str] = {}
     for error, line, written in places:
-        if len(written) < len(error["loc"]) and any(len(other) > len(written) == _agreement(other, written) for _, _, other in places):
+        if len(written) < len(_place(error)) and any(len(other) > len(written) == _agreement(other, written) for _, _, other in places):
             continue  # an alternative that does not fit at all, beside one that fits but for a part
         name = ".".join(str(part) for part in written) or "the file"
         if error["type"] == "extra_forbidden":
-            reasons[line, f"unknown key `{name}`{_nearest(model, error['loc'])}"] = []
+            reasons[line, f"unknown key `{name}`{_nearest(model, _place(error))}"] = []
         else:
             reasons.setdefault((line, f"`{name}`: "), []).append(_reason(error))
             allowed[line, f"`{name}`: "] = _allowed(model, error)
@@ -125,6 +125,11 @@ def _complaints(path: Path, node: yaml.Node | None, model: type[BaseModel], erro
         (line, f"{path}:{line}: {what}{', or: '.join(dict.fromkeys(said))}{allowed.get((line, what), '')}")
         for (line, what), said in reasons.items()
     ]
+
+
+def _place(error: Any) -> Place:
+    """The keys that lead to what is wrong. A validator of ours may name the end of the way itself, as `place` of the error's context."""
+    return (*error["loc"], *error.get("ctx", {}).get("place", ()))
 
 
 def _agreement(one: Sequence[Any], other: Sequence[Any]) -> int:
@@ -142,7 +147,7 @@ def _allowed(model: type[BaseModel], error: Any) -> str:
     """What the field allows, where the reason does not say it all."""
     if error["type"] in ("value_error", "literal_error", "missing"):
         return ""
-    field = _field_at(model, error["loc"])
+    field = _field_at(model, _place(error))
     return f" (allowed: {allowed_values(field)})" if field is not None else ""
 
 

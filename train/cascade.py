@@ -1,24 +1,25 @@
-"""The cascade: seed SFT -> probe -> second SFT -> probe -> RL, each stage evaluated and gated.
+"""The cascade: a list of stages, each trained from its parent's policy, then evaluated and gated.
 
 One idea: every step is a part of the store with an id made from what it was made from, so the whole is a chain of "there already, or make
 it": a killed cascade goes on where it was, and the same configuration on the same store gives the same bytes.
-Tagger and trainer alternate: what a probe measures of one policy decides what the next one trains on. Expert trajectories are a
-budget (in life they cost money); verifiable tasks are nearly free, which is why RL has something to add.
+Tagger and trainer alternate: a stage whose split is routed trains on what a probe of its parent's policy has measured. By default that is
+seed SFT -> probe -> second SFT -> probe -> RL. Expert trajectories are a budget (in life they cost money); verifiable tasks are nearly
+free, which is why RL has something to add.
 After every stage the new policy is evaluated on held-out tasks and judged once, against the policy that the store had promoted last; a
 stage that fails leaves that one in place.
 
-What it does not do: train (`train/run.py`, in a child process that `launch` starts), measure (`train/measure/probe.py`), or choose tasks
-(`train/data/task_pool.py`).
+What it does not do: say which stages there are (`train/stages.py`), train (`train/run.py`, which a backend starts), measure
+(`train/measure/probe.py`), or choose tasks (`train/data/task_pool.py`).
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
@@ -33,16 +34,19 @@ from storage.releases.release import ReleaseItem, make_release
 from storage.store import Part, Store, part_id
 from storage.tables import TABLES
 from synth.roles.simulate import expert_trajectory, trajectories_frame
-from train.backends import local
+from train.backends.base import Backend, run_stage
+from train.backends.named import BACKENDS
 from train.config import CascadeConfig
 from train.measure.evaluate import facets
 from train.measure.gate import gate
 from train.measure.probe import Prober, Progress
 from train.policies import Policy, promoted_policy
 from train.spec import RLSettings, SFTSettings, StageSpec
+from train.stages import SPLITS, Stage
 
 VERSION = 1
-Launch = Callable[[StageSpec, Path], dict[str, Any]]
+RunStage = Callable[[Backend[Any], StageSpec, Path], dict[str, Any]]
+"""Runs a stage by a backend and returns its result.json, as `train.backends.base.run_stage`."""
 
 
 @dataclass
@@ -55,27 +59,23 @@ class CascadeResult:
     passed: dict[str, bool] = field(default_factory=dict)
 
 
-def run_cascade(
-    store: Store, config: CascadeConfig, *, launch: Launch | None = None, backend: str = "local", progress: Progress | None = None
-) -> CascadeResult:
+def run_cascade(store: Store, config: CascadeConfig, *, run: RunStage | None = None, progress: Progress | None = None) -> CascadeResult:
     """Trains, probes, evaluates and gates all stages; what the store has already is not done again.
 
-    launch: runs one stage, None: this machine does; backend: what that is, as the store names it.
+    run: runs one stage; None: `run_stage`.
 
     Raises:
         HeadraceError: too few frames in the store, a split that would be empty, a stage that failed.
     """
-    cascade = Cascade(store, config, launch=launch, backend=backend, progress=progress)
+    cascade = Cascade(store, config, run=run, progress=progress)
     result = CascadeResult()
-
     experts = cascade.experts()
-    sft1 = cascade.stage("sft1", None, cascade.seed_release(experts), "seed", config.sft1)
-    cascade.judge(sft1, result)
-
-    sft2 = cascade.stage("sft2", sft1, cascade.routed_release("second", sft1, experts), "sft2", config.sft2)
-    cascade.judge(sft2, result)
-
-    cascade.judge(cascade.stage("rl", sft2, cascade.routed_release("rl", sft2, experts), "rl", config.rl), result)
+    made: dict[str, Policy] = {}
+    for stage in config.cascade:
+        parent = made[stage.parent] if stage.parent is not None else None
+        release = cascade.release(stage, parent, experts)
+        made[stage.name] = cascade.stage(stage.name, parent, release, SPLITS[stage.split].part, stage.settings, stage.backend)
+        cascade.judge(made[stage.name], result)
     result.promoted = promoted_policy(store)
     return result
 
@@ -83,21 +83,13 @@ def run_cascade(
 class Cascade:
     """The steps of a cascade on one store, each made once: releases, stages, and the verdict on their policies."""
 
-    def __init__(
-        self,
-        store: Store,
-        config: CascadeConfig,
-        *,
-        launch: Launch | None = None,
-        backend: str = "local",
-        progress: Progress | None = None,
-    ) -> None:
-        self.store, self.config, self.backend = store, config, backend
+    def __init__(self, store: Store, config: CascadeConfig, *, run: RunStage | None = None, progress: Progress | None = None) -> None:
+        self.store, self.config = store, config
         self.prober = Prober(store, config, progress)
-        self.launch = launch or self._launch_here
+        self.run = run or self._run
 
-    def _launch_here(self, spec: StageSpec, folder: Path) -> dict[str, Any]:
-        return local.launch(spec, folder, lambda done, most, _: self.prober.progress(f"stage {spec.name}", done, most))
+    def _run(self, backend: Backend[Any], spec: StageSpec, folder: Path) -> dict[str, Any]:
+        return run_stage(backend, spec, folder, lambda done, most, _: self.prober.progress(f"stage {spec.name}", done, most))
 
     # ---- releases ------------------------------------------------------------------------------------------------------
 
@@ -111,6 +103,14 @@ class Cascade:
             ReleaseItem(kind="trajectory", item_id=trajectory.id, task_id=task.id, weight=1.0)
             for trajectory, task in zip(trajectories, tasks, strict=True)
         ]
+
+    def release(self, stage: Stage, parent: Policy | None, experts: list[ReleaseItem]) -> str:
+        """The release that a stage of the configuration reads; its parent is probed where the split is routed."""
+        split = SPLITS[stage.split]
+        if not split.is_routed:
+            return self.seed_release(experts)
+        assert parent is not None
+        return self.routed_release(split.release, parent, experts)
 
     def seed_release(self, experts: list[ReleaseItem]) -> str:
         """The experts as the release that the first stage reads."""
@@ -131,9 +131,38 @@ class Cascade:
 
     # ---- stages ------------------------------------------------------------------------------------------------------------
 
-    def stage(self, name: str, parent: Policy | None, release_id: str, split: str, settings: SFTSettings | RLSettings) -> Policy:
-        """The policy that a stage with these settings makes of its parent; trained now unless the store has it."""
-        algorithm: Literal["sft", "rl"] = "rl" if isinstance(settings, RLSettings) else "sft"
+    def stage(
+        self,
+        name: str,
+        parent: Policy | None,
+        release_id: str,
+        split: str,
+        settings: SFTSettings | RLSettings,
+        backend: str | None = None,
+    ) -> Policy:
+        """The policy that a stage with these settings makes of its parent; trained now unless the store has it.
+
+        split: its name in the release. backend: what runs the stage; None: as the configuration says.
+        """
+        stage_id = self._stage_id(name, parent, release_id, split, settings)
+        folder = self.store.root / "models" / stage_id
+        known = self.store.query("SELECT policy_id FROM policies WHERE stage_id = ?", [stage_id])
+        if known.height:
+            return Policy(known.item(), name, folder / "model")
+        model_in = parent.path if parent else None
+        spec = self.config.spec(
+            name, settings, store=self.store.root, release=release_id, split=split, model_in=model_in, model_out=folder / "model"
+        )
+        backend = backend or self.config.backend
+        started = time.monotonic()
+        result = self.run(BACKENDS[backend](self.config.cluster), spec, folder)
+        about = {"stage_id": stage_id, "backend": backend, "input_policy_id": parent.id if parent else None}
+        policy = self._commit_stage(spec, result, about | {"seconds": time.monotonic() - started})
+        self.prober.progress(f"stage {name}", settings.max_steps, settings.max_steps)
+        return policy
+
+    def _stage_id(self, name: str, parent: Policy | None, release_id: str, split: str, settings: SFTSettings | RLSettings) -> str:
+        """Made of all that decides the stage's result; where it runs, and how often it is saved, do not."""
         facts = {
             "name": name,
             "settings": settings.model_dump(exclude={"checkpoint_steps"}),
@@ -141,40 +170,22 @@ class Cascade:
             "split": split,
             "worlds": list(self.config.worlds),
         }
-        stage_id = content_id("stage", release_id, parent.id if parent else None, facts, VERSION)
-        folder = self.store.root / "models" / stage_id
-        known = self.store.query("SELECT policy_id FROM policies WHERE stage_id = ?", [stage_id])
-        if known.height:
-            return Policy(known.item(), name, folder / "model")
-        spec = StageSpec(
-            name=name,
-            algorithm=algorithm,
-            store=self.store.root,
-            release_id=release_id,
-            split=split,
-            model_in=parent.path if parent else None,
-            model_out=folder / "model",
-            worlds=self.config.worlds,
-            language=self.config.language,
-            seed=self.config.seed,
-            **{algorithm: settings},
-        )
-        started = time.monotonic()
-        result = self.launch(spec, folder)
-        policy = Policy(content_id("policy", stage_id, result["weights_hash"]), name, folder / "model")
+        return content_id("stage", release_id, parent.id if parent else None, facts, VERSION)
+
+    def _commit_stage(self, spec: StageSpec, result: Mapping[str, Any], about: Mapping[str, Any]) -> Policy:
+        """Rows of a stage that has ended, and of its policy. about: columns of the stage's row that neither spec nor result has."""
+        stage_id, folder = about["stage_id"], spec.model_out.parent
+        policy = Policy(content_id("policy", stage_id, result["weights_hash"]), spec.name, spec.model_out)
         stage_row = {
-            "stage_id": stage_id,
-            "name": name,
-            "algorithm": algorithm,
-            "backend": self.backend,
-            "release_id": release_id,
-            "split": split,
-            "input_policy_id": parent.id if parent else None,
+            **about,
+            "name": spec.name,
+            "algorithm": spec.algorithm,
+            "release_id": spec.release_id,
+            "split": spec.split,
             "output_policy_id": policy.id,
             "spec": spec.model_dump_json(),
             "code_hash": result.get("code_hash") or code_hash("filters", "synth", "train"),
             "metrics": json.dumps(result["metrics"]),
-            "seconds": time.monotonic() - started,
         }
         policy_row = {
             "policy_id": policy.id,
@@ -186,10 +197,9 @@ class Cascade:
             [
                 self.store.write("stages", part_id("stages", [stage_id], {}, VERSION), _frame([stage_row])),
                 self.store.write("policies", part_id("policies", [stage_id], {}, VERSION), _frame([policy_row])),
-                *([self._running_tags(policy, folder)] if algorithm == "rl" else []),
+                *([self._running_tags(policy, folder)] if spec.algorithm == "rl" else []),
             ]
         )
-        self.prober.progress(f"stage {name}", settings.max_steps, settings.max_steps)
         return policy
 
     def _running_tags(self, policy: Policy, folder: Path) -> Part:

@@ -8,6 +8,9 @@ import signal
 from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
+THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
+"""Environment of a training stage."""
 
 
 def dying_with_parent(parent: int | None = None) -> Callable[[], None]:

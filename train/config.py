@@ -1,17 +1,24 @@
-"""What the cascade is told: which tasks, with which budgets, how probes are drawn, tasks routed, and policies gated."""
+"""Configuration of a cascade: its tasks, budgets and stages, how probes are drawn, tasks routed and policies gated."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from filters.certainty.certainty import DrawsConfig
 from filters.certainty.route import RouteConfig
+from storage.errors import BadInput
 from storage.records import Language
 from synth.engines.budget import AskingConfig
 from synth.worlds import WorldName
+from train.backends.base import Backend
 from train.backends.cluster import ClusterConfig
+from train.backends.named import BACKENDS, BackendName
 from train.measure.gate import GateConfig
-from train.spec import RLSettings, SFTSettings
+from train.spec import RLSettings, SFTSettings, StageSpec
+from train.stages import DEFAULT, SPLITS, SFTStage, Stage, Stages, ordered, refused
 
 
 class EngineConfig(AskingConfig):
@@ -34,32 +41,105 @@ class CascadeConfig(BaseModel):
     eval_tasks: int = Field(120, ge=1, description="Held-out tasks of known needs (eval_in), on which policies are measured and gated.")
     eval_out_tasks: int = Field(120, ge=1, description="Held-out tasks of needs that no policy was trained on (eval_out); only reported.")
     eval_samples: int = Field(4, ge=1, description="Rollouts of every held-out task at temperature 1, beside one greedy rollout.")
-    sft1: SFTSettings = Field(
-        SFTSettings(max_steps=250, plateau_window=25), description="Seed SFT, on expert trajectories, to a plateau of the loss."
+    stages: Stages = Field(
+        DEFAULT,
+        description="The stages, as a list of what differs from the default ones (sft1, sft2, rl): an entry of one of these names changes "
+        "that stage's keys, another name adds a stage. Each policy is evaluated and gated.",
     )
-    sft2: SFTSettings = Field(
-        SFTSettings(max_steps=150, learning_rate=1e-3), description="Second SFT: short and soft, so that entropy survives for RL."
-    )
-    rl: RLSettings = Field(default_factory=RLSettings, description="RL on fresh siblings of the probed tasks.")
     route: RouteConfig = Field(default_factory=RouteConfig, description="Which region of certainty is used by which stage.")
     gate: GateConfig = Field(default_factory=GateConfig, description="What a policy must pass to be promoted.")
     engine: EngineConfig = Field(
         default_factory=EngineConfig,
         description="How `tag` and `evaluate` ask a policy that is named as an engine, and what that may cost.",
     )
+    backend: BackendName = Field("local", description="What runs the stages: a process here (local), or a job on a Ray cluster (ray).")
     cluster: ClusterConfig = Field(
         default_factory=ClusterConfig,
-        description="Where the stages run; a change trains no stage again.",
+        description="The cluster of the backend; a change trains no stage again.",
     )
     seed: int = Field(0, ge=0, description="Seed of the weights, the order of batches and every rollout.")
 
     @model_validator(mode="after")
-    def _shared_by_the_gpus(self) -> CascadeConfig:
-        gpus = max(1, self.cluster.nodes * self.cluster.gpus_per_node) if self.cluster.backend == "ray" else 1
-        for name, told in (("sft1", self.sft1), ("sft2", self.sft2)):
-            share, rest = divmod(told.batch_size, gpus)
-            if rest:
-                raise ValueError(f"{name}.batch_size {told.batch_size} does not divide among the {gpus} GPUs of `cluster`: give a multiple")
-            if share % min(told.micro_batch_size or share, share):
-                raise ValueError(f"{name}.micro_batch_size {told.micro_batch_size} does not divide the {share} rows of a GPU's share")
+    def _shares_batches(self) -> CascadeConfig:
+        for index, stage in enumerate(self.stages):
+            if isinstance(stage, SFTStage) and not stage.skip:
+                self._check_batch(index, stage)
         return self
+
+    def _check_batch(self, index: int, stage: SFTStage) -> None:
+        processes = self.backend_of(stage).processes(self.draft_specs(Path())[stage.name])
+        share, rest = divmod(stage.batch_size, processes)
+        if rest:
+            message = f"{stage.batch_size} does not divide among the {processes} GPUs of `cluster` in {stage.name}: give a multiple"
+            raise refused(message, "stages", index, "batch_size")
+        if share % min(stage.micro_batch_size or share, share):
+            message = f"{stage.micro_batch_size} does not divide the {share} rows of a GPU's share in {stage.name}"
+            raise refused(message, "stages", index, "micro_batch_size")
+
+    @property
+    def cascade(self) -> tuple[Stage, ...]:
+        """The stages that run, in their order."""
+        return ordered(self.stages)
+
+    def stage(self, name: str) -> Stage:
+        """The stage of this name.
+
+        Raises:
+            BadInput: there is none.
+        """
+        found = {stage.name: stage for stage in self.cascade}
+        if name not in found:
+            raise BadInput(f"train.stages has no stage {name}; it has {', '.join(found)}")
+        return found[name]
+
+    def with_stage(self, name: str, **changes: Any) -> CascadeConfig:
+        """This configuration with other values at some keys of one stage."""
+        changed = self.stage(name)
+        changed = type(changed).model_validate(changed.model_dump() | changes)
+        return self.model_copy(update={"stages": tuple(changed if stage.name == name else stage for stage in self.stages)})
+
+    def backend_of(self, stage: Stage) -> Backend[Any]:
+        """What runs a stage."""
+        return BACKENDS[stage.backend or self.backend](self.cluster)
+
+    def spec(
+        self,
+        name: str,
+        settings: SFTSettings | RLSettings,
+        *,
+        store: Path,
+        release: str,
+        split: str,
+        model_in: Path | None,
+        model_out: Path,
+    ) -> StageSpec:
+        """The spec of a stage with these settings. split: its name in the release."""
+        algorithm: Literal["sft", "rl"] = "rl" if isinstance(settings, RLSettings) else "sft"
+        return StageSpec(
+            name=name,
+            algorithm=algorithm,
+            store=store,
+            release_id=release,
+            split=split,
+            model_in=model_in,
+            model_out=model_out,
+            worlds=self.worlds,
+            language=self.language,
+            seed=self.seed,
+            **{algorithm: settings},
+        )
+
+    def draft_specs(self, store: Path) -> dict[str, StageSpec]:
+        """The spec of every stage before any has run, by name. What is not known yet (releases, and the stages' ids) is in capitals."""
+        found: dict[str, StageSpec] = {}
+        for stage in self.cascade:
+            found[stage.name] = self.spec(
+                stage.name,
+                stage.settings,
+                store=store,
+                release=f"RELEASE-FOR-{stage.name}",
+                split=SPLITS[stage.split].part,
+                model_in=found[stage.parent].model_out if stage.parent is not None else None,
+                model_out=store / "models" / f"STAGE-{stage.name}" / "model",
+            )
+        return found

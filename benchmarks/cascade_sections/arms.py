@@ -26,6 +26,7 @@ import resource
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,9 @@ from storage.records import Task, content_id
 from storage.releases.release import ReleaseItem, load_split, make_release
 from storage.store import Store, part_id
 from synth.roles.simulate import expert_trajectory, trajectories_frame
-from train.backends import local
-from train.cascade import Cascade, Launch, run_cascade
+from train.backends.base import Backend, run_stage
+from train.backends.local import LocalBackend
+from train.cascade import Cascade, run_cascade
 from train.config import CascadeConfig
 from train.data.task_pool import FIRST_INDEX, Source, Use, draw, what_it_shows
 from train.measure.evaluate import facets
@@ -55,6 +57,7 @@ FRESH_INDEX = FIRST_INDEX + 50_000
 EXPERT_INDEX = FIRST_INDEX + 20_000
 ROUND_TASKS = 800
 RUNGS = ("sft1", "sft2", "rl")
+Launch = Callable[[StageSpec, Path], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def read_cell(path: Path) -> Cell:
     return Cell(**row | {"policies": {name: Measured(**one) for name, one in row["policies"].items()}})
 
 
-def run_cell(home: Path, arm: str, seed: int, config: CascadeConfig, base: Callable[[], Path], *, launch: Launch = local.launch) -> Cell:
+def run_cell(home: Path, arm: str, seed: int, config: CascadeConfig, base: Callable[[], Path], *, launch: Launch | None = None) -> Cell:
     """The cell as its file has it, or run now; all arms but `cascade` want the cascade's of this seed.
 
     base: gives the store that a cascade begins with, whose frames tasks are drawn from, whatever arms have added to the seed's own store.
@@ -105,7 +108,8 @@ def run_cell(home: Path, arm: str, seed: int, config: CascadeConfig, base: Calla
             shutil.rmtree(root, ignore_errors=True)
             shutil.copytree(base(), root)
         begun = cpu_s()
-        lab = Lab(Store(root), config.model_copy(update={"seed": seed}), launch, Prober(Store(base()), config).sources)
+        found = Prober(Store(base()), config).sources
+        lab = Lab(Store(root), config.model_copy(update={"seed": seed}), launch or partial(run_stage, LocalBackend()), found)
         if arm == "cascade":
             policies, told = lab.cascade()
         else:
@@ -130,8 +134,8 @@ class Lab:
     """
 
     def __init__(self, store: Store, config: CascadeConfig, launch: Launch, found: dict[str, list[Source]]) -> None:
-        self.config, self._run = config, launch
-        self.steps = Cascade(store, config, launch=self._launch)
+        self.config, self._launch = config, launch
+        self.steps = Cascade(store, config, run=self._run)
         self.prober, self.store = self.steps.prober, store
         self.prober.sources = found
 
@@ -139,7 +143,7 @@ class Lab:
 
     def cascade(self) -> tuple[dict[str, Measured], dict[str, float]]:
         begun = cpu_s()
-        result = run_cascade(self.store, self.config, launch=self._launch)
+        result = run_cascade(self.store, self.config, run=self._run)
         told = {"cascade_cpu_s": cpu_s() - begun} | {f"passed_{name}": float(passed) for name, passed in result.passed.items()}
         told |= {f"{policy.name}_eval_out": self._rate_of(policy, "eval_out") for policy in result.policies}
         return {policy.name: self.measured(policy) for policy in result.policies}, told
@@ -161,14 +165,14 @@ class Lab:
 
     def _longer_sft1(self, cascade: Cell) -> tuple[Policy, dict[str, float]]:
         steps = sum(cascade.policies[rung].steps for rung in ("sft1", "sft2"))
-        settings = self.config.sft1.model_copy(update={"max_steps": steps, "plateau_window": 0})
+        settings = self.config.stage("sft1").settings.model_copy(update={"max_steps": steps, "plateau_window": 0})
         return self.steps.stage("longer_sft1", None, self.steps.seed_release(self.steps.experts()), "seed", settings), {}
 
     def _more_sft(self, cascade: Cell) -> tuple[Policy, dict[str, float]]:
         return self._continued("more_sft", self._second(), "sft2", self._sft_steps(cascade)), {}
 
     def _more_experts(self, cascade: Cell) -> tuple[Policy, dict[str, float]]:
-        rl = self.config.rl
+        rl = self.config.stage("rl").settings
         wanted = rl.max_steps * rl.tasks_a_step
         tasks = self._drawn(wanted, EXPERT_INDEX, use="train", fewest=wanted // 2)
         made = [expert_trajectory(task) for task in tasks]
@@ -183,11 +187,11 @@ class Lab:
         tags, rollouts = self.prober.probe(self._policy("sft2"))
         splits = route(self.steps.experts(), tags, rollouts, {}, even)
         release = make_release(self.store, "rl_uniform", {"rl": splits["rl"]}, {"routing": even.model_dump()})
-        return self.steps.stage("rl_uniform", self._policy("sft2"), release, "rl", self.config.rl), {}
+        return self.steps.stage("rl_uniform", self._policy("sft2"), release, "rl", self.config.stage("rl").settings), {}
 
     def _other_rl(self, name: str, changed: dict[str, Any]) -> tuple[Policy, dict[str, float]]:
         """RL with settings changed; the figures are the means of its metrics over all steps."""
-        settings = RLSettings(**self.config.rl.model_dump() | changed)
+        settings = RLSettings(**self.config.stage("rl").settings.model_dump() | changed)
         policy = self.steps.stage(name, self._policy("sft2"), self._routed(), "rl", settings)
         return policy, dict(zip(*_means(policy.path.parent / METRICS), strict=True))
 
@@ -202,11 +206,12 @@ class Lab:
             first = rounds * ROUND_TASKS % len(tasks)
             chosen = tasks[first : first + ROUND_TASKS]
             self._keep(chosen)
-            rollouts = self.prober.rollouts(policy, chosen, self.config.rl.draws, "rft", temperature=1.0)
+            rollouts = self.prober.rollouts(policy, chosen, self.config.stage("rl").settings.draws, "rft", temperature=1.0)
             good = rollouts.filter(pl.col("outcome") == "success").unique(["task_id", "messages"], keep="first", maintain_order=True)
             found += [ReleaseItem("rollout", item, task) for item, task in good.select("rollout_id", "task_id").iter_rows()]
             release = make_release(self.store, f"rft{rounds}", {"rft": found}, {})
-            settings = self.config.sft2.model_copy(update={"max_steps": math.ceil(len(found) / self.config.sft2.batch_size)})
+            settings = self.config.stage("sft2").settings
+            settings = settings.model_copy(update={"max_steps": math.ceil(len(found) / settings.batch_size)})
             policy = self.steps.stage(f"rft{rounds}", policy, release, "rft", settings)
             cost = _noted(policy.path.parent / "round_cpu_s.json", cpu_s() - begun) - self._start_up()
             rounds, spent = rounds + 1, spent + max(cost, 1.0)
@@ -228,12 +233,12 @@ class Lab:
         return [one.item for one in load_split(self.store, release, split)]
 
     def _continued(self, name: str, release: str, split: str, steps: int) -> Policy:
-        settings = self.config.sft2.model_copy(update={"max_steps": steps})
+        settings = self.config.stage("sft2").settings.model_copy(update={"max_steps": steps})
         return self.steps.stage(name, self._policy("sft2"), release, split, settings)
 
     def _rl_tasks(self) -> list[Task]:
         """The tasks that RL drew, in its order."""
-        rl, release = self.config.rl, self._routed()
+        rl, release = self.config.stage("rl").settings, self._routed()
         items = load_split(self.store, release, "rl")
         spec = StageSpec(
             name="rl",
@@ -266,10 +271,10 @@ class Lab:
 
     # ---- costs and measures ------------------------------------------------------------------------------------------------
 
-    def _launch(self, spec: StageSpec, folder: Path) -> dict[str, Any]:
+    def _run(self, _: Backend[Any], spec: StageSpec, folder: Path) -> dict[str, Any]:
         """Trains in a child process, and notes what that took beside the model."""
         begun = cpu_s()
-        result = self._run(spec, folder)
+        result = self._launch(spec, folder)
         _noted(folder / "cpu_s.json", cpu_s() - begun)
         return result
 

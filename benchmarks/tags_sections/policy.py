@@ -67,7 +67,8 @@ def train(work: Path) -> None:
     from storage.releases.release import ReleaseItem, make_release
     from storage.store import Store, part_id
     from synth.roles.simulate import expert_trajectory, trajectories_frame
-    from train.backends import local
+    from train.backends.base import run_stage
+    from train.backends.local import LocalBackend
     from train.data.task_pool import draw
     from train.spec import StageSpec
 
@@ -94,9 +95,9 @@ def train(work: Path) -> None:
         worlds=tuple(DRILLS),
         language=cascade.language,
         seed=cascade.seed,
-        sft=cascade.sft1.model_copy(update={"max_steps": STEPS, "plateau_window": 0}),
+        sft=cascade.stage("sft1").settings.model_copy(update={"max_steps": STEPS, "plateau_window": 0}),
     )
-    local.launch(spec, work / "sft")
+    run_stage(LocalBackend(), spec, work / "sft")
 
 
 def sources(division: Division) -> list[Source]:

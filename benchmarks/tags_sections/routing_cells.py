@@ -19,6 +19,7 @@ import random
 import resource
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -38,7 +39,8 @@ from synth.blueprints.single_goal import draw_drills
 from synth.roles.simulate import expert_trajectory, trajectories_frame
 from synth.rollouts.draws import PART_TASKS, Draws
 from synth.tasks.split import DivisionConfig
-from train.backends import local
+from train.backends.base import run_stage
+from train.backends.local import LocalBackend
 from train.config import CascadeConfig
 from train.data.task_pool import FIRST_INDEX, draw
 from train.measure.probe import Prober
@@ -113,7 +115,7 @@ def read_cell(path: Path) -> Cell:
     return Cell(**row, final=final, sft2=Success(**sft2) if sft2 else None)
 
 
-def run_cell(home: Path, rule: str, seed: int, settings: RoutingSettings, *, launch: Launch = local.launch) -> Cell:
+def run_cell(home: Path, rule: str, seed: int, settings: RoutingSettings, *, launch: Launch | None = None) -> Cell:
     """The cell as its file has it, or run now; rules other than certainty want certainty's cell of this seed.
 
     Raises:
@@ -122,7 +124,7 @@ def run_cell(home: Path, rule: str, seed: int, settings: RoutingSettings, *, lau
     path = home / f"{rule}-{seed}.json"
     if not path.exists():
         begun = _cpu_s()
-        lab = _Lab(home / f"store-{seed}", seed, settings, launch)
+        lab = _Lab(home / f"store-{seed}", seed, settings, launch or partial(run_stage, LocalBackend()))
         if rule == FIRST:
             cell = Cell(FIRST, seed, lab.success(lab.first()), None, {}, 0, 0.0)
         else:
@@ -147,14 +149,15 @@ def _routed(lab: _Lab, rule: str, seed: int, wanted: int | None) -> Cell:
     else:
         tags, rollouts, spent["traces"] = _found_traces(lab, first, ordered(lab.pool(), rule, seed), wanted)
     splits = route(experts, tags, rollouts, {}, config.route)
-    sft2 = lab.stage(f"{rule}-sft2", first, {"sft2": splits["sft2"]}, config.sft2)
+    sft2 = lab.stage(f"{rule}-sft2", first, {"sft2": splits["sft2"]}, config.stage("sft2").settings)
     if wanted is None:
         tags, rollouts = lab.probe(sft2)
         spent["probe"] += rollouts.height
         splits["rl"] = route(experts, tags, rollouts, {}, config.route)["rl"]
-    steps = rl_steps(lab.settings.budget, sum(spent.values()), config.rl)
-    spent["rl"] = steps * config.rl.tasks_a_step * config.rl.draws
-    final = lab.stage(f"{rule}-rl", sft2, {"rl": splits["rl"]}, config.rl.model_copy(update={"max_steps": steps}))
+    rl = config.stage("rl").settings
+    steps = rl_steps(lab.settings.budget, sum(spent.values()), rl)
+    spent["rl"] = steps * rl.tasks_a_step * rl.draws
+    final = lab.stage(f"{rule}-rl", sft2, {"rl": splits["rl"]}, rl.model_copy(update={"max_steps": steps}))
     return Cell(rule, seed, lab.success(final), lab.success(sft2), spent, len(splits["sft2"]) - len(experts), 0.0)
 
 
@@ -203,7 +206,7 @@ class _Lab:
         self.prober = Prober(store, self.config)
 
     def first(self) -> Policy:
-        return self.stage(FIRST, None, {"seed": self.experts()}, self.config.sft1)
+        return self.stage(FIRST, None, {"seed": self.experts()}, self.config.stage("sft1").settings)
 
     def pool(self) -> list[Task]:
         return self.prober.tasks(["probe"], self.config.probe_tasks, "train")

@@ -84,7 +84,7 @@ def run(
         if not dry_run:
             validation.engines(settings.synthesize.roles)
             validation.funnel_engines(settings)
-            validation.cluster(settings)
+            validation.backends(settings)
         done = do("pipeline:pipeline", settings, dry_run, ("synthesize", "haystack", "curate", "train", "tag", "report"), keep_ui=ui)
         tell_notes((*done["synthesize"]["notes"], *done["synthesize"]["alarms"], *done["curate"]["notes"]) if done else ())
 
@@ -98,7 +98,7 @@ app.command(rich_help_panel="Pipeline")(measure_policy.tag)
 
 @app.command(rich_help_panel="Pipeline")
 def train(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRunOfTraining = False, debug: Debug = False) -> None:
-    """Train the cascade on a curated store: seed SFT, probe, second SFT, probe, RL; each policy is evaluated and gated.
+    """Train the stages of the cascade on a curated store, by default seed SFT, second SFT and RL; each policy is evaluated and gated.
 
     Examples:
 
@@ -110,7 +110,7 @@ def train(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRunO
         settings = validation.settings(config, store)
         if not dry_run:
             validation.has_tasks(settings)
-            validation.cluster(settings)
+            validation.backends(settings)
         do("cascade:train", settings, dry_run, ("train",), ("certainty", "ladder", "facets"))
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from train.config import CascadeConfig
     from train.spec import StageSpec
 
-_SPLITS = {"sft1": ("seed", "seed"), "sft2": ("second", "sft2"), "rl": ("rl", "rl")}
-"""Stage -> name of the release that it reads, and the split."""
 _EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 
 
@@ -30,7 +28,7 @@ Adapter = Annotated[
     str, typer.Option("--adapter", metavar="CLASS", help="Dotted path of your class, in the engine's image, that plays our environment.")
 ]
 Folder = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="New folder, at the same path on every node.")]
-Stage = Annotated[Literal["sft1", "sft2", "rl"], typer.Option("--stage", help="Whose settings, release and split.")]
+Stage = Annotated[str, typer.Option("--stage", metavar="NAME", help="Stage of `train.stages`: its settings, release and split.")]
 Release = Annotated[str | None, typer.Option("--release", metavar="ID|NAME", help="Release (default: the stage's latest).")]
 Nodes = Annotated[int, typer.Option("--nodes", min=1, help="Machines.")]
 GpusPerNode = Annotated[int, typer.Option("--gpus-per-node", min=1, help="GPUs of each, all of them used.")]
@@ -76,11 +74,13 @@ def render(
         from storage.releases.export import export
         from train.backends.cluster_shape import ClusterShape
         from train.backends.render_stage import render as render_stage
+        from train.stages import SPLITS
 
         target = _new_folder(folder)
         opened = validation.readable(config, store)
         settings = read(config).train if config else Config().train
-        spec = _spec(stage, settings, opened, validation.release(opened, release or _SPLITS[stage][0]), model.absolute(), target)
+        release_id = validation.release(opened, release or SPLITS[settings.stage(stage).split].release)
+        spec = _spec(stage, settings, opened, release_id, model.absolute(), target)
         shape = ClusterShape(
             nodes=nodes,
             gpus_per_node=gpus_per_node,
@@ -90,9 +90,7 @@ def render(
         )
         rendered = render_stage(engine, spec, shape, adapter=adapter, overrides=_changes(changes or []))
         export(opened, spec.release_id, target / "data", engine)
-        for name, text in rendered.files.items():
-            (target / name).write_text(text, encoding="utf-8")
-        _tell(rendered, target)
+        _write(rendered, target)
 
 
 def _new_folder(folder: Path) -> Path:
@@ -103,7 +101,9 @@ def _new_folder(folder: Path) -> Path:
     return target
 
 
-def _tell(rendered: Rendered, target: Path) -> None:
+def _write(rendered: Rendered, target: Path) -> None:
+    for name, text in rendered.files.items():
+        (target / name).write_text(text, encoding="utf-8")
     out.print(f"wrote {target}: {', '.join(sorted(rendered.files))}, data/", markup=False, soft_wrap=True)
     out.print(f"checked: {rendered.checked}", markup=False, soft_wrap=True)
     for note in rendered.notes:
@@ -112,21 +112,17 @@ def _tell(rendered: Rendered, target: Path) -> None:
 
 
 def _spec(stage: str, config: CascadeConfig, store: Store, release_id: str, model: Path, folder: Path) -> StageSpec:
-    from train.spec import StageSpec
+    from train.stages import SPLITS
 
-    algorithm: Literal["sft", "rl"] = "rl" if stage == "rl" else "sft"
-    return StageSpec(
-        name=stage,
-        algorithm=algorithm,
+    chosen = config.stage(stage)
+    return config.spec(
+        stage,
+        chosen.settings,
         store=store.root.absolute(),
-        release_id=release_id,
-        split=_SPLITS[stage][1],
+        release=release_id,
+        split=SPLITS[chosen.split].part,
         model_in=model,
         model_out=folder / "model",
-        worlds=config.worlds,
-        language=config.language,
-        seed=config.seed,
-        **{algorithm: getattr(config, stage)},
     )
 
 

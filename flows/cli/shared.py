@@ -27,7 +27,7 @@ DryRunOfTraining = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="Print the plan (steps, counts, estimated time and cost) and do nothing, but write the jobs for a Ray cluster to a folder.",
+        help="Print the plan (steps, counts, estimated time and cost) and do nothing, but write to a folder what a cluster would be given.",
     ),
 ]
 Families = Annotated[
@@ -85,14 +85,15 @@ def do(
     rows: of the queries, for the plan; None: as many as are generated. parameters: of the flow.
     """
     if dry_run:
-        from flows.dry_run import plan
+        from flows.dry_run import needed, plan, write_rendered
         from flows.summary_tables import draw
 
         draw(plan(settings, steps, rows, parameters.get("policy"), parameters.get("again", 0)), out)
-        if "train" in steps and settings.train.cluster.backend == "ray":
-            from flows.dry_run import write_jobs
-
-            out.print(f"what a Ray cluster would be given: {write_jobs(settings)}", markup=False, soft_wrap=True)
+        if "train" in steps:
+            for line in needed(settings):
+                out.print(line, markup=False, soft_wrap=True)
+            if (folder := write_rendered(settings)) is not None:
+                out.print(f"what the backends would hand over: {folder}", markup=False, soft_wrap=True)
         return None
     from flows.runtime.run_flow import run_flow
 

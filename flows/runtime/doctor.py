@@ -47,10 +47,10 @@ def findings() -> list[Finding]:
 
 
 def configured_findings(config: Config) -> list[Finding]:
-    """Of a configuration that could be read: of its store, and of the engines and the cluster that it names."""
+    """Of a configuration that could be read: of its store, of the engines that it names, and of what its stages need."""
     asked = (config.curate.ground.engine, config.curate.difficulty.engine)
     named = {*config.synthesize.roles.engines.values(), *(name for name in asked if name is not None)}
-    return [*_store(config), *map(_looked_at, sorted(named)), *_cluster(config)]
+    return [*_store(config), *map(_looked_at, sorted(named)), *_backends(config)]
 
 
 def _store(config: Config) -> list[Finding]:
@@ -71,18 +71,20 @@ def _store(config: Config) -> list[Finding]:
     return [*found, Finding("ok", "store", f"{config.store}: {len(parts):,} parts, content hash {store.content_hash()[:16]}")]
 
 
-def _cluster(config: Config) -> Iterator[Finding]:
-    """That the cluster that trains answers, if one does."""
+def _backends(config: Config) -> Iterator[Finding]:
+    """What the stages' backends need."""
+    from flows.validation import needs
     from storage.errors import HeadraceError
-    from train.backends import ray
 
-    if config.train.cluster.backend == "ray":
+    for stages, need in needs(config):
+        detail = f"{need.wanted} ({', '.join(stages)})"
         try:
-            ray.check(config.train.cluster, patience_s=0)
+            if need.check is not None:
+                need.check(0.0)
         except HeadraceError as error:
-            yield Finding("broken", "cluster", str(error))
+            yield Finding("broken", need.name, str(error))
         else:
-            yield Finding("ok", "cluster", "Ray's dashboard answers, with a version that jobs can use")
+            yield Finding("ok", need.name, detail) if need.check is not None else Finding("note", need.name, detail)
 
 
 def _looked_at(name: str) -> Finding:

@@ -23,7 +23,7 @@ from synth.tasks.split import DivisionConfig
 from train.config import CascadeConfig
 from train.measure.evaluate import CODE_MODE
 from train.run import run
-from train.spec import RLSettings, SFTSettings, StageSpec
+from train.spec import StageSpec
 
 CONFIG = CascadeConfig(
     worlds=("retail",),
@@ -34,9 +34,11 @@ CONFIG = CascadeConfig(
     eval_tasks=12,
     eval_out_tasks=12,
     eval_samples=2,
-    sft1=SFTSettings(max_steps=70),
-    sft2=SFTSettings(max_steps=2, learning_rate=1e-3),
-    rl=RLSettings(max_steps=4, tasks_a_step=4, draws=4, checkpoint_steps=0),
+    stages=[
+        {"name": "sft1", "max_steps": 70, "plateau_window": 0},
+        {"name": "sft2", "max_steps": 2},
+        {"name": "rl", "max_steps": 4, "tasks_a_step": 4, "draws": 4, "checkpoint_steps": 0},
+    ],
 )
 ARMS = ("cascade", "longer_sft1", "more_sft", "rft", "more_experts", "rl_uniform", "shuffled", "grpo")
 

@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.server, pytest.mark.ray]
 
 def test_a_tagged_store_is_trained_on_the_cluster_and_its_policy_promoted(prefect_server: str, ray_head: RayHead, tmp_path: Path) -> None:
     environment = os.environ | {"RAY_ADDRESS": ray_head.dashboard}
-    small, cluster = read(CI, store=tmp_path / "chain" / "store"), read(ROOT / "configs" / "cluster.yaml").train.cluster
-    config = small.model_copy(update={"train": small.train.model_copy(update={"cluster": cluster})})
+    small, cluster = read(CI, store=tmp_path / "chain" / "store"), read(ROOT / "configs" / "cluster.yaml").train
+    config = small.model_copy(update={"train": small.train.model_copy(update={"backend": cluster.backend, "cluster": cluster.cluster})})
     told = tmp_path / "config.yaml"
     told.write_text(yaml.safe_dump(config.model_dump(mode="json")))
     (tmp_path / "prefect.yaml").write_text((ROOT / "prefect.yaml").read_text().replace("active: true", "active: false"))

@@ -14,15 +14,17 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.main import app
-from flows.config import read
+from flows.config import Config, read
+from flows.dry_run import plan
 from flows.runtime.doctor import configured_findings
-from flows.train import launcher
+from flows.train import run_as_task
 from storage.store import Store
 from tests.conftest import Serve
 from tests.train.backends.fake_jobs import RUNNING, FakeJobs
-from train.backends import local, ray
-from train.backends.cluster import ClusterConfig
+from train.backends.base import Backend, Handle, Need, StepProgress
+from train.backends.named import BACKENDS
 from train.cascade import Cascade
+from train.config import CascadeConfig
 from train.spec import SFTSettings, StageSpec
 
 CONFIG = Path(__file__).parents[2] / "configs" / "cluster.yaml"
@@ -46,7 +48,7 @@ def test_a_dry_run_writes_every_stages_spec_and_job_and_submits_nothing(here: Pa
     monkeypatch.setenv("RAY_ADDRESS", serve(fake).removesuffix("/v1"))
     result = CliRunner().invoke(app, ["train", "--config", str(CONFIG), "--dry-run"])
     assert result.exit_code == 0, result.output
-    assert "what a Ray cluster would be given: runs/cluster/dry-run" in result.output
+    assert "what the backends would hand over: runs/cluster/dry-run" in result.output
     assert not fake.calls
     folder = here / "runs" / "cluster" / "dry-run"
     assert sorted(path.name for path in folder.iterdir()) == ["rl", "sft1", "sft2"]
@@ -62,20 +64,39 @@ def test_a_dry_run_writes_every_stages_spec_and_job_and_submits_nothing(here: Pa
     assert [given for given, _ in models] == [None, models[0][1], models[1][1]]
 
 
+def test_the_plan_has_a_line_a_stage_and_counts_a_probe_a_parent_and_a_verdict_a_policy() -> None:
+    def steps(*stages: dict[str, Any]) -> dict[str, str]:
+        config = Config.model_validate({"train": {"stages": list(stages)}})
+        return {row["step"]: row["what"] for row in plan(config, ["train"]).rows}
+
+    default = steps()
+    assert list(default) == ["sft1", "sft2", "rl", "probes", "gates", "all"]
+    assert (
+        default["sft1"] == "480 expert trajectories, up to 250 steps" and default["sft2"] == "own and expert trajectories, up to 150 steps"
+    )
+    assert default["rl"] == "200 steps of 8 fresh tasks x 8"
+    assert default["probes"].startswith("2 x 720 probe tasks") and default["gates"].startswith("3 policies x 240 held-out tasks, 3,600")
+    again = steps({"name": "again", "algorithm": "rl", "split": "rl", "parent": "sft2"})
+    assert list(again)[:4] == ["sft1", "sft2", "rl", "again"]
+    assert again["probes"].startswith("2 x ") and again["gates"].startswith("4 policies"), "two stages share their parent's probe"
+    alone = steps({"name": "sft2", "skip": True}, {"name": "rl", "skip": True})
+    assert list(alone) == ["sft1", "gates", "all"]
+
+
 @pytest.mark.parametrize("name", ["sft1", "rl"])
 def test_a_dry_runs_spec_is_the_cascades_but_for_what_is_not_known_yet(here: Path, name: str) -> None:
     CliRunner().invoke(app, ["train", "--config", str(CONFIG), "--dry-run"])
     told = json.loads((here / "runs" / "cluster" / "dry-run" / name / "spec.json").read_text())
     given: list[StageSpec] = []
 
-    def launch(spec: StageSpec, _: Path) -> dict[str, Any]:
+    def run(_: Backend[Any], spec: StageSpec, __: Path) -> dict[str, Any]:
         given.append(spec)
         raise InterruptedError
 
     config = read(CONFIG)
     split = "seed" if name == "sft1" else "rl"
     with pytest.raises(InterruptedError):
-        Cascade(Store(config.store), config.train, launch=launch).stage(name, None, "release-1", split, getattr(config.train, name))
+        Cascade(Store(config.store), config.train, run=run).stage(name, None, "release-1", split, config.train.stage(name).settings)
     unknown = {"release_id", "model_in", "model_out"}
     assert {key: value for key, value in told.items() if key not in unknown} == given[0].model_dump(mode="json", exclude=unknown)
 
@@ -103,14 +124,15 @@ CANCELLED = """
 import sys
 from pathlib import Path
 from prefect import flow
-from flows.train import launcher
+from flows.train import run_as_task
 from train.backends.cluster import ClusterConfig
+from train.backends.ray import RayBackend
 from train.spec import SFTSettings, StageSpec
 
 @flow
 def one_stage() -> None:
     spec = StageSpec.model_validate_json(Path(sys.argv[1]).read_text())
-    launcher(ClusterConfig(backend="ray", address=sys.argv[2]))(spec, spec.model_out.parent)
+    run_as_task(RayBackend(ClusterConfig(address=sys.argv[2])), spec, spec.model_out.parent)
 
 one_stage()
 """
@@ -131,10 +153,52 @@ def test_a_flow_run_that_is_cancelled_stops_its_job(prefect_server: str, serve: 
     assert ("POST", f"/api/jobs/{fake.submitted[0]['submission_id']}/stop") in fake.calls
 
 
+class Scripted(Backend[Handle]):
+    """Ends at once with a result that names it."""
+
+    def launch(self, spec: StageSpec, folder: Path) -> None:
+        result = {"weights_hash": "00", "metrics": {"ran": type(self).__name__}}
+        (folder / "result.json").write_text(json.dumps(result))
+
+    def follow(self, handle: Handle, progress: StepProgress = lambda *_: None) -> None: ...
+
+    def cancel(self, handle: Handle) -> None: ...
+
+    def needs(self, spec: StageSpec) -> list[Need]:
+        return [Need("machine", f"a machine of {type(self).__name__}")]
+
+    def render(self, spec: StageSpec, folder: Path) -> dict[str, str]:
+        return {"told.txt": spec.name}
+
+
+class Other(Scripted): ...
+
+
+def test_every_stage_is_run_by_the_backend_that_it_names_or_by_the_cascades(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BACKENDS, "scripted", Scripted)
+    monkeypatch.setitem(BACKENDS, "other", Other)
+    config = CascadeConfig.model_validate({"backend": "scripted", "stages": [{"name": "sft2", "backend": "other"}]})
+    cascade = Cascade(Store(tmp_path / "store"), config)
+    for stage in config.cascade[:2]:
+        cascade.stage(stage.name, None, "release-1", "seed", stage.settings, stage.backend)
+    rows = cascade.store.query("SELECT name, backend, metrics FROM stages ORDER BY name").rows()
+    assert rows == [("sft1", "scripted", '{"ran": "Scripted"}'), ("sft2", "other", '{"ran": "Other"}')]
+
+
+def test_a_backend_of_ones_own_is_asked_for_its_needs_and_files_and_no_command_knows_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(BACKENDS, "scripted", Scripted)
+    (here / "own.yaml").write_text("store: s/store\ntrain: {stages: [{name: rl, backend: scripted}]}\n")
+    result = CliRunner().invoke(app, ["train", "--config", "own.yaml", "--dry-run"])
+    assert "rl: needs a machine of Scripted" in result.output and "sft1, sft2: needs PyTorch and TRL" in result.output, result.output
+    assert [str(path.relative_to(here)) for path in here.glob("s/dry-run/**/*.txt")] == ["s/dry-run/rl/told.txt"]
+    found = {finding.what: finding for finding in configured_findings(read(Path("own.yaml")))}
+    assert (found["machine"].state, found["machine"].detail) == ("note", "a machine of Scripted (rl)")
+    assert found["extra `train`"].state == "ok"
+
+
 @pytest.mark.server
-def test_the_configuration_says_who_runs_a_stage(prefect_server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(local, "launch", lambda *_: {"ran": "here"})
-    monkeypatch.setattr(ray, "launch", lambda *_: {"ran": "there"})
+def test_a_stage_is_a_task_that_its_backend_runs(prefect_server: str, tmp_path: Path) -> None:
     spec = stage_in(tmp_path)
-    assert launcher(ClusterConfig())(spec, tmp_path) == {"ran": "here"}
-    assert launcher(ClusterConfig(backend="ray"))(spec, tmp_path) == {"ran": "there"}
+    assert run_as_task(Other(), spec, tmp_path)["metrics"] == {"ran": "Other"}

@@ -2,6 +2,8 @@
 
 import itertools
 import random
+import shutil
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -15,16 +17,19 @@ from storage.errors import HeadraceError
 from storage.lineage import explain
 from storage.record_rows import tasks_frame
 from storage.records import Frame, Task
+from storage.releases.release import manifest_of
 from storage.report.sections import tags as report_tags
 from storage.store import Store, part_id
 from tests.train.data.test_task_pool import origin
+from train.backends.base import run_stage
 from train.cascade import Cascade, CascadeResult, run_cascade
 from train.config import CascadeConfig
 from train.data.task_pool import need, sources, what_it_shows
 from train.measure.probe import evaluate, tag
 from train.policies import known_policy, promoted_policy
-from train.spec import RLSettings, SFTSettings, StageSpec
+from train.spec import StageSpec
 
+STAGES = [{"name": "sft1", "max_steps": 120, "plateau_window": 0}, {"name": "sft2", "max_steps": 5}, {"name": "rl", "max_steps": 2}]
 CONFIG = CascadeConfig(
     max_difficulty=2,
     expert_budget=160,
@@ -33,9 +38,7 @@ CONFIG = CascadeConfig(
     eval_tasks=30,
     eval_out_tasks=30,
     eval_samples=2,
-    sft1=SFTSettings(max_steps=120),
-    sft2=SFTSettings(max_steps=5, learning_rate=1e-3),
-    rl=RLSettings(max_steps=2),
+    stages=STAGES,
 )
 
 
@@ -54,8 +57,12 @@ class Judged(Exception):
     """A policy would have been judged by this."""
 
 
-def only_told(spec, _):
+def only_told(_, spec, __):
     raise Launched(spec)
+
+
+def copy_of(store: Store, folder: Path) -> Store:
+    return Store(Path(shutil.copytree(store.root, folder / "store")))
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +115,8 @@ def test_rl_leaves_tags_of_the_tasks_whose_siblings_it_drew_and_no_region_of_a_p
     assert tags["policy_id"].unique().to_list() == [policy[0]]
     split = store.query("SELECT task_id FROM release_items WHERE release_id = ? AND split = 'rl'", [policy[1]])["task_id"]
     assert set(tags["task_id"]) <= set(split)
-    assert 1 < tags.height <= 2 * CONFIG.rl.tasks_a_step
-    assert tags["k"].is_between(1, CONFIG.rl.tag_window).all() and tags["difficulty"].null_count() == 0
+    assert 1 < tags.height <= 2 * CONFIG.stage("rl").tasks_a_step
+    assert tags["k"].is_between(1, CONFIG.stage("rl").tag_window).all() and tags["difficulty"].null_count() == 0
 
     told = str(explain(store, tags["task_id"][0]))
     assert "the last rollouts of its siblings while it was in training" in told and f"{policy[0]}" in told
@@ -119,22 +126,52 @@ def test_rl_leaves_tags_of_the_tasks_whose_siblings_it_drew_and_no_region_of_a_p
 
 def test_how_often_checkpoints_are_made_makes_no_other_stage(store):
     """Given a finished cascade, when checkpoints are to be made more often, then nothing is trained again."""
-    often = CONFIG.rl.model_copy(update={"checkpoint_steps": 1})
-    run_cascade(store, CONFIG.model_copy(update={"rl": often}), launch=never)
+    often = CONFIG.with_stage("rl", checkpoint_steps=1)
+    run_cascade(store, often, run=never)
     with pytest.raises(Launched):
-        run_cascade(store, CONFIG.model_copy(update={"rl": often.model_copy(update={"follow_tags": True})}), launch=only_told)
+        run_cascade(store, often.with_stage("rl", follow_tags=True), run=only_told)
 
 
 def test_a_second_call_trains_nothing_and_changes_nothing(store):
     before = store.content_hash()
-    result = run_cascade(store, CONFIG, launch=never)
+    result = run_cascade(store, CONFIG, run=never)
     assert store.content_hash() == before
     assert result.promoted == promoted_policy(store)
 
 
+def test_a_cascade_of_two_stages_goes_from_the_seed_sft_to_rl(store, tmp_path):
+    """Given a finished cascade, when the second SFT is left out, then only RL is trained, on what the probe of the first policy found."""
+    own = copy_of(store, tmp_path)
+    stages = [STAGES[0], {"name": "sft2", "skip": True}, STAGES[2] | {"parent": "sft1"}]
+    result = run_cascade(own, CascadeConfig.model_validate(CONFIG.model_dump() | {"stages": stages}))
+    assert [policy.name for policy in result.policies] == ["sft1", "rl"] and result.policies[0] == known_policy(own, "sft1")
+    stage = own.query("SELECT input_policy_id, split, release_id FROM stages WHERE output_policy_id = ?", [result.policies[1].id]).row(0)
+    assert stage[:2] == (result.policies[0].id, "rl")
+    assert manifest_of(own, stage[2])["probed_policy"] == result.policies[0].id
+
+
+def test_a_cascade_of_four_stages_goes_on_with_rl_by_another_loss(store, tmp_path):
+    """Given a finished cascade, when a fourth stage follows it, then that one alone is trained, from RL's policy and a probe of it."""
+    own = copy_of(store, tmp_path)
+    more = {"name": "polish", "algorithm": "rl", "split": "rl", "parent": "rl", "loss": "grpo", "max_steps": 2}
+    config = CascadeConfig.model_validate(CONFIG.model_dump() | {"stages": [*STAGES, more]})
+    trained: list[StageSpec] = []
+
+    def noted(backend, spec, folder):
+        trained.append(spec)
+        return run_stage(backend, spec, folder)
+
+    result = run_cascade(own, config, run=noted)
+    assert [policy.name for policy in result.policies] == ["sft1", "sft2", "rl", "polish"] and len(result.passed) == 4
+    (spec,) = trained
+    assert spec.rl is not None and spec.rl.loss == "grpo" and spec.model_in is not None
+    assert spec.model_in.parent.name == own.query("SELECT stage_id FROM policies WHERE policy_id = ?", [result.policies[2].id]).item()
+    assert manifest_of(own, spec.release_id)["probed_policy"] == result.policies[2].id
+
+
 def test_a_later_and_weaker_policy_is_not_promoted(store):
     promoted = promoted_policy(store)
-    weak = CONFIG.model_copy(update={"sft1": SFTSettings(max_steps=30), "seed": 5})
+    weak = CONFIG.with_stage("sft1", max_steps=30).model_copy(update={"seed": 5})
     with pytest.raises(HeadraceError, match="split sft2 would be empty"):
         run_cascade(store, weak)
     assert store.query("SELECT count(*) FROM promotions WHERE NOT passed").item() >= 1
@@ -144,13 +181,13 @@ def test_a_later_and_weaker_policy_is_not_promoted(store):
 def test_a_stage_that_fails_leaves_the_policy_that_was_promoted_and_no_trace(store):
     """Given a finished cascade, when its last stage is to be another one, and fails, then nothing in the store has changed."""
 
-    def fails(spec, _):
+    def fails(_, spec, __):
         raise HeadraceError(f"stage {spec.name} was killed")
 
     promoted, before = promoted_policy(store), store.content_hash()
-    longer = CONFIG.model_copy(update={"rl": RLSettings(max_steps=3)})
+    longer = CONFIG.with_stage("rl", max_steps=3)
     with pytest.raises(HeadraceError, match="stage rl was killed"):
-        run_cascade(store, longer, launch=fails)
+        run_cascade(store, longer, run=fails)
     assert promoted is not None and promoted_policy(store) == promoted
     assert store.content_hash() == before
 
@@ -217,7 +254,7 @@ def test_changed_thresholds_change_the_routes_and_no_tag(store):
     for certain in (0.75, 0.3):
         moved = RouteConfig(regions=RegionConfig(certain_rate=certain), rl_uniform=0.0)
         with pytest.raises(Launched) as launched:
-            run_cascade(store, CONFIG.model_copy(update={"route": moved, "sft2": SFTSettings(max_steps=4)}), launch=only_told)
+            run_cascade(store, CONFIG.with_stage("sft2", max_steps=4).model_copy(update={"route": moved}), run=only_told)
         items = store.query("SELECT split, task_id FROM release_items WHERE release_id = ?", [launched.value.spec.release_id])
         routes[certain] = {task for split, task in items.iter_rows() if split == "rl"}
         assert launched.value.spec.name == "sft2" and launched.value.spec.model_in is not None

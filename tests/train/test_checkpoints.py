@@ -16,7 +16,8 @@ import train.rl.task_sampler
 from filters.certainty.running_tags import RunningTags
 from storage.errors import HeadraceError
 from tests.train.rl_stages import RL, rl_stages
-from train.backends.local import launch
+from train.backends.base import run_stage
+from train.backends.local import LocalBackend
 from train.run import run
 from train.spec import CHECKPOINTS, StageSpec
 
@@ -191,7 +192,7 @@ def test_the_last_checkpoint_is_kept_and_none_after_the_end(make_spec, tmp_path)
 def test_what_a_stage_left_that_died_at_its_very_end_is_removed(make_spec, tmp_path):
     (tmp_path / "result.json").write_text("{}")
     (tmp_path / CHECKPOINTS / "step-000000005").mkdir(parents=True)
-    launch(make_spec(tmp_path), tmp_path)
+    run_stage(LocalBackend(), make_spec(tmp_path), tmp_path)
     assert not (tmp_path / CHECKPOINTS).exists()
 
 

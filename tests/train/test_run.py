@@ -27,7 +27,8 @@ from synth.roles.simulate import expert_trajectory, trajectories_frame
 from synth.rollouts.draws import rollout
 from tests.train.tiny_policies import SMALL, retail_tasks
 from train.backends import local
-from train.backends.local import StageFailed, launch
+from train.backends.base import StageFailed, run_stage
+from train.backends.local import LocalBackend
 from train.rl.rl import FIGURES
 from train.run import main, run, weights_hash
 from train.spec import RLSettings, SFTSettings, StageSpec
@@ -72,7 +73,7 @@ def stage(make_spec, tmp_path_factory) -> tuple[Path, StageSpec, dict[str, Any]]
     """A finished stage: its folder, its spec, and what it answered."""
     folder = tmp_path_factory.mktemp("stages") / "stage-1"
     spec = make_spec(folder)
-    return folder, spec, launch(spec, folder)
+    return folder, spec, run_stage(LocalBackend(), spec, folder)
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ def test_the_model_folder_is_a_policy_that_an_engine_takes(stage):
 def test_a_finished_stage_is_not_run_again(stage):
     folder, spec, result = stage
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    assert launch(spec, folder) == result
+    assert run_stage(LocalBackend(), spec, folder) == result
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
@@ -258,11 +259,11 @@ def test_a_folder_without_weights_has_no_hash(tmp_path):
 def test_a_stage_that_fails_is_an_error_with_the_end_of_its_log(make_spec, tmp_path):
     spec = make_spec(tmp_path, split="sed")
     with pytest.raises(StageFailed, match=r"(?s)stage sft1 ended with code 2; the end of .*log\.txt:.*has no split 'sed'") as told:
-        launch(spec, tmp_path)
+        run_stage(LocalBackend(), spec, tmp_path)
     assert told.value.kind == "stage"
     assert json.loads((tmp_path / "failure.json").read_text()) == {"kind": "stage", "message": "stage sft1 ended with code 2"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["failure.json", "log.txt", "spec.json"]
-    launch(make_spec(tmp_path), tmp_path)
+    run_stage(LocalBackend(), make_spec(tmp_path), tmp_path)
     assert not (tmp_path / "failure.json").exists(), "what went well in the end has not failed"
 
 
@@ -270,8 +271,9 @@ def test_a_stage_dies_with_its_parent(make_spec, tmp_path, marked):
     environment, alive = marked
     (tmp_path / "given.json").write_text(make_spec(tmp_path, sft=SFT.model_copy(update={"max_steps": 100_000})).model_dump_json())
     code = (
-        "import sys; from pathlib import Path; from train.backends.local import launch; from train.spec import StageSpec\n"
-        "launch(StageSpec.model_validate_json(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))"
+        "import sys; from pathlib import Path; from train.backends.base import run_stage; from train.spec import StageSpec\n"
+        "from train.backends.local import LocalBackend\n"
+        "run_stage(LocalBackend(), StageSpec.model_validate_json(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "given.json"), str(tmp_path)], env=environment)
     try:
@@ -299,7 +301,7 @@ def test_whoever_waits_for_a_stage_is_told_its_steps(make_spec, tmp_path, monkey
     monkeypatch.setattr(local, "_TELL_EVERY_S", 0.05)
     told: list[tuple[int, int, str]] = []
     long = SFT.model_copy(update={"max_steps": 200})
-    launch(make_spec(tmp_path / "stage", sft=long), tmp_path / "stage", lambda *steps: told.append(steps))
+    run_stage(LocalBackend(), make_spec(tmp_path / "stage", sft=long), tmp_path / "stage", lambda *steps: told.append(steps))
     assert {most for _, most, _ in told} == {200}
     assert [done for done, *_ in told] == sorted(done for done, *_ in told)
     assert len({done for done, *_ in told}) > 5, "they come while it trains, not at its end"
@@ -312,25 +314,26 @@ def test_the_child_computes_with_one_thread_and_asks_no_hub(tmp_path, monkeypatc
     for name in ("OMP_NUM_THREADS", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     code = "import torch; from huggingface_hub import constants; print(torch.get_num_threads(), constants.HF_HUB_OFFLINE)"
-    assert local._run([sys.executable, "-c", code], tmp_path / "log.txt", lambda: None) == 0
+    assert local.start([sys.executable, "-c", code], tmp_path / "log.txt").wait(60) == 0
     assert (tmp_path / "log.txt").read_text() == "1 True\n"
 
 
 def test_a_stage_without_memory_says_what_to_do(make_spec, tmp_path):
     """Given a fresh policy that no machine can hold, then the child says so in one line, and its launcher passes it on."""
     with pytest.raises(StageFailed, match=r"(?s)stage sft1 ended with code 1; .*out of memory: smaller batches .*micro_batch_size") as told:
-        launch(make_spec(tmp_path, tiny=SMALL.model_copy(update={"feed_forward": 10**12})), tmp_path)
+        run_stage(LocalBackend(), make_spec(tmp_path, tiny=SMALL.model_copy(update={"feed_forward": 10**12})), tmp_path)
     assert "Traceback" not in str(told.value) and told.value.kind == "memory"
 
 
 def test_a_stage_that_the_kernel_killed_says_what_to_do(make_spec, tmp_path, monkeypatch):
-    def killed(command: list[str], log: Path, tell: Callable[[], None]) -> int:
-        log.write_text("training\n")
-        return -signal.SIGKILL
+    started = local.start
 
-    monkeypatch.setattr(local, "_run", killed)
+    def killed(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+        return started([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"], log)
+
+    monkeypatch.setattr(local, "start", killed)
     with pytest.raises(StageFailed, match=r"stage sft1 was killed, probably because memory ran out .*micro_batch_size") as told:
-        launch(make_spec(tmp_path), tmp_path)
+        run_stage(LocalBackend(), make_spec(tmp_path), tmp_path)
     assert told.value.kind == "memory"
 
 

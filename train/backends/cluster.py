@@ -12,11 +12,11 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from train.backends.local import OFFLINE, THREADS
+from train.child_process import OFFLINE, THREADS
 from train.spec import StageSpec
 
 _SECRET = re.compile(r"(KEYS?|TOKENS?|SECRETS?|PASSWORDS?|PASSWD|PASSPHRASE|PASS|PWD|CREDENTIALS?)$", re.IGNORECASE)
@@ -26,13 +26,10 @@ _INSTEAD = "give it to the nodes themselves (a secret of the cluster, a role of 
 
 
 class ClusterConfig(BaseModel):
-    """Where the stages are trained, and with what."""
+    """Where the backend `ray` trains stages, and what a stage takes of it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    backend: Literal["local", "ray"] = Field(
-        "local", description="Where a stage runs: local, a process on this machine; ray, a job on a Ray cluster."
-    )
     address: str | None = Field(None, description="Address of the cluster's dashboard, http://HEAD:8265; null: that of RAY_ADDRESS.")
     nodes: int = Field(1, ge=1, description="Nodes of an SFT stage; RL takes one.")
     gpus_per_node: int = Field(

@@ -11,16 +11,18 @@ What it does not do: check batches. They may be overridden key by key, so each e
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from storage.errors import BadInput
 from storage.releases.release import ReleasedItem
 from synth.engines.local.model_folder import check_folder
-from train.spec import RatioName, RLSettings, StageSpec
+from train.spec import LossName, RatioName, RLSettings, StageSpec
+
+Rules = TypeVar("Rules")
 
 MEMORY_SHARE = 0.6
 """Share of a GPU's memory for the engine that answers, which the trainer's weights and states lie beside."""
@@ -92,6 +94,17 @@ def check_stage(spec: StageSpec, shape: ClusterShape, items: Sequence[ReleasedIt
 def ratio_of(told: RLSettings) -> RatioName:
     """The ratio that a stage's loss takes, where the settings name no other."""
     return told.ratio or ("sequence" if told.loss == "gspo" else "token")
+
+
+def rules_of(told: RLSettings, rules: Mapping[LossName, Rules], engine: str) -> Rules:
+    """What a loss changes in an engine's configuration.
+
+    Raises:
+        BadInput: the engine's table lacks the loss.
+    """
+    if told.loss not in rules:
+        raise BadInput(f"rl.loss is {told.loss}, which is not rendered for {engine}: set one of {', '.join(rules)}")
+    return rules[told.loss]
 
 
 def _check_settings(spec: StageSpec) -> None:

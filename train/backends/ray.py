@@ -4,9 +4,9 @@ One idea: a job's id is made of the stage's id and its spec, so whoever wants th
 running, and the next one follows it on; two never get two. Only a job that has ended without a result is followed by another, under the
 next id (`-2`, `-3` ...), and only by the next call.
 The store's folder is the same on all nodes, or a stage's files go through a URL (`train/backends/remote_sync.py`). Logs are asked for
-whole, and from the start, every `POLL_S` seconds: what a stage prints is short. Five calls of Ray's REST API, and not its own client: that
-one has no time-outs, lets RAY_ADDRESS win over what it is told, says every failure as a text, and wants Ray on the machine that runs the
-flow.
+whole, and from the start, every `POLL_S` seconds: what a stage prints is short.
+
+What it does not do: talk to the cluster itself (`train/backends/ray_jobs.py`), or say what a job is (`train/backends/cluster.py`).
 """
 
 from __future__ import annotations
@@ -15,38 +15,31 @@ import hashlib
 import itertools
 import json
 import os
-import shutil
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
 from storage.errors import BadInput, HeadraceError
-from storage.files import file_lock, replace_atomically
+from storage.files import replace_atomically
+from train.backends.base import LOG, RESULT, Backend, FailureKind, Handle, Need, StageFailed, StepProgress, Steps, tells_of_memory
 from train.backends.cluster import LOGIN, ClusterConfig, job, taken_by
-from train.backends.local import Kind, StageFailed, Steps, Told, tells_of_memory
 from train.backends.on_nodes import NO_NODES
+from train.backends.ray_jobs import POLL_S, Job, Jobs, NoAnswer, last_line
 from train.backends.remote_sync import Mirror, inside
-from train.spec import CHECKPOINTS, METRICS, StageSpec
+from train.spec import METRICS, StageSpec
 
 OLDEST, NEWEST = "2.60", "3"
 """Ray's versions that jobs are known to run under, as the extra `ray` has them: from, and below."""
-POLL_S = 2.0
-_ANSWER_S = 30.0
 _ARRIVAL_S = 10.0
 """How long a network file system may take to show what a job has written."""
 _STOP_S = 20.0
-_LONGEST_WAIT_S = 86_400.0
-_OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 
-_ADVICE: dict[Kind, str] = {
+_ADVICE: dict[FailureKind, str] = {
     "start": "it did not start: are Headrace and its extra `train` in the image, in `pip`, or on the nodes?",
     "resources": "no node with what `train.cluster` asks for was free in time (`ray status` on the head tells which there are)",
     "memory": "it ran out of memory: a smaller micro_batch_size, or larger nodes or more of them in `train.cluster`",
@@ -55,7 +48,7 @@ _ADVICE: dict[Kind, str] = {
     "stopped": "somebody stopped it; the same command starts it again",
     "stage": "the end of its log says why",
 }
-_OF_ERROR_TYPE: dict[str, Kind] = {
+_OF_ERROR_TYPE: dict[str, FailureKind] = {
     "RUNTIME_ENV_SETUP_FAILURE": "start",
     "JOB_SUPERVISOR_ACTOR_START_FAILURE": "start",
     "JOB_ENTRYPOINT_COMMAND_START_ERROR": "start",
@@ -64,105 +57,6 @@ _OF_ERROR_TYPE: dict[str, Kind] = {
     "JOB_SUPERVISOR_ACTOR_DIED": "lost",
     "JOB_SUPERVISOR_ACTOR_UNKNOWN_FAILURE": "lost",
 }
-
-
-class NoAnswer(HeadraceError):
-    """The cluster does not answer, or not as one does; what runs there may still run."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """What the cluster says of a job."""
-
-    status: str
-    message: str
-    error_type: str
-    exit_code: int | None
-
-    @property
-    def is_over(self) -> bool:
-        return self.status in _OVER
-
-
-class Jobs:
-    """The jobs of one cluster, by its REST API.
-
-    address: of the dashboard. patience_s: how long it is asked again where it does not answer, has too much to do, or says that something
-    broke. The token that Ray's own clients would show goes along.
-
-    Raises:
-        BadInput: RAY_AUTH_TOKEN_PATH names no file with a token.
-    """
-
-    def __init__(self, address: str, patience_s: float) -> None:
-        self.address, self._patience_s = address.rstrip("/"), patience_s
-        token = _token()
-        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-
-    def version(self) -> str:
-        """Of Ray. Raises NoAnswer: what answers there is no Ray."""
-        status, said = self._ask("GET", "/api/version")
-        if status != 200 or not isinstance(said, dict) or "ray_version" not in said:
-            raise NoAnswer(f"{self.address} is no dashboard of a Ray cluster (status {status}); it is at port 8265 of the head as a rule")
-        return str(said["ray_version"])
-
-    def find(self, job_id: str) -> Job | None:
-        status, said = self._ask("GET", f"/api/jobs/{job_id}")
-        if status == 404:
-            return None
-        if status != 200 or not isinstance(said, dict) or "status" not in said:
-            raise NoAnswer(f"{self.address} answers what no Ray cluster does (status {status}): {_last_line(said)}")
-        return Job(said["status"], str(said.get("message") or ""), str(said.get("error_type") or ""), said.get("driver_exit_code"))
-
-    def submit(self, body: dict[str, Any]) -> None:
-        """Submits a job, or finds that its id is taken, which is as good: somebody was faster, or an answer was lost.
-
-        Raises:
-            BadInput: the cluster does not take it.
-        """
-        status, said = self._ask("POST", "/api/jobs/", body)
-        if status != 200 and self.find(body["submission_id"]) is None:
-            raise BadInput(f"the Ray cluster {self.address} does not take the job (status {status}): {_last_line(said)}")
-
-    def stop(self, job_id: str) -> None:
-        self._ask("POST", f"/api/jobs/{job_id}/stop")
-
-    def log(self, job_id: str) -> str | None:
-        """All that the job has printed so far; None where its node cannot say now."""
-        with suppress(NoAnswer):
-            status, said = self._ask("GET", f"/api/jobs/{job_id}/logs", patience_s=0)
-            return str(said["logs"]) if status == 200 and isinstance(said, dict) and "logs" in said else None
-        return None
-
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None, *, patience_s: float | None = None) -> tuple[int, Any]:
-        """The status and what was said, as JSON where it is. Raises NoAnswer: there was none in time; a token is wanted."""
-        patience_s = self._patience_s if patience_s is None else patience_s
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.address + path, data, self._headers, method=method)
-        deadline = time.monotonic() + patience_s
-        for attempt in itertools.count():
-            try:
-                with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:
-                    return answer.status, _read(answer)
-            except urllib.error.HTTPError as error:
-                if error.code in (401, 403):
-                    wants = "takes another token" if "Authorization" in self._headers else "wants its token"
-                    raise NoAnswer(
-                        f"the Ray cluster {self.address} {wants}: set RAY_AUTH_TOKEN to what `ray get-auth-token` prints on its head"
-                    ) from None
-                said = _read(error)
-                if error.code < 500 and error.code != 429:
-                    return error.code, said
-                why = f"status {error.code}: {_last_line(said)}"
-            except (OSError, HTTPException, UnicodeError) as error:  # the last: a name that no host can have
-                why = str(getattr(error, "reason", error)) or type(error).__name__
-            if time.monotonic() >= deadline:
-                raise NoAnswer(
-                    f"the Ray cluster {self.address} does not answer ({why}; asked for {patience_s:g} s); a job that runs there goes on, "
-                    "and the same command finds it again"
-                )
-            time.sleep(min(2.0**attempt / 4, POLL_S))
-        raise AssertionError
 
 
 def check(cluster: ClusterConfig, *, patience_s: float | None = None) -> None:
@@ -179,25 +73,105 @@ def check(cluster: ClusterConfig, *, patience_s: float | None = None) -> None:
         Mirror(cluster.checkpoints).check()
 
 
-def launch(spec: StageSpec, folder: Path, cluster: ClusterConfig, progress: Told = lambda *_: None) -> dict[str, Any]:
-    """Runs a stage on a cluster to its end and returns its `result.json`; a stage whose result is there is not run again.
+@dataclass(frozen=True)
+class RayJob(Handle):
+    """A stage as a job. name: its submission id. body: as it was submitted, or would be now."""
 
-    folder: receives spec.json, job.json (what was submitted, and how it ended), log.txt, metrics.jsonl and result.json. progress: is told
-    how far it is. Ctrl-C, and whatever else ends the flow that it can still act on, stops the job; a killed flow
-    leaves it running.
+    body: dict[str, Any]
 
-    Raises:
-        BadInput: the cluster does not take the job. NoAnswer: the cluster has not answered for `patience_s`. StageFailed: the job did.
-        HeadraceError: the job was forgotten by the cluster, or its result cannot be seen here.
+
+class RayBackend(Backend[RayJob]):
+    """Jobs on the cluster that `train.cluster`, or RAY_ADDRESS, names.
+
+    A stage's folder receives spec.json, job.json (what was submitted, and how it ended), log.txt, metrics.jsonl and result.json.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with file_lock(folder.with_name(f".{folder.name}.lock"), wait_s=_LONGEST_WAIT_S):
-        stage = _Stage(spec, folder, cluster, progress)
-        if not stage.has_arrived():
-            stage.run()
-        shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-    answer: dict[str, Any] = json.loads((folder / "result.json").read_text())
-    return answer
+
+    def launch(self, spec: StageSpec, folder: Path) -> RayJob | None:
+        """From the first id whose job has not ended without a result. What ends this process while it submits stops the job.
+
+        Raises:
+            BadInput: the cluster does not take the job. NoAnswer: the cluster has not answered for `patience_s`.
+        """
+        stage = _Stage(spec, folder, self.cluster)
+        if stage.has_arrived():
+            return None
+        jobs = Jobs(_address(self.cluster), self.cluster.patience_s)
+        for attempt in itertools.count(1):
+            spec_text, body = described(spec, folder, self.cluster, attempt=attempt)
+            found = RayJob(spec, folder, body["submission_id"], body)
+            with self._cancelled_with_us(found):
+                known = jobs.find(found.name)
+                if known is not None and known.is_over:
+                    if known.status == "SUCCEEDED" and stage.has_arrived(_ARRIVAL_S):
+                        return None
+                    continue
+                if known is None:
+                    stage.note(body)
+                    stage.prepare(spec_text)
+                    jobs.submit(body)
+                return found
+        raise AssertionError
+
+    def follow(self, handle: RayJob, progress: StepProgress = lambda *_: None) -> None:
+        """Until the job is over.
+
+        Raises:
+            NoAnswer: the cluster has not answered for `patience_s`. StageFailed: the job failed.
+            HeadraceError: the cluster has forgotten the job, or its result cannot be seen here.
+        """
+        jobs, stage, steps = Jobs(_address(self.cluster), self.cluster.patience_s), self._stage(handle), Steps.of(handle)
+        while True:
+            known = jobs.find(handle.name)
+            if known is None:
+                raise HeadraceError(
+                    f"the Ray cluster {jobs.address} no longer knows the job {handle.name}, as after a restart of its head; "
+                    "the same command submits it again"
+                )
+            stage.bring(jobs.log(handle.name))
+            progress(*steps.now())
+            if known.is_over:
+                stage.end(jobs.address, handle.body, known)
+                return
+            time.sleep(POLL_S)
+
+    def cancel(self, handle: RayJob) -> None:
+        """Waits for the job's end, but not for a cluster that does not answer."""
+        jobs, end = Jobs(_address(self.cluster), _STOP_S), time.monotonic() + _STOP_S
+        with suppress(NoAnswer):
+            jobs.stop(handle.name)
+            while (found := jobs.find(handle.name)) and not found.is_over and time.monotonic() < end:
+                time.sleep(0.2)
+
+    def needs(self, spec: StageSpec) -> Sequence[Need]:
+        wanted = f"a Ray cluster (version {OLDEST} up to {NEWEST}) whose dashboard answers"
+        found = [Need("cluster", wanted, lambda patience_s: check(self.cluster, patience_s=patience_s))]
+        taken = taken_by(self.cluster, spec)
+        if taken.gpus_per_node:
+            found.append(Need("GPUs", f"{taken.nodes} x {taken.gpus_per_node} GPUs, free when a stage of {spec.algorithm} starts"))
+        return found
+
+    def processes(self, spec: StageSpec) -> int:
+        """One a GPU."""
+        taken = taken_by(self.cluster, spec)
+        return max(1, taken.nodes * taken.gpus_per_node)
+
+    def render(self, spec: StageSpec, folder: Path) -> Mapping[str, str]:
+        text, body = described(spec, folder, self.cluster)
+        return {"spec.json": text, "job.json": json.dumps(body, indent=1)}
+
+    def _stage(self, handle: RayJob) -> _Stage:
+        return _Stage(handle.spec, handle.folder, self.cluster)
+
+    @contextmanager
+    def _cancelled_with_us(self, handle: RayJob) -> Iterator[None]:
+        """Stops the job where this process is asked to end; errors of ours and of the cluster leave it alone."""
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            self.cancel(handle)
+            raise
 
 
 def described(spec: StageSpec, folder: Path, cluster: ClusterConfig, *, attempt: int = 1) -> tuple[str, dict[str, Any]]:
@@ -214,17 +188,16 @@ def described(spec: StageSpec, folder: Path, cluster: ClusterConfig, *, attempt:
 
 
 class _Stage:
-    """One stage on its way through a cluster."""
+    """The files of one stage, here and under the cluster's URL."""
 
-    def __init__(self, spec: StageSpec, folder: Path, cluster: ClusterConfig, progress: Told) -> None:
-        self._spec, self._folder, self._cluster, self._progress = spec, folder, cluster, progress
-        self._steps = Steps(folder / METRICS, spec)
+    def __init__(self, spec: StageSpec, folder: Path, cluster: ClusterConfig) -> None:
+        self._spec, self._folder, self._cluster = spec, folder, cluster
         self._mirror = None if cluster.checkpoints is None else Mirror(cluster.checkpoints)
         self._place = str(inside(spec.store, folder)) if self._mirror else ""
 
     def has_arrived(self, within_s: float = 0.0) -> bool:
         """Whether the result is in the folder, where it is put first if it lies under the URL."""
-        result, end = self._folder / "result.json", time.monotonic() + within_s
+        result, end = self._folder / RESULT, time.monotonic() + within_s
         while not result.exists():
             if self._mirror and self._mirror.has(f"{self._place}/result.json"):
                 self._mirror.fetch_result(self._place, self._folder)
@@ -234,57 +207,27 @@ class _Stage:
                 time.sleep(min(POLL_S, 0.5))
         return True
 
-    def run(self) -> None:
-        """From the first id whose job has not ended without a result, to the end of that job."""
-        jobs = Jobs(_address(self._cluster), self._cluster.patience_s)
-        for attempt in itertools.count(1):
-            told, body = described(self._spec, self._folder, self._cluster, attempt=attempt)
-            with _stopped_with_us(jobs, body["submission_id"]):
-                known = jobs.find(body["submission_id"])
-                if known is not None and known.is_over:
-                    if known.status == "SUCCEEDED" and self.has_arrived(_ARRIVAL_S):
-                        return
-                    continue
-                if known is None:
-                    self._note(body)
-                    self._prepare(told)
-                    jobs.submit(body)
-                self._end(jobs, body, self._follow(jobs, body["submission_id"]))
-                return
-
-    def _prepare(self, told: str) -> None:
+    def prepare(self, spec_text: str) -> None:
         """Puts the spec, and with a URL all that the stage reads, where the job finds it."""
-        for left in (METRICS, "log.txt"):
+        for left in (METRICS, LOG):
             (self._folder / left).unlink(missing_ok=True)
-        replace_atomically(self._folder / "spec.json", lambda path: path.write_text(told))
+        replace_atomically(self._folder / "spec.json", lambda path: path.write_text(spec_text))
         if self._mirror:
             self._mirror.send_inputs(self._spec, self._place, self._folder / "spec.json")
 
-    def _follow(self, jobs: Jobs, job_id: str) -> Job:
-        """Until the job is over; its log and metrics are brought into the folder meanwhile."""
-        while True:
-            found = jobs.find(job_id)
-            if found is None:
-                raise HeadraceError(
-                    f"the Ray cluster {jobs.address} no longer knows the job {job_id}, as after a restart of its head; "
-                    "the same command submits it again"
-                )
-            log = jobs.log(job_id)
-            if log is not None:
-                (self._folder / "log.txt").write_text(log)
-            if self._mirror:
-                with suppress(HeadraceError):  # of now; the next look shows more
-                    self._mirror.fetch_metrics(self._place, self._folder)
-            self._progress(*self._steps.now())
-            if found.is_over:
-                return found
-            time.sleep(POLL_S)
+    def bring(self, log: str | None) -> None:
+        """Brings log (None: it cannot be had now) and metrics into the folder."""
+        if log is not None:
+            (self._folder / LOG).write_text(log)
+        if self._mirror:
+            with suppress(HeadraceError):  # of now; the next look shows more
+                self._mirror.fetch_metrics(self._place, self._folder)
 
-    def _end(self, jobs: Jobs, body: dict[str, Any], ended: Job) -> None:
+    def end(self, address: str, body: dict[str, Any], ended: Job) -> None:
         """Raises StageFailed where the job failed; HeadraceError where its result is not here."""
-        name, log = body["submission_id"], self._folder / "log.txt"
+        name, log = body["submission_id"], self._folder / LOG
         if ended.status == "SUCCEEDED":
-            self._note(body, status=ended.status)
+            self.note(body, status=ended.status)
             if not self.has_arrived(_ARRIVAL_S):
                 where = self._cluster.checkpoints or self._folder
                 raise HeadraceError(
@@ -296,34 +239,18 @@ class _Stage:
         if not text.strip() or (ended.error_type in _OF_ERROR_TYPE and ended.message not in text):
             text = f"{text.rstrip()}\n{ended.message}".lstrip()
         kind = _kind(ended, text)
-        self._note(body, status=ended.status, kind=kind, message=_last_line(ended.message) if ended.message else "")
+        self.note(body, status=ended.status, kind=kind, message=last_line(ended.message) if ended.message else "")
         tail = "\n".join(text.rstrip().splitlines()[-15:])
-        told = f"stage {self._spec.name} failed as Ray job {name} on {jobs.address}: {_ADVICE[kind]}"
+        told = f"stage {self._spec.name} failed as Ray job {name} on {address}: {_ADVICE[kind]}"
         raise StageFailed(f"{told}; the end of {log}:\n{tail}", kind)
 
-    def _note(self, body: dict[str, Any], **more: str) -> None:
+    def note(self, body: dict[str, Any], **more: str) -> None:
         """Of a job that another call has submitted, what that one noted stays: it may have asked for something else."""
         noted, told = self._folder / "job.json", {"address": _address(self._cluster), "job": body}
         if more and noted.exists() and (before := json.loads(noted.read_text()))["job"]["submission_id"] == body["submission_id"]:
             told = before
         text = json.dumps(told | {name: value for name, value in more.items() if value}, indent=1)
         replace_atomically(noted, lambda path: path.write_text(text))
-
-
-@contextmanager
-def _stopped_with_us(jobs: Jobs, job_id: str) -> Iterator[None]:
-    """Stops the job where this process is asked to end; errors of ours and of the cluster leave it alone."""
-    try:
-        yield
-    except Exception:
-        raise
-    except BaseException:
-        hasty, end = Jobs(jobs.address, _STOP_S), time.monotonic() + _STOP_S
-        with suppress(NoAnswer):
-            hasty.stop(job_id)
-            while (found := hasty.find(job_id)) and not found.is_over and time.monotonic() < end:
-                time.sleep(0.2)
-        raise
 
 
 def _address(cluster: ClusterConfig) -> str:
@@ -337,21 +264,7 @@ def _address(cluster: ClusterConfig) -> str:
     return address
 
 
-def _token() -> str | None:
-    """Of the cluster, from where Ray's own clients take it, in their order (Ray's token authentication, "token sources")."""
-    if token := os.environ.get("RAY_AUTH_TOKEN"):
-        return token
-    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
-    try:
-        token = Path(named or Path.home() / ".ray" / "auth_token").read_text().strip()
-    except (OSError, UnicodeError):
-        token = ""
-    if named and not token:
-        raise BadInput(f"RAY_AUTH_TOKEN_PATH is {named}, which holds no token: name the file of the Ray cluster's, or unset it")
-    return token or None
-
-
-def _kind(ended: Job, log: str) -> Kind:
+def _kind(ended: Job, log: str) -> FailureKind:
     said = f"{log[-20_000:]}\n{ended.message}"
     if ended.status == "STOPPED":
         return "stopped"
@@ -366,22 +279,3 @@ def _kind(ended: Job, log: str) -> Kind:
     if ended.exit_code == 127 or "No module named" in said:
         return "start"
     return _OF_ERROR_TYPE.get(ended.error_type, "stage")
-
-
-def _read(answer: Any) -> Any:
-    """What was said, as JSON where it is; of an error's page, what came before the connection broke: nothing."""
-    try:
-        said: bytes = answer.read()
-    except (OSError, HTTPException):
-        if isinstance(answer, urllib.error.HTTPError):
-            return ""
-        raise
-    try:
-        return json.loads(said)
-    except ValueError:
-        return said.decode(errors="replace")
-
-
-def _last_line(said: Any) -> str:
-    """Of a traceback, what it comes to."""
-    return next((line.strip() for line in reversed(str(said).splitlines()) if line.strip()), "nothing was said")[:300]

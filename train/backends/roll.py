@@ -22,7 +22,7 @@ import yaml
 from pydantic import ValidationError
 
 from storage.errors import BadInput
-from train.backends.cluster_shape import MEMORY_SHARE, ClusterShape, ratio_of
+from train.backends.cluster_shape import MEMORY_SHARE, ClusterShape, ratio_of, rules_of
 from train.backends.roll_keys import Agentic
 from train.spec import LossName, RLSettings, StageSpec
 
@@ -62,7 +62,9 @@ def keys(spec: StageSpec, shape: ClusterShape, *, folder: Path, adapter: str) ->
     found = _pipeline(spec, spec.rl, shape, folder) | _roles(spec.rl, shape) | _environments(spec, spec.rl, folder, adapter)
     found["reward_normalization"] = {"grouping": "traj_group_id", "norm_mean_type": "group", "norm_std_type": "group"}
     clips = {"pg_clip_low": spec.rl.clip_low, "pg_clip_high": spec.rl.clip_high}
-    return with_overrides(found, {**_RULES_OF_LOSS[spec.rl.loss], **{key: clip for key, clip in clips.items() if clip is not None}})
+    return with_overrides(
+        found, {**rules_of(spec.rl, _RULES_OF_LOSS, "ROLL"), **{key: clip for key, clip in clips.items() if clip is not None}}
+    )
 
 
 def with_overrides(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,11 +166,16 @@ def _pipeline(spec: StageSpec, told: RLSettings, shape: ClusterShape, folder: Pa
 
 
 def _roles(told: RLSettings, shape: ClusterShape) -> dict[str, Any]:
+    """The two roles of the policy, each on all GPUs in turn."""
+    everything = f"list(range(0,{shape.gpus}))"
+    return {"actor_train": _trainer(told, shape, everything), "actor_infer": _player(told, shape, everything)}
+
+
+def _trainer(told: RLSettings, shape: ClusterShape, devices: str) -> dict[str, Any]:
     rows = told.tasks_a_step * told.draws
     if rows % shape.gpus:
         raise BadInput(f"{rows} rollouts a step (rl.tasks_a_step x rl.draws) cannot be shared by {shape.gpus} GPUs: give a multiple of it")
-    everything = f"list(range(0,{shape.gpus}))"
-    train = {
+    return {
         "model_args": {"attn_implementation": "fa2", "dtype": "bf16", "disable_gradient_checkpointing": False},
         "training_args": {
             "learning_rate": told.learning_rate,
@@ -190,10 +197,13 @@ def _roles(told: RLSettings, shape: ClusterShape) -> dict[str, Any]:
                 "offload_policy": False,
             },
         },
-        "device_mapping": everything,
+        "device_mapping": devices,
         "infer_batch_size": 1,
     }
-    infer = {
+
+
+def _player(told: RLSettings, shape: ClusterShape, devices: str) -> dict[str, Any]:
+    return {
         "model_args": {"attn_implementation": "fa2", "dtype": "bf16", "disable_gradient_checkpointing": True},
         "generating_args": {
             "max_new_tokens": told.max_tokens,
@@ -211,9 +221,8 @@ def _roles(told: RLSettings, shape: ClusterShape) -> dict[str, Any]:
                 "load_format": "auto",
             },
         },
-        "device_mapping": everything,
+        "device_mapping": devices,
     }
-    return {"actor_train": train, "actor_infer": infer}
 
 
 def _environments(spec: StageSpec, told: RLSettings, folder: Path, adapter: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from storage.errors import BadInput
-from train.backends.cluster_shape import MEMORY_SHARE, ClusterShape, ratio_of
+from train.backends.cluster_shape import MEMORY_SHARE, ClusterShape, ratio_of, rules_of
 from train.spec import LossName, RLSettings, SFTSettings, StageSpec
 
 VERSION = "0.9.1"
@@ -179,38 +179,6 @@ def notes(spec: StageSpec) -> list[str]:
 
 def _rl(spec: StageSpec, told: RLSettings, shape: ClusterShape, folder: Path) -> dict[str, Value]:
     data = str(folder / "data" / f"{spec.split}.prompts.parquet")
-    actor: dict[str, Value] = {
-        "ppo_mini_batch_size": told.tasks_a_step,
-        "ppo_epochs": told.updates_a_batch,
-        "use_dynamic_bsz": True,
-        "ppo_max_token_len_per_gpu": 2 * shape.context_tokens,
-        "policy_loss.loss_mode": "gspo" if ratio_of(told) == "sequence" else "vanilla",
-        "loss_agg_mode": "token-mean",
-        "clip_ratio_low": 0.2,
-        "clip_ratio_high": 0.2,
-        "use_kl_loss": told.beta > 0,
-        "kl_loss_coef": told.beta,
-        "kl_loss_type": "low_var_kl",
-        "entropy_coeff": 0,
-        **{f"optim.{key}": value for key, value in _optimiser(told).items()},
-        "checkpoint.save_contents": list(_SAVED),
-        **_RULES_OF_LOSS[told.loss],
-        **({"loss_scale_factor": shape.response_tokens} if told.loss == "dr_grpo" else {}),
-        **{f"clip_ratio_{end}": clip for end, clip in (("low", told.clip_low), ("high", told.clip_high)) if clip is not None},
-    }
-    rollout: dict[str, Value] = {
-        "name": "vllm",
-        "n": told.draws,
-        "temperature": told.temperature,
-        "tensor_model_parallel_size": shape.tensor_parallel,
-        "gpu_memory_utilization": MEMORY_SHARE,
-        "max_model_len": shape.context_tokens,
-        "max_num_batched_tokens": max(8192, shape.context_tokens),
-        "multi_turn.enable": True,
-        "multi_turn.max_assistant_turns": told.max_turns,
-        "agent.default_agent_loop": AGENT,
-        "agent.agent_loop_config_path": str(folder / "agent_loop.yaml"),
-    }
     return {
         "algorithm.adv_estimator": "reinforce_plus_plus_baseline" if told.loss == "lite_ppo" else "grpo",
         "algorithm.norm_adv_by_std_in_grpo": told.loss != "dr_grpo",
@@ -229,13 +197,53 @@ def _rl(spec: StageSpec, told: RLSettings, shape: ClusterShape, folder: Path) ->
         "actor_rollout_ref.model.path": str(spec.model_in),
         "actor_rollout_ref.model.enable_gradient_checkpointing": True,
         "actor_rollout_ref.model.use_remove_padding": True,
-        **{f"actor_rollout_ref.actor.{key}": value for key, value in actor.items()},
-        **{f"actor_rollout_ref.rollout.{key}": value for key, value in rollout.items()},
+        **{f"actor_rollout_ref.actor.{key}": value for key, value in _actor(told, shape).items()},
+        **{f"actor_rollout_ref.rollout.{key}": value for key, value in _rollout(told, shape, folder).items()},
         **_trainer(spec, shape, folder, told.max_steps, told.checkpoint_steps),
         "trainer.val_before_train": False,
         "trainer.max_actor_ckpt_to_keep": 2,
         "trainer.use_v1": True,
         "trainer.v1.trainer_mode": "sync",
+    }
+
+
+def _actor(told: RLSettings, shape: ClusterShape) -> dict[str, Value]:
+    """The loss, the optimiser, and what a GPU holds at once."""
+    return {
+        "ppo_mini_batch_size": told.tasks_a_step,
+        "ppo_epochs": told.updates_a_batch,
+        "use_dynamic_bsz": True,
+        "ppo_max_token_len_per_gpu": 2 * shape.context_tokens,
+        "policy_loss.loss_mode": "gspo" if ratio_of(told) == "sequence" else "vanilla",
+        "loss_agg_mode": "token-mean",
+        "clip_ratio_low": 0.2,
+        "clip_ratio_high": 0.2,
+        "use_kl_loss": told.beta > 0,
+        "kl_loss_coef": told.beta,
+        "kl_loss_type": "low_var_kl",
+        "entropy_coeff": 0,
+        **{f"optim.{key}": value for key, value in _optimiser(told).items()},
+        "checkpoint.save_contents": list(_SAVED),
+        **rules_of(told, _RULES_OF_LOSS, "verl"),
+        **({"loss_scale_factor": shape.response_tokens} if told.loss == "dr_grpo" else {}),
+        **{f"clip_ratio_{end}": clip for end, clip in (("low", told.clip_low), ("high", told.clip_high)) if clip is not None},
+    }
+
+
+def _rollout(told: RLSettings, shape: ClusterShape, folder: Path) -> dict[str, Value]:
+    """The engine that answers, and our agent loop in it."""
+    return {
+        "name": "vllm",
+        "n": told.draws,
+        "temperature": told.temperature,
+        "tensor_model_parallel_size": shape.tensor_parallel,
+        "gpu_memory_utilization": MEMORY_SHARE,
+        "max_model_len": shape.context_tokens,
+        "max_num_batched_tokens": max(8192, shape.context_tokens),
+        "multi_turn.enable": True,
+        "multi_turn.max_assistant_turns": told.max_turns,
+        "agent.default_agent_loop": AGENT,
+        "agent.agent_loop_config_path": str(folder / "agent_loop.yaml"),
     }
 
 

@@ -95,7 +95,7 @@ def evaluate(store: Store, config: CascadeConfig, *, policy: str | None = None, 
 @contextlib.contextmanager
 def _prober(store: Store, config: CascadeConfig, policy: Policy, what: str, progress: Progress | None) -> Iterator[Prober]:
     """Measures one policy. Its budget is that of what is measured: asked for again, the same goes on with what is left."""
-    run = content_id("run", what, policy.id, config.model_dump(mode="json", exclude={"engine", "cluster"}))
+    run = content_id("run", what, policy.id, config.model_dump(mode="json", exclude={"engine", "cluster", "backend", "stages"}))
     with answering(store, policy, config.engine, run) as engine:
         yield Prober(store, config, progress, engine)
 

@@ -213,17 +213,13 @@ def train_rl(
     if processes() > 1:
         raise BadInput("an RL stage plays and learns in one process: start it without `accelerate launch` or `torchrun`")
     engine = HFEngine(model, tokenizer, policy_version=policy_version, batch_rows=settings.tasks_a_step * settings.draws)
+    played = queue.batch if queue else _playing(engine, source, settings, seed)
     passes = settings.updates_a_batch
-
-    def played_here(step: int) -> Batch:
-        others = partial(source, step)
-        return play_batch(engine, source(step), settings, step=step, updates=step, seed=seed, others=others)
-
     prompts = [str(step) for step in range(settings.max_steps) for _ in range(settings.tasks_a_step * passes)]
     names = (*FIGURES, *(("kl",) if settings.beta else ()), *(QUEUE_METRICS if queue else ()))
     metrics = LiveMetrics(live, names, logged_as_one=passes)
     trainer = PolicyTrainer(
-        rollout_func=_Rollouts(queue.batch if queue else played_here, watch, tokenizer.pad_token_id, queue),
+        rollout_func=_Rollouts(played, watch, tokenizer.pad_token_id, queue),
         settings=settings,
         model=model,
         args=_arguments(settings, seed, scratch, checkpoints),
@@ -238,6 +234,15 @@ def train_rl(
         queue.begin(last)
     trainer.train(resume_from_checkpoint=str(last) if last else None)
     return metrics.rows(trainer.state)
+
+
+def _playing(engine: HFEngine, source: TaskSource, settings: RLSettings, seed: int) -> Callable[[int], Batch]:
+    """Plays a step's batch here, by the policy of now."""
+
+    def play(step: int) -> Batch:
+        return play_batch(engine, source(step), settings, step=step, updates=step, seed=seed, others=partial(source, step))
+
+    return play
 
 
 def _arguments(settings: RLSettings, seed: int, scratch: Path, checkpoints: Checkpoints | None) -> GRPOConfig:

@@ -86,9 +86,27 @@ def train_sft(
     fillers = [{"input_ids": rows[0]["input_ids"][:2], "labels": [IGNORED, IGNORED]}] if processes() > 1 else []
     order = Order([len(row["input_ids"]) for row in rows], settings.batch_size, len(rows) if fillers else None)
     kept = checkpoints(order) if checkpoints else None
-    saving = {"save_strategy": "steps", "save_steps": settings.checkpoint_steps} if kept else {}
-    arguments = SFTConfig(
-        output_dir=str(kept.draft if kept else scratch),
+    metrics = LiveMetrics(live, ("step", "loss", "learning_rate"))
+    plateau = _Plateau(settings.plateau_window, settings.plateau_gain)
+    trainer = OrderedTrainer(
+        order=order,
+        model=model,
+        args=_arguments(settings, sizes, seed, scratch, kept),
+        train_dataset=Dataset.from_list([*rows, *fillers]),
+        processing_class=tokenizer,
+        callbacks=[StopDiverged(), plateau, metrics, *([kept] if kept else [])],
+    )
+    trainer.remove_callback(PrinterCallback)
+    last = kept.last() if kept else None
+    trainer.train(resume_from_checkpoint=str(last) if last else None)
+    return metrics.rows(trainer.state)
+
+
+def _arguments(settings: SFTSettings, sizes: Mapping[str, int], seed: int, scratch: Path, checkpoints: Checkpoints | None) -> SFTConfig:
+    """What TRL is told. sizes: `batch_arguments`."""
+    saving = {"save_strategy": "steps", "save_steps": settings.checkpoint_steps} if checkpoints else {}
+    return SFTConfig(
+        output_dir=str(checkpoints.draft if checkpoints else scratch),
         max_steps=settings.max_steps,
         weight_decay=settings.weight_decay,
         adam_beta1=0.9,
@@ -102,20 +120,6 @@ def train_sft(
         **sizes,
         **device_arguments() | {"gradient_checkpointing": settings.gradient_checkpointing} | saving,
     )
-    metrics = LiveMetrics(live, ("step", "loss", "learning_rate"))
-    plateau = _Plateau(settings.plateau_window, settings.plateau_gain)
-    trainer = OrderedTrainer(
-        order=order,
-        model=model,
-        args=arguments,
-        train_dataset=Dataset.from_list([*rows, *fillers]),
-        processing_class=tokenizer,
-        callbacks=[StopDiverged(), plateau, metrics, *([kept] if kept else [])],
-    )
-    trainer.remove_callback(PrinterCallback)
-    last = kept.last() if kept else None
-    trainer.train(resume_from_checkpoint=str(last) if last else None)
-    return metrics.rows(trainer.state)
 
 
 def _rows(

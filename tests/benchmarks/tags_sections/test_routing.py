@@ -29,7 +29,7 @@ from storage.records import Task
 from storage.store import Store
 from train.config import CascadeConfig
 from train.run import run
-from train.spec import RLSettings, SFTSettings, StageSpec
+from train.spec import RLSettings, StageSpec
 
 CASCADE = CascadeConfig(
     worlds=("retail",),
@@ -40,9 +40,11 @@ CASCADE = CascadeConfig(
     eval_tasks=12,
     eval_out_tasks=12,
     eval_samples=2,
-    sft1=SFTSettings(max_steps=70),
-    sft2=SFTSettings(max_steps=2, learning_rate=1e-3),
-    rl=RLSettings(tasks_a_step=16, draws=4),
+    stages=[
+        {"name": "sft1", "max_steps": 70, "plateau_window": 0},
+        {"name": "sft2", "max_steps": 2},
+        {"name": "rl", "tasks_a_step": 16, "draws": 4},
+    ],
 )
 SMALL = RoutingSettings(drills=120, cascade=CASCADE, budget=600)
 

@@ -14,7 +14,7 @@ from tests.train.backends.stages import policy, released
 
 __all__ = ["policy", "released"]
 
-CONFIG = "train: {rl: {max_steps: 50, tasks_a_step: 32, draws: 8, learning_rate: 1.0e-6, max_tokens: 512, loss: gspo}}\n"
+CONFIG = "train: {stages: [{name: rl, max_steps: 50, tasks_a_step: 32, draws: 8, learning_rate: 1.0e-6, max_tokens: 512, loss: gspo}]}\n"
 
 
 @pytest.fixture

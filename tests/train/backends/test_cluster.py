@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from train.backends.cluster import ClusterConfig, job, taken_by
-from train.backends.ray import described
+from train.backends.ray import RayBackend, described
 from train.config import CascadeConfig
 from train.spec import RLSettings, SFTSettings, StageSpec
 
@@ -19,7 +19,7 @@ SPEC = "/store/models/stage-1/spec.json"
 
 
 def made(**told: Any) -> dict[str, Any]:
-    return job(ClusterConfig(backend="ray", **told), "headrace-stage-1", "sft1", SPEC, folder="models/stage-1")
+    return job(ClusterConfig(**told), "headrace-stage-1", "sft1", SPEC, folder="models/stage-1")
 
 
 # ---- secrets ---------------------------------------------------------------------------------------------------------------
@@ -67,7 +67,6 @@ def test_other_variables_go_along_and_may_replace_ours() -> None:
         ({"nodes": 2}, "several nodes need gpus_per_node"),
         ({"image": "me/train:1", "pip": ["headrace"]}, "Ray takes `image` with neither"),
         ({"checkpoints": "/shared"}, "a folder of one machine"),
-        ({"backend": "slurm"}, "Input should be 'local' or 'ray'"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(told: dict[str, Any], words: str) -> None:
@@ -119,7 +118,7 @@ def test_several_gpus_of_a_node_get_a_process_each() -> None:
 def test_rl_takes_one_gpu_of_one_node_whatever_sft_takes() -> None:
     """Its one process plays and learns; started by `accelerate launch` it would refuse."""
     told: dict[str, Any] = {"name": "s", "store": "/store", "release_id": "r", "split": "s", "model_out": "/store/models/s/model"}
-    cluster = ClusterConfig(backend="ray", nodes=2, gpus_per_node=8, cpus=24)
+    cluster = ClusterConfig(nodes=2, gpus_per_node=8, cpus=24)
     sft, rl = (StageSpec(algorithm=name, **{name: settings}, **told) for name, settings in (("sft", SFTSettings()), ("rl", RLSettings())))
     assert taken_by(cluster, sft) == cluster
     assert taken_by(ClusterConfig(), rl) == ClusterConfig(), "where there is no GPU, none"
@@ -128,17 +127,27 @@ def test_rl_takes_one_gpu_of_one_node_whatever_sft_takes() -> None:
     assert (asked["entrypoint_num_gpus"], asked["entrypoint_num_cpus"]) == (1.0, 24.0)
 
 
+def test_a_stage_needs_the_gpus_that_it_takes_and_shares_its_batch_among_them() -> None:
+    told: dict[str, Any] = {"name": "s", "store": "/store", "release_id": "r", "split": "s", "model_out": "/store/models/s/model"}
+    sft, rl = (StageSpec(algorithm=name, **{name: settings}, **told) for name, settings in (("sft", SFTSettings()), ("rl", RLSettings())))
+    backend = RayBackend(ClusterConfig(nodes=2, gpus_per_node=8))
+    assert [need.wanted for need in backend.needs(sft)][1:] == ["2 x 8 GPUs, free when a stage of sft starts"]
+    assert [need.wanted for need in backend.needs(rl)][1:] == ["1 x 1 GPUs, free when a stage of rl starts"]
+    assert [need.name for need in RayBackend().needs(sft)] == ["cluster"]
+    assert [backend.processes(sft), backend.processes(rl), RayBackend().processes(sft)] == [16, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("batch", "at_once", "words"),
     [
-        (24, None, "sft1.batch_size 24 does not divide among the 16 GPUs"),
-        (96, 4, "sft1.micro_batch_size 4 does not divide the 6 rows of a GPU's share"),
+        (24, None, "24 does not divide among the 16 GPUs of `cluster` in sft1"),
+        (96, 4, "4 does not divide the 6 rows of a GPU's share in sft1"),
         (32, 16, None),
     ],
 )
 def test_a_batch_that_the_gpus_cannot_share_is_refused_with_the_configuration(batch: int, at_once: int | None, words: str | None) -> None:
-    cluster = {"backend": "ray", "nodes": 2, "gpus_per_node": 8}
-    told = {"sft1": {"batch_size": batch, "micro_batch_size": at_once}, "sft2": {"batch_size": 16}, "cluster": cluster}
+    stages = [{"name": "sft1", "batch_size": batch, "micro_batch_size": at_once}, {"name": "sft2", "batch_size": 16}]
+    told = {"backend": "ray", "cluster": {"nodes": 2, "gpus_per_node": 8}, "stages": stages}
     if words is None:
         CascadeConfig.model_validate(told)
     else:

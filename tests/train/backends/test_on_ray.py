@@ -18,10 +18,12 @@ import pytest
 from storage.store import Store
 from tests.conftest import RayHead
 from tests.train.backends.small_stages import SFT, released, spec_of
-from train.backends import local, ray
+from train.backends import ray
+from train.backends.base import StageFailed, run_stage
 from train.backends.cluster import ClusterConfig, job
-from train.backends.local import StageFailed
-from train.backends.ray import Job, Jobs, described, launch
+from train.backends.local import LocalBackend
+from train.backends.ray import RayBackend, described
+from train.backends.ray_jobs import Job, Jobs
 from train.run import weights_hash
 
 pytestmark = pytest.mark.ray
@@ -30,10 +32,11 @@ LAUNCHER = """
 import sys
 from pathlib import Path
 from train.backends.cluster import ClusterConfig
-from train.backends.ray import launch
+from train.backends.base import run_stage
+from train.backends.ray import RayBackend
 from train.spec import StageSpec
 spec = StageSpec.model_validate_json(Path(sys.argv[1]).read_text())
-launch(spec, spec.model_out.parent, ClusterConfig(backend="ray", address=sys.argv[2]))
+run_stage(RayBackend(ClusterConfig(address=sys.argv[2])), spec, spec.model_out.parent)
 """
 
 
@@ -53,12 +56,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, str]:
 def locally(store: tuple[Store, str]) -> dict[str, Any]:
     """What the stage gives on this machine without Ray."""
     folder = store[0].root / "models" / "stage-local"
-    return local.launch(spec_of(*store, folder), folder)
+    return run_stage(LocalBackend(), spec_of(*store, folder), folder)
 
 
 @pytest.fixture
 def cluster(ray_head: RayHead) -> ClusterConfig:
-    return ClusterConfig(backend="ray", address=ray_head.dashboard)
+    return ClusterConfig(address=ray_head.dashboard)
 
 
 @pytest.fixture
@@ -103,7 +106,7 @@ def test_a_stage_whose_launcher_was_killed_is_found_again_and_gives_the_weights_
         process.wait()
     assert status(jobs, name) == "RUNNING"
     told: list[tuple[int, int]] = []
-    result = launch(spec, folder, cluster, lambda done, most, _: told.append((done, most)))
+    result = run_stage(RayBackend(cluster), spec, folder, lambda done, most, _: told.append((done, most)))
     assert result == locally
     assert told[-1] == (SFT.max_steps, SFT.max_steps)
     assert weights_hash(folder / "model") == locally["weights_hash"]
@@ -119,7 +122,7 @@ def test_a_stage_through_a_url_gives_the_same_weights(
     folder = store[0].root / "models" / "stage-url"
     through = cluster.model_copy(update={"checkpoints": f"file://{tmp_path}/bucket"})
     ray.check(through)
-    assert launch(spec_of(*store, folder), folder, through) == locally
+    assert run_stage(RayBackend(through), spec_of(*store, folder), folder) == locally
     assert sorted(path.name for path in folder.iterdir()) == ["job.json", "log.txt", "metrics.jsonl", "model", "result.json", "spec.json"]
     assert weights_hash(folder / "model") == locally["weights_hash"]
 
@@ -140,7 +143,7 @@ def test_a_launcher_that_is_interrupted_stops_its_job_and_the_next_call_begins_a
     # given a spec that the entry refuses, then the next job of this stage tells why, in the words of a stage that runs here
     broken = spec.model_copy(update={"split": "sed"})
     with pytest.raises(StageFailed, match=r"(?s)failed as Ray job .*log\.txt:.*has no split 'sed'") as failure:
-        launch(broken, folder, cluster)
+        run_stage(RayBackend(cluster), broken, folder)
     assert failure.value.kind == "stage"
     assert json.loads((folder / "job.json").read_text())["status"] == "FAILED"
 
@@ -160,7 +163,7 @@ def at_work(*words: str) -> list[str]:
 
 def spread(jobs: Jobs, name: str, command: list[str]) -> tuple[Job, str]:
     """The end of a job that runs a command on both nodes, and its log."""
-    body = job(ClusterConfig(backend="ray", nodes=2, gpus_per_node=1), name, "test", "")
+    body = job(ClusterConfig(nodes=2, gpus_per_node=1), name, "test", "")
     nodes = shlex.split(body["entrypoint"])
     nodes[4] = json.dumps(json.loads(nodes[4]) | {"take": {"CPU": 1.0, "GPU": 0.0}})
     jobs.submit(body | {"entrypoint": shlex.join([*nodes[:5], *command])})

@@ -13,10 +13,11 @@ from storage.errors import BadInput, HeadraceError
 from tests.conftest import Serve
 from tests.train.backends.fake_jobs import RUNNING, STOPPED, SUCCEEDED, FakeJobs
 from train.backends import ray
+from train.backends.base import StageFailed, run_stage
 from train.backends.cluster import ClusterConfig
-from train.backends.local import StageFailed
 from train.backends.on_nodes import NO_NODES
-from train.backends.ray import NoAnswer, check, described, launch
+from train.backends.ray import RayBackend, check, described
+from train.backends.ray_jobs import NoAnswer
 from train.backends.remote_sync import Mirror
 from train.spec import SFTSettings, StageSpec
 
@@ -42,10 +43,10 @@ class Stage:
         (self.folder / "result.json").write_text(json.dumps(RESULT))
 
     def cluster(self, fake: FakeJobs, **changes: Any) -> ClusterConfig:
-        return ClusterConfig(backend="ray", address=self._serve(fake).removesuffix("/v1"), **({"patience_s": 0.3} | changes))
+        return ClusterConfig(address=self._serve(fake).removesuffix("/v1"), **({"patience_s": 0.3} | changes))
 
     def launch(self, cluster: ClusterConfig) -> dict[str, Any]:
-        return launch(self.spec, self.folder, cluster)
+        return run_stage(RayBackend(cluster), self.spec, self.folder)
 
     def id(self, cluster: ClusterConfig, attempt: int = 1) -> str:
         return str(described(self.spec, self.folder, cluster, attempt=attempt)[1]["submission_id"])
@@ -118,7 +119,7 @@ def test_another_call_follows_a_failed_job_with_another_and_the_same_call_does_n
 
 
 def test_what_a_stage_asks_for_is_no_part_of_its_jobs_id_and_what_it_is_told_is(stage: Stage) -> None:
-    few, many = (ClusterConfig(backend="ray", address="http://head:8265", gpus_per_node=gpus) for gpus in (1, 8))
+    few, many = (ClusterConfig(address="http://head:8265", gpus_per_node=gpus) for gpus in (1, 8))
     assert stage.id(few) == stage.id(many) == stage.id(few)
     name = stage.id(few)
     assert stage.id(few.model_copy(update={"checkpoints": "s3://bucket"})) != name
@@ -127,7 +128,7 @@ def test_what_a_stage_asks_for_is_no_part_of_its_jobs_id_and_what_it_is_told_is(
 
 
 def test_with_a_url_a_store_that_lies_elsewhere_finds_the_same_job(stage: Stage, tmp_path: Path) -> None:
-    cluster = ClusterConfig(backend="ray", address="http://head:8265", checkpoints="s3://bucket/headrace")
+    cluster = ClusterConfig(address="http://head:8265", checkpoints="s3://bucket/headrace")
     told, job = described(stage.spec, stage.folder, cluster)
     moved = stage.spec.model_copy(update={"store": tmp_path / "other", "model_out": tmp_path / "other" / "models" / "stage-1" / "model"})
     assert described(moved, moved.model_out.parent, cluster) == (told, job)
@@ -159,7 +160,7 @@ def test_a_submission_whose_answer_was_lost_is_found_again(stage: Stage) -> None
 
 
 def test_a_cluster_that_does_not_answer_is_named_before_anything_is_written(stage: Stage) -> None:
-    nobody = ClusterConfig(backend="ray", address="http://127.0.0.1:9", patience_s=0.2)
+    nobody = ClusterConfig(address="http://127.0.0.1:9", patience_s=0.2)
     before = time.monotonic()
     with pytest.raises(NoAnswer, match=r"Ray cluster http://127\.0\.0\.1:9 does not answer \(.*refused; asked for 0\.2 s\)"):
         check(nobody)
@@ -171,7 +172,7 @@ def test_a_cluster_that_does_not_answer_is_named_before_anything_is_written(stag
 
 def test_an_address_that_no_host_can_have_and_an_answer_that_is_none_are_told_apart_from_a_job(stage: Stage) -> None:
     with pytest.raises(NoAnswer, match=r"http://\.\.:8265 does not answer"):
-        check(ClusterConfig(backend="ray", address="http://..:8265", patience_s=0))
+        check(ClusterConfig(address="http://..:8265", patience_s=0))
     fake = FakeJobs()
     fake.broken = [418]
     with pytest.raises(NoAnswer, match=r"answers what no Ray cluster does \(status 418\)"):
@@ -302,7 +303,7 @@ def test_a_cluster_must_be_named_by_its_dashboard(stage: Stage, monkeypatch: pyt
     if address:
         monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(BadInput, match=words):
-        check(ClusterConfig(backend="ray"))
+        check(ClusterConfig())
 
 
 def test_what_the_configuration_names_wins_over_the_environment(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +311,7 @@ def test_what_the_configuration_names_wins_over_the_environment(stage: Stage, mo
     monkeypatch.setenv("RAY_ADDRESS", str(stage.cluster(other).address))
     check(stage.cluster(named))
     assert named.calls and not other.calls
-    check(ClusterConfig(backend="ray"))
+    check(ClusterConfig())
     assert other.calls
 
 

@@ -38,7 +38,7 @@ class Sent:
     def send(self, spec: StageSpec | None = None) -> None:
         spec = spec or self.spec
         folder = spec.model_out.parent
-        told, _ = described(spec, folder, ClusterConfig(backend="ray", address="http://head:8265", checkpoints=self.url))
+        told, _ = described(spec, folder, ClusterConfig(address="http://head:8265", checkpoints=self.url))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "spec.json").write_text(told)
         self.mirror.send_inputs(spec, str(folder.relative_to(spec.store)), folder / "spec.json")
@@ -156,7 +156,7 @@ def test_what_others_commit_while_parts_are_sent_is_not_asked_for(sent: Sent, tm
     def meanwhile(mirror: Mirror, path: Path, name: str) -> None:
         expert = expert_trajectory(OTHER)
         store.commit([store.write("trajectories", part_id("trajectories", ["more"], {}, 1), trajectories_frame([expert], [OTHER]))])
-        send_once(remote_sync, path, name)
+        send_once(mirror, path, name)
 
     monkeypatch.setattr(Mirror, "_send_once", meanwhile)
     shutil.rmtree(tmp_path / "there")

@@ -213,3 +213,10 @@ def test_a_submission_that_failed_is_made_again_under_another_id(released, polic
 
     assert submitted().startswith("headrace-rl-")
     assert submitted("2") == f"{submitted()}-2"
+
+
+@pytest.mark.parametrize(("engine", "module"), [("verl", verl), ("roll", roll)])
+def test_a_loss_that_an_engine_has_no_rules_for_is_refused_by_name(released, policy, monkeypatch, engine, module) -> None:
+    monkeypatch.setattr(module, "_RULES_OF_LOSS", {"grpo": {}, "dapo": {}})
+    with pytest.raises(BadInput, match=r"^rl.loss is dr_grpo, which is not rendered for (verl|ROLL): set one of grpo, dapo$"):
+        render(engine, stage(released, policy, rl=RL.model_copy(update={"loss": "dr_grpo"})), ClusterShape(), adapter=CLASS)

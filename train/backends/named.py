@@ -1,0 +1,25 @@
+"""The backends by name, as `train.backend` and a stage's `backend` name them.
+
+What it does not do: list verl and ROLL, which are rendered and not yet launched (`train/backends/render_stage.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+
+from train.backends.base import Backend
+from train.backends.local import LocalBackend
+from train.backends.ray import RayBackend
+
+BACKENDS: dict[str, type[Backend[Any]]] = {"local": LocalBackend, "ray": RayBackend}
+
+
+def _known(name: str) -> str:
+    if name not in BACKENDS:
+        raise ValueError(f"there is no backend of this name; there are {', '.join(BACKENDS)}")
+    return name
+
+
+BackendName = Annotated[str, AfterValidator(_known)]

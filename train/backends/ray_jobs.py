@@ -1,0 +1,157 @@
+"""The jobs of one Ray cluster, by its REST API.
+
+Five calls of it, and not Ray's own client: that one has no time-outs, lets RAY_ADDRESS win over the address that it is given, says every
+failure as a text, and wants Ray on the machine that runs the flow.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+from storage.errors import BadInput, HeadraceError
+
+POLL_S = 2.0
+_ANSWER_S = 30.0
+_OVER = ("SUCCEEDED", "FAILED", "STOPPED")
+
+
+class NoAnswer(HeadraceError):
+    """The cluster does not answer, or not as one does; what runs there may still run."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the cluster says of a job."""
+
+    status: str
+    message: str
+    error_type: str
+    exit_code: int | None
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in _OVER
+
+
+class Jobs:
+    """The jobs of one cluster, by its REST API.
+
+    address: of the dashboard. patience_s: how long it is asked again where it does not answer, has too much to do, or says that something
+    broke. The token that Ray's own clients would show goes along.
+
+    Raises:
+        BadInput: RAY_AUTH_TOKEN_PATH names no file with a token.
+    """
+
+    def __init__(self, address: str, patience_s: float) -> None:
+        self.address, self._patience_s = address.rstrip("/"), patience_s
+        token = _token()
+        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+
+    def version(self) -> str:
+        """Of Ray. Raises NoAnswer: what answers there is no Ray."""
+        status, said = self._ask("GET", "/api/version")
+        if status != 200 or not isinstance(said, dict) or "ray_version" not in said:
+            raise NoAnswer(f"{self.address} is no dashboard of a Ray cluster (status {status}); it is at port 8265 of the head as a rule")
+        return str(said["ray_version"])
+
+    def find(self, job_id: str) -> Job | None:
+        status, said = self._ask("GET", f"/api/jobs/{job_id}")
+        if status == 404:
+            return None
+        if status != 200 or not isinstance(said, dict) or "status" not in said:
+            raise NoAnswer(f"{self.address} answers what no Ray cluster does (status {status}): {last_line(said)}")
+        return Job(said["status"], str(said.get("message") or ""), str(said.get("error_type") or ""), said.get("driver_exit_code"))
+
+    def submit(self, body: dict[str, Any]) -> None:
+        """Submits a job, or finds that its id is taken, which is as good: somebody was faster, or an answer was lost.
+
+        Raises:
+            BadInput: the cluster does not take it.
+        """
+        status, said = self._ask("POST", "/api/jobs/", body)
+        if status != 200 and self.find(body["submission_id"]) is None:
+            raise BadInput(f"the Ray cluster {self.address} does not take the job (status {status}): {last_line(said)}")
+
+    def stop(self, job_id: str) -> None:
+        self._ask("POST", f"/api/jobs/{job_id}/stop")
+
+    def log(self, job_id: str) -> str | None:
+        """All that the job has printed so far; None where its node cannot say now."""
+        with suppress(NoAnswer):
+            status, said = self._ask("GET", f"/api/jobs/{job_id}/logs", patience_s=0)
+            return str(said["logs"]) if status == 200 and isinstance(said, dict) and "logs" in said else None
+        return None
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None, *, patience_s: float | None = None) -> tuple[int, Any]:
+        """The status and what was said, as JSON where it is. Raises NoAnswer: there was none in time; a token is wanted."""
+        patience_s = self._patience_s if patience_s is None else patience_s
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.address + path, data, self._headers, method=method)
+        deadline = time.monotonic() + patience_s
+        for attempt in itertools.count():
+            try:
+                with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:
+                    return answer.status, _read(answer)
+            except urllib.error.HTTPError as error:
+                if error.code in (401, 403):
+                    wants = "takes another token" if "Authorization" in self._headers else "wants its token"
+                    raise NoAnswer(
+                        f"the Ray cluster {self.address} {wants}: set RAY_AUTH_TOKEN to what `ray get-auth-token` prints on its head"
+                    ) from None
+                said = _read(error)
+                if error.code < 500 and error.code != 429:
+                    return error.code, said
+                why = f"status {error.code}: {last_line(said)}"
+            except (OSError, HTTPException, UnicodeError) as error:  # the last: a name that no host can have
+                why = str(getattr(error, "reason", error)) or type(error).__name__
+            if time.monotonic() >= deadline:
+                raise NoAnswer(
+                    f"the Ray cluster {self.address} does not answer ({why}; asked for {patience_s:g} s); a job that runs there goes on, "
+                    "and the same command finds it again"
+                )
+            time.sleep(min(2.0**attempt / 4, POLL_S))
+        raise AssertionError
+
+
+def _token() -> str | None:
+    """Of the cluster, from where Ray's own clients take it, in their order (Ray's token authentication, "token sources")."""
+    if token := os.environ.get("RAY_AUTH_TOKEN"):
+        return token
+    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    try:
+        token = Path(named or Path.home() / ".ray" / "auth_token").read_text().strip()
+    except (OSError, UnicodeError):
+        token = ""
+    if named and not token:
+        raise BadInput(f"RAY_AUTH_TOKEN_PATH is {named}, which holds no token: name the file of the Ray cluster's, or unset it")
+    return token or None
+
+
+def _read(answer: Any) -> Any:
+    """What was said, as JSON where it is; of an error's page, what came before the connection broke: nothing."""
+    try:
+        said: bytes = answer.read()
+    except (OSError, HTTPException):
+        if isinstance(answer, urllib.error.HTTPError):
+            return ""
+        raise
+    try:
+        return json.loads(said)
+    except ValueError:
+        return said.decode(errors="replace")
+
+
+def last_line(said: Any) -> str:
+    """Of a traceback, what it comes to."""
+    return next((line.strip() for line in reversed(str(said).splitlines()) if line.strip()), "nothing was said")[:300]

@@ -1,0 +1,161 @@
+"""The stages of a cascade: a list, in which each names its algorithm, its split, its parent, its backend and its settings.
+
+One idea: a list in a configuration says what differs from the default list (sft1 -> sft2 -> rl). An entry of a known name changes that
+stage's keys; any other name adds a stage; `skip` leaves one out. So a list may be written out and read again, and stays what it is.
+What a stage needs before it (a probe of its parent, a route) follows from its split alone: `SPLITS`.
+
+What it does not do: train (`train/cascade.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from train.backends.named import BackendName
+from train.spec import RLSettings, SFTSettings
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where a stage's split lies. release: name of the release. part: name of the split in it. is_routed: whether the release is made of
+    what a probe of the stage's parent found."""
+
+    release: str
+    part: str
+    is_routed: bool
+
+
+SPLITS = {"seed": Split("seed", "seed", False), "second": Split("second", "sft2", True), "rl": Split("rl", "rl", True)}
+
+
+class _Place(BaseModel):
+    """A stage's place in the cascade."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", description="Of the stage and of the policy that it makes.")
+    algorithm: str = Field(description="sft, or rl.")
+    split: str = Field(description="What it trains on: seed (experts), second (experts and own traces, for SFT), rl (tasks, for RL).")
+    parent: str | None = Field(description="Stage whose policy it goes on from; none: a fresh policy. Splits second and rl need one.")
+    backend: BackendName | None = Field(None, description="What runs it; none: `train.backend`.")
+    skip: bool = Field(False, description="Whether the cascade leaves it out.")
+
+
+class SFTStage(SFTSettings, _Place):
+    """A stage of supervised fine-tuning."""
+
+    algorithm: Literal["sft"] = Field(description="sft, or rl.")
+    split: Literal["seed", "second"] = Field(description="What it trains on: seed (experts), or second (experts and own traces).")
+
+    @property
+    def settings(self) -> SFTSettings:
+        return SFTSettings(**{name: getattr(self, name) for name in SFTSettings.model_fields})
+
+
+class RLStage(RLSettings, _Place):
+    """A stage of reinforcement learning."""
+
+    algorithm: Literal["rl"] = Field(description="sft, or rl.")
+    split: Literal["rl"] = Field(description="What it trains on: rl (tasks that the probe found uncertain, and their siblings).")
+
+    @property
+    def settings(self) -> RLSettings:
+        return RLSettings(**{name: getattr(self, name) for name in RLSettings.model_fields})
+
+
+Stage = SFTStage | RLStage
+
+DEFAULT: tuple[Stage, ...] = (
+    SFTStage(name="sft1", algorithm="sft", split="seed", parent=None, max_steps=250, plateau_window=25),
+    SFTStage(name="sft2", algorithm="sft", split="second", parent="sft1", max_steps=150, learning_rate=1e-3),
+    RLStage(name="rl", algorithm="rl", split="rl", parent="sft2"),
+)
+"""Seed SFT on experts, to a plateau of the loss; a second SFT, short and soft, so that entropy survives for RL; RL on fresh siblings."""
+
+
+def refused(message: str, *place: int | str) -> PydanticCustomError:
+    """An error at this place below the field that is validated; `flows/yaml_config.py` tells its line."""
+    return PydanticCustomError("stages", "{message}", {"message": message, "place": place})
+
+
+def _merge(given: Any) -> Any:
+    """The given entries in their order, known ones over their defaults; then the default stages that none of them names."""
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        return given
+    defaults = {stage.name: stage.model_dump() for stage in DEFAULT}
+    entries: list[Any] = [entry.model_dump() if isinstance(entry, BaseModel) else entry for entry in given]
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+            raise refused("a stage is a mapping with a `name`", index)
+        default = defaults.get(entry["name"], {})
+        if entry.get("algorithm", default.get("algorithm")) is None:
+            told = f"{entry['name']} is none of the default stages ({', '.join(defaults)}): say its algorithm, split and parent"
+            raise refused(told, index, "name")
+        if entry.get("algorithm", default.get("algorithm")) == default.get("algorithm"):
+            entries[index] = default | dict(entry)
+    return [*entries, *(stage for name, stage in defaults.items() if name not in {entry["name"] for entry in entries})]
+
+
+def _check(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Refuses stages that make no cascade: a name twice, a parent that is not there, a circle, or no stage at all."""
+    places: dict[str, int] = {}
+    for index, stage in enumerate(stages):
+        if stage.name == "latest":
+            raise refused("latest stands for the policy promoted last; choose another name", index, "name")
+        if stage.name in places:
+            raise refused(f"there are two stages of this name ({stage.name}); name one otherwise, or make one entry of them", index, "name")
+        places[stage.name] = index
+    running = {stage.name: stage for stage in stages if not stage.skip}
+    if not running:
+        raise refused("every stage is skipped; a cascade has at least one")
+    for name, stage in running.items():
+        _check_parent(stage, running, places)
+        chain = [name]
+        while (parent := running[chain[-1]].parent) in running:
+            if parent == name:
+                raise refused(f"the stages go in a circle: {' <- '.join([*chain, name])}", places[name], "parent")
+            if parent in chain:
+                break
+            chain.append(parent)
+    return stages
+
+
+def _check_parent(stage: Stage, running: Mapping[str, Stage], places: Mapping[str, int]) -> None:
+    """Refuses a parent that does not run, and a split that needs a parent where there is none."""
+    place = (places[stage.name], "parent")
+    if stage.parent is None and SPLITS[stage.split].is_routed:
+        raise refused(f"the split {stage.split} is what a probe of the parent finds: name a stage that comes before {stage.name}", *place)
+    if stage.parent is not None and stage.parent not in running:
+        others = ", ".join(other for other in running if other != stage.name) or "none"
+        raise refused(f"{stage.parent} {'is skipped' if stage.parent in places else 'is no stage'}; there are {others}", *place)
+
+
+Stages = Annotated[
+    tuple[Annotated[Stage, Field(discriminator="algorithm")], ...],
+    BeforeValidator(_merge),
+    AfterValidator(_check),
+    WithJsonSchema({"type": "array", "items": {"type": "object", "required": ["name"]}}),
+]
+"""Deployments check their parameters by the JSON schema, which must allow what a file may leave out."""
+
+
+def ordered(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """The stages that run, every one after its parent: the default ones first as far as their parents allow, then in the list's order."""
+    known = [stage.name for stage in DEFAULT]
+    running = {stage.name: stage for stage in stages if not stage.skip}
+    found: dict[str, Stage] = {}
+
+    def add(stage: Stage) -> None:
+        if stage.name not in found:
+            if stage.parent is not None:
+                add(running[stage.parent])
+            found[stage.name] = stage
+
+    for stage in sorted(running.values(), key=lambda one: known.index(one.name) if one.name in known else len(known)):
+        add(stage)
+    return tuple(found.values())
