@@ -30,7 +30,7 @@ import polars as pl
 
 from benchmarks.harness import ROOT, Deadline, Figures, Section, code_mark, fail, run_sections, run_tree
 from benchmarks.worlds_sections import world_calls
-from synth.worlds import make_world
+from synth.worlds import WORLDS, make_world
 
 KEPT = ROOT / ".cache" / "bench" / "spine"
 WORK = KEPT / code_mark()
@@ -243,7 +243,7 @@ def measure_mutations(_: Deadline) -> Figures:
     from benchmarks.audits.mutations import audit, draw_tasks
 
     rng = random.Random(0)
-    tasks = [task for world, count in MUTATED_TASKS.items() for task in draw_tasks(world, count, rng)]
+    tasks = [task for world, count in MUTATED_TASKS.items() for task in draw_tasks(WORLDS[world], count, rng)]
     found = audit(tasks, rng, PER_KIND, progress=lambda *_: None)
     for kind, tally in found.kinds.items():
         print(f"    {kind}: {tally.refused} of {tally.tried} refused")

@@ -16,10 +16,8 @@ from filters.funnel import FunnelConfig
 from filters.steps.contamination import BFCL, ContaminationConfig
 from flows import yaml_config
 from storage.errors import BadInput
-from synth.haystack.generate import HaystackConfig
+from synth.haystack.generate import HaystackConfig, wordings
 from synth.run.config import SynthesisConfig
-from synth.tasks.wording import load_families
-from synth.worlds import GROUNDED
 from train.config import CascadeConfig
 
 
@@ -52,13 +50,12 @@ class Config(BaseModel):
 def read(file: Path | None, *, store: Path | None = None, families: Path | None = None) -> Config:
     """The configuration in a file (None: the defaults), with what the command line says instead.
 
-    Raises BadInput: see `yaml_config.load` and `synth.tasks.wording.load_families`.
+    Raises BadInput: see `yaml_config.load` and `synth.haystack.generate.wordings`.
     """
     config = yaml_config.load(file, Config) if file is not None else Config()
     config = config.model_copy(update={"store": store or config.store, "families": families or config.families})
     if config.families is not None:
-        for world in GROUNDED:
-            load_families(world, config.families)
+        wordings(config.families)
     return config
 
 

@@ -34,6 +34,7 @@ from storage.releases.release import ReleaseItem, make_release
 from storage.store import Part, Store, part_id
 from storage.tables import TABLES
 from synth.roles.simulate import expert_trajectory, trajectories_frame
+from synth.worlds import WORLDS
 from train.backends.base import Backend, run_stage
 from train.backends.named import BACKENDS
 from train.config import CascadeConfig
@@ -97,7 +98,7 @@ class Cascade:
         """Expert trajectories of seed tasks, as many as the budget allows, written to the store."""
         tasks = self.prober.tasks(["seed"], self.config.expert_budget, "train")
         part = part_id("trajectories", [task.id for task in tasks], {"teacher": "scripted"}, VERSION)
-        trajectories: list[Trajectory] = [expert_trajectory(task) for task in tasks]
+        trajectories: list[Trajectory] = [expert_trajectory(WORLDS[task.world], task) for task in tasks]
         self.prober.commit("trajectories", part, lambda: trajectories_frame(trajectories, tasks))
         return [
             ReleaseItem(kind="trajectory", item_id=trajectory.id, task_id=task.id, weight=1.0)

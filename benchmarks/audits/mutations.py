@@ -33,7 +33,7 @@ from synth.tasks.solver import Executed, NotAdmitted, admit, execute
 from synth.tasks.verify import judge
 from synth.tasks.wording import render
 from synth.text.claims import has_word, normalise
-from synth.worlds import WORLDS, make_world
+from synth.worlds import WORLDS
 from synth.worlds.base import Intent, World
 
 KINDS = ("dropped", "altered", "swapped", "duplicated", "hallucinated", "noop", "pasted")
@@ -90,28 +90,28 @@ class _Subject:
         return done
 
 
-def draw_tasks(world: str, count: int, rng: random.Random) -> list[Task]:
+def draw_tasks(world: type[World], count: int, rng: random.Random) -> list[Task]:
     """`count` admitted tasks of a world: intents in turn, optional slots at random, both languages in turn, all wordings.
 
     Raises:
         NotAdmitted: an intent gave no task in 200 tries.
     """
     tasks: list[Task] = []
-    intents = list(WORLDS[world].jobs())
+    intents = list(world.jobs())
     while len(tasks) < count:
         intent, language = intents[len(tasks) % len(intents)], _LANGUAGES[len(tasks) // len(intents) % 2]
         tasks.append(_draw_task(world, intent, language, rng))
     return tasks
 
 
-def _draw_task(world: str, intent: Intent, language: Language, rng: random.Random) -> Task:
+def _draw_task(world: type[World], intent: Intent, language: Language, rng: random.Random) -> Task:
     failure = NotAdmitted("no_tries")
     for _ in range(_DRAW_TRIES):
         seed = rng.randrange(2**20)
         names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < 0.3)
-        frame = Frame(world=world, intent=intent.name, slots=make_world(world, seed).draw_slots(intent.name, names, rng))
+        frame = Frame(world=world.name, intent=intent.name, slots=world(seed).draw_slots(intent.name, names, rng))
         try:
-            return admit(frame, text=render(frame, language, rng), language=language, seed=seed, division="held_out")
+            return admit(world, frame, text=render(world, frame, language, rng), language=language, seed=seed, division="held_out")
         except NotAdmitted as refused:
             failure = refused
     raise failure
@@ -128,7 +128,7 @@ def audit(tasks: Sequence[Task], rng: random.Random, per_kind: int, *, progress:
         for number, task in enumerate(_in_turn(tasks, rng)):
             subject = _subject(task, values)
             if is_first:
-                accepted += judge(task, subject.expert.messages, subject.expert.changes).success
+                accepted += judge(type(subject.world), task, subject.expert.messages, subject.expert.changes).success
                 _count(tallies["noop"], subject, (), "")
                 for answer in _pasted(subject) if tallies["pasted"].tried < per_kind else ():
                     _count(tallies["pasted"], subject, task.plan.calls, answer)
@@ -151,7 +151,7 @@ def _in_turn(tasks: Sequence[Task], rng: random.Random) -> Iterator[Task]:
 
 
 def _subject(task: Task, values: Mapping[tuple[str, str, str], Sequence[JSON]]) -> _Subject:
-    world = make_world(task.world, task.world_seed)
+    world = WORLDS[task.world](task.world_seed)
     start = world.snapshot()
     expert = execute(world, task.messages, task.plan.calls, task.plan.answer)
     world.restore(start)
@@ -177,7 +177,7 @@ def _visit(kind: str, tally: Tally, subject: _Subject, rng: random.Random, seen:
 def _count(tally: Tally, subject: _Subject, calls: Calls, answer: str) -> None:
     done = subject.run(calls, answer)
     tally.tried += 1
-    if not judge(subject.task, done.messages, done.changes).success:
+    if not judge(type(subject.world), subject.task, done.messages, done.changes).success:
         tally.refused += 1
     elif len(tally.accepted) < _EXAMPLES:
         tally.accepted.append((subject.task.id, json.dumps([call.model_dump() for call in calls], ensure_ascii=False)))

@@ -41,6 +41,7 @@ from storage.records import Task, content_id
 from storage.releases.release import ReleaseItem, load_split, make_release
 from storage.store import Store, part_id
 from synth.roles.simulate import expert_trajectory, trajectories_frame
+from synth.worlds import WORLDS
 from train.backends.base import Backend, run_stage
 from train.backends.local import LocalBackend
 from train.cascade import Cascade, run_cascade
@@ -175,7 +176,7 @@ class Lab:
         rl = self.config.stage("rl").settings
         wanted = rl.max_steps * rl.tasks_a_step
         tasks = self._drawn(wanted, EXPERT_INDEX, use="train", fewest=wanted // 2)
-        made = [expert_trajectory(task) for task in tasks]
+        made = [expert_trajectory(WORLDS[task.world], task) for task in tasks]
         part = part_id("trajectories", [task.id for task in tasks], {"teacher": "scripted"}, VERSION)
         self.prober.commit("trajectories", part, lambda: trajectories_frame(made, tasks))
         items = [ReleaseItem("trajectory", one.id, task.id) for one, task in zip(made, tasks, strict=True)]

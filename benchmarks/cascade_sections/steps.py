@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.harness import Deadline, Figures, Section, in_turn
 from benchmarks.tags_sections import policy as tags_policy
+from synth.worlds import WORLDS
 
 if TYPE_CHECKING:
     from storage.records import Message, Task
@@ -116,7 +117,7 @@ def sft_ratios(tasks: Sequence[Task], settings: SFTSettings, blocks: int) -> Fig
     from synth.tasks.solver import expert_messages
     from train.sft.sft import train_sft
 
-    conversations = [expert_messages(task) for task in tasks]
+    conversations = [expert_messages(WORLDS[task.world], task) for task in tasks]
     tokenizer, start = _fresh_policy(conversations, {task.world for task in tasks})
     sides: dict[str, TrainsSFT] = {"own": train_sft, "trl": plain_sft}
     seconds: list[dict[str, float]] = []

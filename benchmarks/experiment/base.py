@@ -19,6 +19,7 @@ from benchmarks.experiment.learn import examples_of, train
 from benchmarks.experiment.prompts import prompted_task
 from storage.records import Message
 from synth.tasks.solver import expert_messages
+from synth.worlds import WORLDS
 from synth.worlds.base import World
 from train import tiny
 
@@ -38,7 +39,7 @@ def make_base(tokenizer: Any, config: DiversityExperimentConfig, seed: int, fold
 def practice(config: DiversityExperimentConfig, seed: int) -> list[Sequence[Message]]:
     """Expert conversations of single acts in domains of other themes."""
     tasks = draw_tasks(practice_worlds(config), config.practice_tasks, use="train", seed=seed)
-    return [expert_messages(prompted_task(task, config.shown_tools)) for task in tasks]
+    return [expert_messages(WORLDS[task.world], prompted_task(task, config.shown_tools)) for task in tasks]
 
 
 def practice_worlds(config: DiversityExperimentConfig) -> tuple[type[World], ...]:

@@ -30,6 +30,7 @@ from storage.records import Outcome, Task
 from synth.blueprints.diversity import domain_diversity, mode_entropy
 from synth.rollouts.draws import rollout
 from synth.tasks.solver import expert_messages
+from synth.worlds import WORLDS
 
 _ANSWER_TOKENS = 48
 _MODE_SAMPLE = 100
@@ -151,7 +152,7 @@ def _material(job: Job, tokenizer: Any) -> tuple[list[Example], dict[str, Any]]:
     else:
         return _of_arm(job, job.arm, tokenizer)
     figures = dict.fromkeys(("domain_bits", "mode_bits", "complexity", "proposals_per_talk"))
-    return examples_of(tokenizer, [expert_messages(task) for task in tasks]), figures
+    return examples_of(tokenizer, [expert_messages(WORLDS[task.world], task) for task in tasks]), figures
 
 
 def _of_arm(job: Job, arm: Arm, tokenizer: Any) -> tuple[list[Example], dict[str, Any]]:

@@ -39,6 +39,7 @@ from synth.blueprints import planner
 from synth.roles import simulate
 from synth.run import controller
 from synth.tasks.solver import expert_messages
+from synth.worlds import WORLDS
 from train import tiny
 from train.child_process import start_worker
 
@@ -151,7 +152,7 @@ class _Run:
         tasks = [*held_out_tasks(self.config, self.domains), *power_tasks(self.config, self.domains, self.config.seeds[0])]
         conversations = [
             *(messages for pool in pools for messages in prompts_of(pool, self.config)),
-            *(expert_messages(task) for task in tasks),
+            *(expert_messages(WORLDS[task.world], task) for task in tasks),
             *(messages for seed in self.config.seeds for messages in practice(self.config, seed)),
             *(task.conversation() for task in draw_code_tasks(200, "words")),
         ]

@@ -22,7 +22,7 @@ from storage.records import CODE_TOOL, Frame, Task
 from synth.tasks.solver import NotAdmitted, Use, admit_any, training_seed, world_seeds
 from synth.tasks.wording import render
 from synth.text.slot_kinds import Date
-from synth.worlds import WORLDS, make_world
+from synth.worlds import WORLDS
 from synth.worlds.base import Intent, World
 from synth.worlds.declarative.compile import compile_spec
 from synth.worlds.declarative.generate import generate
@@ -200,12 +200,13 @@ def _required(intent: Intent) -> frozenset[str]:
 
 def _draw(world: type[World], intent: Intent, use: Use, rng: random.Random) -> Task | None:
     """A task of an intent, plainly worded; None where what was drawn is not admitted."""
-    slots: Mapping[str, Any] = make_world(world.name, training_seed(rng.randrange(2**20))).draw_slots(intent.name, _required(intent), rng)
+    slots: Mapping[str, Any] = world(training_seed(rng.randrange(2**20))).draw_slots(intent.name, _required(intent), rng)
     frame = Frame(world=world.name, intent=intent.name, slots=dict(slots))
     try:
         task = admit_any(
+            world,
             frame,
-            text=render(frame, "en", rng, canonical=True),
+            text=render(world, frame, "en", rng, canonical=True),
             language="en",
             seeds=world_seeds(frame.id, 0, use, _SEEDS_A_TASK),
             division="seed" if use == "train" else "held_out",

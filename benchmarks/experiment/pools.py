@@ -145,7 +145,7 @@ def _clusters(worlds: Sequence[type[World]]) -> dict[str, list[Cluster]]:
     found: dict[str, list[Cluster]] = {}
     for cluster in cluster_tools([tool for world in worlds for tool in world.tools]):
         if cluster.world is not None:
-            busy = kitchen(cluster.world, cluster.tool_names).busy
+            busy = kitchen(WORLDS[cluster.world], cluster.tool_names).busy
             for domain in sorted({WORLDS[cluster.world].intents[intent].domain for intent in busy}):
                 found.setdefault(domain, []).append(cluster)
     return found

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import Deadline, Figures, Section
 from benchmarks.tags_sections import policy
+from synth.worlds import WORLDS
 
 if TYPE_CHECKING:
     from filters.certainty.certainty import DrawsConfig, RegionConfig
@@ -76,7 +77,10 @@ def _by_terms(tasks: Sequence[Task], failed: NDArray[np.float64]) -> tuple[float
     from storage.records import Frame
     from synth.tasks.difficulty import difficulty
 
-    rated = [difficulty(Frame(world=task.world, intent=task.intent, slots=task.slots), task.messages[-1].content) for task in tasks]
+    rated = [
+        difficulty(WORLDS[task.world], Frame(world=task.world, intent=task.intent, slots=task.slots), task.messages[-1].content)
+        for task in tasks
+    ]
     terms = np.array([(1, one.s_tool, one.s_chain, one.s_constraints) for one in rated], dtype=float)
     order = np.random.default_rng(SEED).permutation(len(tasks))
     fitted, held_out = order[::2], order[1::2]

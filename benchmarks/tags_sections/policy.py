@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import ROOT, code_mark
+from synth.worlds import WORLDS
 
 if TYPE_CHECKING:
     from storage.records import Division, Task
@@ -76,7 +77,7 @@ def train(work: Path) -> None:
     cascade = read(SAMPLE).train
     store = Store(work / "store")
     tasks = draw(sources("seed"), EXPERTS, use="train", language=cascade.language)
-    experts = [expert_trajectory(task) for task in tasks]
+    experts = [expert_trajectory(WORLDS[task.world], task) for task in tasks]
     ids = [task.id for task in tasks]
     store.commit(
         [
@@ -107,7 +108,7 @@ def sources(division: Division) -> list[Source]:
     from synth.tasks.split import DivisionConfig
     from train.data.task_pool import Source
 
-    drawn = [drill.task for world, count in DRILLS.items() for drill in draw_drills(world, count, [], DivisionConfig(), seed=0)]
+    drawn = [drill.task for world, count in DRILLS.items() for drill in draw_drills(WORLDS[world], count, [], DivisionConfig(), seed=0)]
     found = [
         Source(Frame(world=task.world, intent=task.intent, slots=task.slots), task.division, task.difficulty, None, task.blueprint_id)
         for task in drawn

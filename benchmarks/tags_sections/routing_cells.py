@@ -39,6 +39,7 @@ from synth.blueprints.single_goal import draw_drills
 from synth.roles.simulate import expert_trajectory, trajectories_frame
 from synth.rollouts.draws import PART_TASKS, Draws
 from synth.tasks.split import DivisionConfig
+from synth.worlds import WORLDS
 from train.backends.base import run_stage
 from train.backends.local import LocalBackend
 from train.config import CascadeConfig
@@ -200,7 +201,11 @@ class _Lab:
         self.seed, self.settings, self.launch = seed, settings, launch
         self.config = settings.cascade.model_copy(update={"seed": seed})
         store = Store(root)
-        tasks = [drill.task for world in self.config.worlds for drill in draw_drills(world, settings.drills, [], DivisionConfig(), seed=0)]
+        tasks = [
+            drill.task
+            for world in self.config.worlds
+            for drill in draw_drills(WORLDS[world], settings.drills, [], DivisionConfig(), seed=0)
+        ]
         part = part_id("tasks", [task.id for task in tasks], {}, VERSION)
         store.commit([store.find(part) or store.write("tasks", part, tasks_frame(tasks))])
         self.prober = Prober(store, self.config)
@@ -213,7 +218,7 @@ class _Lab:
 
     def experts(self) -> list[ReleaseItem]:
         tasks = self.prober.tasks(["seed"], self.config.expert_budget, "train")
-        made = [expert_trajectory(task) for task in tasks]
+        made = [expert_trajectory(WORLDS[task.world], task) for task in tasks]
         part = part_id("trajectories", [task.id for task in tasks], {"teacher": "scripted"}, VERSION)
         self.prober.commit("trajectories", part, lambda: trajectories_frame(made, tasks))
         return [ReleaseItem("trajectory", one.id, task.id) for one, task in zip(made, tasks, strict=True)]

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import Deadline, Figures, Section
+from synth.worlds import WORLDS
 
 if TYPE_CHECKING:
     from storage.records import Call, Language, Message, Task
@@ -147,9 +148,9 @@ def _admitted(world: str, intent: Intent, language: Language, rng: random.Random
     seed = served.world_seed if served else rng.randrange(2**20)
     names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < OPTIONAL_SHARE)
     frame = Frame(world=world, intent=intent.name, slots=make_world(world, seed).draw_slots(intent.name, names, rng))
-    text = render(frame, language, rng)
-    opening = (*expert_messages(served), Message(role="user", content=text)) if served else None
-    return admit(frame, text=text, language=language, seed=seed, division="held_out", messages=opening)
+    text = render(WORLDS[frame.world], frame, language, rng)
+    opening = (*expert_messages(WORLDS[served.world], served), Message(role="user", content=text)) if served else None
+    return admit(WORLDS[frame.world], frame, text=text, language=language, seed=seed, division="held_out", messages=opening)
 
 
 # ---- tricks as policies --------------------------------------------------------------------------------------------------------
@@ -166,7 +167,7 @@ def scores(task: Task) -> list[tuple[str, str, float]]:
         return execute(make_world(task.world, task.world_seed), task.messages, calls, "").messages[len(task.messages) :]
 
     unaware = task.model_copy(update={"success": Success()})
-    return [(name, answer, score(task, calls, answer)) for name, calls, answer in tricks(unaware, look)]
+    return [(name, answer, score(task, calls, answer)) for name, calls, answer in tricks(WORLDS[unaware.world], unaware, look)]
 
 
 def score(task: Task, calls: Sequence[Call], answer: str) -> float:
@@ -175,13 +176,13 @@ def score(task: Task, calls: Sequence[Call], answer: str) -> float:
     from synth.rollouts.episode import Episode
     from synth.tasks.verify import verify
 
-    episode = Episode(task, 0, MAX_TURNS)
+    episode = Episode(task, 0, MAX_TURNS, WORLDS[task.world])
     for index, call in enumerate(calls):
         episode.step(_calling(index, call))
     episode.step(_saying(answer))
     if episode.outcome is None or not episode.outcome.is_rated:
         raise ValueError(f"a trick's conversation on task {task.id} came to no verdict: {episode.failure}")
-    verdict = verify(task, episode.messages)
+    verdict = verify(WORLDS[task.world], task, episode.messages)
     return max(episode.reward or 0.0, verdict.reward, float(verdict.success))
 
 

@@ -52,7 +52,7 @@ class Shop:
         if not has_ended or last["role"] != "assistant" or last.get("tool_calls") or "<tool_call>" in (last.get("content") or ""):
             return 0.0
         changes = self._world.changes() if self._world is not None else {}
-        return float(judge(self._task, [*self._task.messages, *messages(completion)], changes).success)
+        return float(judge(WORLDS[self._task.world], self._task, [*self._task.messages, *messages(completion)], changes).success)
 
 
 def shop_of(tasks: Sequence[Task]) -> type[Shop]:

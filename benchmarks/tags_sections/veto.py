@@ -16,6 +16,7 @@ from benchmarks.harness import Deadline, Figures, Section
 from benchmarks.tags_sections.veto_cases import KINDS, Case, cases, development
 from storage.records import Message
 from synth.tasks.verify import judge
+from synth.worlds import WORLDS
 
 CHECK = "grounded_answer"
 KEYS = (
@@ -57,7 +58,7 @@ def judged(found: Sequence[Case]) -> list[Result]:
 def failed_checks(case: Case, answer: str) -> frozenset[str]:
     """Of the case's conversation, ended by this answer."""
     one = case.conversation
-    verdict = judge(one.task, (*one.messages, Message(role="assistant", content=answer)), one.changes)
+    verdict = judge(WORLDS[one.task.world], one.task, (*one.messages, Message(role="assistant", content=answer)), one.changes)
     return frozenset(name for name, holds in verdict.checks.items() if not holds)
 
 

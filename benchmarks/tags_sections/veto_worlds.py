@@ -222,7 +222,14 @@ def _drawn(name: str, language: Language, rng: random.Random) -> Conversation | 
     slots = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < 0.4)
     try:
         frame = Frame(world=name, intent=intent.name, slots=world.draw_slots(intent.name, slots, rng))
-        task = admit(frame, text=render(frame, language, rng), language=language, seed=seed, division="seed")
+        task = admit(
+            WORLDS[frame.world],
+            frame,
+            text=render(WORLDS[frame.world], frame, language, rng),
+            language=language,
+            seed=seed,
+            division="seed",
+        )
     except (NotAdmitted, BadInput, ValueError, IndexError):
         return None
     if task.success.refusal is not None and rng.random() > REFUSALS:

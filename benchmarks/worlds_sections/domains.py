@@ -126,7 +126,14 @@ def draw_tasks(names: Sequence[str], per_domain: int) -> Counter[str]:
             frame = Frame(world=name, intent=intent.name, slots=make_world(name, seed).draw_slots(intent.name, slot_names, rng))
             language = rng.choice(("en", "zh"))
             try:
-                admit(frame, text=render(frame, language, rng), language=language, seed=seed, division="seed")
+                admit(
+                    WORLDS[frame.world],
+                    frame,
+                    text=render(WORLDS[frame.world], frame, language, rng),
+                    language=language,
+                    seed=seed,
+                    division="seed",
+                )
             except NotAdmitted as refused:
                 found[refused.reason] += 1
             else:

@@ -117,7 +117,7 @@ def clusters_by_domain(worlds: Sequence[str]) -> dict[str, list[Cluster]]:
     found: dict[str, list[Cluster]] = {}
     for cluster in cluster_tools([tool for world in worlds for tool in WORLDS[world].tools]):
         if cluster.world is not None:
-            busy = kitchen(cluster.world, cluster.tool_names).busy
+            busy = kitchen(WORLDS[cluster.world], cluster.tool_names).busy
             for domain in sorted({WORLDS[cluster.world].intents[intent].domain for intent in busy}):
                 found.setdefault(domain, []).append(cluster)
     return found

@@ -36,7 +36,7 @@ def world_terms() -> tuple[str, ...]:
     """The terms of all worlds (some 1,700), normalised: every name of every slot value in both languages, days, and number words."""
     spelt = set(NUMBER_WORDS)
     for world in GROUNDED:
-        grounding = load_grounding(world)
+        grounding = load_grounding(WORLDS[world])
         for kind, declared in WORLDS[world].kinds.items():
             synonyms = grounding.synonyms.get(kind, {})
             if isinstance(declared, Vocabulary):

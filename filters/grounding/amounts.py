@@ -74,12 +74,12 @@ _NOUNS: Mapping[str, frozenset[tuple[str, str]]] = {
     noun.lower(): frozenset(
         (world, kind)
         for world in GROUNDED
-        for kind, phrases in load_grounding(world).units.items()
+        for kind, phrases in load_grounding(WORLDS[world]).units.items()
         for nouns in phrases.values()
         if noun in nouns
     )
     for world in GROUNDED
-    for phrases in load_grounding(world).units.values()
+    for phrases in load_grounding(WORLDS[world]).units.values()
     for nouns in phrases.values()
     for noun in nouns
 }

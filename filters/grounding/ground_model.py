@@ -199,7 +199,7 @@ def _legal(kind: SlotKind) -> str:
 
 
 def _intents(world: str) -> list[Mapping[str, str]]:
-    families = load_families(world)
+    families = load_families(WORLDS[world])
     return [
         {"name": name, "slots": _slots(intent), "wording": families.templates(name, "en")[0].replace(f"{{{REST}}}", "")}
         for name, intent in WORLDS[world].intents.items()

@@ -64,7 +64,7 @@ def rules() -> tuple[Rule, ...]:
 
 
 def _rule(world: str, name: str) -> Rule:
-    grounding, intent = load_grounding(world), WORLDS[world].intents[name]
+    grounding, intent = load_grounding(WORLDS[world]), WORLDS[world].intents[name]
     given = grounding.intents.get(name, {})
 
     def cues(key: str) -> frozenset[Cue]:

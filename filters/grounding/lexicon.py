@@ -128,7 +128,7 @@ class _Meaning:
 @lru_cache(maxsize=1)
 def fillers() -> frozenset[str]:
     raw = yaml.load((files("filters.grounding") / "words.yaml").read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
-    worded = {word for world in GROUNDED for words in load_grounding(world).fillers.values() for word in words}
+    worded = {word for world in GROUNDED for words in load_grounding(WORLDS[world]).fillers.values() for word in words}
     return frozenset(word.lower() for words in raw.values() for word in words) | worded
 
 
@@ -205,7 +205,7 @@ def _phrases() -> dict[str, _Meaning]:
         return found.setdefault(plain.removesuffix("的") or plain, _Meaning({}, set(), set()))
 
     for world in GROUNDED:
-        grounding = load_grounding(world)
+        grounding = load_grounding(WORLDS[world])
         used = {slot.kind for intent in WORLDS[world].intents.values() for slot in intent.slots}
         for cue, by_language in grounding.cues.items():
             for phrase in (phrase for phrases in by_language.values() for phrase in phrases):
@@ -226,7 +226,7 @@ def _phrases() -> dict[str, _Meaning]:
 
 def _names(world: str, name: str) -> Iterable[tuple[str, JSON, bool]]:
     """(phrase, canonical value, whether wordings write it) of a slot kind; amounts have patterns instead."""
-    kind, grounding = WORLDS[world].kinds[name], load_grounding(world)
+    kind, grounding = WORLDS[world].kinds[name], load_grounding(WORLDS[world])
     if isinstance(kind, Identifier):
         yield from ((choice, choice, True) for choice in kind.choices)
     if not isinstance(kind, Vocabulary):
@@ -255,7 +255,7 @@ def role_cues() -> frozenset[Cue]:
     return frozenset(
         (world, cue)
         for world in GROUNDED
-        for roles in load_grounding(world).roles.values()
+        for roles in load_grounding(WORLDS[world]).roles.values()
         for side in ("before", "after")
         for cue in roles.get(side, ())
     )

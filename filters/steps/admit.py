@@ -25,6 +25,7 @@ from storage.record_rows import tasks_frame
 from storage.records import Frame, Task
 from synth.tasks.solver import NotAdmitted, Use, admit_any, world_seeds
 from synth.tasks.split import DivisionConfig, division
+from synth.worlds import WORLDS
 
 SEEDS = 48
 """World seeds that a row may try."""
@@ -115,6 +116,7 @@ class _Admitting:
         side = division(frame.id, self.divisions)
         use: Use = "eval_out" if side == "held_out" else "train"
         task = admit_any(
+            WORLDS[frame.world],
             frame,
             text=str(row["text"]),
             language="zh" if row["language"] == "zh" else "en",

@@ -15,6 +15,7 @@ import polars as pl
 from filters.step import BatchStep
 from storage.records import parse_arguments
 from synth.tasks.difficulty import rate, tool_words, with_tool_load
+from synth.worlds import WORLDS
 
 TOOL_LOAD = "tool_load"
 """Name of the survey whose judgements take the place of the counted tool load."""
@@ -52,10 +53,10 @@ def _both(
     world: str, intent: str, combination: str, slots: str, *, loads: Mapping[tuple[str, bool], int]
 ) -> tuple[tuple[object, ...], tuple[object, ...]]:
     names = frozenset(parse_arguments(slots) or ())
-    pattern = _pattern(tool_words(world, intent, names))
+    pattern = _pattern(tool_words(WORLDS[world], intent, names))
 
     def row(is_explicit: bool) -> tuple[object, ...]:
-        rating = rate(world, intent, names, is_explicit)
+        rating = rate(WORLDS[world], intent, names, is_explicit)
         if (load := loads.get((combination, is_explicit))) is not None:
             rating = with_tool_load(rating, load)
         return (combination, pattern, is_explicit, rating.r, rating.s_tool, rating.s_chain, rating.s_constraints)

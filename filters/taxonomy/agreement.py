@@ -30,8 +30,8 @@ from synth.haystack.generate import combinations_of
 from synth.haystack.noise import junk
 from synth.intervals import wilson
 from synth.tasks.solver import training_seed
-from synth.tasks.wording import load_families, render
-from synth.worlds import GROUNDED, make_world
+from synth.tasks.wording import render
+from synth.worlds import GROUNDED, WORLDS
 
 _ZH_SHARE, _JUNK_SHARE = 0.35, 0.2
 _UNANSWERED = "engine_failure"
@@ -71,7 +71,7 @@ class Agreement:
 def known(rows: int, seed: int) -> list[Known]:
     """Requests in English and Chinese, intents in turns, and a fifth of them junk; distinct texts, so there may be a few less."""
     rng = random.Random(f"agreement/{seed}")
-    worlds = {name: make_world(name, training_seed(rng.randrange(1000))) for name in GROUNDED}
+    worlds = {name: WORLDS[name](training_seed(rng.randrange(1000))) for name in GROUNDED}
     combinations = [one for name in GROUNDED for one in combinations_of(name)]
     intents = sorted({(one.world, one.intent) for one in combinations})
     rng.shuffle(intents)
@@ -82,7 +82,7 @@ def known(rows: int, seed: int) -> list[Known]:
         slots = rng.choice([one.slots for one in combinations if (one.world, one.intent) == (world, intent)])
         frame = Frame(world=world, intent=intent, slots=worlds[world].draw_slots(intent, frozenset(slots), rng))
         language: Language = "zh" if rng.random() < _ZH_SHARE else "en"
-        texts.append(render(frame, language, rng, load_families(world)))
+        texts.append(render(WORLDS[world], frame, language, rng))
         frames.append(frame)
     texts += junk(rows - len(texts), _ZH_SHARE, np.random.default_rng(seed))["text"].to_list()
     frames += [None] * (rows - len(frames))

@@ -60,8 +60,8 @@ def _examples(intents: list[str], rng: random.Random) -> tuple[str, ...]:
 def _worded(world: str, name: str, language: Language, rng: random.Random) -> str:
     slots = [slot for slot in WORLDS[world].intents[name].slots if slot.is_required or rng.random() < _OPTIONAL]
     values = {slot.name: rng.choice(values_of(world, slot.kind)) for slot in slots}
-    text = render(Frame(world=world, intent=name, slots=values), language, rng)
-    families, around = load_families(world), rng.random()
+    text = render(WORLDS[world], Frame(world=world, intent=name, slots=values), language, rng)
+    families, around = load_families(WORLDS[world]), rng.random()
     if around < 0.25:
         return rng.choice(families.openers[language]) + joiner(language) + text
     return text + joiner(language) + rng.choice(families.closers[language]) if around < 0.5 else text

@@ -139,7 +139,7 @@ def _say(text: str) -> None:
 
 
 def _tell(world: type[SpecWorld], draws: int) -> None:
-    from synth.worlds.declarative.admission import assess
+    from synth.tasks.assessment import assess
     from synth.worlds.declarative.intents.computing import Computing
     from synth.worlds.declarative.shapes import shape_of
 

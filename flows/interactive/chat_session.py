@@ -245,7 +245,7 @@ class Chat:
             conversation.accepted = False
             self.tell("verdict", accepted=False, failed=["well_formed" if stopped == "malformed" else "ended_in_time"], reward=0.0)
             return
-        verdict = judge(task, conversation.messages, self.session.world.changes())
+        verdict = judge(type(self.session.world), task, conversation.messages, self.session.world.changes())
         conversation.accepted = verdict.success
         failed = [name for name, holds in verdict.checks.items() if not holds]
         self.tell("verdict", accepted=verdict.success, failed=failed, reward=round(verdict.reward, 4))

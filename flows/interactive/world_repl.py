@@ -218,12 +218,13 @@ def draw_task(
     from synth.tasks.solver import NotAdmitted, admit
     from synth.tasks.wording import render
 
-    failure = NotAdmitted("none_drawn")
+    kind, failure = type(world), NotAdmitted("none_drawn")
     for _ in range(_TRIES):
         intent, slots = need()
-        frame = Frame(world=world.name, intent=intent, slots=type(world)(seed).draw_slots(intent, slots, rng))
+        frame = Frame(world=world.name, intent=intent, slots=kind(seed).draw_slots(intent, slots, rng))
         try:
-            return admit(frame, text=render(frame, language, rng, canonical=canonical), language=language, seed=seed, division="seed")
+            text = render(kind, frame, language, rng, canonical=canonical)
+            return admit(kind, frame, text=text, language=language, seed=seed, division="seed")
         except NotAdmitted as refused:
             failure = refused
     raise failure

@@ -10,14 +10,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal
 
 from storage.records import CODE_TOOL, RefusalReason
 from synth.blueprints.phrases import can_point_at, can_withhold, mentioned, slots_of
 from synth.blueprints.schedule import GoalRecipe, Recipe, changing_tools, required_parameters
 from synth.blueprints.sketch import typical
-from synth.worlds import WORLDS
+from synth.worlds.base import World, cached_per_world
 
 _OPTIONAL_SHARE = 0.35
 _IDLE_SHARE = 0.15
@@ -39,16 +38,16 @@ class _About:
     """Whether it is done by calls at all."""
 
 
-@lru_cache(maxsize=_CACHED)
-def _about(world: str, intent: str) -> _About:
-    found = WORLDS[world].intents[intent]
+@cached_per_world(_CACHED)
+def _about(world: type[World], intent: str) -> _About:
+    found = world.intents[intent]
     required = frozenset(slot.name for slot in found.slots if slot.is_required)
     optional = tuple(slot.name for slot in found.slots if not slot.is_required)
     return _About(found.domain, required, optional, found.refusal, bool(found.shape(required).calls))
 
 
-@lru_cache(maxsize=4096)
-def _split(world: str, intents: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+@cached_per_world(4096)
+def _split(world: type[World], intents: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Intents that are done without a call, and those that are done by calls."""
     return (
         tuple(name for name in intents if not _about(world, name).is_busy),
@@ -59,7 +58,7 @@ def _split(world: str, intents: tuple[str, ...]) -> tuple[tuple[str, ...], tuple
 class Kitchen:
     """What recipes are made of: a world, the tools on offer, and the intents that these can serve."""
 
-    def __init__(self, world: str, tools: frozenset[str], intents: tuple[str, ...]) -> None:
+    def __init__(self, world: type[World], tools: frozenset[str], intents: tuple[str, ...]) -> None:
         self.world, self.tools, self.intents = world, tools, intents
         self.idle, self.busy = _split(world, intents)
         self.by_domain: dict[str, tuple[str, ...]] = {}
@@ -75,10 +74,10 @@ class Kitchen:
         return any(goal.intent in self.computing for goal in recipe.goals)
 
 
-@lru_cache(maxsize=4096)
-def kitchen(world: str, tools: frozenset[str]) -> Kitchen:
+@cached_per_world(4096)
+def kitchen(world: type[World], tools: frozenset[str]) -> Kitchen:
     """All intents of the world whose plans, with required slots alone, need no other tools."""
-    fitting = [name for name in WORLDS[world].intents if set(_tools_of(world, name, _about(world, name).required)) <= tools]
+    fitting = [name for name in world.intents if set(_tools_of(world, name, _about(world, name).required)) <= tools]
     return Kitchen(world, tools, tuple(fitting))
 
 
@@ -124,25 +123,25 @@ def domain_of(recipe: Recipe) -> str:
     return next((found for found in about if found.is_busy), about[0]).domain
 
 
-@lru_cache(maxsize=_CACHED)
-def _tools_of(world: str, intent: str, slots: frozenset[str]) -> tuple[str, ...]:
+@cached_per_world(_CACHED)
+def _tools_of(world: type[World], intent: str, slots: frozenset[str]) -> tuple[str, ...]:
     """The tools of a plan with these slots, in order."""
-    return WORLDS[world].intents[intent].shape(slots).tools
+    return world.intents[intent].shape(slots).tools
 
 
-@lru_cache(maxsize=_CACHED)
-def _reads_before_acting(world: str, intent: str, slots: frozenset[str]) -> bool:
+@cached_per_world(_CACHED)
+def _reads_before_acting(world: type[World], intent: str, slots: frozenset[str]) -> bool:
     tools, changing = _tools_of(world, intent, slots), changing_tools(world)
     return bool(tools) and tools[0] not in changing and any(tool in changing for tool in tools)
 
 
-@lru_cache(maxsize=_CACHED)
-def _has_reads(world: str, intent: str, slots: frozenset[str]) -> bool:
+@cached_per_world(_CACHED)
+def _has_reads(world: type[World], intent: str, slots: frozenset[str]) -> bool:
     return not changing_tools(world).issuperset(_tools_of(world, intent, slots))
 
 
-@lru_cache(maxsize=_CACHED)
-def _follow_ups(world: str, intent: str, slots: frozenset[str]) -> tuple[str, ...]:
+@cached_per_world(_CACHED)
+def _follow_ups(world: type[World], intent: str, slots: frozenset[str]) -> tuple[str, ...]:
     """Intents that can be about something that an answer to this one brings up."""
     found = typical(world, intent, slots)
     if found is None:
@@ -150,14 +149,14 @@ def _follow_ups(world: str, intent: str, slots: frozenset[str]) -> tuple[str, ..
 
     def takes_up(name: str) -> bool:
         pointed = [slot for slot in slots_of(world, name).values() if slot.is_entity and can_point_at(world, slot)]
-        named = [value for slot in pointed for value in mentioned(found.answer, world, name, slot.name, "en")]
+        named = [value for slot in pointed for value in mentioned(world, found.answer, name, slot.name, "en")]
         return any(value not in found.slots.values() for value in named)
 
-    return tuple(name for name in WORLDS[world].intents if takes_up(name))
+    return tuple(name for name in world.intents if takes_up(name))
 
 
-@lru_cache(maxsize=_CACHED)
-def _open_slots(world: str, intent: str, slots: frozenset[str]) -> tuple[str, ...]:
+@cached_per_world(_CACHED)
+def _open_slots(world: type[World], intent: str, slots: frozenset[str]) -> tuple[str, ...]:
     """Those of the slots that a request can leave out until asked."""
     known = slots_of(world, intent)
     return tuple(name for name in sorted(slots) if can_withhold(world, known[name]))
@@ -256,12 +255,12 @@ def _tool_outage(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe
     return recipe.with_goal(index, replace(goal, down=rng.choice(spare(goal))), "tool_outage")
 
 
-@lru_cache(maxsize=_CACHED)
-def _substitutes(world: str, intent: str, slots: frozenset[str]) -> tuple[str, ...]:
+@cached_per_world(_CACHED)
+def _substitutes(world: type[World], intent: str, slots: frozenset[str]) -> tuple[str, ...]:
     """Reading tools that could be called with some of what one of the intent's calls is given."""
     found = typical(world, intent, slots)
     given = [call.arguments.keys() for call in found.plan] if found is not None else []
-    reading = [tool.name for tool in WORLDS[world].tools if not tool.changes_state]
+    reading = [tool.name for tool in world.tools if not tool.changes_state]
     wanted = [(tool, required_parameters(world, tool)) for tool in reading]
     return tuple(tool for tool, names in wanted if names and any(names <= arguments for arguments in given))
 

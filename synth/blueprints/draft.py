@@ -37,7 +37,7 @@ from synth.blueprints.schedule import GoalPlan, GoalRecipe, Move, Recipe, Schedu
 from synth.blueprints.sketch import merged_sources, planned
 from synth.clusters.business_clusters import Cluster, tool_names
 from synth.tasks.solver import are_evaluation_slots, solve, training_seed
-from synth.worlds import make_world
+from synth.worlds import WORLDS
 from synth.worlds.base import Solution, Unsolvable, World
 
 SLOT_DRAWS = 12
@@ -53,9 +53,9 @@ FrameFilter = Callable[[str], bool]
 """By a frame's id, whether it may be used."""
 
 
-def may_use(is_allowed: FrameFilter, world: str, intent: str, slots: Mapping[str, JSON]) -> bool:
+def may_use(is_allowed: FrameFilter, world: type[World], intent: str, slots: Mapping[str, JSON]) -> bool:
     """Whether a goal may be planned: its frame is allowed, and it names no individual that is set aside for evaluation."""
-    return is_allowed(frame_id(world, intent, slots)) and not are_evaluation_slots(intent, slots, entities_of(world, intent))
+    return is_allowed(frame_id(world.name, intent, slots)) and not are_evaluation_slots(intent, slots, entities_of(world, intent))
 
 
 class PlanFailed(Exception):
@@ -77,9 +77,9 @@ class Offer:
     has_code: bool = False
 
     @property
-    def world(self) -> str:
+    def world(self) -> type[World]:
         assert self.cluster.world is not None
-        return self.cluster.world
+        return WORLDS[self.cluster.world]
 
     @property
     def tools(self) -> frozenset[str]:
@@ -142,7 +142,7 @@ class Draft:
         self.changing = changing_tools(recipe.world)
         self.said = said
         self.seed = training_seed(rng.randrange(WORLD_SEEDS)) if seed is None else seed
-        self.world: World = make_world(recipe.world, self.seed)
+        self.world: World = recipe.world(self.seed)
         self.persona = persona or rng.choice(_PERSONAS)
         self.is_vague = "vague_wording" in veils
         self.sources = ArgumentSources()
@@ -168,7 +168,7 @@ class Draft:
             id="",
             cluster_id=self.offer.cluster.id,
             merged_with=None if self.offer.partner is None else self.offer.partner.id,
-            world=self.recipe.world,
+            world=self.recipe.world.name,
             world_seed=self.seed,
             domain=domain_of(self.recipe),
             language=self.language,
@@ -238,7 +238,7 @@ class Draft:
                 if such is None:
                     raise failure
                 drawn = such
-            frame = Frame(world=self.recipe.world, intent=goal.intent, slots=drawn)
+            frame = Frame(world=self.recipe.world.name, intent=goal.intent, slots=drawn)
             try:
                 solution = solve(self.world, frame, self.language)
             except Unsolvable as unsolvable:
@@ -255,7 +255,7 @@ class Draft:
         for name, slot in sorted(slots_of(self.recipe.world, goal.intent).items()):
             if name not in slots or not slot.is_entity or not can_point_at(self.recipe.world, slot):
                 continue
-            named = mentioned(previous.solution.plan.answer, self.recipe.world, goal.intent, name, self.language)
+            named = mentioned(self.recipe.world, previous.solution.plan.answer, goal.intent, name, self.language)
             others = [value for value in named if value not in previous.frame.slots.values()]
             if others:
                 slots[name] = self.rng.choice(others)
@@ -300,25 +300,25 @@ class Draft:
 
     def _request(self, goal: GoalRecipe, frame: Frame, hidden: tuple[str, ...]) -> tuple[str, str]:
         """What the user says of a goal, and what they add when asked."""
-        slots = slots_of(frame.world, frame.intent)
+        slots = slots_of(self.recipe.world, frame.intent)
         if not hidden and goal.withheld is None:
             if self.is_vague:
                 self._note("vague_wording")
-                return self._corrected(vague_request(frame, self.language, self.rng), frame, frozenset()), ""
-            return self._corrected(request(frame, self.language, self.rng, self.persona), frame, frozenset()), ""
+                return self._corrected(vague_request(self.recipe.world, frame, self.language, self.rng), frame, frozenset()), ""
+            return self._corrected(request(self.recipe.world, frame, self.language, self.rng, self.persona), frame, frozenset()), ""
         open_slot = slots[hidden[0]] if hidden else slots[goal.withheld or ""]
         style = "that" if hidden else "vague"
-        text = request_without(frame, open_slot, self.language, self.rng, self.persona, style=style)
+        text = request_without(self.recipe.world, frame, open_slot, self.language, self.rng, self.persona, style=style)
         if text is None:
             raise PlanFailed("wording", f"{goal.intent} cannot be said without {open_slot.name}")
         text = self._corrected(text, frame, frozenset({open_slot.name}))
-        return text, "" if hidden else reveal(frame, open_slot, self.language, self.rng)
+        return text, "" if hidden else reveal(self.recipe.world, frame, open_slot, self.language, self.rng)
 
     def _corrected(self, text: str, frame: Frame, unsaid: frozenset[str]) -> str:
         """The request with a value put right, where that veil is over the conversation and was not used yet."""
         if "self_correction" not in self.veils or "self_correction" in self.applied:
             return text
-        put_right = corrected(text, frame, sorted(frame.slots.keys() - unsaid), self.language, self.rng)
+        put_right = corrected(self.recipe.world, text, frame, sorted(frame.slots.keys() - unsaid), self.language, self.rng)
         if put_right is None:
             return text
         self._note("self_correction")
@@ -377,7 +377,7 @@ class Draft:
         if lead > 0 and self.recipe.goals[lead - 1].is_dropped:
             return phrase("shift", self.language, self.rng, text=text)
         if is_first and not self.said:
-            return dressed(text, self.recipe.world, self.language, self.rng, _CHATTY if self.is_vague else self.persona)
+            return dressed(self.recipe.world, text, self.language, self.rng, _CHATTY if self.is_vague else self.persona)
         return text if self.said else phrase("next", self.language, self.rng, text=text)
 
     def _reply(self, turn: Turn, solved: Sequence[_Solved]) -> str:

@@ -15,8 +15,7 @@ import yaml
 from storage.records import Frame, Language
 from synth.tasks.wording import load_families, render, spellings
 from synth.text.slot_kinds import Date, Identifier, Vocabulary
-from synth.worlds import WORLDS
-from synth.worlds.base import Slot
+from synth.worlds.base import Slot, World, cached_per_world
 
 PERSONAS: Mapping[str, tuple[bool, bool, bool]] = {
     "terse": (True, False, False),
@@ -56,52 +55,52 @@ def noise(rng: random.Random) -> str:
     return text
 
 
-def can_withhold(world: str, slot: Slot) -> bool:
+def can_withhold(world: type[World], slot: Slot) -> bool:
     """Whether a request can leave this slot out, and an assistant can ask for it."""
     kind = load_families(world).kinds.get(slot.kind)
     return kind is not None and "ask" in kind and (not slot.is_required or "vague" in kind)
 
 
-def can_point_at(world: str, slot: Slot) -> bool:
+def can_point_at(world: type[World], slot: Slot) -> bool:
     """Whether one can refer to a value of this slot as just mentioned."""
     return "that" in load_families(world).kinds.get(slot.kind, {})
 
 
-def question(world: str, slot: Slot, language: Language, rng: random.Random) -> str:
+def question(world: type[World], slot: Slot, language: Language, rng: random.Random) -> str:
     return rng.choice(load_families(world).kinds[slot.kind]["ask"][language])
 
 
-def request(frame: Frame, language: Language, rng: random.Random, persona: str) -> str:
+def request(world: type[World], frame: Frame, language: Language, rng: random.Random, persona: str) -> str:
     """A frame in words, as this persona says it; without a full stop."""
     is_short, _, _ = PERSONAS[persona]
-    return render(frame, language, rng, canonical=is_short)
+    return render(world, frame, language, rng, canonical=is_short)
 
 
-def vague_request(frame: Frame, language: Language, rng: random.Random) -> str:
+def vague_request(world: type[World], frame: Frame, language: Language, rng: random.Random) -> str:
     """A frame in the words, of a few drawn, that name the fewest values and tools outright."""
-    plain = [spellings(frame.world, frame.intent, slot, value, language)[0].casefold() for slot, value in frame.slots.items()]
-    plain += [word for words in WORLDS[frame.world].tool_words.values() for word in words]
-    drawn = [render(frame, language, rng) for _ in range(_VAGUE_DRAWS)]
+    plain = [spellings(world, frame.intent, slot, value, language)[0].casefold() for slot, value in frame.slots.items()]
+    plain += [word for words in world.tool_words.values() for word in words]
+    drawn = [render(world, frame, language, rng) for _ in range(_VAGUE_DRAWS)]
     return min(drawn, key=lambda text: sum(word in text.casefold() for word in plain))
 
 
-def corrected(text: str, frame: Frame, slots: Sequence[str], language: Language, rng: random.Random) -> str | None:
+def corrected(world: type[World], text: str, frame: Frame, slots: Sequence[str], language: Language, rng: random.Random) -> str | None:
     """The text with one value said wrongly first, and put right in the same breath; None where none of these slots' values is in it."""
-    kinds = WORLDS[frame.world].kinds
+    kinds = world.kinds
     for name in rng.sample(slots, len(slots)):
-        kind = kinds[slots_of(frame.world, frame.intent)[name].kind]
+        kind = kinds[slots_of(world, frame.intent)[name].kind]
         choices = list(kind.names) if isinstance(kind, Vocabulary) else [] if isinstance(kind, Date) else list(kind.choices)
         others = [value for value in choices if value not in frame.slots.values()]
-        said = sorted(spellings(frame.world, frame.intent, name, frame.slots[name], language), key=len, reverse=True)
+        said = sorted(spellings(world, frame.intent, name, frame.slots[name], language), key=len, reverse=True)
         right = next((spelling for spelling in said if _is_word(spelling, text)), None)
         if right is not None and others:
-            wrong = spellings(frame.world, frame.intent, name, rng.choice(others), language)[0]
+            wrong = spellings(world, frame.intent, name, rng.choice(others), language)[0]
             at = next(_places(right, text))
             return text[:at] + phrase("correction", language, rng, wrong=wrong, right=right) + text[at + len(right) :]
     return None
 
 
-def dressed(text: str, world: str, language: Language, rng: random.Random, persona: str) -> str:
+def dressed(world: type[World], text: str, language: Language, rng: random.Random, persona: str) -> str:
     """A first request with the persona's small talk around it."""
     _, opens, closes = PERSONAS[persona]
     families, comma = load_families(world), "，" if language == "zh" else ", "
@@ -110,17 +109,19 @@ def dressed(text: str, world: str, language: Language, rng: random.Random, perso
     return before + text + after
 
 
-def request_without(frame: Frame, slot: Slot, language: Language, rng: random.Random, persona: str, *, style: str) -> str | None:
+def request_without(
+    world: type[World], frame: Frame, slot: Slot, language: Language, rng: random.Random, persona: str, *, style: str
+) -> str | None:
     """The frame in words with a slot left open; None where the wording cannot do without its value.
 
     style: `vague` ("one of my orders") or `that` ("that order"). An optional slot that is to be vague is simply left out.
     """
     if style == "vague" and not slot.is_required:
         reduced = frame.model_copy(update={"slots": {name: value for name, value in frame.slots.items() if name != slot.name}})
-        return request(reduced, language, rng, persona)
-    text = request(frame, language, rng, persona)
-    names = spellings(frame.world, frame.intent, slot.name, frame.slots[slot.name], language)
-    styles = load_families(frame.world).kinds[slot.kind]
+        return request(world, reduced, language, rng, persona)
+    text = request(world, frame, language, rng, persona)
+    names = spellings(world, frame.intent, slot.name, frame.slots[slot.name], language)
+    styles = load_families(world).kinds[slot.kind]
     stand_in = rng.choice(styles[style][language])
     replaced = _replace(text, names, styles.get("nouns", {}).get(language, ()), stand_in, language)
     return None if replaced is None or any(name.casefold() in replaced.casefold() for name in names) else replaced
@@ -161,26 +162,26 @@ def _lead(nouns: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"(?:(?:the |my )?(?:{'|'.join(nouns)})s? ?)?\Z" if nouns else r"\Z", re.IGNORECASE)
 
 
-def reveal(frame: Frame, slot: Slot, language: Language, rng: random.Random) -> str:
+def reveal(world: type[World], frame: Frame, slot: Slot, language: Language, rng: random.Random) -> str:
     """The user says what was withheld."""
-    value = rng.choice(spellings(frame.world, frame.intent, slot.name, frame.slots[slot.name], language))
+    value = rng.choice(spellings(world, frame.intent, slot.name, frame.slots[slot.name], language))
     if slot.is_required:
         return phrase("reveal", language, rng, value=value)
-    said = rng.choice(load_families(frame.world).phrases(slot.name, language))
+    said = rng.choice(load_families(world).phrases(slot.name, language))
     return said.replace(f"{{{slot.name}}}", value)
 
 
-@lru_cache(maxsize=1024)
-def mentioned(text: str, world: str, intent: str, slot: str, language: Language) -> tuple[Any, ...]:
+@cached_per_world(1024)
+def mentioned(world: type[World], text: str, intent: str, slot: str, language: Language) -> tuple[Any, ...]:
     """Those of a slot's possible values that a text names, in the order of the world's list; none for numbers and dates."""
     plain = text.casefold()
     return tuple(value for name, value in _plain_names(world, intent, slot, language) if name in plain and _is_word(name, plain))
 
 
-@lru_cache(maxsize=65536)
-def _plain_names(world: str, intent: str, slot: str, language: Language) -> tuple[tuple[str, Any], ...]:
+@cached_per_world()
+def _plain_names(world: type[World], intent: str, slot: str, language: Language) -> tuple[tuple[str, Any], ...]:
     """The plainest spelling of each value, with the value."""
-    kind = WORLDS[world].kinds[slots_of(world, intent)[slot].kind]
+    kind = world.kinds[slots_of(world, intent)[slot].kind]
     choices = tuple(kind.names) if isinstance(kind, Vocabulary) else kind.choices if isinstance(kind, Identifier) else ()
     return tuple((spellings(world, intent, slot, value, language)[0].casefold(), value) for value in choices)
 
@@ -199,12 +200,12 @@ def _places(name: str, text: str) -> Iterator[int]:
         at = text.find(name, at + 1)
 
 
-@lru_cache(maxsize=65536)
-def entities_of(world: str, intent: str) -> frozenset[str]:
+@cached_per_world()
+def entities_of(world: type[World], intent: str) -> frozenset[str]:
     """Names of the slots that name individuals."""
     return frozenset(name for name, slot in slots_of(world, intent).items() if slot.is_entity)
 
 
-@lru_cache(maxsize=65536)
-def slots_of(world: str, intent: str) -> Mapping[str, Slot]:
-    return {slot.name: slot for slot in WORLDS[world].intents[intent].slots}
+@cached_per_world()
+def slots_of(world: type[World], intent: str) -> Mapping[str, Slot]:
+    return {slot.name: slot for slot in world.intents[intent].slots}

@@ -14,7 +14,6 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from storage.records import CODE_TOOL, Language, frame_id
 from synth.blueprints.blueprint import Bands, Blueprint, static_checks
@@ -27,6 +26,7 @@ from synth.blueprints.template_library import TRIES_A_VOLUME, Cookbook, cookbook
 from synth.clusters.business_clusters import Cluster
 from synth.text.slot_kinds import Vocabulary
 from synth.worlds import WORLDS
+from synth.worlds.base import World, cached_per_world
 
 VERSION = 3
 DRAFTS = 6
@@ -39,22 +39,22 @@ _MOST_ENUMERATED = 64
 """Frames of one kind that are all looked at."""
 
 
-@lru_cache(maxsize=8192)
-def offers_code(world: str) -> bool:
+@cached_per_world()
+def offers_code(world: type[World]) -> bool:
     """Whether `run_python` is among the tools of a world."""
-    return any(tool.name == CODE_TOOL for tool in WORLDS[world].tools)
+    return any(tool.name == CODE_TOOL for tool in world.tools)
 
 
-@lru_cache(maxsize=65536)
-def _is_usable(is_allowed: FrameFilter, world: str, intent: str, slots: frozenset[str]) -> bool:
+@cached_per_world(65536)
+def _is_usable(world: type[World], is_allowed: FrameFilter, intent: str, slots: frozenset[str]) -> bool:
     """Whether any frame with these slots may be used: False where there are few, of words alone, and all are kept for other uses."""
-    named = [(slot, WORLDS[world].kinds[slot.kind]) for name, slot in slots_of(world, intent).items() if name in slots]
+    named = [(slot, world.kinds[slot.kind]) for name, slot in slots_of(world, intent).items() if name in slots]
     values = [tuple(kind.names) for slot, kind in named if isinstance(kind, Vocabulary) and not slot.is_entity]
     if len(values) < len(named) or math.prod(map(len, values)) > _MOST_ENUMERATED:
         return True
     names = [slot.name for slot, _ in named]
     drawn = (dict(zip(names, said, strict=True)) for said in itertools.product(*values))
-    return any(is_allowed(frame_id(world, intent, slots)) for slots in drawn)
+    return any(is_allowed(frame_id(world.name, intent, slots)) for slots in drawn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Planner:
 
     def offer(self, cluster: Cluster, partner: Cluster | None = None) -> Offer:
         assert cluster.world is not None
-        return Offer(cluster, partner, self.code_share is not None and offers_code(cluster.world))
+        return Offer(cluster, partner, self.code_share is not None and offers_code(WORLDS[cluster.world]))
 
     def _computes(self, rng: random.Random) -> bool:
         return self.code_share is not None and rng.random() < self.code_share
@@ -145,7 +145,7 @@ class Planner:
 
     def _factor(self, recipe: Recipe) -> float:
         """The greatest of its goals' intents."""
-        return max((self.factors.get((recipe.world, goal.intent), 1.0) for goal in recipe.goals), default=1.0)
+        return max((self.factors.get((recipe.world.name, goal.intent), 1.0) for goal in recipe.goals), default=1.0)
 
     def unsteered(self, cluster: Cluster, rng: random.Random, *, domain: str | None = None) -> Blueprint:
         """A blueprint as it comes, for calibration and as the control that steering is compared with.
@@ -174,7 +174,7 @@ class Planner:
         return recipe
 
     def _may_use(self, recipe: Recipe) -> bool:
-        return all(_is_usable(self.is_allowed, recipe.world, goal.intent, goal.slots) for goal in recipe.goals)
+        return all(_is_usable(recipe.world, self.is_allowed, goal.intent, goal.slots) for goal in recipe.goals)
 
     def draft(self, recipe: Recipe, offer: Offer, rng: random.Random, cell: Cell | None = None) -> Blueprint:
         """The blueprint of a recipe, checked; in the cell, if one is given.

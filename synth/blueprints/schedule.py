@@ -12,12 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from storage.records import CODE_TOOL, JSON
 from synth.blueprints.diversity import call_complexity, capped, nesting_depth
-from synth.worlds import WORLDS
+from synth.worlds.base import World, cached_per_world
 
 Source = str | tuple[int, int]
 """`user`, `const`, or (goal, position of the call in that goal's plan)."""
@@ -48,7 +47,7 @@ class GoalRecipe:
 class Recipe:
     """operators: those that shaped it, in order."""
 
-    world: str
+    world: type[World]
     goals: tuple[GoalRecipe, ...]
     is_parallel: bool
     operators: tuple[str, ...] = ()
@@ -84,14 +83,14 @@ GoalPlan = tuple[CallPlan, ...]
 """The calls of one goal, in order."""
 
 
-@lru_cache(maxsize=4096)
-def changing_tools(world: str) -> frozenset[str]:
-    return frozenset(tool.name for tool in WORLDS[world].tools if tool.changes_state)
+@cached_per_world()
+def changing_tools(world: type[World]) -> frozenset[str]:
+    return frozenset(tool.name for tool in world.tools if tool.changes_state)
 
 
-@lru_cache(maxsize=65536)
-def required_parameters(world: str, tool: str) -> frozenset[str]:
-    return frozenset(name for known in WORLDS[world].tools if known.name == tool for name in known.parameters.get("required", ()))
+@cached_per_world()
+def required_parameters(world: type[World], tool: str) -> frozenset[str]:
+    return frozenset(name for known in world.tools if known.name == tool for name in known.parameters.get("required", ()))
 
 
 class Move(NamedTuple):

@@ -19,8 +19,7 @@ from synth.clusters.business_clusters import Cluster
 from synth.tasks.solver import NotAdmitted, Use, admit_any, training_seed, world_seeds
 from synth.tasks.split import DivisionConfig, division
 from synth.tasks.wording import render
-from synth.worlds import WORLDS, make_world
-from synth.worlds.base import Intent
+from synth.worlds.base import Intent, World
 
 VERSION = 2
 _OPTIONAL_SHARE = 0.35
@@ -30,22 +29,23 @@ _TRIES = 40
 
 @dataclass(frozen=True, slots=True)
 class Drill:
-    """A blueprint id, the frame's task, and the cluster whose tools it uses."""
+    """A blueprint id, the frame's task, the domain of its intent, and the cluster whose tools it uses."""
 
     blueprint_id: str
     cluster_id: str | None
+    domain: str
     task: Task
 
 
 def draw_drills(
-    world: str, count: int, clusters: Sequence[Cluster], divisions: DivisionConfig, *, seed: int, programs: bool = False
+    world: type[World], count: int, clusters: Sequence[Cluster], divisions: DivisionConfig, *, seed: int, programs: bool = False
 ) -> list[Drill]:
     """`count` drills of a world with distinct frames, intents in turn; fewer where an intent has no more frames to give.
 
     Intents that are refusals or need no tool get a turn in four.
     programs: drills of the intents that need a program, and of no others; none where the world has no such intent.
     """
-    rng = random.Random(content_id("drills", world, seed))
+    rng = random.Random(content_id("drills", world.name, seed))
     intents = _intents(world, programs=programs)
     if not intents:
         return []
@@ -60,13 +60,13 @@ def draw_drills(
     return list(drills.values())
 
 
-def has_programs(world: str) -> bool:
+def has_programs(world: type[World]) -> bool:
     """Whether any intent of the world needs a program."""
     return bool(_intents(world, programs=True))
 
 
-def _intents(world: str, *, programs: bool) -> list[Intent]:
-    return [intent for intent in WORLDS[world].intents.values() if (CODE_TOOL in intent.shape(_required(intent)).tools) is programs]
+def _intents(world: type[World], *, programs: bool) -> list[Intent]:
+    return [intent for intent in world.intents.values() if (CODE_TOOL in intent.shape(_required(intent)).tools) is programs]
 
 
 def _required(intent: Intent) -> frozenset[str]:
@@ -74,12 +74,12 @@ def _required(intent: Intent) -> frozenset[str]:
 
 
 def _draw(
-    world: str, intent: Intent, clusters: Sequence[Cluster], divisions: DivisionConfig, known: dict[str, Drill], rng: random.Random
+    world: type[World], intent: Intent, clusters: Sequence[Cluster], divisions: DivisionConfig, known: dict[str, Drill], rng: random.Random
 ) -> Drill | None:
     for _ in range(_TRIES):
         names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < _OPTIONAL_SHARE)
-        slots = make_world(world, training_seed(rng.randrange(2**20))).draw_slots(intent.name, names, rng)
-        frame = Frame(world=world, intent=intent.name, slots=slots)
+        slots = world(training_seed(rng.randrange(2**20))).draw_slots(intent.name, names, rng)
+        frame = Frame(world=world.name, intent=intent.name, slots=slots)
         if frame.id in known:
             continue
         side = division(frame.id, divisions)
@@ -87,8 +87,9 @@ def _draw(
         blueprint_id = content_id("blueprint", "drill", frame.id)
         try:
             task = admit_any(
+                world,
                 frame,
-                text=render(frame, "en", rng, canonical=True),
+                text=render(world, frame, "en", rng, canonical=True),
                 language="en",
                 seeds=world_seeds(frame.id, 0, use, _SEEDS),
                 division=side,
@@ -97,7 +98,7 @@ def _draw(
             )
         except NotAdmitted:
             continue
-        return Drill(blueprint_id, _cluster_of(task, clusters), task)
+        return Drill(blueprint_id, _cluster_of(task, clusters), intent.domain, task)
     return None
 
 
@@ -119,7 +120,7 @@ def drill_rows(drills: Sequence[Drill]) -> pl.DataFrame:
             "cluster_id": drill.cluster_id,
             "world": drill.task.world,
             "world_seed": drill.task.world_seed,
-            "domain": WORLDS[drill.task.world].intents[drill.task.intent].domain,
+            "domain": drill.domain,
             "status": "accepted",
             "spec": canonical_json(
                 {"goal": {"intent": drill.task.intent, "slots": drill.task.slots}, "plan": drill.task.plan.model_dump()}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
@@ -17,17 +16,16 @@ from storage.conversation import derive_turns
 from storage.records import CODE_TOOL, JSON, Call, Frame, FunctionCall, Message, ToolCall, plain_json
 from synth.blueprints.schedule import CallPlan, GoalPlan, Prediction, Recipe, Source, changing_tools, predict, schedule
 from synth.tasks.solver import execute, solve
-from synth.worlds import WORLDS, make_world
-from synth.worlds.base import Unsolvable, World
+from synth.worlds.base import Unsolvable, World, cached_per_world
 
 _SKELETON_SEEDS = 40
 _CACHED = 65536
 
 
-@lru_cache(maxsize=_CACHED)
-def _typical_slots(world: str, intent: str, shape: str) -> frozenset[str]:
+@cached_per_world(_CACHED)
+def _typical_slots(world: type[World], intent: str, shape: str) -> frozenset[str]:
     """The smallest set of slots that has this plan shape: a function of the intent alone, so that sketches do not depend on history."""
-    found = WORLDS[world].intents[intent]
+    found = world.intents[intent]
     required = frozenset(slot.name for slot in found.slots if slot.is_required)
     optional = sorted(slot.name for slot in found.slots if not slot.is_required)
     for size in range(len(optional) + 1):
@@ -45,12 +43,12 @@ class Skeleton(NamedTuple):
     answer: str
 
 
-@lru_cache(maxsize=_CACHED)
-def skeleton(world: str, intent: str, slots: frozenset[str]) -> Skeleton | None:
+@cached_per_world(_CACHED)
+def skeleton(world: type[World], intent: str, slots: frozenset[str]) -> Skeleton | None:
     """A goal of this intent in the first of a few fixed seeds that has one, executed to see what feeds what; None where none has."""
     for seed in range(_SKELETON_SEEDS):
-        place = make_world(world, seed)
-        frame = Frame(world=world, intent=intent, slots=place.draw_slots(intent, slots, random.Random(seed)))
+        place = world(seed)
+        frame = Frame(world=world.name, intent=intent, slots=place.draw_slots(intent, slots, random.Random(seed)))
         try:
             solution = solve(place, frame, "en")
         except Unsolvable:
@@ -70,7 +68,7 @@ def _executed(world: World, opening: Sequence[Message], calls: Sequence[Call]) -
     return [*done.messages[:-1], *(Message(role="assistant", tool_calls=(program,)) for program in programs), done.messages[-1]]
 
 
-def planned(world: str, calls: Sequence[tuple[str, Mapping[str, JSON]]], sources: Sequence[Mapping[str, Source]]) -> GoalPlan:
+def planned(world: type[World], calls: Sequence[tuple[str, Mapping[str, JSON]]], sources: Sequence[Mapping[str, Source]]) -> GoalPlan:
     """Calls (tool, arguments) with the sources of their arguments, as a plan."""
     changing = changing_tools(world)
     return tuple(
@@ -98,10 +96,10 @@ def merged_sources(arguments: Mapping[str, JSON], sources: Mapping[str, str], ca
     return out
 
 
-@lru_cache(maxsize=_CACHED)
-def typical(world: str, intent: str, slots: frozenset[str]) -> Skeleton | None:
+@cached_per_world(_CACHED)
+def typical(world: type[World], intent: str, slots: frozenset[str]) -> Skeleton | None:
     """The skeleton of an intent with these slots, from the smallest set of slots that has the same plan shape."""
-    return skeleton(world, intent, _typical_slots(world, intent, str(WORLDS[world].intents[intent].shape(slots))))
+    return skeleton(world, intent, _typical_slots(world, intent, str(world.intents[intent].shape(slots))))
 
 
 def sketch(recipe: Recipe) -> Prediction | None:
@@ -116,8 +114,10 @@ def sketch(recipe: Recipe) -> Prediction | None:
     return predict(schedule(recipe, plans))
 
 
-@lru_cache(maxsize=_CACHED)
-def _placed(world: str, intent: str, slots: frozenset[str], index: int, is_dropped: bool, fed: tuple[int, int] | None) -> GoalPlan | None:
+@cached_per_world(_CACHED)
+def _placed(
+    world: type[World], intent: str, slots: frozenset[str], index: int, is_dropped: bool, fed: tuple[int, int] | None
+) -> GoalPlan | None:
     """A skeleton as goal number `index`: cut at its first act if it is dropped, its first call fed by the call `fed` of the goal before."""
     found, changing = typical(world, intent, slots), changing_tools(world)
     if found is None:

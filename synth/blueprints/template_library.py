@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 from storage.records import content_id
 from synth.blueprints.blueprint import Bands
@@ -19,6 +18,7 @@ from synth.blueprints.cell import Band, mode_family
 from synth.blueprints.conversation_template import Kitchen, also_computing, domain_of, evolved, kitchen, native
 from synth.blueprints.schedule import Recipe
 from synth.blueprints.sketch import sketch
+from synth.worlds.base import World, cached_per_world
 
 NATIVES, EVOLUTIONS, FURTHER = 48, 240, 120
 """Recipes drawn as they come for a book, operators applied for its first volume, and for each further one."""
@@ -41,15 +41,15 @@ def shelf_of(recipe: Recipe, domain: str, bands: Bands) -> tuple[Shelf, str] | N
     return None if likely is None else ((mode_family(likely.coarse), bands.band(likely.complexity)), likely.coarse)
 
 
-@lru_cache(maxsize=8192)
-def cookbook(world: str, tools: frozenset[str], domain: str, bands: Bands, volumes: int = 0) -> Cookbook:
+@cached_per_world(8192)
+def cookbook(world: type[World], tools: frozenset[str], domain: str, bands: Bands, volumes: int = 0) -> Cookbook:
     """The book of the kitchen with these tools; empty where it serves no intent of the domain.
 
     volumes: that were added to the first."""
     pots: Kitchen = kitchen(world, tools)
     if domain not in pots.by_domain:
         return {}
-    rng = random.Random(content_id("cookbook", world, sorted(tools), domain, volumes))
+    rng = random.Random(content_id("cookbook", world.name, sorted(tools), domain, volumes))
     before = cookbook(world, tools, domain, bands, volumes - 1) if volumes else {}
     shelves = {shelf: {modes: list(alike) for modes, alike in recipes.items()} for shelf, recipes in before.items()}
 

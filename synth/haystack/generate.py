@@ -35,7 +35,7 @@ from storage.records import JSON, Frame, Language, canonical_json
 from synth.haystack.noise import CLOSE, OPEN, exact_variants, junk, near_variants, remove_marks, with_personal_data
 from synth.tasks.difficulty import difficulty, rate
 from synth.tasks.solver import training_seed
-from synth.tasks.wording import _FIELD, Families, joiner, load_families, load_grounding, pieces_for, render, slot_kinds
+from synth.tasks.wording import _FIELD, Families, joiner, load_families, load_grounding, pieces_for, render, slot_kinds, worlds_in
 from synth.text.slot_kinds import Identifier, Quantity, SlotKind, Vocabulary
 from synth.text.value_spellings import surfaces
 from synth.worlds import GROUNDED, WORLDS, make_world
@@ -101,7 +101,7 @@ class Combination:
     @property
     def difficulty(self) -> int:
         """The static difficulty of a query that names a tool."""
-        return rate(self.world, self.intent, frozenset(self.slots), True).r
+        return rate(WORLDS[self.world], self.intent, frozenset(self.slots), True).r
 
 
 def generate(out: Path, config: HaystackConfig, keep: int, families: Path | None = None) -> tuple[Path, Path]:
@@ -109,7 +109,7 @@ def generate(out: Path, config: HaystackConfig, keep: int, families: Path | None
 
     Args:
         keep: number of tasks that the funnel is to keep; the log gets three needles for each.
-        families: YAML file of wordings to use instead of the worlds' (`synth.tasks.wording.load_families`).
+        families: YAML file of wordings to use instead of the worlds' (`wordings`).
 
     Raises:
         BadInput: the families file cannot be used, or the needles do not fit into the rows.
@@ -117,7 +117,7 @@ def generate(out: Path, config: HaystackConfig, keep: int, families: Path | None
     """
     check_room(config.rows, keep)
     queries, plants, note = out / "queries.parquet", out / "plants.parquet", out / "haystack.json"
-    words = {world: load_families(world, families) for world in GROUNDED}
+    words = wordings(families)
     wording = families.read_text(encoding="utf-8") if families else ""
     versions = {world: WORLDS[world].version for world in GROUNDED}
     content = canonical_json({"config": config.model_dump() | {"keep": keep}, "version": VERSION, "worlds": versions, "wording": wording})
@@ -129,6 +129,17 @@ def generate(out: Path, config: HaystackConfig, keep: int, families: Path | None
     replace_atomically(plants, lambda path: rows.drop("text").write_parquet(path))
     replace_atomically(note, lambda path: path.write_text(content, encoding="utf-8") and None)
     return queries, plants
+
+
+def wordings(file: Path | None) -> dict[str, Families]:
+    """The wordings of the worlds that a log is about, with what a file says put in their place (`synth.tasks.wording.load_families`).
+
+    Raises:
+        BadInput: the file cannot be used, or it names a world that does not exist.
+    """
+    if file is not None and (unknown := sorted(name for name in worlds_in(file) if name not in WORLDS)):
+        raise BadInput(f"{file}: {unknown[0]!r} is no world; the top keys are {', '.join(WORLDS.names())}")
+    return {world: load_families(WORLDS[world], file) for world in GROUNDED}
 
 
 def combinations_of(world: str) -> Iterator[Combination]:
@@ -225,7 +236,7 @@ class _Log:
                 if rows_of[rare] == max_rows or not any(missing[level, rare.world] > 0 for level in levels):
                     continue
                 frame, text = self._needle(rare, turn, rng)
-                level = difficulty(frame, text).r
+                level = difficulty(WORLDS[rare.world], frame, text).r
                 if missing[level, rare.world] > 0 and frame.id not in rows:
                     missing[level, rare.world] -= 1
                     rows_of[rare] += 1
@@ -239,7 +250,7 @@ class _Log:
         slots = world.draw_slots(combination.intent, frozenset(combination.slots), rng)
         frame = Frame(world=combination.world, intent=combination.intent, slots=slots)
         language: Language = "zh" if rng.random() < self.config.zh_share else "en"
-        return frame, render(frame, language, rng, self.families[combination.world])
+        return frame, render(type(world), frame, language, rng, self.families[combination.world])
 
     # ---- ordinary rows -----------------------------------------------------------------------------------------------------
 
@@ -295,12 +306,12 @@ class _Log:
 
     def _values(self, combination: Combination) -> list[Sequence[JSON]]:
         """The usual values of each slot of a combination."""
-        kinds = slot_kinds(combination.world, combination.intent)
+        kinds = slot_kinds(WORLDS[combination.world], combination.intent)
         return [values_of(combination.world, kinds[slot]) for slot in combination.slots]
 
     def _draw(self, combination: Combination, count: int) -> Codes:
         """Distinct frames as numbers of values [count, slots]; two slots of one kind differ. Fewer rows where there are fewer frames."""
-        kinds = slot_kinds(combination.world, combination.intent)
+        kinds = slot_kinds(WORLDS[combination.world], combination.intent)
         sizes = [len(values) for values in self._values(combination)]
         if not sizes:
             return np.zeros((min(count, 1), 0), dtype=np.int64)
@@ -350,7 +361,7 @@ class _Log:
 
     def _spell(self, combination: Combination, slot: str, codes: Codes, language: Language) -> NDArray[np.object_]:
         """A spelling of each value: half of the time the plainest, else any."""
-        kind = slot_kinds(combination.world, combination.intent)[slot]
+        kind = slot_kinds(WORLDS[combination.world], combination.intent)[slot]
         spellings, starts, counts = marked_spellings(combination.world, kind, language)
         pick = (self.rng.random(len(codes)) * counts[codes]).astype(np.int64)
         return spellings[starts[codes] + np.where(self.rng.random(len(codes)) < 0.5, 0, pick)]
@@ -416,7 +427,7 @@ def marked_spellings(world: str, kind: str, language: Language) -> tuple[NDArray
 
     Returns: the spellings of all values in one array; for each value, the index of its first spelling; for each value, their number.
     """
-    declared, synonyms = WORLDS[world].kinds[kind], load_grounding(world).synonyms.get(kind)
+    declared, synonyms = WORLDS[world].kinds[kind], load_grounding(WORLDS[world]).synonyms.get(kind)
     lists = [surfaces(declared, value, language, synonyms) for value in values_of(world, kind)]
     counts = np.array([len(spellings) for spellings in lists], dtype=np.int64)
     marked = np.array([f"{OPEN}{text}{CLOSE}" for spellings in lists for text in spellings], dtype=object)

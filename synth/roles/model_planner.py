@@ -30,7 +30,6 @@ from synth.roles.user_script import tells
 from synth.tasks.solver import training_seed
 from synth.text.claims import has_chinese, normalise
 from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
-from synth.worlds import WORLDS, make_world
 from synth.worlds.base import World
 
 PROMPT = "planner"
@@ -136,7 +135,7 @@ class _Desk:
         return prompt(PROMPT).messages(
             domain=self.cell.domain,
             language=self.language,
-            tools=[tool for tool in WORLDS[self.offer.world].tools if tool.name in self.offer.tools],
+            tools=[tool for tool in self.offer.world.tools if tool.name in self.offer.tools],
             intents=list(self._intents()),
             modes=_described(self.cell.family),
             low=f"{low:.1f}",
@@ -147,16 +146,16 @@ class _Desk:
 
     def _computing(self) -> list[str]:
         """Those of the intents that need a program, where one is to be needed, that the model is told of: of the domain first."""
-        intents = WORLDS[self.offer.world].intents
+        intents = self.offer.world.intents
         return sorted(self.computing, key=lambda name: (intents[name].domain != self.cell.domain, name))[:_MOST_COMPUTING]
 
     def _intents(self) -> Iterator[_IntentText]:
-        own = [name for name in self.menu.intents if WORLDS[self.offer.world].intents[name].domain == self.cell.domain]
+        own = [name for name in self.menu.intents if self.offer.world.intents[name].domain == self.cell.domain]
         others = [name for name in self.menu.intents if name not in own]
-        factors = {name: self.rules.factors.get((self.offer.world, name), 1.0) for name in own}
+        factors = {name: self.rules.factors.get((self.offer.world.name, name), 1.0) for name in own}
         own.sort(key=lambda name: -factors[name])
         urgent = [name for name in own[:_MOST_URGENT] if factors[name] > 1]
-        world, rng = make_world(self.offer.world, self.seed), random.Random(self.draws)
+        world, rng = self.offer.world(self.seed), random.Random(self.draws)
         try:
             for name in list(dict.fromkeys((*self._computing(), *own, *others)))[:_MOST_INTENTS]:
                 slots = slots_of(self.offer.world, name)
@@ -210,7 +209,7 @@ class _Desk:
 
     def _canonical(self, goal: Mapping[str, JSON]) -> Mapping[str, JSON]:
         """The goal with its values as frames hold them: whether one may be used is decided by a hash of them."""
-        slots, kinds = slots_of(self.offer.world, goal["intent"]), WORLDS[self.offer.world].kinds
+        slots, kinds = slots_of(self.offer.world, goal["intent"]), self.offer.world.kinds
         found = {name: _canonical(value, kinds[slots[name].kind]) if name in slots else value for name, value in goal["slots"].items()}
         return {**goal, "slots": found}
 
@@ -232,7 +231,7 @@ class _Desk:
         intent = goal["intent"]
         if goal["chained"] or may_use(self.rules.is_allowed, self.offer.world, intent, goal["slots"]):
             return
-        world = make_world(self.offer.world, self.seed)
+        world = self.offer.world(self.seed)
         try:
             own = self.menu.by_domain.get(self.cell.domain, ())
             free = [f"{name} {one}" for name in dict.fromkeys((intent, *own)) for one in self._examples(world, name, self.rng)]
@@ -241,7 +240,7 @@ class _Desk:
         yield f"these values together are kept for another use; take such as {' or '.join(free[:_EXAMPLES])}"
 
     def _goal_problems(self, goal: Mapping[str, JSON], *, is_first: bool) -> Iterator[str]:
-        slots, world = slots_of(self.offer.world, goal["intent"]), WORLDS[self.offer.world]
+        slots, world = slots_of(self.offer.world, goal["intent"]), self.offer.world
         pointed = {slot.name for slot in slots.values() if goal["chained"] and slot.is_entity}
         missing = [slot.name for slot in slots.values() if slot.is_required and slot.name not in goal["slots"]]
         yield from (f"slot {name} is required" for name in missing if name not in pointed)
@@ -264,7 +263,7 @@ class _Desk:
 
     def _word_problems(self, goal: Mapping[str, JSON], slots: Mapping[str, JSON]) -> Iterator[str]:
         request, reveal, withheld = goal["request"], goal["reveal"] or "", goal["withheld"]
-        world = make_world(self.offer.world, self.seed)
+        world = self.offer.world(self.seed)
         try:
             forms = {name: {normalise(form) for form in world.slot_forms(goal["intent"], {name: value})} for name, value in slots.items()}
         finally:
@@ -279,7 +278,7 @@ class _Desk:
                 yield f"the request does not say {name}, e.g. {min(spellings, key=len)!r}"
         if has_chinese(request) != (self.language == "zh"):
             yield f"the person writes {'Chinese' if self.language == 'zh' else 'English'}"
-        tools = [tool for tool in WORLDS[self.offer.world].tools if tool.name in self.offer.tools]
+        tools = [tool for tool in self.offer.world.tools if tool.name in self.offer.tools]
         parameters = {name for tool in tools for name in tool.parameters.get("properties", {})}
         yield from spelled_out(f"{request}\n{reveal}", [tool.name for tool in tools], parameters)
 
@@ -316,7 +315,7 @@ def _is_all_said(goal: Mapping[str, JSON], written: Goal) -> bool:
     return set(written.slots).difference(goal["slots"]) == set(written.hidden)
 
 
-def _recipe(goal: Mapping[str, JSON], world: str) -> GoalRecipe:
+def _recipe(goal: Mapping[str, JSON], world: type[World]) -> GoalRecipe:
     slots = frozenset(goal["slots"])
     if goal["chained"]:
         slots |= {slot.name for slot in slots_of(world, goal["intent"]).values() if slot.is_entity and slot.is_required}

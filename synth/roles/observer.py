@@ -16,7 +16,7 @@ from storage.records import JSON, Fact, Message, Task, Tool, ToolCall, canonical
 from synth.blueprints.blueprint import MAX_EXTRA_CALLS, Blueprint, Goal, schema_problems
 from synth.tasks.verify import judge
 from synth.text.claims import has_word, normalise
-from synth.worlds import make_world
+from synth.worlds.base import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,14 @@ class Seen:
     injected: frozenset[str]
 
 
-def observe(blueprint: Blueprint, keys: Keys, seen: Seen, tools: Mapping[str, Tool], *, extra: int | None) -> dict[str, bool]:
+def observe(
+    world: type[World], blueprint: Blueprint, keys: Keys, seen: Seen, tools: Mapping[str, Tool], *, extra: int | None
+) -> dict[str, bool]:
     """All checks by name, in a fixed order; a conversation passes if all hold.
 
-    keys: the blueprint's. tools: those on offer, by name. extra: `extra_calls` of these keys and calls, None where the plan is not covered.
+    world, keys: the blueprint's.
+    tools: those on offer, by name.
+    extra: `extra_calls` of these keys and calls, None where the plan is not covered.
     """
     calls = [call for turn in seen.turns for step in turn.steps for call in step.calls]
     complete = len(seen.turns) == len(blueprint.turns) == len(seen.changes)
@@ -44,7 +48,7 @@ def observe(blueprint: Blueprint, keys: Keys, seen: Seen, tools: Mapping[str, To
         "no_unplanned_errors": all(call.status not in ("error", "missing") or call.call_id in seen.injected for call in calls),
         "covers_plan": extra is not None and extra <= MAX_EXTRA_CALLS,
         "no_forbidden_tool": not {call.tool for call in calls} & set(blueprint.forbidden_tools),
-        "waits_for_facts": _waits(blueprint, seen.turns),
+        "waits_for_facts": _waits(world, blueprint, seen.turns),
         "end_state": complete and dict(seen.changes[-1]) == _last_state(blueprint),
     }
     for index, goal in enumerate(blueprint.goals):
@@ -53,7 +57,7 @@ def observe(blueprint: Blueprint, keys: Keys, seen: Seen, tools: Mapping[str, To
         if goal.is_abandoned:
             checks[f"goal_{index}.dropped"] = _left_alone(blueprint, index, seen)
             continue
-        for name, holds in _judge_goal(blueprint, keys, index, seen).items():
+        for name, holds in _judge_goal(world, blueprint, keys, index, seen).items():
             if name != "ended_with_text":
                 checks[f"goal_{index}.{name}"] = holds
     return checks
@@ -89,21 +93,24 @@ def _key(tool: str, arguments: Mapping[str, JSON] | None) -> str:
     return f"{tool} {canonical_json(arguments)}"
 
 
-def _waits(blueprint: Blueprint, turns: Sequence[Turn]) -> bool:
+def _waits(world: type[World], blueprint: Blueprint, turns: Sequence[Turn]) -> bool:
     """Whether no call carries a withheld value, in any of its forms, before the turn that reveals it."""
     open_until = {fact: turn.t for turn in blueprint.turns for fact in turn.reveals}
     for turn in blueprint.turns:
         for fact in turn.withholds:
             early = [call for done in turns[turn.t : open_until.get(fact, len(turns))] for step in done.steps for call in step.calls]
             given = [normalise(str(value)) for call in early for _, value in leaves(call.arguments or {})]
-            if given and any(_carries(text, form) for form in fact_forms(blueprint, fact) for text in given):
+            if given and any(_carries(text, form) for form in fact_forms(world, blueprint, fact) for text in given):
                 return False
     return True
 
 
-def fact_forms(blueprint: Blueprint, fact: str) -> set[str]:
-    """How a call may carry what a fact (`goal.slot`) says, and nothing else that the user says in this conversation."""
-    world = make_world(blueprint.world, blueprint.world_seed)
+def fact_forms(kind: type[World], blueprint: Blueprint, fact: str) -> set[str]:
+    """How a call may carry what a fact (`goal.slot`) says, and nothing else that the user says in this conversation.
+
+    kind: the world of the blueprint.
+    """
+    world = kind(blueprint.world_seed)
     index, slot = fact.split(".", 1)
     goal = blueprint.goals[int(index)]
     forms = set(world.slot_forms(goal.intent, goal.slots))
@@ -134,14 +141,14 @@ def _left_alone(blueprint: Blueprint, index: int, seen: Seen) -> bool:
     return dict(seen.changes[asked_at]) == dict(before)
 
 
-def _judge_goal(blueprint: Blueprint, keys: Keys, index: int, seen: Seen) -> dict[str, bool]:
+def _judge_goal(world: type[World], blueprint: Blueprint, keys: Keys, index: int, seen: Seen) -> dict[str, bool]:
     goal, at = blueprint.goals[index], _turn_of(blueprint, index)
     together = blueprint.turns[at].settles
     messages = _heard_by(blueprint, keys, together, index, at, seen)
     facts = tuple(fact for other in together for fact in blueprint.goals[other].facts)
     expected = blueprint.goals[together[-1]].changes
     task = goal_task(blueprint, goal, facts=facts, changes=expected)
-    return judge(task, messages, seen.changes[at]).checks
+    return judge(world, task, messages, seen.changes[at]).checks
 
 
 def goal_task(blueprint: Blueprint, goal: Goal, *, facts: tuple[Fact, ...], changes: Mapping[str, JSON]) -> Task:

@@ -31,6 +31,7 @@ from synth.roles.world_tools import WorldTools
 from synth.tasks.solver import expert_messages
 from synth.tasks.verify import verify_teacher
 from synth.worlds import WORLDS
+from synth.worlds.base import World
 
 VERSION = 5
 Judging = Callable[[Blueprint, Sequence[Tool], Sequence[Message]], Graded]
@@ -75,10 +76,11 @@ def simulate(
     Raises:
         BudgetSpent: nothing more may be asked of an engine.
     """
+    world = WORLDS[blueprint.world]
     tools = {tool.name: tool for tool in offered_tools(blueprint)}
     talker = user(blueprint) if user is not None else ScriptedUser(blueprint.turns)
     worker = assistant(blueprint) if assistant is not None else ScriptedAssistant(blueprint)
-    box, messages, changes = WorldTools(blueprint), list[Message](), list[Mapping[str, JSON]]()
+    box, messages, changes = WorldTools(world(blueprint.world_seed), blueprint), list[Message](), list[Mapping[str, JSON]]()
     failed: EngineFailure | RoleFailed | None = None
     graded: Graded | None = None
     found: dict[str, bool] = {}
@@ -93,7 +95,7 @@ def simulate(
         box.world.close()
     seen = Seen(tuple(messages), derive_turns(messages), tuple(changes), frozenset(box.injected))
     if failed is None:
-        found, grades = _observed(blueprint, seen, tools)
+        found, grades = _observed(world, blueprint, seen, tools)
         if judge is not None:
             grades = None
             graded, failed = judged(found, lambda: judge(blueprint, tuple(tools.values()), seen.messages))
@@ -188,11 +190,11 @@ def converse(
             break
 
 
-def _observed(blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool]) -> tuple[dict[str, bool], Grades]:
+def _observed(world: type[World], blueprint: Blueprint, seen: Seen, tools: Mapping[str, Tool]) -> tuple[dict[str, bool], Grades]:
     """All checks by code, the last of them the scripted judge's; and its grades."""
     keys = Keys.of(blueprint)
     extra = extra_calls(keys, [call for turn in seen.turns for step in turn.steps for call in step.calls], seen.injected)
-    checks = observe(blueprint, keys, seen, tools, extra=extra)
+    checks = observe(world, blueprint, keys, seen, tools, extra=extra)
     grades = ScriptedJudge(blueprint.language, checks, extra).grade(seen.messages)
     checks["judge"] = grades.least >= LEAST_GRADE
     return checks, grades
@@ -228,14 +230,14 @@ def trajectory_id(made_for: str, teacher: str, messages: Sequence[Message]) -> s
 # ---- the scripted teacher of a task -----------------------------------------------------------------------------------
 
 
-def expert_trajectory(task: Task) -> Trajectory:
+def expert_trajectory(world: type[World], task: Task) -> Trajectory:
     """The task's expert plan, executed and verified: `teacher = scripted`.
 
     Raises:
         HeadraceError: the plan does not pass `verify_teacher`, which an admitted task's plan always does.
     """
-    messages = tuple(expert_messages(task))
-    verified = verify_teacher(task, messages)
+    messages = tuple(expert_messages(world, task))
+    verified = verify_teacher(world, task, messages)
     if not verified.success:
         failed = ", ".join(name for name, holds in verified.checks.items() if not holds)
         raise HeadraceError(f"the expert plan of task {task.id} fails {failed}; was the world changed without a new version?")
@@ -250,13 +252,12 @@ def expert_trajectory(task: Task) -> Trajectory:
     )
 
 
-def expert_profile(task: Task) -> Profile | None:
+def expert_profile(world: type[World], task: Task) -> Profile | None:
     """What the executed expert plan is like; None where the plan has a program, which is not run for this."""
     if any(call.tool == CODE_TOOL for call in task.plan.calls):
         return None
-    world = WORLDS[task.world]
     tools = {tool.name: tool for tool in world.tools}
-    return profile(task.world, world.intents[task.intent].domain, derive_turns(expert_messages(task)), tools)
+    return profile(task.world, world.intents[task.intent].domain, derive_turns(expert_messages(world, task)), tools)
 
 
 # ---- rows of the store ------------------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from synth.blueprints.phrases import slots_of
 from synth.roles.observer import fact_forms
 from synth.roles.over_specified import spelled_out
 from synth.text.claims import has_chinese, has_word, normalise, numbers_in, read
-from synth.worlds import make_world
+from synth.worlds import WORLDS
+from synth.worlds.base import World
 
 LONGEST_TURN = 1200
 """Characters of a turn."""
@@ -54,23 +55,24 @@ class Script:
 
 def script_of(blueprint: Blueprint) -> Script:
     """The user's part of a blueprint, whose goals and turn plan are all that it sees."""
-    world = make_world(blueprint.world, blueprint.world_seed)
+    kind = WORLDS[blueprint.world]
+    world = kind(blueprint.world_seed)
     try:
         facts = {
             f"{index}.{name}": frozenset(normalise(form) for form in world.slot_forms(goal.intent, {name: value}))
             for index, goal in enumerate(blueprint.goals)
             for name, value in goal.slots.items()
-            if name in slots_of(blueprint.world, goal.intent) and name not in goal.hidden
+            if name in slots_of(kind, goal.intent) and name not in goal.hidden
         }
         offered = [tool for tool in world.tools if tool.name in blueprint.tools]
     finally:
         world.close()
     lines, withheld = [], dict[str, frozenset[str]]()
     for turn in blueprint.turns:
-        withheld |= {fact: frozenset(fact_forms(blueprint, fact)) for fact in turn.withholds}
+        withheld |= {fact: frozenset(fact_forms(kind, blueprint, fact)) for fact in turn.withholds}
         withheld = {fact: forms for fact, forms in withheld.items() if fact not in turn.reveals}
         told = tuple(forms for forms in facts.values() if tells(turn.text, forms))
-        hidden = _pointed_at(blueprint, turn).union(*withheld.values())
+        hidden = _pointed_at(kind, blueprint, turn).union(*withheld.values())
         lines.append(Line(turn.text, told, frozenset(form for form in hidden if not tells(turn.text, {form}))))
     return Script(
         language=blueprint.language,
@@ -82,12 +84,12 @@ def script_of(blueprint: Blueprint) -> Script:
     )
 
 
-def _pointed_at(blueprint: Blueprint, turn: TurnPlan) -> frozenset[str]:
+def _pointed_at(world: type[World], blueprint: Blueprint, turn: TurnPlan) -> frozenset[str]:
     """Spellings of what a turn's goals leave to the answer before."""
     goals = {blueprint.nodes[n].goal for step in turn.steps for n in step}.union(turn.settles)
     goals |= {int(fact.split(".", 1)[0]) for fact in (*turn.withholds, *turn.reveals)}
     pointed = [f"{index}.{name}" for index in sorted(goals) for name in blueprint.goals[index].hidden]
-    return frozenset(form for fact in pointed for form in fact_forms(blueprint, fact))
+    return frozenset(form for fact in pointed for form in fact_forms(world, blueprint, fact))
 
 
 def strayed(script: Script, turn: int, text: str, dialogue: Sequence[Message]) -> list[str]:

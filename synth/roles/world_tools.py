@@ -14,14 +14,14 @@ from storage.conversation import call_status
 from storage.records import JSON, Message, ToolCall, canonical_json, parse_arguments
 from synth.blueprints.blueprint import Blueprint, Node, Perturbation
 from synth.roles.base import ToolsFailed
-from synth.worlds import make_world
+from synth.worlds.base import World
 
 
 class WorldTools:
     """Runs calls of a blueprint's conversation in a world of its own."""
 
-    def __init__(self, blueprint: Blueprint) -> None:
-        self.world = make_world(blueprint.world, blueprint.world_seed)
+    def __init__(self, world: World, blueprint: Blueprint) -> None:
+        self.world = world
         self._offered = frozenset(blueprint.tools)
         self._faults = _planned(blueprint.nodes, blueprint.perturbations, "error", "empty")
         self._noise = {key: json.loads(p.message) for key, p in _planned(blueprint.nodes, blueprint.perturbations, "noise").items()}

@@ -21,7 +21,7 @@ from storage.records import Cost, Message, Outcome, Rollout, SampledTurn, Task, 
 from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure
 from synth.engines.thread_map import side_by_side
 from synth.tasks.verify import Verdict, judge
-from synth.worlds import WORLDS, make_world
+from synth.worlds import WORLDS
 from synth.worlds.base import World
 
 MAX_TURNS = 8
@@ -73,13 +73,17 @@ def _add(to: Trace, ids: Sequence[int], logprobs: Sequence[float], mask: int) ->
 class Episode:
     """One conversation on its way and, once `outcome` is set, over.
 
-    attempts: how often it was begun. failure: what spoilt it, where that was no doing of the policy's; is_unanswered: it was the engine;
-        is_lost: it was the task, whose world is gone, so that beginning again would change nothing.
+    kind: the task's world; `play` finds it where it is not given.
+    attempts: how often it was begun.
+    failure: what spoilt it, where that was no doing of the policy's.
+    is_unanswered: the engine spoilt it.
+    is_lost: the task's world is gone, so that beginning again would change nothing.
     """
 
     task: Task
     draw: int
     max_turns: int
+    kind: type[World] | None = None
     messages: list[Message] = field(default_factory=list)
     turns: list[SampledTurn] = field(default_factory=list)
     outcome: Outcome | None = None
@@ -135,7 +139,7 @@ class Episode:
 
     def _call(self, message: Message) -> list[Message]:
         if self._world is None:
-            self._world = make_world(self.task.world, self.task.world_seed)
+            self._world = self._kind()(self.task.world_seed)
         results = [
             Message(role="tool", tool_call_id=call.id, content=self._world.call(call.function.name, call.function.arguments).content)
             for call in message.tool_calls
@@ -143,13 +147,18 @@ class Episode:
         self.messages += results
         return results
 
+    def _kind(self) -> type[World]:
+        if self.kind is None:
+            raise LookupError("the episode was given no world")
+        return self.kind
+
     def _judge(self) -> list[Message] | None:
         try:
             changes = self._world.changes() if self._world is not None else {}
         except Exception as error:
             return self._broken_world(error)
         try:
-            verdict = judge(self.task, self.messages, changes)
+            verdict = judge(self._kind(), self.task, self.messages, changes)
             if not (isinstance(verdict, Verdict) and isinstance(verdict.success, bool) and 0 <= verdict.reward <= 1):
                 raise ValueError(f"the verifier said {verdict!r}")
         except Exception as error:
@@ -290,17 +299,31 @@ def _held(episodes: Sequence[Episode]) -> list[tuple[Episode, tuple[Tool, ...]]]
     found: list[tuple[Episode, tuple[Tool, ...]]] = []
     for episode in episodes:
         try:
-            found.append((episode, tools_of(episode.task)))
+            episode.kind = episode.kind or world_of(episode.task)
+            found.append((episode, tools_of(episode.kind, episode.task)))
         except Exception as error:  # whatever keeps a world from being made
             episode.lost(f"world {episode.task.world}: {_named(error)}")
     return found
 
 
-def tools_of(task: Task) -> tuple[Tool, ...]:
-    """Raises LookupError: the world, or a tool of it, is gone."""
+def world_of(task: Task) -> type[World]:
+    """The world that a task names.
+
+    Raises:
+        LookupError: it is gone.
+    """
     if task.world not in WORLDS:
         raise LookupError("it is gone")
-    by_name = {tool.name: tool for tool in WORLDS[task.world].tools}
+    return WORLDS[task.world]
+
+
+def tools_of(world: type[World], task: Task) -> tuple[Tool, ...]:
+    """The tools that a task offers, of its world.
+
+    Raises:
+        LookupError: one of them is gone.
+    """
+    by_name = {tool.name: tool for tool in world.tools}
     if missing := [name for name in task.tools if name not in by_name]:
         raise LookupError(f"it has no tool {missing[0]} any more")
     return tuple(by_name[name] for name in task.tools)

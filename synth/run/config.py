@@ -13,7 +13,7 @@ from synth.blueprints.single_goal import has_programs
 from synth.clusters.business_clusters import ClusterConfig
 from synth.roles.role_engines import RolesConfig
 from synth.run.controller import EvolutionConfig
-from synth.worlds import WorldName, WorldRange, names_in
+from synth.worlds import WORLDS, WorldName, WorldRange, names_in
 
 _SPECS = ("banking", "clinic", "helpdesk", "hotel", "library", "logistics", "school", "telecom")
 _DRILLS = {"retail": 160, "library": 24}
@@ -75,7 +75,7 @@ class SynthesisConfig(BaseModel):
         for setting, asked in (("drills", self.drills), ("programs", self.programs)):
             if others := sorted(set(asked) - set(names_in(self.worlds))):
                 raise ValueError(f"{setting}: {others[0]!r} is not among worlds ({', '.join(self.worlds)}): add it there, or drill another")
-        if plain := [world for world in self.programs if not has_programs(world)]:
+        if plain := [world for world in self.programs if not has_programs(WORLDS[world])]:
             raise ValueError(f"programs: no task of {plain[0]!r} needs a program: name a compiled domain that has sums to do")
         return self
 

@@ -156,7 +156,7 @@ def _rows(probed: Iterable[Mapping[str, Any]], focus_id: str, policy: str) -> pl
         task = Task.model_validate_json(tag["spec"])
         if task.world not in WORLDS or task.intent not in WORLDS[task.world].intents:
             continue
-        found = expert_profile(task)
+        found = expert_profile(WORLDS[task.world], task)
         rows.append(
             {
                 "focus_id": focus_id,
@@ -208,7 +208,7 @@ def in_turn(
     def turns(cluster: Cluster) -> float:
         assert cluster.world is not None
         intents = WORLDS[cluster.world].intents
-        served = [intent for intent in kitchen(cluster.world, cluster.tool_names).busy if intents[intent].domain == domain]
+        served = [intent for intent in kitchen(WORLDS[cluster.world], cluster.tool_names).busy if intents[intent].domain == domain]
         return (use[cluster.id] + 1) / max(intent_factors.get((cluster.world, intent), 1.0) for intent in served)
 
     return sorted(clusters, key=lambda cluster: (turns(cluster) if intent_factors else use[cluster.id], cluster.rank))

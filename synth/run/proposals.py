@@ -29,6 +29,7 @@ from synth.roles.simulate import Simulated
 from synth.run.controller import Draw, Report
 from synth.tasks.solver import NotAdmitted, admit
 from synth.tasks.split import DivisionConfig, division
+from synth.worlds import WORLDS
 
 SCRIPTED = Cast()
 _ONE_AT_A_TIME = threading.Lock()
@@ -179,6 +180,7 @@ def single_task(blueprint: Blueprint, simulated: Simulated) -> Task | None:
     opening = _opening(simulated.trajectory.messages)
     try:
         return admit(
+            WORLDS[blueprint.world],
             Frame(world=blueprint.world, intent=goal.intent, slots=goal.slots),
             text="\n".join(message.content or "" for message in opening if message.role == "user"),
             language=blueprint.language,

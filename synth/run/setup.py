@@ -87,7 +87,7 @@ class Groundwork:
         found: dict[str, list[Cluster]] = {}
         for cluster in self.clusters:
             assert cluster.world is not None
-            for intent in kitchen(cluster.world, cluster.tool_names).busy:
+            for intent in kitchen(WORLDS[cluster.world], cluster.tool_names).busy:
                 served = found.setdefault(WORLDS[cluster.world].intents[intent].domain, [])
                 if cluster not in served:
                     served.append(cluster)
@@ -116,7 +116,7 @@ class Groundwork:
             found = self.store.find(blueprints), self.store.find(tasks)
             if not all(found):
                 drills = drilling.draw_drills(
-                    world, count, self.clusters, self.divisions, seed=self.config.seed, programs=kind == "programs"
+                    WORLDS[world], count, self.clusters, self.divisions, seed=self.config.seed, programs=kind == "programs"
                 )
                 found = (
                     self.store.write("blueprints", blueprints, drilling.drill_rows(drills)),

@@ -15,12 +15,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from functools import lru_cache
 
 from storage.records import Frame
 from synth.text.claims import has_word, normalise
-from synth.worlds import WORLDS
-from synth.worlds.base import Shape
+from synth.worlds.base import Shape, World, cached_per_world
 
 _CALL_BINS = (1, 2, 4, 7)
 """Upper ends of the bins of s_chain 1..4; beyond the last it is 5."""
@@ -56,10 +54,10 @@ def _weighted(s_tool: int, s_chain: int, s_constraints: int) -> Difficulty:
     return Difficulty(max(1, min(5, math.floor(weighted + 0.5 + 1e-9))), s_tool, s_chain, s_constraints)
 
 
-@lru_cache(maxsize=65536)
-def rate(world: str, intent: str, slot_names: frozenset[str], names_a_tool: bool) -> Difficulty:
+@cached_per_world(maxsize=65536)
+def rate(world: type[World], intent: str, slot_names: frozenset[str], names_a_tool: bool) -> Difficulty:
     """The rating of a combination of intent and slot names."""
-    found = WORLDS[world].intents[intent]
+    found = world.intents[intent]
     if found.refusal is not None:
         return Difficulty(-1)
     shape = found.shape(slot_names)
@@ -68,12 +66,11 @@ def rate(world: str, intent: str, slot_names: frozenset[str], names_a_tool: bool
     return score_shape(shape, found.constraints(slot_names), has_conflict=found.has_conflict(slot_names), names_a_tool=names_a_tool)
 
 
-@lru_cache(maxsize=4096)
-def tool_words(world: str, intent: str, slot_names: frozenset[str]) -> tuple[str, ...]:
+@cached_per_world(maxsize=4096)
+def tool_words(world: type[World], intent: str, slot_names: frozenset[str]) -> tuple[str, ...]:
     """The words that name a tool of this combination's plan outright."""
-    found = WORLDS[world]
-    tools = found.intents[intent].shape(slot_names).tools
-    return tuple(dict.fromkeys(word for tool in tools for word in found.tool_words.get(tool, ())))
+    tools = world.intents[intent].shape(slot_names).tools
+    return tuple(dict.fromkeys(word for tool in tools for word in world.tool_words.get(tool, ())))
 
 
 def names_a_tool(text: str, words: tuple[str, ...]) -> bool:
@@ -82,8 +79,8 @@ def names_a_tool(text: str, words: tuple[str, ...]) -> bool:
     return any(has_word(plain, word) for word in words)
 
 
-def difficulty(frame: Frame, text: str | None = None) -> Difficulty:
-    """The rating of a frame as worded by `text`; without a text it counts as naming its tools."""
+def difficulty(world: type[World], frame: Frame, text: str | None = None) -> Difficulty:
+    """The rating of a frame of this world as worded by `text`; without a text it counts as naming its tools."""
     slot_names = frozenset(frame.slots)
-    is_explicit = text is None or names_a_tool(text, tool_words(frame.world, frame.intent, slot_names))
-    return rate(frame.world, frame.intent, slot_names, is_explicit)
+    is_explicit = text is None or names_a_tool(text, tool_words(world, frame.intent, slot_names))
+    return rate(world, frame.intent, slot_names, is_explicit)

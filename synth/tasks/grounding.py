@@ -28,7 +28,7 @@ from synth.text.datetimes import Moments, moments_in, weekday_of
 from synth.text.number_words import MARK, MAY_TELL, in_digits
 from synth.text.proper_names import unknown_names
 from synth.text.quantities import COUNT, LABEL, RATING, SHARE, Quantity, Unit, are_alike, is_told, quantities_in, units_of_field
-from synth.worlds import WORLDS
+from synth.worlds.base import World, cached_per_world
 
 _ID = re.compile(r"(?<![a-z0-9])(?![2-6]g\b)[a-z]{1,4}-?\d[a-z0-9]*(?![a-z0-9])")
 _NO_ID = re.compile(
@@ -76,11 +76,14 @@ class Seen(NamedTuple):
 class Sources:
     """What an answer may draw on.
 
-    texts: everything that was heard, normalised. results: of the world's tools, as they came. said: the texts that are no results, and
-    system messages. forms: see `World.slot_forms`.
+    world: that of the task.
+    texts: everything that was heard, normalised.
+    results: of the world's tools, as they came.
+    said: the texts that are no results, and system messages.
+    forms: see `World.slot_forms`.
     """
 
-    world: str
+    world: type[World]
     texts: Sequence[str]
     results: Sequence[str]
     said: Sequence[str]
@@ -168,15 +171,15 @@ def _seen_in_text(text: str) -> Seen:
     return Seen(numbers, moments)
 
 
-@lru_cache(maxsize=2048)
-def _seen_in_result(world: str, text: str) -> Seen:
+@cached_per_world(maxsize=512)
+def _seen_in_result(world: type[World], text: str) -> Seen:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, (dict, list)):
         return _seen_in_text(normalise(text))
-    reader = _Reader(WORLDS[world].units)
+    reader = _Reader(world.units)
     reader.walk(value, "")
     numbers = {number: tuple(units) for number, units in reader.numbers.items()}
     return Seen(numbers, moments_in(in_digits(normalise(" ; ".join(dict.fromkeys(reader.texts))))), frozenset(reader.lengths))

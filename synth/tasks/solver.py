@@ -42,7 +42,6 @@ from synth.tasks.exploits import ALWAYS_REFUSE, tricks
 from synth.tasks.refusals import REFUSALS
 from synth.tasks.verify import Verdict, judge
 from synth.tasks.wording import Families, render
-from synth.worlds import make_world
 from synth.worlds.base import Solution, Unsolvable, World
 
 Use = Literal["train", "eval_in", "eval_out"]
@@ -96,13 +95,13 @@ def execute(world: World, opening: Sequence[Message], calls: Iterable[Call], ans
     return Executed(tuple(messages), world.changes())
 
 
-def expert_messages(task: Task) -> list[Message]:
+def expert_messages(world: type[World], task: Task) -> list[Message]:
     """The executed expert plan as a conversation, opening included."""
-    world = make_world(task.world, task.world_seed)
-    return list(execute(world, task.messages, task.plan.calls, task.plan.answer).messages)
+    return list(execute(world(task.world_seed), task.messages, task.plan.calls, task.plan.answer).messages)
 
 
 def admit(
+    kind: type[World],
     frame: Frame,
     *,
     text: str,
@@ -121,6 +120,7 @@ def admit(
     Its id covers everything that is stored of it, its origin too: two queries that ask for the same thing give two tasks.
 
     Args:
+        kind: the world of the frame.
         messages: the opening, where it is not just the world's system prompt and `text`.
         parent_id: the frame that this one is a sibling of: becomes the task's `frame_id`.
         offers_code: `run_python` is among its tools though its plan needs no program.
@@ -129,7 +129,8 @@ def admit(
         SandboxError: the plan needs a program, and this machine cannot run it.
         NotAdmitted: the frame does not fit this seed, or one of the conditions above does not hold; it says which.
     """
-    world = make_world(frame.world, seed)
+    assert frame.world == kind.name
+    world = kind(seed)
     if frame.intent not in world.intents:
         raise NotAdmitted("unknown_intent", frame.intent)
     try:
@@ -138,7 +139,7 @@ def admit(
         raise NotAdmitted(str(unsolvable.reason), unsolvable.detail) from unsolvable
     opening = tuple(messages) if messages is not None else _opening(world, text)
     has_code = offers_code or any(call.tool == CODE_TOOL for call in solution.plan.calls)
-    rated = -1 if solution.success.refusal is not None else difficulty(frame, text).r
+    rated = -1 if solution.success.refusal is not None else difficulty(kind, frame, text).r
     frame_id = parent_id or frame.id
     made_from = [frame.world, world.version, seed, frame.intent, frame.slots, language, [message.to_openai() for message in opening]]
     task = Task(
@@ -166,13 +167,13 @@ def admit(
 
 def check_admission(task: Task, world: World) -> None:
     """Raises NotAdmitted unless the task meets the conditions of admission. `world` is in the task's start state, and is left in it."""
-    start = world.snapshot()
+    kind, start = type(world), world.snapshot()
 
     def run(calls: Sequence[Call], answer: str) -> Verdict:
         done = execute(world, task.messages, calls, answer)
         if done.changes:
             world.restore(start)
-        return judge(task, done.messages, done.changes)
+        return judge(kind, task, done.messages, done.changes)
 
     def look(calls: Sequence[Call]) -> Sequence[Message]:
         done = execute(world, task.messages, calls, "")
@@ -188,7 +189,7 @@ def check_admission(task: Task, world: World) -> None:
         raise NotAdmitted("expert_fails", ", ".join(name for name, holds in expert.checks.items() if not holds))
     if run((), "").success or (calls and run((), answer).success):
         raise NotAdmitted("idle_passes")
-    for name, tried, said in tricks(task, look):
+    for name, tried, said in tricks(kind, task, look):
         if run(tried, said).reward > 0 and not (name == ALWAYS_REFUSE and success.refusal):
             raise NotAdmitted("reward_hack", name)
     if len(calls) > 1:
@@ -198,6 +199,7 @@ def check_admission(task: Task, world: World) -> None:
 
 
 def admit_any(
+    world: type[World],
     frame: Frame,
     *,
     text: str,
@@ -218,6 +220,7 @@ def admit_any(
     for seed in seeds:
         try:
             return admit(
+                world,
                 frame,
                 text=text,
                 language=language,
@@ -264,6 +267,7 @@ def world_seeds(frame_id: str, index: int, use: Use, count: int) -> list[int]:
 
 
 def sibling(
+    world: type[World],
     frame: Frame,
     *,
     index: int,
@@ -278,6 +282,7 @@ def sibling(
     """Sibling `index` of a frame: the draw depends on (frame, index, language, use) alone. Its `frame_id` is that of `frame`.
 
     Args:
+        world: that of the frame.
         use: `train` draws from training seeds and entities; the others from those that are set aside.
         families: wordings for `wording.render`; None for the world's own.
         canonical: short plain wordings only (what a tiny policy can learn); False for the whole variety.
@@ -288,12 +293,13 @@ def sibling(
     rng = random.Random(content_id("sibling", frame.id, index, language, use))
     failure = NotAdmitted("no_entities_left", "all that were drawn are kept for another use")
     for seed in world_seeds(frame.id, index, use, SIBLING_SEEDS):
-        drawn = _draw(frame, make_world(frame.world, seed), use, rng)
+        drawn = _draw(frame, world(seed), use, rng)
         if drawn is None:
             continue
-        text = render(drawn, language, rng, families, canonical=canonical)
+        text = render(world, drawn, language, rng, families, canonical=canonical)
         try:
             return admit(
+                world,
                 drawn,
                 text=text,
                 language=language,

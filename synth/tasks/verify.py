@@ -41,7 +41,7 @@ from synth.tasks.grounding import told as told_in
 from synth.tasks.refusals import refusal_reasons
 from synth.tasks.reward import Found, Marks, marked, reward
 from synth.text.claims import NameIndex, Number, Reading, dates_in, has_word, is_near, minutes_in, normalise, numbers_in
-from synth.worlds import WORLDS, make_world
+from synth.worlds.base import World, cached_per_world
 
 _POINT_IN_TIME = re.compile(r"\d{4}-\d\d-\d\dt\d\d:\d\d(?::\d\d)?")
 _DATA = re.compile(r'\{\s*"[^"]*"\s*:')
@@ -72,9 +72,9 @@ class _Rules:
     """Of the world itself, and of all worlds of its kind."""
 
 
-@lru_cache(maxsize=1024)
-def _rules(world_name: str, seed: int) -> _Rules:
-    world = make_world(world_name, seed)
+@cached_per_world(maxsize=1024)
+def _rules(kind: type[World], seed: int) -> _Rules:
+    world = kind(seed)
     return _Rules(
         changing=frozenset(tool.name for tool in world.tools if tool.changes_state),
         grounded={
@@ -94,11 +94,11 @@ def _names_of_kind(possible_names: Callable[[], Mapping[str, tuple[str, ...]]]) 
     return NameIndex(possible_names())
 
 
-@lru_cache(maxsize=4096)
-def _slot_forms(world_name: str, seed: int, intent: str, slots: str) -> frozenset[str]:
+@cached_per_world(maxsize=1024)
+def _slot_forms(world: type[World], seed: int, intent: str, slots: str) -> frozenset[str]:
     parsed = parse_arguments(slots)
     assert parsed is not None
-    return frozenset(normalise(form) for form in make_world(world_name, seed).slot_forms(intent, parsed))
+    return frozenset(normalise(form) for form in world(seed).slot_forms(intent, parsed))
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class _Heard:
         values = (value for text in self.results for _, value in leaves(parse_arguments(text) or {}))
         return {normalise(str(value)) for value in values if value is not None and not isinstance(value, bool)} - {""}
 
-    def sources(self, world: str, system: Sequence[str]) -> Sources:
+    def sources(self, world: type[World], system: Sequence[str]) -> Sources:
         return Sources(world, self.texts, self.results, (*self.requests, *self.computed, *system), self.forms)
 
     def numbers(self) -> list[Number]:
@@ -170,11 +170,14 @@ class _Walk:
     """Of the calls after the opening, those that were answered with an error, not answered, or of a tool that was not on offer."""
 
 
-def judge(task: Task, messages: Sequence[Message], changes: Mapping[str, JSON]) -> Verdict:
-    """The verdict on a whole conversation (opening included) whose calls were run, with these `World.changes()` at its end."""
-    seed = task.world_seed if WORLDS[task.world].has_seeded_names else 0
-    rules = _rules(task.world, seed)
-    heard = _Heard(_slot_forms(task.world, seed, task.intent, canonical_json(task.slots)))
+def judge(world: type[World], task: Task, messages: Sequence[Message], changes: Mapping[str, JSON]) -> Verdict:
+    """The verdict on a whole conversation (opening included) whose calls were run, with these `World.changes()` at its end.
+
+    world: that of the task, here and below.
+    """
+    seed = task.world_seed if world.has_seeded_names else 0
+    rules = _rules(world, seed)
+    heard = _Heard(_slot_forms(world, seed, task.intent, canonical_json(task.slots)))
     walk = _walk(task, messages, rules, heard)
     last = messages[-1]
     answer = normalise(last.content or "").strip() if last.role == "assistant" and not last.tool_calls else ""
@@ -193,7 +196,7 @@ def judge(task: Task, messages: Sequence[Message], changes: Mapping[str, JSON]) 
         "evidence": all(shown),
         "end_state": dict(changes) == success.changes,
         "facts": all(told),
-        "grounded_answer": is_grounded((last.content or "") if answer else "", heard.sources(task.world, system), rules.names),
+        "grounded_answer": is_grounded((last.content or "") if answer else "", heard.sources(world, system), rules.names),
         "to_the_point": not _says_all(answer, heard, _wanted(task)),
         "refusal": _refuses_rightly(answer, success.refusal),
     }
@@ -203,17 +206,17 @@ def judge(task: Task, messages: Sequence[Message], changes: Mapping[str, JSON]) 
     return Verdict(passed, reward(task, marks, success=passed), checks, marks)
 
 
-def verify(task: Task, messages: Sequence[Message]) -> Verdict:
+def verify(world: type[World], task: Task, messages: Sequence[Message]) -> Verdict:
     """`judge`, after every call was made again in a fresh world of the task's seed: an opening or an observation that differs from the
     recorded one, or is missing, fails the check `observations`."""
-    changes, is_faithful = _replay(task, messages)
-    verdict = judge(task, messages, changes) if messages else Verdict(False, 0.0, {})
+    changes, is_faithful = _replay(world, task, messages)
+    verdict = judge(world, task, messages, changes) if messages else Verdict(False, 0.0, {})
     return _with(verdict, "observations", is_faithful)
 
 
-def verify_teacher(task: Task, messages: Sequence[Message]) -> Verdict:
+def verify_teacher(world: type[World], task: Task, messages: Sequence[Message]) -> Verdict:
     """`verify`, and every call of the plan was made (same tool, same arguments apart from defaults) and answered without an error."""
-    return _with(verify(task, messages), "plan_covered", _covers_plan(task, messages))
+    return _with(verify(world, task, messages), "plan_covered", _covers_plan(world, task, messages))
 
 
 # ---- one pass over the conversation -----------------------------------------------------------------------------------------
@@ -364,9 +367,9 @@ def _states(answer: str, said: Reading, value: str) -> bool:
 # ---- replay -----------------------------------------------------------------------------------------------------------------
 
 
-def _replay(task: Task, messages: Sequence[Message]) -> tuple[dict[str, JSON], bool]:
+def _replay(kind: type[World], task: Task, messages: Sequence[Message]) -> tuple[dict[str, JSON], bool]:
     """What the calls change in a fresh world, and whether opening and observations are what they were."""
-    world = make_world(task.world, task.world_seed)
+    world = kind(task.world_seed)
     is_faithful = tuple(messages[: len(task.messages)]) == task.messages
     pending: dict[str, str] = {}
     for message in messages[len(task.messages) :]:
@@ -379,10 +382,10 @@ def _replay(task: Task, messages: Sequence[Message]) -> tuple[dict[str, JSON], b
     return world.changes(), is_faithful and not pending
 
 
-def _covers_plan(task: Task, messages: Sequence[Message]) -> bool:
+def _covers_plan(world: type[World], task: Task, messages: Sequence[Message]) -> bool:
     defaults = {
         tool.name: {name: schema["default"] for name, schema in tool.parameters["properties"].items() if "default" in schema}
-        for tool in WORLDS[task.world].tools
+        for tool in world.tools
     }
 
     def key(name: str, arguments: Mapping[str, JSON]) -> str:

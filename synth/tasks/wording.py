@@ -25,8 +25,7 @@ import yaml
 from storage.errors import BadInput
 from storage.records import JSON, Frame, Language
 from synth.text.value_spellings import Synonyms, surfaces
-from synth.worlds import WORLDS
-from synth.worlds.base import Intent
+from synth.worlds.base import Intent, World, cached_per_world
 
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
 REST = "*"
@@ -35,8 +34,6 @@ _FIELD = re.compile(r"\{(\w+)\}")
 _ARTICLE = re.compile(r"\b([Aa]) (?=[aeioAEIO][a-z])")
 _KEYS = frozenset({"openers", "closers", "segments", "intents", "canonical", "kinds"})
 _STYLES = frozenset({"vague", "that", "nouns", "ask"})
-_CACHED = 4096
-"""Worlds whose wording is kept in memory."""
 
 Phrases = Mapping[Language, tuple[str, ...]]
 
@@ -116,10 +113,10 @@ class Grounding:
     fillers: Phrases
 
 
-@lru_cache(maxsize=_CACHED)
-def load_grounding(world: str) -> Grounding:
+@cached_per_world()
+def load_grounding(world: type[World]) -> Grounding:
     """The `grounding.yaml` beside a world; of a world that brings its wording along, the synonyms in it."""
-    own = WORLDS[world].wording
+    own = world.wording
     raw = _yaml(_beside(world, "grounding.yaml")) if own is None else {"synonyms": own.get("synonyms", {})}
     return Grounding(
         synonyms=MappingProxyType(raw.get("synonyms", {})),
@@ -132,12 +129,12 @@ def load_grounding(world: str) -> Grounding:
     )
 
 
-def load_families(world: str, path: Path | None = None) -> Families:
+def load_families(world: type[World], path: Path | None = None) -> Families:
     """The wordings of a world: its own, or with what `path` says for it put in their place.
 
     Args:
         path: a YAML file `{world: {intents: ..., segments: ..., openers: ..., closers: ..., canonical: ...}}`; what it does not name
-            (an intent, a slot's segments, the closers) stays as it is.
+            (an intent, a slot's segments, the closers) stays as it is. `worlds_in` says which worlds it is about.
 
     Raises:
         BadInput: the file does not exist or is not of that form; a template names a slot that its intent does not have.
@@ -145,25 +142,38 @@ def load_families(world: str, path: Path | None = None) -> Families:
     return _default_families(world) if path is None else _families_of(world, path.resolve())
 
 
-@lru_cache(maxsize=_CACHED)
-def _default_families(world: str) -> Families:
-    own = WORLDS[world].wording
+@cached_per_world()
+def _default_families(world: type[World]) -> Families:
+    own = world.wording
     if own is None:
-        return _checked(_as_families(world, _yaml(_beside(world, "families.yaml"))), "families.yaml")
-    return _checked(_as_families(world, {key: value for key, value in own.items() if key != "synonyms"}), f"the wording of {world}")
+        return _checked(world, _as_families(world, _yaml(_beside(world, "families.yaml"))), "families.yaml")
+    raw = {key: value for key, value in own.items() if key != "synonyms"}
+    return _checked(world, _as_families(world, raw), f"the wording of {world.name}")
 
 
-@lru_cache(maxsize=8)
-def _families_of(world: str, path: Path) -> Families:
+def worlds_in(path: Path) -> tuple[str, ...]:
+    """The names of the worlds that a file of wordings is about, whether there are such worlds or not.
+
+    Raises:
+        BadInput: the file does not exist, or is no YAML with keys at the top.
+    """
+    return tuple(_yaml(_existing(path)))
+
+
+def _existing(path: Path) -> Path:
     if not path.is_file():
         raise BadInput(f"{path}: no such file; --families takes a YAML file of wordings")
-    raw = _yaml(path)
-    if unknown := sorted(name for name in raw if name not in WORLDS):
-        raise BadInput(f"{path}: {unknown[0]!r} is no world; the top keys are {', '.join(WORLDS.names())}")
-    own, other = _default_families(world), _as_families(world, raw.get(world) or {}, str(path))
+    return path
+
+
+@cached_per_world(maxsize=8)
+def _families_of(world: type[World], path: Path) -> Families:
+    raw = _yaml(_existing(path))
+    own, other = _default_families(world), _as_families(world, raw.get(world.name) or {}, str(path))
     return _checked(
+        world,
         Families(
-            world=world,
+            world=world.name,
             intents={**own.intents, **other.intents},
             canonical={**own.canonical, **other.canonical},
             segments={**own.segments, **other.segments},
@@ -175,8 +185,8 @@ def _families_of(world: str, path: Path) -> Families:
     )
 
 
-def _beside(world: str, name: str) -> Path:
-    return Path(str(files("synth.worlds"))) / world / name
+def _beside(world: type[World], name: str) -> Path:
+    return Path(str(files(world.__module__.rpartition(".")[0]))) / name
 
 
 def _yaml(path: Path) -> dict[str, Any]:
@@ -189,10 +199,10 @@ def _yaml(path: Path) -> dict[str, Any]:
     return raw
 
 
-def _as_families(world: str, raw: Mapping[str, Any], where: str = "families.yaml") -> Families:
+def _as_families(world: type[World], raw: Mapping[str, Any], where: str = "families.yaml") -> Families:
     if not isinstance(raw, Mapping) or (unknown := sorted(set(raw) - _KEYS)):
         raise BadInput(
-            f"{where}: {world}: expected the keys {', '.join(sorted(_KEYS))}"
+            f"{where}: {world.name}: expected the keys {', '.join(sorted(_KEYS))}"
             + (f", not {unknown[0]!r}" if isinstance(raw, Mapping) else "")
         )
 
@@ -202,25 +212,25 @@ def _as_families(world: str, raw: Mapping[str, Any], where: str = "families.yaml
             for language, texts in value.items()
         )
         if not is_right:
-            raise BadInput(f"{where}: {world}.{key}: expected non-empty lists of texts under en and zh")
+            raise BadInput(f"{where}: {world.name}.{key}: expected non-empty lists of texts under en and zh")
         return {language: tuple(texts) for language, texts in value.items()}
 
     def by_key(found: Any, section: str) -> dict[str, Phrases]:
         if not isinstance(found, Mapping):
-            raise BadInput(f"{where}: {world}.{section}: expected names, and under each of them texts")
+            raise BadInput(f"{where}: {world.name}.{section}: expected names, and under each of them texts")
         return {key: phrases(value, f"{section}.{key}") for key, value in found.items()}
 
     def by_kind() -> dict[str, dict[str, Phrases]]:
         found = raw.get("kinds") or {}
         if not isinstance(found, Mapping):
-            raise BadInput(f"{where}: {world}.kinds: expected slot kinds, and under each of them {', '.join(sorted(_STYLES))}")
+            raise BadInput(f"{where}: {world.name}.kinds: expected slot kinds, and under each of them {', '.join(sorted(_STYLES))}")
         for kind, styles in found.items():
             if isinstance(styles, Mapping) and (unknown := sorted(set(styles) - _STYLES)):
-                raise BadInput(f"{where}: {world}.kinds.{kind}: expected {', '.join(sorted(_STYLES))}, not {unknown[0]!r}")
+                raise BadInput(f"{where}: {world.name}.kinds.{kind}: expected {', '.join(sorted(_STYLES))}, not {unknown[0]!r}")
         return {kind: by_key(styles, f"kinds.{kind}") for kind, styles in found.items()}
 
     return Families(
-        world=world,
+        world=world.name,
         intents=by_key(raw.get("intents") or {}, "intents"),
         canonical=by_key(raw.get("canonical") or {}, "canonical"),
         segments=by_key(raw.get("segments") or {}, "segments"),
@@ -230,15 +240,15 @@ def _as_families(world: str, raw: Mapping[str, Any], where: str = "families.yaml
     )
 
 
-def _checked(families: Families, where: str) -> Families:
+def _checked(world: type[World], families: Families, where: str) -> Families:
     """The families, if every intent is worded in both languages, every template names only slots that its intent has, and every segment
     only its own."""
-    intents = WORLDS[families.world].intents
+    intents = world.intents
     for section, worded in (("intents", families.intents), ("canonical", families.canonical)):
         if unknown := sorted(set(worded) - set(intents)):
             raise BadInput(f"{where}: {families.world}.{section}.{unknown[0]}: no such intent")
     for kind, styles in families.kinds.items():
-        if kind not in WORLDS[families.world].kinds:
+        if kind not in world.kinds:
             raise BadInput(f"{where}: {families.world}.kinds.{kind}: the world has no such slot kind")
         if one_sided := sorted(style for style, phrases in styles.items() if set(phrases) != set(LANGUAGES)):
             raise BadInput(f"{where}: {families.world}.kinds.{kind}.{one_sided[0]}: expected texts in en and in zh")
@@ -279,16 +289,16 @@ def _check_template(template: str, known: frozenset[str], needed: frozenset[str]
 # ---- wording a frame ----------------------------------------------------------------------------------------------------------
 
 
-def spellings(world: str, intent: str, slot: str, value: JSON, language: Language) -> list[str]:
+def spellings(world: type[World], intent: str, slot: str, value: JSON, language: Language) -> list[str]:
     """Every spelling of a slot's value, the plainest first."""
     kind = slot_kinds(world, intent)[slot]
-    return surfaces(WORLDS[world].kinds[kind], value, language, load_grounding(world).synonyms.get(kind))
+    return surfaces(world.kinds[kind], value, language, load_grounding(world).synonyms.get(kind))
 
 
-@lru_cache(maxsize=65536)
-def slot_kinds(world: str, intent: str) -> Mapping[str, str]:
+@cached_per_world()
+def slot_kinds(world: type[World], intent: str) -> Mapping[str, str]:
     """Slot name -> name of its kind."""
-    return {slot.name: slot.kind for slot in WORLDS[world].intents[intent].slots}
+    return {slot.name: slot.kind for slot in world.intents[intent].slots}
 
 
 def pieces_for(template: str, slot_names: frozenset[str]) -> tuple[tuple[Piece, ...], tuple[str, ...]]:
@@ -307,17 +317,20 @@ def tidied(text: str, language: Language) -> str:
     return _ARTICLE.sub(r"\1n ", text) if language == "en" else text.replace("的的", "的")
 
 
-def render(frame: Frame, language: Language, rng: random.Random, families: Families | None = None, *, canonical: bool = False) -> str:
+def render(
+    world: type[World], frame: Frame, language: Language, rng: random.Random, families: Families | None = None, *, canonical: bool = False
+) -> str:
     """A wording of `frame`: a template, a spelling of each value, and the other slots in their own words, all drawn from `rng`.
 
     Args:
+        world: that of the frame.
         families: the wordings; None for the world's own.
         canonical: short templates and plain names only; slots that a canonical template does not hold follow in their first words.
 
     Raises:
         KeyError: the world has no such intent or slot.
     """
-    wording = families or load_families(frame.world)
+    wording = families or load_families(world)
     slot_names = frozenset(frame.slots)
     shown, rest = pieces_for(rng.choice(wording.templates(frame.intent, language, canonical=canonical)), slot_names)
     if not canonical:
@@ -331,7 +344,7 @@ def render(frame: Frame, language: Language, rng: random.Random, families: Famil
     def filled(text: str) -> str:
         for slot in _FIELD.findall(text):
             if slot not in values:
-                values[slot] = choose(spellings(frame.world, frame.intent, slot, frame.slots[slot], language))
+                values[slot] = choose(spellings(world, frame.intent, slot, frame.slots[slot], language))
         return _FIELD.sub(lambda match: values[match.group(1)], text)
 
     said = "".join(joiner(language) + filled(choose(wording.phrases(slot, language))) for slot in rest)

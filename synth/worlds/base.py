@@ -15,7 +15,8 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import lru_cache, partial, wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
 from storage.records import JSON, Language, Plan, RefusalReason, Success, Tool
 from synth.text.slot_kinds import SlotKind, Vocabulary
@@ -144,6 +145,12 @@ class World(ABC):
     where the name itself does not end with it."""
     tool_words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Per tool, the words (both languages, lower case) with which people name what it does outright: what makes a query explicit (P6)."""
+    caches: ClassVar[dict[Callable[..., Any], Callable[..., Any]]]
+    """Cached functions of this class (`cached_per_world`)."""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        cls.caches = {}
 
     def __init__(self, seed: int) -> None:
         self.reset(seed)
@@ -229,3 +236,29 @@ class World(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Releases what the world holds outside memory; nothing by default."""
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def cached_per_world(
+    maxsize: int | None = None,
+) -> Callable[[Callable[Concatenate[type[World], P], R]], Callable[Concatenate[type[World], P], R]]:
+    """Caches the results of a function of a world's class in that class, so that they go when the class goes.
+
+    maxsize: results that are kept of each world, the last used ones; None for all.
+    """
+
+    def decorate(function: Callable[Concatenate[type[World], P], R]) -> Callable[Concatenate[type[World], P], R]:
+        @wraps(function)
+        def cached(world: type[World], /, *arguments: P.args, **named: P.kwargs) -> R:
+            known: Callable[P, R] | None = world.caches.get(function)
+            if known is None:
+                known = cast("Callable[P, R]", lru_cache(maxsize)(partial(function, world)))
+                world.caches[function] = known
+            return known(*arguments, **named)
+
+        return cached
+
+    return decorate

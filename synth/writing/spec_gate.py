@@ -14,9 +14,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from synth.worlds import WORLDS
+from synth.tasks.assessment import Assessment, assess
 from synth.worlds.declarative.acting import Refused
-from synth.worlds.declarative.admission import Assessment, assess
 from synth.worlds.declarative.compile import compile_spec
 from synth.worlds.declarative.compiled_world import SpecWorld
 from synth.worlds.declarative.language.problems import SpecError
@@ -105,16 +104,12 @@ def likest_of(signatures: Signatures, known: Mapping[str, Signatures]) -> tuple[
 
 def _drawn(world: type[SpecWorld], config: SpecGateConfig) -> Assessment | str:
     """Tasks of every intent, admitted one by one; or why they cannot be drawn at all."""
-    is_new = world.name not in WORLDS
     try:
         return assess(world, config.tasks_per_intent * len(world.jobs()), seed=0)
     except OverflowError as error:
         return f"numbers grow out of all bounds when tasks are drawn ({error}); look at what is multiplied"
     except (ValueError, Refused) as error:
         return f"tasks cannot be drawn: {error}"
-    finally:
-        if is_new:
-            WORLDS.forget(world.name)
 
 
 def _admitted(world: type[SpecWorld], drawn: Assessment | str, config: SpecGateConfig) -> tuple[int, int]:

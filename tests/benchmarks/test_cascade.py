@@ -20,6 +20,7 @@ from storage.releases.release import load_split
 from storage.store import Store, part_id
 from synth.blueprints.single_goal import draw_drills
 from synth.tasks.split import DivisionConfig
+from synth.worlds import WORLDS
 from train.config import CascadeConfig
 from train.measure.evaluate import CODE_MODE
 from train.run import run
@@ -71,7 +72,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def base(home: Path) -> Path:
-    tasks = [drill.task for drill in draw_drills("retail", 120, [], DivisionConfig(), seed=0)]
+    tasks = [drill.task for drill in draw_drills(WORLDS["retail"], 120, [], DivisionConfig(), seed=0)]
     store = Store(home / "base")
     store.commit([store.write("tasks", part_id("tasks", [], {}, 1), tasks_frame(tasks))])
     return store.root
@@ -128,7 +129,7 @@ def test_what_a_killed_arm_has_trained_is_not_trained_again_whatever_others_have
     def never(spec: StageSpec, _: Path) -> Mapping[str, Any]:
         raise AssertionError(f"{spec.name} was trained again")
 
-    store, others = Store(home / "store-0"), [drill.task for drill in draw_drills("retail", 40, [], DivisionConfig(), seed=1)]
+    store, others = Store(home / "store-0"), [drill.task for drill in draw_drills(WORLDS["retail"], 40, [], DivisionConfig(), seed=1)]
     store.commit([store.write("tasks", part_id("tasks", ["others"], {}, 1), tasks_frame(others))])
     for arm in ("more_sft", "rft", "more_experts", "grpo"):
         (home / f"{arm}-0.json").unlink()

@@ -16,6 +16,7 @@ from storage.tables import TABLES
 from synth.blueprints.single_goal import draw_drills
 from synth.rollouts.draws import rollout_parts
 from synth.tasks.split import DivisionConfig
+from synth.worlds import WORLDS
 from tests.synth.scripted_engine import ScriptedEngine
 
 WORLDS_USED = ("retail", "clinic")
@@ -25,7 +26,10 @@ K = 8
 @cache
 def drilled(world: str, count: int = 120) -> tuple[Task, ...]:
     """Tasks of all divisions, each with an opening of its own."""
-    found = {task.messages[-1].content: task for task in (drill.task for drill in draw_drills(world, count, [], DivisionConfig(), seed=0))}
+    found = {
+        task.messages[-1].content: task
+        for task in (drill.task for drill in draw_drills(WORLDS[world], count, [], DivisionConfig(), seed=0))
+    }
     return tuple(found.values())
 
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from storage.records import JSON, Frame, Language, Task
 from synth.tasks.solver import NotAdmitted, admit
+from synth.worlds import WORLDS
 from synth.worlds.retail.world import RetailWorld
 
 _NAMES = {"in_stock": "in stock", "tell_total": "tell me the total"}
@@ -28,7 +29,7 @@ def task_of(intent: str, seed: int, language: Language = "en") -> Task:
     for tried in range(seed, seed + 40):
         frame = frame_of(intent, tried)
         try:
-            return admit(frame, text=wording(frame.slots), language=language, seed=tried, division="seed")
+            return admit(WORLDS[frame.world], frame, text=wording(frame.slots), language=language, seed=tried, division="seed")
         except NotAdmitted:
             continue
     raise AssertionError(f"no task of {intent}")

@@ -10,6 +10,7 @@ from storage.record_rows import tasks_frame
 from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store, part_id
 from synth.roles.simulate import expert_trajectory, trajectories_frame
+from synth.worlds import WORLDS
 from tests.train.tiny_policies import SMALL, retail_tasks
 from train.run import run
 from train.spec import RLSettings, SFTSettings, StageSpec
@@ -23,7 +24,7 @@ RL = RLSettings(max_steps=5, tasks_a_step=3, draws=4, learning_rate=2e-3, warmup
 def rl_stages(root: Path) -> Callable[..., StageSpec]:
     """Makes the store and the policy; (folder, settings) -> the spec of the RL stage there."""
     store = Store(root / "store")
-    experts = [expert_trajectory(task) for task in TASKS]
+    experts = [expert_trajectory(WORLDS[task.world], task) for task in TASKS]
     store.commit(
         [
             store.write("tasks", part_id("tasks", [], {}, 1), tasks_frame(TASKS)),

@@ -25,6 +25,7 @@ from storage.store import Store, part_id
 from synth.engines.local.hf import HFEngine
 from synth.roles.simulate import expert_trajectory, trajectories_frame
 from synth.rollouts.draws import rollout
+from synth.worlds import WORLDS
 from tests.train.tiny_policies import SMALL, retail_tasks
 from train.backends import local
 from train.backends.base import StageFailed, run_stage
@@ -42,7 +43,7 @@ RL = RLSettings(max_steps=2, tasks_a_step=2, draws=2, warmup_steps=0, max_tokens
 def released(tmp_path_factory) -> tuple[Store, str]:
     """A store with a release: experts' conversations to learn from (`seed`), and tasks without any (`rl`)."""
     store = Store(tmp_path_factory.mktemp("stage") / "store")
-    experts = [expert_trajectory(task) for task in TASKS]
+    experts = [expert_trajectory(WORLDS[task.world], task) for task in TASKS]
     store.commit(
         [
             store.write("tasks", part_id("tasks", [], {}, 1), tasks_frame(TASKS)),

@@ -9,6 +9,7 @@ from typing import Any
 
 from storage.records import Message, Task
 from synth.tasks.solver import NotAdmitted, expert_messages, sibling
+from synth.worlds import WORLDS
 from synth.worlds.retail.world import RetailWorld
 from tests.synth.retail_tasks import frame_of
 from train import tiny
@@ -23,7 +24,7 @@ def retail_tasks(*intents: str, each: int = 1) -> list[Task]:
     for intent in intents or RetailWorld.intents:
         for seed in itertools.count():
             try:
-                found.append(sibling(frame_of(intent, seed), index=seed, language="en", division="seed", use="train"))
+                found.append(sibling(WORLDS["retail"], frame_of(intent, seed), index=seed, language="en", division="seed", use="train"))
             except NotAdmitted:
                 continue
             if sum(task.intent == intent for task in found) == each:
@@ -32,7 +33,7 @@ def retail_tasks(*intents: str, each: int = 1) -> list[Task]:
 
 
 def expert_conversations(tasks: Sequence[Task]) -> list[list[Message]]:
-    return [expert_messages(task) for task in tasks]
+    return [expert_messages(WORLDS[task.world], task) for task in tasks]
 
 
 def small_policy(conversations: Sequence[Sequence[Message]], *, seed: int = 0, config: TinyConfig = SMALL) -> tuple[Any, Any]:

@@ -23,7 +23,7 @@ from storage.errors import BadInput, HeadraceError
 from storage.records import JSON, Message, Task
 from storage.store import Store
 from synth.engines.base import ChatAnswer
-from synth.rollouts.episode import MAX_TURNS, Episode, tools_of
+from synth.rollouts.episode import MAX_TURNS, Episode, tools_of, world_of
 from synth.worlds.stored_worlds import register_stored
 from train.rl.rewards import COLLAPSES, SCORERS, of_episodes
 from train.spec import CollapseName, ScorerName
@@ -92,12 +92,13 @@ class WorldEnvironment:
         """
         task, tools = task_of(row)
         try:
-            tools_of(task)
+            world = world_of(task)
+            tools_of(world, task)
         except LookupError as error:
             raise BadInput(
                 f"task {task.id} plays in world {task.world}: {error}; name the store that defines it, or export it again"
             ) from None
-        self._episode = Episode(task, 0, self._max_turns)
+        self._episode = Episode(task, 0, self._max_turns, world)
         return [message.to_openai() for message in self._episode.messages], tools
 
     def step(self, message: Mapping[str, Any] | str, *, cut_short: bool = False) -> Step:

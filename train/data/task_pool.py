@@ -115,6 +115,7 @@ def fresh(frame: Frame, index: int, *, language: Language, use: Use, origin: Sou
         NotAdmitted: no seed gave a task, or this one is kept for another use.
     """
     task = sibling(
+        WORLDS[frame.world],
         frame,
         index=index,
         language=language,

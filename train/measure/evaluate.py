@@ -24,6 +24,7 @@ from storage.records import Task
 from synth.blueprints.cell import mode_family
 from synth.intervals import wilson
 from synth.roles.simulate import expert_profile
+from synth.worlds import WORLDS
 
 VERSION = 4
 RESAMPLES = 2000
@@ -125,7 +126,7 @@ def facets(tasks: Sequence[Task]) -> pl.DataFrame:
 
 
 def _mode(task: Task) -> str:
-    found = expert_profile(task)
+    found = expert_profile(WORLDS[task.world], task)
     return mode_family(found.coarse) if found is not None else CODE_MODE
 
 

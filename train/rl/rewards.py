@@ -146,7 +146,7 @@ class Mark:
     name: Literal["grounded", "plan", "fidelity", "presentation"]
 
     def __call__(self, task: Task, rollouts: Sequence[Rated]) -> Scores:
-        marks = (verify(task, one.messages).marks for one in rollouts)
+        marks = (verify(WORLDS[task.world], task, one.messages).marks for one in rollouts)
         return np.array([getattr(found, self.name) for found in marks], dtype=np.float64)
 
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from storage.records import JSON, Call, Fact, Language, Plan, Success
 from synth.worlds.base import Solution, Unsolvable, World
-
-if TYPE_CHECKING:
-    from synth.worlds.city.map.city_map import City
+from synth.worlds.city.map.city_map import City, CityBased
 
 FactKind = Literal["number", "price", "time", "date", "name", "id", "word"]
 
@@ -38,9 +36,7 @@ class Script:
     @property
     def city(self) -> City:
         """The world's city, for reading back what an observation's prose states."""
-        from synth.worlds.city.world import CityWorld
-
-        assert isinstance(self.world, CityWorld)
+        assert isinstance(self.world, CityBased)
         return self.world.city
 
     def call(self, tool: str, arguments: Mapping[str, JSON]) -> dict[str, JSON]:

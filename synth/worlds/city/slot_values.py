@@ -12,7 +12,7 @@ import random
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from storage.records import JSON
 from synth.text.slot_kinds import Date, Quantity, Vocabulary
 from synth.worlds.base import Intent, Slot, Unsolvable
+from synth.worlds.city.map.city_map import CityBased
 from synth.worlds.city.map.place_catalog import landmark_index
 from synth.worlds.city.map.place_names import gazetteer
 from synth.worlds.city.map.places import DISTRICT_KEYS, FEATURE_BITS, Places
@@ -27,9 +28,6 @@ from synth.worlds.city.map.regions import CITIES, resolve
 from synth.worlds.city.map.timetable import Kind, departures, services, summary
 from synth.worlds.city.tools.web_corpus import page_number, pages
 from synth.worlds.city.vocabulary import CATEGORIES, HORIZON_DAYS, KINDS, MOTOR_MODES, THEMES, TODAY
-
-if TYPE_CHECKING:
-    from synth.worlds.city.world import CityWorld
 
 _ENTITY_TRIES, _PAIR_TRIES, _TARGET_TRIES, _WAY_TRIES = 12, 30, 8, 8
 _STOPS = ("waypoint", "stop_a", "stop_b")
@@ -48,12 +46,12 @@ def _choices_of(name: str) -> tuple[Any, ...]:
     return tuple(range(1, kind.horizon_days + 1))
 
 
-def draw_slots(world: CityWorld, intent: Intent, names: frozenset[str], rng: random.Random) -> dict[str, JSON]:
+def draw_slots(world: CityBased, intent: Intent, names: frozenset[str], rng: random.Random) -> dict[str, JSON]:
     """Values for the named slots, in the order in which the intent declares them."""
     return _Draw(world, intent, names, {}, rng).values()
 
 
-def draw_entities(world: CityWorld, intent: Intent, slots: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
+def draw_entities(world: CityBased, intent: Intent, slots: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
     """`slots` with the entities drawn anew: the first of a dozen draws that has an answer, else the last."""
     entities = {slot.name for slot in intent.slots if slot.is_entity}
     kept = {name: value for name, value in slots.items() if name not in entities}
@@ -73,7 +71,7 @@ def draw_entities(world: CityWorld, intent: Intent, slots: Mapping[str, JSON], r
 class _Draw:
     """One draw: `given` values stay, `out` fills up."""
 
-    def __init__(self, world: CityWorld, intent: Intent, names: frozenset[str], given: Mapping[str, JSON], rng: random.Random) -> None:
+    def __init__(self, world: CityBased, intent: Intent, names: frozenset[str], given: Mapping[str, JSON], rng: random.Random) -> None:
         self.world, self.intent, self.names, self.rng = world, intent, names, rng
         self.slots = {slot.name: slot for slot in intent.slots}
         self.out: dict[str, Any] = dict(given)

@@ -18,9 +18,9 @@ import orjson
 
 from storage.records import JSON, Tool
 from synth.text.slot_kinds import SlotKind
-from synth.worlds.base import Intent, Observation, World
+from synth.worlds.base import Intent, Observation
 from synth.worlds.city.intents import INTENTS
-from synth.worlds.city.map.city_map import City, city_of
+from synth.worlds.city.map.city_map import City, CityBased, city_of
 from synth.worlds.city.map.geometry import COLUMNS, ROWS
 from synth.worlds.city.map.place_catalog import NOUNS, catalogue
 from synth.worlds.city.map.place_names import CITY_EN, CITY_ZH, LANDMARK_KINDS, STEMS
@@ -58,7 +58,7 @@ def _error(message: str) -> Observation:
     return Observation(orjson.dumps({"error": message}).decode(), is_error=True)
 
 
-class CityWorld(World):
+class CityWorld(CityBased):
     name = "city"
     version = 3
     tools: ClassVar[tuple[Tool, ...]] = TOOLS
@@ -70,8 +70,6 @@ class CityWorld(World):
         f"You are the travel assistant of {CITY_EN} ({CITY_ZH}). It is {NOW:%A}, {NOW:%Y-%m-%d}, {NOW:%H:%M}. Timetables and forecasts "
         "reach 15 days ahead. The tools know places by coordinates: look a place up before you use it. If you must refuse, say why."
     )
-
-    city: City
 
     def reset(self, seed: int) -> None:
         self.city = city_of(seed)

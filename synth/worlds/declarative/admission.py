@@ -7,12 +7,8 @@ admitted domain is solvable. A spec with a business rule that is never in anybod
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from storage.records import Frame, Language
 from synth.worlds.base import Unsolvable
 from synth.worlds.declarative.domain import Domain
 from synth.worlds.declarative.intents.acts import Doing
@@ -22,14 +18,9 @@ from synth.worlds.declarative.intents.row_references import Owned, Picked
 from synth.worlds.declarative.language.problems import Problem
 from synth.worlds.declarative.state import State, open_base
 
-if TYPE_CHECKING:
-    from synth.worlds.declarative.compiled_world import SpecWorld
-
 SEEDS = (0, 1, 2, 4)
 """Training seeds in which intents are tried: an act by ids, or a rule in its way, until one suits; all others in some of them until one
 does not."""
-_LANGUAGES: tuple[Language, Language] = ("en", "zh")
-_OPTIONAL_SHARE = 0.35
 
 
 def tried(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, str]:
@@ -92,53 +83,4 @@ def problems_of(domain: Domain, intents: Sequence[SpecIntent], refused: dict[str
         if name not in acts:
             reason = refused.get(name, "it has no intent")
             found.append(Problem(f"actions.{name}", f"can hardly ever be done ({reason}); let more rows fit what it needs"))
-    return found
-
-
-@dataclass(slots=True)
-class Assessment:
-    """Tasks drawn as the pipeline draws them. admitted: by intent. refused: why, with the intent. requests: some that were admitted, by
-    language."""
-
-    tried: int = 0
-    solvable: int = 0
-    admitted: Counter[str] = field(default_factory=Counter)
-    refused: Counter[str] = field(default_factory=Counter)
-    requests: dict[Language, list[str]] = field(default_factory=lambda: {"en": [], "zh": []})
-
-    @property
-    def share(self) -> float:
-        """Of the tasks that were drawn, those that were admitted."""
-        return self.solvable / self.tried if self.tried else 0.0
-
-
-def assess(world: type[SpecWorld], draws: int, *, seed: int) -> Assessment:
-    """Draws `draws` tasks of a world, intents in turn, optional slots at random, both languages in turn, and admits each (`solver.admit`).
-
-    The world is registered where it is not known by name already.
-    """
-    from synth.tasks.solver import NotAdmitted, admit, draw_seed
-    from synth.tasks.wording import render
-    from synth.worlds import WORLDS, make_world
-
-    if world.name not in WORLDS:
-        WORLDS.register(world)
-    rng = random.Random(f"assess/{world.name}/{seed}")
-    intents, found = list(world.jobs()), Assessment()
-    rng.shuffle(intents)
-    for turn in range(draws):
-        intent, language = intents[turn % len(intents)], _LANGUAGES[turn % 2]
-        names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < _OPTIONAL_SHARE)
-        place = draw_seed(rng, "train")
-        frame = Frame(world=world.name, intent=intent.name, slots=make_world(world.name, place).draw_slots(intent.name, names, rng))
-        text = render(frame, language, rng)
-        found.tried += 1
-        try:
-            admit(frame, text=text, language=language, seed=place, division="seed")
-        except NotAdmitted as refused:
-            found.refused[f"{intent.name}: {refused}"] += 1
-            continue
-        found.solvable += 1
-        found.admitted[intent.name] += 1
-        found.requests[language].append(text)
     return found

@@ -16,7 +16,7 @@ from synth.worlds import run_python
 from synth.worlds.declarative.acting import Refused
 from synth.worlds.declarative.admission import problems_of, tried
 from synth.worlds.declarative.compiled_world import SpecWorld
-from synth.worlds.declarative.domain import Domain
+from synth.worlds.declarative.domain import Domain, system_prompt
 from synth.worlds.declarative.intents import intents_of
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.problems import Problem, SpecError
@@ -101,18 +101,6 @@ def _class(domain: Domain, raw: Any, name: str, where: str) -> type[SpecWorld]:
             "person_names": proper_names(domain),
             "units": units_of(domain),
         },
-    )
-
-
-def system_prompt(domain: Domain) -> str:
-    """What every conversation opens with: what the business is, what day it is, and what it forbids."""
-    spec = domain.spec
-    rules = [rule.words.en for action in spec.actions.values() for rule in action.rules.values()]
-    told = [info.words.en for info in spec.info]
-    said = " ".join(dict.fromkeys((*rules, *told)))
-    return (
-        f"You work for {spec.head.about.en}. Today is {domain.today.isoformat()}. Look at what a rule is about before you act. "
-        f"Rules: {said} If you must refuse, say why."
     )
 
 

@@ -13,18 +13,18 @@ from typing import Any, ClassVar
 
 from storage.records import CODE_TOOL, JSON
 from synth.text.slot_kinds import Date, Vocabulary
-from synth.worlds.base import Intent, Observation, World
+from synth.worlds.base import Intent, Observation
 from synth.worlds.declarative.common_names import possible_names
 from synth.worlds.declarative.domain import Domain
 from synth.worlds.declarative.intents.acts import Doing
-from synth.worlds.declarative.intents.base import SpecIntent
+from synth.worlds.declarative.intents.base import SpecIntent, StateWorld
 from synth.worlds.declarative.intents.computing import Computing
 from synth.worlds.declarative.state import State, open_base
 from synth.worlds.declarative.tools import Callee, failed
 from synth.worlds.run_python import missing, run_python
 
 
-class SpecWorld(World):
+class SpecWorld(StateWorld):
     domain: ClassVar[Domain]
     source: ClassVar[Any]
     """The spec's values that it was compiled from."""

@@ -213,3 +213,15 @@ def key_of(entity: Entity) -> str:
 def filter_name(field: Field) -> str:
     """The argument by which `search` filters by a field."""
     return field.name if field.filter == "equal" else f"{field.filter}_{field.name}"
+
+
+def system_prompt(domain: Domain) -> str:
+    """What every conversation opens with: what the business is, what day it is, and what it forbids."""
+    spec = domain.spec
+    rules = [rule.words.en for action in spec.actions.values() for rule in action.rules.values()]
+    told = [info.words.en for info in spec.info]
+    said = " ".join(dict.fromkeys((*rules, *told)))
+    return (
+        f"You work for {spec.head.about.en}. Today is {domain.today.isoformat()}. Look at what a rule is about before you act. "
+        f"Rules: {said} If you must refuse, say why."
+    )

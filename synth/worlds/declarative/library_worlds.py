@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from functools import cache, lru_cache
-from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 
 from synth.worlds.declarative.compile import CACHED, compile_file, compile_spec
 from synth.worlds.declarative.compiled_world import SpecWorld
+from synth.worlds.declarative.generate import generate
 
 _GENERATED = re.compile(r"gen-(0|[1-9]\d{0,8})")
 
@@ -42,5 +42,4 @@ def named(name: str) -> type[SpecWorld]:
     match = _GENERATED.fullmatch(name)
     if match is None:
         raise KeyError(name)
-    generate = import_module("synth.worlds.declarative.generate").generate
     return compile_spec(generate(int(match.group(1))), name=name)

@@ -8,17 +8,15 @@ stands beside ours. `Wording` is the whole in the form of a `families.yaml`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from storage.records import Language
 from synth.worlds.declarative.common_names import participle_of
 from synth.worlds.declarative.domain import Act, Domain, Entity, Param
+from synth.worlds.declarative.intents.base import SpecIntent
+from synth.worlds.declarative.intents.row_references import Finder, Way
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.values import Words
-
-if TYPE_CHECKING:
-    from synth.worlds.declarative.intents.base import SpecIntent
-    from synth.worlds.declarative.intents.row_references import Finder, Way
 
 _DURATIONS = ("days", "nights", "weeks", "months", "years", "hours", "minutes", "people")
 

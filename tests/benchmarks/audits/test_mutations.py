@@ -6,6 +6,7 @@ import random
 
 from benchmarks.audits.mutations import KINDS, audit, draw_tasks
 from storage.records import Success
+from synth.worlds import WORLDS
 from tests.synth.retail_tasks import tasks
 
 
@@ -21,7 +22,7 @@ def test_the_shop_passes_the_audit() -> None:
 
 def test_both_worlds_pass_the_audit_in_all_wordings() -> None:
     rng = random.Random(11)
-    figures = audit([*draw_tasks("city", 112, rng), *draw_tasks("retail", 96, rng)], rng, per_kind=60).figures()
+    figures = audit([*draw_tasks(WORLDS["city"], 112, rng), *draw_tasks(WORLDS["retail"], 96, rng)], rng, per_kind=60).figures()
     assert figures["expert_accepted"] == figures["noop_refused"] == figures["hallucinated_refused"] == 1
     assert figures["dropped_refused"] >= 0.99
     assert min(figures["altered_refused"], figures["swaps_refused"], figures["duplicated_refused"]) >= 0.9, "0.95 at full size"

@@ -71,10 +71,10 @@ def test_expert_conversations_survive_the_splitting_tokenizer(domains: Domains) 
     from synth.tasks.solver import expert_messages
 
     tasks = [prompted_task(task, 6) for task in draw_tasks(domains.training, 30, use="train", seed=2)]
-    texts = [tiny.render(expert_messages(task)) for task in tasks]
+    texts = [tiny.render(expert_messages(WORLDS[task.world], task)) for task in tasks]
     tokenizer = tiny.build_tokenizer(texts, splits_names=True)
     assert [tokenizer.decode(tokenizer(text)["input_ids"]) for text in texts] == texts
-    (example,) = examples_of(tokenizer, [expert_messages(tasks[0])])
+    (example,) = examples_of(tokenizer, [expert_messages(WORLDS[tasks[0].world], tasks[0])])
     written = tokenizer.decode([token for token, marked in zip(example.ids, example.is_written, strict=True) if marked])
     assert tasks[0].plan.calls[-1].tool in written
     assert "done" not in written

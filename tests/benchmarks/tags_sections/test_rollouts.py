@@ -15,6 +15,7 @@ from synth.engines.base import ChatAnswer, ChatRequest
 from synth.engines.local.hf import HFEngine
 from synth.rollouts.draws import rollout
 from synth.tasks.solver import expert_messages
+from synth.worlds import WORLDS
 from tests.synth.retail_tasks import task_of
 from tests.train.tiny_policies import expert_conversations, retail_tasks, small_policy
 
@@ -82,7 +83,7 @@ def completion_of(said: Sequence[Message]) -> list[dict[str, object]]:
 
 def test_the_shop_of_trl_answers_and_rewards_as_ours() -> None:
     task = task_of("close_order", 1)
-    said = expert_messages(task)[len(task.messages) :]
+    said = expert_messages(WORLDS[task.world], task)[len(task.messages) :]
     shop = shop_of([task])()
     shop.reset(task=task.id, prompt=[])
     answers = [getattr(shop, call.tool)(**call.arguments) for call in task.plan.calls]

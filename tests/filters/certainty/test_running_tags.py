@@ -14,9 +14,10 @@ from filters.certainty.running_tags import BEFORE_TRAINING, RunningTags
 from storage.tables import TABLES
 from synth.intervals import wilson
 from synth.tasks.solver import sibling
+from synth.worlds import WORLDS
 from tests.synth.retail_tasks import frame_of
 
-TASK = sibling(frame_of("order_status", 0), index=0, language="en", division="probe", use="train")
+TASK = sibling(WORLDS["retail"], frame_of("order_status", 0), index=0, language="en", division="probe", use="train")
 TASKS = [TASK, TASK.model_copy(update={"id": "task-other", "difficulty": 4})]
 ONE, OTHER = (task.id for task in TASKS)
 ROLLOUT = st.tuples(

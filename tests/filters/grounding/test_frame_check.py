@@ -46,7 +46,7 @@ def test_no_value_can_be_brought_in(asked: list[Known]) -> None:
     for one, said in zip(asked, mentions([one.norm for one in asked]), strict=True):
         assert one.frame
         world, intent, slots = one.frame.world, one.frame.intent, dict(one.frame.slots)
-        for slot, kind in slot_kinds(world, intent).items():
+        for slot, kind in slot_kinds(WORLDS[world], intent).items():
             others = [value for value in values_of(world, kind) if slot in slots and value != slots[slot]]
             if others:
                 tried += 1

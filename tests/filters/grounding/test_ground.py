@@ -62,9 +62,9 @@ def worded() -> tuple[list[Frame], list[str], pl.DataFrame]:
     rng = random.Random(2)
     asked, texts = [], []
     for frame in frames(8, seed=3):
-        families = load_families(frame.world)
+        families = load_families(WORLDS[frame.world])
         for language in LANGUAGES:
-            text = render(frame, language, rng, families)
+            text = render(WORLDS[frame.world], frame, language, rng, families)
             comma = "，" if language == "zh" else ", "
             if rng.random() < 0.5:
                 text = comma.join([rng.choice(families.openers[language]), text, rng.choice(families.closers[language])])

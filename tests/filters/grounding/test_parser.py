@@ -86,7 +86,7 @@ def test_the_best_explanation_does_not_depend_on_the_order_of_rules(monkeypatch:
 def test_every_intent_has_a_rule_and_every_rule_names_cues_that_exist() -> None:
     assert {(rule.world, rule.intent) for rule in rules()} == {(world, name) for world in GROUNDED for name in WORLDS[world].intents}
     for world in GROUNDED:
-        grounding = load_grounding(world)
+        grounding = load_grounding(WORLDS[world])
         named = {cue for given in grounding.intents.values() for key in given if key != "last" for cue in given[key]}
         named |= {cue for roles in grounding.roles.values() for side in ("before", "after") for cue in roles.get(side, ())}
         assert named <= set(grounding.cues)
@@ -95,7 +95,7 @@ def test_every_intent_has_a_rule_and_every_rule_names_cues_that_exist() -> None:
 
 def test_synonyms_name_values_that_exist() -> None:
     for world in GROUNDED:
-        grounding = load_grounding(world)
+        grounding = load_grounding(WORLDS[world])
         for source in (grounding.synonyms, grounding.readings):
             for kind, by_value in source.items():
                 assert set(by_value) <= set(WORLDS[world].kinds[kind].names)

@@ -26,7 +26,7 @@ from storage.store import Store, part_id
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 from synth.engines.budget import BudgetSpent
 from synth.roles.simulate import expert_trajectory, trajectories_frame
-from synth.worlds import make_world
+from synth.worlds import WORLDS, make_world
 from tests.conftest import Serve
 from tests.train.measure.test_compare import part
 from tests.train.served_policies import Served
@@ -52,7 +52,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     Measured was `sft1`, which called back rightly and closed no order."""
     tasks = drawn("call_back", {"user"}, 150)
     others = drawn("close_order", {"order"}, 2)
-    experts = [expert_trajectory(task) for task in tasks]
+    experts = [expert_trajectory(WORLDS[task.world], task) for task in tasks]
     conversations = [expert.messages for expert in experts]
     model, tokenizer = small_policy(conversations)
     train_sft(model, tokenizer, conversations, SETTINGS, seed=0, scratch=tmp_path_factory.mktemp("sft"))

@@ -34,7 +34,7 @@ def applied(operator: str, count: int = 6) -> Iterator[tuple[Recipe, Recipe, Blu
     for attempt in range(600):
         cluster = rng.choice(HERE[("retail", "banking", "city")[attempt % 3]])
         assert cluster.world is not None
-        pots = kitchen(cluster.world, cluster.tool_names)
+        pots = kitchen(WORLDS[cluster.world], cluster.tool_names)
         before = native(pots, rng)
         after = OPERATORS[operator](before, pots, rng)
         if after is None or operator in before.operators:
@@ -100,8 +100,8 @@ def test_two_clusters_of_a_world_are_merged_for_a_cell_that_failed_before_and_th
     bands, (whole, *_) = Bands(3.2, 8.0), HERE["retail"]
     buying = half(whole, "search_products", "escalate")
     closing = half(whole, "get_order", "exchange_order", "escalate")
-    books = [cookbook("retail", tools, "retail", bands) for tools in (buying.tool_names, closing.tool_names)]
-    union = cookbook("retail", buying.tool_names | closing.tool_names, "retail", bands)
+    books = [cookbook(WORLDS["retail"], tools, "retail", bands) for tools in (buying.tool_names, closing.tool_names)]
+    union = cookbook(WORLDS["retail"], buying.tool_names | closing.tool_names, "retail", bands)
     family, band = max(union.keys() - books[0].keys() - books[1].keys(), key=lambda shelf: (len(union[shelf]), shelf))
     cell, planner = Cell("retail", family, band), Planner(lambda _: True, bands=bands)
     with pytest.raises(PlanFailed):
@@ -124,8 +124,8 @@ def veiled(veil: str, world: str, seed: int, cluster: Cluster | None = None) -> 
     """A plan of one goal, and the same with a veil over it."""
     rng = random.Random(seed)
     cluster = cluster or rng.choice(HERE[world])
-    recipe = native(kitchen(world, cluster.tool_names), rng)
-    recipe = Recipe(world, recipe.goals[:1], recipe.is_parallel)
+    recipe = native(kitchen(WORLDS[world], cluster.tool_names), rng)
+    recipe = Recipe(WORLDS[world], recipe.goals[:1], recipe.is_parallel)
     both = []
     for veils in (frozenset[str](), frozenset({veil})):
         try:
@@ -170,8 +170,8 @@ def test_a_slip_of_the_tongue_names_another_value_first_and_the_right_one_after(
         said = [
             (slot, text)
             for slot in goal.slots
-            if slots_of("retail", goal.intent)[slot].kind in ("order", "user", "product")
-            for text in spellings("retail", goal.intent, slot, goal.slots[slot], "en")
+            if slots_of(WORLDS["retail"], goal.intent)[slot].kind in ("order", "user", "product")
+            for text in spellings(WORLDS["retail"], goal.intent, slot, goal.slots[slot], "en")
         ]
         assert all(text in hidden.turns[0].text for _, text in said if text in plain.turns[0].text)
         assert any(words in hidden.turns[0].text for words in ("no sorry", "I mean", "no wait"))
@@ -192,7 +192,9 @@ def test_vague_words_name_fewer_values_outright() -> None:
 
     def named(blueprint: Blueprint) -> int:
         goal, text = blueprint.goals[0], blueprint.turns[0].text.casefold()
-        plain = [spellings("retail", goal.intent, slot, value, blueprint.language)[0].casefold() for slot, value in goal.slots.items()]
+        plain = [
+            spellings(WORLDS["retail"], goal.intent, slot, value, blueprint.language)[0].casefold() for slot, value in goal.slots.items()
+        ]
         words = [word for words in WORLDS["retail"].tool_words.values() for word in words]
         return sum(word in text for word in (*plain, *words))
 

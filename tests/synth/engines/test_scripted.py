@@ -6,13 +6,14 @@ from storage.records import Frame, Message, Outcome, Task
 from synth.engines.base import ChatRequest, Engine, EngineFailure
 from synth.rollouts.draws import rollout
 from synth.tasks.solver import admit_any
+from synth.worlds import WORLDS
 from tests.synth.scripted_engine import ScriptedEngine
 
 
 @pytest.fixture(scope="module")
 def task() -> Task:
     frame = Frame(world="retail", intent="buy_pick", slots={"user": "u07", "category": "lamp", "pick": "cheapest"})
-    return admit_any(frame, text="buy the cheapest lamp for u07", language="en", seeds=range(20), division="seed")
+    return admit_any(WORLDS[frame.world], frame, text="buy the cheapest lamp for u07", language="en", seeds=range(20), division="seed")
 
 
 def test_it_is_an_engine_and_its_plans_succeed(task: Task) -> None:

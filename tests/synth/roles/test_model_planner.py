@@ -50,7 +50,7 @@ def cluster_of(world: str) -> Cluster:
 
 def domain_in(world: str) -> str:
     """The domain that most of its intents are of."""
-    pots = kitchen(world, cluster_of(world).tool_names)
+    pots = kitchen(WORLDS[world], cluster_of(world).tool_names)
     return max(sorted(pots.by_domain), key=lambda domain: len(pots.by_domain[domain]))
 
 
@@ -58,7 +58,7 @@ def goal_of(world: str, intent: str, slots: Mapping[str, JSON], **changes: JSON)
     """A goal whose request says every slot, in English."""
     said = []
     for name, value in slots.items():
-        slot = slots_of(world, intent).get(name)
+        slot = slots_of(WORLDS[world], intent).get(name)
         kind = None if slot is None else WORLDS[world].kinds[slot.kind]
         said.append(kind.names[value]["en"] if isinstance(kind, Vocabulary) and value in kind.names else str(value))
     flags = dict.fromkeys(("chained", "joint", "asks_first", "dropped"), False)
@@ -90,7 +90,7 @@ def wishing(world: str) -> Callable[[ChatRequest], str]:
 
     def answering(request: ChatRequest) -> str:
         intent = rng.choice(re.findall(r"^- (\w+) \(of this domain\)", request.messages[1].content or "", re.MULTILINE))
-        names = frozenset(slot.name for slot in slots_of(world, intent).values() if slot.is_required or rng.random() < 0.5)
+        names = frozenset(slot.name for slot in slots_of(WORLDS[world], intent).values() if slot.is_required or rng.random() < 0.5)
         drawn = make_world(world, training_seed(rng.randrange(64))).draw_slots(intent, names, rng)
         return json.dumps(plan_of(goal_of(world, intent, {name: otherwise(value) for name, value in drawn.items()})))
 
@@ -111,7 +111,7 @@ def test_what_is_kept_for_another_use_is_not_planned_for_in_another_spelling(wor
     for goal in goals:
         canonical = {name: otherwise_again(world, goal.intent, name, value) for name, value in goal.slots.items()}
         assert goal.frame_id == frame_id(world, goal.intent, canonical)
-        assert is_seed(goal.frame_id) and not are_evaluation_slots(goal.intent, canonical, entities_of(world, goal.intent))
+        assert is_seed(goal.frame_id) and not are_evaluation_slots(goal.intent, canonical, entities_of(WORLDS[world], goal.intent))
     assert any(isinstance(value, int | float) for goal in goals for value in goal.slots.values()), "numbers were among them"
     refused = [one for one in engine.asked if "kept for another use" in (one.messages[-1].content or "")]
     assert len(refused) >= 10, "and what is kept was asked for"
@@ -119,7 +119,7 @@ def test_what_is_kept_for_another_use_is_not_planned_for_in_another_spelling(wor
 
 def otherwise_again(world: str, intent: str, slot: str, value: Any) -> JSON:
     """A value as the readers of queries write it."""
-    kind = WORLDS[world].kinds[slots_of(world, intent)[slot].kind]
+    kind = WORLDS[world].kinds[slots_of(WORLDS[world], intent)[slot].kind]
     if isinstance(kind, Quantity):
         return kind.canonical(value)
     return value.lower().strip() if isinstance(kind, Identifier) else int(value) if isinstance(kind, Date) else value
@@ -157,9 +157,9 @@ def usable(desk: _Desk, intent: str, *names: str) -> dict[str, JSON]:
     world, rng = desk.offer.world, random.Random(7)
     required = {slot.name for slot in slots_of(world, intent).values() if slot.is_required}
     for _ in range(200):
-        place = make_world(world, desk.seed)
+        place = world(desk.seed)
         found = place.draw_such(intent, frozenset(required.union(names)), rng, lambda slots: may_use(is_seed, world, intent, slots))
-        if found is not None and (desk.problems(plan_of(goal_of(world, intent, found))), desk.nearest)[1] is not None:
+        if found is not None and (desk.problems(plan_of(goal_of(world.name, intent, found))), desk.nearest)[1] is not None:
             desk.nearest = desk.blueprint = None
             return found
     raise AssertionError(f"no such {intent}")
@@ -168,9 +168,9 @@ def usable(desk: _Desk, intent: str, *names: str) -> dict[str, JSON]:
 def test_what_the_assistant_has_no_words_to_ask_for_is_not_withheld() -> None:
     unasked = [
         (intent, slot.name)
-        for intent in kitchen("retail", cluster_of("retail").tool_names).intents
-        for slot in slots_of("retail", intent).values()
-        if slot.kind == "problem" and not can_withhold("retail", slot)
+        for intent in kitchen(WORLDS["retail"], cluster_of("retail").tool_names).intents
+        for slot in slots_of(WORLDS["retail"], intent).values()
+        if slot.kind == "problem" and not can_withhold(WORLDS["retail"], slot)
     ]
     intent, name = unasked[0]
     desk = desk_in("retail")
@@ -300,7 +300,7 @@ RARELY, NOW_AND_THEN = (st.sampled_from([False] * (share - 1) + [True]) for shar
 def slots_in(draw: st.DrawFn, world: str, intent: str) -> dict[str, JSON]:
     """Values for an intent; few are none of the kind, or of no slot."""
     slots: dict[str, JSON] = {}
-    for slot in slots_of(world, intent).values():
+    for slot in slots_of(WORLDS[world], intent).values():
         kind = WORLDS[world].kinds[slot.kind]
         usual = range(kind.horizon_days) if isinstance(kind, Date) else list(kind.names if isinstance(kind, Vocabulary) else kind.choices)
         if draw(RARELY) != (slot.is_required or draw(NOW_AND_THEN)):
@@ -310,10 +310,10 @@ def slots_in(draw: st.DrawFn, world: str, intent: str) -> dict[str, JSON]:
 
 @st.composite
 def goals_in(draw: st.DrawFn, world: str, *, is_first: bool) -> dict[str, JSON]:
-    intent = draw(st.sampled_from(kitchen(world, cluster_of(world).tool_names).intents))
-    slots, known = draw(slots_in(world, intent)), slots_of(world, intent)
+    intent = draw(st.sampled_from(kitchen(WORLDS[world], cluster_of(world).tool_names).intents))
+    slots, known = draw(slots_in(world, intent)), slots_of(WORLDS[world], intent)
     goal = goal_of(world, intent, slots)
-    askable = [name for name in slots if draw(RARELY) or (name in known and can_withhold(world, known[name]))]
+    askable = [name for name in slots if draw(RARELY) or (name in known and can_withhold(WORLDS[world], known[name]))]
     if askable and draw(NOW_AND_THEN):
         name = draw(st.sampled_from(askable))
         rest = {other: value for other, value in slots.items() if other != name}

@@ -52,7 +52,7 @@ class Mumbling:
 def blueprint() -> Blueprint:
     cluster = max(cluster_tools(WORLDS["retail"].tools), key=lambda cluster: len(cluster.tool_names))
     rng = random.Random(3)
-    return Planner(lambda _: True).draft(native(kitchen("retail", cluster.tool_names), rng), Offer(cluster), rng)
+    return Planner(lambda _: True).draft(native(kitchen(WORLDS["retail"], cluster.tool_names), rng), Offer(cluster), rng)
 
 
 def played(blueprint: Blueprint, engine: Following | Mumbling) -> Simulated:

@@ -50,7 +50,7 @@ def made() -> list[tuple[Blueprint, Simulated]]:
         clusters, rng = clusters_of(world), random.Random(7)
         for number in range(90):
             cluster = rng.choice(clusters)
-            pots = kitchen(world, cluster.tool_names)
+            pots = kitchen(WORLDS[world], cluster.tool_names)
             recipe = native(pots, rng)
             for operator in list(OPERATORS.values())[: number % 2 * len(OPERATORS)]:
                 recipe = (operator(recipe, pots, rng) if rng.random() < 0.2 else None) or recipe
@@ -88,7 +88,7 @@ def test_a_search_that_rightly_finds_nothing_is_not_repeated() -> None:
     cluster, rng = clusters_of("helpdesk")[0], random.Random(5)
     found = 0
     for _ in range(300):
-        blueprint = plain(native(kitchen("helpdesk", cluster.tool_names), rng), cluster, rng)
+        blueprint = plain(native(kitchen(WORLDS["helpdesk"], cluster.tool_names), rng), cluster, rng)
         if blueprint is None or blueprint.perturbations:
             continue
         calls = [call for turn in derive_turns(simulate(blueprint).trajectory.messages) for step in turn.steps for call in step.calls]
@@ -116,7 +116,7 @@ def test_predicted_modes_and_complexity_are_nearly_always_those_of_the_execution
 
 def test_sketches_foretell_the_mode_of_a_draft() -> None:
     cluster, rng = clusters_of("retail")[0], random.Random(3)
-    pots = kitchen("retail", cluster.tool_names)
+    pots = kitchen(WORLDS["retail"], cluster.tool_names)
     pairs = []
     for _ in range(60):
         recipe = native(pots, rng)
@@ -144,10 +144,10 @@ def test_a_withheld_fact_is_asked_for_before_any_call_and_said_only_then(made: l
             for fact in turn.withholds:
                 goal = blueprint.goals[int(fact.split(".")[0])]
                 slot = fact.split(".")[1]
-                names = spellings(blueprint.world, goal.intent, slot, goal.slots[slot], blueprint.language)
+                names = spellings(WORLDS[blueprint.world], goal.intent, slot, goal.slots[slot], blueprint.language)
                 assert turn.is_question
                 assert not turn.steps
-                if slots_of(blueprint.world, goal.intent)[slot].is_required:
+                if slots_of(WORLDS[blueprint.world], goal.intent)[slot].is_required:
                     assert not any(name.casefold() in turn.text.casefold() for name in names)
                 assert any(name in blueprint.turns[turn.t + 1].text for name in names)
                 seen += 1
@@ -282,16 +282,16 @@ def test_a_withheld_value_in_any_of_its_forms_is_noticed_in_a_call(made: list[tu
         if blueprint.world != "city" or len(blueprint.goals) > 1 or not simulated.accepted:
             continue
         turns = derive_turns(simulated.trajectory.messages)
-        assert _waits(blueprint, turns)
+        assert _waits(WORLDS[blueprint.world], blueprint, turns)
         (goal,) = blueprint.goals
-        for slot in (name for name, slot in slots_of("city", goal.intent).items() if slot.kind == kind and name in goal.slots):
+        for slot in (name for name, slot in slots_of(WORLDS["city"], goal.intent).items() if slot.kind == kind and name in goal.slots):
             if goal.slots[slot] == "lanchuan":  # where journeys begin that are not said to begin elsewhere: it gives nothing away
                 continue
             silent = blueprint.turns[0].model_copy(update={"withholds": (f"0.{slot}",)})
             plan = blueprint.model_copy(
                 update={"turns": (silent, *(turn.model_copy(update={"reveals": ()}) for turn in blueprint.turns[1:]))}
             )
-            assert _waits(plan, turns) == (not blueprint.nodes), (goal.intent, slot, goal.slots)
+            assert _waits(WORLDS[plan.world], plan, turns) == (not blueprint.nodes), (goal.intent, slot, goal.slots)
             seen += 1
     assert seen
 
@@ -433,7 +433,7 @@ def test_an_emptied_result_keeps_its_form() -> None:
 def test_the_tools_role_offers_the_clusters_tools_only(made: list[tuple[Blueprint, Simulated]]) -> None:
     blueprint, _ = first(made, lambda b: b.world == "city")
     missing, *others = blueprint.tools
-    box = WorldTools(blueprint.model_copy(update={"tools": tuple(others)}))
+    box = WorldTools(WORLDS[blueprint.world](blueprint.world_seed), blueprint.model_copy(update={"tools": tuple(others)}))
 
     observed = box.run(ToolCall(id="1", function=FunctionCall(name=missing, arguments="{}")))
 
@@ -449,12 +449,12 @@ def test_turn_plans_are_spoken_in_order_whatever_is_answered() -> None:
 
 
 def test_the_teachers_trajectory_of_a_task_is_verified(task: Task) -> None:
-    trajectory = expert_trajectory(task)
+    trajectory = expert_trajectory(WORLDS[task.world], task)
 
     assert trajectory.outcome is Outcome.SUCCESS
     assert trajectory.teacher == "scripted"
-    assert verify_teacher(task, trajectory.messages).success
-    assert trajectory == expert_trajectory(task)
+    assert verify_teacher(WORLDS[task.world], task, trajectory.messages).success
+    assert trajectory == expert_trajectory(WORLDS[task.world], task)
 
 
 @pytest.fixture(scope="module")
@@ -463,4 +463,4 @@ def task() -> Task:
     from synth.tasks.solver import admit_any
 
     frame = Frame(world="retail", intent="buy_pick", slots={"user": "u07", "category": "lamp", "pick": "cheapest"})
-    return admit_any(frame, text="buy the cheapest lamp for u07", language="en", seeds=range(20), division="seed")
+    return admit_any(WORLDS[frame.world], frame, text="buy the cheapest lamp for u07", language="en", seeds=range(20), division="seed")

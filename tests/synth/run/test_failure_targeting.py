@@ -168,7 +168,7 @@ def clusters_of(world: str) -> list[Cluster]:
 
 def test_a_cluster_that_serves_what_fails_has_its_turn_more_often() -> None:
     clusters = clusters_of("banking")
-    served = {cluster.id: set(kitchen("banking", cluster.tool_names).busy) for cluster in clusters}
+    served = {cluster.id: set(kitchen(WORLDS["banking"], cluster.tool_names).busy) for cluster in clusters}
     wanted = min(sorted(set().union(*served.values())), key=lambda intent: sum(intent in intents for intents in served.values()))
     holders = {cluster for cluster, intents in served.items() if wanted in intents}
     assert 0 < len(holders) < len(clusters)

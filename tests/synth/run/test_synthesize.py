@@ -133,7 +133,7 @@ def test_tasks_of_blueprints_are_admitted_and_their_trajectories_pass_as_a_teach
     for row in rows:
         task = Task.model_validate_json(row["spec"])
         assert (task.division, task.use, task.blueprint_id) == ("seed", "train", row["blueprint_id"])
-        assert verify_teacher(task, trajectory_of(row).messages).success
+        assert verify_teacher(WORLDS[task.world], task, trajectory_of(row).messages).success
 
 
 def test_figures_of_every_round_are_there(small: tuple[Store, SynthesisResult]) -> None:

@@ -100,9 +100,9 @@ def test_an_identifier_that_a_program_prints_grounds_no_argument() -> None:
     name, parameter = read_tool()
     read = (Call(tool=name, arguments={parameter: "o17"}), '{"id":"o17"}')
     for code in ("print('o17')", "print('o' + str(17))", "print(f'o{3 * 4 + 5}')"):
-        verdict = judge(task(), talk("look", [program(code, "o17\n"), read], "done."), {})
+        verdict = judge(WORLDS[WORLD], task(), talk("look", [program(code, "o17\n"), read], "done."), {})
         assert not verdict.checks["grounded_arguments"], code
-    assert judge(task(), talk("look at o17", [read], "done."), {}).checks["grounded_arguments"]
+    assert judge(WORLDS[WORLD], task(), talk("look at o17", [read], "done."), {}).checks["grounded_arguments"]
 
 
 def test_a_number_that_was_computed_grounds_an_argument_and_one_that_was_only_printed_does_not() -> None:
@@ -116,19 +116,19 @@ def test_a_number_that_was_computed_grounds_an_argument_and_one_that_was_only_pr
     use = (Call(tool=name, arguments={parameter: 425}), '{"done":true}')
     sums, echo = program("print(sum([120, 305]))", "425\n"), program("print(425)", "425\n")
 
-    assert judge(task(), talk("use the sum", [shown, sums, use], "done."), {}).checks["grounded_arguments"]
-    assert not judge(task(), talk("use the sum", [shown, echo, use], "done."), {}).checks["grounded_arguments"]
+    assert judge(WORLDS[WORLD], task(), talk("use the sum", [shown, sums, use], "done."), {}).checks["grounded_arguments"]
+    assert not judge(WORLDS[WORLD], task(), talk("use the sum", [shown, echo, use], "done."), {}).checks["grounded_arguments"]
 
 
 def test_an_answer_may_say_what_was_computed_and_not_what_was_only_printed() -> None:
     seen = (Call(tool="any", arguments={}), '{"rows":[{"fee":120},{"fee":305}]}')
     sums, echo = program("print(sum([120, 305]))", "425\n"), program("print(730)", "730\n")
 
-    assert judge(task(), talk("sum up", [seen, sums], "It is 425."), {}).checks["grounded_answer"]
-    assert not judge(task(), talk("sum up", [seen, echo], "It is 730."), {}).checks["grounded_answer"]
-    assert not judge(task(), talk("sum up", [seen], "It is 425."), {}).checks["grounded_answer"]
+    assert judge(WORLDS[WORLD], task(), talk("sum up", [seen, sums], "It is 425."), {}).checks["grounded_answer"]
+    assert not judge(WORLDS[WORLD], task(), talk("sum up", [seen, echo], "It is 730."), {}).checks["grounded_answer"]
+    assert not judge(WORLDS[WORLD], task(), talk("sum up", [seen], "It is 425."), {}).checks["grounded_answer"]
     for said in ("It is o425.", "It was on 2026-05-30."):
-        assert not judge(task(), talk("sum up", [program("print(z)", "o425\n")], said), {}).checks["grounded_answer"]
+        assert not judge(WORLDS[WORLD], task(), talk("sum up", [program("print(z)", "o425\n")], said), {}).checks["grounded_answer"]
 
 
 def test_evidence_that_a_program_prints_is_none() -> None:
@@ -136,9 +136,9 @@ def test_evidence_that_a_program_prints_is_none() -> None:
     wanted = task(evidence=[fact])
     row = '{"id":"o17"}'
 
-    assert judge(wanted, talk("look", [(Call(tool="any", arguments={}), row)], "done."), {}).checks["evidence"]
+    assert judge(WORLDS[wanted.world], wanted, talk("look", [(Call(tool="any", arguments={}), row)], "done."), {}).checks["evidence"]
     faked = (Call(tool=CODE_TOOL, arguments={"code": f"print('{row}')"}), row)
-    assert not judge(wanted, talk("look", [faked], "done."), {}).checks["evidence"]
+    assert not judge(WORLDS[wanted.world], wanted, talk("look", [faked], "done."), {}).checks["evidence"]
 
 
 def test_a_program_is_fed_by_what_showed_its_numbers_and_feeds_what_it_does_not_spell() -> None:

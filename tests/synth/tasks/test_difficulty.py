@@ -6,6 +6,7 @@ import pytest
 
 from storage.records import Frame
 from synth.tasks.difficulty import Difficulty, difficulty, names_a_tool, rate, score_shape, tool_words
+from synth.worlds import WORLDS
 from synth.worlds.base import Shape
 from synth.worlds.retail.world import RetailWorld
 
@@ -44,20 +45,26 @@ def test_the_weighted_sum_is_rounded_with_halves_up() -> None:
 
 
 def test_refusals_and_talk_have_their_own_ratings() -> None:
-    assert difficulty(Frame(world="retail", intent="special_service", slots={"order": "o01", "service": "gift_wrap"})).r == -1
-    assert difficulty(Frame(world="retail", intent="shop_information", slots={"topic": "shipping_fee"})).r == 0
+    assert (
+        difficulty(WORLDS["retail"], Frame(world="retail", intent="special_service", slots={"order": "o01", "service": "gift_wrap"})).r
+        == -1
+    )
+    assert difficulty(WORLDS["retail"], Frame(world="retail", intent="shop_information", slots={"topic": "shipping_fee"})).r == 0
 
 
 def test_a_text_that_names_no_tool_is_harder() -> None:
     frame = Frame(world="retail", intent="close_order", slots={"order": "o17"})
-    assert difficulty(frame, "cancel or return o17").s_tool < difficulty(frame, "I no longer want o17").s_tool
-    assert difficulty(frame, "请取消 o17").s_tool < difficulty(frame, "o17 我不要了").s_tool
-    assert not names_a_tool("a buyer", tool_words("retail", "buy_product", frozenset({"user", "product"})))
+    assert (
+        difficulty(WORLDS[frame.world], frame, "cancel or return o17").s_tool
+        < difficulty(WORLDS[frame.world], frame, "I no longer want o17").s_tool
+    )
+    assert difficulty(WORLDS[frame.world], frame, "请取消 o17").s_tool < difficulty(WORLDS[frame.world], frame, "o17 我不要了").s_tool
+    assert not names_a_tool("a buyer", tool_words(WORLDS["retail"], "buy_product", frozenset({"user", "product"})))
 
 
 def test_the_shop_has_all_ratings_and_most_are_easy() -> None:
     ratings = [
-        rate("retail", name, frozenset(slot.name for slot in intent.slots if slot.is_required or with_optional), is_named).r
+        rate(WORLDS["retail"], name, frozenset(slot.name for slot in intent.slots if slot.is_required or with_optional), is_named).r
         for name, intent in RetailWorld.intents.items()
         for with_optional in (False, True)
         for is_named in (False, True)

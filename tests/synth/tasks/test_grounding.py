@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from synth.tasks.grounding import Sources, is_grounded
 from synth.text.claims import NameIndex, normalise, read
-from synth.worlds import make_world
+from synth.worlds import WORLDS, make_world
 
 PLACES = {
     "total": 7,
@@ -61,7 +61,7 @@ def grounded(answer: str, *results: object, said: str = REQUEST, world: str = "c
     shown = [json.dumps(result, ensure_ascii=False) for result in (results or (PLACES, ROUTE, WEATHER))]
     texts = [normalise(text) for text in (said, *shown)]
     system = normalise(make_world(world, 0).system_prompt) if rules else ""
-    return is_grounded(answer, Sources(world, texts, shown, (texts[0], system), frozenset()), names_of(world))
+    return is_grounded(answer, Sources(WORLDS[world], texts, shown, (texts[0], system), frozenset()), names_of(world))
 
 
 @cache

@@ -15,7 +15,7 @@ from storage.records import Call, FunctionCall, Message, Task, ToolCall
 from synth.tasks.reward import WEIGHTS, Marks, kind_of, presentation, quarters, reward
 from synth.tasks.solver import execute, expert_messages
 from synth.tasks.verify import Verdict, judge, verify, verify_teacher
-from synth.worlds import make_world
+from synth.worlds import WORLDS, make_world
 from tests.synth.retail_tasks import task_of, tasks
 
 LOOKUP, TWO_PRICES, ACT, TWO_BUYS, REFUSAL = (
@@ -29,7 +29,7 @@ MIXED = replace(FULL, plan=0.5, fidelity=0.25, presentation=0.5, failed=0.2)
 
 def attempt(task: Task, calls: Sequence[Call], answer: str) -> Verdict:
     done = execute(make_world(task.world, task.world_seed), task.messages, calls, answer)
-    return judge(task, done.messages, done.changes)
+    return judge(WORLDS[task.world], task, done.messages, done.changes)
 
 
 # ---- the formula -----------------------------------------------------------------------------------------------------------------
@@ -95,8 +95,8 @@ def test_shares_are_rounded_down_to_quarters(share: float) -> None:
 
 @pytest.mark.parametrize("world", ["retail", "city", "library", "banking", "gen-1"])
 def test_every_expert_has_full_marks(world: str) -> None:
-    for task in draw_tasks(world, 48, random.Random(world)):
-        verdict = verify_teacher(task, expert_messages(task))
+    for task in draw_tasks(WORLDS[world], 48, random.Random(world)):
+        verdict = verify_teacher(WORLDS[task.world], task, expert_messages(WORLDS[task.world], task))
         assert (verdict.success, verdict.reward) == (True, 1.0), (task.intent, verdict.marks)
 
 
@@ -187,8 +187,8 @@ def test_a_call_of_a_tool_that_is_not_on_offer_has_failed() -> None:
 
 def test_a_call_that_got_no_answer_has_failed() -> None:
     asked = Message(role="assistant", tool_calls=(ToolCall(id="c", function=FunctionCall(name="list_products", arguments="{}")),))
-    opening, rest = len(ACT.messages), expert_messages(ACT)
-    verdict = judge(ACT, [*rest[:opening], asked, *rest[opening:]], ACT.success.changes)
+    opening, rest = len(ACT.messages), expert_messages(WORLDS[ACT.world], ACT)
+    verdict = judge(WORLDS[ACT.world], ACT, [*rest[:opening], asked, *rest[opening:]], ACT.success.changes)
     assert verdict.marks is not None and verdict.marks.failed == pytest.approx(1 / 3)
 
 
@@ -214,11 +214,11 @@ def test_a_fact_that_the_request_says_itself_earns_nothing_alone() -> None:
 
 
 def test_what_was_not_really_observed_is_worth_nothing() -> None:
-    messages = expert_messages(LOOKUP)
+    messages = expert_messages(WORLDS[LOOKUP.world], LOOKUP)
     tampered = [replaced(message) if message.role == "tool" else message for message in messages]
-    assert verify(LOOKUP, messages).reward == 1.0
-    assert verify(LOOKUP, tampered).reward == 0.0
-    assert verify(LOOKUP, []) == Verdict(False, 0.0, {"observations": False})
+    assert verify(WORLDS[LOOKUP.world], LOOKUP, messages).reward == 1.0
+    assert verify(WORLDS[LOOKUP.world], LOOKUP, tampered).reward == 0.0
+    assert verify(WORLDS[LOOKUP.world], LOOKUP, []) == Verdict(False, 0.0, {"observations": False})
 
 
 def replaced(message: Message) -> Message:

@@ -21,6 +21,7 @@ from synth.tasks.solver import (
     training_seed,
     world_seeds,
 )
+from synth.worlds import WORLDS
 from synth.worlds.retail.world import RetailWorld
 from tests.synth.retail_tasks import frame_of, task_of, tasks, wording
 
@@ -39,7 +40,7 @@ def test_every_intent_gives_tasks_in_both_languages() -> None:
     for task in admitted:
         assert task.messages[0].role == "system"
         assert (task.difficulty == -1) == (task.success.refusal is not None)
-        assert expert_messages(task)[-1].content == task.plan.answer
+        assert expert_messages(WORLDS[task.world], task)[-1].content == task.plan.answer
 
 
 def test_admission_leaves_the_world_as_it_was() -> None:
@@ -80,13 +81,16 @@ def test_a_frame_that_does_not_fit_the_seed_says_so_and_another_seed_is_tried() 
     frame = frame_of("exchange_by_category", 5)
     with pytest.raises(NotAdmitted) as caught:
         for seed in range(100, 140):
-            admit(frame, text=wording(frame.slots), language="en", seed=seed, division="seed")
+            admit(WORLDS[frame.world], frame, text=wording(frame.slots), language="en", seed=seed, division="seed")
     assert caught.value.reason == "misfit"
-    assert admit_any(frame, text=wording(frame.slots), language="en", seeds=range(100, 160), division="seed").frame_id == frame.id
+    assert (
+        admit_any(WORLDS[frame.world], frame, text=wording(frame.slots), language="en", seeds=range(100, 160), division="seed").frame_id
+        == frame.id
+    )
     with pytest.raises(NotAdmitted):
-        admit_any(frame, text="", language="en", seeds=(), division="seed")
+        admit_any(WORLDS[frame.world], frame, text="", language="en", seeds=(), division="seed")
     with pytest.raises(NotAdmitted, match="unknown_intent"):
-        admit(Frame(world="retail", intent="juggle"), text="", language="en", seed=1, division="seed")
+        admit(WORLDS["retail"], Frame(world="retail", intent="juggle"), text="", language="en", seed=1, division="seed")
 
 
 def test_whatever_is_stored_beside_the_frame_is_in_the_id() -> None:
@@ -94,7 +98,7 @@ def test_whatever_is_stored_beside_the_frame_is_in_the_id() -> None:
 
     def made(**origin: Any) -> Task:
         given: dict[str, Any] = {"index": 0, "language": "en", "division": "seed", "use": "train"} | origin
-        return sibling(frame, **given)
+        return sibling(WORLDS[frame.world], frame, **given)
 
     twins = [made(), made(query_id="q1"), made(query_id="q2"), made(blueprint_id="b1"), made(division="probe"), made(language="zh")]
     assert made(query_id="q1") == twins[1]
@@ -118,8 +122,14 @@ class TestSiblings:
         frame = frame_of(intent, 3)
         entities = frozenset(slot.name for slot in RetailWorld.intents[intent].slots if slot.is_entity)
         for use in ("train", "eval_in"):
-            made = [sibling(frame, index=index, language="en", division="seed", use=use, query_id="q") for index in range(4)]
-            assert made == [sibling(frame, index=index, language="en", division="seed", use=use, query_id="q") for index in range(4)]
+            made = [
+                sibling(WORLDS[frame.world], frame, index=index, language="en", division="seed", use=use, query_id="q")
+                for index in range(4)
+            ]
+            assert made == [
+                sibling(WORLDS[frame.world], frame, index=index, language="en", division="seed", use=use, query_id="q")
+                for index in range(4)
+            ]
             assert len({task.id for task in made}) == 4
             for task in made:
                 assert {name: value for name, value in task.slots.items() if name not in entities} == {

@@ -14,7 +14,7 @@ from synth.tasks.grounding import told
 from synth.tasks.refusals import REFUSAL_PHRASES, refusal_reasons
 from synth.tasks.solver import execute, expert_messages
 from synth.tasks.verify import Verdict, judge, verify, verify_teacher
-from synth.worlds import make_world
+from synth.worlds import WORLDS, make_world
 from synth.worlds.retail.world import RetailWorld
 from tests.synth.retail_tasks import task_of, tasks
 
@@ -22,8 +22,10 @@ from tests.synth.retail_tasks import task_of, tasks
 def attempt(task: Task, calls: Sequence[Call], answer: str) -> Verdict:
     """What a policy gets that makes these calls and says this."""
     done = execute(make_world(task.world, task.world_seed), task.messages, calls, answer)
-    assert judge(task, done.messages, done.changes) == judge(task, list(done.messages), done.changes)
-    return judge(task, done.messages, done.changes)
+    assert judge(WORLDS[task.world], task, done.messages, done.changes) == judge(
+        WORLDS[task.world], task, list(done.messages), done.changes
+    )
+    return judge(WORLDS[task.world], task, done.messages, done.changes)
 
 
 def failed(verdict: Verdict) -> set[str]:
@@ -32,7 +34,7 @@ def failed(verdict: Verdict) -> set[str]:
 
 def test_every_expert_passes_even_as_a_teacher() -> None:
     for task in tasks(4):
-        verdict = verify_teacher(task, expert_messages(task))
+        verdict = verify_teacher(WORLDS[task.world], task, expert_messages(WORLDS[task.world], task))
         assert verdict.success, (task.intent, failed(verdict))
         assert verdict.reward == 1.0
 
@@ -134,7 +136,7 @@ def test_the_answer_may_not_invent(answer: str, language: str) -> None:
 
 def test_the_answer_may_not_name_what_was_not_talked_about() -> None:
     task = task_of("order_price", 0)
-    shown = json.loads(expert_messages(task)[-2].content or "{}")
+    shown = json.loads(expert_messages(WORLDS[task.world], task)[-2].content or "{}")
     category = next(name for name in ("lamp", "mug") if name != shown["category"])
     chinese = {"lamp": "台灯", "mug": "马克杯"}[category]
     assert failed(attempt(task, task.plan.calls, f"{task.plan.answer} A {category}.")) == {"grounded_answer"}
@@ -159,7 +161,7 @@ def test_a_price_is_told_by_value() -> None:
     assert attempt(task, task.plan.calls, f"${price}.00").success
     assert attempt(task, task.plan.calls, f"共{price}元").success
     assert not attempt(task, task.plan.calls, f"{int(price) + 1} dollars").success
-    rows = json.loads(expert_messages(task)[-2].content or "[]")
+    rows = json.loads(expert_messages(WORLDS[task.world], task)[-2].content or "[]")
     other = next(str(row["price"]) for row in rows if str(row["price"]) != price)
     assert failed(attempt(task, task.plan.calls, f"{price} or {other} dollars")) == {"facts"}
 
@@ -176,7 +178,7 @@ def test_a_bound_of_the_request_may_be_said_again() -> None:
 
 def test_observations_passed_on_are_no_answer() -> None:
     for task in tasks(1):
-        observed = [message.content or "" for message in expert_messages(task) if message.role == "tool"]
+        observed = [message.content or "" for message in expert_messages(WORLDS[task.world], task) if message.role == "tool"]
         if any("{" in text for text in observed):
             assert "own_words" in failed(attempt(task, task.plan.calls, "Here it is:\n" + "\n".join(observed)))
             assert "own_words" in failed(attempt(task, task.plan.calls, json.dumps([json.loads(text) for text in observed], indent=1)))
@@ -196,7 +198,7 @@ def test_malformed_arguments_and_a_missing_end_fail() -> None:
         Message(role="assistant", tool_calls=(call,)),
         Message(role="tool", content='{"error":"x"}', tool_call_id="a"),
     ]
-    assert failed(judge(task, messages, {})) == {"ended_with_text", "well_formed", "end_state"}
+    assert failed(judge(WORLDS[task.world], task, messages, {})) == {"ended_with_text", "well_formed", "end_state"}
 
 
 def with_call_ids(messages: Sequence[Message], ids: Sequence[str]) -> list[Message]:
@@ -224,42 +226,42 @@ class TestReusedCallIds:
         look, act = task.plan.calls
         blind = execute(make_world(task.world, task.world_seed), task.messages, (act, look, fails), task.plan.answer)
         for ids in ("abc", "aba"):
-            assert failed(verify(task, with_call_ids(blind.messages, ids))) == {"evidence"}
+            assert failed(verify(WORLDS[task.world], task, with_call_ids(blind.messages, ids))) == {"evidence"}
 
     def test_an_error_is_not_taken_for_the_act_that_comes_later(self) -> None:
         task, fails = self.shipped()
         look, act = task.plan.calls
         right = execute(make_world(task.world, task.world_seed), task.messages, (fails, look, act), task.plan.answer)
         for ids in ("abc", "aba"):
-            assert verify_teacher(task, with_call_ids(right.messages, ids)).success
+            assert verify_teacher(WORLDS[task.world], task, with_call_ids(right.messages, ids)).success
 
     def test_a_call_that_failed_covers_no_plan(self) -> None:
         task, fails = self.shipped()
         planned = task.model_copy(update={"plan": task.plan.model_copy(update={"calls": (fails, *task.plan.calls)})})
         done = execute(make_world(task.world, task.world_seed), task.messages, (fails, *task.plan.calls), task.plan.answer)
         for ids in ("abc", "aba"):
-            assert failed(verify_teacher(planned, with_call_ids(done.messages, ids))) == {"plan_covered"}
+            assert failed(verify_teacher(WORLDS[planned.world], planned, with_call_ids(done.messages, ids))) == {"plan_covered"}
 
 
 class TestReplay:
     def test_a_tampered_observation_is_refused(self) -> None:
         task = task_of("price_question", 0)
-        messages = expert_messages(task)
+        messages = expert_messages(WORLDS[task.world], task)
         price = task.success.facts[0].value
         tampered = [
             message.model_copy(update={"content": (message.content or "").replace(price, "3")}) if message.role == "tool" else message
             for message in messages
         ]
-        assert failed(verify(task, messages)) == set()
-        assert "observations" in failed(verify(task, tampered))
+        assert failed(verify(WORLDS[task.world], task, messages)) == set()
+        assert "observations" in failed(verify(WORLDS[task.world], task, tampered))
 
     def test_another_opening_a_missing_result_and_an_added_one_are_refused(self) -> None:
         task = task_of("close_order", 0)
-        messages = expert_messages(task)
-        assert failed(verify(task, [Message(role="user", content="hi"), *messages[1:]])) >= {"observations"}
-        assert "observations" in failed(verify(task, [message for message in messages if message.role != "tool"]))
+        messages = expert_messages(WORLDS[task.world], task)
+        assert failed(verify(WORLDS[task.world], task, [Message(role="user", content="hi"), *messages[1:]])) >= {"observations"}
+        assert "observations" in failed(verify(WORLDS[task.world], task, [message for message in messages if message.role != "tool"]))
         added = Message(role="tool", content="{}", tool_call_id="call_9")
-        assert "observations" in failed(verify(task, [*messages[:-1], added, messages[-1]]))
+        assert "observations" in failed(verify(WORLDS[task.world], task, [*messages[:-1], added, messages[-1]]))
 
     def test_a_teacher_must_cover_the_plan_and_a_policy_need_not(self) -> None:
         task = task_of("close_by_category", 0)
@@ -267,21 +269,21 @@ class TestReplay:
         listed = execute(make_world("retail", task.world_seed), task.messages, task.plan.calls, task.plan.answer)
         again = Call(tool="get_order", arguments={"order": order})
         longer = execute(make_world("retail", task.world_seed), task.messages, (task.plan.calls[0], again, task.plan.calls[1]), "Done.")
-        assert verify_teacher(task, listed.messages).success
-        assert verify_teacher(task, longer.messages).success
+        assert verify_teacher(WORLDS[task.world], task, listed.messages).success
+        assert verify_teacher(WORLDS[task.world], task, longer.messages).success
         padded = task.model_copy(update={"plan": task.plan.model_copy(update={"calls": (*task.plan.calls, again)})})
-        assert failed(verify_teacher(padded, listed.messages)) == {"plan_covered"}
-        assert verify(padded, listed.messages).success
+        assert failed(verify_teacher(WORLDS[padded.world], padded, listed.messages)) == {"plan_covered"}
+        assert verify(WORLDS[padded.world], padded, listed.messages).success
 
 
 def test_judging_is_cheap() -> None:
-    rollouts = [(task, expert_messages(task)) for task in tasks(4)]
+    rollouts = [(task, expert_messages(WORLDS[task.world], task)) for task in tasks(4)]
     for task, messages in rollouts:
-        judge(task, messages, {})
+        judge(WORLDS[task.world], task, messages, {})
     started = time.process_time()
     for _ in range(4):
         for task, messages in rollouts:
-            judge(task, messages, task.success.changes)
+            judge(WORLDS[task.world], task, messages, task.success.changes)
     assert (time.process_time() - started) / (4 * len(rollouts)) < 0.6e-3
 
 
@@ -305,12 +307,12 @@ def test_a_fact_may_be_told_as_people_tell_it(kind: str, value: str, answers: tu
 def test_a_status_told_of_another_order_is_none() -> None:
     seen = 0
     for task in (task_of("status_by_category", 50 * turn) for turn in range(12)):
-        right = expert_messages(task)
+        right = expert_messages(WORLDS[task.world], task)
         order = task.success.evidence[0].value
         others = [rival for rival in task.success.facts[0].rivals if rival.startswith("o") and rival[1:].isdigit()]
-        assert judge(task, right, {}).success
+        assert judge(WORLDS[task.world], task, right, {}).success
         for other in others:
             said = (right[-1].content or "").replace(order, other)
-            assert not judge(task, (*right[:-1], Message(role="assistant", content=said)), {}).success
+            assert not judge(WORLDS[task.world], task, (*right[:-1], Message(role="assistant", content=said)), {}).success
             seen += 1
     assert seen > 5

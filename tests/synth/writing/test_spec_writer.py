@@ -18,9 +18,9 @@ from storage.files import Busy, file_lock
 from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure
 from synth.engines.budget import BudgetSpent
 from synth.prompts import prompt
+from synth.tasks.assessment import assess
 from synth.worlds import WORLDS
 from synth.worlds.declarative.acting import Refused
-from synth.worlds.declarative.admission import assess
 from synth.worlds.declarative.compile import compile_file
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.problems import SpecError

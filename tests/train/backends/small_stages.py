@@ -9,6 +9,7 @@ from storage.record_rows import tasks_frame
 from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store, part_id
 from synth.roles.simulate import expert_trajectory, trajectories_frame
+from synth.worlds import WORLDS
 from tests.train.tiny_policies import SMALL, retail_tasks
 from train.spec import SFTSettings, StageSpec
 
@@ -18,7 +19,7 @@ SFT = SFTSettings(max_steps=6, batch_size=4, learning_rate=1e-2, warmup_steps=0)
 
 def released(root: Path) -> tuple[Store, str]:
     """A store with experts' conversations as a release with the split `seed`, and its id."""
-    store, experts = Store(root), [expert_trajectory(task) for task in TASKS]
+    store, experts = Store(root), [expert_trajectory(WORLDS[task.world], task) for task in TASKS]
     store.commit(
         [
             store.write("tasks", part_id("tasks", [], {}, 1), tasks_frame(TASKS)),

@@ -27,7 +27,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, str]:
     """A store whose release has 32 experts' conversations (`seed`), 32 tasks (`rl`) and four (`few`)."""
     store = Store(tmp_path_factory.mktemp("render") / "store")
     tasks = retail_tasks("order_status", "special_service", "report_problem", "close_order", each=8)
-    experts = [expert_trajectory(task) for task in tasks]
+    experts = [expert_trajectory(WORLDS[task.world], task) for task in tasks]
     store.commit(
         [
             store.write("tasks", part_id("tasks", [], {}, 1), tasks_frame(tasks)),

@@ -14,6 +14,7 @@ from storage.records import Task
 from storage.releases.export import export
 from synth.rollouts.episode import Episode
 from synth.tasks.solver import expert_messages
+from synth.worlds import WORLDS
 from train.backends.environment import Step, WorldEnvironment, task_of
 
 FORMATS = ("trl", "verl", "roll")
@@ -33,7 +34,7 @@ def play_expert(environment: WorldEnvironment, row: dict[str, Any]) -> Step:
     """Plays the expert's messages; the tools must answer as they did the expert."""
     task, _ = task_of(row)
     messages, _ = environment.reset(row)
-    following = [message.to_openai() for message in expert_messages(task)[len(messages) :]]
+    following = [message.to_openai() for message in expert_messages(WORLDS[task.world], task)[len(messages) :]]
     step = Step([], None, False)
     while following:
         assert not step.done

@@ -15,6 +15,7 @@ from storage.errors import BadInput, HeadraceError
 from storage.releases.release import load_split
 from storage.store import Store, part_id
 from synth.roles.simulate import expert_trajectory, trajectories_frame
+from synth.worlds import WORLDS
 from tests.train.backends.small_stages import is_alive, released, spec_of
 from tests.train.tiny_policies import retail_tasks
 from train.backends import remote_sync
@@ -154,7 +155,7 @@ def test_what_others_commit_while_parts_are_sent_is_not_asked_for(sent: Sent, tm
     store, send_once = Store(sent.spec.store), Mirror._send_once
 
     def meanwhile(mirror: Mirror, path: Path, name: str) -> None:
-        expert = expert_trajectory(OTHER)
+        expert = expert_trajectory(WORLDS[OTHER.world], OTHER)
         store.commit([store.write("trajectories", part_id("trajectories", ["more"], {}, 1), trajectories_frame([expert], [OTHER]))])
         send_once(mirror, path, name)
 

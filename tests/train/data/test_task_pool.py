@@ -13,6 +13,7 @@ from storage.records import Frame, Task, canonical_json
 from storage.store import Store, part_id
 from synth.tasks.solver import NotAdmitted, sibling
 from synth.tasks.split import DivisionConfig, division
+from synth.worlds import WORLDS
 from synth.worlds.retail.world import RetailWorld
 from train.data.task_pool import draw, need, sources, what_it_shows
 
@@ -24,7 +25,7 @@ def origin(number: int, rng: random.Random) -> Task | None:
     names = frozenset(slot.name for slot in shop.intents[intent].slots if slot.is_required or rng.random() < 0.3)
     frame = Frame(world="retail", intent=intent, slots=shop.draw_slots(intent, names, rng))
     try:
-        task = sibling(frame, index=0, language="en", division=division(frame.id, DivisionConfig()), use="train")
+        task = sibling(WORLDS[frame.world], frame, index=0, language="en", division=division(frame.id, DivisionConfig()), use="train")
     except NotAdmitted:
         return None
     origins = {"query_id": f"q{number}"} if number % 2 == 0 else {"blueprint_id": f"b{number}"}

@@ -17,7 +17,7 @@ from synth.roles.model_judge import ModelJudge
 from synth.rollouts.episode import Episode
 from synth.tasks.solver import execute
 from synth.tasks.verify import judge
-from synth.worlds import make_world
+from synth.worlds import WORLDS, make_world
 from tests.synth.retail_tasks import task_of
 from tests.synth.scripted_models import Answering, Standing, judging, silent
 from train.rl.rewards import (
@@ -46,7 +46,7 @@ BY_CODE = [SCORERS["success"], SCORERS["graded"]]
 def episode(answer: str, *, task: Task = TASK, calls: Sequence[Call] | None = None, spoilt: Outcome | None = None) -> Episode:
     """One that is over."""
     done = execute(make_world(task.world, task.world_seed), task.messages, task.plan.calls if calls is None else calls, answer)
-    verdict = judge(task, done.messages, done.changes)
+    verdict = judge(WORLDS[task.world], task, done.messages, done.changes)
     one = Episode(task, 0, 8)
     one.messages = list(done.messages)
     one.outcome = spoilt or (Outcome.SUCCESS if verdict.success else Outcome.POLICY_FAILURE)

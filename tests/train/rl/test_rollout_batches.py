@@ -10,6 +10,7 @@ from storage.errors import HeadraceError
 from storage.records import FunctionCall, Message, Outcome, Task, ToolCall
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 from synth.tasks.solver import expert_messages
+from synth.worlds import WORLDS
 from tests.train.tiny_policies import retail_tasks
 from train.rl.rollout_batches import Batch, play_batch
 from train.spec import RLSettings
@@ -29,7 +30,7 @@ class Player:
 
     def __init__(self, successes: dict[str, int], *, silent: Sequence[Task] = (), clumsy: bool = False) -> None:
         self._successes, self._silent, self._clumsy = successes, {task.messages for task in silent}, clumsy
-        self._experts = {task.messages: expert_messages(task)[len(task.messages) :] for task in STATUS}
+        self._experts = {task.messages: expert_messages(WORLDS[task.world], task)[len(task.messages) :] for task in STATUS}
         self._ids = {task.messages: task.id for task in STATUS}
         self._seeds: dict[str, list[int]] = {}
         self.asked: list[str] = []
@@ -121,7 +122,7 @@ def test_turns_whose_calls_failed_are_told_from_those_that_went_well() -> None:
     (well, *_) = batch.rows
     assert well.outcome is Outcome.SUCCESS
     assert well.erred[0] is True
-    assert len(well.erred) == 1 + sum(message.role == "assistant" for message in expert_messages(STATUS[0]))
+    assert len(well.erred) == 1 + sum(message.role == "assistant" for message in expert_messages(WORLDS[STATUS[0].world], STATUS[0]))
     assert not any(well.erred[1:])
     assert sum(well.trace.mask) == len(well.erred), "a flag a turn"
 

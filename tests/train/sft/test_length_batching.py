@@ -18,6 +18,7 @@ from storage.record_rows import tasks_frame
 from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store, part_id
 from synth.roles.simulate import expert_trajectory, trajectories_frame
+from synth.worlds import WORLDS
 from tests.train.tiny_policies import SMALL, retail_tasks
 from train.metrics_log import LiveMetrics
 from train.run import run
@@ -103,7 +104,7 @@ def _in_process() -> Iterator[None]:
 def make_spec(tmp_path_factory) -> Callable[..., StageSpec]:
     """A store with five experts' conversations: folder -> the spec of the SFT stage there."""
     store = Store(tmp_path_factory.mktemp("stages") / "store")
-    experts = [expert_trajectory(task) for task in TASKS]
+    experts = [expert_trajectory(WORLDS[task.world], task) for task in TASKS]
     store.commit(
         [
             store.write("tasks", part_id("tasks", [], {}, 1), tasks_frame(TASKS)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime, timedelta
 from functools import cached_property, lru_cache
 
+from synth.worlds.base import World
 from synth.worlds.city.map.geometry import LAT_0, from_text
 from synth.worlds.city.map.place_names import CITY_EN, CITY_ZH, DISTRICTS
 from synth.worlds.city.map.places import DISTRICT_KEYS, Places
@@ -35,6 +36,12 @@ class City:
     @cached_property
     def transit(self) -> Transit:
         return Transit(self.seed, self.roads)
+
+
+class CityBased(World):
+    """A world that stands in a city: all that intents and draws know of the world they are solved and drawn in."""
+
+    city: City
 
 
 @lru_cache(maxsize=8)

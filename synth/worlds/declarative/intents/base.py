@@ -206,6 +206,12 @@ class Work:
         return Solution(Plan(calls=tuple(self.calls), answer=answer), Success(evidence=evidence, **criteria))
 
 
+class StateWorld(World):
+    """A world whose rows lie in a `State`: all that an intent knows of the world in which it is solved."""
+
+    now: State
+
+
 class SpecIntent(Intent):
     """An intent of a compiled domain: an instance a job, not a class."""
 
@@ -230,9 +236,7 @@ class SpecIntent(Intent):
         return "pick" in slot_names and any(isinstance(self.kinds[slot.kind], Quantity) for slot in self.slots if slot.name in slot_names)
 
     def solve(self, world: World, slots: Slots, language: Language) -> Solution:
-        from synth.worlds.declarative.compiled_world import SpecWorld
-
-        assert isinstance(world, SpecWorld)
+        assert isinstance(world, StateWorld)
         return self.plan(world.now, slots, language)
 
     @abstractmethod

@@ -20,7 +20,7 @@ from synth.text.claims import is_near, normalise, numbers_in
 from synth.text.number_words import in_digits
 from synth.text.slot_kinds import SlotKind
 from synth.worlds.base import Shape, Slot, Solution
-from synth.worlds.declarative.domain import Domain, Entity, Field
+from synth.worlds.declarative.domain import Domain, Entity, Field, system_prompt
 from synth.worlds.declarative.intents.base import Slots, SpecIntent, Work, grid, misfit, say, seen, value_kind, words_kind
 from synth.worlds.declarative.intents.row_lists import Listed, Rows, Shown, first_of
 from synth.worlds.declarative.language import schema
@@ -266,8 +266,6 @@ def _numbers_in(text: str) -> tuple[float, ...]:
 @lru_cache(maxsize=256)
 def _numbers_told(domain: Domain) -> tuple[float, ...]:
     """Numbers of the system prompt."""
-    from synth.worlds.declarative.compile import system_prompt
-
     return _numbers_in(system_prompt(domain))
 
 

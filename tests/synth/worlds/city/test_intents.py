@@ -16,6 +16,7 @@ from synth.tasks.refusals import refusal_reasons
 from synth.tasks.solver import NotAdmitted, admit, execute
 from synth.tasks.verify import judge
 from synth.tasks.wording import render
+from synth.worlds import WORLDS
 from synth.worlds.base import Intent, Solution, Unsolvable
 from synth.worlds.city.intents import INTENTS
 from synth.worlds.city.map.transit import STATUSES
@@ -89,7 +90,7 @@ def test_all_difficulties_occur() -> None:
     found: Counter[int] = Counter()
     for name, intent in INTENTS.items():
         for names in slot_sets(intent, rng, 12):
-            found[difficulty(Frame(world="city", intent=name, slots=CityWorld(1).draw_slots(name, names, rng)), "x").r] += 1
+            found[difficulty(WORLDS["city"], Frame(world="city", intent=name, slots=CityWorld(1).draw_slots(name, names, rng)), "x").r] += 1
     assert set(found) == {-1, 0, 1, 2, 3, 4, 5}
     assert min(found[rating] for rating in (1, 2, 3, 4, 5)) >= 10
 
@@ -140,7 +141,14 @@ def test_solved_draws_are_admitted(name: str) -> None:
     runs = [(world, slots, language) for world, slots, solution, language in solved(name) if solution is not None]
     for world, slots, language in runs:
         try:
-            admit(Frame(world="city", intent=name, slots=slots), text="x", language=language, seed=world.city.seed, division="seed")
+            admit(
+                WORLDS["city"],
+                Frame(world="city", intent=name, slots=slots),
+                text="x",
+                language=language,
+                seed=world.city.seed,
+                division="seed",
+            )
         except NotAdmitted as problem:
             refused[problem.reason] += 1
     assert not set(refused) - {"not_minimal"}
@@ -183,13 +191,15 @@ def test_traffic_is_not_told_by_who_did_not_look_at_it() -> None:
         world = CityWorld(seed)
         slots = world.draw_slots("traffic_status", frozenset({"origin", "destination"}), random.Random(seed))
         said = " ".join(map(str, slots.values()))
-        task = admit(Frame(world="city", intent="traffic_status", slots=slots), text=said, language="en", seed=seed, division="seed")
+        task = admit(
+            WORLDS["city"], Frame(world="city", intent="traffic_status", slots=slots), text=said, language="en", seed=seed, division="seed"
+        )
         blind = [
             call.model_copy(update={"arguments": {name: value for name, value in call.arguments.items() if name != "traffic_aware"}})
             for call in task.plan.calls
         ]
         done = execute(world, task.messages, blind, task.plan.answer)
-        assert not judge(task, done.messages, done.changes).success
+        assert not judge(WORLDS[task.world], task, done.messages, done.changes).success
 
 
 # ---- answers that say too much, and other ways to say it right ----------------------------------------------------------------
@@ -202,7 +212,14 @@ def drawn_task(name: str, language: Language, *optional: str, fits: Callable[[Ta
     for seed in range(200):
         frame = Frame(world="city", intent=name, slots={**CityWorld(seed).draw_slots(name, names, rng), **slots})
         try:
-            task = admit(frame, text=render(frame, language, rng), language=language, seed=seed, division="seed")
+            task = admit(
+                WORLDS[frame.world],
+                frame,
+                text=render(WORLDS[frame.world], frame, language, rng),
+                language=language,
+                seed=seed,
+                division="seed",
+            )
         except NotAdmitted:
             continue
         if fits(task):
@@ -212,7 +229,7 @@ def drawn_task(name: str, language: Language, *optional: str, fits: Callable[[Ta
 
 def passes(task: Task, answer: str, calls: Sequence[Call] | None = None) -> bool:
     done = execute(CityWorld(task.world_seed), task.messages, task.plan.calls if calls is None else calls, answer)
-    return judge(task, done.messages, done.changes).success
+    return judge(WORLDS[task.world], task, done.messages, done.changes).success
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -299,4 +316,4 @@ def test_an_order_that_was_asked_for_must_be_asked_of_the_search(name: str) -> N
     task = drawn_task(name, "en", "sort", fits=is_cut_short)
     assert passes(task, task.plan.answer)
     done = execute(CityWorld(task.world_seed), task.messages, otherwise(task), task.plan.answer)
-    assert not judge(task, done.messages, done.changes).checks["evidence"]
+    assert not judge(WORLDS[task.world], task, done.messages, done.changes).checks["evidence"]

@@ -29,7 +29,9 @@ def draw_task(name: str, language: Language, rng: random.Random) -> Task:
     names = frozenset(slot.name for slot in World.intents[name].slots if slot.is_required or rng.random() < 0.35)
     slots = make_world(World.name, seed).draw_slots(name, names, rng)
     frame = Frame(world=World.name, intent=name, slots=slots)
-    return admit(frame, text=render(frame, language, rng), language=language, seed=seed, division="seed")
+    return admit(
+        WORLDS[frame.world], frame, text=render(WORLDS[frame.world], frame, language, rng), language=language, seed=seed, division="seed"
+    )
 
 
 @pytest.mark.parametrize("name", [intent.name for intent in World.jobs()])
@@ -37,7 +39,7 @@ def test_what_is_drawn_is_admitted_and_the_expert_covers_its_plan(name: str) -> 
     rng = random.Random(name)
     for turn in range(6):
         task = draw_task(name, LANGUAGES[turn % 2], rng)
-        verdict = verify_teacher(task, expert_messages(task))
+        verdict = verify_teacher(WORLDS[task.world], task, expert_messages(WORLDS[task.world], task))
         assert verdict.success, verdict.checks
 
 
@@ -87,16 +89,16 @@ def test_shapes_are_those_of_the_plans() -> None:
 
 
 def test_wordings_are_well_formed_and_plans_have_skeletons() -> None:
-    load_families(World.name)
+    load_families(WORLDS[World.name])
     for name, intent in World.intents.items():
-        assert skeleton(World.name, name, frozenset(slot.name for slot in intent.slots if slot.is_required)) is not None
+        assert skeleton(WORLDS[World.name], name, frozenset(slot.name for slot in intent.slots if slot.is_required)) is not None
 
 
 @pytest.mark.parametrize("world", ["hotel", "gen-5"])
 def test_broken_plans_are_refused(world: str) -> None:
     """Given expert plans with a call left out, made up, made twice or none made at all: none passes; one made otherwise hardly ever."""
     rng = random.Random(3)
-    tasks = mutations.draw_tasks(world, 80, rng)
+    tasks = mutations.draw_tasks(WORLDS[world], 80, rng)
     figures = mutations.audit(tasks, rng, per_kind=60).figures()
     assert figures["expert_accepted"] == 1.0
     for kind in ("dropped", "hallucinated", "duplicated", "noop"):

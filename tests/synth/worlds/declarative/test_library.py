@@ -140,7 +140,14 @@ def tasks(name: str) -> tuple[dict[str, list[Task]], int]:
             seed = training_seed(rng.randrange(2**20))
             frame = Frame(world=name, intent=intent.name, slots=make_world(name, seed).draw_slots(intent.name, names, rng))
             try:
-                task = admit(frame, text=render(frame, language, rng), language=language, seed=seed, division="seed")
+                task = admit(
+                    WORLDS[frame.world],
+                    frame,
+                    text=render(WORLDS[frame.world], frame, language, rng),
+                    language=language,
+                    seed=seed,
+                    division="seed",
+                )
             except NotAdmitted:
                 refused += 1
             else:
@@ -155,7 +162,7 @@ def test_tasks_of_every_intent_are_admitted_and_the_teacher_passes(name: str) ->
     assert set(found) == {intent.name for intent in world_of(name).jobs()}
     assert refused <= 0.02 * (refused + len(admitted))
     for task in admitted[::3]:
-        assert verify_teacher(task, expert_messages(task)).success, task.intent
+        assert verify_teacher(WORLDS[task.world], task, expert_messages(WORLDS[task.world], task)).success, task.intent
 
 
 @pytest.mark.parametrize("name", NAMES)

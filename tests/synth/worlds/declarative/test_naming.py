@@ -67,6 +67,8 @@ def test_tasks_are_solved_with_the_names_outside(naming: dict[str, str]) -> None
             with suppress(Unsolvable):
                 intent.solve(world(seed), frame.slots, "en")
                 break
-        task = admit(frame, text=render(frame, "en", rng), language="en", seed=seed, division="seed")
+        task = admit(
+            WORLDS[frame.world], frame, text=render(WORLDS[frame.world], frame, "en", rng), language="en", seed=seed, division="seed"
+        )
         assert {call.tool for call in task.plan.calls} <= called
         assert set(intent.shape(names).tools) <= called

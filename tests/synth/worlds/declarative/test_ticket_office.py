@@ -11,9 +11,9 @@ from flows import config
 from storage.records import CODE_TOOL
 from synth.blueprints.single_goal import draw_drills
 from synth.roles.simulate import expert_trajectory
+from synth.tasks.assessment import assess
 from synth.tasks.split import DivisionConfig
 from synth.worlds import WORLDS, run_python
-from synth.worlds.declarative.admission import assess
 from synth.worlds.declarative.compile import compile_file
 from synth.worlds.declarative.compiled_world import SpecWorld
 
@@ -37,13 +37,13 @@ def test_it_compiles_and_its_tasks_are_admitted(office: type[SpecWorld]) -> None
 
 @needs_sandbox
 def test_the_expert_copies_every_number_of_a_short_list_into_a_program_and_is_right(office: type[SpecWorld]) -> None:
-    drills = draw_drills(office.name, 24, [], DivisionConfig(), seed=0, programs=True)
+    drills = draw_drills(WORLDS[office.name], 24, [], DivisionConfig(), seed=0, programs=True)
 
     assert len(drills) == 24
     for drill in drills:
         read, run = (call for call in drill.task.plan.calls)
         assert (read.tool, run.tool) == ("list_tickets_of_visitor", CODE_TOOL)
-        messages = expert_trajectory(drill.task).messages
+        messages = expert_trajectory(WORLDS[drill.task.world], drill.task).messages
         shown = json.loads(next(message.content or "" for message in messages if message.role == "tool"))
         assert all(set(row) == {"id", "price"} for row in shown["rows"])
         assert f"values = {[row['price'] for row in shown['rows']]}" in run.arguments["code"]
@@ -51,7 +51,7 @@ def test_the_expert_copies_every_number_of_a_short_list_into_a_program_and_is_ri
 
 @needs_sandbox
 def test_hundreds_of_tasks_have_frames_of_their_own_and_many_are_held_out(office: type[SpecWorld]) -> None:
-    tasks = [drill.task for drill in draw_drills(office.name, 150, [], DivisionConfig(), seed=0, programs=True)]
+    tasks = [drill.task for drill in draw_drills(WORLDS[office.name], 150, [], DivisionConfig(), seed=0, programs=True)]
 
     assert len({task.frame_id for task in tasks}) == 150
     assert sum(task.division == "held_out" for task in tasks) >= 10

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from hypothesis import strategies as st
 
 from storage.records import Tool
 from synth.worlds import GROUNDED, WORLDS, make_world
+from synth.worlds.base import World, cached_per_world
+from synth.worlds.city.world import CityWorld
 
 EVERY = {name: make_world(name, 4) for name in GROUNDED}
 SURROGATE = "\ud800"
@@ -88,3 +92,26 @@ def test_an_error_does_not_repeat_the_name_of_an_unknown_argument(name: str) -> 
             observed = world.call(tool.name, arguments)
             assert observed.is_error
             assert "pending" not in observed.content
+
+
+def test_what_is_cached_for_a_world_is_its_own_and_goes_with_its_class() -> None:
+    """Given a cached function, when two worlds of one name ask it, then each has results of its own, and its class can be collected."""
+    asked: list[str] = []
+
+    @cached_per_world(maxsize=2)
+    def described(world: type[World], word: str) -> str:
+        asked.append(word)
+        return f"{world.version} {word}"
+
+    one, other = (type("Copy", (CityWorld,), {"version": version}) for version in (7, 8))
+    assert [described(one, "a"), described(one, "a"), described(other, "a")] == ["7 a", "7 a", "8 a"]
+    assert asked == ["a", "a"]
+    for word in ("b", "c", "a"):  # no more than two are kept
+        described(one, word)
+    assert asked == ["a", "a", "b", "c", "a"]
+
+    gone = weakref.ref(one)
+    del one
+    gc.collect()
+    assert gone() is None
+    assert described(other, "a") == "8 a" and len(asked) == 5

@@ -20,13 +20,13 @@ from synth.rollouts.episode import Episode
 from synth.run.config import SynthesisConfig
 from synth.run.synthesize import synthesize
 from synth.sandbox import Sandbox, SandboxError, pick
+from synth.tasks.assessment import assess
 from synth.tasks.difficulty import difficulty
 from synth.tasks.solver import admit, check_admission, draw_seed, execute, expert_messages
 from synth.tasks.verify import judge, verify, verify_teacher
 from synth.tasks.wording import load_families, render
 from synth.worlds import WORLDS, make_world, run_python
 from synth.worlds.base import Unsolvable
-from synth.worlds.declarative.admission import assess
 from synth.worlds.declarative.compile import compile_spec
 from synth.worlds.declarative.intents.computing import Computing, computing
 from synth.worlds.declarative.intents.row_lists import Listed
@@ -58,7 +58,7 @@ def draw(world: str, name: str, rng: random.Random, language: str = "en") -> Tas
     slots = make_world(world, seed).draw_slots(name, frozenset(slot.name for slot in intent.slots), rng)
     frame = Frame(world=world, intent=name, slots=slots)
     said = "en" if language == "en" else "zh"
-    return admit(frame, text=render(frame, said, rng), language=said, seed=seed, division="seed")
+    return admit(WORLDS[frame.world], frame, text=render(WORLDS[frame.world], frame, said, rng), language=said, seed=seed, division="seed")
 
 
 # ---- the tool in a world ------------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def test_there_are_many_kinds_and_each_is_worded() -> None:
     kinds = {name.split("_")[0] for _, name in JOBS}
     assert {"total", "average", "share"} <= kinds
     for world in DOMAINS:
-        load_families(world)
+        load_families(WORLDS[world])
     for world, name in JOBS:
         intent = WORLDS[world].intents[name]
         assert intent.leaf == f"{WORLDS[world].domain.name}.compute.{name}"
@@ -118,13 +118,13 @@ def test_what_is_drawn_needs_the_program(world: str, name: str) -> None:
         task = draw(world, name, rng, language)
         assert task.plan.calls[-1].tool == CODE_TOOL
         assert tuple(call.tool for call in task.plan.calls) == WORLDS[world].intents[name].shape(frozenset(task.slots)).tools
-        verdict = verify_teacher(task, expert_messages(task))
+        verdict = verify_teacher(WORLDS[task.world], task, expert_messages(WORLDS[task.world], task))
         assert verdict.success, verdict.checks
-        assert difficulty(Frame(world=world, intent=name, slots=task.slots), "").r >= 1
+        assert difficulty(WORLDS[world], Frame(world=world, intent=name, slots=task.slots), "").r >= 1
         place = make_world(world, task.world_seed)
         check_admission(task, place)
         unaided = execute(place, task.messages, task.plan.calls[:-1], task.plan.answer)
-        assert not judge(task, unaided.messages, unaided.changes).checks["grounded_answer"]
+        assert not judge(WORLDS[task.world], task, unaided.messages, unaided.changes).checks["grounded_answer"]
 
 
 @needs_sandbox
@@ -132,7 +132,7 @@ def test_the_number_is_that_of_the_rows_and_no_other_will_do() -> None:
     rng = random.Random(5)
     for _ in range(12):
         task = draw("banking", "average_deposit_of_customer", rng)
-        messages = expert_messages(task)
+        messages = expert_messages(WORLDS[task.world], task)
         rows = json.loads(messages[-4].content or "")["rows"]
         amounts = [row["amount"] for row in rows]
         run = {"mean": statistics.mean, "median": statistics.median, "deviation": statistics.pstdev}[task.slots["aspect"].split("_")[1]]
@@ -140,9 +140,9 @@ def test_the_number_is_that_of_the_rows_and_no_other_will_do() -> None:
         assert task.success.facts[0].value == f"{expected:.15g}"
         for wrong in (expected + 0.4, expected * 1.005):
             said = Message(role="assistant", content=f"It is {wrong:.2f} dollars.")
-            assert not verify(task, [*messages[:-1], said]).checks["facts"]
+            assert not verify(WORLDS[task.world], task, [*messages[:-1], said]).checks["facts"]
         said = Message(role="assistant", content=f"It is ${expected:,.2f}.")
-        assert verify(task, [*messages[:-1], said]).success
+        assert verify(WORLDS[task.world], task, [*messages[:-1], said]).success
 
 
 def test_no_such_task_where_rows_are_too_few_or_values_too_near() -> None:
@@ -246,9 +246,9 @@ def test_where_no_sandbox_works_a_call_is_our_failure_and_nobody_elses(no_sandbo
 @needs_sandbox
 def test_a_rollout_that_meets_no_sandbox_has_no_reward(request: pytest.FixtureRequest) -> None:
     task = draw("banking", "total_deposit_of_customer", random.Random(1))
-    answers = [message for message in expert_messages(task) if message.role == "assistant"]
+    answers = [message for message in expert_messages(WORLDS[task.world], task) if message.role == "assistant"]
     request.getfixturevalue("no_sandbox")
-    episode = Episode(task, 0, 8)
+    episode = Episode(task, 0, 8, WORLDS["banking"])
     for message in answers:
         if episode.outcome is None:
             episode.step(ChatAnswer(message=message, finish_reason="stop"))
@@ -265,7 +265,7 @@ def test_no_policy_can_make_its_failure_ours(monkeypatch: pytest.MonkeyPatch) ->
     assert provider is not None
     with Sandbox(provider, run_python.LIMITS, without=frozenset({"seccomp"})) as sandbox:
         monkeypatch.setattr(run_python, "_tool_of", lambda process: run_python.CodeTool(sandbox))
-        episode = Episode(task, 0, 8)
+        episode = Episode(task, 0, 8, WORLDS["banking"])
         episode.step(ChatAnswer(message=Message(role="assistant", tool_calls=(call,)), finish_reason="stop"))
         assert "ended the box" in (episode.messages[-1].content or "")
         episode.step(ChatAnswer(message=Message(role="assistant", content="I cannot say."), finish_reason="stop"))

@@ -44,7 +44,9 @@ def tasks(world: type[SpecWorld], intent: Doing, count: int) -> Iterator[Task]:
         seed = training_seed(rng.randrange(2**20))
         frame = Frame(world=world.name, intent=intent.name, slots=make_world(world.name, seed).draw_slots(intent.name, names, rng))
         try:
-            yield admit(frame, text=render(frame, "en", rng), language="en", seed=seed, division="seed")
+            yield admit(
+                WORLDS[frame.world], frame, text=render(WORLDS[frame.world], frame, "en", rng), language="en", seed=seed, division="seed"
+            )
         except NotAdmitted as refused:
             assert refused.reason == "misfit", (intent.name, refused)
 
@@ -160,7 +162,7 @@ class Policy:
 
 def passes(task: Task, calls: list[Call]) -> bool:
     done = execute(make_world(task.world, task.world_seed), task.messages, calls, task.plan.answer)
-    return judge(task, done.messages, done.changes).success
+    return judge(WORLDS[task.world], task, done.messages, done.changes).success
 
 
 def inside(world: type[SpecWorld], intent: Doing, task: Task) -> dict[str, Any]:

@@ -38,8 +38,8 @@ def test_what_the_best_must_be_for_an_act_is_said_in_the_request() -> None:
     for turn in range(8):
         seed, names = training_seed(turn), frozenset(slot.name for slot in world.intents[intent].slots if slot.is_required)
         frame = Frame(world=world.name, intent=intent, slots=make_world(world.name, seed).draw_slots(intent, names, rng))
-        text = {language: render(frame, language, rng) for language in ("en", "zh")}
-        plans.append(admit(frame, text=text["en"], language="en", seed=seed, division="seed").plan)
+        text = {language: render(WORLDS[frame.world], frame, language, rng) for language in ("en", "zh")}
+        plans.append(admit(WORLDS[frame.world], frame, text=text["en"], language="en", seed=seed, division="seed").plan)
         assert "that is available" in text["en"] and "with insurance" in text["en"] and "roars" not in text["en"]
         assert "状态为可借的" in text["zh"] and "有保险的" in text["zh"]
     for plan in plans:

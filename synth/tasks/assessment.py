@@ -1,0 +1,61 @@
+"""How many of a world's tasks are admitted: some are drawn as the pipeline draws them, and each is admitted or refused with a reason.
+
+It says whether a new world is fit for use (`headrace worlds check`, and the gate of written specs); it keeps no task.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+from storage.records import Frame, Language
+from synth.tasks.solver import NotAdmitted, admit, draw_seed
+from synth.tasks.wording import render
+from synth.worlds.base import World
+
+_LANGUAGES: tuple[Language, Language] = ("en", "zh")
+_OPTIONAL_SHARE = 0.35
+
+
+@dataclass(slots=True)
+class Assessment:
+    """Tasks drawn as the pipeline draws them. admitted: by intent. refused: why, with the intent. requests: some that were admitted, by
+    language."""
+
+    tried: int = 0
+    solvable: int = 0
+    admitted: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    requests: dict[Language, list[str]] = field(default_factory=lambda: {"en": [], "zh": []})
+
+    @property
+    def share(self) -> float:
+        """Of the tasks that were drawn, those that were admitted."""
+        return self.solvable / self.tried if self.tried else 0.0
+
+
+def assess(world: type[World], draws: int, *, seed: int) -> Assessment:
+    """Draws tasks of a world and admits each (`solver.admit`): intents in turn, optional slots at random, both languages in turn.
+
+    draws: how many tasks are drawn.
+    """
+    rng = random.Random(f"assess/{world.name}/{seed}")
+    intents, found = list(world.jobs()), Assessment()
+    rng.shuffle(intents)
+    for turn in range(draws):
+        intent, language = intents[turn % len(intents)], _LANGUAGES[turn % 2]
+        names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < _OPTIONAL_SHARE)
+        place = draw_seed(rng, "train")
+        frame = Frame(world=world.name, intent=intent.name, slots=world(place).draw_slots(intent.name, names, rng))
+        text = render(world, frame, language, rng)
+        found.tried += 1
+        try:
+            admit(world, frame, text=text, language=language, seed=place, division="seed")
+        except NotAdmitted as refused:
+            found.refused[f"{intent.name}: {refused}"] += 1
+            continue
+        found.solvable += 1
+        found.admitted[intent.name] += 1
+        found.requests[language].append(text)
+    return found
