@@ -35,17 +35,11 @@ from filters.dedup.guards import world_terms
 from filters.ingest import Source, source_files
 from filters.pipeline import INDECISIVE, STEPS, FunnelConfig, check, not_done, section
 from filters.runner import Runner
-from filters.step import (
-    Context,
-    Executor,
-    Progress,
-    Setup,
-    Step,
-    WholeStep,
-)
+from filters.step import Context, Setup, Step, WholeStep
 from filters.verdicts import FIRST_OF_TEXT, OF_FRAMES, Verdicts, groups, shortfall, write_batch, write_frames
 from filters.workspace import Workspace
 from storage.errors import BadInput
+from storage.execution import Executor, Progress
 from storage.records import content_id
 from storage.store import Part, Store, part_id
 

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from filters.step import Progress
+from storage.execution import Progress
 from storage.store import Store
 from synth.engines.base import ChatRequest, Engine, EngineFailure
 from synth.engines.budget import Budget

@@ -12,7 +12,6 @@ import polars as pl
 
 from filters.hash_join import key_of
 from filters.personal import MASK, masked
-from filters.step import BatchStep
 
 VERSION = 1
 """Of what the normalised text and its key are: a number more where older ones are no longer comparable."""
@@ -65,12 +64,3 @@ def step(rows: pl.DataFrame) -> pl.DataFrame:
         language=languages(rows["norm"]),
         reason=pl.when(pl.col("text").is_null()).then(pl.lit("undecodable")),
     )
-
-
-STEP = BatchStep(
-    name="normalise",
-    needs=("text",),
-    adds=("text", "norm", "language", "key_high", "key_low"),
-    reasons=("undecodable",),
-    function=step,
-)

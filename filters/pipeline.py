@@ -13,7 +13,6 @@ from typing import Any
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from filters import normalise
 from filters.dedup.dedup_index import INDEXED, INDEXED_COLUMNS
 from filters.dedup.near import NearConfig
 from filters.grounding.ground_model import GroundConfig
@@ -30,6 +29,7 @@ from filters.steps import (
     ground,
     ingest,
     near,
+    normalise,
     pool,
     quality,
     rules,

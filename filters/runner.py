@@ -16,10 +16,11 @@ from typing import Any
 
 import polars as pl
 
-from filters.batches import Batch, Calls, Sources, join_keys, key_batch, living, pass_batch, read_batches, sketch_batch
+from filters.batches import Batch, Sources, living
 from filters.hash_join import ROWS_A_PARTITION, write_keys
 from filters.ingest import Piece
 from filters.numba_types import Mask
+from filters.run_pieces import Calls, join_keys, key_batch, pass_batch, read_batches, sketch_batch
 from filters.step import BandStep, BatchStep, Context, KeyStep, Step, SurveyStep, WholeStep, alive, apply
 from filters.verdicts import OF_FRAMES
 

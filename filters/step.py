@@ -20,11 +20,11 @@ function of a batch step gets the rows; then, where it has settings or loads som
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -34,23 +34,12 @@ if TYPE_CHECKING:
     from filters.batches import Batch
     from filters.dedup.dedup_index import Seen
     from filters.ingest import Source
-    from filters.pipeline import FunnelConfig
     from filters.verdicts import Verdicts
     from filters.workspace import Workspace
+    from storage.execution import Executor, Progress
     from storage.store import Part, Store
 
-Result = TypeVar("Result")
 VERDICT = ("reason", "duplicate_of", "similarity")
-
-Progress = Callable[[str, int, int], None]
-"""Called with a label, how much is done, and how much there is."""
-
-
-class Executor(Protocol):
-    """Runs pieces of work. `concurrent.futures` executors are of this form; `flows/` hands in others. Results come in the order of the
-    items."""
-
-    def map(self, fn: Callable[..., Result], *iterables: Iterable[Any]) -> Iterator[Result]: ...
 
 
 def alive(rows: pl.DataFrame) -> pl.DataFrame:
@@ -63,13 +52,13 @@ class Setup:
     """What is known before a row is read.
 
     store: where earlier runs, trees and clusters are.
-    config: of the run; `coverage.keep` is the count that is wanted, also where a ratio was configured.
+    config: FunnelConfig of the run, which is made of the steps' own sections; `coverage.keep` is a count, also if a ratio was configured.
     rows: how many rows the run reads.
     key: what names the run to others: the files' contents and the settings that decide rows.
     """
 
     store: Store
-    config: FunnelConfig
+    config: Any
     rows: int
     key: Mapping[str, Any]
 
@@ -109,7 +98,7 @@ def _nothing(_: Any) -> tuple[Any, ...]:
     return ()
 
 
-def _always(_: FunnelConfig) -> bool:
+def _always(_: Any) -> bool:
     return True
 
 
@@ -139,7 +128,7 @@ class Step:
     made_by: Callable[[Any], Sequence[str]] = _nothing
     parts: Callable[[Any], Sequence[Part]] = _nothing
     uses: str | None = None
-    is_on: Callable[[FunnelConfig], bool] = _always
+    is_on: Callable[[Any], bool] = _always
     is_counted: bool = True
 
     def may_say(self, reason: str) -> bool:

@@ -33,7 +33,7 @@ from filters import normalise
 from filters.dedup import minhash
 from filters.dedup.guards import Guards, guards, joined
 from filters.numba_types import F32, I64, U8, U32, U64, text_buffer
-from filters.step import Executor
+from storage.execution import Executor
 from storage.records import content_id
 
 VERSION = 1

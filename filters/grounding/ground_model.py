@@ -27,7 +27,7 @@ from filters.grounding import ground
 from filters.grounding.frame_check import Mention, Problem, Supported, mentions, supported
 from filters.hash_join import key_of
 from filters.llm_calls import ask_each, is_overflow, kept_engine, name_of
-from filters.step import Progress
+from storage.execution import Progress
 from storage.records import JSON, Frame, canonical_json
 from storage.store import Store
 from synth.engines.base import ChatRequest, Engine, EngineFailure, check_window

@@ -28,8 +28,8 @@ from filters.ingest import parquet, source_files
 from filters.ingest.column import Keys
 from filters.ingest.csv_rows import DELIMITERS, CsvRows
 from filters.ingest.lines import Lines, decoder, json_keys, refuse_truncated_json, without_value
-from filters.step import Executor
 from storage.errors import BadInput, HeadraceError
+from storage.execution import Executor
 
 BATCH_BYTES = 32 << 20
 """A batch ends after so many bytes of text, if it has not as many rows by then as it may have."""

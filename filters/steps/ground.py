@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import Any
 
 import polars as pl
 
@@ -18,17 +18,14 @@ from filters.step import BatchStep, Context, Setup, SurveyStep
 from storage.store import Store
 from synth.engines.base import Engine
 
-if TYPE_CHECKING:
-    from filters.pipeline import FunnelConfig
-
 FRAME = ("world", "intent", "slots", "combination", "shape", "frame_id", "ungrounded", "unexplained", "read_by")
 _PARSER_REASONS = ("missing_tool", "missing_information", "not_actionable", "unknown", "ambiguous", "unparsed")
 PARSE, ASK, GROUND = "parse", "ask", "ground"
 
 
-def has_reader(config: FunnelConfig) -> bool:
+def has_reader(config: Any) -> bool:
     """Whether a language model reads what the parser could not."""
-    return config.ground.engine is not None
+    return bool(config.ground.engine)
 
 
 def _parse(rows: pl.DataFrame, _: GroundConfig) -> pl.DataFrame:
@@ -44,7 +41,7 @@ def _ground_again(rows: pl.DataFrame, ungrounded: bool, read_again: pl.DataFrame
 
 
 def _keeps_ungrounded(setup: Setup) -> bool:
-    return setup.config.ungrounded
+    return bool(setup.config.ungrounded)
 
 
 def _ask(parsed: Iterator[pl.DataFrame], config: GroundConfig, engine: Engine, context: Context) -> pl.DataFrame:

@@ -19,8 +19,9 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from filters.llm_calls import ask_each, kept_engine
-from filters.step import Context, Progress, SurveyStep
+from filters.step import Context, SurveyStep
 from filters.steps import difficulty
+from storage.execution import Progress
 from storage.records import JSON, parse_arguments
 from storage.store import Store
 from synth.engines.base import ChatRequest, Engine, EngineFailure, check_window

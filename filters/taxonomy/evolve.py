@@ -20,10 +20,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from filters.numba_types import I64
-from filters.step import Progress
 from filters.taxonomy.annotate import Annotation, Annotator, Proposal, is_other
 from filters.taxonomy.groups import MAX_ROWS, Group, coherent_groups, strangers
 from filters.taxonomy.tree import MAX_DEPTH, MAX_EXAMPLES, MAX_TEXT, OTHER, Node, Tree, other_of, tree_of
+from storage.execution import Progress
 from synth.engines.encoder import Vectors
 
 _TAKEN, _BORN_WITH = 12, 24

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from filters.llm_calls import ask_each, is_overflow, name_of
-from filters.step import Progress
 from filters.taxonomy.annotate import Annotation, Proposal, is_other
 from filters.taxonomy.tree import OTHER, Node, Tree, other_of
+from storage.execution import Progress
 from storage.records import JSON
 from synth.engines.base import ChatRequest, Engine, EngineFailure
 from synth.engines.encoder import Vectors

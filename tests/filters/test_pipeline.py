@@ -34,7 +34,7 @@ ENGINES = {"ground": GroundConfig(engine="openai:mock"), "difficulty": Difficult
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return generate(tmp_path_factory.mktemp("log"), HaystackConfig(rows=3000, keep=20, common_combinations=80, seed=3))[0]
+    return generate(tmp_path_factory.mktemp("log"), HaystackConfig(rows=3000, common_combinations=80, seed=3), 20)[0]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,14 @@
+"""The step that writes the normalised text of a row, its language and its key (`filters/normalise.py`)."""
+
+from __future__ import annotations
+
+from filters import normalise
+from filters.step import BatchStep
+
+STEP = BatchStep(
+    name="normalise",
+    needs=("text",),
+    adds=("text", "norm", "language", "key_high", "key_low"),
+    reasons=("undecodable",),
+    function=normalise.step,
+)
