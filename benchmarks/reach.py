@@ -32,9 +32,9 @@ import polars as pl
 
 from benchmarks.clusters import bfcl_tools
 from benchmarks.harness import Figures, Section, fail, run_sections
-from filters.normalise import languages, normalised
-from filters.steps.semantic import calibrate
-from filters.tool_match import Reach, ReachConfig, nearest, nearest_clusters, tool_texts
+from filters.grounding.tool_reach import Reach, ReachConfig, nearest, nearest_clusters, tool_texts
+from filters.normalised_text import languages, normalised
+from filters.steps.selection.semantic import calibrate
 from storage.records import CODE_TOOL, Tool
 from synth.clusters.business_clusters import cluster_tools
 from synth.clusters.catalog import read_catalogue

@@ -28,10 +28,10 @@ from filters.dedup import near
 from filters.dedup.guards import world_terms
 from filters.dedup.near import NearConfig
 from filters.grounding import ground
-from filters.normalise import languages, normalised
+from filters.normalised_text import languages, normalised
 from filters.step import alive
-from filters.steps import contamination, semantic
-from filters.steps.semantic import SemanticConfig
+from filters.steps.selection import contamination, semantic
+from filters.steps.selection.semantic import SemanticConfig
 from synth.engines.encoder import Vectors, encode
 from synth.worlds import GROUNDED, WORLDS
 from synth.worlds.bfcl_files import ANSWERS, QUESTIONS, cases, files, said

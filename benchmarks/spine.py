@@ -165,7 +165,7 @@ def _duplicates(verdicts: pl.DataFrame, plants: pl.DataFrame) -> Figures:
         those of which at most one is left. needs_lost_share: of frames with a row before the near step, those with none after it.
     """
     from filters.dedup.minhash import jaccard
-    from filters.normalise import normalised
+    from filters.normalised_text import normalised
 
     order = verdicts.select("step").unique(maintain_order=False)["step"].to_list()
     early = [step for step in order if step in ("ingest", "normalise")]

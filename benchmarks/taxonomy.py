@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from benchmarks.harness import Deadline, Section, run_sections
-from filters import normalise
+from filters import normalised_text
 from filters.grounding import ground
 from filters.step import alive
 from filters.steps import rules
@@ -61,7 +61,7 @@ def drawn_log(seed: int) -> Log:
         queries, plants = generate(Path(folder), HaystackConfig(rows=LOG_ROWS, seed=seed), 60)
         planted = pl.read_parquet(plants).select(intent=pl.concat_str("world", "intent", separator="/").fill_null(""))
         rows = pl.read_parquet(queries).with_row_index("row").hstack(planted)
-    sifted = alive(rules.step(alive(normalise.step(rows)), RulesConfig())).unique("norm", keep="first", maintain_order=True)
+    sifted = alive(rules.step(alive(normalised_text.step(rows)), RulesConfig())).unique("norm", keep="first", maintain_order=True)
     chosen = sifted.sample(ROWS, seed=seed).sort("row").select("row", "norm", "language", "intent")
     told = chosen.with_columns(leaf=pl.col("intent").replace_strict(leaf_of, default=""))
     return Log(told, encode(told["norm"].to_list()))

@@ -27,17 +27,17 @@ import numpy as np
 import polars as pl
 
 from filters import ingest
-from filters.batches import Batch, Sources, batches_of
 from filters.code_hash import code_hash
 from filters.dedup import near
 from filters.dedup.dedup_index import INDEXED, NothingNew, Seen, read_before, write_asked, write_band, write_seen
 from filters.dedup.guards import world_terms
+from filters.frames.batches import Batch, Sources, batches_of
+from filters.frames.workspace import Workspace
 from filters.ingest import Source, source_files
 from filters.pipeline import INDECISIVE, STEPS, FunnelConfig, check, not_done, section
 from filters.runner import Runner
 from filters.step import Context, Setup, Step, WholeStep
 from filters.verdicts import FIRST_OF_TEXT, OF_FRAMES, Verdicts, groups, shortfall, write_batch, write_frames
-from filters.workspace import Workspace
 from storage.errors import BadInput
 from storage.execution import Executor, Progress
 from storage.records import content_id

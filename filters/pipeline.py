@@ -16,36 +16,30 @@ from pydantic import BaseModel, ConfigDict, Field
 from filters.dedup.dedup_index import INDEXED, INDEXED_COLUMNS
 from filters.dedup.near import NearConfig
 from filters.grounding.ground_model import GroundConfig
+from filters.grounding.tool_reach import ReachConfig
 from filters.ingest import IngestConfig
 from filters.step import BatchStep, Step, SurveyStep, WholeStep
 from filters.steps import (
-    admit,
     combination_counts,
-    contamination,
-    coverage,
-    difficulty,
-    encode,
     exact,
-    ground,
+    ground_frames,
     ingest,
-    near,
-    normalise,
-    pool,
+    label_leaf,
+    near_duplicates,
+    normalise_text,
     quality,
+    rate_difficulty,
     rules,
     same_frame,
-    semantic,
-    taxonomy,
     tool_load,
-    tool_match,
 )
-from filters.steps.contamination import ContaminationConfig
-from filters.steps.coverage import CoverageConfig
 from filters.steps.quality import QualityConfig
 from filters.steps.rules import RulesConfig
-from filters.steps.semantic import SemanticConfig
+from filters.steps.selection import admit, contamination, coverage, encode, pool, semantic, tool_match
+from filters.steps.selection.contamination import ContaminationConfig
+from filters.steps.selection.coverage import CoverageConfig
+from filters.steps.selection.semantic import SemanticConfig
 from filters.steps.tool_load import DifficultyConfig
-from filters.tool_match import ReachConfig
 from filters.verdicts import OF_FRAMES
 from storage.errors import BadInput
 from synth.engines.encoder import EncoderConfig
@@ -53,20 +47,20 @@ from synth.tasks.split import DivisionConfig
 
 STEPS: tuple[Step, ...] = (
     ingest.STEP,
-    normalise.STEP,
+    normalise_text.STEP,
     exact.STEP,
     rules.STEP,
-    near.STEP,
-    *ground.STEPS,
+    near_duplicates.STEP,
+    *ground_frames.STEPS,
     combination_counts.STEP,
     same_frame.STEP,
     tool_load.STEP,
-    taxonomy.STEP,
+    label_leaf.STEP,
     quality.STEP,
-    difficulty.STEP,
+    rate_difficulty.STEP,
     pool.STEP,
     encode.STEP,
-    taxonomy.BY_VECTORS,
+    label_leaf.BY_VECTORS,
     tool_match.STEP,
     semantic.STEP,
     contamination.STEP,
@@ -81,9 +75,11 @@ class FunnelConfig(BaseModel):
     ingest: IngestConfig = Field(default=IngestConfig(), description="How query files are read.")
     only_new: bool = Field(default=False, description="Whether files that an earlier run has read into the store are skipped.")
     rules: RulesConfig = Field(default=RulesConfig(), description="Which rows are requests: their language and length.")
-    near: NearConfig = Field(default=NearConfig(), description="Which rows are near duplicates.")
-    ground: GroundConfig = Field(default=GroundConfig(), description="The language model, if any, that reads what the parser could not.")
-    difficulty: DifficultyConfig = Field(
+    near_duplicates: NearConfig = Field(default=NearConfig(), description="Which rows are near duplicates.")
+    ground_frames: GroundConfig = Field(
+        default=GroundConfig(), description="The language model, if any, that reads what the parser could not."
+    )
+    rate_difficulty: DifficultyConfig = Field(
         default=DifficultyConfig(), description="The language model, if any, that judges how difficult a query's tools are."
     )
     quality: QualityConfig = Field(default=QualityConfig(), description="Which rows are too poor to be kept.")
@@ -161,7 +157,7 @@ def not_done(funnel: pl.DataFrame, tasks: int, config: FunnelConfig, given: Mapp
     given: what each step was given, by its name.
     """
     notes = []
-    grounded = funnel.filter(step=ground.GROUND).to_dicts()
+    grounded = funnel.filter(step=ground_frames.GROUND).to_dicts()
     if not config.ungrounded and grounded and grounded[0]["dropped"] > grounded[0]["kept"]:
         share = f"{grounded[0]['dropped']:,} of {grounded[0]['rows_in']:,} distinct requests ask for what no world here executes"
         notes.append(f"{share}; keep such rows with --ungrounded, or describe your domain (headrace worlds new)")

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from filters.dedup import near
-from filters.normalise import normalised
+from filters.normalised_text import normalised
 from storage.errors import BadInput
 from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store

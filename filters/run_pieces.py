@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from filters.batches import Batch, Sources, living
-from filters.hash_join import first_of_key, write_keys
+from filters.frames.batches import Batch, Sources, living
+from filters.frames.hash_join import first_of_key, write_keys
+from filters.frames.numba_types import Mask
+from filters.frames.workspace import Workspace
 from filters.ingest import Piece, read_piece
-from filters.numba_types import Mask
 from filters.step import BandStep, BatchStep, KeyStep, alive, apply
-from filters.workspace import Workspace
 
 Calls = Sequence[tuple[BatchStep, tuple[Any, ...]]]
 """The steps of a pass, each with what its function gets after the rows."""

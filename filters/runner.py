@@ -16,10 +16,10 @@ from typing import Any
 
 import polars as pl
 
-from filters.batches import Batch, Sources, living
-from filters.hash_join import ROWS_A_PARTITION, write_keys
+from filters.frames.batches import Batch, Sources, living
+from filters.frames.hash_join import ROWS_A_PARTITION, write_keys
+from filters.frames.numba_types import Mask
 from filters.ingest import Piece
-from filters.numba_types import Mask
 from filters.run_pieces import Calls, join_keys, key_batch, pass_batch, read_batches, sketch_batch
 from filters.step import BandStep, BatchStep, Context, KeyStep, Step, SurveyStep, WholeStep, alive, apply
 from filters.verdicts import OF_FRAMES

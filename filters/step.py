@@ -31,11 +31,11 @@ import polars as pl
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
-    from filters.batches import Batch
     from filters.dedup.dedup_index import Seen
+    from filters.frames.batches import Batch
+    from filters.frames.workspace import Workspace
     from filters.ingest import Source
     from filters.verdicts import Verdicts
-    from filters.workspace import Workspace
     from storage.execution import Executor, Progress
     from storage.store import Part, Store
 

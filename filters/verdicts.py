@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from filters.batches import Batch, Sources, living, query_ids
+from filters.frames.batches import Batch, Sources, living, query_ids
+from filters.frames.numba_types import F32, I64, U8, U32, Mask
+from filters.frames.workspace import Workspace
 from filters.ingest import Source
-from filters.numba_types import F32, I64, U8, U32, Mask
-from filters.workspace import Workspace
 from storage.store import Part, Store
 from storage.tables import TABLES
 

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from filters.funnel import FunnelConfig
-from filters.steps.contamination import BFCL, ContaminationConfig
+from filters.steps.selection.contamination import BFCL, ContaminationConfig
 from flows import yaml_config
 from storage.errors import BadInput
 from synth.haystack.generate import HaystackConfig, wordings

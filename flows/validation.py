@@ -118,7 +118,7 @@ def query_heads(files: Sequence[str | Path], config: Config) -> None:
 
 def held_out(config: Config) -> None:
     """The held-out sets are there and hold questions."""
-    from filters.steps.contamination import load
+    from filters.steps.selection.contamination import load
     from synth.engines.encoder import encode
 
     load(config.curate.contamination, encode)

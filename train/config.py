@@ -16,7 +16,6 @@ from synth.worlds import WorldName
 from train.backends.base import Backend
 from train.backends.cluster import ClusterConfig
 from train.backends.named import BACKENDS, BackendName
-from train.measure.gate import GateConfig
 from train.spec import RLSettings, SFTSettings, StageSpec
 from train.stages import DEFAULT, SPLITS, SFTStage, Stage, Stages, ordered, refused
 
@@ -25,6 +24,25 @@ class EngineConfig(AskingConfig):
     """How a policy that is an engine by its name is asked."""
 
     answer_tokens: int = Field(1024, ge=16, description="Longest message of the policy, in tokens.")
+
+
+class GateConfig(BaseModel):
+    """What counts as worse, and as forgotten."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    min_gain: float = Field(
+        0.0, ge=-1, le=1, description="Least mean paired difference of success rates on eval_in, to the promoted policy."
+    )
+    max_forgotten: float = Field(
+        0.25,
+        ge=0,
+        le=1,
+        description="Largest fall of the success rate of any intent, or of tasks with a program, against any earlier policy.",
+    )
+    min_intent_tasks: int = Field(
+        8, ge=1, description="Intents with fewer held-out tasks are judged together; if there are fewer even so, not at all."
+    )
 
 
 class CascadeConfig(BaseModel):

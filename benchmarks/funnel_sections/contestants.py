@@ -204,7 +204,7 @@ def headrace_rules() -> Work:
     """All rules of the funnel (eight reasons), with language and the masking of personal data: more than the five that are compared."""
     import polars as pl
 
-    from filters.normalise import languages
+    from filters.normalised_text import languages
     from filters.personal import masked
     from filters.steps import rules
 

@@ -78,12 +78,12 @@ def near_rows(count: int) -> Rows:
 
 
 def _prepare_near(queries: Path, plants: Path, count: int, out: Rows) -> None:
-    from filters import normalise
+    from filters import normalised_text
     from filters.step import alive
     from filters.steps import rules
 
     texts = pl.read_parquet(queries, columns=["text"]).with_row_index("row")
-    rows = pl.concat([normalise.step(part).select("row", "norm", "language") for part in texts.iter_slices(_BATCH)])
+    rows = pl.concat([normalised_text.step(part).select("row", "norm", "language") for part in texts.iter_slices(_BATCH)])
     group = rows.select(pl.col("row").min().over("norm")).to_series().to_numpy()
     firsts = rows.filter(pl.col("row") == pl.Series(group))
     rows = alive(pl.concat([rules.step(part, rules.RulesConfig()) for part in firsts.iter_slices(_BATCH)])).head(count)
@@ -112,7 +112,7 @@ def _near_pairs(rows: pl.DataFrame, planted: pl.DataFrame, group: np.ndarray[Any
 
 def unmasked_rows(count: int) -> Path:
     """norm: the first so many distinct normalised texts of a log as the rules meet them, personal data not yet masked."""
-    from filters.normalise import normalised
+    from filters.normalised_text import normalised
 
     path = WORK / f"unmasked-{count}.parquet"
     if not path.exists():

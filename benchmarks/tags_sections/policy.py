@@ -4,7 +4,7 @@ The policy is a tiny one after the seed SFT of the sample's cascade, on its worl
 longer: until it does about a third of the tasks. One that can do hardly anything, or everything, puts no tasks in an order. It is trained
 once for the code that is measured, and kept under `.cache/bench/tags/`; folders of other code are removed.
 It is probed on siblings of frames that it has not practised, in the shares of difficulties that the funnel draws tasks in
-(`filters.steps.coverage.QUOTAS`, as far as the worlds have such tasks).
+(`filters.steps.selection.coverage.QUOTAS`, as far as the worlds have such tasks).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def sources(division: Division) -> list[Source]:
 
 def probe_tasks(count: int, *, worlds: Collection[str] = tuple(DRILLS)) -> list[Task]:
     """About so many tasks of these worlds; fewer where a difficulty has no more to give."""
-    from filters.steps.coverage import QUOTAS
+    from filters.steps.selection.coverage import QUOTAS
     from train.data.task_pool import draw
 
     by_level: dict[int, list[Source]] = {}

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from filters.batches import Batch, Sources, living
-from filters.hash_join import key_of
+from filters.frames.batches import Batch, Sources, living
+from filters.frames.hash_join import key_of
+from filters.frames.numba_types import U32, U64, Mask
+from filters.frames.workspace import Workspace
 from filters.ingest import ID_DIGITS, Source
-from filters.numba_types import U32, U64, Mask
-from filters.workspace import Workspace
 from storage.errors import BadInput, HeadraceError
 from storage.store import Part, Store
 

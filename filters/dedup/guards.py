@@ -18,8 +18,8 @@ from typing import cast
 import numpy as np
 import polars as pl
 
-from filters.normalise import normalised
-from filters.numba_types import I64, U8, U32, compiled, text_buffer
+from filters.frames.numba_types import I64, U8, U32, compiled, text_buffer
+from filters.normalised_text import normalised
 from synth.tasks.wording import load_grounding
 from synth.text.slot_kinds import Date, Vocabulary
 from synth.text.value_spellings import surfaces

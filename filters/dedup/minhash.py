@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from datasketch import MinHash
 
-from filters.numba_types import F32, I64, U8, U32, U64, compiled
+from filters.frames.numba_types import F32, I64, U8, U32, U64, compiled
 
 SHINGLE_BYTES = 6
 

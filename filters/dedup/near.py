@@ -29,10 +29,10 @@ import numpy.typing as npt
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from filters import normalise
+from filters import normalised_text
 from filters.dedup import minhash
 from filters.dedup.guards import Guards, guards, joined
-from filters.numba_types import F32, I64, U8, U32, U64, text_buffer
+from filters.frames.numba_types import F32, I64, U8, U32, U64, text_buffer
 from storage.execution import Executor
 from storage.records import content_id
 
@@ -86,7 +86,7 @@ def recipe(config: NearConfig, terms: Sequence[str]) -> str:
     """The id of all that must be equal for rows to be comparable with those of an earlier run: what is normalised and sketched, and how.
     Whoever is dropped for it (threshold, rule) may be decided otherwise each time."""
     sketched = config.model_dump(mode="json", include={"bands", "rows_a_band", "seed", "protect"})
-    return content_id("recipe", normalise.VERSION, VERSION, sketched, list(terms))
+    return content_id("recipe", normalised_text.VERSION, VERSION, sketched, list(terms))
 
 
 def sketch(texts: pl.Series, config: NearConfig, terms: Sequence[str] = ()) -> Sketch:

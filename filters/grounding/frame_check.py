@@ -22,7 +22,7 @@ import polars as pl
 
 from filters.grounding.lexicon import GAP, Kind, lexicon
 from filters.grounding.tagger import read, token_values
-from filters.normalise import languages, normalised
+from filters.normalised_text import languages, normalised
 from storage.records import Frame, canonical_json
 from synth.text.slot_kinds import Date, Identifier, Quantity, Vocabulary
 from synth.worlds import GROUNDED, WORLDS

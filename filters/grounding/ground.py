@@ -18,10 +18,10 @@ import numpy as np
 import polars as pl
 import polars_hash  # noqa: F401  (registers `chash`)
 
+from filters.frames.numba_types import I64
 from filters.grounding import lexicon, parser
 from filters.grounding.parser import Parse
 from filters.grounding.tagger import Symbols, read, token_value
-from filters.numba_types import I64
 from synth.worlds import WORLDS
 
 _MAX_PARSES = 1 << 18

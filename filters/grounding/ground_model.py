@@ -23,9 +23,9 @@ from typing import Any
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
+from filters.frames.hash_join import key_of
 from filters.grounding import ground
 from filters.grounding.frame_check import Mention, Problem, Supported, mentions, supported
-from filters.hash_join import key_of
 from filters.llm_calls import ask_each, is_overflow, kept_engine, name_of
 from storage.execution import Progress
 from storage.records import JSON, Frame, canonical_json

@@ -19,9 +19,9 @@ import numpy as np
 import polars as pl
 import yaml
 
+from filters.frames.numba_types import I64
 from filters.grounding import amounts
 from filters.grounding.amounts import COLON
-from filters.numba_types import I64
 from filters.personal import MASK
 from storage.records import JSON, canonical_json
 from synth.tasks.wording import load_grounding

@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
+from filters.frames.numba_types import I64, Mask
 from filters.grounding import amounts
 from filters.grounding.lexicon import (
     AMOUNT_SYMBOL,
@@ -29,7 +30,6 @@ from filters.grounding.lexicon import (
     prepared,
     role_cues,
 )
-from filters.numba_types import I64, Mask
 from storage.records import canonical_json
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from filters.hash_join import key_of
+from filters.frames.hash_join import key_of
 from filters.step import Context, SurveyStep
 
 NAME = "combination_counts"

@@ -23,7 +23,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from filters.grounding import lexicon
-from filters.normalise import LETTERS_A_HAN
+from filters.normalised_text import LETTERS_A_HAN
 from filters.personal import MASK
 from filters.step import BatchStep
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import polars as pl
 
 from filters.dedup.dedup_index import Seen
-from filters.hash_join import key_of
+from filters.frames.hash_join import key_of
 from filters.step import KeyStep
 
 

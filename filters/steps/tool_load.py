@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from filters.llm_calls import ask_each, kept_engine
 from filters.step import Context, SurveyStep
-from filters.steps import difficulty
+from filters.steps import rate_difficulty
 from storage.execution import Progress
 from storage.records import JSON, parse_arguments
 from storage.store import Store
@@ -131,7 +131,7 @@ def _grade(told: Structured | EngineFailure) -> int | None:
 
 def _judge(framed: Iterator[pl.DataFrame], config: DifficultyConfig, _opened: object, context: Context) -> pl.DataFrame:
     rows = pl.concat(framed).drop_nulls("combination")
-    return judge(context.setup.store, difficulty.rated(rows), config, progress=context.progress)
+    return judge(context.setup.store, rate_difficulty.rated(rows), config, progress=context.progress)
 
 
 @contextlib.contextmanager
@@ -141,7 +141,7 @@ def _look(config: DifficultyConfig, _: Store, is_done: bool) -> Iterator[None]:
 
 
 STEP = SurveyStep(
-    name=difficulty.TOOL_LOAD,
+    name=rate_difficulty.TOOL_LOAD,
     needs=("norm", "world", "intent", "slots", "combination"),
     config=DifficultyConfig,
     made_by=made_by,

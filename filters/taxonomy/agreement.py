@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from filters import normalise
+from filters import normalised_text
 from filters.grounding import ground
 from filters.grounding.ground_model import Reading
 from filters.taxonomy.annotate import Annotator, is_other
@@ -128,7 +128,7 @@ def of_frames(read: Read, asked: Sequence[Known]) -> Agreement:
 def parsed(norm: Sequence[str]) -> list[Reading]:
     """What the parser makes of normalised texts: what a model is compared with."""
     rows = pl.DataFrame({"norm": list(norm)}, schema={"norm": pl.String})
-    found = ground.step(rows.with_columns(language=normalise.languages(rows["norm"])), ungrounded=True)
+    found = ground.step(rows.with_columns(language=normalised_text.languages(rows["norm"])), ungrounded=True)
     return [
         Reading(None, why) if why else Reading(Frame(world=world, intent=intent, slots=json.loads(slots)))
         for why, world, intent, slots in found.select("ungrounded", "world", "intent", "slots").iter_rows()
@@ -136,4 +136,4 @@ def parsed(norm: Sequence[str]) -> list[Reading]:
 
 
 def _normalised(texts: Sequence[str]) -> pl.DataFrame:
-    return normalise.step(pl.DataFrame({"row": range(len(texts)), "text": list(texts)}, schema={"row": pl.UInt32, "text": pl.String}))
+    return normalised_text.step(pl.DataFrame({"row": range(len(texts)), "text": list(texts)}, schema={"row": pl.UInt32, "text": pl.String}))

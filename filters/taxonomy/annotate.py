@@ -17,8 +17,8 @@ from typing import Protocol
 import numpy as np
 import polars as pl
 
-from filters.normalise import languages, normalised
-from filters.numba_types import I64
+from filters.frames.numba_types import I64
+from filters.normalised_text import languages, normalised
 from filters.taxonomy import prototypes
 from filters.taxonomy.cue_rules import by_rules
 from filters.taxonomy.prototypes import Prototypes, Reals

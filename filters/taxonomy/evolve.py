@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from filters.numba_types import I64
+from filters.frames.numba_types import I64
 from filters.taxonomy.annotate import Annotation, Annotator, Proposal, is_other
 from filters.taxonomy.groups import MAX_ROWS, Group, coherent_groups, strangers
 from filters.taxonomy.tree import MAX_DEPTH, MAX_EXAMPLES, MAX_TEXT, OTHER, Node, Tree, other_of, tree_of

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from filters.numba_types import I64
+from filters.frames.numba_types import I64
 from synth.engines.encoder import Vectors
 
 MAX_ROWS = 4_000

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from filters.numba_types import I64
+from filters.frames.numba_types import I64
 from synth.engines.encoder import Vectors
 
 Reals = NDArray[np.float64]

@@ -256,7 +256,7 @@ def agreement(
 def _texts(store: Store, files: list[str], column: str, rows: int, seed: int) -> list[str]:
     """Queries of the files, or where none are named, of the store."""
     from filters.ingest import IngestConfig
-    from filters.taxonomy.sample import of_files, of_store
+    from filters.sample_queries import of_files, of_store
 
     return of_files(files, IngestConfig(column=column), rows, seed) if files else of_store(store, rows, seed)
 

@@ -9,8 +9,8 @@ import pytest
 
 from filters.funnel import FunnelConfig, curate
 from filters.ingest import IngestConfig
-from filters.steps.contamination import bfcl_questions
-from filters.steps.coverage import CoverageConfig
+from filters.steps.selection.contamination import bfcl_questions
+from filters.steps.selection.coverage import CoverageConfig
 from storage.errors import BadInput
 from storage.store import Store
 from synth.haystack.generate import HaystackConfig, generate

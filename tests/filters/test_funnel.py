@@ -17,17 +17,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from filters import normalise
+from filters import normalised_text
 from filters.code_hash import ROOT, code_hash
 from filters.dedup.minhash import jaccard
+from filters.frames.workspace import Workspace
 from filters.funnel import FunnelConfig, FunnelResult, curate
 from filters.ingest import IngestConfig
-from filters.steps import coverage
-from filters.steps.contamination import ContaminationConfig, HeldOutFile
-from filters.steps.coverage import CoverageConfig
 from filters.steps.quality import QualityConfig
+from filters.steps.selection import coverage
+from filters.steps.selection.contamination import ContaminationConfig, HeldOutFile
+from filters.steps.selection.coverage import CoverageConfig
 from filters.verdicts import shortfall
-from filters.workspace import Workspace
 from storage.errors import BadInput
 from storage.lineage import explain
 from storage.records import Task
@@ -463,5 +463,5 @@ def test_duplicates_stand_beside_what_they_duplicate(undisturbed: tuple[Store, F
     assert pairs.height == dropped > 1000 and set(pairs["run"]) == {result.run}
     for row in pairs.filter(step="near").head(20).iter_rows(named=True):
         texts = pl.Series([row["text"], row["duplicate_of_text"]])
-        one, other = normalise.step(pl.DataFrame({"row": [0, 1], "text": texts}))["norm"]
+        one, other = normalised_text.step(pl.DataFrame({"row": [0, 1], "text": texts}))["norm"]
         assert row["similarity"] == pytest.approx(jaccard(one, other), abs=1e-6)

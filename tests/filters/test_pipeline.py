@@ -11,14 +11,14 @@ from typing import Any
 import polars as pl
 import pytest
 
+from filters.frames.workspace import Workspace
 from filters.funnel import FunnelConfig, FunnelResult, curate
 from filters.grounding.ground_model import GroundConfig
 from filters.ingest import IngestConfig
 from filters.pipeline import STEPS, check
 from filters.step import BatchStep, SurveyStep, apply
-from filters.steps.coverage import CoverageConfig
+from filters.steps.selection.coverage import CoverageConfig
 from filters.steps.tool_load import DifficultyConfig
-from filters.workspace import Workspace
 from flows.summary_tables import funnel as funnel_table
 from storage.errors import BadInput
 from storage.lineage import explain

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from filters.funnel import FunnelConfig
-from filters.steps.contamination import HeldOutFile
+from filters.steps.selection.contamination import HeldOutFile
 from flows.config import Config, for_curation
 from flows.validation import row_read, synthesis
 from storage.errors import BadInput

@@ -13,31 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field
 
+from train.config import GateConfig
 from train.measure.evaluate import CODE_MODE, Estimate, paired_difference, task_means
 
 _ROUNDING = 1e-9
 FEW = "few"
-
-
-class GateConfig(BaseModel):
-    """What counts as worse, and as forgotten."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    min_gain: float = Field(
-        0.0, ge=-1, le=1, description="Least mean paired difference of success rates on eval_in, to the promoted policy."
-    )
-    max_forgotten: float = Field(
-        0.25,
-        ge=0,
-        le=1,
-        description="Largest fall of the success rate of any intent, or of tasks with a program, against any earlier policy.",
-    )
-    min_intent_tasks: int = Field(
-        8, ge=1, description="Intents with fewer held-out tasks are judged together; if there are fewer even so, not at all."
-    )
 
 
 @dataclass(frozen=True)

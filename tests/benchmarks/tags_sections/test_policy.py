@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.tags_sections import policy
 from benchmarks.tags_sections.policy import probe_tasks, sources
-from filters.steps.coverage import QUOTAS
+from filters.steps.selection.coverage import QUOTAS
 
 
 @pytest.fixture(autouse=True)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from filters.dedup import dedup_index, near
 from filters.dedup.minhash import jaccard
 from filters.dedup.near import NearConfig
+from filters.frames.numba_types import U64
 from filters.funnel import FunnelConfig, NothingNew, curate
 from filters.ingest import IngestConfig
-from filters.normalise import normalised
-from filters.numba_types import U64
-from filters.steps.coverage import CoverageConfig
+from filters.normalised_text import normalised
 from filters.steps.rules import RulesConfig
+from filters.steps.selection.coverage import CoverageConfig
 from storage.errors import BadInput
 from storage.store import Store
 from synth.haystack.generate import HaystackConfig, generate

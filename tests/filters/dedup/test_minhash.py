@@ -11,7 +11,7 @@ from filters.dedup import near
 from filters.dedup.guards import guards
 from filters.dedup.minhash import jaccard, permutations, shingle_hash32, shingles, sign
 from filters.dedup.near import NearConfig
-from filters.numba_types import U32, text_buffer
+from filters.frames.numba_types import U32, text_buffer
 
 CONFIG = NearConfig()
 TEXTS = st.one_of(

@@ -11,14 +11,14 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from filters import llm_calls, normalise
+from filters import llm_calls, normalised_text
+from filters.frames.workspace import Workspace
 from filters.funnel import FunnelConfig, FunnelResult, curate
 from filters.grounding import ground, ground_model
 from filters.grounding.ground_model import GroundConfig, remainder, told
-from filters.steps import admit
-from filters.steps.coverage import CoverageConfig
+from filters.steps.selection import admit
+from filters.steps.selection.coverage import CoverageConfig
 from filters.taxonomy.agreement import known
-from filters.workspace import Workspace
 from storage.errors import BadInput
 from storage.lineage import explain
 from storage.store import Store
@@ -36,7 +36,7 @@ NEITHER = reading("none", "missing_tool")
 
 def parsed(texts: Sequence[str]) -> pl.DataFrame:
     rows = pl.DataFrame({"row": range(len(texts)), "text": list(texts)}, schema={"row": pl.UInt32, "text": pl.String})
-    return ground.step(normalise.step(rows).drop("reason"), ungrounded=True).drop("reason")
+    return ground.step(normalised_text.step(rows).drop("reason"), ungrounded=True).drop("reason")
 
 
 def read_again(engine: Scripted, texts: Sequence[str], *, ungrounded: bool = False) -> pl.DataFrame:

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from filters import normalise
+from filters import normalised_text
 from filters.grounding import parser
 from filters.grounding.intent_index import nearest, rules
 from filters.grounding.lexicon import lexicon
@@ -14,13 +14,13 @@ from synth.worlds import GROUNDED, WORLDS
 
 
 def symbols(text: str) -> tuple[object, ...]:
-    rows = normalise.step(pl.DataFrame({"row": [0], "text": [text]}, schema={"row": pl.UInt32, "text": pl.String}))
+    rows = normalised_text.step(pl.DataFrame({"row": [0], "text": [text]}, schema={"row": pl.UInt32, "text": pl.String}))
     return classes_of(read(rows).codes.tolist(), lexicon().classes)
 
 
 def slots(text: str) -> dict[str, str]:
     """Slot name -> canonical value as JSON text."""
-    rows = normalise.step(pl.DataFrame({"row": [0], "text": [text]}, schema={"row": pl.UInt32, "text": pl.String}))
+    rows = normalised_text.step(pl.DataFrame({"row": [0], "text": [text]}, schema={"row": pl.UInt32, "text": pl.String}))
     found = read(rows)
     parsed = parser.parse(classes_of(found.codes.tolist(), lexicon().classes))
     assert isinstance(parsed, Parse), parsed

@@ -3,13 +3,13 @@
 import polars as pl
 import pytest
 
-from filters import normalise
+from filters import normalised_text
 from filters.grounding.lexicon import GAP, lexicon
 from filters.grounding.tagger import Symbols, read, token_value
 
 
 def rows_of(*texts: str) -> pl.DataFrame:
-    return normalise.step(pl.DataFrame({"row": range(len(texts)), "text": texts}, schema={"row": pl.UInt32, "text": pl.String}))
+    return normalised_text.step(pl.DataFrame({"row": range(len(texts)), "text": texts}, schema={"row": pl.UInt32, "text": pl.String}))
 
 
 def values(text: str, world: str, kind: str) -> list[str]:

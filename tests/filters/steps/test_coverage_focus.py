@@ -9,8 +9,8 @@ import pytest
 
 from filters.funnel import FunnelConfig, curate
 from filters.ingest import IngestConfig
-from filters.steps import admit
-from filters.steps.coverage import CoverageConfig
+from filters.steps.selection import admit
+from filters.steps.selection.coverage import CoverageConfig
 from storage.errors import BadInput
 from storage.record_rows import tasks_frame
 from storage.store import Store, part_id

@@ -4,8 +4,8 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filters import normalise
-from filters.hash_join import firsts, key_of
+from filters import normalised_text
+from filters.frames.hash_join import firsts, key_of
 from filters.steps import exact, same_frame
 
 
@@ -32,7 +32,7 @@ def test_the_first_stays_and_all_others_name_it(values: list[str]) -> None:
 
 def test_texts_that_differ_only_in_typing_are_exact_duplicates() -> None:
     texts = ["Find a cafe", "find  a cafe!!", "ＦＩＮＤ a cafe", "find a caf", "find a cafe\u200b"]
-    rows = exact.step(joined(normalise.step(frame("text", texts)), "norm"))
+    rows = exact.step(joined(normalised_text.step(frame("text", texts)), "norm"))
     assert rows["duplicate_of"].to_list() == [None, 10, 10, None, 10]
 
 

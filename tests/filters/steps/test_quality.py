@@ -3,14 +3,14 @@
 import polars as pl
 import pytest
 
-from filters import normalise
+from filters import normalised_text
 from filters.grounding import ground
 from filters.steps import quality
 from filters.steps.quality import QualityConfig
 
 
 def scored(texts: list[str], **config: float) -> pl.DataFrame:
-    rows = normalise.step(pl.DataFrame({"row": range(len(texts)), "text": texts}, schema={"row": pl.UInt32, "text": pl.String})).drop(
+    rows = normalised_text.step(pl.DataFrame({"row": range(len(texts)), "text": texts}, schema={"row": pl.UInt32, "text": pl.String})).drop(
         "reason"
     )
     return quality.step(ground.step(rows, ungrounded=True).drop("reason"), QualityConfig(**config))

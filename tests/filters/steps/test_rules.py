@@ -3,13 +3,13 @@
 import polars as pl
 import pytest
 
-from filters import normalise
+from filters import normalised_text
 from filters.steps import rules
 from filters.steps.rules import RulesConfig
 
 
 def reasons(texts: list[str], config: RulesConfig | None = None) -> list[str | None]:
-    rows = normalise.step(pl.DataFrame({"row": range(len(texts)), "text": texts}, schema={"row": pl.UInt32, "text": pl.String}))
+    rows = normalised_text.step(pl.DataFrame({"row": range(len(texts)), "text": texts}, schema={"row": pl.UInt32, "text": pl.String}))
     return rules.step(rows, config or RulesConfig())["reason"].to_list()
 
 

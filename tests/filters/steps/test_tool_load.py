@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from filters import normalise
+from filters import normalised_text
 from filters.funnel import FunnelConfig, FunnelResult, curate
 from filters.grounding import ground
-from filters.steps import difficulty, tool_load
-from filters.steps.coverage import CoverageConfig
+from filters.steps import rate_difficulty, tool_load
+from filters.steps.selection.coverage import CoverageConfig
 from filters.steps.tool_load import DifficultyConfig
 from storage.errors import BadInput
 from storage.lineage import explain
@@ -33,18 +33,18 @@ def grade(s_tool: object) -> str:
 
 def rows(*texts: str) -> pl.DataFrame:
     said = pl.DataFrame({"row": range(len(texts)), "text": list(texts)}, schema={"row": pl.UInt32, "text": pl.String})
-    return ground.step(normalise.step(said).drop("reason"), ungrounded=True).drop("reason")
+    return ground.step(normalised_text.step(said).drop("reason"), ungrounded=True).drop("reason")
 
 
 def judged(engine: Scripted, texts: Sequence[str], most: int = 100) -> pl.DataFrame:
-    return tool_load.judged(engine, difficulty.rated(rows(*texts).drop_nulls("combination")), most)
+    return tool_load.judged(engine, rate_difficulty.rated(rows(*texts).drop_nulls("combination")), most)
 
 
 @pytest.mark.parametrize("s_tool", [3, 5])
 def test_a_grade_takes_the_place_of_the_count_and_the_rating_follows(s_tool):
     """Given a request with counted terms, when a model grades its tool load, then r is the weighted sum with that grade."""
-    counted = difficulty.step(rows(NEAR, ORDER)).to_dicts()
-    found = difficulty.step(rows(NEAR, ORDER), judged=judged(Scripted({NEAR: grade(s_tool)}), [NEAR])).to_dicts()
+    counted = rate_difficulty.step(rows(NEAR, ORDER)).to_dicts()
+    found = rate_difficulty.step(rows(NEAR, ORDER), judged=judged(Scripted({NEAR: grade(s_tool)}), [NEAR])).to_dicts()
     assert found[0]["s_tool"] == s_tool != counted[0]["s_tool"]
     expected = int(0.3 * s_tool + 0.4 * counted[0]["s_chain"] + 0.3 * counted[0]["s_constraints"] + 0.5 + 1e-9)
     assert found[0]["difficulty"] == max(1, min(5, expected))
@@ -55,7 +55,7 @@ def test_a_kind_of_request_is_asked_about_once_and_its_grade_holds_for_all_of_it
     engine = Scripted({NEAR: grade(4), ORDER: grade(2)})
     found = judged(engine, [NEAR, NEAR_TOO, ORDER])
     assert len(engine.asked) == 2
-    rated = difficulty.step(rows(NEAR, NEAR_TOO, ORDER), judged=found)
+    rated = rate_difficulty.step(rows(NEAR, NEAR_TOO, ORDER), judged=found)
     assert rated["s_tool"].to_list() == [4, 4, 2]
 
 
@@ -78,7 +78,7 @@ def test_nonsense_keeps_the_count_and_is_counted(nonsense):
     """Given answers that are no grade, try after try, then the row keeps what was counted, and the note says how many did."""
     found = judged(Scripted({NEAR: nonsense, ORDER: grade(3)}), [NEAR, ORDER])
     assert sorted(found["judged"].to_list(), key=str) == [3, None]
-    assert difficulty.step(rows(NEAR), judged=found).equals(difficulty.step(rows(NEAR)))
+    assert rate_difficulty.step(rows(NEAR), judged=found).equals(rate_difficulty.step(rows(NEAR)))
     assert tool_load.note(DifficultyConfig(engine="openai:m"), found) == (
         "openai:m judged the tool load of 2 kinds of request; 1 keep the counted one"
     )
@@ -91,7 +91,7 @@ def test_who_gives_no_grade_is_told_and_may_mend_it():
 
 
 def test_what_needs_no_tool_or_is_to_be_refused_is_not_asked_about():
-    text = difficulty.rated(rows(NEAR, ORDER)).with_columns(difficulty=pl.Series([-1, 0], dtype=pl.Int8))
+    text = rate_difficulty.rated(rows(NEAR, ORDER)).with_columns(difficulty=pl.Series([-1, 0], dtype=pl.Int8))
     assert tool_load.judged(Scripted({}), text, 10).is_empty()
 
 

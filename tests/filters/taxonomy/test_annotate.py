@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from filters import normalise
+from filters import normalised_text
 from filters.taxonomy import prototypes
 from filters.taxonomy.annotate import Scripted
 from filters.taxonomy.built_in import built_in
@@ -93,7 +93,7 @@ def test_the_projection_tells_leaves_apart_better_than_plain_cosines() -> None:
     texts = [text for leaf in leaves for text in leaf.examples]
     which = np.repeat(np.arange(len(leaves)), [len(leaf.examples) for leaf in leaves])
     tops = np.unique([leaf.id.split(".")[0] for leaf in leaves], return_inverse=True)[1]
-    norm = normalise.step(pl.DataFrame({"row": range(len(texts)), "text": texts}, schema_overrides={"row": pl.UInt32}))["norm"]
+    norm = normalised_text.step(pl.DataFrame({"row": range(len(texts)), "text": texts}, schema_overrides={"row": pl.UInt32}))["norm"]
     vectors = encoder.encode(norm.to_list())
     held = np.random.default_rng(0).permutation(len(texts)) % 2 == 1
     found = prototypes.fit(vectors[~held], which[~held], tops).probabilities(vectors[held])

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from filters import normalise, taxonomy
+from filters import normalised_text, taxonomy
 from filters.grounding import ground
 from filters.taxonomy import label
 from filters.taxonomy.built_in import built_in
@@ -12,7 +12,7 @@ from synth.worlds.city.query_taxonomy import CLASSES, GROUPS, LEAVES
 
 
 def labels(texts: list[str]) -> list[dict[str, object]]:
-    rows = normalise.step(pl.DataFrame({"row": range(len(texts)), "text": texts}, schema={"row": pl.UInt32, "text": pl.String})).drop(
+    rows = normalised_text.step(pl.DataFrame({"row": range(len(texts)), "text": texts}, schema={"row": pl.UInt32, "text": pl.String})).drop(
         "reason"
     )
     grounded = ground.step(rows, ungrounded=True).drop("reason")
@@ -48,7 +48,7 @@ def test_neighbours_change_no_leaf() -> None:
 
 def test_labels_by_vector_are_those_of_rows_alone_and_leave_grounded_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["write me a poem about autumn", "close order o17", "directions please, which route is it", "how is the weather usually"]
-    rows = normalise.step(pl.DataFrame({"row": range(4), "text": texts}, schema={"row": pl.UInt32, "text": pl.String})).drop("reason")
+    rows = normalised_text.step(pl.DataFrame({"row": range(4), "text": texts}, schema={"row": pl.UInt32, "text": pl.String})).drop("reason")
     grounded, vectors = ground.step(rows, ungrounded=True).drop("reason"), encode(rows["norm"].to_list())
     together = taxonomy.by_vectors(grounded, vectors, built_in(), encode)
     monkeypatch.setattr(label, "_AT_ONCE", 1)

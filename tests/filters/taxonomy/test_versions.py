@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from filters import sample_queries
 from filters.ingest import IngestConfig
-from filters.taxonomy import sample
 from filters.taxonomy.annotate import Scripted
 from filters.taxonomy.built_in import built_in
 from filters.taxonomy.evolve import EvolveConfig, evolve
@@ -78,18 +78,18 @@ def test_a_sample_of_files_depends_on_their_texts_and_the_seed_alone(tmp_path: P
     pl.DataFrame({"text": [*texts, "hello", *texts[:50]]}).write_parquet(tmp_path / "one.parquet")
     pl.DataFrame({"text": texts[200:]}).write_ndjson(tmp_path / "two-a.jsonl")
     pl.DataFrame({"text": [text.upper() for text in texts[:200]]}).write_ndjson(tmp_path / "two-b.jsonl")
-    one = sample.of_files([tmp_path / "one.parquet"], IngestConfig(), 100, seed=3)
-    two = sample.of_files([tmp_path / "two-a.jsonl", tmp_path / "two-b.jsonl"], IngestConfig(), 100, seed=3)
+    one = sample_queries.of_files([tmp_path / "one.parquet"], IngestConfig(), 100, seed=3)
+    two = sample_queries.of_files([tmp_path / "two-a.jsonl", tmp_path / "two-b.jsonl"], IngestConfig(), 100, seed=3)
     assert one == two
     assert len(set(one)) == 100
     assert set(one) <= set(texts)
-    assert sample.of_files([tmp_path / "one.parquet"], IngestConfig(), 100, seed=4) != one
-    assert len(sample.of_files([tmp_path / "one.parquet"], IngestConfig(), 1000, seed=3)) == 300
+    assert sample_queries.of_files([tmp_path / "one.parquet"], IngestConfig(), 100, seed=4) != one
+    assert len(sample_queries.of_files([tmp_path / "one.parquet"], IngestConfig(), 1000, seed=3)) == 300
 
 
 def test_without_queries_there_is_nothing_to_draw(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="holds no queries yet"):
-        sample.of_store(Store(tmp_path / "store"), 10, seed=0)
+        sample_queries.of_store(Store(tmp_path / "store"), 10, seed=0)
     (tmp_path / "junk.txt").write_text("hello\nok\n")
     with pytest.raises(BadInput, match="no row is a request"):
-        sample.of_files([tmp_path / "junk.txt"], IngestConfig(), 10, seed=0)
+        sample_queries.of_files([tmp_path / "junk.txt"], IngestConfig(), 10, seed=0)

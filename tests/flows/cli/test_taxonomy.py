@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from filters.sample_queries import of_store
 from filters.taxonomy.built_in import built_in
-from filters.taxonomy.sample import of_store
 from filters.taxonomy.tree import tree_of
 from filters.taxonomy.versions import keep, newest
 from flows.cli.main import app

@@ -12,7 +12,7 @@ import pytest
 
 from filters.funnel import FunnelConfig, curate
 from filters.ingest import IngestConfig
-from filters.steps.coverage import CoverageConfig
+from filters.steps.selection.coverage import CoverageConfig
 from flows.runtime.ray_executor import RayExecutor, ray_executor
 from storage.errors import BadInput
 from storage.store import Store

@@ -8,8 +8,9 @@ import pytest
 
 from storage.records import CODE_TOOL, Call
 from tests.train.tiny_policies import retail_tasks
+from train.config import GateConfig
 from train.measure.evaluate import bootstrap, evaluation_rows, facets, paired_difference, pass_hat, task_means
-from train.measure.gate import GateConfig, gate
+from train.measure.gate import gate
 
 
 def rollouts(rates: dict[str, float], samples: int = 4) -> pl.DataFrame:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from train.measure.gate import GateConfig, GateResult, gate
+from train.config import GateConfig
+from train.measure.gate import GateResult, gate
 
 SAMPLES = 4
 

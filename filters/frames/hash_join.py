@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import polars_hash  # noqa: F401  (registers `nchash`)
 
-from filters.workspace import Workspace
+from filters.frames.workspace import Workspace
 
 _COLUMNS = ("key_high", "key_low", "row")
 _HALF = 1 << 64

@@ -1,8 +1,8 @@
-"""The step that writes the normalised text of a row, its language and its key (`filters/normalise.py`)."""
+"""The step that writes the normalised text of a row, its language and its key (`filters/normalised_text.py`)."""
 
 from __future__ import annotations
 
-from filters import normalise
+from filters import normalised_text
 from filters.step import BatchStep
 
 STEP = BatchStep(
@@ -10,5 +10,5 @@ STEP = BatchStep(
     needs=("text",),
     adds=("text", "norm", "language", "key_high", "key_low"),
     reasons=("undecodable",),
-    function=normalise.step,
+    function=normalised_text.step,
 )

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from filters.step import Context, WholeStep
-from filters.steps.encode import vectors_of
 from filters.steps.quality import is_odd
+from filters.steps.selection.encode import vectors_of
 from synth.engines.encoder import Vectors
 from synth.worlds import WorldName
 

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from filters.batches import Batch
 from filters.dedup import near
 from filters.dedup.dedup_index import Seen
 from filters.dedup.guards import Guards, guards, world_terms
 from filters.dedup.near import NearConfig
-from filters.numba_types import I64, U32, text_buffer
+from filters.frames.batches import Batch
+from filters.frames.numba_types import I64, U32, text_buffer
+from filters.frames.workspace import Workspace
 from filters.step import BandStep, Setup
-from filters.workspace import Workspace
 
 
 @dataclass(frozen=True)

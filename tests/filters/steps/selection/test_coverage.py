@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filters.step import alive
-from filters.steps import coverage
-from filters.steps.coverage import QUOTAS, CoverageConfig, fill, k_center, leaf_quotas, pool, quotas, shortlist
+from filters.steps.selection import coverage
+from filters.steps.selection.coverage import QUOTAS, CoverageConfig, fill, k_center, leaf_quotas, pool, quotas, shortlist
 
 
 def vectors_of(texts) -> np.ndarray:

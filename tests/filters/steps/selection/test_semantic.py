@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filters.normalise import languages, normalised
-from filters.steps import semantic
-from filters.steps.semantic import SemanticConfig, calibrate, keep_first, pairs, step
+from filters.normalised_text import languages, normalised
+from filters.steps.selection import semantic
+from filters.steps.selection.semantic import SemanticConfig, calibrate, keep_first, pairs, step
 from synth.engines.encoder import encode
 from synth.haystack.generate import HaystackConfig, generate
 from synth.worlds import GROUNDED, WORLDS

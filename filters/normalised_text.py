@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from filters.hash_join import key_of
+from filters.frames.hash_join import key_of
 from filters.personal import MASK, masked
 
 VERSION = 1

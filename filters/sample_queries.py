@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import polars_hash  # noqa: F401  (registers `nchash`)
 
-from filters import ingest, normalise
+from filters import ingest, normalised_text
 from filters.ingest import IngestConfig
 from filters.step import alive
 from filters.steps import rules
@@ -57,7 +57,7 @@ def of_files(files: Sequence[str | Path], config: IngestConfig, rows: int, seed:
 def _requests(texts: pl.Series) -> pl.DataFrame:
     """norm of the rows that the rules let through."""
     rows = pl.DataFrame({"text": texts}).with_row_index("row")
-    normalised = alive(normalise.step(rows))
+    normalised = alive(normalised_text.step(rows))
     return alive(rules.step(normalised, RulesConfig())).select("norm")
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 from threadpoolctl import threadpool_limits
 
+from filters.frames.workspace import Workspace
 from filters.step import Context, WholeStep
-from filters.workspace import Workspace
 from synth.engines.encoder import EncoderConfig, Vectors, encoder, identity
 
 _AT_ONCE = 2048

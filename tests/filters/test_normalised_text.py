@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filters.normalise import languages, normalised, step
+from filters.normalised_text import languages, normalised, step
 
 
 def norm(texts: list[str]) -> list[str]:

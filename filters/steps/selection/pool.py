@@ -1,4 +1,5 @@
-"""The step `pool`: of all that is left, what is worth encoding (`filters/steps/coverage.py`, where the same quotas draw the shortlist)."""
+"""The step `pool`: of all that is left, what is worth encoding (`filters/steps/selection/coverage.py`, where the same quotas draw the
+shortlist)."""
 
 from __future__ import annotations
 
@@ -8,8 +9,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from filters.step import Context, Setup, WholeStep
-from filters.steps import combination_counts, coverage
-from filters.steps.coverage import CoverageConfig
+from filters.steps import combination_counts
+from filters.steps.selection import coverage
+from filters.steps.selection.coverage import CoverageConfig
 from storage.store import Part, Store
 from synth.run.failure_targeting import Focus, failures
 

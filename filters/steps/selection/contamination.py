@@ -22,12 +22,12 @@ import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from filters import ingest, normalise
-from filters.batches import query_ids
+from filters import ingest, normalised_text
+from filters.frames.batches import query_ids
+from filters.frames.numba_types import F32, I64, U8, U64, compiled, text_buffer
 from filters.ingest import IngestConfig
-from filters.numba_types import F32, I64, U8, U64, compiled, text_buffer
 from filters.step import Context, Setup, WholeStep
-from filters.steps.encode import vectors_of
+from filters.steps.selection.encode import vectors_of
 from storage.errors import BadInput
 from synth.engines.encoder import Encode, Vectors, encoder
 from synth.worlds import bfcl_files
@@ -99,7 +99,7 @@ def load(config: ContaminationConfig, encode: Encode) -> HeldOut:
     for one in config.held_out:
         texts = pl.Series("text", bfcl_questions(), pl.String) if isinstance(one, str) else _of_file(one)
         rows = pl.DataFrame({"row": pl.int_range(len(texts), dtype=pl.UInt32, eager=True), "text": texts})
-        read = normalise.step(rows).filter(pl.col("norm").str.len_bytes() > 0).unique("norm", keep="first", maintain_order=True)
+        read = normalised_text.step(rows).filter(pl.col("norm").str.len_bytes() > 0).unique("norm", keep="first", maintain_order=True)
         if read.is_empty():
             raise BadInput(f"held-out set '{_name(one)}': no question in it")
         parts.append(read.select(set=pl.lit(_name(one)), number=pl.col("row").cast(pl.Int64), text="text", norm="norm"))

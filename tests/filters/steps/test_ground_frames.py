@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 import pytest
 
-from filters import normalise
+from filters import normalised_text
 from filters.grounding import ground
 from storage.records import Frame
 from synth.haystack.generate import values_of
@@ -16,7 +16,7 @@ from synth.worlds import GROUNDED, WORLDS
 
 
 def rows_of(texts: list[str]) -> pl.DataFrame:
-    return normalise.step(pl.DataFrame({"row": range(len(texts)), "text": texts}, schema={"row": pl.UInt32, "text": pl.String})).drop(
+    return normalised_text.step(pl.DataFrame({"row": range(len(texts)), "text": texts}, schema={"row": pl.UInt32, "text": pl.String})).drop(
         "reason"
     )
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filters.hash_join import first_of_key, firsts, write_keys
-from filters.workspace import Workspace
+from filters.frames.hash_join import first_of_key, firsts, write_keys
+from filters.frames.workspace import Workspace
 
 LAST = 2**64 - 1
 ENDS = [0, 1, 2**62 - 1, 2**62, 2**63 - 1, 2**63, LAST - 1, LAST]

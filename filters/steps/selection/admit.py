@@ -18,9 +18,9 @@ from typing import Any
 
 import polars as pl
 
-from filters.batches import query_ids
+from filters.frames.batches import query_ids
 from filters.step import Context, Setup, WholeStep
-from filters.steps.coverage import CoverageConfig, fill, quotas
+from filters.steps.selection.coverage import CoverageConfig, fill, quotas
 from storage.execution import Progress
 from storage.record_rows import tasks_frame
 from storage.records import Frame, Task

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filters import normalise
+from filters import normalised_text
 from filters.dedup import near
 from filters.dedup.guards import world_terms
 from filters.dedup.minhash import jaccard
 from filters.dedup.near import NearConfig
-from filters.hash_join import firsts
-from filters.numba_types import U64
+from filters.frames.hash_join import firsts
+from filters.frames.numba_types import U64
 from filters.steps import exact
 from synth.haystack.generate import HaystackConfig, generate
 
@@ -193,7 +193,7 @@ def haystack(size: int, seed: int) -> pl.DataFrame:
         )
         rows.append((rng.choice(small_talk) + text + rng.choice(endings), need, None))
     frame = pl.DataFrame(rows, schema={"text": pl.String, "need": pl.String, "base": pl.Int64}, orient="row").with_row_index("row")
-    return normalise.step(frame)
+    return normalised_text.step(frame)
 
 
 def slipped(text: str, rng: random.Random) -> str:
@@ -289,7 +289,7 @@ def test_half_a_million_needs_survive_that_collisions_alone_would_lose(tmp_path:
     """Given more than 500,000 templated queries, when verified matches decide, then hardly a need is lost; when a shared band alone does,
     most are: what no smaller log shows."""
     queries, plants = generate(tmp_path, HaystackConfig(rows=920000, seed=7), 100)
-    rows = normalise.step(pl.read_parquet(queries).with_row_index("row"))
+    rows = normalised_text.step(pl.read_parquet(queries).with_row_index("row"))
     rows = rows.join(pl.read_parquet(plants).select("row", "frame"), on="row").unique("norm", keep="first", maintain_order=True)
     rows = rows.filter(pl.col("frame").is_not_null()).select("row", "norm", "frame")
     assert rows.height >= 500_000

@@ -7,7 +7,7 @@ import polars as pl
 
 from filters import taxonomy
 from filters.step import BatchStep, Context, Setup, WholeStep
-from filters.steps.encode import vectors_of
+from filters.steps.selection.encode import vectors_of
 from filters.taxonomy.tree import Tree
 from filters.taxonomy.versions import newest
 from synth.engines.encoder import Encode, encoder

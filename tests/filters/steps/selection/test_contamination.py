@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from filters.dedup.minhash import jaccard
-from filters.normalise import normalised
+from filters.normalised_text import normalised
 from filters.step import alive
-from filters.steps.contamination import (
+from filters.steps.selection.contamination import (
     BINS,
     ContaminationConfig,
     HeldOut,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from filters.frames.numba_types import Mask
+from filters.frames.workspace import Workspace
 from filters.ingest import ID_DIGITS, Piece, Source
-from filters.numba_types import Mask
-from filters.workspace import Workspace
 
 Sources = Mapping[str, Sequence[str]]
 """Name of a pass -> columns that are read from its frames."""

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from filters.dedup.guards import guards, world_terms
-from filters.numba_types import I64
+from filters.frames.numba_types import I64
 from filters.step import Context, WholeStep
-from filters.steps.encode import vectors_of
+from filters.steps.selection.encode import vectors_of
 from synth.engines.encoder import Vectors
 
 F64 = NDArray[np.float64]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from filters.tool_match import Reach, ReachConfig, load, nearest, nearest_clusters, step, tool_texts
+from filters.grounding.tool_reach import Reach, ReachConfig, load, nearest, nearest_clusters, step, tool_texts
 from storage.records import JSON, Tool
 from storage.store import Store
 from synth.clusters.business_clusters import Cluster

@@ -6,8 +6,8 @@ from collections import Counter
 import polars as pl
 import pytest
 
-from filters.steps.admit import admit
-from filters.steps.coverage import CoverageConfig
+from filters.steps.selection.admit import admit
+from filters.steps.selection.coverage import CoverageConfig
 from storage.records import RefusalReason
 from synth.haystack.generate import values_of
 from synth.tasks.solver import is_evaluation_seed
