@@ -75,11 +75,9 @@ class FunnelConfig(BaseModel):
     ingest: IngestConfig = Field(default=IngestConfig(), description="How query files are read.")
     only_new: bool = Field(default=False, description="Whether files that an earlier run has read into the store are skipped.")
     rules: RulesConfig = Field(default=RulesConfig(), description="Which rows are requests: their language and length.")
-    near_duplicates: NearConfig = Field(default=NearConfig(), description="Which rows are near duplicates.")
-    ground_frames: GroundConfig = Field(
-        default=GroundConfig(), description="The language model, if any, that reads what the parser could not."
-    )
-    rate_difficulty: DifficultyConfig = Field(
+    near: NearConfig = Field(default=NearConfig(), description="Which rows are near duplicates.")
+    ground: GroundConfig = Field(default=GroundConfig(), description="The language model, if any, that reads what the parser could not.")
+    difficulty: DifficultyConfig = Field(
         default=DifficultyConfig(), description="The language model, if any, that judges how difficult a query's tools are."
     )
     quality: QualityConfig = Field(default=QualityConfig(), description="Which rows are too poor to be kept.")
