@@ -1,7 +1,7 @@
 """Worlds without number: compiled domains, clusters of a public catalogue, the sandbox, and the controller over all of it.
 
 domains     generated until 2,000 are admitted: their shapes and tools, tasks drawn in them, what compiling costs
-calls       calls a second on one core, over the eight domains that Headrace ships and generated ones
+calls       calls a second on one core, over the domains that Headrace ships and generated ones
 forks       what a snapshot and its restoring take, and how much of the state a branch costs that changes one row
 replay      random calls in every kind of world, made again by another process from their log; forks that must not touch their trunk
 clusters    `benchmarks/clusters.py`: needs the optional test data

@@ -242,7 +242,7 @@ def names_of(world: World) -> list[tuple[str, str]]:
     """Names of the individuals of a world, in English and Chinese; of a shop, which names none, their identifiers."""
     if world.name == "retail":
         state = cast(Mapping[str, Mapping[str, JSON]], world.state())
-        return [(name, name) for key in ("orders", "stock") for name in sorted(state[key])]
+        return [(name, name) for key in ("order", "product") for name in sorted(state[key])]
     pairs = {(en, zh) for en, zh in (found for found in world.known_names().values() if len(found) == 2) if en.isascii()}
     if world.name != "city":
         shown = {str(leaf) for _, _, leaf in leaves(cast(JSON, world.state()))}

@@ -328,7 +328,7 @@ def replay_elsewhere(logs: Sequence[Log]) -> list[tuple[str, str]]:
 
 def replay_figures(count: int = SEQUENCES, generated: int = REPLAYED_DOMAINS) -> Figures:
     """How many of the sequences end elsewhere in another process, or touch the trunk that they left."""
-    names = ["city", "retail", *shipped(), *(f"gen-{seed}" for seed in range(generated))]
+    names = ["city", *shipped(), *(f"gen-{seed}" for seed in range(generated))]
     logs = draw_logs(names, count)
     here = [run_log(log) for log in logs]
     there = replay_elsewhere(logs)

@@ -32,7 +32,7 @@ DryRunOfTraining = Annotated[
 ]
 Families = Annotated[
     Path | None,
-    typer.Option("--families", metavar="FILE", help="Other wordings for the generated queries (YAML, as synth/worlds/*/families.yaml)."),
+    typer.Option("--families", metavar="FILE", help="Other wordings for the generated queries (YAML, as synth/worlds/city/families.yaml)."),
 ]
 FocusOn = Annotated[
     Literal["failures"] | None,

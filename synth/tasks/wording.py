@@ -15,7 +15,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -186,7 +185,8 @@ def _families_of(world: type[World], path: Path) -> Families:
 
 
 def _beside(world: type[World], name: str) -> Path:
-    return Path(str(files(world.__module__.rpartition(".")[0]))) / name
+    assert world.files is not None, f"{world.name} has neither wording nor files"
+    return world.files / name
 
 
 def _yaml(path: Path) -> dict[str, Any]:

@@ -15,18 +15,14 @@ from storage.errors import BadInput
 from synth.worlds.base import World
 
 GROUNDED: tuple[str, ...] = ("city", "retail")
-"""Worlds that raw queries are grounded in: how people word their jobs can be read back (`grounding.yaml` beside each)."""
+"""Worlds that raw queries are grounded in: how people word their jobs can be read back (`grounding.yaml` of each)."""
 
 
 @cache
-def _hand_written(name: str) -> type[World]:
-    if name == "city":
-        from synth.worlds.city.world import CityWorld
+def _city() -> type[World]:
+    from synth.worlds.city.world import CityWorld
 
-        return CityWorld
-    from synth.worlds.retail.world import RetailWorld
-
-    return RetailWorld
+    return CityWorld
 
 
 @cache
@@ -46,7 +42,7 @@ class Worlds:
         """Raises KeyError: there is no world of that name."""
         if name in self._registered:
             return self._registered[name]
-        return _hand_written(name) if name in GROUNDED else _shelf()(name)
+        return _city() if name == "city" else _shelf()(name)
 
     def __contains__(self, name: object) -> bool:
         if name in GROUNDED or name in self._registered:
@@ -56,10 +52,11 @@ class Worlds:
         return isinstance(name, str) and is_known(name)
 
     def names(self) -> tuple[str, ...]:
-        """Every world that has a name of its own, the hand-written first; generated ones (`gen-17`) are known without being listed."""
+        """Every world that has a name of its own, those that queries are read into first; generated ones (`gen-17`) are known without being
+        listed."""
         from synth.worlds.declarative.library_worlds import shipped
 
-        return (*GROUNDED, *shipped(), *(name for name in self._registered if name not in shipped()))
+        return tuple(dict.fromkeys((*GROUNDED, *shipped(), *self._registered)))
 
     def register(self, world: type[World]) -> None:
         """Makes a world known in this process; one of the same name is replaced.

@@ -5,8 +5,8 @@ bad call is an error *observation* (a JSON object with the key `error`), never a
 A world also declares its intents: name, slots, plan shape, taxonomy leaf, and how to solve one. Haystack, taxonomy, grounding,
 blueprints and tasks all read them here; nothing else knows what a world is about.
 
-Wording (how people ask) is not code: it lies in `families.yaml` beside each hand-written world, by intent and language; what helps to
-read it back (cue words, synonyms of slot values) in `grounding.yaml` beside it. A world that is compiled brings its wording along.
+Wording (how people ask) is not code: it lies in `families.yaml` of city and shop, by intent and language; what helps to read it back
+(cue words, synonyms of slot values) in their `grounding.yaml`. Any other world that is compiled brings its wording along.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial, wraps
+from pathlib import Path
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
 from storage.records import JSON, Language, Plan, RefusalReason, Success, Tool
@@ -139,7 +140,9 @@ class World(ABC):
     """Whether `known_names` differ from seed to seed."""
     wording: ClassVar[Mapping[str, Any] | None] = None
     """How requests are worded, in the form of a `families.yaml`, with `synonyms` of slot values as in a `grounding.yaml`; None where
-    these files lie beside the world."""
+    these files lie in `files`."""
+    files: ClassVar[Path | None] = None
+    """The folder of the world's `families.yaml` and `grounding.yaml`, where it has these."""
     units: ClassVar[Mapping[str, str]] = {}
     """What the numbers of a result's field are numbers of, by its name: a unit of `quantities.UNITS` (`m`, `minutes`, `yuan`, `count`),
     where the name itself does not end with it."""

@@ -361,13 +361,8 @@ def test_a_run_depends_on_the_code_that_decides_its_rows(tmp_path: Path) -> None
     before = code_hash("filters", "synth", root=tmp_path)
     assert before == code_hash("filters", "synth")
     seen = {before}
-    for name in (
-        "synth/tasks/solver.py",
-        "synth/engines/encoder.py",
-        "filters/dedup/guards.py",
-        "filters/grounding/words.yaml",
-        "synth/worlds/retail/grounding.yaml",
-    ):
+    lexicon = "synth/worlds/library/retail/grounding.yaml"
+    for name in ("synth/tasks/solver.py", "synth/engines/encoder.py", "filters/dedup/guards.py", "filters/grounding/words.yaml", lexicon):
         with (tmp_path / name).open("a") as file:
             file.write("# another line\n")
         code_hash.cache_clear()

@@ -8,7 +8,8 @@ from functools import lru_cache
 from storage.records import JSON, Frame, Language, Task
 from synth.tasks.solver import NotAdmitted, admit
 from synth.worlds import WORLDS
-from synth.worlds.retail.world import RetailWorld
+
+RetailWorld = WORLDS["retail"]
 
 _NAMES = {"in_stock": "in stock", "tell_total": "tell me the total"}
 

@@ -14,9 +14,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from storage.records import Message
 from synth.text.slot_kinds import Identifier
-from synth.worlds.retail.world import RetailWorld
+from synth.worlds import WORLDS
 from tests.train.tiny_policies import SMALL, digest, expert_conversations, retail_tasks, small_policy
 from train.tiny import END, UNKNOWN, build_model, build_tokenizer, render, save_policy, unread_words, vocabulary_texts
+
+RetailWorld = WORLDS["retail"]
 
 CONVERSATIONS = expert_conversations(retail_tasks(each=2))
 IDENTIFIERS = [name for kind in RetailWorld.kinds.values() if isinstance(kind, Identifier) for name in kind.choices]

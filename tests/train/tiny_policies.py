@@ -10,10 +10,11 @@ from typing import Any
 from storage.records import Message, Task
 from synth.tasks.solver import NotAdmitted, expert_messages, sibling
 from synth.worlds import WORLDS
-from synth.worlds.retail.world import RetailWorld
 from tests.synth.retail_tasks import frame_of
 from train import tiny
 from train.spec import TinyConfig
+
+RetailWorld = WORLDS["retail"]
 
 SMALL = TinyConfig(width=32, layers=1, heads=2, feed_forward=64, positions=256)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, ClassVar
 
 import orjson
@@ -60,6 +61,7 @@ def _error(message: str) -> Observation:
 
 class CityWorld(CityBased):
     name = "city"
+    files = Path(__file__).parent
     version = 3
     tools: ClassVar[tuple[Tool, ...]] = TOOLS
     intents: ClassVar[Mapping[str, Intent]] = INTENTS

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from storage.records import JSON
-from synth.worlds.declarative.domain import MAX_DAYS, Act, Domain, Field
+from synth.worlds.declarative.domain import MAX_DAYS, Act, Domain, Field, outside
 from synth.worlds.declarative.state import State, shown
 
 MAX_NUMBER = 10**12
@@ -25,11 +25,14 @@ def defaults_of(act: Act) -> dict[str, Any]:
     return {name: param.default for name, param in act.params.items() if not param.is_required}
 
 
-def failing(act: Act, state: State, values: Mapping[str, Any]) -> str | None:
+def failing(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -> str | None:
     """What forbids an act, or None."""
+    for names in act.either.values():
+        if sum(values[name] is not None for name in names) != 1:
+            return f"give one of {', '.join(names)}"
     for condition in act.conditions:
         if not condition.test.run(state, values):
-            return condition.message
+            return condition.said(domain, state, values)
     taken: dict[tuple[int, str, int], float] = {}
     for transfer in act.transfers:
         (row, entity, place, name), amount = transfer.source, transfer.amount.run(state, values)
@@ -72,15 +75,31 @@ def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -
         if key is None:
             raise Refused(f"no room for another {entity_made.noun.en}")
         rows.append((entity_made, key, row))
-    told = [_changed(domain, state, entity, key, cells) for (entity, key), cells in written.items()]
+    changed = [_changed(domain, state, entity, key, cells) for (entity, key), cells in written.items()]
     for entity_made, key, row in rows:
         state.put(entity_made.number, (*row, key))
         shown_row = {each.name: shown(domain, each, row[each.place]) for each in entity_made.stored}
-        told.append({"id": key, "new": entity_made.name, **shown_row})
-    if not act.creations:
-        subject = str(values[next(iter(act.params))])
+        changed.append({"id": key, "new": entity_made.name, **shown_row})
+    for kept in act.kept:
+        subject = "-".join(str(values[name]) for name in kept.by if values[name] is not None)
+        state.kept[kept.name, subject] = state.kept.get((kept.name, subject), 0) + kept.add.run(state, values)
+    if not (act.creations or act.kept):
+        subject = next(str(values[name]) for name in act.params if values[name] is not None)
         state.acts[act.name, subject] = state.acts.get((act.name, subject), 0) + 1
-    return told
+    return changed
+
+
+def told(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -> dict[str, JSON]:
+    """What the tool of an act with `tells` answers, in the state after it."""
+    found: dict[str, JSON] = {}
+    for each in act.tells:
+        if each.value is not None:
+            found[each.name] = outside(domain, each.value.type.kind, each.value.run(state, values))
+        else:
+            given = next((values[name] for name in act.either.get(each.param, (each.param,)) if values[name] is not None), None)
+            if given is not None:
+                found[each.name] = given
+    return found
 
 
 def settled(field: Field, value: Any) -> Any:

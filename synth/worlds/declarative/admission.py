@@ -15,12 +15,13 @@ from synth.worlds.declarative.intents.acts import Doing
 from synth.worlds.declarative.intents.base import SpecIntent
 from synth.worlds.declarative.intents.questions import Asking, Counting, Finding
 from synth.worlds.declarative.intents.row_references import Owned, Picked
+from synth.worlds.declarative.intents.spec_jobs import Scripted
 from synth.worlds.declarative.language.problems import Problem
 from synth.worlds.declarative.state import State, open_base
 
 SEEDS = (0, 1, 2, 4)
-"""Training seeds in which intents are tried: an act by ids, or a rule in its way, until one suits; all others in some of them until one
-does not."""
+"""Training seeds in which intents are tried: an act by ids, a rule in its way, or a job of the spec's own, until one suits; all others in
+some of them until one does not."""
 
 
 def tried(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, str]:
@@ -29,7 +30,7 @@ def tried(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, str]:
     states = [State(open_base(domain, seed)) for seed in SEEDS]
     rng = random.Random(17)
     for intent in intents:
-        is_basic = isinstance(intent, Doing) and (intent.against or intent.name == intent.act.name)
+        is_basic = isinstance(intent, Scripted) or (isinstance(intent, Doing) and (intent.against or intent.name == intent.act.name))
         problem: str | None = None
         for at, state in enumerate(states[: len(SEEDS) if is_basic else _trials(intent)]):
             problem = _problem(intent, state, rng, at, is_solved=at == 0 or bool(is_basic))
@@ -78,7 +79,11 @@ def problems_of(domain: Domain, intents: Sequence[SpecIntent], refused: dict[str
                     f"no task with this rule in the way ({refused[intent.name]}); let some rows break it while all else about them fits",
                 )
             )
-    acts = {intent.act.name for intent in intents if isinstance(intent, Doing) and not intent.against and intent.name not in refused}
+        if isinstance(intent, Scripted) and intent.name in refused:
+            found.append(Problem(f"intents.{intent.name}", f"can hardly ever be done ({refused[intent.name]}); let more rows fit it"))
+    able = [intent for intent in intents if intent.name not in refused]
+    acts = {intent.act.name for intent in able if isinstance(intent, Doing) and not intent.against}
+    acts |= {name for intent in able if isinstance(intent, Scripted) for name in intent.acts}
     for name in domain.acts:
         if name not in acts:
             reason = refused.get(name, "it has no intent")

@@ -128,7 +128,7 @@ def param_argument(domain: Domain, param: Param) -> Checked:
     """How the parameter of an action is checked."""
     spec, name, label, needed = param.spec, param.name, param.label.en, param.is_required
     if isinstance(spec, schema.RefParam):
-        return id_argument(domain.entities[spec.to], name)
+        return id_argument(domain.entities[spec.to], name, is_required=needed)
     if isinstance(spec, schema.ChoiceParam):
         return choice_argument(tuple(param.words), name, label, param.default, is_required=needed)
     if isinstance(spec, schema.DateParam):
@@ -151,7 +151,7 @@ def filter_argument(domain: Domain, field: Field) -> Checked:
     if isinstance(spec, schema.NameField):
         return _name_argument(field, name)
     if isinstance(spec, schema.FlagField):
-        return _flag_argument(name, label, is_required=False)
+        return _flag_argument(name, label, False if field.filter == "only" else None, is_required=False)
     bound = {"max": "at most, ", "min": "at least, "}.get(field.filter, "")
     if isinstance(spec, schema.DateField):
         bound = {"max": "no later than, ", "min": "no earlier than, "}.get(field.filter, "")

@@ -34,22 +34,23 @@ CACHED = 256
 _compiled: OrderedDict[tuple[str | None, str], type[SpecWorld]] = OrderedDict()
 
 
-def compile_spec(raw: Any, *, name: str | None = None, where: str = "") -> type[SpecWorld]:
+def compile_spec(raw: Any, *, name: str | None = None, where: str = "", files: Path | None = None) -> type[SpecWorld]:
     """The world of a spec's values.
 
     Args:
         raw: what the YAML file says, as plain values.
         name: of the world; None for its domain and content.
         where: the file, for messages.
+        files: a folder with the world's `families.yaml` and `grounding.yaml`; None where its wording is in the spec.
 
     Raises:
         SpecError: everything that is wrong with it.
     """
-    domain = resolve(raw, where)
+    domain = resolve(raw, where, is_worded=files is not None)
     key = (name, domain.digest)
     found = _compiled.get(key)
     if found is None:
-        found = _compiled[key] = _class(domain, raw, name or f"{domain.name}@{domain.digest[:8]}", where)
+        found = _compiled[key] = _class(domain, raw, name or f"{domain.name}@{domain.digest[:8]}", where, files)
         if len(_compiled) > CACHED:
             _compiled.popitem(last=False)
     else:
@@ -57,12 +58,12 @@ def compile_spec(raw: Any, *, name: str | None = None, where: str = "") -> type[
     return found
 
 
-def compile_file(path: Path, *, name: str | None = None) -> type[SpecWorld]:
+def compile_file(path: Path, *, name: str | None = None, files: Path | None = None) -> type[SpecWorld]:
     """`compile_spec` of a YAML file."""
-    return compile_spec(parse_file(path), name=name, where=str(path))
+    return compile_spec(parse_file(path), name=name, where=str(path), files=files)
 
 
-def _class(domain: Domain, raw: Any, name: str, where: str) -> type[SpecWorld]:
+def _class(domain: Domain, raw: Any, name: str, where: str, files: Path | None) -> type[SpecWorld]:
     inside = callees(domain)
     domain.public = public_names(domain, inside)
     made: dict[str, Callee] = published(domain, inside, domain.public)
@@ -91,12 +92,13 @@ def _class(domain: Domain, raw: Any, name: str, where: str) -> type[SpecWorld]:
             "domain": domain,
             "source": raw,
             "callees": made,
-            "tools": (*tools, code),
+            "tools": (*tools, code) if domain.spec.head.combined else tools,
             "intents": kept,
             "unsolvable": refused,
             "kinds": {kind: of for intent in kept.values() for kind, of in intent.kinds.items()},
             "system_prompt": system_prompt(domain),
-            "wording": Wording(domain, tuple(kept.values())),
+            "wording": Wording(domain, tuple(kept.values())) if files is None else None,
+            "files": files,
             "tool_words": tool_words(domain),
             "person_names": proper_names(domain),
             "units": units_of(domain),
@@ -108,23 +110,29 @@ def tool_words(domain: Domain) -> dict[str, tuple[str, ...]]:
     """Per tool, the words that name what it does outright."""
     found: dict[str, tuple[str, ...]] = {}
     for entity in domain.by_number:
-        found[get_name(entity)] = ("look up", "check", "查")
-        found[search_name(entity)] = ("search", "find", "how many", "搜", "找", "多少")
+        tools = entity.spec.tools
+        found[get_name(entity)] = tuple(tools.get.words if tools.get else ()) or ("look up", "check", "查")
+        found[search_name(entity)] = tuple(tools.search.words if tools.search else ()) or ("search", "find", "how many", "搜", "找", "多少")
         for owner in entity.owners():
-            found[list_name(entity, owner)] = ("list", f"all {entity.plural}", "所有", "列出")
+            found[list_name(entity, owner)] = tuple(tools.list.words if tools.list else ()) or (
+                "list",
+                f"all {entity.plural}",
+                "所有",
+                "列出",
+            )
     for act in domain.acts.values():
         english = act.spec.verb.en.partition("_")[0].strip()
         chinese = act.spec.verb.zh.partition("_")[0] or act.spec.verb.zh.partition("_")[2]
-        found[act.name] = (english.lower(), chinese)
+        found[act.name] = tuple(act.spec.words) or (english.lower(), chinese)
     outside = {domain.public[name].tool: words for name, words in found.items() if name in domain.public}
-    return {**outside, run_python.TOOL.name: ("calculate", "compute", "work out", "算")}
+    return {**outside, run_python.TOOL.name: ("calculate", "compute", "work out", "算")} if domain.spec.head.combined else outside
 
 
 def proper_names(domain: Domain) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for entity in domain.by_number:
         for field in entity.fields.values():
-            if field.type.kind == "name":
+            if field.type.kind == "name" or getattr(field.spec, "guarded", False):
                 for words in field.words.values():
                     found[words.en] = found[words.zh] = (words.en, words.zh)
     return found
@@ -139,4 +147,8 @@ def units_of(domain: Domain) -> dict[str, str]:
             unit = domain.spec.head.currency if is_money else getattr(field.spec, "unit", "")
             found.setdefault(field.name, set()).add(unit if isinstance(field.spec, schema.IntegerField) or unit != "count" else "")
         found[found_key(entity)] = found[listed_key(entity)] = {"count"}
+    for action in domain.spec.actions.values():
+        for name, told in action.tells.items():
+            if told.unit is not None:
+                found.setdefault(name, set()).add(told.unit)
     return {name: min(units) for name, units in found.items() if len(units) == 1 and "" not in units}

@@ -29,7 +29,7 @@ class SpecWorld(StateWorld):
     source: ClassVar[Any]
     """The spec's values that it was compiled from."""
     callees: ClassVar[Mapping[str, Callee]]
-    """The tools of the domain; `run_python`, which every spec world offers beside them, is none of these."""
+    """The tools of the domain; `run_python`, which worlds with combined jobs offer beside them, is none of these."""
     person_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Proper names of the domain, each spelling with all of them."""
     unsolvable: ClassVar[Mapping[str, str]] = {}
@@ -48,7 +48,8 @@ class SpecWorld(StateWorld):
     def call(self, tool: str, arguments: str | Mapping[str, JSON]) -> Observation:
         callee = self.callees.get(tool)
         if callee is None:
-            return run_python(arguments) if tool == CODE_TOOL else failed("no such tool")
+            is_program = tool == CODE_TOOL and self.domain.spec.head.combined
+            return run_python(arguments) if is_program else failed("no such tool")
         if isinstance(arguments, str):
             try:
                 arguments = json.loads(arguments)
@@ -65,7 +66,7 @@ class SpecWorld(StateWorld):
         return self.now.snapshot()
 
     def restore(self, snapshot: object) -> None:
-        if not (isinstance(snapshot, tuple) and len(snapshot) == 3):
+        if not (isinstance(snapshot, tuple) and len(snapshot) == 4):
             raise TypeError("not a snapshot of such a world")
         if snapshot[0] != self.seed:
             self.reset(snapshot[0])

@@ -39,7 +39,7 @@ class Field:
     starts: Compiled | None = None
     derived: Compiled | None = None
     filter: str = field(init=False)
-    """How `search` filters by it: equal, max, min or none."""
+    """How `search` filters by it: equal, max, min, only or none."""
 
     def __post_init__(self) -> None:
         usual = "none" if self.spec.detail else _FILTERS.get(self.spec.type, "equal")
@@ -94,6 +94,8 @@ class Entity:
     @property
     def pattern(self) -> str:
         digits = self.spec.id.count("#")
+        if not self.spec.grows:
+            return self.prefix + r"\d" * digits
         return rf"{self.prefix}\d{{{digits},{digits + CREATED_DIGITS}}}"
 
     def owners(self) -> tuple[Field, ...]:
@@ -111,20 +113,31 @@ class Param:
     default: Any = None
     is_person: bool = False
     """Whether it is the row of somebody who speaks of themselves."""
+    is_either: bool = False
+    """Whether another row may be given in its place."""
 
     @property
     def is_required(self) -> bool:
-        return self.default is None
+        return self.default is None and not self.is_either
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A need or a rule. name: of a rule, else empty. message: what the tool says where it does not hold."""
+    """A need or a rule. name: of a rule, else empty. message: what the tool says where it does not hold; worked_out: what stands in it, by
+    the text in its place."""
 
     name: str
     test: Compiled
     message: str
     rule: schema.Rule | None = None
+    worked_out: tuple[tuple[str, Compiled], ...] = ()
+
+    def said(self, domain: Domain, state: Any, values: Mapping[str, Any]) -> str:
+        """The message, in a state."""
+        text = self.message
+        for place, value in self.worked_out:
+            text = text.replace(place, str(outside(domain, value.type.kind, value.run(state, values))))
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +167,29 @@ class Creation:
     """By place."""
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A number that is kept of what was done: `add` more for what the parameters in `by` are."""
+
+    name: str
+    by: tuple[str, ...]
+    add: Compiled
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A value that a tool tells: a parameter as it was given (or whichever was), or what is worked out."""
+
+    name: str
+    param: str = ""
+    value: Compiled | None = None
+
+
 @dataclass(eq=False, slots=True)
 class Act:
-    """An action. params: the row that it acts on first. sights: what sets of its tests look at (`intents/sight.py`), kept when first asked
-    for."""
+    """An action. params: the row that it acts on first. either: whichever of some rows is given, by its name. kept: numbers that are kept
+    of it. tells: what its tool answers; nothing for the rows that changed. sights: what sets of its tests look at (`intents/sight.py`),
+    kept when first asked for."""
 
     name: str
     number: int
@@ -168,6 +200,9 @@ class Act:
     settings: tuple[Setting, ...] = ()
     transfers: tuple[Transfer, ...] = ()
     creations: tuple[Creation, ...] = ()
+    either: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    kept: tuple[Kept, ...] = ()
+    tells: tuple[Told, ...] = ()
     sights: dict[tuple[Part, ...], Any] = field(default_factory=dict)
 
 
@@ -187,10 +222,23 @@ class Domain:
     """How tools and their parameters are called from outside (`naming.py`), by their names inside."""
     kinds: dict[str, SlotKind] = field(default_factory=dict)
     """Kinds of slots by name, made when they are first asked for."""
+    jobs: tuple[Any, ...] = ()
+    """Intents of the spec's own (`job_steps.py`)."""
+
+    def id_key(self, entity: Entity) -> str:
+        """Under which tools show the id of a row."""
+        return entity.name if self.spec.head.naming.row_ids == "entity" else "id"
 
     def iso(self, days: int) -> str:
         """A day, counted from the domain's today, as text."""
         return (self.today + timedelta(days=max(-MAX_DAYS, min(MAX_DAYS, days)))).isoformat()
+
+
+def outside(domain: Domain, kind: str, value: Any) -> Any:
+    """A value of an expression as a call or an observation carries it."""
+    if kind == "date":
+        return domain.iso(value)
+    return round(value, 2) if isinstance(value, float) else value
 
 
 def is_searched(entity: Entity, filters: Sequence[Field]) -> bool:
@@ -212,12 +260,14 @@ def key_of(entity: Entity) -> str:
 
 def filter_name(field: Field) -> str:
     """The argument by which `search` filters by a field."""
-    return field.name if field.filter == "equal" else f"{field.filter}_{field.name}"
+    return f"{field.filter}_{field.name}" if field.filter in ("max", "min") else field.name
 
 
 def system_prompt(domain: Domain) -> str:
-    """What every conversation opens with: what the business is, what day it is, and what it forbids."""
+    """What every conversation opens with: what the business is, what day it is, and what it forbids; or what the spec says itself."""
     spec = domain.spec
+    if spec.head.prompt is not None:
+        return spec.head.prompt
     rules = [rule.words.en for action in spec.actions.values() for rule in action.rules.values()]
     told = [info.words.en for info in spec.info]
     said = " ".join(dict.fromkeys((*rules, *told)))

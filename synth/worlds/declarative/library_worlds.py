@@ -1,4 +1,5 @@
-"""Where spec worlds are found by name: the specs that Headrace ships (`library/*.yaml`) and generated ones (`gen-17`).
+"""Where spec worlds are found by name: the specs that Headrace ships (`library/*.yaml`, with a folder of the same name beside one whose
+wording and lexicon are made by hand) and generated ones (`gen-17`).
 
 Both are compiled when they are first asked for. Specs from files are registered by whoever reads them (`WORLDS.register`).
 """
@@ -38,7 +39,8 @@ def named(name: str) -> type[SpecWorld]:
     """
     path = shipped().get(name)
     if path is not None:
-        return compile_file(path, name=path.stem)
+        files = path.with_suffix("")
+        return compile_file(path, name=path.stem, files=files if files.is_dir() else None)
     match = _GENERATED.fullmatch(name)
     if match is None:
         raise KeyError(name)

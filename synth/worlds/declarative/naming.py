@@ -54,7 +54,16 @@ def _reading(domain: Domain, style: schema.Naming) -> dict[str, str]:
         names[search_name(entity)] = _joined(style, style.search, key_of(entity))
         for owner in entity.owners():
             names[list_name(entity, owner)] = _listed(style, entity, owner.name)
+        for view, inside in (("get", get_name(entity)), ("search", search_name(entity)), ("list", _only_list(entity))):
+            own = getattr(entity.spec.tools, view)
+            if own is not None and own.name is not None and inside:
+                names[inside] = own.name
     return names
+
+
+def _only_list(entity: Entity) -> str:
+    """The name inside of the list of the first owner."""
+    return next((list_name(entity, owner) for owner in entity.owners()), "")
 
 
 def _listed(style: schema.Naming, entity: Entity, owner: str) -> str:

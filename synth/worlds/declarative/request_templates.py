@@ -12,7 +12,7 @@ from typing import Any
 
 from storage.records import Language
 from synth.worlds.declarative.common_names import participle_of
-from synth.worlds.declarative.domain import Act, Domain, Entity, Param
+from synth.worlds.declarative.domain import Act, Domain, Entity, Param, outside
 from synth.worlds.declarative.intents.base import SpecIntent
 from synth.worlds.declarative.intents.row_references import Finder, Way
 from synth.worlds.declarative.language import schema
@@ -135,6 +135,32 @@ def done_words(act: Act, entity: Entity | None, key: str, language: Language) ->
     done = act.spec.done.en if act.spec.done is not None else participle_of(act.spec.verb.en)
     text = done.replace("_", named) if "_" in done else f"{done} {named}".strip()
     return f"I have {text}."
+
+
+def reply(domain: Domain, act: Act, values: Mapping[str, Any], language: Language, own: Words | None = None) -> str:
+    """What one says once an act is done: `own`, else what the spec says, else that it is done. values: of its parameters, None for a row
+    that is not given."""
+    words = own or act.spec.reply
+    if words is None:
+        target = object_of(act)
+        key = values[target] if target is not None else None
+        return done_words(act, domain.entities[act.params[target].type.entity] if target and key else None, key or "", language)
+    said = {name: _said(domain, act.params[name], value, language) for name, value in values.items() if value is not None}
+    for name, among in act.either.items():
+        said[name] = next(said[each] for each in among if each in said)
+    return filled(words, said, language)
+
+
+def _said(domain: Domain, param: Param, value: Any, language: Language) -> str:
+    return param.words[value][language] if value in param.words else str(outside(domain, param.type.kind, value))
+
+
+def filled(words: Words, values: Mapping[str, Any], language: Language) -> str:
+    """Words with what stands in braces filled in."""
+    text = words[language]
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", str(value))
+    return text
 
 
 # ---- the whole --------------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from math import isfinite
 from typing import Any
 
 from storage.records import JSON
+from synth.worlds.declarative import deal_values
 from synth.worlds.declarative.domain import CREATED_DIGITS, Domain, Entity, Field
 from synth.worlds.declarative.language import schema
 
@@ -32,7 +33,7 @@ class Table:
 
     def __init__(self, rows: dict[str, Row]) -> None:
         self.rows = rows
-        self.texts: dict[tuple[str, bool], str] = {}
+        self.texts: dict[tuple[str, tuple[Field, ...]], str] = {}
         self._indexes: dict[int, dict[Any, list[str]]] = {}
 
     def index(self, place: int) -> Mapping[Any, list[str]]:
@@ -66,7 +67,13 @@ class Base:
     def _rows(self, entity: Entity) -> dict[str, Row]:
         rng = random.Random(f"{self.domain.digest}/{self.seed}/{entity.number}")
         fields = entity.stored
-        columns = [_column(each, self.domain, len(entity.ids), rng) for each in fields]
+        columns: list[Sequence[Any]] = []
+        for each in fields:
+            within = getattr(each.spec, "within", None)
+            if within is None:
+                columns.append(_column(each, self.domain, len(entity.ids), rng))
+            else:
+                columns.append(self._grouped(each, columns[entity.fields[within].place], rng))
         worked_out = [(each.place, each.starts.run) for each in fields if each.starts is not None]
         columns.append(entity.ids)
         if not worked_out:
@@ -79,10 +86,26 @@ class Base:
             rows[key] = tuple(row)
         return rows
 
+    def _grouped(self, field: Field, groups: Sequence[Any], rng: random.Random) -> Sequence[Any]:
+        """The values that a field starts with whose rows differ within a group."""
+        spec = field.spec
+        if isinstance(spec, schema.ChoiceField):
+            return deal_values.mixed(groups, tuple(spec.values), spec.mix, rng)
+        if isinstance(spec, (schema.IntegerField, schema.MoneyField)):
+            return deal_values.different(groups, range(spec.min, spec.max + 1, spec.step), rng)
+        assert isinstance(spec, schema.RefField)
+        other = self.domain.entities[spec.to]
+        if spec.apart is None:
+            return deal_values.different(groups, other.ids, rng)
+        rows, place = self.table(other.number).rows, other.fields[spec.apart].place
+        return deal_values.different(groups, other.ids, rng, lambda key: rows[key][place])
+
 
 def _column(field: Field, domain: Domain, count: int, rng: random.Random) -> Sequence[Any]:
     """The values that one field starts with, by row."""
     spec = field.spec
+    if isinstance(spec, (schema.RefField, schema.ChoiceField)) and spec.even:
+        return deal_values.even(domain.entities[spec.to].ids if isinstance(spec, schema.RefField) else tuple(spec.values), count, rng)
     if isinstance(spec, schema.RefField):
         ids = domain.entities[spec.to].ids
         each_once = permuted(ids, rng)[:count]
@@ -148,14 +171,16 @@ def open_base(domain: Domain, seed: int) -> Base:
 
 class State:
     """A world's rows now. changed: by entity number and id, rows that differ from the fresh world or are new. acts: how often an act was
-    done to a row, for acts that create nothing: a repeated act shows."""
+    done to a row, for acts that neither create nor count anything: a repeated act shows. kept: numbers that acts keep, by name and subject.
+    """
 
-    __slots__ = ("acts", "base", "changed")
+    __slots__ = ("acts", "base", "changed", "kept")
 
     def __init__(self, base: Base) -> None:
         self.base = base
         self.changed: dict[int, dict[str, Row]] = {}
         self.acts: dict[tuple[str, str], int] = {}
+        self.kept: dict[tuple[str, str], int] = {}
 
     def row(self, entity: int, key: str) -> Row:
         if self.changed:
@@ -214,12 +239,12 @@ class State:
         return next((key for key in keys if key not in taken), None)
 
     def snapshot(self) -> object:
-        return (self.base.seed, tuple((entity, rows.copy()) for entity, rows in self.changed.items()), self.acts.copy())
+        return (self.base.seed, tuple((entity, rows.copy()) for entity, rows in self.changed.items()), self.acts.copy(), self.kept.copy())
 
     def restore(self, snapshot: Any) -> None:
-        _, changed, acts = snapshot
+        _, changed, acts, kept = snapshot
         self.changed = {entity: rows.copy() for entity, rows in changed}
-        self.acts = acts.copy()
+        self.acts, self.kept = acts.copy(), kept.copy()
 
     def changes(self) -> dict[str, JSON]:
         found: dict[str, JSON] = {}
@@ -234,6 +259,8 @@ class State:
                         found[f"{entity.name}/{key}/{field.name}"] = shown(domain, field, value)
         for (act, key), times in self.acts.items():
             found[f"acts/{act}/{key}"] = times
+        for (name, key), number in self.kept.items():
+            found[f"{name}/{key}"] = number
         return found
 
     def whole(self) -> dict[str, JSON]:
@@ -249,7 +276,10 @@ class State:
         acts: dict[str, dict[str, int]] = {}
         for (act, key), times in self.acts.items():
             acts.setdefault(act, {})[key] = times
-        return out | {"acts": acts}
+        kept: dict[str, dict[str, int]] = {each.name: {} for act in domain.acts.values() for each in act.kept}
+        for (name, key), number in self.kept.items():
+            kept[name][key] = number
+        return out | {"acts": acts} | kept
 
 
 def _first(pair: tuple[str, Row]) -> str:

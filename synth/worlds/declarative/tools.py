@@ -10,21 +10,22 @@ Every action is a tool of its own (`acting.py`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from storage.records import JSON, Tool
 from synth.worlds.base import Observation
-from synth.worlds.declarative.acting import Refused, defaults_of, failing, perform
+from synth.worlds.declarative.acting import Refused, defaults_of, failing, perform, told
 from synth.worlds.declarative.arguments import BAD, Checked, choice_argument, filter_argument, id_argument, number_argument, param_argument
 from synth.worlds.declarative.domain import Act, Domain, Entity, Field, filter_name, key_of
 from synth.worlds.declarative.language import schema
+from synth.worlds.declarative.language.tool_schema import Getting, Listing, Searching
 from synth.worlds.declarative.state import Row, State, shown
 
-DEFAULT_LIMIT, MAX_LIMIT = 3, 6
 LIST_LIMIT = 20
 """Rows that a list of what somebody owns shows at most."""
+View = Literal["get", "list", "search"]
 Work = Callable[[State, dict[str, Any]], str]
 """(state, checked values) -> JSON text; raises Refused."""
 
@@ -67,27 +68,35 @@ def failed(text: str) -> Observation:
 
 
 class Writer:
-    """Writes rows of one entity as JSON text. Rows of a fresh world whose derived fields follow from nothing else are written once."""
+    """Writes rows of one entity as JSON text, as `get`, `list` and `search` show them. Rows of a fresh world whose derived fields follow
+    from nothing else are written once."""
 
     def __init__(self, domain: Domain, entity: Entity) -> None:
-        self.domain, self.entity = domain, entity
-        self._short = [each for each in entity.fields.values() if not each.spec.detail]
-        self._full = list(entity.fields.values())
-        self._keeps_short, self._keeps_full = (not any(map(_looks_beyond, fields)) for fields in (self._short, self._full))
+        self.domain, self.entity, self._key = domain, entity, domain.id_key(entity)
+        self._fields = {view: shown_by(entity, view) for view in ("get", "list", "search")}
+        self._keeps = {view: not any(map(_looks_beyond, fields)) for view, fields in self._fields.items()}
 
-    def text(self, state: State, key: str, row: Row, *, is_full: bool) -> str:
-        number = self.entity.number
-        if not (self._keeps_full if is_full else self._keeps_short) or key in state.changed.get(number, ()):
-            return self._written(state, key, row, is_full)
+    def text(self, state: State, key: str, row: Row, view: View) -> str:
+        number, fields = self.entity.number, self._fields[view]
+        if not self._keeps[view] or key in state.changed.get(number, ()):
+            return self._written(state, key, row, fields)
         texts = state.base.table(number).texts
-        found = texts.get((key, is_full))
+        found = texts.get((key, fields))
         if found is None:
-            found = texts[key, is_full] = self._written(state, key, row, is_full)
+            found = texts[key, fields] = self._written(state, key, row, fields)
         return found
 
-    def _written(self, state: State, key: str, row: Row, is_full: bool) -> str:
-        values = {each.name: shown(self.domain, each, value_of(state, row, each)) for each in (self._full if is_full else self._short)}
-        return json.dumps({"id": key, **values}, ensure_ascii=False, separators=(",", ":"))
+    def _written(self, state: State, key: str, row: Row, fields: Iterable[Field]) -> str:
+        values = {each.name: shown(self.domain, each, value_of(state, row, each)) for each in fields}
+        return json.dumps({self._key: key, **values}, ensure_ascii=False, separators=(",", ":"))
+
+
+def shown_by(entity: Entity, view: View) -> tuple[Field, ...]:
+    """The fields that a reading tool shows: what the spec says; else all for `get`, and for the others those that are no details."""
+    spec = getattr(entity.spec.tools, view)
+    if spec is not None and spec.shows:
+        return tuple(entity.fields[name] for name in spec.shows)
+    return tuple(each for each in entity.fields.values() if view == "get" or not each.spec.detail)
 
 
 def _looks_beyond(field: Field) -> bool:
@@ -115,7 +124,7 @@ def _tool(
             "required": [key for key, each in arguments.items() if each.is_required],
             "additionalProperties": False,
         },
-        server=f"{domain.name}-{group}" if group else domain.name,
+        server=domain.spec.head.naming.server or (f"{domain.name}-{group}" if group else domain.name),
         domain=domain.name,
         changes_state=is_act,
     )
@@ -127,12 +136,14 @@ def _callee(tool: Tool, arguments: Mapping[str, Checked], work: Work) -> Callee:
 
 def getter(domain: Domain, entity: Entity, writer: Writer) -> Callee:
     arguments = {entity.name: id_argument(entity, entity.name)}
-    tool = _tool(domain, f"get_{entity.name}", f"Everything about {_one(entity.noun.en)}.", arguments, entity.spec.group)
+    spec = entity.spec.tools.get or Getting()
+    about = spec.about or f"Everything about {_one(entity.noun.en)}."
+    tool = _tool(domain, f"get_{entity.name}", about, arguments, entity.spec.group)
     number, name = entity.number, entity.name
 
     def work(state: State, values: dict[str, Any]) -> str:
         key = values[name]
-        return writer.text(state, key, state.row(number, key), is_full=True)
+        return writer.text(state, key, state.row(number, key), "get")
 
     return _callee(tool, arguments, work)
 
@@ -141,14 +152,15 @@ def lister(domain: Domain, entity: Entity, owner: Field, writer: Writer) -> Call
     """All rows that belong to one owner."""
     of = domain.entities[owner.type.entity]
     arguments = {owner.name: id_argument(of, owner.name)}
-    name = list_name(entity, owner)
-    tool = _tool(domain, name, f"All {entity.plural} of {_one(of.noun.en)}.", arguments, entity.spec.group)
+    spec = entity.spec.tools.list or Listing()
+    about = spec.about or f"All {entity.plural} of {_one(of.noun.en)}."
+    tool = _tool(domain, list_name(entity, owner), about, arguments, entity.spec.group)
     number, place, key_name, counted = entity.number, owner.place, owner.name, listed_key(entity)
 
     def work(state: State, values: dict[str, Any]) -> str:
         found = state.select(number, ((place, values[key_name]),))
-        rows = ",".join(writer.text(state, key, row, is_full=False) for key, row in found[:LIST_LIMIT])
-        return f'{{"{counted}":{len(found)},"rows":[{rows}]}}'
+        rows = ",".join(writer.text(state, key, row, "list") for key, row in found[:LIST_LIMIT])
+        return f"[{rows}]" if spec.bare else f'{{"{counted}":{len(found)},"rows":[{rows}]}}'
 
     return _callee(tool, arguments, work)
 
@@ -180,29 +192,32 @@ def sorts(entity: Entity) -> dict[str, tuple[Field, bool]]:
     return {f"{each.name}_{order}": (each, order == "desc") for each in entity.fields.values() for order in each.superlatives()}
 
 
-def searcher(domain: Domain, entity: Entity, writer: Writer) -> Callee:
-    filtered = {filter_name(each): each for each in entity.fields.values() if each.filter != "none"}
-    arguments = {name: filter_argument(domain, each) for name, each in filtered.items()}
-    orders = sorts(entity)
-    if orders:
-        arguments["sort"] = choice_argument(tuple(orders), "sort", "sort", is_required=False)
-    limit = number_argument("limit", "rows shown", 1, MAX_LIMIT, is_whole=True, default=DEFAULT_LIMIT, is_required=False)
-    arguments["limit"] = Checked(
-        {key: each for key, each in limit.schema.items() if key != "x-grounded"}, limit.parse, limit.error, DEFAULT_LIMIT, False
-    )
-    tool = _tool(domain, search_name(entity), f"Searches {entity.plural}, and counts all that fit.", arguments, entity.spec.group)
-    equal = {name: each.place for name, each in filtered.items() if each.filter == "equal" and each.place >= 0}
-    others = {name: each for name, each in filtered.items() if name not in equal}
-    number, counted = entity.number, found_key(entity)
+class Search:
+    """The search of an entity, apart from how it shows what it finds. arguments: how each is checked. orders: by name, the field and
+    whether the largest comes first."""
 
-    def find(state: State, values: dict[str, Any]) -> list[tuple[str, Row]]:
-        found = state.select(number, [(equal[name], value) for name, value in values.items() if name in equal])
-        for name, field in others.items():
+    def __init__(self, domain: Domain, entity: Entity) -> None:
+        self.entity, self.spec, self.orders = entity, entity.spec.tools.search or Searching(), sorts(entity)
+        self.filters = {filter_name(each): each for each in entity.fields.values() if each.filter != "none"}
+        self.arguments = {
+            name: replace(filter_argument(domain, each), is_required=name in self.spec.needs) for name, each in self.filters.items()
+        }
+        if self.orders:
+            self.arguments["sort"] = choice_argument(tuple(self.orders), "sort", "sort", self.spec.sort, is_required=False)
+        limit = number_argument("limit", "rows shown", 1, self.spec.most, is_whole=True, default=self.spec.limit, is_required=False)
+        self.arguments["limit"] = replace(limit, schema={key: each for key, each in limit.schema.items() if key != "x-grounded"})
+        self._equal = {name: each.place for name, each in self.filters.items() if each.filter == "equal" and each.place >= 0}
+        self._others = {name: each for name, each in self.filters.items() if name not in self._equal}
+
+    def find(self, state: State, values: Mapping[str, Any]) -> list[tuple[str, Row]]:
+        """All that fits, in the order that is asked for."""
+        found = state.select(self.entity.number, [(self._equal[name], value) for name, value in values.items() if name in self._equal])
+        for name, field in self._others.items():
             if name in values:
                 found = _bounded(state, found, field, values[name])
-        order = values.get("sort")
+        order = values.get("sort", self.spec.sort)
         if order is not None:
-            field, is_descending = orders[order]
+            field, is_descending = self.orders[order]
             place = field.place
             if place >= 0:
                 found = sorted(found, key=lambda pair: pair[1][place], reverse=is_descending)
@@ -210,12 +225,19 @@ def searcher(domain: Domain, entity: Entity, writer: Writer) -> Callee:
                 found = sorted(found, key=lambda pair: value_of(state, pair[1], field), reverse=is_descending)
         return found
 
-    def work(state: State, values: dict[str, Any]) -> str:
-        found = find(state, values)
-        rows = ",".join(writer.text(state, key, row, is_full=False) for key, row in found[: values.get("limit", DEFAULT_LIMIT)])
-        return f'{{"{counted}":{len(found)},"rows":[{rows}]}}'
 
-    return _callee(tool, arguments, work)
+def searcher(domain: Domain, entity: Entity, writer: Writer) -> Callee:
+    search, counted = Search(domain, entity), found_key(entity)
+    spec = search.spec
+    about = spec.about or f"Searches {entity.plural}, and counts all that fit."
+    tool = _tool(domain, search_name(entity), about, search.arguments, entity.spec.group)
+
+    def work(state: State, values: dict[str, Any]) -> str:
+        found = search.find(state, values)
+        rows = ",".join(writer.text(state, key, row, "search") for key, row in found[: values.get("limit", spec.limit)])
+        return f"[{rows}]" if spec.bare else f'{{"{counted}":{len(found)},"rows":[{rows}]}}'
+
+    return _callee(tool, search.arguments, work)
 
 
 def _bounded(state: State, found: list[tuple[str, Row]], field: Field, bound: Any) -> list[tuple[str, Row]]:
@@ -223,6 +245,8 @@ def _bounded(state: State, found: list[tuple[str, Row]], field: Field, bound: An
         return [pair for pair in found if value_of(state, pair[1], field) <= bound]
     if field.filter == "min":
         return [pair for pair in found if value_of(state, pair[1], field) >= bound]
+    if field.filter == "only" and not bound:
+        return found
     return [pair for pair in found if value_of(state, pair[1], field) == bound]
 
 
@@ -237,9 +261,12 @@ def actor(domain: Domain, act: Act) -> Callee:
 
     def work(state: State, values: dict[str, Any]) -> str:
         whole = {**defaults, **values}
-        problem = failing(act, state, whole)
+        problem = failing(domain, act, state, whole)
         if problem is not None:
             raise Refused(problem)
+        if act.tells:
+            perform(domain, act, state, whole)
+            return json.dumps(told(domain, act, state, whole), ensure_ascii=False, separators=(",", ":"))
         called = domain.public[act.name].tool if domain.public else act.name
         return f'{{"done":"{called}","rows":{json.dumps(perform(domain, act, state, whole), ensure_ascii=False, separators=(",", ":"))}}}'
 

@@ -41,7 +41,7 @@ CASCADE = CascadeConfig(
     eval_out_tasks=12,
     eval_samples=2,
     stages=[
-        {"name": "sft1", "max_steps": 70, "plateau_window": 0},
+        {"name": "sft1", "max_steps": 45, "plateau_window": 0},
         {"name": "sft2", "max_steps": 2},
         {"name": "rl", "tasks_a_step": 16, "draws": 4},
     ],

@@ -187,7 +187,7 @@ def test_help_names_what_it_can_be_asked_and_a_wrong_command_the_right_one(store
     assert "no intent 'close_ordr' in this world" in told
     assert "nothing was said yet" in told and told.count("write /reset, or /reset SEED") == 2
     assert "  /reset [SEED]" in told
-    assert "close_order: " in told and "orders (" in told
+    assert "close_order: " in told and "order (" in told
 
 
 def test_a_saved_file_is_replaced_by_the_session_that_wrote_it_alone(store: Store, tmp_path: Path) -> None:

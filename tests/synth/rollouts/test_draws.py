@@ -19,8 +19,10 @@ from synth.rollouts import episode
 from synth.rollouts.draws import RETRIES, Draws, rollout, rollout_parts, rollout_until, rollouts_frame
 from synth.rollouts.episode import Conversing, Trace, trace
 from synth.tasks.verify import Verdict
-from synth.worlds.retail.world import RetailWorld
+from synth.worlds import WORLDS
 from tests.synth.retail_tasks import task_of
+
+RetailWorld = WORLDS["retail"]
 
 ORDER, REFUSAL, CLOSE = task_of("order_status", 1), task_of("special_service", 1), task_of("close_order", 1)
 TASKS = (ORDER, REFUSAL, CLOSE)

@@ -8,7 +8,8 @@ from storage.records import Frame
 from synth.tasks.difficulty import Difficulty, difficulty, names_a_tool, rate, score_shape, tool_words
 from synth.worlds import WORLDS
 from synth.worlds.base import Shape
-from synth.worlds.retail.world import RetailWorld
+
+RetailWorld = WORLDS["retail"]
 
 
 def chain(calls: int, depth: int = 1, tools: int = 1) -> Shape:

@@ -14,8 +14,9 @@ from storage.store import Store, part_id
 from synth.tasks.solver import NotAdmitted, sibling
 from synth.tasks.split import DivisionConfig, division
 from synth.worlds import WORLDS
-from synth.worlds.retail.world import RetailWorld
 from train.data.task_pool import draw, need, sources, what_it_shows
+
+RetailWorld = WORLDS["retail"]
 
 
 def origin(number: int, rng: random.Random) -> Task | None:

@@ -14,13 +14,15 @@ from trl import SFTConfig, SFTTrainer
 import train.sft.sft
 from storage.errors import BadInput
 from storage.records import FunctionCall, Message, ToolCall
-from synth.worlds.retail.world import RetailWorld
+from synth.worlds import WORLDS
 from tests.train.tiny_policies import digest, expert_conversations, retail_tasks, small_policy
 from train.data.token_labels import IGNORED, LEFT_OUT, _plain, every_turn, learned_tokens, marking_template, turns_without_errors
 from train.device import device_arguments
 from train.sft.sft import train_sft
 from train.spec import SFTSettings
 from train.tiny import END, render
+
+RetailWorld = WORLDS["retail"]
 
 CONVERSATIONS = expert_conversations(retail_tasks("close_order", "buy_pick", "close_and_buy", "price_of_two", "special_service"))
 SETTINGS = SFTSettings(max_steps=4, batch_size=2, learning_rate=1e-2, warmup_steps=0)

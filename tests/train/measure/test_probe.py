@@ -32,7 +32,7 @@ from synth.engines.budget import BudgetSpent
 from synth.engines.openai import OpenAIConfig, OpenAIEngine
 from synth.rollouts.draws import PART_TASKS, rollout, rollouts_frame
 from synth.rollouts.episode import MAX_TOKENS
-from synth.worlds.retail.world import RetailWorld
+from synth.worlds import WORLDS
 from tests.conftest import Serve
 from tests.synth.probed import drilled
 from tests.synth.scripted_engine import ScriptedEngine
@@ -42,6 +42,8 @@ from train.config import CascadeConfig, EngineConfig
 from train.measure.probe import Prober, evaluate, tag
 from train.policies import Policy, policy_named
 from train.tiny import save_policy
+
+RetailWorld = WORLDS["retail"]
 
 ENGINE = f"openai:{MODEL}"
 PROBED = PART_TASKS + 8

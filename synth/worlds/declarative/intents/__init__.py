@@ -17,17 +17,22 @@ from synth.worlds.declarative.intents.computing import computing
 from synth.worlds.declarative.intents.questions import Asking, Counting, Finding, askable
 from synth.worlds.declarative.intents.refusal_intents import IMPOSSIBLE, NO_TOOL, Information, Plain, Unnamed, attribute_of
 from synth.worlds.declarative.intents.row_references import ById, ByName, Finder, Owned, Picked, fixed_words, pick_filters, pick_orders
+from synth.worlds.declarative.intents.spec_jobs import Scripted
 
 _WISHERS = 3
 """Entities that people have wishes about which are refused."""
 
 
 def intents_of(domain: Domain) -> list[SpecIntent]:
-    """All intents that a domain could have, acts first; whether their tasks can be solved is not known yet."""
-    found = [*_acts(domain), *_questions(domain), *computing(domain, searched_name), *_refusals(domain)]
-    names = [intent.name for intent in found]
+    """All intents that a domain could have, acts first, the spec's own last (in place of ours of the same name); whether their tasks can be
+    solved is not known yet."""
+    own: list[SpecIntent] = [Scripted(domain, script) for script in domain.jobs]
+    if not domain.spec.head.combined:
+        return own
+    combined = [*_acts(domain), *_questions(domain), *computing(domain, searched_name), *_refusals(domain)]
+    names = [intent.name for intent in combined]
     assert len(names) == len(set(names)), names
-    return found
+    return [*(intent for intent in combined if intent.name not in domain.spec.intents), *own]
 
 
 def _acts(domain: Domain) -> Iterator[SpecIntent]:

@@ -22,7 +22,7 @@ from synth.worlds.declarative.intents.base import Slots, SpecIntent, Work, grid,
 from synth.worlds.declarative.intents.required_observations import look, sight_of
 from synth.worlds.declarative.intents.row_references import ById, Finder
 from synth.worlds.declarative.language import schema
-from synth.worlds.declarative.request_templates import act_wordings, done_words, object_of
+from synth.worlds.declarative.request_templates import act_wordings, reply
 from synth.worlds.declarative.state import State, clock_steps
 
 _BUDGET, _VALUES = 2000, 12
@@ -152,9 +152,7 @@ class Doing(SpecIntent):
         return {path: value for path, value in copy.changes().items() if before.get(path) != value}, told
 
     def _answer(self, values: Mapping[str, Any], told: Sequence[Mapping[str, JSON]], language: Language) -> str:
-        target = object_of(self.act)
-        entity = self.of.entities[self.act.params[target].type.entity] if target else None
-        text = done_words(self.act, entity, values[target] if target else "", language)
+        text = reply(self.of, self.act, values, language)
         for row in told:
             if "new" in row:
                 noun = self.of.entities[row["new"]].noun[language]

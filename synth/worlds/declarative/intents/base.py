@@ -115,16 +115,16 @@ def told(domain: Domain, of: Field, value: Any, language: Language) -> str:
 @lru_cache(maxsize=65536, typed=True)
 def piece(name: str, value: JSON) -> Fact:
     """Evidence that a tool has written this key with this value."""
-    return _written(f'"{name}"', json.dumps(value, ensure_ascii=False))
+    return written(f'"{name}"', json.dumps(value, ensure_ascii=False))
 
 
 @lru_cache(maxsize=65536)
 def seen(key: str) -> Fact:
     """Evidence that a row was looked at."""
-    return _written('"id"', f'"{key}"')
+    return written('"id"', f'"{key}"')
 
 
-def _written(name: str, value: str) -> Fact:
+def written(name: str, value: str) -> Fact:
     """A pair of a JSON object, as our tools write it and as others might."""
     return Fact(kind="word", value=f"{name}:{value}", alternatives=(f"{name}: {value}",))
 

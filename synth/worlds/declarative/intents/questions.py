@@ -27,10 +27,11 @@ from synth.worlds.declarative.intents.base import (
     words_kind,
 )
 from synth.worlds.declarative.intents.row_references import Finder, Picked, filter_words, pick_filters, said_of
+from synth.worlds.declarative.language.tool_schema import DEFAULT_LIMIT
 from synth.worlds.declarative.language.values import Words
 from synth.worlds.declarative.request_templates import questions
 from synth.worlds.declarative.state import State, shown
-from synth.worlds.declarative.tools import DEFAULT_LIMIT, found_key, search_name, value_of
+from synth.worlds.declarative.tools import found_key, search_name, value_of
 
 _TRIES = 12
 _RIVALS = 12

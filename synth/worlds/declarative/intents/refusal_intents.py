@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from storage.records import JSON, Fact, Language, Plan, RefusalReason, Success
 from synth.text.slot_kinds import SlotKind
@@ -139,6 +139,13 @@ def attribute_of(domain: Domain, entity: Entity) -> Any:
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
+def answer_kind(answer: str) -> Literal["time", "number", "word"]:
+    """What a fact is that is told as it stands."""
+    if re.fullmatch(r"\d\d:\d\d", answer):
+        return "time"
+    return "number" if _NUMBER.fullmatch(answer) else "word"
+
+
 class Information(SpecIntent):
     """What the system prompt says: no call is needed."""
 
@@ -164,7 +171,7 @@ class Information(SpecIntent):
 
     def plan(self, state: State, slots: Slots, language: Language) -> Solution:
         _, answer, words = self.topics[slots["topic"]]
-        kind = "time" if re.fullmatch(r"\d\d:\d\d", answer) else "number" if _NUMBER.fullmatch(answer) else "word"
+        kind = answer_kind(answer)
         said = words.en if language == "en" or answer not in words.zh else words.zh
         others = (other for _, other, _ in self.topics.values() if other != answer)
         rivals = tuple(dict.fromkeys(other for other in others if other.casefold() not in said.casefold()))

@@ -7,11 +7,12 @@ a file, each problem with its path and what to do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from synth.worlds.declarative.language.job_schema import KIND_TYPES, STEP_TYPES, Answer, AnswerStep, Case, ChooseStep, IntentSpec, KindSpec
 from synth.worlds.declarative.language.problems import Problem, nearest
 from synth.worlds.declarative.language.schema import (
     FIELD_TYPES,
@@ -25,6 +26,8 @@ from synth.worlds.declarative.language.schema import (
     ParamSpec,
     Rule,
     SpecHead,
+    Tally,
+    Told,
 )
 from synth.worlds.declarative.language.values import Strict, check_key
 
@@ -38,6 +41,25 @@ class Action:
     needs: tuple[Need, ...]
     rules: Mapping[str, Rule]
     moves: tuple[Move, ...]
+    counts: Mapping[str, Tally]
+    tells: Mapping[str, Told]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of a job. cases: of a choice, each with its steps. answers: by the value of a slot."""
+
+    spec: Any
+    cases: tuple[tuple[Case, tuple[Step, ...]], ...] = ()
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An intent of the file's own with its steps read."""
+
+    spec: IntentSpec
+    steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +71,9 @@ class Spec:
     fields: Mapping[str, Mapping[str, FieldSpec]]
     actions: Mapping[str, Action]
     info: tuple[Info, ...]
+    kinds: Mapping[str, KindSpec]
+    procedures: Mapping[str, tuple[Step, ...]]
+    intents: Mapping[str, Job]
 
 
 class Reader:
@@ -160,9 +185,49 @@ def read_spec(raw: Any) -> tuple[Spec | None, list[Problem]]:
             actions[name] = action
     listed = source.get("info")
     info = [reader.part(Info, part, f"info[{at}]") for at, part in enumerate(listed if isinstance(listed, (list, tuple)) else ())]
+    kinds = {
+        name: _typed(reader, KIND_TYPES, part, f"kinds.{name}") for name, part in _items(source.get("kinds")) if reader.key(name, "kinds")
+    }
+    procedures = {
+        name: _read_steps(reader, part, f"procedures.{name}")
+        for name, part in _items(source.get("procedures"))
+        if reader.key(name, "procedures")
+    }
+    intents = {
+        name: _read_job(reader, part, f"intents.{name}") for name, part in _items(source.get("intents")) if reader.key(name, "intents")
+    }
     if head is None or reader.problems:
         return None, reader.problems
-    return Spec(head, entities, fields, actions, tuple(each for each in info if each is not None)), []
+    told = tuple(each for each in info if each is not None)
+    return Spec(head, entities, fields, actions, told, kinds, procedures, intents), []  # type: ignore[arg-type]
+
+
+def _read_job(reader: Reader, part: Any, path: str) -> Job | None:
+    spec = reader.part(IntentSpec, part, path)
+    return None if spec is None else Job(spec, _read_steps(reader, spec.steps, f"{path}.steps"))
+
+
+def _read_steps(reader: Reader, part: Any, path: str) -> tuple[Step, ...]:
+    if not isinstance(part, (list, tuple)):
+        reader.add(path, "write a list here, a step a line, each with -")
+        return ()
+    found = (_read_step(reader, each, f"{path}[{at}]") for at, each in enumerate(part))
+    return tuple(step for step in found if step is not None)
+
+
+def _read_step(reader: Reader, part: Any, path: str) -> Step | None:
+    kind = next((key for key in part if key in STEP_TYPES), None) if isinstance(part, Mapping) else None
+    if kind is None:
+        reader.add(path, f"is no step; one begins with {', '.join(STEP_TYPES)}")
+        return None
+    spec = reader.part(STEP_TYPES[kind], part, path)
+    if isinstance(spec, ChooseStep):
+        cases = [(reader.part(Case, each, f"{path}.choose[{at}]"), at) for at, each in enumerate(spec.choose)]
+        read = [(case, _read_steps(reader, case.steps, f"{path}.choose[{at}].steps")) for case, at in cases if case is not None]
+        return Step(spec, cases=tuple(read))
+    if isinstance(spec, AnswerStep):
+        return Step(spec, answers={key: reader.part(Answer, each, f"{path}.from.{key}") for key, each in spec.given.items()})  # type: ignore[misc]
+    return None if spec is None else Step(spec)
 
 
 def _items(part: Any) -> Iterable[tuple[str, Any]]:
@@ -217,6 +282,9 @@ def _read_action(reader: Reader, source: Any, path: str) -> Action | None:
     known = [(name, part) for name, part in _items(spec.rules) if reader.key(name, f"{path}.rules")]
     rules = {name: reader.part(Rule, part, f"{path}.rules.{name}") for name, part in known}
     moves = [reader.part(Move, part, f"{path}.moves[{at}]") for at, part in enumerate(spec.moves)]
+    counts = {name: reader.part(Tally, part, f"{path}.counts.{name}") for name, part in _items(spec.counts)}
+    told = {name: part if isinstance(part, Mapping) else {"value": part} for name, part in _items(spec.tells)}
+    tells = {name: reader.part(Told, part, f"{path}.tells.{name}") for name, part in told.items()}
     if len(reader.problems) > before:
         return None
-    return Action(spec, takes, tuple(needs), rules, tuple(moves))  # type: ignore[arg-type]
+    return Action(spec, takes, tuple(needs), rules, tuple(moves), counts, tells)  # type: ignore[arg-type]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from storage.records import canonical_json
+from storage.records import RefusalReason, canonical_json
 from synth.worlds.declarative.arguments import default_of
 from synth.worlds.declarative.common_names import names_of, plural_of
 from synth.worlds.declarative.domain import (
@@ -22,9 +22,12 @@ from synth.worlds.declarative.domain import (
     Domain,
     Entity,
     Field,
+    Kept,
     Param,
     Setting,
+    Told,
     Transfer,
+    filter_name,
     is_searched,
     key_of,
     listing_for,
@@ -32,14 +35,16 @@ from synth.worlds.declarative.domain import (
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.expression_types import DATE, FLAG, REAL, TIME, WHOLE, Compiled, ExpressionError, Silent, Type
 from synth.worlds.declarative.language.expressions import compile_expression
+from synth.worlds.declarative.language.job_steps import Refusing, Scripts, last_steps
 from synth.worlds.declarative.language.problems import Problem, SpecError, nearest
 from synth.worlds.declarative.language.read import Action, Spec, read_spec
 from synth.worlds.declarative.language.scopes import ActScope, Known, RowScope
 from synth.worlds.declarative.language.values import Words
+from synth.worlds.declarative.tools import sorts
 
 
-def resolve(raw: Any, where: str = "") -> Domain:
-    """The domain that a file's values describe.
+def resolve(raw: Any, where: str = "", *, is_worded: bool = False) -> Domain:
+    """The domain that a file's values describe. is_worded: how people ask for its own jobs lies in files of its own.
 
     Raises:
         SpecError: everything that is wrong with it.
@@ -47,7 +52,7 @@ def resolve(raw: Any, where: str = "") -> Domain:
     spec, problems = read_spec(raw)
     if spec is None:
         raise SpecError(problems, where)
-    work = _Resolver(spec)
+    work = _Resolver(spec, is_worded)
     domain = work.run(hashlib.sha256(canonical_json(_plain(raw)).encode()).hexdigest()[:16])
     if work.problems:
         raise SpecError(work.problems, where)
@@ -64,15 +69,17 @@ def _plain(value: Any) -> Any:
 
 
 class _Resolver:
-    def __init__(self, spec: Spec) -> None:
-        self.spec, self.head = spec, spec.head
+    def __init__(self, spec: Spec, is_worded: bool) -> None:
+        self.spec, self.head, self.is_worded = spec, spec.head, is_worded
         self.problems: list[Problem] = []
         self.entities: dict[str, Entity] = {}
         self.broken: set[str] = set()
         self.known = Known(spec.head.today, self.entities, self.broken)
 
     def add(self, path: str, text: str) -> None:
-        self.problems.append(Problem(path, text))
+        problem = Problem(path, text)
+        if problem not in self.problems:  # a procedure is resolved for each intent that runs it
+            self.problems.append(problem)
 
     def run(self, digest: str) -> Domain:
         for name in self.spec.entities:
@@ -80,10 +87,14 @@ class _Resolver:
         self._names_differ()
         for entity in self.entities.values():
             self._references(entity)
+            self._tools(entity)
         for entity in self.entities.values():
             self._worked_out(entity)
         acts = {name: self._act(name, number) for number, name in enumerate(self.spec.actions)}
         domain = Domain(self.head.domain, self.spec, digest, self.entities, acts, self.head.today, tuple(self.entities.values()))
+        self._answers_as_usual()
+        self._jobs_can_be_said()
+        domain.jobs = Scripts(domain, self.known, self.add, self._compiled).all()
         self._is_enough(domain)
         return domain
 
@@ -96,8 +107,8 @@ class _Resolver:
         for key, given in self.spec.fields[name].items():
             stored = given.derived is None
             label = self._label(given, key, f"entities.{name}.fields.{key}")
-            fields[key] = Field(key, given, self._type(given, name, key), label, place if stored else -1)
-            fields[key].words = self._words(given, name, key)
+            words = self._words(given, name, key)
+            fields[key] = Field(key, given, _type(given, words), label, place if stored else -1, words)
             place += stored
         digits = spec.id.count("#")
         ids = tuple(f"{spec.id.rstrip('#')}{index:0{digits}d}" for index in range(spec.rows))
@@ -108,26 +119,30 @@ class _Resolver:
                 self.add(f"entities.{name}.called", f"no field {spec.called!r}; {nearest(spec.called, fields)}")
             elif called.type.kind not in ("choice", "name"):
                 self.add(f"entities.{name}.called", f"{spec.called!r} is {called.type}; rows are told apart by a choice or a name")
-        if not place:
+        if fields and not place:
             self.add(f"entities.{name}.fields", "every field is derived; one at least must be stored")
-
-    def _type(self, given: Any, entity: str, key: str) -> Type:
-        kind = given.type
-        if kind == "ref":
-            return Type("ref", given.to)
-        if kind == "choice":
-            return Type("choice", values=frozenset(given.values))
-        if kind == "name":
-            return Type("name", values=frozenset(self._words(given, entity, key)))
-        return {"integer": WHOLE, "money": WHOLE, "number": REAL, "date": DATE, "time": TIME, "flag": FLAG}[kind]
 
     def _words(self, given: Any, entity: str, key: str) -> Mapping[str, Words]:
         if given.type == "choice":
-            return dict(given.values)
+            return dict(given.values) if given.like is None else self._liked(given.like, f"entities.{entity}.fields.{key}.like")
         if given.type == "name":
             rows = self.spec.entities[entity].rows
             return {words.en: words for words in given.values or names_of(given.list, rows, f"{self.head.domain}/{entity}/{key}")}
         return {}
+
+    def _liked(self, like: str, path: str) -> Mapping[str, Words]:
+        """The values of a choice of another entity."""
+        entity, _, key = like.partition(".")
+        choices = {
+            f"{each}.{name}": of.values
+            for each, fields in self.spec.fields.items()
+            for name, of in fields.items()
+            if isinstance(of, schema.ChoiceField) and of.like is None
+        }
+        if like not in choices:
+            self.add(path, f"no choice {like!r}; {nearest(like, choices)}")
+            self.broken.add(f"{entity}.{key}")
+        return dict(choices.get(like, {}))
 
     def _label(self, given: Any, key: str, path: str) -> Words:
         if given.label is not None:
@@ -163,6 +178,26 @@ class _Resolver:
                 self.add(path, "is the name of an entity; call the field something else, or make it a ref to that entity")
             if isinstance(each.spec, schema.FlagField) and each.spec.phrase is not None:
                 self.add(f"{path}.phrase", "a flag has no value to say; use `want`")
+            if each.filter == "only" and not isinstance(each.spec, schema.FlagField):
+                self.add(f"{path}.filter", f"'only' is for a flag, and this is {each.type}")
+            self._groups(entity, each, path)
+
+    def _groups(self, entity: Entity, each: Field, path: str) -> None:
+        """`within` and `apart` name columns that stand before."""
+        within, apart = getattr(each.spec, "within", None), getattr(each.spec, "apart", None)
+        above = list(entity.fields)[: list(entity.fields).index(each.name)]
+        fitting = [name for name in above if entity.fields[name].place >= 0 and entity.fields[name].type.kind in _GROUPS]
+        if within is not None and each.place < 0:
+            self.add(f"{path}.within", "is for a field that is stored, not for a derived one")
+        elif within is not None and within not in fitting:
+            self.add(f"{path}.within", f"no choice, name, flag or ref {within!r} above it; {nearest(within, fitting)}")
+        other = self.entities.get(each.type.entity)
+        if apart is None or other is None:
+            return
+        if other.number >= entity.number:
+            self.add(f"{path}.apart", f"{other.name} must stand above; put it before {entity.name}")
+        elif apart not in other.fields or other.fields[apart].place < 0:
+            self.add(f"{path}.apart", f"no stored field {apart!r} of {other.name}; {nearest(apart, [of.name for of in other.stored])}")
 
     def _worked_out(self, entity: Entity) -> None:
         for each in entity.fields.values():
@@ -206,12 +241,16 @@ class _Resolver:
         act.transfers = tuple(each for each in transfers if each is not None)
         creations = (self._creation(entity, values, scope, f"{path}.creates.{entity}") for entity, values in spec.creates.items())
         act.creations = tuple(each for each in creations if each is not None)
-        if not (spec.sets or spec.moves or spec.creates):
-            self.add(path, "changes nothing; give `sets`, `moves` or `creates`")
+        act.either = spec.either
+        act.kept = tuple(each for each in (self._kept(act, name, scope, path) for name in action.counts) if each is not None)
+        act.tells = tuple(each for each in (self._told(act, name, scope, path) for name in action.tells) if each is not None)
+        if not (spec.sets or spec.moves or spec.creates or spec.counts):
+            self.add(path, "changes nothing; give `sets`, `moves`, `creates` or `counts`")
         if not params:
             self.add(path, "takes nothing; give `on` or `takes`")
         self._can_be_seen(act, path)
-        self._can_be_said(act, path)
+        needed = [name for name, param in act.params.items() if param.is_required]
+        self._can_be_said(act.spec.says, act.params, needed, "parameter", path)
         return act
 
     def _params(self, action: Action, on: Entity | None, path: str) -> dict[str, Param]:
@@ -237,7 +276,38 @@ class _Resolver:
                 kind = {"integer": WHOLE, "money": WHOLE, "number": REAL, "date": DATE, "time": TIME, "flag": FLAG}[spec.type]
             is_person = isinstance(spec, schema.RefParam) and spec.to in self.entities and self.entities[spec.to].spec.person
             params[name] = Param(name, spec, kind, self._label(spec, name, where), words, self._default(spec, kind, where), is_person)
+        for name, among in action.spec.either.items():
+            where = f"{path}.either.{name}"
+            rows = [each for each, param in params.items() if param.type.kind == "ref" and each != action.spec.on]
+            if name in params or name in self.entities:
+                self.add(where, "is a parameter or an entity already; take another name")
+            if len(among) < 2:
+                self.add(where, "name two parameters or more, one of which is given")
+            for each in among:
+                if each not in rows:
+                    self.add(where, f"no row {each!r} in `takes`; {nearest(each, rows)}")
+                else:
+                    params[each].is_either = True
         return params
+
+    def _kept(self, act: Act, name: str, scope: ActScope, path: str) -> Kept | None:
+        spec, path = self.spec.actions[act.name].counts[name], f"{path}.counts.{name}"
+        if name in self.entities or name == "acts":
+            self.add(path, "is the name of an entity, or `acts`; take another")
+        known = [*act.params, *act.either]
+        for each in spec.by:
+            if each not in known:
+                self.add(f"{path}.by", f"no parameter {each!r}; {nearest(each, known)}")
+        add = self._compiled(spec.add, scope, WHOLE, f"{path}.add")
+        by = tuple(dict.fromkeys(one for each in spec.by for one in act.either.get(each, (each,))))
+        return None if add is None else Kept(name, by, add)
+
+    def _told(self, act: Act, name: str, scope: ActScope, path: str) -> Told | None:
+        text = self.spec.actions[act.name].tells[name].value
+        if text in act.either or (text in act.params and act.params[text].is_either):
+            return Told(name, param=text)
+        value = self._compiled(text, scope, None, f"{path}.tells.{name}")
+        return None if value is None else Told(name, value=value)
 
     def _choices(self, spec: schema.ChoiceParam, where: str, name: str) -> Mapping[str, Words]:
         if spec.like is None:
@@ -266,8 +336,12 @@ class _Resolver:
         found = []
         for at, need in enumerate(action.needs):
             test = self._compiled(need.condition, scope, FLAG, f"{path}.needs[{at}].if")
+            message = need.message or f"this needs: {need.condition}"
+            places = dict.fromkeys(re.findall(r"\{[^{}]*\}", need.message or ""))
+            inside = ((each, self._compiled(each[1:-1], scope, None, f"{path}.needs[{at}].else")) for each in places)
+            worked_out = tuple((place, value) for place, value in inside if value is not None)
             if test is not None:
-                found.append(Condition("", test, need.message or f"this needs: {need.condition}"))
+                found.append(Condition("", test, message, worked_out=worked_out))
         for name, rule in action.rules.items():
             test = self._compiled(rule.condition, scope, FLAG, f"{path}.rules.{name}.if")
             if test is not None:
@@ -321,6 +395,8 @@ class _Resolver:
         if entity is None:
             self.add(path, f"no entity {name!r}; {nearest(name, self.entities)}")
             return None
+        if not entity.spec.grows:
+            self.add(path, f"{name} has `grows: false`; leave that out where an action creates some")
         for key in values:
             if key not in entity.fields:
                 self.add(f"{path}.{key}", f"no field {key!r} of {name}; {nearest(key, entity.fields)}")
@@ -336,20 +412,27 @@ class _Resolver:
             return None
         return Creation(entity.number, tuple(each for each in found if each is not None))
 
-    def _can_be_said(self, act: Act, path: str) -> None:
-        """Requests of the spec's own name every parameter that must be given, and nothing else."""
-        for at, words in enumerate(act.spec.says):
+    def _can_be_said(self, says: Sequence[Words], known: Iterable[str], needed: Iterable[str], what: str, path: str) -> None:
+        """Requests of the spec's own name everything that must be given, and nothing else."""
+        for at, words in enumerate(says):
             for language in ("en", "zh"):
                 if not _SAID.fullmatch(words[language]):
                     remedy = "write parameters as {name}, what may be left out in [ ]"
                     self.add(f"{path}.says[{at}].{language}", f"brackets do not match; {remedy}")
                     continue
                 named = set(re.findall(r"\{(\w+)\}", words[language]))
-                for name in sorted(named - set(act.params)):
-                    self.add(f"{path}.says[{at}].{language}", f"no parameter {name!r}; {nearest(name, act.params)}")
-                missing = [name for name, param in act.params.items() if param.is_required and name not in named]
+                for name in sorted(named - set(known)):
+                    self.add(f"{path}.says[{at}].{language}", f"no {what} {name!r}; {nearest(name, known)}")
+                missing = [name for name in needed if name not in named]
                 if missing:
                     self.add(f"{path}.says[{at}].{language}", f"leaves out {', '.join(f'{{{name}}}' for name in missing)}")
+
+    def _jobs_can_be_said(self) -> None:
+        for name, job in self.spec.intents.items():
+            path, spec = f"intents.{name}", job.spec
+            self._can_be_said(spec.says, spec.slots, [slot for slot in spec.slots if slot not in spec.optional], "slot", path)
+            if not spec.says and not self.is_worded:
+                self.add(f"{path}.says", "is missing; how people ask for it, as: english / 中文, with {slot} fields")
 
     def _can_be_seen(self, act: Act, path: str) -> None:
         """What rules look at must be shown by a tool; of needs the action's own tool tells."""
@@ -374,6 +457,41 @@ class _Resolver:
             entity = self.entities.get(found.type.entity) if found is not None else None
         return entity
 
+    # ---- tools ----------------------------------------------------------------------------------------------------------------
+
+    def _tools(self, entity: Entity) -> None:
+        """What is said of reading tools names what is there."""
+        path, tools = f"entities.{entity.name}.tools", entity.spec.tools
+        for view in ("get", "search", "list"):
+            for name in getattr(getattr(tools, view), "shows", ()):
+                if name not in entity.fields:
+                    self.add(f"{path}.{view}.shows", f"no field {name!r}; {nearest(name, entity.fields)}")
+        if tools.search is not None:
+            filters = [filter_name(each) for each in entity.fields.values() if each.filter != "none"]
+            for name in tools.search.needs:
+                if name not in filters:
+                    self.add(f"{path}.search.needs", f"no filter {name!r}; {nearest(name, filters)}")
+            if tools.search.sort is not None and tools.search.sort not in sorts(entity):
+                self.add(f"{path}.search.sort", f"no order {tools.search.sort!r}; {nearest(tools.search.sort, sorts(entity))}")
+        owners = len(entity.owners())
+        if tools.list is not None and owners != 1:
+            self.add(f"{path}.list", f"{owners} references are `owned`, which give a list each; say this where it is one")
+
+    def _answers_as_usual(self) -> None:
+        """Jobs that are put together know tools only as we make them."""
+        if not self.head.combined:
+            return
+        remedy = "say `combined: false` at the top, and write `intents`"
+        for entity in self.entities.values():
+            if not entity.spec.tools.is_usual:
+                self.add(f"entities.{entity.name}.tools", f"jobs that are put together expect the usual answers; {remedy}")
+        if self.head.naming.row_ids != "id":
+            self.add("naming.row_ids", f"jobs that are put together expect the usual answers; {remedy}")
+        for name, action in self.spec.actions.items():
+            for key in ("tells", "either"):
+                if getattr(action.spec, key):
+                    self.add(f"actions.{name}.{key}", f"jobs that are put together cannot do with it; {remedy}")
+
     # ---- the whole ------------------------------------------------------------------------------------------------------------
 
     def _is_enough(self, domain: Domain) -> None:
@@ -382,10 +500,15 @@ class _Resolver:
         rows = sum(entity.spec.rows for entity in self.entities.values())
         if rows < schema.MIN_ROWS:
             self.add("entities", f"{rows} rows in all; at least {schema.MIN_ROWS} are needed: raise `rows`")
-        tools = len(domain.acts) + sum(len(entity.spec.tools) + len(entity.owners()) for entity in self.entities.values())
+        tools = len(domain.acts) + sum(
+            ("get" in entity.spec.tools) + ("search" in entity.spec.tools) + len(entity.owners()) for entity in self.entities.values()
+        )
         if tools < schema.MIN_TOOLS:
             self.add("actions", f"{tools} tools in all; at least {schema.MIN_TOOLS} are needed: add actions")
         rules = sum(len(action.rules) for action in self.spec.actions.values())
+        rules += sum(
+            isinstance(step, Refusing) and step.reason is RefusalReason.RULE for job in domain.jobs for step in last_steps(job.steps)
+        )
         if rules < schema.MIN_RULES:
             self.add("actions", f"{rules} business rules; at least {schema.MIN_RULES} are needed: add `rules` to actions")
         reading = {f"get_{name}" for name in self.entities} | {f"search_{key_of(entity)}" for entity in self.entities.values()}
@@ -394,6 +517,17 @@ class _Resolver:
                 self.add(f"actions.{name}", "a reading tool has such a name; take another")
 
 
+def _type(given: Any, words: Mapping[str, Words]) -> Type:
+    kind = given.type
+    if kind == "ref":
+        return Type("ref", given.to)
+    if kind in ("choice", "name"):
+        return Type(kind, values=frozenset(words))
+    return {"integer": WHOLE, "money": WHOLE, "number": REAL, "date": DATE, "time": TIME, "flag": FLAG}[kind]
+
+
+_GROUPS = ("choice", "name", "flag", "ref")
+"""Kinds of fields by which rows are grouped."""
 _SAID = re.compile(r"(?:[^\[\]{}]|\{\w+\}|\[(?:[^\[\]{}]|\{\w+\})*\])*")
 _USUAL_LABELS = {
     "name": "姓名", "status": "状态", "price": "价格", "date": "日期", "kind": "类型", "type": "类型", "balance": "余额", "amount": "金额",

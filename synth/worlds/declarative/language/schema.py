@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from synth.worlds.declarative.language.problems import nearest
+from synth.worlds.declarative.language.tool_schema import Getting, Reading, Searching, as_reading
 from synth.worlds.declarative.language.values import (
     Clock,
     Currency,
@@ -32,8 +33,9 @@ from synth.worlds.declarative.language.values import (
 )
 
 MAX_ENTITIES, MAX_FIELDS, MAX_ACTIONS, MAX_ROWS, MAX_VALUES = 16, 24, 40, 999, 40
+MAX_KINDS, MAX_INTENTS = 40, 60
 MAX_WEIGHT = 1_000_000
-MIN_ENTITIES, MIN_ROWS, MIN_TOOLS, MIN_RULES = 4, 200, 8, 2
+MIN_ENTITIES, MIN_ROWS, MIN_TOOLS, MIN_RULES = 3, 200, 8, 2
 
 
 # ---- typed values -----------------------------------------------------------------------------------------------------------------
@@ -126,12 +128,13 @@ class _Said(Strict):
 class _Held(_Said):
     """What all fields of a row share.
 
-    detail: shown by the `get` tool alone, not in lists. filter: how `search` filters by it. starts: its value in a fresh world, worked
-    out from the other fields (its own name is the value that was drawn). derived: always worked out, never stored.
+    detail: shown by the `get` tool alone, not in lists. filter: how `search` filters by it (`only`: by a flag, or not at all). starts: its
+    value in a fresh world, worked out from the other fields (its own name is the value that was drawn). derived: always worked out, never
+    stored.
     """
 
     detail: bool = False
-    filter: Literal["equal", "max", "min", "none"] | None = None
+    filter: Literal["equal", "max", "min", "only", "none"] | None = None
     starts: Expression | None = None
     derived: Expression | None = None
 
@@ -143,19 +146,56 @@ class _Ranked(Strict):
     high: Phrase | None = None
 
 
-class RefField(_Ref, _Held):
-    """A row of another entity. owned: these rows belong to that one, which then has a list of them."""
+class _Grouped(Strict):
+    """within: a field above; in a fresh world, rows that have the same there differ here."""
+
+    within: Key | None = None
+
+
+class RefField(_Ref, _Held, _Grouped):
+    """A row of another entity. owned: these rows belong to that one, which then has a list of them. even: a fresh world refers to each as
+    often. apart: the field of the rows referred to in which those of one group differ (`within`)."""
 
     type: Literal["ref"]
     owned: bool = False
+    even: bool = False
+    apart: Key | None = None
+
+    @model_validator(mode="after")
+    def _is_dealt_in_one_way(self) -> RefField:
+        if self.apart is not None and self.within is None:
+            raise ValueError("apart: say `within` which field's groups they are to differ")
+        if self.even and self.within is not None:
+            raise ValueError("give `even` or `within`, not both")
+        return self
 
 
-class ChoiceField(_Choice, _Held):
+class ChoiceField(_Choice, _Held, _Grouped):
+    """like: `entity.field`, whose values it has; for what is derived. even: a fresh world has each value as often. mix: how many rows of a
+    group have its first value, its second one, ... (`within`): `[4, 3, 3]`. guarded: an answer may bring up only values that somebody did
+    before."""
+
     type: Literal["choice"]
+    like: str | None = None
     weights: dict[Key, float] = Field(default_factory=dict)
+    even: bool = False
+    guarded: bool = False
+    mix: tuple[Annotated[int, Field(ge=1, le=999)], ...] = Field(default=(), max_length=MAX_VALUES)
 
     @model_validator(mode="after")
     def _has_values(self) -> ChoiceField:
+        if bool(self.mix) != (self.within is not None):
+            raise ValueError("give `within` and `mix` together: which rows are a group, and how often it has each of its values")
+        if (self.even, bool(self.mix), bool(self.weights)).count(True) > 1:
+            raise ValueError("give `even`, `mix` or `weights`, one of them")
+        if self.like is not None:
+            if self.values:
+                raise ValueError("give either `values` or `like: entity.field`")
+            if self.derived is None:
+                raise ValueError("like: only for a field that is `derived`; give `values`")
+            return self
+        if len(self.mix) > len(self.values):
+            raise ValueError(f"mix: {len(self.mix)} values of {len(self.values)}")
         if len(self.values) < 2:
             raise ValueError("values: give at least two, each as key: english / 中文")
         if unknown := sorted(set(self.weights) - set(self.values)):
@@ -166,7 +206,7 @@ class ChoiceField(_Choice, _Held):
         return self
 
 
-class IntegerField(_Integer, _Held, _Ranked):
+class IntegerField(_Integer, _Held, _Ranked, _Grouped):
     type: Literal["integer"]
 
 
@@ -174,7 +214,7 @@ class NumberField(_Number, _Held, _Ranked):
     type: Literal["number"]
 
 
-class MoneyField(_Whole, _Held, _Ranked):
+class MoneyField(_Whole, _Held, _Ranked, _Grouped):
     """Whole units of the domain's currency."""
 
     type: Literal["money"]
@@ -291,9 +331,9 @@ def _id_pattern(text: str) -> str:
 class EntitySpec(Strict):
     """A kind of thing that the business keeps rows of.
 
-    measure: its Chinese measure word. id: `m###` gives m000, m001, ... rows: how many a fresh world holds. person: somebody who speaks of
-    themselves ("I am m012"). tools: which reading tools it gets. called: the field by which an owner's rows are told apart ("my savings
-    account"). group: the server its tools belong to. fields are read one by one.
+    measure: its Chinese measure word. id: `m###` gives m000, m001, ... rows: how many a fresh world holds. grows: whether acts may create
+    some. person: somebody who speaks of themselves ("I am m012"). tools: which reading tools it gets. called: the field by which an owner's
+    rows are told apart ("my savings account"). group: the server its tools belong to. fields are read one by one.
     """
 
     noun: Phrase
@@ -301,11 +341,12 @@ class EntitySpec(Strict):
     measure: Annotated[str, Field(pattern=r"^[\u4e00-\u9fff]{1,2}$")] = "个"
     id: Annotated[str, AfterValidator(_id_pattern)]
     rows: int = Field(ge=2, le=MAX_ROWS)
+    grows: bool = True
     person: bool = False
-    tools: tuple[Literal["get", "search"], ...] = ("get", "search")
+    tools: Annotated[Reading, BeforeValidator(as_reading)] = Reading(get=Getting(), search=Searching())
     called: Key | None = None
     group: Key | None = None
-    fields: dict[str, Any] = Field(min_length=1, max_length=MAX_FIELDS)
+    fields: dict[str, Any] = Field(default_factory=dict, max_length=MAX_FIELDS)
 
     @model_validator(mode="after")
     def _ids_suffice(self) -> EntitySpec:
@@ -364,13 +405,30 @@ class Move(Strict):
     target: str = Field(alias="to")
 
 
+class Tally(Strict):
+    """A number that is kept of what was done: `add` more for the same `by`, parameters of the action."""
+
+    by: tuple[Key, ...] = Field(min_length=1, max_length=4)
+    add: Expression = "1"
+
+
+class Told(Strict):
+    """A value that a tool tells. unit: of a number."""
+
+    value: Expression
+    unit: Unit | Currency | None = None
+
+
 class ActionSpec(Strict):
     """Something that changes the state: a tool of its own.
 
     verb: infinitive, e.g. `renew / 续借`, with _ where its object stands if that is not at the end (`change the level of _ / 更改_的级别`);
     done: the same as a participle (`renewed / 续借`), where it is not regular. on: the entity whose row it acts on; its id is the first
     parameter. takes: other parameters. needs, rules: what must hold. sets: new values of fields. moves: money from here to there.
-    creates: a new row an entity, every stored field given. says: whole requests, with {parameter} fields, used beside our own wordings.
+    creates: a new row an entity, every stored field given. counts: numbers that are kept of what was done, by name. either: a name for
+    whichever of some rows is given: one of them must be. says: whole requests, with {parameter} fields, used beside our own wordings.
+    tells: what its tool answers, in place of the rows that changed. reply: what one says once it is done. words: with which people name
+    outright what it does.
     """
 
     verb: Phrase
@@ -384,12 +442,18 @@ class ActionSpec(Strict):
     sets: dict[str, Expression] = Field(default_factory=dict, max_length=12)
     moves: tuple[Any, ...] = Field(default=(), max_length=4)
     creates: dict[Key, dict[Key, Expression]] = Field(default_factory=dict, max_length=3)
+    counts: dict[Key, Any] = Field(default_factory=dict, max_length=3)
+    either: dict[Key, tuple[Key, ...]] = Field(default_factory=dict, max_length=1)
+    tells: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=40)], Any] = Field(default_factory=dict, max_length=12)
+    reply: Template | None = None
+    words: tuple[Text, ...] = Field(default=(), max_length=30)
     says: tuple[Template, ...] = Field(default=(), max_length=12)
 
 
 class Naming(Strict):
     """How tools and parameters are called from outside, in place of `get_loan(loan)`. get, search, list: the verbs of reading tools. order:
-    `noun_first` for `loan_get`. prefix: of every tool. ids: `entity_id` for `loan_id`, `id` for `id` where it is plain whose it is."""
+    `noun_first` for `loan_get`. prefix: of every tool. ids: `entity_id` for `loan_id`, `id` for `id` where it is plain whose it is. server:
+    to which all tools belong. row_ids: under which key tools show the id of a row: `id`, or what its entity is called."""
 
     case: Literal["snake", "camel"] = "snake"
     order: Literal["verb_first", "noun_first"] = "verb_first"
@@ -398,10 +462,16 @@ class Naming(Strict):
     list: Key = "list"
     prefix: Key | None = None
     ids: Literal["plain", "entity_id", "id"] = "plain"
+    server: Key | None = None
+    row_ids: Literal["id", "entity"] = "id"
 
 
 class SpecHead(Strict):
-    """The top of a file; its entities, actions and info are read one by one."""
+    """The top of a file; its entities, actions, info, kinds, procedures and intents are read one by one.
+
+    prompt: what every conversation opens with, in place of what we would say. combined: whether jobs are put together from entities and
+    actions, beside those of the file's own.
+    """
 
     domain: Key
     about: Phrase
@@ -410,6 +480,11 @@ class SpecHead(Strict):
     naming: Naming = Naming()
     entities: dict[str, Any] = Field(max_length=MAX_ENTITIES)
     actions: dict[str, Any] = Field(max_length=MAX_ACTIONS)
+    prompt: str | None = Field(default=None, max_length=2000)
+    combined: bool = True
+    kinds: dict[str, Any] = Field(default_factory=dict, max_length=MAX_KINDS)
+    procedures: dict[str, Any] = Field(default_factory=dict, max_length=MAX_INTENTS)
+    intents: dict[str, Any] = Field(default_factory=dict, max_length=MAX_INTENTS)
     info: tuple[Any, ...] = Field(default=(), max_length=20)
     unsupported: tuple[Phrase, ...] = Field(default=(), max_length=20)
     impossible: tuple[Phrase, ...] = Field(default=(), max_length=20)

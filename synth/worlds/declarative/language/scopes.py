@@ -5,7 +5,7 @@ One idea: a scope looks names up in entities that are still being made, so a spe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -67,6 +67,8 @@ class ActScope(_Scope):
 
     def root(self, name: str) -> tuple[Type, Callable[[Any, Any], Any]] | None:
         param = self.params.get(name)
+        if param is not None and param.is_either:
+            raise ExpressionError(f"{name!r} may be missing (`either`); only `tells` and `by` of `counts` can name it")
         return None if param is None else (param.type, lambda state, names: names[name])
 
     def roots(self) -> list[str]:
@@ -119,3 +121,27 @@ class RowScope(_Scope):
         if self.is_start:
             raise ExpressionError("`starts` cannot count; use `derived`")
         return super().counter(entity, fields)
+
+
+class JobScope(_Scope):
+    """Names are the slots and rows of a job; at run time they are looked up in a mapping. missing: slots that may be unsaid. broken: names
+    that were complained of already."""
+
+    is_keyed = True
+
+    def __init__(self, known: Known, types: Mapping[str, Type], missing: frozenset[str], broken: Set[str]) -> None:
+        super().__init__(known)
+        self.types, self.missing, self.broken = types, missing, broken
+
+    def root(self, name: str) -> tuple[Type, Callable[[Any, Any], Any]] | None:
+        if name not in self.types:
+            return None
+        if name in self.missing:
+            raise ExpressionError(f"{name!r} may be left unsaid; it can stand alone only")
+        return self.types[name], lambda state, names: names[name]
+
+    def roots(self) -> list[str]:
+        return list(self.types)
+
+    def is_broken(self, name: str) -> bool:
+        return name in self.broken or super().is_broken(name)

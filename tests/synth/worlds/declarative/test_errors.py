@@ -180,7 +180,7 @@ def test_all_problems_are_told_at_once() -> None:
     structure = problems(break_much)
     assert structure == [
         "entities.tool.fields.fee.min: 'fifty' is not a whole number; write digits, e.g. 30",
-        "entities.loan.colour: unknown key; there are called, fields, group, id, measure, noun, person, plural, rows, tools",
+        "entities.loan.colour: unknown key; there are called, fields, group, grows, id, measure, noun, person, plural, rows, tools",
     ]
     rest = problems(lambda raw: [change(raw) for change, _ in GOLDEN[:3]])
     assert rest == [GOLDEN[1][1], GOLDEN[0][1], GOLDEN[2][1]]
@@ -192,7 +192,7 @@ def test_too_little_is_refused_with_what_is_missing() -> None:
         raw["actions"] = {"open_branch": {"verb": "open / 开放", "on": "branch", "sets": {"branch.opens": "'09:00'"}}}
 
     assert problems(shrink) == [
-        "entities: 1 of them; a business needs at least 4",
+        "entities: 1 of them; a business needs at least 3",
         "entities: 8 rows in all; at least 200 are needed: raise `rows`",
         "actions: 2 tools in all; at least 8 are needed: add actions",
         "actions: 0 business rules; at least 2 are needed: add `rules` to actions",

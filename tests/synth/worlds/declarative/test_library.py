@@ -1,4 +1,4 @@
-"""The eight shipped domains: each large enough, each action possible, each business rule in somebody's way."""
+"""The eight shipped domains beside the shop: each large enough, each action possible, each business rule in somebody's way."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def outcomes(world: type[SpecWorld], act: Act) -> dict[frozenset[int], tuple[int
 
 
 def test_eight_unlike_businesses_are_shipped() -> None:
-    assert tuple(shipped()) == NAMES
+    assert tuple(name for name in shipped() if name != "retail") == NAMES
     assert len({world_of(name).domain.spec.head.currency for name in NAMES}) >= 3
 
 

@@ -177,7 +177,7 @@ def test_a_branch_costs_what_it_changed() -> None:
     world = world_named("starter")(1)
     loans = [key for key, row in world.state()["loan"].items() if row["status"] == "out"]
     world.call("return_tool", {"loan": loans[0]})
-    _, changed, acts = world.snapshot()
+    _, changed, acts, _ = world.snapshot()
     assert sum(len(rows) for _, rows in changed) <= 2
     assert acts == {("return_tool", loans[0]): 1}
 

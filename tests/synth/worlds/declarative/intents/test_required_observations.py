@@ -27,7 +27,7 @@ from synth.worlds.declarative.library_worlds import shipped
 from synth.worlds.declarative.state import Row, State, shown
 from synth.worlds.declarative.tools import list_name, search_name
 
-DOMAINS = [*shipped(), "gen-1", "gen-2", "gen-3", "gen-5", "gen-7", "gen-8"]
+DOMAINS = [*(name for name in shipped() if name != "retail"), "gen-1", "gen-2", "gen-3", "gen-5", "gen-7", "gen-8"]
 DREAMS = 120
 
 

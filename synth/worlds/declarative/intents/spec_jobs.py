@@ -1,0 +1,422 @@
+"""Jobs that a spec writes itself (`job_steps.py`): the steps are walked through in a copy of the world, and the plan, the evidence and the
+answer are what they leave behind.
+
+One idea: one walk does everything. It makes each call that a step stands for, works out what the call shows and changes, and stops with
+`Unsolvable` where the request does not fit; slots are drawn by proposing rows for the steps that find them, and walking.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from storage.records import JSON, Fact, Language, Plan, Success
+from synth.text.slot_kinds import Date, Quantity, SlotKind, Vocabulary
+from synth.text.value_spellings import surfaces
+from synth.worlds.base import Shape, Slot, Solution, Unsolvable
+from synth.worlds.declarative.acting import defaults_of, failing, perform, told
+from synth.worlds.declarative.domain import Domain, Entity, Field, outside
+from synth.worlds.declarative.intents.base import Slots, SpecIntent, Work, fact, grid, id_kind, misfit, piece, written
+from synth.worlds.declarative.intents.base import told as said_of
+from synth.worlds.declarative.intents.refusal_intents import answer_kind
+from synth.worlds.declarative.language import job_schema as form
+from synth.worlds.declarative.language import schema
+from synth.worlds.declarative.language.expression_types import Compiled
+from synth.worlds.declarative.language.job_steps import (
+    Answering,
+    Choice,
+    Deed,
+    Fit,
+    Found,
+    Given,
+    Kind,
+    Look,
+    Owned,
+    Refusing,
+    Resolved,
+    Script,
+    Telling,
+    paths,
+)
+from synth.worlds.declarative.language.values import Words
+from synth.worlds.declarative.request_templates import filled, reply
+from synth.worlds.declarative.state import State, clock_steps, shown
+from synth.worlds.declarative.tools import LIST_LIMIT, Search, get_name, list_name, search_name, value_of
+
+_TRIES, _TRIES_GIVEN = 24, 6
+"""Proposals before a draw gives up: fewer where given slots may be what does not fit, since another seed is then the better try."""
+_ROWS = 40
+"""Rows drawn at random for one that suits, before all are looked through."""
+
+Test = Callable[[State, Mapping[str, Any]], bool]
+
+
+class Scripted(SpecIntent):
+    """A job of the spec's own."""
+
+    def __init__(self, domain: Domain, script: Script) -> None:
+        self.script = script
+        slots: list[tuple[Slot, SlotKind]] = []
+        for name, kind in script.kinds.items():
+            is_required = name not in script.spec.optional
+            if isinstance(kind, Entity):
+                slots.append((Slot(name, kind.name, is_required, is_entity=True), id_kind(domain, kind)[1]))
+            else:
+                slots.append((Slot(name, kind.name, is_required), _slot_kind(domain, kind)))
+        super().__init__(domain, script.name, "", slots)
+        self.leaf = f"{domain.name}.{script.spec.leaf}"
+        ways = self._ways = paths(script.steps)
+        self.refusal = next((step.reason for way in ways for step in way if isinstance(step, Refusing)), None)
+        self.needs_no_tool = all(isinstance(step, Answering) for way in ways for step in way)
+        self.acts: frozenset[str] = frozenset(step.act.name for way in ways for step in way if isinstance(step, Deed))
+        self.searches = {step.entity.name: Search(domain, step.entity) for way in ways for step in way if isinstance(step, Found)}
+        self.rows = {slot.name: slot.kind for slot in self.slots if slot.is_entity}
+        """By name, the entity of every row that an expression can name."""
+        self.rows.update({step.row: step.entity.name for way in ways for step in way if isinstance(step, (Owned, Found))})
+        self._marks = frozenset(
+            step.spec.condition for way in ways for step in way if isinstance(step, Telling) and step.spec.condition is not None
+        )
+
+    # ---- what it is like ------------------------------------------------------------------------------------------------------
+
+    def shape(self, slot_names: frozenset[str]) -> Shape:
+        return self._shape
+
+    @cached_property
+    def _shape(self) -> Shape:
+        """The calls of the way through the first cases, each with the earlier ones whose rows it takes."""
+        steps: list[tuple[str, tuple[int, ...]]] = []
+        rows: dict[str, int] = {}
+        for step in self._ways[0]:
+            if isinstance(step, (Look, Owned, Found, Deed)):
+                parents = {rows[name] for each in _arguments(step) for name in each.value.names if name in rows}
+                if not isinstance(step, Deed):
+                    rows[step.row] = len(steps)
+                steps.append((_tool(step), tuple(sorted(parents))))
+        return self.shaped(steps)
+
+    def constraints(self, slot_names: frozenset[str]) -> int:
+        return sum(slot.name in slot_names and not slot.is_entity and slot.name not in self._marks for slot in self.slots)
+
+    def has_conflict(self, slot_names: frozenset[str]) -> bool:
+        """A bound beside an order: the best of those within it."""
+        return any(
+            bool(step.sort.value.names & slot_names)
+            and any(of.filter in ("max", "min") and given.slot in slot_names for of, given in step.where.values())
+            for step in self._ways[0]
+            if isinstance(step, Found)
+        )
+
+    def wordings(self) -> Mapping[Language, Sequence[str]]:
+        return {"en": [each.en for each in self.script.spec.says], "zh": [each.zh for each in self.script.spec.says]}
+
+    # ---- planning -------------------------------------------------------------------------------------------------------------
+
+    def plan(self, state: State, slots: Slots, language: Language) -> Solution:
+        return _Walk(self, state, slots, language).solution()
+
+    def inside(self, slots: Slots) -> dict[str, Any]:
+        """What slots are in expressions."""
+        found: dict[str, Any] = {}
+        for name, kind in self.script.kinds.items():
+            is_mark = isinstance(kind, Kind) and kind.is_mark
+            if name in slots:
+                found[name] = True if is_mark else slots[name]
+            elif is_mark:
+                found[name] = False
+        return found
+
+    # ---- drawing --------------------------------------------------------------------------------------------------------------
+
+    def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:
+        for _ in range(_TRIES_GIVEN if given else _TRIES):
+            slots = self._proposed(state, slot_names, given, rng)
+            try:
+                self.plan(state, slots, "en")
+            except Unsolvable:
+                continue
+            return slots
+        return None
+
+    def _proposed(self, state: State, names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON]:
+        slots: dict[str, JSON] = {name: value for name, value in given.items() if name in names}
+        rows: dict[str, str] = {}
+        for step in self._finding:
+            if step.row not in rows:
+                self._propose(step, state, names, slots, rows, rng)
+        for slot in self.slots:
+            if slot.name in names and slot.name not in slots:
+                slots[slot.name] = _any_of(self.kinds[slot.kind], rng)
+        return {slot.name: slots[slot.name] for slot in self.slots if slot.name in names}
+
+    @cached_property
+    def _finding(self) -> tuple[Look | Owned | Found, ...]:
+        """The steps that find rows, each once."""
+        steps = (step for way in self._ways for step in way if isinstance(step, (Look, Owned, Found)))
+        return tuple({id(step): step for step in steps}.values())
+
+    def _propose(
+        self,
+        step: Look | Owned | Found,
+        state: State,
+        names: frozenset[str],
+        slots: dict[str, JSON],
+        rows: dict[str, str],
+        rng: random.Random,
+    ) -> None:
+        """A row for a step, and with it the slots that name it."""
+        if isinstance(step, Look) and step.row in slots:
+            rows[step.row] = slots[step.row]
+            return
+        wanted = self._wanted(step, state, {**self.inside(slots), **rows}, slots)
+        key = _any_row(state, step.entity, [*wanted, *self._tests.get(step.row, ())], step.row, rng)
+        if key is None:
+            return
+        rows[step.row] = key
+        row = state.row(step.entity.number, key)
+        for of, each in [] if isinstance(step, Look) else _named(step):
+            if each.slot in names:
+                slots.setdefault(each.slot, value_of(state, row, of))
+        if isinstance(step, Look):
+            slots[step.row] = key
+
+    def _wanted(self, step: Look | Owned | Found, state: State, values: Mapping[str, Any], slots: Slots) -> list[Test]:
+        """What a row must be for what is said or known already."""
+        if isinstance(step, Look):
+            return []
+        found: list[Test] = []
+        for of, each in _named(step):
+            if each.slot in slots if each.slot else each.value.names <= set(values):
+                found.append(_has(step, of, each.value.run(state, values)))
+        return found
+
+    @cached_property
+    def _tests(self) -> Mapping[str, list[Test]]:
+        """By row, what must be so of it alone: conditions that fit, and choices of which one case holds."""
+        found: dict[str, list[Test]] = {}
+        for step in self.script.steps:
+            tests = [step.test] if isinstance(step, Fit) else [test for test, _ in step.cases] if isinstance(step, Choice) else []
+            about = {name for test in tests for name in test.names}
+            if len(about) == 1:
+                found.setdefault(about.pop(), []).append(_any_holds(tests))
+        return found
+
+
+class _Walk:
+    """One walk through the steps."""
+
+    def __init__(self, intent: Scripted, state: State, slots: Slots, language: Language) -> None:
+        self.intent, self.slots, self.language, self.domain = intent, slots, language, intent.of
+        self.before = state.changes()
+        self.state = State(state.base)
+        self.state.restore(state.snapshot())
+        self.work = Work(intent.of, self.state)
+        self.values = intent.inside(slots)
+        self.answers: list[str] = []
+        self.facts: list[Fact] = []
+        self.beside: dict[str, list[str]] = {}
+        """By row, ids of those that its list shows beside it."""
+        self.told: dict[str, dict[str, JSON]] = {}
+        """By action that was done, what its tool told."""
+        self.pools: dict[str, list[tuple[str, Any]]] = {}
+        """By row, all that its search could be taken for: of its kind, whatever their bounds."""
+
+    def solution(self) -> Solution:
+        self._walk(self.intent.script.steps)
+        changes = {path: value for path, value in self.state.changes().items() if self.before.get(path) != value}
+        said = [each.value for each in self.facts]
+        if len(set(said)) < len(said):
+            raise misfit("two questions have one answer")
+        facts = tuple(each.model_copy(update={"rivals": tuple(rival for rival in each.rivals if rival not in said)}) for each in self.facts)
+        answer = (" " if self.language == "en" else "").join(self.answers)
+        evidence = tuple(dict.fromkeys(self.work.evidence))
+        success = Success(changes=changes, evidence=evidence, facts=facts, refusal=self.intent.refusal)
+        return Solution(Plan(calls=tuple(self.work.calls), answer=answer), success)
+
+    def _walk(self, steps: Sequence[Resolved]) -> None:
+        for step in steps:
+            self._take(step)
+
+    def _take(self, step: Resolved) -> None:
+        if isinstance(step, Look):
+            if not self.state.has(step.entity.number, self.slots[step.row]):
+                raise misfit("no such row")
+            self.work.call(get_name(step.entity), **{step.entity.name: self.slots[step.row]})
+        elif isinstance(step, Owned):
+            self._find_owned(step)
+        elif isinstance(step, Found):
+            self._find(step)
+        elif isinstance(step, Deed):
+            self._do(step)
+        elif isinstance(step, Choice):
+            self._choose(step)
+        elif isinstance(step, Fit):
+            if not step.test.run(self.state, self.values):
+                raise misfit(f"not so: {step.test.text}")
+        elif isinstance(step, Telling):
+            self._tell(step)
+        elif isinstance(step, Refusing):
+            self.answers.append(step.words[self.language])
+        else:
+            self._answer(step)
+
+    def _value(self, given: Given) -> Any:
+        return given.value.run(self.state, self.values)
+
+    def _is_said(self, given: Given) -> bool:
+        return not given.slot or given.slot in self.slots
+
+    def _find_owned(self, step: Owned) -> None:
+        owner, state = self._value(step.of), self.state
+        mine = state.select(step.entity.number, ((step.owner.place, owner),))[:LIST_LIMIT]
+        wanted = [(of, self._value(given)) for of, given in step.where if self._is_said(given)]
+        found = [key for key, row in mine if all(value_of(state, row, of) == value for of, value in wanted)]
+        if len(found) != 1:
+            raise misfit("not exactly one of that kind")
+        self.work.call(list_name(step.entity, step.owner), **{step.owner.name: owner})
+        self.values[step.row] = found[0]
+        self.beside[step.row] = [key for key, _ in mine if key != found[0]]
+
+    def _find(self, step: Found) -> None:
+        search, state = self.intent.searches[step.entity.name], self.state
+        said = {name: (of, self._value(given)) for name, (of, given) in step.where.items() if self._is_said(given)}
+        order = self._value(step.sort)
+        found = search.find(state, {**{name: value for name, (_, value) in said.items()}, "sort": order})
+        if len(found) <= search.spec.limit:
+            raise misfit("too few to choose among: looking from the wrong end would show it as well")
+        by = search.orders[order][0]
+        if value_of(state, found[0][1], by) == value_of(state, found[1][1], by):
+            raise misfit("no single best")
+        arguments = {name: outside(self.domain, of.type.kind, value) for name, (of, value) in said.items()}
+        self.work.call(search_name(step.entity), **{**arguments, "sort": order})
+        self.values[step.row] = found[0][0]
+        kinds = {name: value for name, (of, value) in said.items() if of.type.kind in ("choice", "name", "ref")}
+        self.pools[step.row] = search.find(state, kinds)
+
+    def _do(self, step: Deed) -> None:
+        act, values = step.act, defaults_of(step.act)
+        arguments: dict[str, JSON] = {}
+        for name, given in step.given.items():
+            if self._is_said(given):
+                values[name] = self._value(given)
+                arguments[name] = outside(self.domain, act.params[name].type.kind, values[name])
+        problem = failing(self.domain, act, self.state, values)
+        if problem is not None:
+            raise misfit(problem)
+        self.work.call(act.name, **arguments)
+        perform(self.domain, act, self.state, values)
+        self.told[act.name] = told(self.domain, act, self.state, values)
+        self.answers.append(reply(self.domain, act, values, self.language, step.words))
+
+    def _choose(self, step: Choice) -> None:
+        for test, steps in step.cases:
+            self._see(test)
+            if test.run(self.state, self.values):
+                self._walk(steps)
+                return
+        raise misfit("no case holds")
+
+    def _see(self, value: Compiled) -> None:
+        """What an expression looks at must have been shown."""
+        for read in value.reads:
+            key = self.values[read.path[0]]
+            entity = self.domain.entities[self.intent.rows[read.path[0]]]
+            of = entity.fields[read.field]
+            self.work.evidence.append(written(f'"{self.domain.id_key(entity)}"', f'"{key}"'))
+            now = value_of(self.state, self.state.row(entity.number, key), of)
+            self.work.evidence.append(piece(of.name, shown(self.domain, of, now)))
+
+    def _tell(self, step: Telling) -> None:
+        if step.spec.condition is not None and not self.values[step.spec.condition]:
+            return
+        if step.of is None or step.value is None:
+            value = self.told[step.row][step.name]
+            is_price = step.unit == self.domain.spec.head.currency
+            self.facts.append(Fact(kind="price" if is_price else "number", value=str(value)))
+            said = surfaces(Quantity(step.unit, 0, 0, ()), value, self.language)[0]
+        else:
+            self._see(step.value)
+            value = step.value.run(self.state, self.values)
+            rivals = [value_of(self.state, row, step.of) for key, row in self.pools.get(step.row, ()) if key != self.values[step.row]]
+            found = fact(self.domain, step.of, value, rivals)
+            self.facts.append(found.model_copy(update={"rivals": (*found.rivals, *self.beside.get(step.row, ()))}))
+            said = said_of(self.domain, step.of, value, self.language)
+        self.answers.append(filled(step.spec.words or _TOLD, {**self.values, "value": said}, self.language))
+
+    def _answer(self, step: Answering) -> None:
+        one = step.answers[self.slots[step.slot]]
+        rivals = tuple(dict.fromkeys(other.value for other in step.answers.values() if other.value != one.value))
+        is_price = f"{one.value} {self.domain.spec.head.currency}" in one.words.en
+        self.facts.append(Fact(kind="price" if is_price else answer_kind(one.value), value=one.value, rivals=rivals))
+        self.answers.append(one.words[self.language])
+
+
+_TOLD = Words(en="It is {value}.", zh="是{value}。")
+
+
+# ---- parts ------------------------------------------------------------------------------------------------------------------------
+
+
+def _slot_kind(domain: Domain, kind: Kind) -> SlotKind:
+    spec = kind.spec
+    if isinstance(spec, (form.ChoiceKind, form.MarkKind)):
+        return Vocabulary({key: words.names() for key, words in kind.words.items()})
+    if isinstance(spec, form.DateKind):
+        return Date(spec.last, domain.today)
+    if isinstance(spec, form.TimeKind):
+        return Vocabulary({step: {"en": step, "zh": step} for step in clock_steps(spec.first, spec.last)})
+    unit = domain.spec.head.currency if isinstance(spec, schema.MoneyParam) else spec.unit
+    is_whole = not isinstance(spec, schema.NumberParam)
+    return Quantity(unit, spec.min, spec.max, tuple(int(value) if is_whole else value for value in spec.usual) or grid(spec))
+
+
+def _any_of(kind: SlotKind, rng: random.Random) -> JSON:
+    if isinstance(kind, Date):
+        return rng.randrange(kind.horizon_days + 1)
+    return rng.choice(tuple(kind.names) if isinstance(kind, Vocabulary) else kind.choices)
+
+
+def _any_row(state: State, entity: Entity, tests: Sequence[Test], name: str, rng: random.Random) -> str | None:
+    """A row that all tests pass, each as likely; None where there is none."""
+    for _ in range(_ROWS):
+        key = rng.choice(entity.ids)
+        if all(test(state, {name: key}) for test in tests):
+            return key
+    fitting = [key for key in entity.ids if all(test(state, {name: key}) for test in tests)]
+    return rng.choice(fitting) if fitting else None
+
+
+def _has(step: Owned | Found, of: Field, value: Any) -> Test:
+    return lambda state, names: bool(value_of(state, state.row(step.entity.number, names[step.row]), of) == value)
+
+
+def _any_holds(tests: Sequence[Compiled]) -> Test:
+    return lambda state, names: any(test.run(state, names) for test in tests)
+
+
+def _named(step: Owned | Found) -> Iterator[tuple[Field, Given]]:
+    """The fields whose values a request may name, of a row that a step finds."""
+    if isinstance(step, Owned):
+        yield step.owner, step.of
+        yield from step.where
+    else:
+        yield from ((of, given) for of, given in step.where.values() if of.filter == "equal" and of.type.kind != "flag")
+
+
+def _arguments(step: Look | Owned | Found | Deed) -> Iterator[Given]:
+    if isinstance(step, Owned):
+        yield step.of
+    elif isinstance(step, Found):
+        yield from (given for _, given in step.where.values())
+    elif isinstance(step, Deed):
+        yield from step.given.values()
+
+
+def _tool(step: Look | Owned | Found | Deed) -> str:
+    if isinstance(step, Look):
+        return get_name(step.entity)
+    if isinstance(step, Owned):
+        return list_name(step.entity, step.owner)
+    return search_name(step.entity) if isinstance(step, Found) else step.act.name

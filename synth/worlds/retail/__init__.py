@@ -1,1 +1,0 @@
-"""The retail world: a small shop with orders, products and a few business rules; the tiny policy's school."""
