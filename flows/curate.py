@@ -12,10 +12,10 @@ from prefect.cache_policies import NO_CACHE
 from filters import funnel
 from flows.config import Config
 from flows.runtime import events
-from flows.runtime.artifacts import leave_table
+from flows.runtime.artifacts import publish_table
 from flows.runtime.progress import report
 from flows.runtime.ray_executor import ray_executor
-from flows.runtime.store_lock import at_work
+from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import difficulty
 from flows.summary_tables import funnel as funnel_table
 from storage.store import Store
@@ -33,14 +33,14 @@ def curate(
     config: as in a configuration file; `curate` says what is kept. files: paths, patterns or URLs of Parquet, JSONL, CSV, TSV or text
     files. ray: address of a Ray cluster to do it on, or `local`; threads of this process where none is named.
     """
-    with at_work("curate", config.store):
+    with work_on_store("curate", config.store):
         sources = files or [str(make_haystack(config).absolute())]
         kept = sift(config, sources, ray)
         if kept["run"] is None:
             return kept
-        leave_table(funnel_table(Store(config.store)))
-        leave_table(difficulty(Store(config.store)))
-        events.tell(events.TASKS_CURATED, config, run=kept["run"], tasks=kept["tasks"])
+        publish_table(funnel_table(Store(config.store)))
+        publish_table(difficulty(Store(config.store)))
+        events.emit(events.TASKS_CURATED, config, run=kept["run"], tasks=kept["tasks"])
         return kept
 
 

@@ -8,9 +8,9 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.config import Config
-from flows.runtime.artifacts import leave_report, leave_table
+from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
-from flows.runtime.store_lock import at_work
+from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import facets, ladder
 from storage.report.page import write_report
 from storage.store import Store
@@ -22,12 +22,12 @@ def evaluate(config: Config = Config(), policy: str | None = None) -> dict[str, 
 
     config: as in a configuration file; `train` says on how many tasks. policy: its id, or an engine's name; none: the one promoted last.
     """
-    with at_work("evaluate", config.store):
+    with work_on_store("evaluate", config.store):
         measured = measure(config, policy)
         write_view(config)
         for table in (ladder, facets):
-            leave_table(table(Store(config.store)))
-        leave_report(config.report)
+            publish_table(table(Store(config.store)))
+        publish_report(config.report)
         return measured
 
 

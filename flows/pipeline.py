@@ -10,7 +10,7 @@ from flows import validation
 from flows.config import Config
 from flows.curate import curate
 from flows.evaluate import evaluate
-from flows.runtime.store_lock import at_work
+from flows.runtime.store_lock import work_on_store
 from flows.synthesize import synthesize
 from flows.tag import tag
 from flows.train import train
@@ -23,7 +23,7 @@ def pipeline(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen
     config: as in a configuration file.
     """
     validation.cluster(config, patience_s=None)
-    with at_work("pipeline", config.store):
+    with work_on_store("pipeline", config.store):
         made = synthesize(config)
         kept = curate(config)
         trained = train(config)

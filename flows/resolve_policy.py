@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows import validation
-from flows.runtime.store_lock import holding
+from flows.runtime.store_lock import hold_store
 from storage.store import Store
 from synth.engines.base import Engine
 from synth.engines.engine_names import engine_named
@@ -55,5 +55,5 @@ def answers(who: Asked, config: EngineConfig, *, command: str, run: str = "") ->
         with engine_named(name, log=log, budget=budget, tools=True, in_flight=config.in_flight, timeout_s=config.timeout_s) as engine:
             yield engine
         return
-    with holding(command, who.store.root) if name else contextlib.nullcontext(), answering(who.store, who.policy, config, run) as engine:
+    with hold_store(command, who.store.root) if name else contextlib.nullcontext(), answering(who.store, who.policy, config, run) as engine:
         yield engine

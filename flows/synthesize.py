@@ -9,9 +9,9 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.config import Config
 from flows.runtime import events
-from flows.runtime.artifacts import leave_table
+from flows.runtime.artifacts import publish_table
 from flows.runtime.progress import report
-from flows.runtime.store_lock import at_work
+from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import diversity, outcomes, rounds
 from storage.store import Store
 from synth.run import synthesize as synthesis
@@ -23,12 +23,12 @@ def synthesize(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (froz
 
     config: as in a configuration file; `synthesize` says what is made, `store` where it goes.
     """
-    with at_work("synthesize", config.store):
+    with work_on_store("synthesize", config.store):
         made = make_trajectories(config)
         for table in (rounds, outcomes, diversity):
             if (found := table(Store(config.store))).rows:
-                leave_table(found)
-        events.tell(events.TRAJECTORIES_COMMITTED, config, run=made["run"], accepted=made["accepted"])
+                publish_table(found)
+        events.emit(events.TRAJECTORIES_COMMITTED, config, run=made["run"], accepted=made["accepted"])
         return made
 
 

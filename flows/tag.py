@@ -12,9 +12,9 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.config import Config
 from flows.runtime import events
-from flows.runtime.artifacts import leave_table
+from flows.runtime.artifacts import publish_table
 from flows.runtime.progress import report
-from flows.runtime.store_lock import at_work
+from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import certainty, difficulty, flips
 from storage.store import Store
 
@@ -26,11 +26,11 @@ def tag(config: Config = Config(), policy: str | None = None, again: int = 0) ->
     config: as in a configuration file; `train` says on how many tasks and with how many rollouts certainty is measured. policy: its id, or
     an engine's name; none: the one promoted last. again: probe tasks to measure a second time, to see how many regions are luck.
     """
-    with at_work("tag", config.store):
+    with work_on_store("tag", config.store):
         tagged = tag_tasks(config, policy, again)
         for table in (difficulty, certainty, flips):
-            leave_table(table(Store(config.store)))
-        events.tell(events.TASKS_TAGGED, config, **tagged)
+            publish_table(table(Store(config.store)))
+        events.emit(events.TASKS_TAGGED, config, **tagged)
         return tagged
 
 

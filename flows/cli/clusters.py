@@ -57,7 +57,7 @@ def build(
       headrace clusters build --tools mine.jsonl --world retail --world gen-1..20 --store runs/mine/store
     """
     with told(debug):
-        from flows.runtime.progress import on_console, report
+        from flows.runtime.progress import report, show_on_console
         from storage.report.page import write_report
         from storage.store import Store
         from synth.clusters.catalog import joined
@@ -67,7 +67,7 @@ def build(
         opened = Store(store)
         catalogue = validation.catalogue(tools, names)
         found = joined([*(catalogue.tools if catalogue else ()), *validation.tools_of(names)])
-        with on_console(out):
+        with show_on_console(out):
             kept = keep_clusters(opened, found, progress=report)
         if catalogue is not None:
             _tell_catalogue(catalogue)

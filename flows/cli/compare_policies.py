@@ -97,8 +97,8 @@ def bfcl(
     """
     with told(debug):
         from flows.resolve_policy import answers, asked
-        from flows.runtime.progress import on_console, report
-        from flows.runtime.store_lock import holding
+        from flows.runtime.progress import report, show_on_console
+        from flows.runtime.store_lock import hold_store
         from storage.records import content_id
         from synth.worlds.bfcl_world import CATEGORIES
         from train.config import EngineConfig
@@ -107,9 +107,9 @@ def bfcl(
         wanted = chosen(category or CATEGORIES, limit)
         _check_writable(out_file)
         who = asked(policy, store)
-        with contextlib.nullcontext() if who.store is None else holding("bfcl", who.store.root):
+        with contextlib.nullcontext() if who.store is None else hold_store("bfcl", who.store.root):
             run = content_id("run", "bfcl", who.policy.id)
-            with answers(who, EngineConfig(), command="bfcl", run=run) as engine, on_console(out):
+            with answers(who, EngineConfig(), command="bfcl", run=run) as engine, show_on_console(out):
                 name, sessions = engine.name, hold_all(engine, wanted, max_tokens=max_tokens, progress=report)
             if who.store is not None:
                 keep(who.store, who.policy.id, sessions, max_tokens=max_tokens)

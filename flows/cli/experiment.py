@@ -52,7 +52,7 @@ def diversity(
       headrace experiment diversity --store runs/experiment
     """
     with told(debug):
-        from flows.runtime.progress import on_console, report
+        from flows.runtime.progress import report, show_on_console
         from flows.yaml_config import load
         from train.diversity_experiment import run_experiment
         from train.experiment.config import DiversityExperimentConfig
@@ -61,7 +61,7 @@ def diversity(
         if dry_run:
             out.print(_plan(settings))
             return
-        with on_console(out):
+        with show_on_console(out):
             result, home = run_experiment(store / "experiments", settings, minutes=minutes, progress=report)
         out.print(_table(result))
         for line in (result.says, f"figures, table, curves: {home}/results.json, table.md, curves.html"):

@@ -143,12 +143,12 @@ def _run(settings: Config, preview: int | None, dry_run: bool) -> None:
 
 
 def _previewed(settings: Config, proposals: int) -> Preview:
-    from flows.runtime.progress import on_console, report
-    from flows.runtime.store_lock import holding
+    from flows.runtime.progress import report, show_on_console
+    from flows.runtime.store_lock import hold_store
     from storage.store import Store
     from synth.run.synthesize import preview
 
-    with holding("synthesize", settings.store), on_console(out):
+    with hold_store("synthesize", settings.store), show_on_console(out):
         return preview(Store(settings.store), settings.synthesize, proposals=proposals, progress=report)
 
 

@@ -239,12 +239,12 @@ def agreement(
         from filters.taxonomy.model_annotator import ModelAnnotator
         from filters.taxonomy.salient_terms import Corpus
         from filters.taxonomy.versions import newest
-        from flows.runtime.progress import on_console, report
+        from flows.runtime.progress import report, show_on_console
         from storage.store import Store
         from synth.engines.encoder import encode
 
         opened = Store(store)
-        with _model(annotator, opened, max_tokens) as engine, on_console(out):
+        with _model(annotator, opened, max_tokens) as engine, show_on_console(out):
             asked = known(rows, seed)
             scripted = Scripted(encode, Corpus(one.norm for one in asked))
             frames = of_frames(partial(read_with, engine, progress=report) if engine else parsed, asked)
@@ -269,9 +269,9 @@ def _grow(
     from filters.taxonomy.evolve import evolve
     from filters.taxonomy.model_annotator import ModelAnnotator
     from filters.taxonomy.salient_terms import Corpus
-    from flows.runtime.progress import on_console, report
+    from flows.runtime.progress import report, show_on_console
 
-    with on_console(out):
+    with show_on_console(out):
         report("encode", 0, 1)
         vectors = encode(texts)
         report("encode", 1, 1)

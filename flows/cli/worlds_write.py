@@ -77,7 +77,7 @@ def write(
       headrace synthesize --world my_worlds/car_workshop.yaml
     """
     with told(debug):
-        from flows.runtime.progress import on_console, report
+        from flows.runtime.progress import report, show_on_console
         from storage.errors import HeadraceError
         from synth.engines.budget import Budget
         from synth.engines.engine_names import kind_and_model
@@ -89,7 +89,7 @@ def write(
             _tell_estimate(estimate(folder, wanted, like=examples, about=about, seed=seed))
             return
         _check_writable(folder)
-        with _writer(engine, folder, store, Budget(max_tokens, max_usd, usd_per_million or (0.0, 0.0))) as asked, on_console(out):
+        with _writer(engine, folder, store, Budget(max_tokens, max_usd, usd_per_million or (0.0, 0.0))) as asked, show_on_console(out):
             ended = write_specs(asked, folder, wanted, like=examples, about=about, seed=seed, progress=report)
         _tell(ended.folder)
         if ended.stopped:
@@ -111,11 +111,11 @@ def _answers(store: Path | None) -> Iterator[Answers | None]:
     if store is None:
         yield None
         return
-    from flows.runtime.store_lock import holding
+    from flows.runtime.store_lock import hold_store
     from storage.store import Store
     from synth.engines.cache import Answers
 
-    with holding("worlds write", store):
+    with hold_store("worlds write", store):
         answers = Answers(Store(store))
         try:
             yield answers
