@@ -1,4 +1,4 @@
-"""What the commands of the pipeline share: their options, and how one calls a flow and shows what came of it."""
+"""Shared by the pipeline commands: options, and functions that run a flow and print its results."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ReadStore = Annotated[
     Path | None,
     typer.Option("--store", "-s", metavar="DIR", help="Store to read (default: the configuration's, else the newest under runs/)."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan (steps, counts, estimated time and cost) and do nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print the plan: steps, counts, estimated time and cost.")]
 DryRunOfTraining = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="Print the plan (steps, counts, estimated time and cost) and do nothing, but write the jobs for a Ray cluster to a folder.",
+        help="Only print the plan: steps, counts, estimated time and cost. For a Ray cluster, also write its jobs to a folder.",
     ),
 ]
 Families = Annotated[
@@ -36,7 +36,10 @@ Families = Annotated[
 ]
 FocusOn = Annotated[
     Literal["failures"] | None,
-    typer.Option("--focus", help="Ask for more of what the policy promoted last fails or wavers at in its probe; shown first."),
+    typer.Option(
+        "--focus",
+        help="Ask for more of the needs that the last promoted policy fails or wavers at in its probe; the shares are printed first.",
+    ),
 ]
 LANGUAGE_MODELS = "Language models"
 MaxTokens = Annotated[
@@ -45,7 +48,7 @@ MaxTokens = Annotated[
         "--max-tokens",
         metavar="N",
         min=1,
-        help="Budget of prompts and answers together; hf: is not counted.",
+        help="Budget of prompt and answer tokens together; hf: does not count.",
         rich_help_panel=LANGUAGE_MODELS,
     ),
 ]
@@ -55,7 +58,7 @@ MaxUsd = Annotated[
         "--max-usd",
         metavar="X",
         min=0.0,
-        help="Budget in dollars, by --usd-per-million; hf: is not counted.",
+        help="Budget in dollars, by --usd-per-million; hf: does not count.",
         rich_help_panel=LANGUAGE_MODELS,
     ),
 ]
@@ -68,7 +71,7 @@ UsdPerMillion = Annotated[
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Prefect's own log.")]
 
 
-def do(
+def run_or_plan(
     flow: str,
     settings: Config,
     dry_run: bool,
@@ -79,10 +82,12 @@ def do(
     keep_ui: bool = False,
     **parameters: Any,
 ) -> Any:
-    """Run a flow and show the tables of these keys (all where none is named), and return what it returned; or only show the plan of these
-    steps, and return None.
+    """Run a flow, print its tables and return its result. With `dry_run`, print the plan of `steps` and return None.
 
-    rows: of the queries, for the plan; None: as many as are generated. parameters: of the flow.
+    flow: `module:function`, as in `run_flow`.
+    keys: keys of the tables to print; empty: all.
+    rows: number of query rows for the plan; None: the number of generated queries.
+    parameters: further arguments of the flow.
     """
     if dry_run:
         from flows.dry_run import plan
@@ -92,32 +97,32 @@ def do(
         if "train" in steps and settings.train.cluster.backend == "ray":
             from flows.dry_run import write_jobs
 
-            out.print(f"what a Ray cluster would be given: {write_jobs(settings)}", markup=False, soft_wrap=True)
+            out.print(f"jobs for the Ray cluster: {write_jobs(settings)}", markup=False, soft_wrap=True)
         return None
     from flows.runtime.run_flow import run_flow
 
-    return run_flow(flow, settings, out, show=lambda link: show(settings, link, keys), keep_ui=keep_ui, **parameters)
+    return run_flow(flow, settings, out, show=lambda link: print_results(settings, link, keys), keep_ui=keep_ui, **parameters)
 
 
-def tell_notes(notes: Iterable[str]) -> None:
-    """What a flow had to do without, and why it stopped short, where a person sees it."""
+def print_notes(notes: Iterable[str]) -> None:
+    """Print the notes of a flow: what it could not do, and why it stopped early."""
     for note in notes:
         out.print(note, style="yellow", markup=False, soft_wrap=True)
 
 
-def show_focus(step: str, settings: Config) -> None:
-    """What `synthesize` or `curate` will ask for, and why, where the configuration focuses on failures. Raises BadInput: there are none."""
+def print_focus(step: str, settings: Config) -> None:
+    """Print the shares that `synthesize` or `curate` aims at if the configuration focuses on failures. Raises BadInput without a probe."""
     if (settings.synthesize.evolution.focus_weight if step == "synthesize" else settings.curate.coverage.focus) == 0:
         return
     from flows.summary_tables import draw
-    from flows.targeting_tables import asked_for, kept_for
+    from flows.targeting_tables import curation_focus_tables, synthesis_focus_tables
 
-    for table in asked_for(settings) if step == "synthesize" else kept_for(settings):
+    for table in synthesis_focus_tables(settings) if step == "synthesize" else curation_focus_tables(settings):
         draw(table, out)
 
 
-def show(settings: Config, link: str, keys: tuple[str, ...]) -> None:
-    """The tables of the store, where everything lies, and how to ask it."""
+def print_results(settings: Config, link: str, keys: tuple[str, ...]) -> None:
+    """Print the tables of the store, its paths, and a command that queries its tags."""
     from flows.summary_tables import draw, tables, tags_command
     from storage.store import Store
 

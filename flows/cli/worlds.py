@@ -1,4 +1,4 @@
-"""`headrace worlds`: write a starter spec, check a spec, list the worlds there are, try one at a prompt, have new ones written."""
+"""`headrace worlds`: write a starter spec, check a spec, list the worlds, try one at a prompt, let a model write new ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.terminal import lines, out, told
+from flows.cli.terminal import handle_errors, out, read_lines
 from flows.cli.worlds_write import write
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""Worlds: the executable domains that tasks come from, and domains of your own, written as a YAML spec (docs/worlds.md).
+    help="""Worlds: the executable domains of tasks. You can add your own as a YAML spec (docs/worlds.md).
 
-Begin with `headrace worlds new my.yaml`, then `headrace worlds check my.yaml` and `headrace worlds try my.yaml`.""",
+Start with `headrace worlds new my.yaml`, then `headrace worlds check my.yaml` and `headrace worlds try my.yaml`.""",
 )
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
@@ -27,14 +27,14 @@ _EXAMPLES = 3
 
 @app.command()
 def new(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the spec; a file that exists is left alone.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; an existing file is not changed.")],
     debug: Debug = False,
 ) -> None:
-    """Write a commented starter spec, which compiles as it stands.
+    """Write a commented starter spec that compiles.
 
     Example: headrace worlds new my.yaml
     """
-    with told(debug):
+    with handle_errors(debug):
         from importlib.resources import files
 
         from storage.errors import BadInput
@@ -52,17 +52,17 @@ def new(
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A domain spec.")],
-    draws: Annotated[int, typer.Option("--n", metavar="N", min=1, help="Tasks drawn to measure how many can be solved.")] = 200,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Domain spec.")],
+    draws: Annotated[int, typer.Option("--n", metavar="N", min=1, help="Number of tasks drawn to measure the solvable share.")] = 200,
     debug: Debug = False,
 ) -> None:
-    """Say everything that is wrong with a spec, a line each; else what it compiles to, with examples of requests.
+    """Print all problems of a spec, one per line. If it has none, print the compiled world with example requests.
 
-    Exit code 2 where it cannot be compiled.
+    Exit code 2 if the spec cannot be compiled.
 
     Example: headrace worlds check my.yaml
     """
-    with told(debug):
+    with handle_errors(debug):
         from synth.worlds.declarative.compile import compile_file
         from synth.worlds.declarative.language.problems import SpecError
 
@@ -73,16 +73,16 @@ def check(
                 _say(str(problem))
             _say(f"{file}: {len(error.problems)} problem{'s' if len(error.problems) > 1 else ''}; docs/worlds.md describes the language")
             raise typer.Exit(2) from None
-        _tell(world, draws)
+        _print_world(world, draws)
 
 
 @app.command("list")
 def list_(debug: Debug = False) -> None:
-    """List the worlds that come with Headrace. Generated ones are called gen-0, gen-1, ...: any number is one.
+    """List the worlds of Headrace. Every number gives a generated world: gen-0, gen-1, ...
 
     Example: headrace worlds list
     """
-    with told(debug):
+    with handle_errors(debug):
         from flows.summary_tables import Table, draw
         from synth.worlds import WORLDS
 
@@ -103,13 +103,13 @@ def list_(debug: Debug = False) -> None:
 
 @app.command("try")
 def try_(
-    world: Annotated[str, typer.Argument(metavar="NAME|FILE", help="A world's name, e.g. retail, banking, gen-7; or a spec file.")],
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Which world of its kind.")] = 0,
+    world: Annotated[str, typer.Argument(metavar="NAME|FILE", help="Name of a world, e.g. retail, banking, gen-7; or a spec file.")],
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the world's data.")] = 0,
     debug: Debug = False,
 ) -> None:
-    """Try a world at a prompt: list its tools, call them, see what changed, ask for a task.
+    """Try a world at a prompt: list its tools, call them, see the changes, draw a task.
 
-    Reads lines from a pipe too.
+    The command also reads lines from a pipe.
 
     Examples:
 
@@ -117,16 +117,16 @@ def try_(
 
       printf 'tools\\nask\\nsolve\\n' | headrace worlds try my.yaml --seed 3
     """
-    with told(debug):
+    with handle_errors(debug):
         from flows import validation
-        from flows.interactive.world_repl import HELP, Session
+        from flows.interactive.world_repl import HELP, WorldSession
         from synth.worlds import WORLDS
 
         name = validation.world_name(world)
-        session = Session(name, seed, _say)
+        session = WorldSession(name, seed, _say)
         if sys.stdin.isatty():
             _say(f"{name}, seed {seed}: {len(WORLDS[name].tools)} tools\n{HELP}")
-        for line in lines(f"{name}> ", session.words()):
+        for line in read_lines(f"{name}> ", session.first_words()):
             if not session.handle(line):
                 break
 
@@ -138,7 +138,7 @@ def _say(text: str) -> None:
     out.print(text, markup=False, soft_wrap=True)
 
 
-def _tell(world: type[SpecWorld], draws: int) -> None:
+def _print_world(world: type[SpecWorld], draws: int) -> None:
     from synth.worlds.declarative.admission import assess
     from synth.worlds.declarative.intents.computing import Computing
     from synth.worlds.declarative.shapes import shape_of
@@ -153,10 +153,10 @@ def _tell(world: type[SpecWorld], draws: int) -> None:
     _say(f"rules     {rules}; intents {len(world.intents)}, {computing} of them compute with a program; shape {shape_of(world)}")
     for name, reason in world.unsolvable.items():
         _say(f"left out  {name}: {reason}")
-    found = assess(world, draws, seed=0)
-    _say(f"solvable  {found.solvable:,} of {found.tried:,} tasks drawn ({found.share:.1%})")
-    for reason, count in found.refused.most_common(5):
+    assessment = assess(world, draws, seed=0)
+    _say(f"solvable  {assessment.solvable:,} of {assessment.tried:,} tasks drawn ({assessment.share:.1%})")
+    for reason, count in assessment.refused.most_common(5):
         _say(f"          {count:,}: {reason}")
-    for language, texts in found.requests.items():
+    for language, texts in assessment.requests.items():
         for text in texts[:_EXAMPLES]:
             _say(f"{language}        {text}")

@@ -39,7 +39,7 @@ def said(*arguments: str, code: int = 0) -> str:
 def test_clusters_are_built_listed_and_shown(here: Path) -> None:
     built = said("build", "--tools", "tools.jsonl", "--store", "st")
 
-    assert "4 rows, 3 tools, 0 exact copies folded, 1 dropped" in built
+    assert "4 rows, 3 tools, 0 exact copies merged, 1 dropped" in built
     assert "dropped 1: no name (line 4)" in built
     assert "clusters: 1, with 3 of 3 tools (100%); 0 executable, 1 simulated only" in built
 
@@ -58,7 +58,7 @@ def test_the_same_tools_a_second_time_change_nothing(here: Path) -> None:
     said("build", "--tools", "tools.jsonl", "--store", "st")
     before = Store(here / "st").query("SELECT part_id, content_hash, committed_at FROM parts ORDER BY ALL")
 
-    assert "they were there already" in said("build", "--tools", "tools.jsonl", "--store", "st")
+    assert "the store has them already" in said("build", "--tools", "tools.jsonl", "--store", "st")
     assert Store(here / "st").query("SELECT part_id, content_hash, committed_at FROM parts ORDER BY ALL").equals(before)
 
 
@@ -80,7 +80,7 @@ def test_every_build_has_its_own_versions_of_tools(here: Path, change: dict[str,
     store, shown = Store(here / "st"), []
     for rows in builds:
         Path("tools.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        assert "they were there already" not in said("build", "--tools", "tools.jsonl", "--store", "st")
+        assert "the store has them already" not in said("build", "--tools", "tools.jsonl", "--store", "st")
         (listed,) = stored_clusters(store)
         shown.append((listed, stored_cluster(store, listed.id)[1], read_catalogue(Path("tools.jsonl")).tools))
 
@@ -96,7 +96,7 @@ def test_a_catalogue_that_grew_is_kept_beside_the_first(here: Path) -> None:
     with Path("tools.jsonl").open("a") as file:
         file.writelines(json.dumps(row) + "\n" for row in more)
 
-    assert "they were there already" not in said("build", "--tools", "tools.jsonl", "--store", "st")
+    assert "the store has them already" not in said("build", "--tools", "tools.jsonl", "--store", "st")
     assert Store(here / "st").query("SELECT cluster_id FROM clusters").height > 1
 
 

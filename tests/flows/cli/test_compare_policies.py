@@ -36,7 +36,7 @@ def test_one_store_is_compared_and_told_to_be_one_seed(tmp_path: Path) -> None:
     one = called("compare", "sft1", "rl", "--store", str(stores[0]))
     (gain,) = [line.split() for line in one.splitlines() if line.startswith("intent") and "close_order" in line]
     assert gain[2] == "20" and "*" in gain
-    assert "one training seed: the intervals cover the luck of tasks and samples" in one
+    assert "one training seed: the intervals cover the chance of tasks and samples" in one
     two = called("compare", "sft1", "rl", "--store", str(stores[0]), "--store", str(stores[1]))
     assert "one training seed" not in two and "2 training seeds: " in two and "by seed" not in one
     assert [line.split()[:3] for line in two.splitlines() if line.startswith("eval_in")] == [
@@ -96,7 +96,7 @@ def test_a_server_is_asked_once_where_a_store_keeps_its_answers(tmp_path: Path, 
         (("--policy", "hf:nowhere"), "nowhere is no Hugging Face model folder"),
         (("--store", "nowhere"), "is not a store yet"),
         (("--store", "nowhere", "--out", "talks.jsonl"), "is not a store yet"),
-        (("--out", "no/such/folder.jsonl"), "nothing can be written there"),
+        (("--out", "no/such/folder.jsonl"), "the file cannot be written"),
     ],
 )
 def test_what_bfcl_cannot_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], says: str) -> None:

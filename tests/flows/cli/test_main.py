@@ -16,7 +16,7 @@ import yaml
 from typer.testing import CliRunner
 
 from flows.cli.main import app
-from flows.cli.shared import show
+from flows.cli.shared import print_results
 from flows.config import Config, read
 from flows.dry_run import plan
 from flows.runtime.server import named_server
@@ -120,7 +120,7 @@ def test_other_things_that_are_not_there(here: Path) -> None:
     Path("tools.jsonl").write_text('{"name": "send_mail"}\n')
     assert "no world executes any of these tools" in refused("synthesize", "--tools", "tools.jsonl", "--store", "s")
     Path("tools.jsonl").unlink()
-    assert "no prefect.yaml here" in refused("up")
+    assert "no prefect.yaml in this folder" in refused("up")
     assert written(here) == ["file"]
 
 
@@ -225,10 +225,10 @@ def test_paths_are_shown_as_they_are(here: Path) -> None:
 def test_a_link_is_shown_where_there_is_one_and_the_store_as_it_is_called(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = Config(store=Path("o[/new]x") / "s")
     build_sample(settings.store)
-    show(settings, "", ())
+    print_results(settings, "", ())
     shown = capsys.readouterr().out
     assert f"store        {settings.store}  (content hash" in shown and "Prefect run" not in shown
-    show(settings, "http://127.0.0.1:9/runs/flow-run/1", ())
+    print_results(settings, "http://127.0.0.1:9/runs/flow-run/1", ())
     assert "Prefect run  http://127.0.0.1:9/runs/flow-run/1" in capsys.readouterr().out
 
 

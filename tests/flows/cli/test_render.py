@@ -86,5 +86,5 @@ def test_a_folder_that_holds_something_is_not_touched(render):
     before = sorted(folder.rglob("*"))
     code, said, _ = render("roll")
     assert code == 2
-    assert "is there already; name a new folder" in said
+    assert "exists already; give a new folder" in said
     assert sorted(folder.rglob("*")) == before

@@ -41,14 +41,14 @@ SMALL = {
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Of a server that answers; the configuration lies in `c.yaml`. Flows are worked without Prefect, which has nothing to say here."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli_synthesize, "do", _worked)
+    monkeypatch.setattr(cli_synthesize, "run_or_plan", _run_without_prefect)
     Path("c.yaml").write_text(yaml.safe_dump({"store": "runs/x/store", "synthesize": SMALL}))
     with started(latency_ms=0, journal=tmp_path / "served.jsonl") as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         yield tmp_path / "served.jsonl"
 
 
-def _worked(_flow: str, settings: Config, *_: object) -> object:
+def _run_without_prefect(_flow: str, settings: Config, *_: object) -> object:
     return make_trajectories.fn(settings)
 
 
@@ -95,7 +95,7 @@ def test_what_became_of_conversations_stands_in_prefect(prefect_server: str, tmp
 
 def test_what_costs_nothing_at_a_price_is_not_said_to_have_none(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unplanned = Preview(2, 0, {"unfilled": 2}, Cost(), 6, Cost())
-    monkeypatch.setattr(cli_synthesize, "_previewed", lambda *_: unplanned)
+    monkeypatch.setattr(cli_synthesize, "_run_preview", lambda *_: unplanned)
     assert "no price given" in told("--preview", "2")
     priced = told("--preview", "2", "--usd-per-million", "0.25", "2")
     assert "no price given" not in priced and "0.0000" in priced

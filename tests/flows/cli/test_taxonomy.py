@@ -125,7 +125,7 @@ def test_a_tree_is_labelled_by_a_model_and_its_answers_are_kept(store: Path, mon
         arguments = ("evolve", "--store", str(store), "--rounds", "1", "--rows", "100", "--annotator", "openai:mock")
         told = said(*arguments, "--dry-run")
         assert "no usable answer of openai:mock: malformed 200, unnamed 1" in told
-        assert "nothing was written but the answers of the model" in told
+        assert "nothing was written except the answers of the model" in told
         asked = mock.counts["answered"]
         said(*arguments)
         assert mock.counts["answered"] == asked + 1  # the look at the server
