@@ -1,4 +1,4 @@
-"""The flow `evaluate`: a policy on the held-out tasks, and a fresh report."""
+"""The flow `evaluate`: measure a policy on the held-out tasks, and write the report."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from storage.store import Store
 def evaluate(config: Config = Config(), policy: str | None = None) -> dict[str, Any]:  # noqa: B008 (frozen)
     """Measure a policy in and out of distribution, and write the report of the store.
 
-    config: as in a configuration file; `train` says on how many tasks. policy: its id, or an engine's name; none: the one promoted last.
+    config: as in a configuration file; section `train` gives the number of tasks.
+    policy: id of a policy, or name of an engine; None: the last promoted policy.
     """
     with work_on_store("evaluate", config.store):
-        measured = measure(config, policy)
-        write_view(config)
+        result = measure(config, policy)
+        write_report_page(config)
         for table in (ladder, facets):
             publish_table(table(Store(config.store)))
         publish_report(config.report)
-        return measured
+        return result
 
 
 @task(cache_policy=NO_CACHE)
@@ -39,5 +40,5 @@ def measure(config: Config, policy: str | None) -> dict[str, Any]:
 
 
 @task(cache_policy=NO_CACHE)
-def write_view(config: Config) -> str:
+def write_report_page(config: Config) -> str:
     return str(write_report(Store(config.store), config.report))

@@ -89,7 +89,7 @@ def list_(
     Example: headrace clusters list --store runs/tools/store --domain "Travel & Maps"
     """
     with handle_errors(debug):
-        from flows.summary_tables import Table, draw
+        from flows.summary_tables import Table, print_table
         from synth.clusters.cluster_store import stored_clusters
 
         clusters = validation.some_clusters(stored_clusters(validation.readable(None, store), domain=domain), domain)
@@ -106,7 +106,7 @@ def list_(
             for cluster in clusters[:limit]
         ]
         more = f", the first {limit:,}" if len(clusters) > limit else ""
-        draw(Table("clusters", f"Clusters: {len(clusters):,}{more} (chain: edges of the longest)", rows), out)
+        print_table(Table("clusters", f"Clusters: {len(clusters):,}{more} (chain: edges of the longest)", rows), out)
 
 
 @app.command()

@@ -69,13 +69,13 @@ def compare(
     """
     with handle_errors(debug):
         from flows import validation
-        from flows.summary_tables import draw
+        from flows.summary_tables import print_table
         from train.measure.compare import compare
 
         stores = [validation.readable(None, path) for path in store] if store else [validation.readable(None, None)]
         comparison = compare(stores, first, second)
         for title, differences in _parts(comparison):
-            draw(_table(title, differences, first, second), out)
+            print_table(_table(title, differences, first, second), out)
         for line in _notes(comparison, stores):
             out.print(line, style="dim", markup=False, soft_wrap=True)
 
@@ -154,7 +154,7 @@ def _write_sessions(path: Path, sessions: Sequence[Session]) -> None:
 
 
 def _print_accuracies(name: str, sessions: Sequence[Session]) -> None:
-    from flows.summary_tables import Table, draw
+    from flows.summary_tables import Table, print_table
     from storage.report.evaluation_queries import told as told_rate
     from train.measure.bfcl import accuracies
 
@@ -174,7 +174,7 @@ def _print_accuracies(name: str, sessions: Sequence[Session]) -> None:
                 "not rated": ", ".join(f"{outcome} {count}" for outcome, count in unrated.most_common()),
             }
         )
-    draw(Table("bfcl", f"BFCL multi-turn: {name}", rows), out)
+    print_table(Table("bfcl", f"BFCL multi-turn: {name}", rows), out)
     failures = [session.failure for session in sessions if session.failure]
     if failures:
         out.print(f"not rated, for example: {failures[0]}", style="yellow", markup=False, soft_wrap=True)

@@ -34,7 +34,8 @@ HeldOut = Annotated[
     typer.Option(
         "--held-out",
         metavar="FILE|bfcl",
-        help="Held-out questions; similar queries are dropped: a file (with the same --column), or bfcl for those of bfcl-eval; may be repeated.",
+        help="Held-out questions; queries close to them are dropped: a file (same --column), or bfcl for those of bfcl-eval; "
+        "may be repeated.",
     ),
 ]
 Ungrounded = Annotated[bool, typer.Option("--ungrounded", help="Also keep queries that no world can execute, spread over the taxonomy.")]

@@ -91,9 +91,9 @@ def run_or_plan(
     """
     if dry_run:
         from flows.dry_run import plan
-        from flows.summary_tables import draw
+        from flows.summary_tables import print_table
 
-        draw(plan(settings, steps, rows, parameters.get("policy"), parameters.get("again", 0)), out)
+        print_table(plan(settings, steps, rows, parameters.get("policy"), parameters.get("again", 0)), out)
         if "train" in steps and settings.train.cluster.backend == "ray":
             from flows.dry_run import write_jobs
 
@@ -114,16 +114,16 @@ def print_focus(step: str, settings: Config) -> None:
     """Print the shares that `synthesize` or `curate` aims at if the configuration focuses on failures. Raises BadInput without a probe."""
     if (settings.synthesize.evolution.focus_weight if step == "synthesize" else settings.curate.coverage.focus) == 0:
         return
-    from flows.summary_tables import draw
+    from flows.summary_tables import print_table
     from flows.targeting_tables import curation_focus_tables, synthesis_focus_tables
 
     for table in synthesis_focus_tables(settings) if step == "synthesize" else curation_focus_tables(settings):
-        draw(table, out)
+        print_table(table, out)
 
 
 def print_results(settings: Config, link: str, keys: tuple[str, ...]) -> None:
     """Print the tables of the store, its paths, and a command that queries its tags."""
-    from flows.summary_tables import draw, tables, tags_command
+    from flows.summary_tables import print_table, tables, tags_command
     from storage.store import Store
 
     def say(line: str, style: str = "") -> None:
@@ -132,7 +132,7 @@ def print_results(settings: Config, link: str, keys: tuple[str, ...]) -> None:
     store = Store(settings.store)
     for table in tables(store):
         if not keys or table.key in keys:
-            draw(table, out)
+            print_table(table, out)
     out.print()
     say(f"store        {settings.store}  (content hash {store.content_hash()[:16]})")
     if settings.report.exists():

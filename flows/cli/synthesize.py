@@ -39,7 +39,7 @@ Worlds = Annotated[
 Tools = Annotated[
     Path | None,
     typer.Option(
-        "--tools", metavar="FILE", help="Catalogue of tools (JSONL) to use instead of worlds; tools that no world executes are only stored."
+        "--tools", metavar="FILE", help="Catalogue of tools (JSONL) to use instead of worlds; tools without a world are only stored."
     ),
 ]
 Accepted = Annotated[
@@ -69,8 +69,8 @@ PlayTools = Annotated[
     typer.Option(
         "--play-tools",
         metavar="ENGINE",
-        help="Engine that plays tools that no world executes; such conversations are marked and stored separately. Needs an engine for every "
-        "role except the user.",
+        help="Engine that plays tools that no world executes; such conversations are marked and stored separately. Needs an engine "
+        "for every role except the user.",
         rich_help_panel=LANGUAGE_MODELS,
     ),
 ]
@@ -160,7 +160,7 @@ def _run_preview(settings: Config, proposals: int) -> Preview:
 
 
 def _print_preview(result: Preview, *, has_price: bool) -> None:
-    from flows.summary_tables import Table, draw
+    from flows.summary_tables import Table, print_table
 
     def row(name: str, conversations: int, tokens: int, usd: float) -> dict[str, str]:
         return {
@@ -175,7 +175,7 @@ def _print_preview(result: Preview, *, has_price: bool) -> None:
         row("preview", result.proposals, spent.prompt_tokens + spent.completion_tokens, spent.usd),
         row("the whole run, about", result.expected_proposals, expected.prompt_tokens + expected.completion_tokens, expected.usd),
     ]
-    draw(Table("preview", f"Preview: {result.accepted} of {result.proposals} accepted", rows), out)
+    print_table(Table("preview", f"Preview: {result.accepted} of {result.proposals} accepted", rows), out)
     outcomes = ", ".join(f"{outcome} {count}" for outcome, count in sorted(result.outcomes.items(), key=lambda item: -item[1]))
     out.print(f"outcomes: {outcomes}", markup=False, soft_wrap=True)
     out.print("Only the answers are committed; the run reuses them at no cost.")

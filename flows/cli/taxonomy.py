@@ -89,7 +89,7 @@ def versions(store: ReadStore = None, debug: Debug = False) -> None:
     """
     with handle_errors(debug):
         from filters.taxonomy.versions import versions as all_versions
-        from flows.summary_tables import Table, draw
+        from flows.summary_tables import Table, print_table
 
         rows = [
             {
@@ -104,7 +104,7 @@ def versions(store: ReadStore = None, debug: Debug = False) -> None:
             }
             for listed in all_versions(validation.readable(None, store))
         ]
-        draw(Table("taxonomy", f"Versions of the taxonomy: {len(rows)}", rows), out)
+        print_table(Table("taxonomy", f"Versions of the taxonomy: {len(rows)}", rows), out)
 
 
 @app.command()

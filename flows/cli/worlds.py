@@ -83,7 +83,7 @@ def list_(debug: Debug = False) -> None:
     Example: headrace worlds list
     """
     with handle_errors(debug):
-        from flows.summary_tables import Table, draw
+        from flows.summary_tables import Table, print_table
         from synth.worlds import WORLDS
 
         rows = []
@@ -98,7 +98,7 @@ def list_(debug: Debug = False) -> None:
                     "refusing": sum(intent.refusal is not None for intent in world.intents.values()),
                 }
             )
-        draw(Table("worlds", f"Worlds: {len(rows)}, and gen-0, gen-1, ...", rows), out)
+        print_table(Table("worlds", f"Worlds: {len(rows)}, and gen-0, gen-1, ...", rows), out)
 
 
 @app.command("try")

@@ -160,7 +160,7 @@ def _print_estimate(estimate: Estimate) -> None:
 
 
 def _print_attempts(folder: SpecFolder) -> None:
-    from flows.summary_tables import Table, draw
+    from flows.summary_tables import Table, print_table
 
     rows = [
         {
@@ -177,7 +177,7 @@ def _print_attempts(folder: SpecFolder) -> None:
         for attempt in folder.attempts
     ]
     if rows:
-        draw(Table("specs", f"Specs: {len(folder.kept())} kept of {len(rows)} attempts", rows), out)
+        print_table(Table("specs", f"Specs: {len(folder.kept())} kept of {len(rows)} attempts", rows), out)
     counts = ", ".join(f"{outcome} {count}" for outcome, count in folder.counts().most_common()) or "none"
     spent_usd = sum(attempt.usd for attempt in folder.attempts)
     read, written = (sum(getattr(attempt, key) for attempt in folder.attempts) for key in ("prompt_tokens", "completion_tokens"))
