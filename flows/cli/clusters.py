@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows import validation
-from flows.cli.terminal import handle_errors, out
+from flows.cli.shared import Debug, NewestStore
+from flows.cli.terminal import handle_errors, out, print_text
 
 if TYPE_CHECKING:
     from storage.records import Tool
@@ -27,8 +28,6 @@ app = typer.Typer(
 They are built from the tools of worlds or from your own catalogue: names, descriptions and parameters are enough.""",
 )
 
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
-ReadStore = Annotated[Path | None, typer.Option("--store", "-s", metavar="DIR", help="Store to read (default: the newest under runs/).")]
 _SHOWN, _SUMMARY, _DROPPED_SHOWN = 20, 76, 8
 
 
@@ -74,12 +73,12 @@ def build(
         if catalogue is not None:
             _print_catalogue(catalogue)
         _print_saved(saved, all_tools, store)
-        out.print(f"drawing: {write_report(target)}", markup=False, soft_wrap=True)
+        print_text(f"drawing: {write_report(target)}")
 
 
 @app.command("list")
 def list_(
-    store: ReadStore = None,
+    store: NewestStore = None,
     domain: Annotated[str | None, typer.Option("--domain", metavar="NAME", help="Only clusters of this domain.")] = None,
     limit: Annotated[int, typer.Option("--n", metavar="N", min=1, help="Number of clusters, the best first.")] = _SHOWN,
     debug: Debug = False,
@@ -112,7 +111,7 @@ def list_(
 @app.command()
 def show(
     id: Annotated[str, typer.Argument(metavar="ID", help="Id of a cluster, or an unambiguous beginning of it.")],
-    store: ReadStore = None,
+    store: NewestStore = None,
     debug: Debug = False,
 ) -> None:
     """Show one cluster: its tools in a possible order of calls, and the values that they pass to each other.
@@ -124,7 +123,7 @@ def show(
 
         cluster, tools = stored_cluster(validation.readable(None, store), id)
         for line in _draw(cluster, {tool.id: tool for tool in tools}):
-            out.print(line, markup=False, soft_wrap=True)
+            print_text(line)
 
 
 # ---- output -----------------------------------------------------------------------------------------------------------
@@ -132,15 +131,13 @@ def show(
 
 def _print_catalogue(catalogue: Catalogue) -> None:
     dropped = sum(reason.count for reason in catalogue.dropped)
-    out.print(
+    print_text(
         f"{catalogue.path}: {catalogue.rows:,} rows, {len(catalogue.tools):,} tools, {catalogue.copies:,} exact copies merged, "
-        f"{dropped:,} dropped; {catalogue.unknown:,} with unknown parameters",
-        markup=False,
-        soft_wrap=True,
+        f"{dropped:,} dropped; {catalogue.unknown:,} with unknown parameters"
     )
     for reason in catalogue.dropped[:_DROPPED_SHOWN]:
         first = "line" if reason.count == 1 else "first in line"
-        out.print(f"  dropped {reason.count:,}: {reason.reason} ({first} {reason.line:,})", markup=False, soft_wrap=True)
+        print_text(f"  dropped {reason.count:,}: {reason.reason} ({first} {reason.line:,})")
 
 
 def _print_saved(saved: Kept, tools: Sequence[Tool], store: Path) -> None:
@@ -149,12 +146,10 @@ def _print_saved(saved: Kept, tools: Sequence[Tool], store: Path) -> None:
     covered = {tool for cluster in saved.clusters for tool in cluster.tool_ids}
     executable = sum(cluster.world is not None for cluster in saved.clusters)
     spanning = sum(len(_servers(cluster)) > 1 for cluster in saved.clusters)
-    out.print(
+    print_text(
         f"clusters: {len(saved.clusters):,}, with {len(covered):,} of {len(tools):,} tools ({len(covered) / len(tools):.0%}); "
         f"{executable:,} executable, {len(saved.clusters) - executable:,} simulated only; {spanning:,} span servers"
-        + ("" if saved.is_new else " (the store has them already; `list` and the drawing show the last build)"),
-        markup=False,
-        soft_wrap=True,
+        + ("" if saved.is_new else " (the store has them already; `list` and the drawing show the last build)")
     )
     if plans := plans_of(tools):
         complete = served(plans, [cluster.tool_ids for cluster in saved.clusters])
@@ -163,7 +158,7 @@ def _print_saved(saved: Kept, tools: Sequence[Tool], store: Path) -> None:
         )
     commands = (f"list --store {store}", f"show {saved.clusters[0].id} --store {store}")
     for lead, command in zip(("see them:", "         "), commands, strict=True):
-        out.print(f"{lead} headrace clusters {command}", markup=False, soft_wrap=True)
+        print_text(f"{lead} headrace clusters {command}")
 
 
 def _draw(cluster: Cluster, tools: dict[str, Tool]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.shared import Debug
-from flows.cli.terminal import handle_errors, out
+from flows.cli.terminal import handle_errors, out, print_text
 
 if TYPE_CHECKING:
     from flows.summary_tables import Table
@@ -77,7 +77,7 @@ def compare(
         for title, differences in _parts(comparison):
             print_table(_table(title, differences, first, second), out)
         for line in _notes(comparison, stores):
-            out.print(line, style="dim", markup=False, soft_wrap=True)
+            print_text(line, style="dim")
 
 
 def bfcl(
@@ -177,7 +177,7 @@ def _print_accuracies(name: str, sessions: Sequence[Session]) -> None:
     print_table(Table("bfcl", f"BFCL multi-turn: {name}", rows), out)
     failures = [session.failure for session in sessions if session.failure]
     if failures:
-        out.print(f"not rated, for example: {failures[0]}", style="yellow", markup=False, soft_wrap=True)
+        print_text(f"not rated, for example: {failures[0]}", style="yellow")
 
 
 def _parts(comparison: Comparison) -> Iterator[tuple[str, list[Difference]]]:

@@ -59,8 +59,8 @@ def show(
         from flows.yaml_config import parse
 
         settings, written = (Config(), None) if file is None else (read(file), parse(file).values)
-        _say(_HEAD.format(source="the defaults" if file is None else f"those of {file}"))
-        _say(reference(settings, written=written))
+        typer.echo(_HEAD.format(source="the defaults" if file is None else f"those of {file}"))
+        typer.echo(reference(settings, written=written))
 
 
 @app.command()
@@ -83,10 +83,10 @@ def check(
             read(file)
         except ConfigError as error:
             for problem in error.problems:
-                _say(problem)
-            _say(f"{file}: {len(error.problems)} problem{'s' * (len(error.problems) > 1)}; `headrace config` explains every key")
+                typer.echo(problem)
+            typer.echo(f"{file}: {len(error.problems)} problem{'s' * (len(error.problems) > 1)}; `headrace config` explains every key")
             raise typer.Exit(2) from None
-        _say(f"{file}: valid")
+        typer.echo(f"{file}: valid")
 
 
 @app.command()
@@ -103,8 +103,4 @@ def diff(
         from flows.config_reference import differences
         from flows.yaml_config import parse
 
-        _say(differences(read(file), written=parse(file).values) or f"# {file}: every value is the default")
-
-
-def _say(text: str) -> None:
-    typer.echo(text)
+        typer.echo(differences(read(file), written=parse(file).values) or f"# {file}: every value is the default")

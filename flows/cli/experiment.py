@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from flows.cli.shared import Debug
-from flows.cli.terminal import handle_errors, out
+from flows.cli.terminal import handle_errors, out, print_text
 
 if TYPE_CHECKING:
     from train.experiment.config import DiversityExperimentConfig
@@ -63,9 +63,9 @@ def diversity(
             result, folder = run_experiment(store / "experiments", settings, minutes=minutes, progress=report)
         out.print(_result_table(result))
         for line in (result.says, f"figures, table, curves: {folder}/results.json, table.md, curves.html"):
-            out.print(line, markup=False, soft_wrap=True)
+            print_text(line)
         if result.missing:
-            out.print(f"{result.missing} trainings are missing; run the same command again", style="yellow", markup=False)
+            print_text(f"{result.missing} trainings are missing; run the same command again", style="yellow")
 
 
 def _plan_table(settings: DiversityExperimentConfig) -> Table:

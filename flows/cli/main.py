@@ -20,7 +20,7 @@ from flows import validation
 from flows.cli import chat, clusters, compare_policies, curate, experiment, measure_policy, render, synthesize, taxonomy, worlds
 from flows.cli import config as cli_config
 from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, print_notes, run_or_plan
-from flows.cli.terminal import handle_errors, out
+from flows.cli.terminal import handle_errors, out, print_text
 
 app = typer.Typer(
     name="headrace",
@@ -172,7 +172,7 @@ def export(
         licences = validation.licences(licence or [], opened, release_id)
         target = folder or Path("exports") / f"{release or release_id}-{trainer.value}"
         written = storage_export.export(opened, release_id, target, trainer.value, licences=licences)
-        out.print(f"wrote {written}", markup=False, soft_wrap=True)
+        print_text(f"wrote {written}")
 
 
 @app.command(rich_help_panel="Store")
@@ -189,7 +189,7 @@ def lineage(
     with handle_errors(debug):
         from storage import lineage as storage_lineage
 
-        out.print(str(storage_lineage.lineage(validation.readable(config, store), id)), markup=False, soft_wrap=True)
+        print_text(str(storage_lineage.lineage(validation.readable(config, store), id)))
 
 
 @app.command(rich_help_panel="Store")
@@ -216,7 +216,7 @@ def explain(
         from storage import lineage as storage_lineage
 
         opened = validation.readable(config, store)
-        out.print(str(storage_lineage.explain(opened, validation.row_read(opened, id))), markup=False, soft_wrap=True)
+        print_text(str(storage_lineage.explain(opened, validation.row_read(opened, id))))
 
 
 # ---- operations --------------------------------------------------------------------------------------------------------

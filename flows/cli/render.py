@@ -10,7 +10,7 @@ import typer
 
 from flows import validation
 from flows.cli.shared import ConfigFile, Debug, ReadStore
-from flows.cli.terminal import handle_errors, out
+from flows.cli.terminal import handle_errors, print_text
 from storage.errors import BadInput
 
 if TYPE_CHECKING:
@@ -105,11 +105,11 @@ def _new_folder(folder: Path) -> Path:
 
 
 def _print_result(rendered: Rendered, target: Path) -> None:
-    out.print(f"wrote {target}: {', '.join(sorted(rendered.files))}, data/", markup=False, soft_wrap=True)
-    out.print(f"checked: {rendered.checked}", markup=False, soft_wrap=True)
+    print_text(f"wrote {target}: {', '.join(sorted(rendered.files))}, data/")
+    print_text(f"checked: {rendered.checked}")
     for note in rendered.notes:
-        out.print(f"note: {note}", style="yellow", markup=False, soft_wrap=True)
-    out.print(f"submit it: RAY_ADDRESS=http://HEAD:8265 bash {target / 'submit.sh'}", markup=False, soft_wrap=True)
+        print_text(f"note: {note}", style="yellow")
+    print_text(f"submit it: RAY_ADDRESS=http://HEAD:8265 bash {target / 'submit.sh'}")
 
 
 def _spec(stage: str, config: CascadeConfig, store: Store, release_id: str, model: Path, folder: Path) -> StageSpec:

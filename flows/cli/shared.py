@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from flows.cli.terminal import out
+from flows.cli.terminal import out, print_text
 
 if TYPE_CHECKING:
     from flows.config import Config
@@ -22,6 +22,7 @@ ReadStore = Annotated[
     Path | None,
     typer.Option("--store", "-s", metavar="DIR", help="Store to read (default: the configuration's, else the newest under runs/)."),
 ]
+NewestStore = Annotated[Path | None, typer.Option("--store", "-s", metavar="DIR", help="Store to read (default: the newest under runs/).")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print the plan: steps, counts, estimated time and cost.")]
 DryRunOfTraining = Annotated[
     bool,
@@ -97,7 +98,7 @@ def run_or_plan(
         if "train" in steps and settings.train.cluster.backend == "ray":
             from flows.dry_run import write_jobs
 
-            out.print(f"jobs for the Ray cluster: {write_jobs(settings)}", markup=False, soft_wrap=True)
+            print_text(f"jobs for the Ray cluster: {write_jobs(settings)}")
         return None
     from flows.runtime.run_flow import run_flow
 
@@ -107,7 +108,7 @@ def run_or_plan(
 def print_notes(notes: Iterable[str]) -> None:
     """Print the notes of a flow: what it could not do, and why it stopped early."""
     for note in notes:
-        out.print(note, style="yellow", markup=False, soft_wrap=True)
+        print_text(note, style="yellow")
 
 
 def print_focus(step: str, settings: Config) -> None:
@@ -126,18 +127,15 @@ def print_results(settings: Config, link: str, keys: tuple[str, ...]) -> None:
     from flows.summary_tables import print_table, tables, tags_command
     from storage.store import Store
 
-    def say(line: str, style: str = "") -> None:
-        out.print(line, style=style, markup=False, soft_wrap=True)
-
     store = Store(settings.store)
     for table in tables(store):
         if not keys or table.key in keys:
             print_table(table, out)
     out.print()
-    say(f"store        {settings.store}  (content hash {store.content_hash()[:16]})")
+    print_text(f"store        {settings.store}  (content hash {store.content_hash()[:16]})")
     if settings.report.exists():
-        say(f"report       {settings.report}")
+        print_text(f"report       {settings.report}")
     if not keys or "certainty" in keys:
-        say(f"the tags     {tags_command(settings.store)}")
+        print_text(f"the tags     {tags_command(settings.store)}")
     if link:
-        say(f"Prefect run  {link}", style="dim")
+        print_text(f"Prefect run  {link}", style="dim")

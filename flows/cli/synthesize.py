@@ -22,7 +22,7 @@ from flows.cli.shared import (
     print_notes,
     run_or_plan,
 )
-from flows.cli.terminal import handle_errors, out
+from flows.cli.terminal import handle_errors, out, print_text
 from storage.errors import BadInput
 
 if TYPE_CHECKING:
@@ -177,5 +177,5 @@ def _print_preview(result: Preview, *, has_price: bool) -> None:
     ]
     print_table(Table("preview", f"Preview: {result.accepted} of {result.proposals} accepted", rows), out)
     outcomes = ", ".join(f"{outcome} {count}" for outcome, count in sorted(result.outcomes.items(), key=lambda item: -item[1]))
-    out.print(f"outcomes: {outcomes}", markup=False, soft_wrap=True)
+    print_text(f"outcomes: {outcomes}")
     out.print("Only the answers are committed; the run reuses them at no cost.")

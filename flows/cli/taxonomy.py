@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows import validation
-from flows.cli.terminal import handle_errors, out
+from flows.cli.shared import Debug, NewestStore
+from flows.cli.terminal import handle_errors, out, print_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,8 +31,6 @@ A new store has the tree of Headrace's worlds. It keeps every later version and 
 edit the YAML and `import` it. To let it grow with your own queries, `evolve` it. Then curate again.""",
 )
 
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
-ReadStore = Annotated[Path | None, typer.Option("--store", "-s", metavar="DIR", help="Store to read (default: the newest under runs/).")]
 WriteStore = Annotated[Path, typer.Option("--store", "-s", metavar="DIR", help="Store to write to.")]
 Annotator = Annotated[
     str | None,
@@ -67,7 +66,7 @@ _SHOWN = 12
 
 
 @app.command()
-def show(store: ReadStore = None, number: Which = None, debug: Debug = False) -> None:
+def show(store: NewestStore = None, number: Which = None, debug: Debug = False) -> None:
     """Show the tree, with two counts per class: queries that it was evolved on, and distinct frames of the last curation.
 
     Example: headrace taxonomy show --store runs/mine/store
@@ -78,11 +77,11 @@ def show(store: ReadStore = None, number: Which = None, debug: Debug = False) ->
         opened = validation.readable(None, store)
         shown = version(opened, number)
         for line in (_head(shown), "", *_draw(shown, opened)):
-            _say(line)
+            print_text(line)
 
 
 @app.command()
-def versions(store: ReadStore = None, debug: Debug = False) -> None:
+def versions(store: NewestStore = None, debug: Debug = False) -> None:
     """List the versions of the tree in a store, with their origin and how well they fit the queries.
 
     Example: headrace taxonomy versions --store runs/mine/store
@@ -110,7 +109,7 @@ def versions(store: ReadStore = None, debug: Debug = False) -> None:
 @app.command()
 def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML file to write; an existing file is not changed.")],
-    store: ReadStore = None,
+    store: NewestStore = None,
     number: Which = None,
     debug: Debug = False,
 ) -> None:
@@ -132,7 +131,7 @@ def export(
             raise BadInput(f"{file} exists; name another file") from None
         except OSError as error:
             raise BadInput(f"{file}: cannot be written ({error.strerror})") from None
-        _say(f"wrote {file} ({_head(exported)}); edit it, then: headrace taxonomy import {file} --store {opened.root}")
+        print_text(f"wrote {file} ({_head(exported)}); edit it, then: headrace taxonomy import {file} --store {opened.root}")
 
 
 @app.command("import")
@@ -154,16 +153,16 @@ def import_(
         opened, tree = Store(store), load(file)
         last = newest(opened)
         if tree.id == last.tree.id:
-            _say(f"{file}: nothing new; {_head(last)}")
+            print_text(f"{file}: nothing new; {_head(last)}")
             return
         before, after = ({leaf.id for leaf in version.leaves} for version in (last.tree, tree))
         for word, leaves in (("new", after - before), ("gone", before - after)):
             for leaf in sorted(leaves):
-                _say(f"{word:<5}{leaf}")
+                print_text(f"{word:<5}{leaf}")
         if dry_run:
-            _say(f"{file}: {len(tree.leaves)} leaves, would follow {_head(last)}; nothing was written")
+            print_text(f"{file}: {len(tree.leaves)} leaves, would follow {_head(last)}; nothing was written")
         else:
-            _say(f"{file}: {_head(keep(opened, tree, 'edited'))}")
+            print_text(f"{file}: {_head(keep(opened, tree, 'edited'))}")
 
 
 @app.command()
@@ -212,11 +211,11 @@ def evolve(
         _print_evolution(evolved, {leaf.id for leaf in base.leaves} if base else set())
         _print_unusable(annotator, made_by.get("reasons", {}))
         if dry_run:
-            _say(f"nothing was written{' except the answers of the model' if engine else ''}")
+            print_text(f"nothing was written{' except the answers of the model' if engine else ''}")
         else:
             facts = statistics_of(evolved, settings) | ({"annotator": made_by} if made_by else {})
             saved = keep(opened, evolved.tree, "induced" if fresh else "refined", facts)
-            _say(_head(saved) if saved.tree.id != last.tree.id else f"nothing new; {_head(last)}")
+            print_text(_head(saved) if saved.tree.id != last.tree.id else f"nothing new; {_head(last)}")
 
 
 @app.command()
@@ -255,7 +254,7 @@ def agreement(
             frames = of_frames(partial(read_with, engine, progress=report) if engine else parsed, requests)
             labels = of_labels(ModelAnnotator(engine, progress=report) if engine else scripted, requests, encode, newest(opened).tree)
         for kind, result in (("labels", labels), ("frames", frames)):
-            _say(f"{kind} of {annotator or 'the scripted annotator and parser'}: {_agreement_text(result)}")
+            print_text(f"{kind} of {annotator or 'the scripted annotator and parser'}: {_agreement_text(result)}")
 
 
 def _read_texts(store: Store, files: list[str], column: str, rows: int, seed: int) -> list[str]:
@@ -301,10 +300,6 @@ def _open_model(name: str | None, store: Store, max_tokens: int | None) -> Itera
 # ---- output -----------------------------------------------------------------------------------------------------------
 
 
-def _say(text: str) -> None:
-    out.print(text, markup=False, soft_wrap=True)
-
-
 def _share(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}"
 
@@ -340,19 +335,19 @@ def _draw(version: Version, store: Store) -> list[str]:
 
 def _print_evolution(evolved: Evolved, known: set[str]) -> None:
     for number, result in enumerate(evolved.rounds, 1):
-        _say(
+        print_text(
             f"round {number}: agreement {result.agreement:.1%}, other {result.other:.1%}, {len(result.added)} new, "
             f"{len(result.merged)} groups merged into classes"
         )
-    _say(f"stopped: {evolved.stopped}")
+    print_text(f"stopped: {evolved.stopped}")
     new = [leaf for leaf in evolved.tree.leaves if leaf.id not in known]
     for leaf in sorted(new, key=lambda leaf: (-evolved.counts.get(leaf.id, 0), leaf.id))[:_SHOWN]:
-        _say(f"new  {evolved.counts.get(leaf.id, 0):>7,}  {leaf.id}: {leaf.texts[0]}")
+        print_text(f"new  {evolved.counts.get(leaf.id, 0):>7,}  {leaf.id}: {leaf.texts[0]}")
     if len(new) > _SHOWN:
-        _say(f"     and {len(new) - _SHOWN} more")
+        print_text(f"     and {len(new) - _SHOWN} more")
 
 
 def _print_unusable(annotator: str | None, reasons: Mapping[str, int]) -> None:
     """Print why answers of the annotator were unusable, and how often."""
     if reasons:
-        _say(f"no usable answer of {annotator}: {', '.join(f'{reason} {count:,}' for reason, count in reasons.items())}")
+        print_text(f"no usable answer of {annotator}: {', '.join(f'{reason} {count:,}' for reason, count in reasons.items())}")

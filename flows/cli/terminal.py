@@ -44,6 +44,11 @@ def handle_errors(debug: bool) -> Iterator[None]:
         _fail(f"unexpected {type(error).__name__}: {error} (--debug shows the traceback)", 1, debug)
 
 
+def print_text(text: str, style: str = "") -> None:
+    """Print text on stdout unchanged: no markup, no wrapping."""
+    out.print(text, style=style, markup=False, soft_wrap=True)
+
+
 def read_lines(prompt: str, words: Sequence[str]) -> Iterator[str]:
     """Yield lines from stdin until its end or Ctrl-D. A terminal has a prompt, line editing and completion of `words` (TAB).
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.terminal import handle_errors, out, read_lines
+from flows.cli.shared import Debug
+from flows.cli.terminal import handle_errors, out, print_text, read_lines
 from flows.cli.worlds_write import write
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ app = typer.Typer(
 Start with `headrace worlds new my.yaml`, then `headrace worlds check my.yaml` and `headrace worlds try my.yaml`.""",
 )
 
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 _EXAMPLES = 3
 
 
@@ -47,7 +47,7 @@ def new(
             raise BadInput(f"{file} exists; name another file") from None
         except OSError as error:
             raise BadInput(f"{file}: cannot be written ({error.strerror})") from None
-        _say(f"wrote {file}; change it to your business, then: headrace worlds check {file}")
+        print_text(f"wrote {file}; change it to your business, then: headrace worlds check {file}")
 
 
 @app.command()
@@ -70,8 +70,10 @@ def check(
             world = compile_file(file)
         except SpecError as error:
             for problem in error.problems:
-                _say(str(problem))
-            _say(f"{file}: {len(error.problems)} problem{'s' if len(error.problems) > 1 else ''}; docs/worlds.md describes the language")
+                print_text(str(problem))
+            print_text(
+                f"{file}: {len(error.problems)} problem{'s' if len(error.problems) > 1 else ''}; docs/worlds.md describes the language"
+            )
             raise typer.Exit(2) from None
         _print_world(world, draws)
 
@@ -123,19 +125,15 @@ def try_(
         from synth.worlds import WORLDS
 
         name = validation.world_name(world)
-        session = WorldSession(name, seed, _say)
+        session = WorldSession(name, seed, print_text)
         if sys.stdin.isatty():
-            _say(f"{name}, seed {seed}: {len(WORLDS[name].tools)} tools\n{HELP}")
+            print_text(f"{name}, seed {seed}: {len(WORLDS[name].tools)} tools\n{HELP}")
         for line in read_lines(f"{name}> ", session.first_words()):
             if not session.handle(line):
                 break
 
 
 app.command("write")(write)
-
-
-def _say(text: str) -> None:
-    out.print(text, markup=False, soft_wrap=True)
 
 
 def _print_world(world: type[SpecWorld], draws: int) -> None:
@@ -146,17 +144,17 @@ def _print_world(world: type[SpecWorld], draws: int) -> None:
     domain = world.domain
     rules = sum(len(action.rules) for action in domain.spec.actions.values())
     rows = ", ".join(f"{entity.name} {entity.spec.rows}" for entity in domain.by_number)
-    _say(f"{world.name}: {domain.spec.head.about.en}")
-    _say(f"entities  {len(domain.entities)} ({rows}), {sum(entity.spec.rows for entity in domain.by_number):,} rows")
-    _say(f"tools     {len(world.tools)}: {', '.join(tool.name for tool in world.tools)}")
+    print_text(f"{world.name}: {domain.spec.head.about.en}")
+    print_text(f"entities  {len(domain.entities)} ({rows}), {sum(entity.spec.rows for entity in domain.by_number):,} rows")
+    print_text(f"tools     {len(world.tools)}: {', '.join(tool.name for tool in world.tools)}")
     computing = sum(isinstance(intent, Computing) for intent in world.intents.values())
-    _say(f"rules     {rules}; intents {len(world.intents)}, {computing} of them compute with a program; shape {shape_of(world)}")
+    print_text(f"rules     {rules}; intents {len(world.intents)}, {computing} of them compute with a program; shape {shape_of(world)}")
     for name, reason in world.unsolvable.items():
-        _say(f"left out  {name}: {reason}")
+        print_text(f"left out  {name}: {reason}")
     assessment = assess(world, draws, seed=0)
-    _say(f"solvable  {assessment.solvable:,} of {assessment.tried:,} tasks drawn ({assessment.share:.1%})")
+    print_text(f"solvable  {assessment.solvable:,} of {assessment.tried:,} tasks drawn ({assessment.share:.1%})")
     for reason, count in assessment.refused.most_common(5):
-        _say(f"          {count:,}: {reason}")
+        print_text(f"          {count:,}: {reason}")
     for language, texts in assessment.requests.items():
         for text in texts[:_EXAMPLES]:
-            _say(f"{language}        {text}")
+            print_text(f"{language}        {text}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.shared import Debug
-from flows.cli.terminal import handle_errors, out
+from flows.cli.terminal import handle_errors, out, print_text
 
 if TYPE_CHECKING:
     from synth.engines.base import Engine
@@ -143,20 +143,16 @@ def _check_writable(folder: Path) -> None:
 # ---- output -----------------------------------------------------------------------------------------------------------
 
 
-def _say(text: str) -> None:
-    out.print(text, markup=False, soft_wrap=True)
-
-
 def _print_estimate(estimate: Estimate) -> None:
     if not estimate.missing:
-        _say("the folder has enough specs already; the model would not be asked")
+        print_text("the folder has enough specs already; the model would not be asked")
         return
     for message in estimate.opening:
-        _say(f"---- {message.role}\n{message.content}\n")
-    _say(f"specs missing    {estimate.missing}, in at most {estimate.attempts} attempts")
-    _say(f"first prompt     {estimate.prompt_tokens:,} tokens (estimated from its characters)")
-    _say(f"tokens           {estimate.least_tokens:,} if every first answer is kept, {estimate.most_tokens:,} if no answer is kept")
-    _say("nothing was asked and nothing was written")
+        print_text(f"---- {message.role}\n{message.content}\n")
+    print_text(f"specs missing    {estimate.missing}, in at most {estimate.attempts} attempts")
+    print_text(f"first prompt     {estimate.prompt_tokens:,} tokens (estimated from its characters)")
+    print_text(f"tokens           {estimate.least_tokens:,} if every first answer is kept, {estimate.most_tokens:,} if no answer is kept")
+    print_text("nothing was asked and nothing was written")
 
 
 def _print_attempts(folder: SpecFolder) -> None:
@@ -182,4 +178,4 @@ def _print_attempts(folder: SpecFolder) -> None:
     spent_usd = sum(attempt.usd for attempt in folder.attempts)
     read, written = (sum(getattr(attempt, key) for attempt in folder.attempts) for key in ("prompt_tokens", "completion_tokens"))
     cost = f", {spent_usd:.2f} dollars" if spent_usd else ""
-    _say(f"\noutcomes  {counts}\ntokens    {read:,} read, {written:,} written{cost}\nreport    {folder.path / 'attempts.json'}")
+    print_text(f"\noutcomes  {counts}\ntokens    {read:,} read, {written:,} written{cost}\nreport    {folder.path / 'attempts.json'}")
