@@ -111,7 +111,7 @@ def _comment(meaning: str, margin: str, allowed: str = "") -> list[str]:
 
 def _assignment(name: str, value: Any, margin: str) -> str:
     if _is_block(value):
-        text = yaml.safe_dump(_plain(value), allow_unicode=True, sort_keys=False).rstrip()
+        text = _to_yaml(_plain(value), default_flow_style=False).rstrip()
         return f"{margin}{name}:\n{textwrap.indent(text, margin + '  ')}"
     return f"{margin}{name}: {_inline(value)}"
 
@@ -144,9 +144,16 @@ def _is_block(value: Any) -> bool:
 
 def _inline(value: Any) -> str:
     plain = _plain(value)
-    text = yaml.safe_dump(plain, default_flow_style=True, allow_unicode=True, width=float("inf"), sort_keys=False)
+    text = _to_yaml(plain, default_flow_style=True, width=float("inf"))
     text = text.removesuffix("...\n").strip()
     return json.dumps(plain) if "\n" in text else text  # JSON is YAML, and one line
+
+
+def _to_yaml(plain: Any, **style: Any) -> str:
+    """YAML text of a plain value. YAML reads the line breaks NEL, LS and PS as a newline, so a text with one of them is escaped."""
+    text = str(yaml.safe_dump(plain, allow_unicode=True, sort_keys=False, **style))
+    has_unicode_breaks = any(line_break in text for line_break in "\x85\u2028\u2029")
+    return str(yaml.safe_dump(plain, sort_keys=False, **style)) if has_unicode_breaks else text
 
 
 def _plain(value: Any) -> Any:

@@ -57,11 +57,16 @@ _SEED_DIGITS = 18
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened, with its data as JSON values, by kind:
+    """Something that happened, with its data as JSON values. Kinds and their data:
 
-    request: content. call: id, name, arguments. result: id, content, is_error. answer: content, stopped (of `STOPPED`, or empty),
-    calls, tokens, seconds. task: intent, difficulty, request, calls, answer. verdict: accepted, failed (checks), reward.
-    note, warning, error: text. start (from the command): policy, world, tools and so on.
+    start: policy, world, tools and more; the command emits it.
+    request: content.
+    call: id, name, arguments.
+    result: id, content, is_error.
+    answer: content, stopped (key of `STOPPED`, or empty), calls, tokens, seconds.
+    task: intent, difficulty, request, calls, answer.
+    verdict: accepted, failed (checks), reward.
+    note, warning, error: text.
     """
 
     kind: str

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
@@ -150,6 +150,7 @@ def test_a_value_is_printed_as_in_its_file() -> None:
         folder=st.just(Path("z")),
     )
 )
+@example(Whole(texts=("\x85", "\u2028"), items=(Item(label="\u2029"),)))
 def test_both_texts_load_back_for_all_values(config: Whole) -> None:
     assert Whole.model_validate(yaml.safe_load(reference(config))) == config
     assert Whole.model_validate(yaml.safe_load(differences(config)) or {}) == config
