@@ -1,7 +1,7 @@
-"""A configuration file: the sum of the models that stand beside the functions they configure.
+"""The configuration of all flows: one model per section, each defined beside the functions that it configures.
 
-One file configures every flow, so that a run of one flow can hand it on to the next. Without a file the defaults are those of the sample.
-Unknown keys are refused (`flows/yaml_config.py` says which key was meant); nothing is read from the environment.
+One file configures every flow, so one flow's run can pass it to the next. The defaults are those of the sample.
+Unknown keys are refused (`flows/yaml_config.py` suggests the nearest valid key). The environment is not read.
 """
 
 from __future__ import annotations
@@ -27,19 +27,21 @@ class Config(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     store: Path = Field(
-        Path("runs/sample/store"), description="Folder of the store; the report and the generated queries are written beside it."
+        Path("runs/sample/store"), description="Folder of the store; the report and the generated queries are written next to it."
     )
     synthesize: SynthesisConfig = Field(
         SynthesisConfig(), description="Synthesis: conversations over the worlds' tools, executed and verified."
     )
-    haystack: HaystackConfig = Field(HaystackConfig(), description="The generated queries, used where no files are given.")
-    families: Path | None = Field(None, description="YAML file with other wordings for the generated queries; null: the worlds' own.")
+    haystack: HaystackConfig = Field(HaystackConfig(), description="The generated queries, used if no files are given.")
+    families: Path | None = Field(
+        None, description="YAML file with other wordings for the generated queries; null: the wordings of the worlds."
+    )
     curate: FunnelConfig = Field(FunnelConfig(), description="The funnel, from raw queries to admitted tasks.")
     train: CascadeConfig = Field(CascadeConfig(), description="The cascade: training stages, with their probes, evaluations and gate.")
 
     @property
     def folder(self) -> Path:
-        """Where everything of a run lies that is not in its store."""
+        """The folder of a run's files outside its store."""
         return self.store.parent
 
     @property
@@ -48,7 +50,9 @@ class Config(BaseModel):
 
 
 def read(file: Path | None, *, store: Path | None = None, families: Path | None = None) -> Config:
-    """The configuration in a file (None: the defaults), with what the command line says instead.
+    """Read a configuration file (None: the defaults).
+
+    store, families: values of the command line; they replace those of the file.
 
     Raises BadInput: see `yaml_config.load` and `synth.haystack.generate.wordings`.
     """
@@ -70,27 +74,29 @@ def for_curation(
     new: bool,
     focus: bool = False,
 ) -> Config:
-    """The configuration with what the command line of `curate` says; what it does not say stays.
+    """The configuration, changed by the options of the command `curate`. None, empty and False change nothing.
 
-    Raises BadInput: `keep` is neither a number nor one in so many.
+    Raises BadInput if `keep` is neither a number nor a share such as 1/10000.
     """
     funnel = config.curate
     ingest = funnel.ingest.model_copy(update={"column": column or funnel.ingest.column, "strict": strict or funnel.ingest.strict})
-    said: dict[str, Any] = {"ingest": ingest, "ungrounded": ungrounded or funnel.ungrounded, "only_new": new or funnel.only_new}
+    changes: dict[str, Any] = {"ingest": ingest, "ungrounded": ungrounded or funnel.ungrounded, "only_new": new or funnel.only_new}
     if focus and not funnel.coverage.focus:
         funnel = funnel.model_copy(update={"coverage": funnel.coverage.model_copy(update={"focus": 1.0})})
     if keep is not None:
-        said |= _kept(keep, funnel)
+        changes |= _parse_keep(keep, funnel)
     if held_out:
-        sets = [name if name == BFCL else {"name": name, "file": name, "column": ingest.column} for name in dict.fromkeys(held_out)]
-        said["contamination"] = ContaminationConfig.model_validate(funnel.contamination.model_dump() | {"held_out": sets})
-    return config.model_copy(update={"curate": funnel.model_copy(update=said)})
+        held_out_sets = [
+            name if name == BFCL else {"name": name, "file": name, "column": ingest.column} for name in dict.fromkeys(held_out)
+        ]
+        changes["contamination"] = ContaminationConfig.model_validate(funnel.contamination.model_dump() | {"held_out": held_out_sets})
+    return config.model_copy(update={"curate": funnel.model_copy(update=changes)})
 
 
-def _kept(keep: str, funnel: FunnelConfig) -> dict[str, Any]:
-    one, is_ratio, number = keep.replace(",", "").replace("_", "").rpartition("/")
-    if not number.isdecimal() or int(number) < 1 or (is_ratio and one.strip() != "1"):
-        raise BadInput(f"--keep {keep}: give a number of queries (500), or one in so many (1/10000)")
+def _parse_keep(keep: str, funnel: FunnelConfig) -> dict[str, Any]:
+    numerator, is_ratio, number = keep.replace(",", "").replace("_", "").rpartition("/")
+    if not number.isdecimal() or int(number) < 1 or (is_ratio and numerator.strip() != "1"):
+        raise BadInput(f"--keep {keep}: give a number of queries (500) or a share (1/10000)")
     if is_ratio:
         return {"keep_one_in": int(number)}
     return {"keep_one_in": None, "coverage": funnel.coverage.model_copy(update={"keep": int(number)})}

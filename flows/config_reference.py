@@ -1,7 +1,7 @@
-"""The reference of a configuration: every key with its meaning, its allowed values and its default, as YAML that loads back.
+"""The configuration reference: every key with its meaning, allowed values and default, as YAML that loads back.
 
-One idea: everything is read from the pydantic models, so the reference agrees with what a run accepts. A field's description is its
-meaning and unit; its annotation and constraints give the allowed values. Nothing here reads files: `yaml_config.py` does.
+One idea: everything comes from the pydantic models, so the reference matches what a run accepts. A field's description gives its meaning
+and unit; its annotation and constraints give the allowed values. This module reads no files; `yaml_config.py` does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 _WIDTH = 130
-"""Columns of a comment, with its indentation."""
+"""Most columns of a comment, indentation included."""
 _REQUIRED = ", required"
 _BOUNDS = {
     "ge": ", >= {}",
@@ -29,7 +29,7 @@ _BOUNDS = {
     "max_length": ", length <= {}",
     "pattern": " like {}",
 }
-"""Attribute of a constraint -> how it is written."""
+"""Attribute of a constraint -> its text."""
 _NAMES: Mapping[Any, str] = {
     bool: "true or false",
     int: "integer",
@@ -42,56 +42,57 @@ _NAMES: Mapping[Any, str] = {
 
 
 def reference(config: BaseModel, default: BaseModel | None = None, written: Any = None, *, indent: int = 0) -> str:
-    """The configuration as YAML, every key with its description and allowed values above it, and its default where the value differs.
+    """The configuration as YAML. The comment above a key has its description, its allowed values, and its default if the value differs.
 
-    default: the values to compare with (None: those of the configuration's class, which must have a default for every key).
-    written: the configuration as its file has it; shown where it says the same in other words, such as a world by its file.
+    default: values to compare with; None: the defaults of the configuration's class, which must have one for every key.
+    written: values as the file writes them, such as a world given by its file; they are printed instead of the parsed values.
+    indent: columns of indentation.
     """
     margin = " " * indent
     blocks: list[str] = []
-    for name, value, usual, said in _values(config, default, written):
+    for name, value, usual, shown in _values(config, default, written):
         info = type(config).model_fields[name]
         if isinstance(value, BaseModel):
-            within = reference(value, usual, said, indent=indent + 2)
-            blocks.append("\n".join([*_comment(info.description or "", margin), f"{margin}{name}:", within]))
+            section = reference(value, usual, shown, indent=indent + 2)
+            blocks.append("\n".join([*_comment(info.description or "", margin), f"{margin}{name}:", section]))
             continue
         differs = f"; default: {_inline(usual)}" if value != usual else ""
         comment = _comment(info.description or "", margin, f"[{allowed_values(info)}{_REQUIRED * info.is_required()}{differs}]")
         items = [f"{margin}# {line}" for model in models_within(info.annotation) for line in _item_keys(model)]
-        blocks.append("\n".join([*comment, *items, _assignment(name, said, margin)]))
+        blocks.append("\n".join([*comment, *items, _assignment(name, shown, margin)]))
     return ("\n" if indent else "\n\n").join(blocks)
 
 
 def differences(config: BaseModel, default: BaseModel | None = None, written: Any = None, *, indent: int = 0) -> str:
-    """The keys whose values differ from the defaults, as YAML, each with its default in a comment; empty where none does.
+    """The keys whose values differ from the defaults, as YAML, each with its default in a comment; empty if none differs.
 
-    A section that is named begins with the defaults of its class. Where these are not the defaults of the configuration, the key stands
-    here too, or what is printed would not load back.
+    A section in a file starts from the defaults of its class. If these differ from the configuration's defaults, the key is printed too,
+    because the text would not load back without it.
 
-    default, written: as in `reference`.
+    default, written, indent: as in `reference`.
     """
     margin = " " * indent
     blocks: list[str] = []
-    for name, value, usual, said in _values(config, default, written):
-        unnamed = type(config).model_fields[name].get_default(call_default_factory=True)
-        if value == usual == unnamed:
+    for name, value, usual, shown in _values(config, default, written):
+        class_default = type(config).model_fields[name].get_default(call_default_factory=True)
+        if value == usual == class_default:
             continue
         if isinstance(value, BaseModel):
-            blocks.append(f"{margin}{name}:\n{differences(value, usual, said, indent=indent + 2)}")
-        elif _is_block(said):
-            blocks.append(f"{margin}# default: {_inline(usual)}\n{_assignment(name, said, margin)}")
+            blocks.append(f"{margin}{name}:\n{differences(value, usual, shown, indent=indent + 2)}")
+        elif _is_block(shown):
+            blocks.append(f"{margin}# default: {_inline(usual)}\n{_assignment(name, shown, margin)}")
         else:
-            blocks.append(f"{_assignment(name, said, margin)}  # default{f': {_inline(usual)}' if value != usual else ''}")
+            blocks.append(f"{_assignment(name, shown, margin)}  # default{f': {_inline(usual)}' if value != usual else ''}")
     return "\n".join(blocks)
 
 
 def allowed_values(info: FieldInfo) -> str:
-    """The type and range of a field in words: `integer >= 1 or null`, `number 0 to 1`, `local | ray`."""
+    """Type and range of a field as text: `integer >= 1 or null`, `number 0 to 1`, `local | ray`."""
     return _type_text(info.annotation, info.metadata)
 
 
 def models_within(annotation: Any) -> list[type[BaseModel]]:
-    """The models that a type mentions: itself, in a union, or as items of a list or a mapping."""
+    """The models in a type: the type itself, members of a union, or items of a list or mapping."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for each in get_args(annotation) if get_origin(annotation) is not Literal for model in models_within(each)]
@@ -101,7 +102,7 @@ def models_within(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _comment(meaning: str, margin: str, allowed: str = "") -> list[str]:
-    """The lines of a comment; what is allowed stands behind the meaning where both fit on one line, else below it."""
+    """Lines of a comment: meaning and allowed values on one line if they fit, else the allowed values below."""
     width = _WIDTH - len(margin)
     one_line = f"{meaning} {allowed}".strip()
     lines = [one_line] if len(one_line) <= width else [*textwrap.wrap(meaning, width), *textwrap.wrap(allowed, width)]
@@ -110,7 +111,7 @@ def _comment(meaning: str, margin: str, allowed: str = "") -> list[str]:
 
 def _assignment(name: str, value: Any, margin: str) -> str:
     if _is_block(value):
-        text = yaml.safe_dump(_plain(value), allow_unicode=True, sort_keys=False).rstrip()
+        text = _to_yaml(_plain(value), default_flow_style=False).rstrip()
         return f"{margin}{name}:\n{textwrap.indent(text, margin + '  ')}"
     return f"{margin}{name}: {_inline(value)}"
 
@@ -124,28 +125,35 @@ def _item_keys(model: type[BaseModel]) -> Iterator[str]:
 
 
 def _values(config: BaseModel, default: BaseModel | None, written: Any) -> Iterator[tuple[str, Any, Any, Any]]:
-    """Key, value, default, and the value as it is written."""
+    """Yield key, value, default, and the value to print."""
     default = default or type(config)()
     for name in type(config).model_fields:
         value, usual = getattr(config, name), getattr(default, name)
-        said = written.get(name) if isinstance(written, Mapping) else None
+        as_written = written.get(name) if isinstance(written, Mapping) else None
         if isinstance(value, BaseModel):
-            yield name, value, usual if type(usual) is type(value) else None, said
+            yield name, value, usual if type(usual) is type(value) else None, as_written
         else:
-            yield name, value, usual, value if said is None else said
+            yield name, value, usual, value if as_written is None else as_written
 
 
 def _is_block(value: Any) -> bool:
-    """Whether a value is written over several lines: lists and mappings of mappings."""
+    """Whether a value needs several lines: a list or mapping of mappings."""
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return any(isinstance(each, BaseModel | Mapping) for each in inner)
+    return any(isinstance(item, BaseModel | Mapping) for item in inner)
 
 
 def _inline(value: Any) -> str:
     plain = _plain(value)
-    text = yaml.safe_dump(plain, default_flow_style=True, allow_unicode=True, width=float("inf"), sort_keys=False)
+    text = _to_yaml(plain, default_flow_style=True, width=float("inf"))
     text = text.removesuffix("...\n").strip()
     return json.dumps(plain) if "\n" in text else text  # JSON is YAML, and one line
+
+
+def _to_yaml(plain: Any, **style: Any) -> str:
+    """YAML text of a plain value. YAML reads the line breaks NEL, LS and PS as a newline, so a text with one of them is escaped."""
+    text = str(yaml.safe_dump(plain, allow_unicode=True, sort_keys=False, **style))
+    has_unicode_breaks = any(line_break in text for line_break in "\x85\u2028\u2029")
+    return str(yaml.safe_dump(plain, sort_keys=False, **style)) if has_unicode_breaks else text
 
 
 def _plain(value: Any) -> Any:
@@ -153,13 +161,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value
 
 
-# ---- types in words ----------------------------------------------------------------------------------------------------
+# ---- types as text -----------------------------------------------------------------------------------------------------
 
 
 def _type_text(annotation: Any, constraints: Sequence[Any] = ()) -> str:
@@ -169,7 +177,7 @@ def _type_text(annotation: Any, constraints: Sequence[Any] = ()) -> str:
     if origin is Literal:
         return " | ".join(map(str, arguments))
     if origin in (Union, types.UnionType):
-        return " or ".join(_type_text(each, () if each is type(None) else constraints) for each in arguments)
+        return " or ".join(_type_text(argument, () if argument is type(None) else constraints) for argument in arguments)
     if origin is tuple and arguments[-1] is not Ellipsis:
         return f"list of {len(arguments)}: {', '.join(map(_type_text, arguments))}"
     if origin in (tuple, list):
@@ -180,16 +188,16 @@ def _type_text(annotation: Any, constraints: Sequence[Any] = ()) -> str:
 
 
 def _range(constraints: Sequence[Any]) -> str:
-    """What numbers, lengths and patterns a type is held to: ` 0 to 1`, ` > 0, < 1`, `, length >= 1`, ` like ^https?://`."""
-    found = {name: getattr(each, name) for each in _flat(constraints) for name in _BOUNDS if getattr(each, name, None) is not None}
-    whole = f" {found.pop('ge')} to {found.pop('le')}" if {"ge", "le"} <= set(found) else ""
-    rest = "".join(text.format(found[name]) for name, text in _BOUNDS.items() if name in found)
-    return whole + (rest.removeprefix(",") if rest.startswith((", >", ", <")) else rest)
+    """Bounds of numbers, lengths and patterns as text: ` 0 to 1`, ` > 0, < 1`, `, length >= 1`, ` like ^https?://`."""
+    bounds = {name: getattr(item, name) for item in _flatten(constraints) for name in _BOUNDS if getattr(item, name, None) is not None}
+    interval = f" {bounds.pop('ge')} to {bounds.pop('le')}" if {"ge", "le"} <= set(bounds) else ""
+    rest = "".join(text.format(bounds[name]) for name, text in _BOUNDS.items() if name in bounds)
+    return interval + (rest.removeprefix(",") if rest.startswith((", >", ", <")) else rest)
 
 
-def _flat(constraints: Sequence[Any]) -> Iterator[Any]:
-    for each in constraints:
-        if isinstance(each, FieldInfo):
-            yield from each.metadata
+def _flatten(constraints: Sequence[Any]) -> Iterator[Any]:
+    for constraint in constraints:
+        if isinstance(constraint, FieldInfo):
+            yield from constraint.metadata
         else:
-            yield each
+            yield constraint

@@ -1,4 +1,4 @@
-"""The flow `curate`: raw queries in, admitted tasks out, a verdict on every row."""
+"""The flow `curate`: raw queries in, admitted tasks out, a verdict for every row."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from prefect.cache_policies import NO_CACHE
 from filters import funnel
 from flows.config import Config
 from flows.runtime import events
-from flows.runtime.artifacts import leave_table
+from flows.runtime.artifacts import publish_table
 from flows.runtime.progress import report
 from flows.runtime.ray_executor import ray_executor
-from flows.runtime.store_lock import at_work
+from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import difficulty
 from flows.summary_tables import funnel as funnel_table
 from storage.store import Store
@@ -28,20 +28,21 @@ def curate(
     files: list[str] | None = None,
     ray: str | None = None,
 ) -> dict[str, Any]:
-    """Sift query files, or the generated haystack where none is named, and commit every verdict and the admitted tasks.
+    """Filter query files and commit every verdict and the admitted tasks.
 
-    config: as in a configuration file; `curate` says what is kept. files: paths, patterns or URLs of Parquet, JSONL, CSV, TSV or text
-    files. ray: address of a Ray cluster to do it on, or `local`; threads of this process where none is named.
+    config: as in a configuration file; section `curate` configures the flow.
+    files: paths, patterns or URLs of Parquet, JSONL, CSV, TSV or text files; none: the generated haystack.
+    ray: address of a Ray cluster, or `local`; None: threads of this process.
     """
-    with at_work("curate", config.store):
+    with work_on_store("curate", config.store):
         sources = files or [str(make_haystack(config).absolute())]
-        kept = sift(config, sources, ray)
-        if kept["run"] is None:
-            return kept
-        leave_table(funnel_table(Store(config.store)))
-        leave_table(difficulty(Store(config.store)))
-        events.tell(events.TASKS_CURATED, config, run=kept["run"], tasks=kept["tasks"])
-        return kept
+        result = filter_queries(config, sources, ray)
+        if result["run"] is None:
+            return result
+        publish_table(funnel_table(Store(config.store)))
+        publish_table(difficulty(Store(config.store)))
+        events.emit(events.TASKS_CURATED, config, run=result["run"], tasks=result["tasks"])
+        return result
 
 
 @task(cache_policy=NO_CACHE)
@@ -54,7 +55,7 @@ def make_haystack(config: Config) -> Path:
 
 
 @task(cache_policy=NO_CACHE)
-def sift(config: Config, sources: list[str], ray: str | None = None) -> dict[str, Any]:
+def filter_queries(config: Config, sources: list[str], ray: str | None = None) -> dict[str, Any]:
     try:
         with ray_executor(ray) if ray else contextlib.nullcontext() as executor:
             result = funnel.curate(Store(config.store), sources, config.curate, progress=report, executor=executor)

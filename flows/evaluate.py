@@ -1,4 +1,4 @@
-"""The flow `evaluate`: a policy on the held-out tasks, and a fresh report."""
+"""The flow `evaluate`: measure a policy on the held-out tasks, and write the report."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.config import Config
-from flows.runtime.artifacts import leave_report, leave_table
+from flows.runtime.artifacts import publish_report, publish_table
 from flows.runtime.progress import report
-from flows.runtime.store_lock import at_work
+from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import facets, ladder
 from storage.report.page import write_report
 from storage.store import Store
@@ -20,15 +20,16 @@ from storage.store import Store
 def evaluate(config: Config = Config(), policy: str | None = None) -> dict[str, Any]:  # noqa: B008 (frozen)
     """Measure a policy in and out of distribution, and write the report of the store.
 
-    config: as in a configuration file; `train` says on how many tasks. policy: its id, or an engine's name; none: the one promoted last.
+    config: as in a configuration file; section `train` gives the number of tasks.
+    policy: id of a policy, or name of an engine; None: the last promoted policy.
     """
-    with at_work("evaluate", config.store):
-        measured = measure(config, policy)
-        write_view(config)
+    with work_on_store("evaluate", config.store):
+        result = measure(config, policy)
+        write_report_page(config)
         for table in (ladder, facets):
-            leave_table(table(Store(config.store)))
-        leave_report(config.report)
-        return measured
+            publish_table(table(Store(config.store)))
+        publish_report(config.report)
+        return result
 
 
 @task(cache_policy=NO_CACHE)
@@ -39,5 +40,5 @@ def measure(config: Config, policy: str | None) -> dict[str, Any]:
 
 
 @task(cache_policy=NO_CACHE)
-def write_view(config: Config) -> str:
+def write_report_page(config: Config) -> str:
     return str(write_report(Store(config.store), config.report))

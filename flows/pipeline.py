@@ -1,4 +1,4 @@
-"""The flow `pipeline`: all of them, one after another, on one store."""
+"""The flow `pipeline`: all flows, one after another, on one store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flows import validation
 from flows.config import Config
 from flows.curate import curate
 from flows.evaluate import evaluate
-from flows.runtime.store_lock import at_work
+from flows.runtime.store_lock import work_on_store
 from flows.synthesize import synthesize
 from flows.tag import tag
 from flows.train import train
@@ -18,15 +18,17 @@ from flows.train import train
 
 @flow(name="pipeline", log_prints=True)
 def pipeline(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
-    """From tools and raw queries to an evaluated policy and a report. Tags come last, so that a resumed run tags what a whole one does.
+    """Run all steps, from tools and raw queries to an evaluated policy and a report.
+
+    `tag` runs after `train`, so a resumed run tags the same tasks as an uninterrupted one.
 
     config: as in a configuration file.
     """
     validation.backends(config, patience_s=None)
-    with at_work("pipeline", config.store):
-        made = synthesize(config)
-        kept = curate(config)
-        trained = train(config)
-        tagged = tag(config)
-        measured = evaluate(config, trained["promoted"] or trained["last"])
-        return {"synthesize": made, "curate": kept, "train": trained, "tag": tagged, "evaluate": measured}
+    with work_on_store("pipeline", config.store):
+        synthesis = synthesize(config)
+        curation = curate(config)
+        training = train(config)
+        tagging = tag(config)
+        evaluation = evaluate(config, training["promoted"] or training["last"])
+        return {"synthesize": synthesis, "curate": curation, "train": training, "tag": tagging, "evaluate": evaluation}

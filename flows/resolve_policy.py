@@ -1,6 +1,6 @@
-"""Who is asked by a command that holds conversations, and what answers for it.
+"""Resolve the name of a policy or engine, and open the engine that answers for it.
 
-One idea: an engine by its name needs no store; with one, that store keeps its answers. A policy of the cascade is always one of a store's.
+One idea: an engine given by name needs no store; a store, if given, keeps its answers. A policy of the cascade always belongs to a store.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows import validation
-from flows.runtime.store_lock import holding
+from flows.runtime.store_lock import hold_store
 from storage.store import Store
 from synth.engines.base import Engine
 from synth.engines.engine_names import engine_named
@@ -20,40 +20,49 @@ from train.policies import Policy, answering, engine_policy, policy_named
 
 
 @dataclass(frozen=True)
-class Asked:
-    """store: where the policy is from, or where the answers of an engine are kept; None where they are not."""
+class ResolvedPolicy:
+    """A policy and its store.
+
+    store: store of the policy, or the store that keeps an engine's answers; None: answers are not kept.
+    """
 
     policy: Policy
     store: Store | None
 
 
-def asked(named: str | None, store: Path | None) -> Asked:
-    """What an id, a stage, an engine's name, `latest` or None stands for. Without a folder, policies are looked for in the newest store
-    under runs/. Nothing is started.
+def resolve_policy(name: str | None, store: Path | None) -> ResolvedPolicy:
+    """Resolve a policy's name. Starts nothing.
+
+    name: id, stage, name of an engine, or `latest`; None: the last promoted policy.
+    store: folder of the store; None: the newest store under runs/.
 
     Raises:
-        BadInput: no such store, policy or kind of engine.
+        BadInput: the store, the policy or the kind of engine does not exist.
     """
-    if named is not None and ":" in named:
-        return Asked(engine_policy(named), None if store is None else Store(store))
+    if name is not None and ":" in name:
+        return ResolvedPolicy(engine_policy(name), None if store is None else Store(store))
     opened = validation.readable(None, store)
-    return Asked(policy_named(opened, named), opened)
+    return ResolvedPolicy(policy_named(opened, name), opened)
 
 
 @contextlib.contextmanager
-def answers(who: Asked, config: EngineConfig, *, command: str, run: str = "") -> Iterator[Engine]:
-    """The engine, for as long as the context lasts; a store that keeps its answers is held for the command.
+def open_engine(target: ResolvedPolicy, config: EngineConfig, *, command: str, run: str = "") -> Iterator[Engine]:
+    """Open the engine of a policy for the time of the context. Holds the lock of a store that keeps its answers.
 
-    run: whose budget it is, as `answering` has it; empty for one of this call's own.
+    command: name of the command, for the lock.
+    run: run that the budget belongs to (see `answering`); empty: a new budget.
 
     Raises:
-        BadInput, HeadraceError: it cannot answer, or another process works on the store.
+        BadInput, HeadraceError: the engine cannot answer, or another process works on the store.
     """
-    name = who.policy.engine
-    if who.store is None:
+    name = target.policy.engine
+    if target.store is None:
         log, budget = Path("engine.log"), config.budget()
         with engine_named(name, log=log, budget=budget, tools=True, in_flight=config.in_flight, timeout_s=config.timeout_s) as engine:
             yield engine
         return
-    with holding(command, who.store.root) if name else contextlib.nullcontext(), answering(who.store, who.policy, config, run) as engine:
+    with (
+        hold_store(command, target.store.root) if name else contextlib.nullcontext(),
+        answering(target.store, target.policy, config, run) as engine,
+    ):
         yield engine

@@ -1,6 +1,6 @@
-"""What a run shows when it is done: small tables, each one query on the store.
+"""Summary tables of a run. Each is one query on the store.
 
-The same tables are printed by `headrace` and left as artifacts by the flows. The full picture is `report.html` (`storage/view`).
+The `headrace` command prints them, and the flows publish them as artifacts. The report (`storage/report`) shows more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,12 @@ _REASONS_SHOWN = 4
 
 @dataclass(frozen=True)
 class Table:
-    """`rows` are dicts with the same keys, ready for a Prefect table artifact."""
+    """A table for the terminal or a Prefect artifact.
+
+    key: key of the artifact, and name for selection.
+    title: title for the user.
+    rows: dicts with equal keys; column name -> value.
+    """
 
     key: str
     title: str
@@ -38,18 +43,17 @@ class Table:
 
 def tables(store: Store) -> list[Table]:
     """All tables of a store that have rows, in the order of the pipeline."""
-    every = (funnel, rounds, outcomes, diversity, difficulty, certainty, flips, ladder, facets)
-    made = [table(store) for table in every]
-    return [table for table in made if table.rows]
+    builders = (funnel, rounds, outcomes, diversity, difficulty, certainty, flips, ladder, facets)
+    return [table for build in builders if (table := build(store)).rows]
 
 
 def funnel(store: Store) -> Table:
-    """The latest funnel run, a step a row."""
+    """The last funnel run, one row per step."""
     rows = store.query(
         """SELECT step, rows_in, kept, dropped, reasons, seconds FROM funnel
            WHERE run = (SELECT run FROM funnel JOIN parts USING (part_id) ORDER BY committed_at DESC, run LIMIT 1) ORDER BY position"""
     )
-    shown = [
+    table_rows = [
         {
             "step": row["step"],
             "rows in": f"{row['rows_in']:,}",
@@ -61,17 +65,17 @@ def funnel(store: Store) -> Table:
         for row in rows.to_dicts()
     ]
     ratio = f": 1 in {rows['rows_in'][0] / rows['kept'][-1]:,.0f} kept" if rows.height and rows["kept"][-1] else ""
-    return Table("funnel", f"Funnel{ratio}", shown)
+    return Table("funnel", f"Funnel{ratio}", table_rows)
 
 
 def _reasons(counts: dict[str, int]) -> str:
     ordered = sorted(counts.items(), key=lambda item: -item[1])
-    told = [f"{reason} {count:,}" for reason, count in ordered[:_REASONS_SHOWN]]
-    return ", ".join(told + ([f"{len(ordered) - _REASONS_SHOWN} more"] if len(ordered) > _REASONS_SHOWN else []))
+    texts = [f"{reason} {count:,}" for reason, count in ordered[:_REASONS_SHOWN]]
+    return ", ".join(texts + ([f"{len(ordered) - _REASONS_SHOWN} more"] if len(ordered) > _REASONS_SHOWN else []))
 
 
 def diversity(store: Store) -> Table:
-    """The figures of the last round of synthesis."""
+    """The diversity figures of the last synthesis round."""
     rows = store.query(
         """WITH latest AS (SELECT run FROM diversity JOIN parts USING (part_id) ORDER BY committed_at DESC, run LIMIT 1)
            SELECT metric, value, sd, n FROM diversity JOIN latest USING (run)
@@ -101,8 +105,8 @@ _ROUND_FIGURES = {
 
 
 def rounds(store: Store) -> Table:
-    """The rounds of the last run of synthesis: what was asked for and accepted, and the figures of all that was accepted by then."""
-    counted = store.query(
+    """The rounds of the last synthesis run: requested and accepted conversations, and figures of all conversations accepted so far."""
+    counts = store.query(
         f"""SELECT round, count(*) AS asked, count(*) FILTER (status = 'accepted') AS accepted FROM decisions
             WHERE run = {LATEST_RUN.format(table="decisions")} GROUP BY round ORDER BY round"""
     )
@@ -121,16 +125,16 @@ def rounds(store: Store) -> Table:
             **{
                 title: f"{by_round[number][metric]:.2f}" if metric in by_round.get(number, {}) else ""
                 for metric, title in _ROUND_FIGURES.items()
-                if any(metric in found for found in by_round.values())
+                if any(metric in metrics for metrics in by_round.values())
             },
         }
-        for number, asked, accepted in counted.iter_rows()
+        for number, asked, accepted in counts.iter_rows()
     ]
     return Table("rounds", "Rounds of the controller", shown)
 
 
 def outcomes(store: Store) -> Table:
-    """What became of the last run's conversations in which language models played, and why; empty where none did."""
+    """Outcomes of the last run's conversations with language models, and their reasons; empty without language models."""
     rows = store.query(
         f"""SELECT t.outcome, coalesce(t.reason, '') AS "first check that failed", count(*) AS conversations,
               sum(t.prompt_tokens + t.completion_tokens)::BIGINT AS tokens,
@@ -157,7 +161,7 @@ def difficulty(store: Store) -> Table:
 
 
 def certainty(store: Store) -> Table:
-    """Probed tasks by difficulty and region, one row a difficulty and policy of the latest training."""
+    """Probed tasks by region, one row per policy of the last training and difficulty."""
     rows = store.query(
         f"""{chain_sql(LATEST_POLICY_SQL)}
            SELECT {POLICY_NAME} AS policy, t.difficulty, count(*) AS tasks,
@@ -173,7 +177,7 @@ def certainty(store: Store) -> Table:
 
 
 def flips(store: Store) -> Table:
-    """How many regions come out otherwise on a second, independent draw, by policy; empty where none was made."""
+    """By policy, how many tasks change their region on a second, independent draw; empty without a second draw."""
     rows = store.query(
         f"""SELECT any_value(coalesce({POLICY_NAME}, t.policy_id)) AS policy, count(*) AS tasks,
              count(*) FILTER (t.region <> u.region) AS other
@@ -183,24 +187,24 @@ def flips(store: Store) -> Table:
            GROUP BY t.policy_id ORDER BY policy, t.policy_id"""
     )
     shown = []
-    for policy, tasks, other in rows.iter_rows():
-        low, high = wilson(other, tasks)
-        share = {"share": f"{other / tasks:.2f}", "95 %": f"{low:.2f} to {high:.2f}"}
-        shown.append({"policy": policy, "tasks": tasks, "another region": other, **share})
+    for policy, tasks, changed in rows.iter_rows():
+        low, high = wilson(changed, tasks)
+        share = {"share": f"{changed / tasks:.2f}", "95 %": f"{low:.2f} to {high:.2f}"}
+        shown.append({"policy": policy, "tasks": tasks, "another region": changed, **share})
     return Table("flips", "Regions on a second draw", shown)
 
 
 def ladder(store: Store) -> Table:
-    """Every policy of the latest training on the held-out tasks, as measured and judged last, with 95 % intervals."""
-    found = measured(store).filter(facet="all").sort("use", "decoding", descending=[False, True], maintain_order=True)
+    """Success of every policy of the last training on the held-out tasks, with 95 % intervals and the gate's last decision."""
+    measurements = measured(store).filter(facet="all").sort("use", "decoding", descending=[False, True], maintain_order=True)
     gates = store.query(
         "SELECT policy_id, arg_max(passed, committed_at) AS passed FROM promotions JOIN parts USING (part_id) GROUP BY policy_id"
     )
     passed = dict(gates.iter_rows())
-    most = max((k for text in found["pass_k"] for k in powers(text)), default=None)
+    largest_k = max((k for text in measurements["pass_k"] for k in powers(text)), default=None)
     shown = []
-    for row in found.to_dicts():
-        power = powers(row["pass_k"]).get(most) if most is not None else None
+    for row in measurements.to_dicts():
+        power = powers(row["pass_k"]).get(largest_k) if largest_k is not None else None
         shown.append(
             {
                 "policy": row["policy"],
@@ -208,7 +212,7 @@ def ladder(store: Store) -> Table:
                 "decoding": row["decoding"],
                 "tasks": row["tasks"],
                 "success": told(row["rate"], row["low"], row["high"]),
-                **({f"pass^{most}": told(*power) if power is not None else ""} if most is not None else {}),
+                **({f"pass^{largest_k}": told(*power) if power is not None else ""} if largest_k is not None else {}),
                 "promoted": {True: "yes", False: "no", None: ""}[passed.get(row["policy_id"])],
             }
         )
@@ -216,7 +220,7 @@ def ladder(store: Store) -> Table:
 
 
 def facets(store: Store) -> Table:
-    """The same by world, language, difficulty and reasoning mode; by intent it is in the report."""
+    """Success on held-out tasks by world, language, difficulty and reasoning mode. The report has it by intent too."""
     rows = measured(store)
     names = rows.select("policy_id", "policy").unique(maintain_order=True)["policy"].to_list()
     shown = []
@@ -241,23 +245,23 @@ def facets(store: Store) -> Table:
 
 
 def tags_command(store: Path) -> str:
-    """A line for a shell that shows the tags of a store by policy, difficulty and region."""
+    """A shell command that prints the tags of a store by policy, difficulty and region."""
     query = f"import duckdb; print(duckdb.connect('catalog.read.duckdb', read_only=True).sql('''{' '.join(_TAGS_SQL.split())}'''))"
     return f'cd {shlex.quote(str(store))} && {shlex.quote(sys.executable)} -c "{query}"'
 
 
-def draw(table: Table, console: Console) -> None:
-    """Print the table; numbers to the right."""
-    from rich.table import Table as Drawn
+def print_table(table: Table, console: Console) -> None:
+    """Print the table. Columns of numbers are aligned right."""
+    from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = Drawn(header_style="dim", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    rich_table = RichTable(header_style="dim", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in table.rows[0]:
-        drawn.add_column(name, justify="right" if _is_number([row[name] for row in table.rows]) else "left", overflow="fold")
+        rich_table.add_column(name, justify="right" if _is_number([row[name] for row in table.rows]) else "left", overflow="fold")
     for row in table.rows:
-        drawn.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
+        rich_table.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
     console.print(Text(f"\n{table.title}", style="bold"))
-    console.print(drawn)
+    console.print(rich_table)
 
 
 def _is_number(values: Sequence[Any]) -> bool:

@@ -9,9 +9,9 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.config import Config
 from flows.runtime import events
-from flows.runtime.artifacts import leave_table
+from flows.runtime.artifacts import publish_table
 from flows.runtime.progress import report
-from flows.runtime.store_lock import at_work
+from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import diversity, outcomes, rounds
 from storage.store import Store
 from synth.run import synthesize as synthesis
@@ -21,22 +21,21 @@ from synth.run import synthesize as synthesis
 def synthesize(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
     """Make trajectories until the configured number is accepted, and commit them.
 
-    config: as in a configuration file; `synthesize` says what is made, `store` where it goes.
+    config: as in a configuration file; section `synthesize` configures the flow.
     """
-    with at_work("synthesize", config.store):
-        made = make_trajectories(config)
+    with work_on_store("synthesize", config.store):
+        result = make_trajectories(config)
         for table in (rounds, outcomes, diversity):
-            if (found := table(Store(config.store))).rows:
-                leave_table(found)
-        events.tell(events.TRAJECTORIES_COMMITTED, config, run=made["run"], accepted=made["accepted"])
-        return made
+            publish_table(table(Store(config.store)))
+        events.emit(events.TRAJECTORIES_COMMITTED, config, run=result["run"], accepted=result["accepted"])
+        return result
 
 
 @task(cache_policy=NO_CACHE)
 def make_trajectories(config: Config) -> dict[str, Any]:
     result = synthesis.synthesize(Store(config.store), config.synthesize, divisions=config.curate.divisions, progress=report)
-    for told in (*result.notes, *result.alarms):
-        print(told)
+    for note in (*result.notes, *result.alarms):
+        print(note)
     return {
         "run": result.run,
         "accepted": result.accepted,

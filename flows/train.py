@@ -15,9 +15,9 @@ from prefect.cache_policies import NO_CACHE
 from flows import validation
 from flows.config import Config
 from flows.runtime import events
-from flows.runtime.artifacts import leave_table
+from flows.runtime.artifacts import publish_table
 from flows.runtime.progress import report
-from flows.runtime.store_lock import at_work
+from flows.runtime.store_lock import work_on_store
 from flows.summary_tables import certainty, facets, ladder
 from storage.store import Store
 from train import cascade
@@ -32,12 +32,12 @@ def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
     config: as in a configuration file; `train` says with which stages and budgets.
     """
     validation.backends(config, patience_s=None)
-    with at_work("train", config.store):
+    with work_on_store("train", config.store):
         result = cascade.run_cascade(Store(config.store), config.train, run=run_as_task, progress=report)
         for table in (certainty, ladder, facets):
-            leave_table(table(Store(config.store)))
+            publish_table(table(Store(config.store)))
         if result.promoted in result.policies:
-            events.tell(events.POLICY_PROMOTED, config, policy=result.promoted.id)
+            events.emit(events.POLICY_PROMOTED, config, policy=result.promoted.id)
         return {"promoted": result.promoted.id if result.promoted else None, "last": result.policies[-1].id, "passed": result.passed}
 
 

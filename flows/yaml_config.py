@@ -1,8 +1,8 @@
-"""A YAML file as a configuration model, with errors that a person can act on.
+"""Reads a YAML file as a configuration model, with errors that a user can act on.
 
-One idea: the file is parsed twice, once for its values and once for its nodes, so that every problem names the line it is about. An
-unknown key is refused together with the valid name nearest to it, a value together with what is allowed, a doubled key because YAML
-would keep the last in silence. All problems of a file are found at once.
+One idea: the file is parsed twice, once for its values and once for its nodes, so every error names its line. The error of an unknown
+key suggests the nearest valid key. The error of a value names the allowed values. A duplicate key is an error, because YAML would
+silently keep the last value. All problems of a file are found at once.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from storage.errors import BadInput
 Model = TypeVar("Model", bound=BaseModel)
 Place = tuple[int | str, ...]
 _SHOWN = 3
-"""Problems in the message of an error; `headrace config check` shows all."""
+"""Most problems in an error message; `headrace config check` shows all."""
 
 
 class ConfigError(BadInput):
-    """The keys or values of a configuration file cannot be used. Its message is one line with the first of them.
+    """A configuration file has wrong keys or values. The message is one line with the first problems.
 
-    problems: one line each, in the order of the file.
+    problems: all problems, one line each, in the order of the file.
     """
 
     def __init__(self, path: Path, problems: Sequence[str]) -> None:
@@ -41,33 +41,38 @@ class ConfigError(BadInput):
 
 @dataclass(frozen=True)
 class Document:
-    """A YAML file: its nodes, which know their lines; its values; line and name of every key that is given twice."""
+    """A parsed YAML file.
+
+    node: root of the nodes, which have line numbers.
+    values: the file's values.
+    duplicate_keys: line and name of every key that is given twice.
+    """
 
     node: yaml.Node | None
     values: dict[str, Any]
-    doubled: tuple[tuple[int, str], ...]
+    duplicate_keys: tuple[tuple[int, str], ...]
 
 
 def load(path: Path, model: type[Model]) -> Model:
-    """The configuration in `path`. Keys that it leaves out keep the model's defaults.
+    """Read the configuration in `path`. Missing keys keep the model's defaults.
 
     Raises:
-        BadInput: the file is missing, unreadable or not YAML; one line.
-        ConfigError: it has unknown or doubled keys, or values that are not allowed; all of them.
+        BadInput: the file is missing, unreadable or not YAML.
+        ConfigError: the file has unknown or duplicate keys, or wrong values; it lists all of them.
     """
     document = parse(path)
-    problems = [(line, f"{path}:{line}: the key `{key}` is given twice; keep one") for line, key in document.doubled]
+    problems = [(line, f"{path}:{line}: the key `{key}` is given twice; keep one") for line, key in document.duplicate_keys]
     try:
         config = model.model_validate(document.values)
     except ValidationError as error:
-        problems += _complaints(path, document.node, model, error.errors())
+        problems += _list_problems(path, document.node, model, error.errors())
     if problems:
         raise ConfigError(path, [text for _, text in sorted(problems, key=lambda problem: problem[0])])
     return config
 
 
 def parse(path: Path) -> Document:
-    """Raises BadInput: the file is missing, unreadable or not YAML, or holds no mapping; one line."""
+    """Parse a YAML file. Raises BadInput if the file is missing, unreadable, not YAML, or not a mapping."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -78,14 +83,14 @@ def parse(path: Path) -> Document:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         values = yaml.safe_load(text)
-        doubled = tuple(_doubled_keys(node))
+        duplicate_keys = tuple(_find_duplicate_keys(node))
     except RecursionError:
-        raise BadInput(f"{path}: nested too deeply, or a part of itself") from None
+        raise BadInput(f"{path}: nested too deeply, or it contains itself") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that no calendar has
         raise BadInput(f"{path}{_line_of(error)}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
     if values is not None and not isinstance(values, dict):
         raise BadInput(f"{path}:1: a configuration is a mapping of keys to values, this is a {type(values).__name__}")
-    return Document(node, values or {}, doubled)
+    return Document(node, values or {}, duplicate_keys)
 
 
 def _line_of(error: Exception) -> str:
@@ -93,28 +98,28 @@ def _line_of(error: Exception) -> str:
     return f":{mark.line + 1}" if mark else ""
 
 
-def _doubled_keys(node: yaml.Node | None) -> Iterator[tuple[int, str]]:
-    """Line and name of every key that its mapping has already."""
+def _find_duplicate_keys(node: yaml.Node | None) -> Iterator[tuple[int, str]]:
+    """Line and name of every key that its mapping already has."""
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
             if key.value in seen:
                 yield key.start_mark.line + 1, key.value
             seen.add(key.value)
-            yield from _doubled_keys(value)
+            yield from _find_duplicate_keys(value)
     elif isinstance(node, yaml.SequenceNode):
         for item in node.value:
-            yield from _doubled_keys(item)
+            yield from _find_duplicate_keys(item)
 
 
-def _complaints(path: Path, node: yaml.Node | None, model: type[BaseModel], errors: Sequence[Any]) -> list[tuple[int, str]]:
-    """Line and text of every problem. What the alternatives of one value each say against it is one problem."""
+def _list_problems(path: Path, node: yaml.Node | None, model: type[BaseModel], errors: Sequence[Any]) -> list[tuple[int, str]]:
+    """Line and text of every problem. The errors of all alternatives of one value are joined into one problem."""
     places = [(error, *_find(node, _place(error))) for error in errors]
     reasons: dict[tuple[int, str], list[str]] = {}
     allowed: dict[tuple[int, str], str] = {}
     for error, line, written in places:
-        if len(written) < len(_place(error)) and any(len(other) > len(written) == _agreement(other, written) for _, _, other in places):
-            continue  # an alternative that does not fit at all, beside one that fits but for a part
+        if len(written) < len(_place(error)) and any(len(other) > len(written) == _common_prefix(other, written) for _, _, other in places):
+            continue  # another alternative fits this value better: its error is deeper
         name = ".".join(str(part) for part in written) or "the file"
         if error["type"] == "extra_forbidden":
             reasons[line, f"unknown key `{name}`{_nearest(model, _place(error))}"] = []
@@ -122,8 +127,8 @@ def _complaints(path: Path, node: yaml.Node | None, model: type[BaseModel], erro
             reasons.setdefault((line, f"`{name}`: "), []).append(_reason(error))
             allowed[line, f"`{name}`: "] = _allowed(model, error)
     return [
-        (line, f"{path}:{line}: {what}{', or: '.join(dict.fromkeys(said))}{allowed.get((line, what), '')}")
-        for (line, what), said in reasons.items()
+        (line, f"{path}:{line}: {what}{', or: '.join(dict.fromkeys(texts))}{allowed.get((line, what), '')}")
+        for (line, what), texts in reasons.items()
     ]
 
 
@@ -132,19 +137,19 @@ def _place(error: Any) -> Place:
     return (*error["loc"], *error.get("ctx", {}).get("place", ()))
 
 
-def _agreement(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """Parts that two places have in common, from the first on."""
-    return next((number for number, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+def _common_prefix(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """Length of the common prefix of two paths."""
+    return next((number for number, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second)))
 
 
 def _reason(error: Any) -> str:
     is_ours = error["type"] == "value_error"
-    given = f", not {error['input']!r}" if isinstance(error["input"], str | int | float | bool) and not is_ours else ""
-    return f"{error['msg'].removeprefix('Value error, ')}{given}"
+    actual = f", not {error['input']!r}" if isinstance(error["input"], str | int | float | bool) and not is_ours else ""
+    return f"{error['msg'].removeprefix('Value error, ')}{actual}"
 
 
 def _allowed(model: type[BaseModel], error: Any) -> str:
-    """What the field allows, where the reason does not say it all."""
+    """The allowed values of the field, if the reason does not name them."""
     if error["type"] in ("value_error", "literal_error", "missing"):
         return ""
     field = _field_at(model, _place(error))
@@ -152,13 +157,13 @@ def _allowed(model: type[BaseModel], error: Any) -> str:
 
 
 def _find(node: yaml.Node | None, place: Sequence[int | str]) -> tuple[int, list[int | str]]:
-    """The line (from 1) of the deepest part of `place` that is in the file, and that part's path without the model's own labels."""
+    """Line (from 1) of the deepest part of `place` in the file, and the path to that part without the model's own labels."""
     line, written = 1, []
     for part in place:
         if isinstance(node, yaml.MappingNode):
-            found = next(((key, value) for key, value in node.value if key.value == str(part)), None)
-            if found is not None:
-                line, node = found[0].start_mark.line + 1, found[1]
+            pair = next(((key, value) for key, value in node.value if key.value == str(part)), None)
+            if pair is not None:
+                line, node = pair[0].start_mark.line + 1, pair[1]
                 written.append(part)
                 continue
         if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
@@ -172,15 +177,15 @@ def _find(node: yaml.Node | None, place: Sequence[int | str]) -> tuple[int, list
 
 
 def _nearest(model: type[BaseModel], place: Place) -> str:
-    valid = sorted({name for each in _models_at(model, place[:-1]) for name in each.model_fields})
-    near = difflib.get_close_matches(str(place[-1]), valid, n=1, cutoff=0.5)
-    if near:
-        return f"; did you mean `{near[0]}`?"
+    valid = sorted({name for owner in _models_at(model, place[:-1]) for name in owner.model_fields})
+    nearest = difflib.get_close_matches(str(place[-1]), valid, n=1, cutoff=0.5)
+    if nearest:
+        return f"; did you mean `{nearest[0]}`?"
     return f"; valid here: {', '.join(valid)}" if valid else ""
 
 
 def _field_at(model: type[BaseModel], place: Place) -> FieldInfo | None:
-    """The deepest field on the way to `place`."""
+    """The deepest field on the path `place`."""
     for depth in range(len(place), 0, -1):
         for owner in _models_at(model, place[: depth - 1]):
             if place[depth - 1] in owner.model_fields:
@@ -189,7 +194,7 @@ def _field_at(model: type[BaseModel], place: Place) -> FieldInfo | None:
 
 
 def _models_at(annotation: Any, place: Place) -> list[type[BaseModel]]:
-    """The models that stand at `place` below a type: through fields, lists, mappings and unions."""
+    """The models at `place` below a type. Follows fields, lists, mappings and unions."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         if not place:
             return [annotation]
@@ -200,7 +205,7 @@ def _models_at(annotation: Any, place: Place) -> list[type[BaseModel]]:
     if origin is Annotated:
         return _models_at(arguments[0], place)
     if origin in (Union, types.UnionType):
-        return [found for each in arguments for found in _models_at(each, place)]
+        return [model for argument in arguments for model in _models_at(argument, place)]
     if origin is not None and arguments and place:
         return _models_at(arguments[-1] if origin is dict else arguments[0], place[1:])
     return []

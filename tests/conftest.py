@@ -169,13 +169,13 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         os.environ.update(client_environment(folder, url))
         from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
-        from flows.runtime.run_flow import send_what_is_left
+        from flows.runtime.run_flow import flush_to_server
 
         try:
             # Prefect reads the environment when it is imported, which a test module may have done before.
             with temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: folder}):
                 yield url
-                send_what_is_left()
+                flush_to_server()
         finally:
             os.environ.clear()
             os.environ.update(before)

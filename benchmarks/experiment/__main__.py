@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from flows.cli.shared import Debug
-from flows.cli.terminal import out, told
+from flows.cli.terminal import handle_errors, out, print_text
 
 if TYPE_CHECKING:
     from benchmarks.experiment.config import DiversityExperimentConfig
@@ -21,21 +21,19 @@ def main(
         Path | None,
         typer.Option("--config", "-c", metavar="FILE", help="YAML with the keys of DiversityExperimentConfig; see docs/experiment.md."),
     ] = None,
-    store: Annotated[
-        Path, typer.Option("--store", "-s", metavar="DIR", help="Everything is written to DIR/experiments/diversity-ID.")
-    ] = Path("runs/experiment"),
+    store: Annotated[Path, typer.Option("--store", "-s", metavar="DIR", help="The command writes to DIR/experiments/diversity-ID.")] = Path(
+        "runs/experiment"
+    ),
     minutes: Annotated[
         float | None,
-        typer.Option("--minutes", metavar="N", min=0, help="Begin no training after so many minutes; the same command goes on later."),
+        typer.Option("--minutes", metavar="N", min=0, help="Start no training after N minutes; the same command continues later."),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print arms, sizes and seeds with an estimate of minutes, and do nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print arms, sizes, seeds and the estimated minutes.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Train one tiny policy for every way of coming by conversations, at equal tokens, and measure it on domains that none has seen.
+    """Train one tiny policy per source of conversations, at equal tokens, and measure it on domains that no policy has seen.
 
-    Killed, the same command goes on where it was. Without power it says so and claims nothing.
+    Run a killed command again, and it continues. If the experiment has too little statistical power, the result says so.
 
     Examples:
 
@@ -43,43 +41,43 @@ def main(
 
       python -m benchmarks.experiment --store runs/experiment
     """
-    with told(debug):
+    with handle_errors(debug):
         from benchmarks.experiment.config import DiversityExperimentConfig
         from benchmarks.experiment.diversity import run_experiment
-        from flows.runtime.progress import on_console, report
+        from flows.runtime.progress import report, show_on_console
         from flows.yaml_config import load
 
         settings = load(config, DiversityExperimentConfig) if config is not None else DiversityExperimentConfig()
         if dry_run:
-            out.print(_plan(settings))
+            out.print(_plan_table(settings))
             return
-        with on_console(out):
-            result, home = run_experiment(store / "experiments", settings, minutes=minutes, progress=report)
-        out.print(_table(result))
-        for line in (result.says, f"figures, table, curves: {home}/results.json, table.md, curves.html"):
-            out.print(line, markup=False, soft_wrap=True)
+        with show_on_console(out):
+            result, folder = run_experiment(store / "experiments", settings, minutes=minutes, progress=report)
+        out.print(_result_table(result))
+        for line in (result.says, f"figures, table, curves: {folder}/results.json, table.md, curves.html"):
+            print_text(line)
         if result.missing:
-            out.print(f"{result.missing} trainings are missing; the same command makes them", style="yellow", markup=False)
+            print_text(f"{result.missing} trainings are missing; run the same command again", style="yellow")
 
 
-def _plan(settings: DiversityExperimentConfig) -> Table:
+def _plan_table(settings: DiversityExperimentConfig) -> Table:
     from benchmarks.experiment.config import ABOUT
     from benchmarks.experiment.diversity import plan
 
-    found = plan(settings)
+    planned = plan(settings)
     table = Table(
-        title=f"{len(found.cells)} trainings, {found.talks:,} conversations, about {found.minutes:.0f} minutes", title_justify="left"
+        title=f"{len(planned.cells)} trainings, {planned.talks:,} conversations, about {planned.minutes:.0f} minutes", title_justify="left"
     )
     for name in ("arm", "what", "sizes", "seeds"):
         table.add_column(name)
     for arm, what in ABOUT.items():
-        sizes = sorted({size for name, size, _ in found.cells if name == arm})
+        sizes = sorted({size for name, size, _ in planned.cells if name == arm})
         if sizes:
             table.add_row(arm, what, ", ".join(f"{size:,}" for size in sizes), ", ".join(map(str, settings.seeds)))
     return table
 
 
-def _table(result: ExperimentResult) -> Table:
+def _result_table(result: ExperimentResult) -> Table:
     from benchmarks.experiment.show import HEAD, lines
 
     table = Table()

@@ -1,7 +1,7 @@
-"""`headrace chat`: a person, or a script, talks to a policy in a live world and sees every call that it makes.
+"""`headrace chat`: a user or a script talks to a policy in a live world and sees each of its calls.
 
-What happens is `chat_session.py`'s; here it is drawn on a terminal, or printed as JSON lines. Whatever a policy or a world wrote is shown
-as text that cannot move the cursor, colour, or hide anything.
+`chat_session.py` runs the chat. This module draws its events on a terminal or prints them as JSON lines. Text of a policy or a world is
+escaped, so it cannot move the cursor, change colours or hide text.
 """
 
 from __future__ import annotations
@@ -17,35 +17,40 @@ from rich.text import Text
 
 from flows.cli.measure_policy import AnswerTokens
 from flows.cli.shared import ConfigFile, Debug, MaxTokens, MaxUsd, ReadStore, UsdPerMillion
-from flows.cli.terminal import err, lines, out, told
+from flows.cli.terminal import err, handle_errors, out, read_lines
 
 if TYPE_CHECKING:
     from flows.config import Config
     from flows.interactive.chat_session import Chat, ChatSettings, Event
-    from flows.interactive.policy_facts import Schooling
+    from flows.interactive.policy_facts import PolicyFacts
     from flows.interactive.world_repl import Need
-    from flows.resolve_policy import Asked
+    from flows.resolve_policy import ResolvedPolicy
 
 _SHOWN = 400
-"""Characters of a result on a terminal; JSON lines and saved conversations have all of it."""
+"""Characters of a result on a terminal; JSON lines and saved conversations have the whole text."""
 _COLOURS = {"note": "", "warning": "yellow", "error": "bold red"}
 
 
 Policy = Annotated[
-    str, typer.Option("--policy", metavar="POLICY", help="latest (promoted last), id or stage; or openai:MODEL, vllm:MODEL, hf:FOLDER.")
+    str,
+    typer.Option("--policy", metavar="POLICY", help="latest (the last promoted one), id or stage; or openai:MODEL, vllm:MODEL, hf:FOLDER."),
 ]
 World = Annotated[
     str | None,
-    typer.Option("--world", "-w", metavar="NAME|FILE", help="World to talk in (default: the first of its training, else retail)."),
+    typer.Option(
+        "--world", "-w", metavar="NAME|FILE", help="World of the chat (default: the first world of the policy's training, else retail)."
+    ),
 ]
-Say = Annotated[str | None, typer.Option("--say", metavar="TEXT", help="Say this, show the answer, and leave.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print every event as a line of JSON.")]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Which world of its kind; also of what is sampled.")]
-Temperature = Annotated[float, typer.Option("--temperature", metavar="T", min=0.0, help="0 takes the likeliest token.")]
-MaxTurns = Annotated[int | None, typer.Option("--max-turns", metavar="N", min=1, help="Its messages to one request.")]
+Say = Annotated[str | None, typer.Option("--say", metavar="TEXT", help="Send this request, show the answer, and exit.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the world's data and of sampling.")]
+Temperature = Annotated[
+    float, typer.Option("--temperature", metavar="T", min=0.0, help="Sampling temperature; 0 takes the most likely token.")
+]
+MaxTurns = Annotated[int | None, typer.Option("--max-turns", metavar="N", min=1, help="Most messages of the policy per request.")]
 Requests = Annotated[
     int | None,
-    typer.Option("--requests", metavar="N", min=1, help="Requests of one conversation (default: as in its training, else no limit)."),
+    typer.Option("--requests", metavar="N", min=1, help="Most requests per conversation (default: as in its training, else no limit)."),
 ]
 
 
@@ -66,9 +71,10 @@ def chat(
     usd_per_million: UsdPerMillion = None,
     debug: Debug = False,
 ) -> None:
-    """Talk to a policy in a live world: see the tools that it calls, what they answer, and what it changes.
+    """Talk to a policy in a live world: see the tools that it calls, their results, and the changes of the world.
 
-    `/task` proposes a request that it may be up to, and the verifier judges the answer; `/help` lists the rest. Reads from a pipe too.
+    `/task` proposes a request that the policy may know, and the verifier judges the answer; `/help` lists all commands. The command also
+    reads from a pipe.
 
     Examples:
 
@@ -79,163 +85,164 @@ def chat(
       headrace chat --policy openai:gpt-5-mini --world banking --say "What do I owe?" --json
     """
     limits = {"answer_tokens": answer_tokens, "max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
-    with told(debug), _ended_by_ctrl_c():
+    with handle_errors(debug), _exit_on_ctrl_c():
         from flows import validation
-        from flows.resolve_policy import asked
+        from flows.resolve_policy import resolve_policy
 
-        script = None if say is None else _script(say)
+        script = None if say is None else _script_lines(say)
         settings = validation.asking(validation.settings(config), limits)
-        who = asked(policy, settings.store if store is None and config is not None else store)
-        who.policy.check()
-        known = _known(who)
-        name = _world(world, known)
-        tokens = settings.train.engine.answer_tokens if who.policy.engine else answer_tokens
-        how = _settings(who, known, tokens, max_turns, requests, temperature)
-        is_person = say is None and not as_json and sys.stdin.isatty()
-        with _talk(who, settings, name, seed, how, as_json=as_json, is_person=is_person) as talk:
-            _begin(talk, who, known)
-            if is_person:
-                _with_a_person(talk)
+        target = resolve_policy(policy, settings.store if store is None and config is not None else store)
+        target.policy.check()
+        facts = _read_facts(target)
+        world_name = validation.world_name(world or next(iter(facts.worlds), "retail"))
+        tokens = settings.train.engine.answer_tokens if target.policy.engine else answer_tokens
+        chat_settings = _chat_settings(facts, tokens, max_turns, requests, temperature)
+        is_interactive = say is None and not as_json and sys.stdin.isatty()
+        with _open_chat(target, settings, world_name, seed, chat_settings, as_json=as_json, is_interactive=is_interactive) as session:
+            _emit_start(session, target, facts)
+            if is_interactive:
+                _talk_with_user(session)
             else:
-                _with_a_script(talk, lines("", ()) if script is None else script)
+                _run_script(session, read_lines("", ()) if script is None else script)
 
 
-def _script(say: str) -> list[str]:
-    """The lines of --say. Raises BadInput: it is empty."""
+def _script_lines(say: str) -> list[str]:
+    """The lines of --say. Raises BadInput if it is empty."""
     from storage.errors import BadInput
 
     if not say.strip():
-        raise BadInput("--say has nothing to say: give it a request or a /command")
+        raise BadInput("--say is empty: give a request or a /command")
     return [say]
 
 
-# ---- who talks, and in which world -------------------------------------------------------------------------------------
+# ---- the policy and its chat ---------------------------------------------------------------------------------------------
 
 
-def _known(who: Asked) -> Schooling:
-    from flows.interactive.policy_facts import Schooling, schooling
+def _read_facts(target: ResolvedPolicy) -> PolicyFacts:
+    from flows.interactive.policy_facts import PolicyFacts, read_policy_facts
     from synth.worlds.stored_worlds import register_stored
 
-    if who.store is None or not who.store.exists():
-        return Schooling()
-    register_stored(who.store)
-    return schooling(who.store, who.policy.id)
+    if target.store is None or not target.store.exists():
+        return PolicyFacts()
+    register_stored(target.store)
+    return read_policy_facts(target.store, target.policy.id)
 
 
-def _world(named: str | None, known: Schooling) -> str:
-    """Raises BadInput: there is no such world."""
-    from flows import validation
-
-    return validation.world_name(named or next(iter(known.worlds), "retail"))
-
-
-def _settings(
-    who: Asked, known: Schooling, answer_tokens: int | None, max_turns: int | None, requests: int | None, temperature: float
+def _chat_settings(
+    facts: PolicyFacts, answer_tokens: int | None, max_turns: int | None, requests: int | None, temperature: float
 ) -> ChatSettings:
-    """What was said on the command line, and for the rest what suits the policy."""
+    """The settings of the command line. Settings that it omits fit the policy's training."""
     from flows.interactive.chat_session import ChatSettings
 
-    given = {"answer_tokens": answer_tokens, "max_turns": max_turns, "requests": requests or known.requests}
-    said = {key: value for key, value in given.items() if value is not None}
-    return ChatSettings(temperature=temperature, language=known.language, canonical=bool(known.worlds), **said)
+    options = {"answer_tokens": answer_tokens, "max_turns": max_turns, "requests": requests or facts.requests}
+    limits = {key: value for key, value in options.items() if value is not None}
+    return ChatSettings(temperature=temperature, language=facts.language, canonical=bool(facts.worlds), **limits)
 
 
 @contextlib.contextmanager
-def _talk(who: Asked, settings: Config, world: str, seed: int, how: ChatSettings, *, as_json: bool, is_person: bool) -> Iterator[Chat]:
-    """A conversation with the policy, whose engine is loaded first and closed at the end."""
+def _open_chat(
+    target: ResolvedPolicy, settings: Config, world: str, seed: int, chat_settings: ChatSettings, *, as_json: bool, is_interactive: bool
+) -> Iterator[Chat]:
+    """Load the policy's engine, yield the chat, and close the engine at the end."""
     from flows.interactive.chat_session import Chat
-    from flows.resolve_policy import answers
+    from flows.resolve_policy import open_engine
 
-    show = _print_json if as_json else _Drawing(who.policy.name, echoes=not is_person)
-    with contextlib.ExitStack() as kept:
-        with _waiting(f"loading {who.policy.name}", is_person):
-            engine = kept.enter_context(answers(who, settings.train.engine, command="chat"))
-        yield Chat(engine, world, seed, how, show, policy=who.policy.id, needs=_needs(who, world), unread=_unread(engine))
+    on_event = _print_json if as_json else _TerminalDisplay(target.policy.name, echoes=not is_interactive)
+    with contextlib.ExitStack() as stack:
+        with _show_status(f"loading {target.policy.name}", is_interactive):
+            engine = stack.enter_context(open_engine(target, settings.train.engine, command="chat"))
+        needs, find_unknown_words = _known_needs(target, world), _unknown_words_finder(engine)
+        yield Chat(
+            engine, world, seed, chat_settings, on_event, policy=target.policy.id, needs=needs, find_unknown_words=find_unknown_words
+        )
 
 
-def _needs(who: Asked, world: str) -> list[Need]:
-    """What it has mostly answered rightly in this world when it was measured; else what it ever has."""
-    from flows.interactive.policy_facts import answered
+def _known_needs(target: ResolvedPolicy, world: str) -> list[Need]:
+    """Needs that the policy met in at least half of its held-out rollouts in this world; if there are none, needs that it ever met."""
+    from flows.interactive.policy_facts import read_need_results
 
-    if who.store is None or not who.store.exists():
+    if target.store is None or not target.store.exists():
         return []
-    found = [one for one in answered(who.store, who.policy.id, world) if one.successes]
-    return [one.need for one in found if 2 * one.successes >= one.rollouts] or [one.need for one in found]
+    results = [result for result in read_need_results(target.store, target.policy.id, world) if result.successes]
+    return [result.need for result in results if 2 * result.successes >= result.rollouts] or [result.need for result in results]
 
 
-def _unread(engine: Any) -> Callable[[str], list[str]]:
-    """The words that a policy in process does not know; of a server nobody tells."""
+def _unknown_words_finder(engine: Any) -> Callable[[str], list[str]]:
+    """A function that returns the words of a text that the policy does not know. For a server it returns none."""
     from train.tiny import unread_words
 
     tokenizer = getattr(engine, "tokenizer", None)
     return lambda text: [] if tokenizer is None else unread_words(tokenizer, text)
 
 
-def _waiting(text: str, is_person: bool) -> contextlib.AbstractContextManager[Any]:
-    return out.status(text) if is_person else contextlib.nullcontext()
+def _show_status(text: str, is_interactive: bool) -> contextlib.AbstractContextManager[Any]:
+    return out.status(text) if is_interactive else contextlib.nullcontext()
 
 
-# ---- talking -----------------------------------------------------------------------------------------------------------
+# ---- the chat ----------------------------------------------------------------------------------------------------------
 
 
-def _begin(talk: Chat, who: Asked, known: Schooling) -> None:
-    world, requests = talk.session.world.name, talk.settings.requests
-    talk.tell(
+def _emit_start(session: Chat, target: ResolvedPolicy, facts: PolicyFacts) -> None:
+    """Emit the start event, and warnings if the chat differs from the policy's training."""
+    world, requests = session.world_session.world.name, session.settings.requests
+    session.emit(
         "start",
-        policy=who.policy.id,
-        name=who.policy.name,
-        promoted=known.is_promoted,
-        trained_in=list(known.worlds),
-        measured=[vars(one) for one in known.measured],
+        policy=target.policy.id,
+        name=target.policy.name,
+        promoted=facts.is_promoted,
+        trained_in=list(facts.worlds),
+        measured=[vars(measurement) for measurement in facts.measurements],
         world=world,
-        seed=talk.session.seed,
-        tools=[tool.name for tool in talk.tools],
+        seed=session.world_session.seed,
+        tools=[tool.name for tool in session.tools],
         requests=requests,
     )
-    if known.worlds and world not in known.worlds:
-        talk.tell("warning", text=f"it was not trained in {world}, but in {', '.join(known.worlds)}: expect nothing of it here")
+    if facts.worlds and world not in facts.worlds:
+        session.emit(
+            "warning", text=f"the policy was not trained in {world}, but in {', '.join(facts.worlds)}: it will hardly succeed here"
+        )
     if requests is not None:
-        takes = "each request is a conversation of its own" if requests == 1 else f"a conversation takes {requests} requests"
-        talk.tell("note", text=f"{takes}{', as in its training' * (requests == known.requests)}; the world keeps what was done")
-    if known.requests is not None and (requests is None or requests > known.requests):
-        most = f"{known.requests} request{'' if known.requests == 1 else 's'}"
-        talk.tell("warning", text=f"it learned from conversations of at most {most}: expect little of it after that")
+        takes = "each request is a separate conversation" if requests == 1 else f"a conversation takes {requests} requests"
+        session.emit("note", text=f"{takes}{', as in its training' * (requests == facts.requests)}; the world keeps the changes")
+    if facts.requests is not None and (requests is None or requests > facts.requests):
+        most = f"{facts.requests} request{'' if facts.requests == 1 else 's'}"
+        session.emit("warning", text=f"the policy learned from conversations of at most {most}: it may fail after that")
 
 
-def _with_a_person(talk: Chat) -> None:
-    """Until they leave. What fails is told, and they go on; a budget that is spent ends it."""
+def _talk_with_user(session: Chat) -> None:
+    """Handle the user's lines until the user leaves. Errors are shown and the chat continues; only a spent budget ends it."""
     from flows.interactive.chat_session import COMMANDS
     from storage.errors import HeadraceError
     from synth.engines.budget import BudgetSpent
 
-    talk.hint()
-    words = (*COMMANDS, *talk.session.world.intents)
+    session.show_examples()
+    words = (*COMMANDS, *session.world_session.world.intents)
     with contextlib.suppress(KeyboardInterrupt):
-        for line in lines("you> ", words):
+        for line in read_lines("you> ", words):
             try:
-                with _waiting("...", is_person=True):
-                    goes_on = talk.handle(line)
-                if not goes_on:
+                with _show_status("...", is_interactive=True):
+                    continues = session.handle(line)
+                if not continues:
                     return
             except KeyboardInterrupt:
-                talk.tell("warning", text="stopped; what its calls have changed stays changed")
+                session.emit("warning", text="stopped; the world keeps the changes of its calls")
             except BudgetSpent:
                 raise
             except HeadraceError as error:
-                talk.tell("error", text=str(error))
+                session.emit("error", text=str(error))
     out.print()
 
 
-def _with_a_script(talk: Chat, given: Iterable[str]) -> None:
-    """Until the lines end, one says /quit, or something fails."""
-    for line in given:
-        if not talk.handle(line):
+def _run_script(session: Chat, script: Iterable[str]) -> None:
+    """Handle the lines of a script until its end or /quit. The first error ends it."""
+    for line in script:
+        if not session.handle(line):
             return
 
 
 @contextlib.contextmanager
-def _ended_by_ctrl_c() -> Iterator[None]:
-    """Of a chat nothing continues where it was, so that is not promised."""
+def _exit_on_ctrl_c() -> Iterator[None]:
+    """Exit on Ctrl-C without the hint to run the command again, because a chat cannot be continued."""
     try:
         yield
     except KeyboardInterrupt:
@@ -243,22 +250,22 @@ def _ended_by_ctrl_c() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-# ---- showing -----------------------------------------------------------------------------------------------------------
+# ---- output --------------------------------------------------------------------------------------------------------------
 
 
 def _print_json(event: Event) -> None:
-    typer.echo(json.dumps({"event": event.kind, **event.said}))
+    typer.echo(json.dumps({"event": event.kind, **event.data}))
 
 
-class _Drawing:
-    """Events as lines for a person. echoes: requests are shown too, as nobody typed them here."""
+class _TerminalDisplay:
+    """Draws events as lines on the terminal. echoes: also draw requests, which a script sent and no user typed."""
 
     def __init__(self, name: str, *, echoes: bool) -> None:
         self._name, self._echoes = name, echoes
 
     def __call__(self, event: Event) -> None:
-        said = event.said
-        drawn: dict[str, Callable[[Mapping[str, Any]], None]] = {
+        data = event.data
+        draw_functions: dict[str, Callable[[Mapping[str, Any]], None]] = {
             "start": self._start,
             "request": self._request,
             "result": self._result,
@@ -266,60 +273,62 @@ class _Drawing:
             "task": self._task,
             "verdict": self._verdict,
         }
-        if event.kind in drawn:
-            drawn[event.kind](said)
+        if event.kind in draw_functions:
+            draw_functions[event.kind](data)
         elif event.kind == "call":
-            _line(f"  > {said['name']} {said['arguments']}", "cyan")
+            _print_line(f"  > {data['name']} {data['arguments']}", "cyan")
         else:
-            _line(said["text"], _COLOURS[event.kind])
+            _print_line(data["text"], _COLOURS[event.kind])
 
-    def _start(self, said: Mapping[str, Any]) -> None:
-        promoted = ", the one promoted last" if said["promoted"] else ""
-        _line(f"policy  {self._name} ({said['policy']}){promoted}" if self._name != said["policy"] else f"policy  {self._name}{promoted}")
-        for one in said["measured"]:
-            rate = f"{one['rate']:.3f} ({one['low']:.3f} to {one['high']:.3f})"
-            _line(f"        {rate} of {one['tasks']} tasks, {one['use']}, {one['decoding']}", "dim")
-        if not said["measured"]:
-            _line("        not measured on held-out tasks: headrace evaluate", "dim")
-        _line(f"world   {said['world']}, seed {said['seed']}, {len(said['tools'])} tools")
+    def _start(self, data: Mapping[str, Any]) -> None:
+        promoted = ", the last promoted policy" if data["promoted"] else ""
+        _print_line(
+            f"policy  {self._name} ({data['policy']}){promoted}" if self._name != data["policy"] else f"policy  {self._name}{promoted}"
+        )
+        for row in data["measured"]:
+            rate = f"{row['rate']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
+            _print_line(f"        {rate} of {row['tasks']} tasks, {row['use']}, {row['decoding']}", "dim")
+        if not data["measured"]:
+            _print_line("        not measured on held-out tasks: headrace evaluate", "dim")
+        _print_line(f"world   {data['world']}, seed {data['seed']}, {len(data['tools'])} tools")
 
-    def _request(self, said: Mapping[str, Any]) -> None:
+    def _request(self, data: Mapping[str, Any]) -> None:
         if self._echoes:
-            _line(f"you> {said['content']}")
+            _print_line(f"you> {data['content']}")
 
-    def _result(self, said: Mapping[str, Any]) -> None:
-        _line(f"  < {_cut(said['content'])}", "red" if said["is_error"] else "dim")
+    def _result(self, data: Mapping[str, Any]) -> None:
+        _print_line(f"  < {_shorten(data['content'])}", "red" if data["is_error"] else "dim")
 
-    def _answer(self, said: Mapping[str, Any]) -> None:
+    def _answer(self, data: Mapping[str, Any]) -> None:
         from flows.interactive.chat_session import STOPPED
 
-        if said["content"]:
-            _line(f"{self._name}> {_cut(said['content']) if said['stopped'] else said['content']}", "bold")
-        if said["stopped"]:
-            _line(f"no whole answer: {STOPPED[said['stopped']]}", "yellow")
-        calls = f"{said['calls']} call{'' if said['calls'] == 1 else 's'}"
-        _line(f"  ({calls}, {said['tokens']} tokens, {said['seconds']:.2f} s)", "dim")
+        if data["content"]:
+            _print_line(f"{self._name}> {_shorten(data['content']) if data['stopped'] else data['content']}", "bold")
+        if data["stopped"]:
+            _print_line(f"no complete answer: {STOPPED[data['stopped']]}", "yellow")
+        calls = f"{data['calls']} call{'' if data['calls'] == 1 else 's'}"
+        _print_line(f"  ({calls}, {data['tokens']} tokens, {data['seconds']:.2f} s)", "dim")
 
-    def _task(self, said: Mapping[str, Any]) -> None:
-        _line(f"[{said['intent']}, difficulty {said['difficulty']}] {said['request']}", "bold")
-        _line("in a fresh world; expected, or any other way to the same end:", "dim")
-        for call in said["calls"]:
-            _line(f"  > {call['name']} {json.dumps(call['arguments'], ensure_ascii=False)}", "dim")
-        _line(f"  = {said['answer']}", "dim")
-        _line("an empty line sends it; or put it in your own words", "dim")
+    def _task(self, data: Mapping[str, Any]) -> None:
+        _print_line(f"[{data['intent']}, difficulty {data['difficulty']}] {data['request']}", "bold")
+        _print_line("in a fresh world; expected calls (other ways to the same result count too):", "dim")
+        for call in data["calls"]:
+            _print_line(f"  > {call['name']} {json.dumps(call['arguments'], ensure_ascii=False)}", "dim")
+        _print_line(f"  = {data['answer']}", "dim")
+        _print_line("an empty line sends it; you can also write your own words", "dim")
 
-    def _verdict(self, said: Mapping[str, Any]) -> None:
-        if said["accepted"]:
-            _line("the verifier accepts it", "green")
+    def _verdict(self, data: Mapping[str, Any]) -> None:
+        if data["accepted"]:
+            _print_line("the verifier accepts it", "green")
         else:
-            _line(f"the verifier does not accept it: {', '.join(said['failed'])} (reward {said['reward']:g})", "red")
+            _print_line(f"the verifier does not accept it: {', '.join(data['failed'])} (reward {data['reward']:g})", "red")
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return f"{text[:_SHOWN]} ... ({len(text):,} characters)" if len(text) > _SHOWN else text
 
 
-def _line(text: str, style: str = "") -> None:
+def _print_line(text: str, style: str = "") -> None:
     from synth.sandbox.safe_text import safe_text
 
     out.print(Text(safe_text(text.encode("utf-8", errors="replace")), style=style), soft_wrap=True)

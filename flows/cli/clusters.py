@@ -1,4 +1,4 @@
-"""`headrace clusters`: build business clusters from tools of anywhere, list them, show one.
+"""`headrace clusters`: build business clusters from a catalogue of tools or from worlds, list them, show one.
 
 Clusters of tools that no world executes are marked: `of no world`.
 """
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows import validation
-from flows.cli.terminal import out, told
+from flows.cli.shared import Debug, NewestStore
+from flows.cli.terminal import handle_errors, out, print_text
 
 if TYPE_CHECKING:
     from storage.records import Tool
@@ -22,13 +23,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""Business clusters: 3 to 12 tools that a real job would use together, with the graph of which tool feeds which.
+    help="""Business clusters: 3 to 12 tools that a real job uses together, with a graph of which tool feeds which.
 
-They are found in the tools of worlds, or in a catalogue of your own: names, descriptions and parameters are enough.""",
+They are built from the tools of worlds or from your own catalogue: names, descriptions and parameters are enough.""",
 )
 
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
-ReadStore = Annotated[Path | None, typer.Option("--store", "-s", metavar="DIR", help="Store to read (default: the newest under runs/).")]
 _SHOWN, _SUMMARY, _DROPPED_SHOWN = 20, 76, 8
 
 
@@ -37,18 +36,20 @@ def build(
     store: Annotated[Path, typer.Option("--store", "-s", metavar="DIR", help="Store to write the tools and clusters to.")],
     tools: Annotated[
         Path | None,
-        typer.Option("--tools", "-t", metavar="FILE", help="Catalogue: JSONL (or .jsonl.gz), a tool a line, in OpenAI's or MCP's form."),
+        typer.Option(
+            "--tools", "-t", metavar="FILE", help="Catalogue: JSONL (or .jsonl.gz), one tool per line, in OpenAI's or MCP's format."
+        ),
     ] = None,
     worlds: Annotated[
         list[str] | None,
-        typer.Option("--world", "-w", metavar="NAME", help="World whose tools are clustered too; gen-1..100 for a range. May be repeated."),
+        typer.Option("--world", "-w", metavar="NAME", help="World whose tools are clustered too; gen-1..100 for a range; may be repeated."),
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Find the clusters of a catalogue, of worlds, or of both, and keep them in a store.
+    """Build the clusters of a catalogue, of worlds, or of both, and save them in a store.
 
-    A row may name its server (`server`, `server_id`) and a `label`, the business it is about; schemas may be missing or broken. Rows that
-    cannot be used are dropped and told, with their lines. The same tools a second time change nothing.
+    A row may name its server (`server`, `server_id`) and its business (`label`); its schemas may be missing or broken. Unusable rows are
+    dropped and reported with their lines. Building the same tools again changes nothing.
 
     Examples:
 
@@ -56,41 +57,41 @@ def build(
 
       headrace clusters build --tools mine.jsonl --world retail --world gen-1..20 --store runs/mine/store
     """
-    with told(debug):
-        from flows.runtime.progress import on_console, report
+    with handle_errors(debug):
+        from flows.runtime.progress import report, show_on_console
         from storage.report.page import write_report
         from storage.store import Store
         from synth.clusters.catalog import joined
         from synth.clusters.cluster_store import keep_clusters
 
         names = validation.world_names(worlds or [])
-        opened = Store(store)
+        target = Store(store)
         catalogue = validation.catalogue(tools, names)
-        found = joined([*(catalogue.tools if catalogue else ()), *validation.tools_of(names)])
-        with on_console(out):
-            kept = keep_clusters(opened, found, progress=report)
+        all_tools = joined([*(catalogue.tools if catalogue else ()), *validation.tools_of(names)])
+        with show_on_console(out):
+            saved = keep_clusters(target, all_tools, progress=report)
         if catalogue is not None:
-            _tell_catalogue(catalogue)
-        _tell_kept(kept, found, store)
-        out.print(f"drawn in: {write_report(opened)}", markup=False, soft_wrap=True)
+            _print_catalogue(catalogue)
+        _print_saved(saved, all_tools, store)
+        print_text(f"drawing: {write_report(target)}")
 
 
 @app.command("list")
 def list_(
-    store: ReadStore = None,
+    store: NewestStore = None,
     domain: Annotated[str | None, typer.Option("--domain", metavar="NAME", help="Only clusters of this domain.")] = None,
-    limit: Annotated[int, typer.Option("--n", metavar="N", min=1, help="How many, the best first.")] = _SHOWN,
+    limit: Annotated[int, typer.Option("--n", metavar="N", min=1, help="Number of clusters, the best first.")] = _SHOWN,
     debug: Debug = False,
 ) -> None:
-    """List the clusters of the build that a store got last, those that cover most first.
+    """List the clusters of the last build in a store, those with the widest coverage first.
 
     Example: headrace clusters list --store runs/tools/store --domain "Travel & Maps"
     """
-    with told(debug):
-        from flows.summary_tables import Table, draw
+    with handle_errors(debug):
+        from flows.summary_tables import Table, print_table
         from synth.clusters.cluster_store import stored_clusters
 
-        found = validation.some_clusters(stored_clusters(validation.readable(None, store), domain=domain), domain)
+        clusters = validation.some_clusters(stored_clusters(validation.readable(None, store), domain=domain), domain)
         rows = [
             {
                 "cluster": cluster.id,
@@ -101,68 +102,66 @@ def list_(
                 "kind": _kind(cluster),
                 "servers": ", ".join(_servers(cluster)),
             }
-            for cluster in found[:limit]
+            for cluster in clusters[:limit]
         ]
-        more = f", the first {limit:,}" if len(found) > limit else ""
-        draw(Table("clusters", f"Clusters: {len(found):,}{more} (chain: edges of the longest)", rows), out)
+        more = f", the first {limit:,}" if len(clusters) > limit else ""
+        print_table(Table("clusters", f"Clusters: {len(clusters):,}{more} (chain: edges of the longest)", rows), out)
 
 
 @app.command()
 def show(
-    id: Annotated[str, typer.Argument(metavar="ID", help="A cluster's id, or as much of it as is needed.")],
-    store: ReadStore = None,
+    id: Annotated[str, typer.Argument(metavar="ID", help="Id of a cluster, or an unambiguous beginning of it.")],
+    store: NewestStore = None,
     debug: Debug = False,
 ) -> None:
-    """Show one cluster: its tools in an order in which they could be called, and what each feeds to which.
+    """Show one cluster: its tools in a possible order of calls, and the values that they pass to each other.
 
     Example: headrace clusters show cluster-0123456789abcdef --store runs/tools/store
     """
-    with told(debug):
+    with handle_errors(debug):
         from synth.clusters.cluster_store import stored_cluster
 
         cluster, tools = stored_cluster(validation.readable(None, store), id)
-        for line in _drawn(cluster, {tool.id: tool for tool in tools}):
-            out.print(line, markup=False, soft_wrap=True)
+        for line in _draw(cluster, {tool.id: tool for tool in tools}):
+            print_text(line)
 
 
-# ---- what is said -----------------------------------------------------------------------------------------------------
+# ---- output -----------------------------------------------------------------------------------------------------------
 
 
-def _tell_catalogue(catalogue: Catalogue) -> None:
+def _print_catalogue(catalogue: Catalogue) -> None:
     dropped = sum(reason.count for reason in catalogue.dropped)
-    out.print(
-        f"{catalogue.path}: {catalogue.rows:,} rows, {len(catalogue.tools):,} tools, {catalogue.copies:,} exact copies folded, "
-        f"{dropped:,} dropped; of {catalogue.unknown:,} the parameters are unknown",
-        markup=False,
-        soft_wrap=True,
+    print_text(
+        f"{catalogue.path}: {catalogue.rows:,} rows, {len(catalogue.tools):,} tools, {catalogue.copies:,} exact copies merged, "
+        f"{dropped:,} dropped; {catalogue.unknown:,} with unknown parameters"
     )
     for reason in catalogue.dropped[:_DROPPED_SHOWN]:
         first = "line" if reason.count == 1 else "first in line"
-        out.print(f"  dropped {reason.count:,}: {reason.reason} ({first} {reason.line:,})", markup=False, soft_wrap=True)
+        print_text(f"  dropped {reason.count:,}: {reason.reason} ({first} {reason.line:,})")
 
 
-def _tell_kept(kept: Kept, tools: Sequence[Tool], store: Path) -> None:
+def _print_saved(saved: Kept, tools: Sequence[Tool], store: Path) -> None:
     from synth.clusters.world_plans import plans_of, served
 
-    covered = {tool for cluster in kept.clusters for tool in cluster.tool_ids}
-    executable = sum(cluster.world is not None for cluster in kept.clusters)
-    spanning = sum(len(_servers(cluster)) > 1 for cluster in kept.clusters)
-    out.print(
-        f"clusters: {len(kept.clusters):,}, with {len(covered):,} of {len(tools):,} tools ({len(covered) / len(tools):.0%}); "
-        f"{executable:,} executable, {len(kept.clusters) - executable:,} of no world; {spanning:,} span servers"
-        + ("" if kept.is_new else " (they were there already; what is listed and drawn is the build that the store got last)"),
-        markup=False,
-        soft_wrap=True,
+    covered = {tool for cluster in saved.clusters for tool in cluster.tool_ids}
+    executable = sum(cluster.world is not None for cluster in saved.clusters)
+    spanning = sum(len(_servers(cluster)) > 1 for cluster in saved.clusters)
+    print_text(
+        f"clusters: {len(saved.clusters):,}, with {len(covered):,} of {len(tools):,} tools ({len(covered) / len(tools):.0%}); "
+        f"{executable:,} executable, {len(saved.clusters) - executable:,} of no world; {spanning:,} span servers"
+        + ("" if saved.is_new else " (the store has them already; `list` and the drawing show the last build)")
     )
     if plans := plans_of(tools):
-        done = served(plans, [cluster.tool_ids for cluster in kept.clusters])
-        out.print(f"intents of worlds: {done:,} of {len(plans):,} ({done / len(plans):.0%}) have all tools of their plan in one cluster")
-    commands = (f"list --store {store}", f"show {kept.clusters[0].id} --store {store}")
+        complete = served(plans, [cluster.tool_ids for cluster in saved.clusters])
+        out.print(
+            f"intents of worlds: {complete:,} of {len(plans):,} ({complete / len(plans):.0%}) have all tools of their plan in one cluster"
+        )
+    commands = (f"list --store {store}", f"show {saved.clusters[0].id} --store {store}")
     for lead, command in zip(("see them:", "         "), commands, strict=True):
-        out.print(f"{lead} headrace clusters {command}", markup=False, soft_wrap=True)
+        print_text(f"{lead} headrace clusters {command}")
 
 
-def _drawn(cluster: Cluster, tools: dict[str, Tool]) -> list[str]:
+def _draw(cluster: Cluster, tools: dict[str, Tool]) -> list[str]:
     from synth.clusters.edges import levels
 
     level = levels(cluster.tool_ids, cluster.edges)
@@ -177,12 +176,12 @@ def _drawn(cluster: Cluster, tools: dict[str, Tool]) -> list[str]:
         "",
     ]
     for tool in order:
-        said = " ".join(tools[tool].description.split())
-        summary = said if len(said) <= _SUMMARY else said[: _SUMMARY - 1] + "…"
+        description = " ".join(tools[tool].description.split())
+        summary = description if len(description) <= _SUMMARY else description[: _SUMMARY - 1] + "…"
         mark = "*" if tools[tool].changes_state else " "
         lines.append(f"{number[tool]:>3} {label[tool]:<{width}} {mark} {summary}".rstrip())
-        fed = sorted((edge for edge in cluster.edges if edge.source == tool), key=lambda edge: number[edge.target])
-        lines += [f"      └─ {edge.entity} → {number[edge.target]} {label[edge.target]}  ({edge.score:.2f})" for edge in fed]
+        out_edges = sorted((edge for edge in cluster.edges if edge.source == tool), key=lambda edge: number[edge.target])
+        lines += [f"      └─ {edge.entity} → {number[edge.target]} {label[edge.target]}  ({edge.score:.2f})" for edge in out_edges]
     return [*lines, "", "* changes state"] if any(tools[tool].changes_state for tool in order) else lines
 
 

@@ -1,4 +1,4 @@
-"""`headrace config`: every key of a configuration, what is wrong with a file, and where a file differs from the defaults."""
+"""`headrace config`: print all keys of a configuration, the problems of a file, or its differences from the defaults."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from flows.cli.shared import Debug
-from flows.cli.terminal import told
+from flows.cli.terminal import handle_errors
 
 app = typer.Typer(
     help="""The configuration: the reference of all its keys, and checks of a file.
 
-A file names only what differs from the defaults; configs/sample.yaml shows the keys that are changed most. Without a subcommand the
-reference is printed.
+A file needs only the keys that differ from the defaults; configs/sample.yaml shows the most used keys. Without a subcommand the command
+prints the reference.
 
 Examples:
 
@@ -25,8 +25,8 @@ Examples:
   headrace config diff configs/ladder.yaml""",
 )
 
-_HEAD = """# Every key of a configuration, as YAML. Copy what you want to change into a file of your own, and pass it with --config.
-# In [brackets]: the allowed values. The values are {whose}.
+_HEAD = """# All keys of a configuration, as YAML. Copy the keys that you want to change into your own file, and pass it with --config.
+# In [brackets]: the allowed values. The values are {source}.
 """
 
 
@@ -41,9 +41,9 @@ def show(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Show the values of this file instead of the defaults.")] = None,
     debug: Debug = False,
 ) -> None:
-    """Print every key with its meaning, allowed values and default, as commented YAML that a configuration file may hold.
+    """Print every key with its meaning, allowed values and default, as commented YAML that is a valid configuration file.
 
-    With FILE the values are those that a run with it has, and a key that differs names its default.
+    With FILE the command prints the values of that file, and the default of each key that differs.
 
     Examples:
 
@@ -53,29 +53,29 @@ def show(
 
       headrace config show > full.yaml
     """
-    with told(debug):
+    with handle_errors(debug):
         from flows.config import Config, read
         from flows.config_reference import reference
         from flows.yaml_config import parse
 
         settings, written = (Config(), None) if file is None else (read(file), parse(file).values)
-        _say(_HEAD.format(whose="the defaults" if file is None else f"those of {file}"))
-        _say(reference(settings, written=written))
+        typer.echo(_HEAD.format(source="the defaults" if file is None else f"those of {file}"))
+        typer.echo(reference(settings, written=written))
 
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A configuration file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Configuration file.")],
     debug: Debug = False,
 ) -> None:
-    """Say everything that is wrong with a configuration file, a line each: unknown keys with the key meant, values with what is allowed.
+    """Print all problems of a configuration file, one per line: unknown keys with the nearest valid key, and values that are not allowed.
 
-    Nothing is read but the file and the worlds and wordings that it names; `headrace doctor --config FILE` tries its engines and cluster.
-    Exit code 2 where something is wrong.
+    The command reads only the file and the worlds and wordings that it names; `headrace doctor --config FILE` checks engines and cluster.
+    Exit code 2 if the file has a problem.
 
     Example: headrace config check configs/sample.yaml
     """
-    with told(debug):
+    with handle_errors(debug):
         from flows.config import read
         from flows.yaml_config import ConfigError
 
@@ -83,28 +83,24 @@ def check(
             read(file)
         except ConfigError as error:
             for problem in error.problems:
-                _say(problem)
-            _say(f"{file}: {len(error.problems)} problem{'s' * (len(error.problems) > 1)}; `headrace config` explains every key")
+                typer.echo(problem)
+            typer.echo(f"{file}: {len(error.problems)} problem{'s' * (len(error.problems) > 1)}; `headrace config` explains every key")
             raise typer.Exit(2) from None
-        _say(f"{file}: valid")
+        typer.echo(f"{file}: valid")
 
 
 @app.command()
 def diff(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A configuration file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Configuration file.")],
     debug: Debug = False,
 ) -> None:
-    """Print the keys of a file whose values differ from the defaults, as YAML, each with its default in a comment.
+    """Print the keys of a file whose values differ from the defaults, as YAML, with the default in a comment.
 
     Example: headrace config diff configs/ladder.yaml
     """
-    with told(debug):
+    with handle_errors(debug):
         from flows.config import read
         from flows.config_reference import differences
         from flows.yaml_config import parse
 
-        _say(differences(read(file), written=parse(file).values) or f"# {file}: every value is the default")
-
-
-def _say(text: str) -> None:
-    typer.echo(text)
+        typer.echo(differences(read(file), written=parse(file).values) or f"# {file}: every value is the default")

@@ -1,4 +1,4 @@
-"""`headrace curate`: sift raw queries, wherever they lie and whatever they are called, down to the few that are worth training on."""
+"""`headrace curate`: filter raw queries down to the few that are worth training on."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows import validation
-from flows.cli.shared import ConfigFile, Debug, DryRun, Families, FocusOn, StoreFolder, do, show_focus, tell_notes
-from flows.cli.terminal import told
+from flows.cli.shared import ConfigFile, Debug, DryRun, Families, FocusOn, StoreFolder, print_focus, print_notes, run_or_plan
+from flows.cli.terminal import handle_errors
 
 if TYPE_CHECKING:
     from flows.config import Config
@@ -18,34 +18,35 @@ Files = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FILES]...",
-        help="Query files: Parquet, JSONL, CSV, TSV or text (a query a line), also compressed; paths, patterns ('logs/**/*.jsonl.gz') "
+        help="Query files: Parquet, JSONL, CSV, TSV or text (one query per line), also compressed; paths, patterns ('logs/**/*.jsonl.gz') "
         "or URLs (s3://, gs://, https://).",
     ),
 ]
 Column = Annotated[
     str | None,
     typer.Option(
-        "--column", metavar="NAME", help="Column or key that holds the query; dots lead inside (messages.0.content). Default: text."
+        "--column", metavar="NAME", help="Column or key of the query; dots select nested values (messages.0.content). Default: text."
     ),
 ]
-Keep = Annotated[str | None, typer.Option("--keep", metavar="N|1/N", help="How many to keep: a number, or one in so many (1/10000).")]
+Keep = Annotated[str | None, typer.Option("--keep", metavar="N|1/N", help="Number of queries to keep, or a share (1/10000).")]
 HeldOut = Annotated[
     list[str] | None,
     typer.Option(
         "--held-out",
         metavar="FILE|bfcl",
-        help="Questions that nothing kept may come from: a file (with the same --column), or those of bfcl-eval; may be repeated.",
+        help="Held-out questions; queries close to them are dropped: a file (same --column), or bfcl for those of bfcl-eval; "
+        "may be repeated.",
     ),
 ]
-Ungrounded = Annotated[bool, typer.Option("--ungrounded", help="Keep queries that no world can execute too, spread over the taxonomy.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse a file with a row that cannot be decoded, instead of dropping the row.")]
-New = Annotated[bool, typer.Option("--new", help="Leave out files that an earlier call has read into the store.")]
+Ungrounded = Annotated[bool, typer.Option("--ungrounded", help="Also keep queries that no world can execute, spread over the taxonomy.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse a file with an undecodable row, instead of dropping the row.")]
+New = Annotated[bool, typer.Option("--new", help="Skip files that an earlier call read into the store.")]
 RayAddress = Annotated[
     str | None,
     typer.Option(
         "--ray",
         metavar="ADDRESS",
-        help="Ray cluster that does the work: its head's host:port, `auto`, or `local`. All nodes must see store and files.",
+        help="Ray cluster to run on: host:port of its head, `auto`, or `local`. All nodes must see the store and the files.",
     ),
 ]
 
@@ -66,10 +67,10 @@ def curate(
     dry_run: DryRun = False,
     debug: Debug = False,
 ) -> None:
-    """Sift raw queries down to the few that are worth training on, each with an admitted task.
+    """Filter raw queries down to the few that are worth training on, each with an admitted task.
 
-    Without FILES the generated sample haystack is sifted. Every row read leaves one verdict: `headrace explain ID` (or FILE:ROW) tells it.
-    What earlier calls have read into the store counts: a query that was seen there is a duplicate today.
+    Without FILES the command filters generated sample queries. Every row gets one verdict: `headrace explain ID` (or FILE:ROW) shows it.
+    Queries from earlier calls count: a query that the store has already is a duplicate.
 
     Examples:
 
@@ -81,7 +82,7 @@ def curate(
 
       headrace curate log.jsonl --ungrounded --keep 500 --store runs/mine/store
     """
-    with told(debug):
+    with handle_errors(debug):
         from flows.config import for_curation
 
         settings = for_curation(
@@ -98,10 +99,10 @@ def curate(
 
 
 def _run(settings: Config, files: list[str], ray: str | None, dry_run: bool) -> None:
-    """Checks what a curation needs, then runs it, or shows its plan."""
+    """Check the input of a curation, then run it or print its plan."""
     if not dry_run:
         validation.funnel_engines(settings)
-    show_focus("curate", settings)
+    print_focus("curate", settings)
     sources = validation.query_files(files)
     validation.held_out(settings)
     if ray is None or dry_run:
@@ -110,5 +111,5 @@ def _run(settings: Config, files: list[str], ray: str | None, dry_run: bool) -> 
         validation.query_heads(sources, settings)
         rows = None
     steps = ("curate",) if sources else ("haystack", "curate")
-    done = do("curate:curate", settings, dry_run, steps, ("funnel", "difficulty"), rows=rows, files=sources, ray=ray)
-    tell_notes(done["notes"] if done else ())
+    result = run_or_plan("curate:curate", settings, dry_run, steps, ("funnel", "difficulty"), rows=rows, files=sources, ray=ray)
+    print_notes(result["notes"] if result else ())

@@ -1,8 +1,8 @@
 """The `headrace` command.
 
-One idea: a command checks its input, then calls one flow or one library function, then says what came of it; nothing is computed here.
-`validation.py` has what is checked, `terminal.py` the exit codes and how failures are told.
-Heavy libraries are imported inside the commands, so that `headrace --help` answers at once.
+One idea: a command checks its input, calls one flow or one library function, and prints the result. It computes nothing itself.
+`validation.py` holds the checks, `terminal.py` the exit codes and the error messages.
+Commands import heavy libraries inside their functions, so `headrace --help` is fast.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rich.markup import escape
 from flows import validation
 from flows.cli import chat, clusters, compare_policies, curate, measure_policy, render, synthesize, taxonomy, worlds
 from flows.cli import config as cli_config
-from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, do, tell_notes
-from flows.cli.terminal import out, told
+from flows.cli.shared import ConfigFile, Debug, DryRunOfTraining, Families, ReadStore, StoreFolder, print_notes, run_or_plan
+from flows.cli.terminal import handle_errors, out, print_text
 
 app = typer.Typer(
     name="headrace",
@@ -31,10 +31,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     help="""From a team's tools and raw user queries to a trained tool-use agent.
 
-Headrace synthesises executed trajectories, sifts a haystack of queries, tags what is left by measured difficulty and certainty, and
-trains a policy on it: seed SFT, second SFT, RL. A killed command continues where it was when it is called again.
+Headrace synthesises executed trajectories, filters raw queries, tags the remaining tasks by difficulty and measured certainty, and trains
+a policy on them: seed SFT, second SFT, RL. Run a killed command again, and it continues.
 
-Begin with `headrace run --config configs/sample.yaml` (all steps on sample data), or `headrace curate FILES --column NAME` (your own
+Start with `headrace run --config configs/sample.yaml` (all steps on sample data), or `headrace curate FILES --column NAME` (your own
 queries). `headrace doctor` checks the installation.""",
 )
 
@@ -49,14 +49,14 @@ def main() -> None:
     try:
         app()
     except SystemExit as ended:
-        if ended.code:  # a traceback still holds objects of libraries that complain about it at exit, at length
+        if ended.code:  # a traceback holds objects of libraries that print long complaints at exit
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(ended.code if isinstance(ended.code, int) else 1)
         raise
 
 
-# ---- the whole, and its steps ------------------------------------------------------------------------------------------
+# ---- the pipeline and its steps ----------------------------------------------------------------------------------------
 
 
 @app.command(rich_help_panel="Pipeline")
@@ -64,14 +64,14 @@ def run(
     config: ConfigFile = None,
     store: StoreFolder = None,
     families: Families = None,
-    ui: Annotated[bool, typer.Option("--ui", help="Keep our Prefect server open at the end, to look at the run; Ctrl-C stops it.")] = False,
+    ui: Annotated[bool, typer.Option("--ui", help="Keep the Prefect server open after the run; Ctrl-C stops it.")] = False,
     dry_run: DryRunOfTraining = False,
     debug: Debug = False,
 ) -> None:
     """Run all steps: synthesise, curate, train and tag, evaluate, report.
 
-    Without a configuration the sample is run. Killed or stopped, the same command continues where it was; finished, it only shows the
-    results again.
+    Without a configuration the command runs the sample. Run the same command again after a kill or stop, and it continues. After a
+    finished run it only shows the results again.
 
     Examples:
 
@@ -79,14 +79,16 @@ def run(
 
       headrace run --config configs/sample.yaml --store runs/second/store --ui
     """
-    with told(debug):
+    with handle_errors(debug):
         settings = validation.settings(config, store, families)
         if not dry_run:
             validation.engines(settings.synthesize.roles)
             validation.funnel_engines(settings)
             validation.backends(settings)
-        done = do("pipeline:pipeline", settings, dry_run, ("synthesize", "haystack", "curate", "train", "tag", "report"), keep_ui=ui)
-        tell_notes((*done["synthesize"]["notes"], *done["synthesize"]["alarms"], *done["curate"]["notes"]) if done else ())
+        result = run_or_plan(
+            "pipeline:pipeline", settings, dry_run, ("synthesize", "haystack", "curate", "train", "tag", "report"), keep_ui=ui
+        )
+        print_notes((*result["synthesize"]["notes"], *result["synthesize"]["alarms"], *result["curate"]["notes"]) if result else ())
 
 
 app.command(rich_help_panel="Pipeline")(synthesize.synthesize)
@@ -98,7 +100,7 @@ app.command(rich_help_panel="Pipeline")(measure_policy.tag)
 
 @app.command(rich_help_panel="Pipeline")
 def train(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRunOfTraining = False, debug: Debug = False) -> None:
-    """Train the stages of the cascade on a curated store, by default seed SFT, second SFT and RL; each policy is evaluated and gated.
+    """Train the stages on a curated store, by default seed SFT, second SFT and RL. Each policy is evaluated and must pass a gate.
 
     Examples:
 
@@ -106,12 +108,12 @@ def train(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRunO
 
       headrace train --config configs/cluster.yaml --dry-run
     """
-    with told(debug):
+    with handle_errors(debug):
         settings = validation.settings(config, store)
         if not dry_run:
             validation.has_tasks(settings)
             validation.backends(settings)
-        do("cascade:train", settings, dry_run, ("train",), ("certainty", "ladder", "facets"))
+        run_or_plan("train:train", settings, dry_run, ("train",), ("certainty", "ladder", "facets"))
 
 
 app.command(rich_help_panel="Pipeline")(measure_policy.evaluate)
@@ -121,7 +123,7 @@ app.command(rich_help_panel="Pipeline")(chat.chat)
 app.command(rich_help_panel="Pipeline")(render.render)
 
 
-# ---- looking at a store, taking things out -----------------------------------------------------------------------------
+# ---- inspect and export a store -----------------------------------------------------------------------------------------
 
 
 class Trainer(StrEnum):
@@ -136,22 +138,22 @@ def export(
         str | None,
         typer.Argument(
             metavar="[RELEASE]",
-            help="Release id, or a name (seed, second, rl): the latest of that name. Without one, all that was synthesised.",
+            help="Release id, or a name (seed, second, rl) for the latest of that name. Default: all synthesised conversations.",
         ),
     ] = None,
-    trainer: Annotated[Trainer, typer.Option("--format", help="The trainer that will read it.")] = Trainer.trl,
+    trainer: Annotated[Trainer, typer.Option("--format", help="Trainer that will read the files.")] = Trainer.trl,
     folder: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Default: exports/RELEASE-FORMAT.")] = None,
     licence: Annotated[
         list[str] | None,
-        typer.Option("--licence", metavar="FILE=LICENCE", help="Licence of a file of raw queries, for the card; may be repeated."),
+        typer.Option("--licence", metavar="FILE=LICENCE", help="Licence of a file of raw queries, for the dataset card; may be repeated."),
     ] = None,
     config: ConfigFile = None,
     store: ReadStore = None,
     debug: Debug = False,
 ) -> None:
-    """Write a release for a trainer: OpenAI messages as JSONL and Parquet, a file a split, with a dataset card and checksums.
+    """Write a release for a trainer: OpenAI messages as JSONL and Parquet, one file per split, with a dataset card and checksums.
 
-    Without RELEASE, one is made of every conversation that was synthesised (near duplicates once) and of their tasks.
+    Without RELEASE, the command makes a release of all synthesised conversations (near duplicates once) and their tasks.
 
     Examples:
 
@@ -161,7 +163,7 @@ def export(
 
       headrace export rl --licence questions.parquet=CC-BY-4.0 --licence log.jsonl=proprietary
     """
-    with told(debug):
+    with handle_errors(debug):
         from storage.releases import export as storage_export
 
         opened = validation.readable(config, store)
@@ -169,36 +171,39 @@ def export(
         licences = validation.licences(licence or [], opened, release_id)
         target = folder or Path("exports") / f"{release or release_id}-{trainer.value}"
         written = storage_export.export(opened, release_id, target, trainer.value, licences=licences)
-        out.print(f"wrote {written}", markup=False, soft_wrap=True)
+        print_text(f"wrote {written}")
 
 
 @app.command(rich_help_panel="Store")
 def lineage(
-    id: Annotated[str, typer.Argument(metavar="ID", help="Any id of the store: policy-..., release-..., task-..., q-... and so on.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="Id in the store: policy-..., release-..., task-..., q-... and so on.")],
     config: ConfigFile = None,
     store: ReadStore = None,
     debug: Debug = False,
 ) -> None:
-    """Show where a thing came from and what was made of it, from tools and raw queries to policies.
+    """Show what an item was made from and what was made from it, from tools and raw queries to policies.
 
     Example: headrace lineage policy-0123456789abcdef --store runs/sample/store
     """
-    with told(debug):
+    with handle_errors(debug):
         from storage import lineage as storage_lineage
 
-        out.print(str(storage_lineage.lineage(validation.readable(config, store), id)), markup=False, soft_wrap=True)
+        print_text(str(storage_lineage.lineage(validation.readable(config, store), id)))
 
 
 @app.command(rich_help_panel="Store")
 def explain(
     id: Annotated[
-        str, typer.Argument(metavar="ID|FILE:ROW", help="Id of a query, task, trajectory, rollout, release or policy; or a row read.")
+        str,
+        typer.Argument(
+            metavar="ID|FILE:ROW", help="Id of a query, task, trajectory, rollout, release or policy; or file and row of a query."
+        ),
     ],
     config: ConfigFile = None,
     store: ReadStore = None,
     debug: Debug = False,
 ) -> None:
-    """Say why: kept or dropped (and which row it duplicates), which difficulty, region and split, and who trained on it.
+    """Explain an item: why it was kept or dropped, its duplicate, its difficulty, region and split, and which policies learned from it.
 
     Examples:
 
@@ -206,14 +211,14 @@ def explain(
 
       headrace explain queries.jsonl:42 --store runs/mine/store
     """
-    with told(debug):
+    with handle_errors(debug):
         from storage import lineage as storage_lineage
 
         opened = validation.readable(config, store)
-        out.print(str(storage_lineage.explain(opened, validation.row_read(opened, id))), markup=False, soft_wrap=True)
+        print_text(str(storage_lineage.explain(opened, validation.row_read(opened, id))))
 
 
-# ---- running things ----------------------------------------------------------------------------------------------------
+# ---- operations --------------------------------------------------------------------------------------------------------
 
 
 @app.command(rich_help_panel="Operations")
@@ -221,33 +226,35 @@ def doctor(
     config: ConfigFile = None,
     engine: Annotated[
         str | None,
-        typer.Option("--engine", metavar="NAME", help="Language model to start and ask for a token: openai:MODEL, vllm:MODEL, hf:FOLDER."),
+        typer.Option(
+            "--engine", metavar="NAME", help="Also start this language model and request one token: openai:MODEL, vllm:MODEL, hf:FOLDER."
+        ),
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Check the installation: packages, extras, disk, sandbox, server; with --config, that file, its store, engines and cluster too.
+    """Check the installation: packages, extras, disk, sandbox, server. With --config: also the file, its store, engines and cluster.
 
-    The server of `openai:` is named by OPENAI_BASE_URL, its key by OPENAI_API_KEY; that of `vllm:` is started from `.venv-vllm`.
+    `openai:` uses the server in OPENAI_BASE_URL with the key in OPENAI_API_KEY. `vllm:` starts a server from `.venv-vllm`.
 
-    Exit code 1 where something is broken, 2 where the configuration or its store cannot be used.
+    Exit code 1 if a check fails, 2 if the configuration or its store is unusable.
     """
-    with told(debug):
+    with handle_errors(debug):
         from flows.runtime.doctor import configured_findings, engine_findings, findings
 
-        found = (
+        all_findings = (
             findings() + (configured_findings(validation.settings(config)) if config else []) + (engine_findings(engine) if engine else [])
         )
         marks = {"ok": "[green]ok    [/green]", "note": "[yellow]note  [/yellow]", "broken": "[bold red]broken[/bold red]"}
-        for finding in found:
+        for finding in all_findings:
             out.print(f"{marks[finding.state]} {finding.what}: {escape(finding.detail)}", soft_wrap=True)
-        if any(finding.state == "broken" for finding in found):
+        if any(finding.state == "broken" for finding in all_findings):
             raise typer.Exit(1)
 
 
 @app.command(rich_help_panel="Operations")
 def up(debug: Debug = False) -> None:
     """Start a Prefect server, a work pool and a worker in the background, and deploy the flows of prefect.yaml. Safe to repeat."""
-    with told(debug):
+    with handle_errors(debug):
         from flows.runtime import daemon
 
         url = daemon.up(out.print)
@@ -259,8 +266,8 @@ def up(debug: Debug = False) -> None:
 
 @app.command(rich_help_panel="Operations")
 def down(debug: Debug = False) -> None:
-    """Stop what `headrace up` started. Safe to repeat."""
-    with told(debug):
+    """Stop the server, worker and runs that `headrace up` started. Safe to repeat."""
+    with handle_errors(debug):
         from flows.runtime import daemon
 
         daemon.down(out.print)

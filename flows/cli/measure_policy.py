@@ -1,4 +1,4 @@
-"""`headrace tag` and `headrace evaluate`: what a policy can do, be it trained here or any engine by its name."""
+"""`headrace tag` and `headrace evaluate`: measure a policy of the store or any engine."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ from typing import Annotated
 import typer
 
 from flows import validation
-from flows.cli.shared import LANGUAGE_MODELS, ConfigFile, Debug, DryRun, MaxTokens, MaxUsd, StoreFolder, UsdPerMillion, do
-from flows.cli.terminal import told
+from flows.cli.shared import LANGUAGE_MODELS, ConfigFile, Debug, DryRun, MaxTokens, MaxUsd, StoreFolder, UsdPerMillion, run_or_plan
+from flows.cli.terminal import handle_errors
 
 PolicyNamed = Annotated[
     str | None,
     typer.Option(
         "--policy",
         metavar="ID|ENGINE",
-        help="Policy: its id or stage, or openai:MODEL, vllm:MODEL, hf:FOLDER (default: the one promoted last).",
+        help="Policy: its id or stage, or openai:MODEL, vllm:MODEL, hf:FOLDER (default: the last promoted policy).",
     ),
 ]
 AnswerTokens = Annotated[
     int | None,
-    typer.Option(
-        "--answer-tokens", metavar="N", min=16, help="Tokens that one message of an engine may take.", rich_help_panel=LANGUAGE_MODELS
-    ),
+    typer.Option("--answer-tokens", metavar="N", min=16, help="Most tokens of one message of an engine.", rich_help_panel=LANGUAGE_MODELS),
 ]
 
 
@@ -31,7 +29,7 @@ def tag(
     config: ConfigFile = None,
     store: StoreFolder = None,
     again: Annotated[
-        int, typer.Option("--again", metavar="N", min=0, help="Probe so many tasks a second time: how many regions are luck?")
+        int, typer.Option("--again", metavar="N", min=0, help="Probe N tasks a second time, to measure how many regions change by chance.")
     ] = 0,
     answer_tokens: AnswerTokens = None,
     max_tokens: MaxTokens = None,
@@ -40,9 +38,9 @@ def tag(
     dry_run: DryRun = False,
     debug: Debug = False,
 ) -> None:
-    """Tag every task by difficulty and, where a policy is named or was promoted, by measured certainty (8 to 16 rollouts a task).
+    """Tag every task by difficulty and, if a policy is named or promoted, by measured certainty (8 to 16 rollouts per task).
 
-    `--dry-run` says how many rollouts that takes. A killed or stopped probe of an engine pays for no answer twice.
+    `--dry-run` prints the number of rollouts. A probe that was killed or stopped reuses the engine's answers.
 
     Examples:
 
@@ -52,13 +50,13 @@ def tag(
 
       headrace tag --store runs/sample/store --policy openai:gpt-5-mini --usd-per-million 0.25 2 --max-usd 5
     """
-    with told(debug):
+    with handle_errors(debug):
         limits = {"answer_tokens": answer_tokens, "max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
         settings = validation.asking(validation.settings(config, store), limits)
         if not dry_run:
             validation.has_tasks(settings)
             validation.policy(settings, policy, or_none=True)
-        do("tag:tag", settings, dry_run, ("tag",), ("difficulty", "certainty", "flips"), policy=policy, again=again)
+        run_or_plan("tag:tag", settings, dry_run, ("tag",), ("difficulty", "certainty", "flips"), policy=policy, again=again)
 
 
 def evaluate(
@@ -74,7 +72,7 @@ def evaluate(
 ) -> None:
     """Measure a policy on the held-out tasks, in and out of distribution, with 95 % intervals.
 
-    `--dry-run` says how many rollouts that takes. A killed or stopped evaluation of an engine pays for no answer twice.
+    `--dry-run` prints the number of rollouts. An evaluation that was killed or stopped reuses the engine's answers.
 
     Examples:
 
@@ -82,9 +80,9 @@ def evaluate(
 
       headrace evaluate --store runs/sample/store --policy vllm:models/teacher
     """
-    with told(debug):
+    with handle_errors(debug):
         limits = {"answer_tokens": answer_tokens, "max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
         settings = validation.asking(validation.settings(config, store), limits)
         if not dry_run:
             validation.policy(settings, policy)
-        do("evaluate:evaluate", settings, dry_run, ("evaluate",), ("ladder", "facets"), policy=policy)
+        run_or_plan("evaluate:evaluate", settings, dry_run, ("evaluate",), ("ladder", "facets"), policy=policy)

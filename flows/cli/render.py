@@ -1,4 +1,4 @@
-"""`headrace render`: a stage of the cascade as the files that start it with verl or ROLL on a cluster of their own."""
+"""`headrace render`: write the files that run a training stage with verl or ROLL on their own cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from flows import validation
 from flows.cli.shared import ConfigFile, Debug, ReadStore
-from flows.cli.terminal import out, told
+from flows.cli.terminal import handle_errors, print_text
 from storage.errors import BadInput
 
 if TYPE_CHECKING:
@@ -22,23 +22,24 @@ if TYPE_CHECKING:
 _EXPONENT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 
 
-TrainingEngine = Annotated[Literal["verl", "roll"], typer.Argument(metavar="verl|roll", help="The engine that will train.")]
-Model = Annotated[Path, typer.Option("--model", metavar="FOLDER", help="Policy to begin with, in Hugging Face form.")]
+TrainingEngine = Annotated[Literal["verl", "roll"], typer.Argument(metavar="verl|roll", help="Training engine.")]
+Model = Annotated[Path, typer.Option("--model", metavar="FOLDER", help="Folder of the initial policy, in Hugging Face format.")]
 Adapter = Annotated[
-    str, typer.Option("--adapter", metavar="CLASS", help="Dotted path of your class, in the engine's image, that plays our environment.")
+    str,
+    typer.Option("--adapter", metavar="CLASS", help="Dotted path of your class in the engine's image that runs the Headrace environment."),
 ]
-Folder = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="New folder, at the same path on every node.")]
+Folder = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="New folder; every node must see it under the same path.")]
 Stage = Annotated[str, typer.Option("--stage", metavar="NAME", help="Stage of `train.stages`: its settings, release and split.")]
 Release = Annotated[str | None, typer.Option("--release", metavar="ID|NAME", help="Release (default: the stage's latest).")]
-Nodes = Annotated[int, typer.Option("--nodes", min=1, help="Machines.")]
-GpusPerNode = Annotated[int, typer.Option("--gpus-per-node", min=1, help="GPUs of each, all of them used.")]
+Nodes = Annotated[int, typer.Option("--nodes", min=1, help="Number of machines.")]
+GpusPerNode = Annotated[int, typer.Option("--gpus-per-node", min=1, help="GPUs per machine; all are used.")]
 TensorParallel = Annotated[
-    int, typer.Option("--tensor-parallel", min=1, help="GPUs of a node that hold one copy of the policy while it answers.")
+    int, typer.Option("--tensor-parallel", min=1, help="GPUs of a node that share one copy of the policy during rollouts.")
 ]
-PromptTokens = Annotated[int, typer.Option("--prompt-tokens", min=1, help="Longest opening of a conversation, with tools.")]
-ResponseTokens = Annotated[int, typer.Option("--response-tokens", min=1, help="All that follows it, tools' results too.")]
+PromptTokens = Annotated[int, typer.Option("--prompt-tokens", min=1, help="Most tokens of a prompt, tools included.")]
+ResponseTokens = Annotated[int, typer.Option("--response-tokens", min=1, help="Most tokens after the prompt, tool results included.")]
 Changes = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Another value at a key of the engine's own; may be repeated.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the engine's configuration; may be repeated.")
 ]
 
 
@@ -59,9 +60,9 @@ def render(
     store: ReadStore = None,
     debug: Debug = False,
 ) -> None:
-    """Write all that starts one stage with verl or ROLL as a Ray Job: configuration, rows, commands. Nothing is submitted.
+    """Write the files that run one stage with verl or ROLL as a Ray Job: configuration, rows, commands. Nothing is submitted.
 
-    The configuration is checked before anything is written: by the engine's own schema where it is installed (verl), and by our rules.
+    The command checks the configuration before it writes: by the engine's schema if it is installed (verl), and by Headrace's rules.
 
     Examples:
 
@@ -69,7 +70,7 @@ def render(
 
       headrace render roll --model /shared/qwen3-8b --adapter team.envs.Manager --nodes 4 --out /shared/rl2
     """
-    with told(debug):
+    with handle_errors(debug):
         from flows.config import Config, read
         from storage.releases.export import export
         from train.backends.cluster_shape import ClusterShape
@@ -88,27 +89,27 @@ def render(
             prompt_tokens=prompt_tokens,
             response_tokens=response_tokens,
         )
-        rendered = render_stage(engine, spec, shape, adapter=adapter, overrides=_changes(changes or []))
+        rendered = render_stage(engine, spec, shape, adapter=adapter, overrides=_parse_changes(changes or []))
         export(opened, spec.release_id, target / "data", engine)
         _write(rendered, target)
 
 
 def _new_folder(folder: Path) -> Path:
-    """Its absolute path. Raises BadInput: something is there."""
+    """The absolute path of the folder. Raises BadInput if it exists and is not empty."""
     target = folder.absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise BadInput(f"{target} is there already; name a new folder")
+        raise BadInput(f"{target} exists already; give a new folder")
     return target
 
 
 def _write(rendered: Rendered, target: Path) -> None:
     for name, text in rendered.files.items():
         (target / name).write_text(text, encoding="utf-8")
-    out.print(f"wrote {target}: {', '.join(sorted(rendered.files))}, data/", markup=False, soft_wrap=True)
-    out.print(f"checked: {rendered.checked}", markup=False, soft_wrap=True)
+    print_text(f"wrote {target}: {', '.join(sorted(rendered.files))}, data/")
+    print_text(f"checked: {rendered.checked}")
     for note in rendered.notes:
-        out.print(f"note: {note}", style="yellow", markup=False, soft_wrap=True)
-    out.print(f"submit it: RAY_ADDRESS=http://HEAD:8265 bash {target / 'submit.sh'}", markup=False, soft_wrap=True)
+        print_text(f"note: {note}", style="yellow")
+    print_text(f"submit it: RAY_ADDRESS=http://HEAD:8265 bash {target / 'submit.sh'}")
 
 
 def _spec(stage: str, config: CascadeConfig, store: Store, release_id: str, model: Path, folder: Path) -> StageSpec:
@@ -126,17 +127,17 @@ def _spec(stage: str, config: CascadeConfig, store: Store, release_id: str, mode
     )
 
 
-def _changes(given: list[str]) -> dict[str, Any]:
-    """`KEY=VALUE` texts as values: YAML has numbers, truth values and lists, but takes 1e-6 for a text."""
+def _parse_changes(texts: list[str]) -> dict[str, Any]:
+    """Parse `KEY=VALUE` texts. Values are YAML, but YAML reads 1e-6 as text, so exponents are parsed here."""
     import yaml
 
-    found: dict[str, Any] = {}
-    for text in given:
+    changes: dict[str, Any] = {}
+    for text in texts:
         key, is_pair, value = text.partition("=")
         if not is_pair or not key:
             raise BadInput(f"--set {text}: write KEY=VALUE, e.g. trainer.save_freq=50")
         try:
-            found[key] = float(value) if _EXPONENT.fullmatch(value) else yaml.safe_load(value)
+            changes[key] = float(value) if _EXPONENT.fullmatch(value) else yaml.safe_load(value)
         except yaml.YAMLError:
-            raise BadInput(f"--set {text}: {value} is no YAML value; put text in quotes") from None
-    return found
+            raise BadInput(f"--set {text}: {value} is not a YAML value; put text in quotes") from None
+    return changes

@@ -1,4 +1,4 @@
-"""What the commands of the pipeline share: their options, and how one calls a flow and shows what came of it."""
+"""Shared by the pipeline commands: options, and functions that run a flow and print its results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from flows.cli.terminal import out
+from flows.cli.terminal import out, print_text
 
 if TYPE_CHECKING:
     from flows.config import Config
@@ -22,12 +22,13 @@ ReadStore = Annotated[
     Path | None,
     typer.Option("--store", "-s", metavar="DIR", help="Store to read (default: the configuration's, else the newest under runs/)."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan (steps, counts, estimated time and cost) and do nothing.")]
+NewestStore = Annotated[Path | None, typer.Option("--store", "-s", metavar="DIR", help="Store to read (default: the newest under runs/).")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print the plan: steps, counts, estimated time and cost.")]
 DryRunOfTraining = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="Print the plan (steps, counts, estimated time and cost) and do nothing, but write to a folder what a cluster would be given.",
+        help="Only print the plan: steps, counts, estimated time and cost. For a cluster, also write what it would be given to a folder.",
     ),
 ]
 Families = Annotated[
@@ -36,7 +37,10 @@ Families = Annotated[
 ]
 FocusOn = Annotated[
     Literal["failures"] | None,
-    typer.Option("--focus", help="Ask for more of what the policy promoted last fails or wavers at in its probe; shown first."),
+    typer.Option(
+        "--focus",
+        help="Ask for more of the needs that the last promoted policy fails or wavers at in its probe; the shares are printed first.",
+    ),
 ]
 LANGUAGE_MODELS = "Language models"
 MaxTokens = Annotated[
@@ -45,7 +49,7 @@ MaxTokens = Annotated[
         "--max-tokens",
         metavar="N",
         min=1,
-        help="Budget of prompts and answers together; hf: is not counted.",
+        help="Budget of prompt and answer tokens together; hf: does not count.",
         rich_help_panel=LANGUAGE_MODELS,
     ),
 ]
@@ -55,7 +59,7 @@ MaxUsd = Annotated[
         "--max-usd",
         metavar="X",
         min=0.0,
-        help="Budget in dollars, by --usd-per-million; hf: is not counted.",
+        help="Budget in dollars, by --usd-per-million; hf: does not count.",
         rich_help_panel=LANGUAGE_MODELS,
     ),
 ]
@@ -68,7 +72,7 @@ UsdPerMillion = Annotated[
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and Prefect's own log.")]
 
 
-def do(
+def run_or_plan(
     flow: str,
     settings: Config,
     dry_run: bool,
@@ -79,61 +83,60 @@ def do(
     keep_ui: bool = False,
     **parameters: Any,
 ) -> Any:
-    """Run a flow and show the tables of these keys (all where none is named), and return what it returned; or only show the plan of these
-    steps, and return None.
+    """Run a flow, print its tables and return its result. With `dry_run`, print the plan of `steps` and return None.
 
-    rows: of the queries, for the plan; None: as many as are generated. parameters: of the flow.
+    flow: `module:function`, as in `run_flow`.
+    keys: keys of the tables to print; empty: all.
+    rows: number of query rows for the plan; None: the number of generated queries.
+    parameters: further arguments of the flow.
     """
     if dry_run:
         from flows.dry_run import needed, plan, write_rendered
-        from flows.summary_tables import draw
+        from flows.summary_tables import print_table
 
-        draw(plan(settings, steps, rows, parameters.get("policy"), parameters.get("again", 0)), out)
+        print_table(plan(settings, steps, rows, parameters.get("policy"), parameters.get("again", 0)), out)
         if "train" in steps:
             for line in needed(settings):
-                out.print(line, markup=False, soft_wrap=True)
+                print_text(line)
             if (folder := write_rendered(settings)) is not None:
-                out.print(f"what the backends would hand over: {folder}", markup=False, soft_wrap=True)
+                print_text(f"what the backends would hand over: {folder}")
         return None
     from flows.runtime.run_flow import run_flow
 
-    return run_flow(flow, settings, out, show=lambda link: show(settings, link, keys), keep_ui=keep_ui, **parameters)
+    return run_flow(flow, settings, out, show=lambda link: print_results(settings, link, keys), keep_ui=keep_ui, **parameters)
 
 
-def tell_notes(notes: Iterable[str]) -> None:
-    """What a flow had to do without, and why it stopped short, where a person sees it."""
+def print_notes(notes: Iterable[str]) -> None:
+    """Print the notes of a flow: what it could not do, and why it stopped early."""
     for note in notes:
-        out.print(note, style="yellow", markup=False, soft_wrap=True)
+        print_text(note, style="yellow")
 
 
-def show_focus(step: str, settings: Config) -> None:
-    """What `synthesize` or `curate` will ask for, and why, where the configuration focuses on failures. Raises BadInput: there are none."""
+def print_focus(step: str, settings: Config) -> None:
+    """Print the shares that `synthesize` or `curate` aims at if the configuration focuses on failures. Raises BadInput without a probe."""
     if (settings.synthesize.evolution.focus_weight if step == "synthesize" else settings.curate.coverage.focus) == 0:
         return
-    from flows.summary_tables import draw
-    from flows.targeting_tables import asked_for, kept_for
+    from flows.summary_tables import print_table
+    from flows.targeting_tables import curation_focus_tables, synthesis_focus_tables
 
-    for table in asked_for(settings) if step == "synthesize" else kept_for(settings):
-        draw(table, out)
+    for table in synthesis_focus_tables(settings) if step == "synthesize" else curation_focus_tables(settings):
+        print_table(table, out)
 
 
-def show(settings: Config, link: str, keys: tuple[str, ...]) -> None:
-    """The tables of the store, where everything lies, and how to ask it."""
-    from flows.summary_tables import draw, tables, tags_command
+def print_results(settings: Config, link: str, keys: tuple[str, ...]) -> None:
+    """Print the tables of the store, its paths, and a command that queries its tags."""
+    from flows.summary_tables import print_table, tables, tags_command
     from storage.store import Store
-
-    def say(line: str, style: str = "") -> None:
-        out.print(line, style=style, markup=False, soft_wrap=True)
 
     store = Store(settings.store)
     for table in tables(store):
         if not keys or table.key in keys:
-            draw(table, out)
+            print_table(table, out)
     out.print()
-    say(f"store        {settings.store}  (content hash {store.content_hash()[:16]})")
+    print_text(f"store        {settings.store}  (content hash {store.content_hash()[:16]})")
     if settings.report.exists():
-        say(f"report       {settings.report}")
+        print_text(f"report       {settings.report}")
     if not keys or "certainty" in keys:
-        say(f"the tags     {tags_command(settings.store)}")
+        print_text(f"the tags     {tags_command(settings.store)}")
     if link:
-        say(f"Prefect run  {link}", style="dim")
+        print_text(f"Prefect run  {link}", style="dim")

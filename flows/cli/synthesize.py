@@ -1,4 +1,4 @@
-"""`headrace synthesize`: trajectories, by scripted roles for nothing, or by language models on a budget."""
+"""`headrace synthesize`: make trajectories with scripted roles, which cost nothing, or with language models on a budget."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from flows.cli.shared import (
     MaxUsd,
     StoreFolder,
     UsdPerMillion,
-    do,
-    show_focus,
-    tell_notes,
+    print_focus,
+    print_notes,
+    run_or_plan,
 )
-from flows.cli.terminal import out, told
+from flows.cli.terminal import handle_errors, out, print_text
 from storage.errors import BadInput
 
 if TYPE_CHECKING:
@@ -39,25 +39,30 @@ Worlds = Annotated[
 Tools = Annotated[
     Path | None,
     typer.Option(
-        "--tools", metavar="FILE", help="Catalogue of tools (JSONL) to use instead of worlds; what no world executes is only stored."
+        "--tools", metavar="FILE", help="Catalogue of tools (JSONL) to use instead of worlds; tools without a world are only stored."
     ),
 ]
 Accepted = Annotated[
-    int | None, typer.Option("--n", metavar="N", min=1, help="Accepted trajectories to stop at, instead of the configuration's.")
+    int | None, typer.Option("--n", metavar="N", min=1, help="Stop at N accepted trajectories, instead of the configuration's number.")
 ]
 Assistant = Annotated[
-    str | None, typer.Option("--assistant", metavar="ENGINE", help=f"The teacher: {_ENGINES}.", rich_help_panel=LANGUAGE_MODELS)
+    str | None, typer.Option("--assistant", metavar="ENGINE", help=f"Engine of the teacher: {_ENGINES}.", rich_help_panel=LANGUAGE_MODELS)
 ]
 User = Annotated[
-    str | None, typer.Option("--user", metavar="ENGINE", help="Who plays the user; checked turn by turn.", rich_help_panel=LANGUAGE_MODELS)
+    str | None,
+    typer.Option("--user", metavar="ENGINE", help="Engine that plays the user; code checks every turn.", rich_help_panel=LANGUAGE_MODELS),
 ]
 Planner = Annotated[
     str | None,
-    typer.Option("--planner", metavar="ENGINE", help="Who plans conversations; solved by code.", rich_help_panel=LANGUAGE_MODELS),
+    typer.Option(
+        "--planner", metavar="ENGINE", help="Engine that plans conversations; code solves the plans.", rich_help_panel=LANGUAGE_MODELS
+    ),
 ]
 Judge = Annotated[
     str | None,
-    typer.Option("--judge", metavar="ENGINE", help="Who grades what code cannot decide; measured first.", rich_help_panel=LANGUAGE_MODELS),
+    typer.Option(
+        "--judge", metavar="ENGINE", help="Engine that grades what code cannot decide; calibrated first.", rich_help_panel=LANGUAGE_MODELS
+    ),
 ]
 PreviewOf = Annotated[
     int | None,
@@ -65,7 +70,7 @@ PreviewOf = Annotated[
         "--preview",
         metavar="N",
         min=1,
-        help="Hold the first N conversations (20 tell enough), and say what a run would cost. It then has their answers for nothing.",
+        help="Hold the first N conversations (20 are enough) and estimate the cost of a run. The run reuses their answers.",
         rich_help_panel=LANGUAGE_MODELS,
     ),
 ]
@@ -89,10 +94,10 @@ def synthesize(
     dry_run: DryRun = False,
     debug: Debug = False,
 ) -> None:
-    """Make blueprints over the worlds' tools and simulate them to verified trajectories.
+    """Build blueprints from the worlds' tools and simulate them as verified trajectories.
 
-    Scripted roles cost nothing. With language models a killed or stopped run pays for no answer twice; `headrace doctor --engine` looks at
-    one. `headrace export` writes what came of it for a trainer.
+    Scripted roles cost nothing. With language models, a run that was killed or stopped reuses its answers. `headrace doctor --engine`
+    checks a language model. `headrace export` writes the trajectories for a trainer.
 
     Examples:
 
@@ -106,56 +111,56 @@ def synthesize(
 
       headrace synthesize --assistant vllm:models/teacher --user vllm:models/teacher --n 200 --max-tokens 5000000
     """
-    with told(debug):
+    with handle_errors(debug):
         if preview is not None and dry_run:
-            raise BadInput("--preview holds conversations, --dry-run does nothing: give one of the two")
+            raise BadInput("--preview holds conversations, --dry-run does nothing: give only one of them")
         roles = {"assistant": assistant, "user": user, "planner": planner, "judge": judge}
         limits = {"max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
-        said = {name: value for name, value in (roles | limits).items() if value is not None}
-        settings = validation.synthesis(validation.settings(config, store), worlds or [], tools, accepted, said)
+        options = {name: value for name, value in (roles | limits).items() if value is not None}
+        settings = validation.synthesis(validation.settings(config, store), worlds or [], tools, accepted, options)
         _run(validation.focused(settings, focus is not None), preview, dry_run)
 
 
 def _run(settings: Config, preview: int | None, dry_run: bool) -> None:
-    """Runs the synthesis; or holds the first conversations to say what it would cost; or shows its plan."""
-    show_focus("synthesize", settings)
+    """Run the synthesis, hold the first conversations to estimate its cost, or print its plan."""
+    print_focus("synthesize", settings)
     if not dry_run:
         validation.engines(settings.synthesize.roles)
     if preview is not None:
-        _show(_previewed(settings, preview), has_price=any(settings.synthesize.roles.usd_per_million))
+        _print_preview(_run_preview(settings, preview), has_price=any(settings.synthesize.roles.usd_per_million))
         return
-    done = do("synthesize:synthesize", settings, dry_run, ("synthesize",), ("rounds", "outcomes", "diversity"))
-    tell_notes((*done["notes"], *done["alarms"]) if done else ())
+    result = run_or_plan("synthesize:synthesize", settings, dry_run, ("synthesize",), ("rounds", "outcomes", "diversity"))
+    print_notes((*result["notes"], *result["alarms"]) if result else ())
 
 
-def _previewed(settings: Config, proposals: int) -> Preview:
-    from flows.runtime.progress import on_console, report
-    from flows.runtime.store_lock import holding
+def _run_preview(settings: Config, proposals: int) -> Preview:
+    from flows.runtime.progress import report, show_on_console
+    from flows.runtime.store_lock import hold_store
     from storage.store import Store
     from synth.run.synthesize import preview
 
-    with holding("synthesize", settings.store), on_console(out):
+    with hold_store("synthesize", settings.store), show_on_console(out):
         divisions = settings.curate.divisions
         return preview(Store(settings.store), settings.synthesize, divisions=divisions, proposals=proposals, progress=report)
 
 
-def _show(found: Preview, *, has_price: bool) -> None:
-    from flows.summary_tables import Table, draw
+def _print_preview(result: Preview, *, has_price: bool) -> None:
+    from flows.summary_tables import Table, print_table
 
-    def line(what: str, conversations: int, tokens: int, usd: float) -> dict[str, str]:
+    def row(name: str, conversations: int, tokens: int, usd: float) -> dict[str, str]:
         return {
-            "": what,
+            "": name,
             "conversations": f"{conversations:,}",
             "tokens": f"{tokens:,}",
             "USD": f"{usd:,.4f}" if has_price else "no price given",
         }
 
-    spent, expected = found.cost, found.expected_cost
+    spent, expected = result.cost, result.expected_cost
     rows = [
-        line("preview", found.proposals, spent.prompt_tokens + spent.completion_tokens, spent.usd),
-        line("the whole run, about", found.expected_proposals, expected.prompt_tokens + expected.completion_tokens, expected.usd),
+        row("preview", result.proposals, spent.prompt_tokens + spent.completion_tokens, spent.usd),
+        row("the whole run, about", result.expected_proposals, expected.prompt_tokens + expected.completion_tokens, expected.usd),
     ]
-    draw(Table("preview", f"Preview: {found.accepted} of {found.proposals} accepted", rows), out)
-    told_of = ", ".join(f"{outcome} {count}" for outcome, count in sorted(found.outcomes.items(), key=lambda item: -item[1]))
-    out.print(f"outcomes: {told_of}", markup=False, soft_wrap=True)
-    out.print("Nothing is committed but the answers, which the run then has for nothing.")
+    print_table(Table("preview", f"Preview: {result.accepted} of {result.proposals} accepted", rows), out)
+    outcomes = ", ".join(f"{outcome} {count}" for outcome, count in sorted(result.outcomes.items(), key=lambda item: -item[1]))
+    print_text(f"outcomes: {outcomes}")
+    out.print("Only the answers are committed; the run reuses them at no cost.")

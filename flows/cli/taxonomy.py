@@ -1,4 +1,4 @@
-"""`headrace taxonomy`: look at the tree that queries are labelled with, edit it as YAML, let it grow with a store's queries."""
+"""`headrace taxonomy`: show the tree that labels queries, edit it as YAML, let it grow with a store's queries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows import validation
-from flows.cli.terminal import out, told
+from flows.cli.shared import Debug, NewestStore
+from flows.cli.terminal import handle_errors, out, print_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,124 +25,127 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""The taxonomy: the tree of classes that tells what queries are about, a leaf a query, `other` where none fits.
+    help="""The taxonomy: a tree of classes for the topics of queries. Each query gets one leaf, or `other` if none fits.
 
-A store begins with the tree of the worlds that come with Headrace, and keeps each later version; the newest counts. To change it by
-hand: `export` it, edit the YAML, `import` it. To let it grow with your own queries: `evolve`. Then curate again.""",
+A new store has the tree of Headrace's worlds. It keeps every later version and uses the newest. To change the tree by hand, `export` it,
+edit the YAML and `import` it. To let it grow with your own queries, `evolve` it. Then curate again.""",
 )
 
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
-ReadStore = Annotated[Path | None, typer.Option("--store", "-s", metavar="DIR", help="Store to read (default: the newest under runs/).")]
-WriteStore = Annotated[Path, typer.Option("--store", "-s", metavar="DIR", help="Store that keeps what comes of it.")]
+WriteStore = Annotated[Path, typer.Option("--store", "-s", metavar="DIR", help="Store to write to.")]
 Annotator = Annotated[
     str | None,
-    typer.Option("--annotator", metavar="ENGINE", help="Language model that reads: openai:MODEL, vllm:MODEL or hf:FOLDER (default: none)."),
+    typer.Option(
+        "--annotator", metavar="ENGINE", help="Language model that labels queries: openai:MODEL, vllm:MODEL or hf:FOLDER (default: none)."
+    ),
 ]
 MaxTokens = Annotated[
     int | None,
     typer.Option(
-        "--max-tokens", metavar="N", min=1, help="Tokens that the model may cost; then it stops; called again with more, it goes on."
+        "--max-tokens", metavar="N", min=1, help="Budget of the model in tokens. Run the command again with a larger budget to continue."
     ),
 ]
-Which = Annotated[int | None, typer.Option("--version", metavar="N", min=1, help="Which version, from 1 on (default: the newest).")]
+Which = Annotated[int | None, typer.Option("--version", metavar="N", min=1, help="Number of the version, from 1 (default: the newest).")]
 QueryFiles = Annotated[
     list[str] | None, typer.Argument(metavar="[FILES]...", help="Query files instead of the store's queries: paths, patterns, URLs.")
 ]
-Column = Annotated[str, typer.Option("--column", metavar="NAME", help="Column or key that holds the query in FILES.")]
+Column = Annotated[str, typer.Option("--column", metavar="NAME", help="Column or key of the query in FILES.")]
 Rows = Annotated[
-    int, typer.Option("--rows", metavar="N", min=100, max=200_000, help="Queries at most, drawn; encoding them takes longest.")
+    int,
+    typer.Option(
+        "--rows", metavar="N", min=100, max=200_000, help="Number of queries to draw at most; encoding them takes most of the time."
+    ),
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of all draws.")]
-Rounds = Annotated[int, typer.Option("--rounds", metavar="N", min=1, max=100, help="Rounds at most.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Induce a tree from the queries alone, whatever the newest is.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of all draws.")]
+Rounds = Annotated[int, typer.Option("--rounds", metavar="N", min=1, max=100, help="Most rounds.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Build a new tree from the queries only, without the newest version.")]
 EncoderFile = Annotated[
-    Path | None, typer.Option("--config", "-c", metavar="FILE", help="YAML configuration whose `curate.encoder` makes the vectors.")
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="YAML configuration; its `curate.encoder` computes the vectors.")
 ]
-OnlyShow = Annotated[bool, typer.Option("--dry-run", help="Show what would come of it, and keep no version.")]
+OnlyShow = Annotated[bool, typer.Option("--dry-run", help="Show the result, but save no version.")]
 _SHOWN = 12
 
 
 @app.command()
-def show(store: ReadStore = None, number: Which = None, debug: Debug = False) -> None:
-    """Show the tree, with the rows of every class: those it was evolved on, and the distinct frames of the last curation.
+def show(store: NewestStore = None, number: Which = None, debug: Debug = False) -> None:
+    """Show the tree, with two counts per class: queries that it was evolved on, and distinct frames of the last curation.
 
     Example: headrace taxonomy show --store runs/mine/store
     """
-    with told(debug):
+    with handle_errors(debug):
         from filters.taxonomy.versions import version
 
         opened = validation.readable(None, store)
         shown = version(opened, number)
-        for line in (_head(shown), "", *_drawn(shown, opened)):
-            _say(line)
+        for line in (_head(shown), "", *_draw(shown, opened)):
+            print_text(line)
 
 
 @app.command()
-def versions(store: ReadStore = None, debug: Debug = False) -> None:
-    """List the versions of the tree in a store: how each came from the one before, and how well it fitted.
+def versions(store: NewestStore = None, debug: Debug = False) -> None:
+    """List the versions of the tree in a store, with their origin and how well they fit the queries.
 
     Example: headrace taxonomy versions --store runs/mine/store
     """
-    with told(debug):
-        from filters.taxonomy.versions import versions as all_of
-        from flows.summary_tables import Table, draw
+    with handle_errors(debug):
+        from filters.taxonomy.versions import versions as all_versions
+        from flows.summary_tables import Table, print_table
 
         rows = [
             {
-                "version": each.position,
-                "id": each.tree.id,
-                "from": each.parent or "",
-                "how": each.origin,
-                "leaves": len(each.tree.leaves),
-                "agreement": _share(each.statistics.get("agreement")),
-                "other": _share(each.statistics.get("other")),
-                "rows": f"{each.statistics['rows']:,}" if "rows" in each.statistics else "",
+                "version": listed.position,
+                "id": listed.tree.id,
+                "from": listed.parent or "",
+                "how": listed.origin,
+                "leaves": len(listed.tree.leaves),
+                "agreement": _share(listed.statistics.get("agreement")),
+                "other": _share(listed.statistics.get("other")),
+                "rows": f"{listed.statistics['rows']:,}" if "rows" in listed.statistics else "",
             }
-            for each in all_of(validation.readable(None, store))
+            for listed in all_versions(validation.readable(None, store))
         ]
-        draw(Table("taxonomy", f"Versions of the taxonomy: {len(rows)}", rows), out)
+        print_table(Table("taxonomy", f"Versions of the taxonomy: {len(rows)}", rows), out)
 
 
 @app.command()
 def export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML file to write; one that exists is left alone.")],
-    store: ReadStore = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML file to write; an existing file is not changed.")],
+    store: NewestStore = None,
     number: Which = None,
     debug: Debug = False,
 ) -> None:
-    """Write the tree as a YAML file to edit; its head says what may be changed.
+    """Write the tree as a YAML file to edit. The head of the file explains what you may change.
 
     Example: headrace taxonomy export mine.yaml --store runs/mine/store
     """
-    with told(debug):
+    with handle_errors(debug):
         from filters.taxonomy.versions import version
         from filters.taxonomy.yaml_form import dump
         from storage.errors import BadInput
 
         opened = validation.readable(None, store)
-        written = version(opened, number)
+        exported = version(opened, number)
         try:
             with file.open("x", encoding="utf-8") as target:
-                target.write(dump(written.tree))
+                target.write(dump(exported.tree))
         except FileExistsError:
             raise BadInput(f"{file} exists; name another file") from None
         except OSError as error:
             raise BadInput(f"{file}: cannot be written ({error.strerror})") from None
-        _say(f"wrote {file} ({_head(written)}); edit it, then: headrace taxonomy import {file} --store {opened.root}")
+        print_text(f"wrote {file} ({_head(exported)}); edit it, then: headrace taxonomy import {file} --store {opened.root}")
 
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An edited YAML file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Edited YAML file.")],
     store: WriteStore,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the file, and say what is new in it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the file and list its new leaves.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Keep an edited tree as the newest version of a store; refused whole, with line and node, where anything in it is wrong.
+    """Save an edited tree as the newest version of a store. A file with any error is refused, with line and node.
 
     Example: headrace taxonomy import mine.yaml --store runs/mine/store
     """
-    with told(debug):
+    with handle_errors(debug):
         from filters.taxonomy.versions import keep, newest
         from filters.taxonomy.yaml_form import load
         from storage.store import Store
@@ -149,16 +153,16 @@ def import_(
         opened, tree = Store(store), load(file)
         last = newest(opened)
         if tree.id == last.tree.id:
-            _say(f"{file}: nothing new; {_head(last)}")
+            print_text(f"{file}: nothing new; {_head(last)}")
             return
-        before, after = ({leaf.id for leaf in each.leaves} for each in (last.tree, tree))
+        before, after = ({leaf.id for leaf in version.leaves} for version in (last.tree, tree))
         for word, leaves in (("new", after - before), ("gone", before - after)):
             for leaf in sorted(leaves):
-                _say(f"{word:<5}{leaf}")
+                print_text(f"{word:<5}{leaf}")
         if dry_run:
-            _say(f"{file}: {len(tree.leaves)} leaves, would follow {_head(last)}; nothing was written")
+            print_text(f"{file}: {len(tree.leaves)} leaves, would follow {_head(last)}; nothing was written")
         else:
-            _say(f"{file}: {_head(keep(opened, tree, 'edited'))}")
+            print_text(f"{file}: {_head(keep(opened, tree, 'edited'))}")
 
 
 @app.command()
@@ -176,12 +180,12 @@ def evolve(
     dry_run: OnlyShow = False,
     debug: Debug = False,
 ) -> None:
-    """Let the tree grow with queries: label them, feed back, make classes of what is coherent in `other`, until the labels stand still.
+    """Let the tree grow with queries: label them, and make classes of similar queries in `other`, until the labels no longer change.
 
-    The queries are the survivors of near duplicates that the store holds, or those of FILES. Classes that are there stay; they take up
-    examples, and new ones appear below the node whose `other` they came from. Without --annotator the annotator is scripted (rules and
-    sentence vectors, no language model), so new classes are named by their salient words: export the tree, name them, import it. What a
-    model answers is kept in the store, and paid for once.
+    The queries are those of FILES, or those in the store that remain after near-duplicate removal. Existing classes stay and get examples.
+    New classes appear below the node whose `other` held their queries. Without --annotator a scripted annotator labels (rules and sentence
+    vectors, no language model) and names new classes by their typical words: export the tree, rename them, import it. The store keeps the
+    answers of a model, so a repeated command reuses them.
 
     Examples:
 
@@ -191,7 +195,7 @@ def evolve(
 
       headrace taxonomy evolve --store runs/mine/store --annotator openai:gpt-5-mini --max-tokens 2000000
     """
-    with told(debug):
+    with handle_errors(debug):
         from filters.taxonomy.evolve import EvolveConfig
         from filters.taxonomy.versions import keep, newest, statistics_of
         from flows.config import read
@@ -199,38 +203,38 @@ def evolve(
         from synth.engines.encoder import encoder
 
         opened, encode = Store(store), encoder(read(config).curate.encoder)
-        with _model(annotator, opened, max_tokens) as engine:
-            texts = _texts(opened, files or [], column, rows, seed)
+        with _open_model(annotator, opened, max_tokens) as engine:
+            texts = _read_texts(opened, files or [], column, rows, seed)
             last, settings = newest(opened), EvolveConfig(seed=seed, rounds=rounds)
             base = None if fresh else last.tree
             evolved, made_by = _grow(texts, encode, engine, base, settings)
-        _tell(evolved, {leaf.id for leaf in base.leaves} if base else set())
-        _tell_unusable(annotator, made_by.get("reasons", {}))
+        _print_evolution(evolved, {leaf.id for leaf in base.leaves} if base else set())
+        _print_unusable(annotator, made_by.get("reasons", {}))
         if dry_run:
-            _say(f"nothing was written{' but the answers of the model' if engine else ''}")
+            print_text(f"nothing was written{' except the answers of the model' if engine else ''}")
         else:
             facts = statistics_of(evolved, settings) | ({"annotator": made_by} if made_by else {})
-            kept = keep(opened, evolved.tree, "induced" if fresh else "refined", facts)
-            _say(_head(kept) if kept.tree.id != last.tree.id else f"nothing new; {_head(last)}")
+            saved = keep(opened, evolved.tree, "induced" if fresh else "refined", facts)
+            print_text(_head(saved) if saved.tree.id != last.tree.id else f"nothing new; {_head(last)}")
 
 
 @app.command()
 def agreement(
     store: WriteStore,
     annotator: Annotator = None,
-    rows: Annotated[int, typer.Option("--rows", metavar="N", min=10, max=20_000, help="Generated requests that are asked about.")] = 300,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the requests.")] = 0,
+    rows: Annotated[int, typer.Option("--rows", metavar="N", min=10, max=20_000, help="Number of generated requests.")] = 300,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the requests.")] = 0,
     max_tokens: MaxTokens = None,
     debug: Debug = False,
 ) -> None:
-    """Measure how right a language model's labels and frames are, on generated requests whose meaning is known.
+    """Measure the accuracy of a language model's labels and frames on generated requests with known meaning.
 
-    Labels by the store's newest tree; frames as `curate.ground.engine` would have the model read them. Without --annotator the scripted
-    annotator and the parser are measured, to compare with. Intervals are Wilson's, 95 %.
+    Labels use the store's newest tree; frames are read as with `curate.ground.engine`. Without --annotator the command measures the
+    scripted annotator and the parser, for comparison. Intervals are Wilson's, 95 %.
 
     Example: headrace taxonomy agreement --annotator vllm:Qwen/Qwen3-8B --store runs/mine/store
     """
-    with told(debug):
+    with handle_errors(debug):
         from functools import partial
 
         from filters.grounding.ground_model import read as read_with
@@ -239,22 +243,22 @@ def agreement(
         from filters.taxonomy.model_annotator import ModelAnnotator
         from filters.taxonomy.salient_terms import Corpus
         from filters.taxonomy.versions import newest
-        from flows.runtime.progress import on_console, report
+        from flows.runtime.progress import report, show_on_console
         from storage.store import Store
         from synth.engines.encoder import encode
 
         opened = Store(store)
-        with _model(annotator, opened, max_tokens) as engine, on_console(out):
-            asked = known(rows, seed)
-            scripted = Scripted(encode, Corpus(one.norm for one in asked))
-            frames = of_frames(partial(read_with, engine, progress=report) if engine else parsed, asked)
-            labels = of_labels(ModelAnnotator(engine, progress=report) if engine else scripted, asked, encode, newest(opened).tree)
-        for what, found in (("labels", labels), ("frames", frames)):
-            _say(f"{what} of {annotator or 'the scripted annotator and parser'}: {_agreed(found)}")
+        with _open_model(annotator, opened, max_tokens) as engine, show_on_console(out):
+            requests = known(rows, seed)
+            scripted = Scripted(encode, Corpus(request.norm for request in requests))
+            frames = of_frames(partial(read_with, engine, progress=report) if engine else parsed, requests)
+            labels = of_labels(ModelAnnotator(engine, progress=report) if engine else scripted, requests, encode, newest(opened).tree)
+        for kind, result in (("labels", labels), ("frames", frames)):
+            print_text(f"{kind} of {annotator or 'the scripted annotator and parser'}: {_agreement_text(result)}")
 
 
-def _texts(store: Store, files: list[str], column: str, rows: int, seed: int) -> list[str]:
-    """Queries of the files, or where none are named, of the store."""
+def _read_texts(store: Store, files: list[str], column: str, rows: int, seed: int) -> list[str]:
+    """Queries of the files; without files, of the store."""
     from filters.ingest import IngestConfig
     from filters.sample_queries import of_files, of_store
 
@@ -264,14 +268,14 @@ def _texts(store: Store, files: list[str], column: str, rows: int, seed: int) ->
 def _grow(
     texts: list[str], encode: Encode, engine: Engine | None, base: Tree | None, settings: EvolveConfig
 ) -> tuple[Evolved, dict[str, Any]]:
-    """The tree that grows from `base` (None: from nothing) with these texts, and which model annotated them (empty: none did)."""
+    """Grow the tree `base` (None: an empty tree) with these texts. Also returns the facts about the model that labelled (empty: none)."""
     from filters.taxonomy.annotate import Scripted
     from filters.taxonomy.evolve import evolve
     from filters.taxonomy.model_annotator import ModelAnnotator
     from filters.taxonomy.salient_terms import Corpus
-    from flows.runtime.progress import on_console, report
+    from flows.runtime.progress import report, show_on_console
 
-    with on_console(out):
+    with show_on_console(out):
         report("encode", 0, 1)
         vectors = encode(texts)
         report("encode", 1, 1)
@@ -281,8 +285,8 @@ def _grow(
 
 
 @contextlib.contextmanager
-def _model(name: str | None, store: Store, max_tokens: int | None) -> Iterator[Engine | None]:
-    """The language model of this name, whose answers the store keeps; None where none is named."""
+def _open_model(name: str | None, store: Store, max_tokens: int | None) -> Iterator[Engine | None]:
+    """Open the language model `name`; the store keeps its answers. Yields None without a name."""
     if name is None:
         yield None
     else:
@@ -293,29 +297,25 @@ def _model(name: str | None, store: Store, max_tokens: int | None) -> Iterator[E
             yield engine
 
 
-# ---- what is said -----------------------------------------------------------------------------------------------------
-
-
-def _say(text: str) -> None:
-    out.print(text, markup=False, soft_wrap=True)
+# ---- output -----------------------------------------------------------------------------------------------------------
 
 
 def _share(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}"
 
 
-def _agreed(found: Agreement) -> str:
-    low, high = found.interval
-    misses = [f"{why} {count:,}" for why, count in found.misses.items()]
-    rest = [*([", ".join(misses)] if misses else []), *([f"{found.unanswered:,} unanswered"] if found.unanswered else [])]
-    return "; ".join([f"{found.right:,} of {found.of:,} right, {found.rate:.1%} ({low:.1%} to {high:.1%})", *rest])
+def _agreement_text(result: Agreement) -> str:
+    low, high = result.interval
+    misses = [f"{reason} {count:,}" for reason, count in result.misses.items()]
+    rest = [*([", ".join(misses)] if misses else []), *([f"{result.unanswered:,} unanswered"] if result.unanswered else [])]
+    return "; ".join([f"{result.right:,} of {result.of:,} right, {result.rate:.1%} ({low:.1%} to {high:.1%})", *rest])
 
 
 def _head(version: Version) -> str:
     return f"version {version.position}, {version.origin}: {version.tree.id}, {len(version.tree.leaves)} leaves"
 
 
-def _drawn(version: Version, store: Store) -> list[str]:
+def _draw(version: Version, store: Store) -> list[str]:
     from filters.taxonomy.tree import is_below
 
     evolved: dict[str, int] = version.statistics.get("counts", {})
@@ -327,27 +327,27 @@ def _drawn(version: Version, store: Store) -> list[str]:
     nodes = [*(node.id for node in version.tree.nodes), *(label for label in {**evolved, **curated} if label.split(".")[-1] == "other")]
     lines = [f"{'evolved on':>10}  {'frames':>8}"]
     for node in sorted(set(nodes), key=lambda node: (node == "other", node.split("."))):
-        counts = (sum(count for label, count in found.items() if is_below(label, node)) for found in (evolved, curated))
-        told = "  ".join(f"{count:>{width},}" if count else " " * width for count, width in zip(counts, (10, 8), strict=True))
-        lines.append(f"{told}  {'  ' * node.count('.')}{node.rpartition('.')[2]}")
+        counts = (sum(count for label, count in label_counts.items() if is_below(label, node)) for label_counts in (evolved, curated))
+        columns = "  ".join(f"{count:>{width},}" if count else " " * width for count, width in zip(counts, (10, 8), strict=True))
+        lines.append(f"{columns}  {'  ' * node.count('.')}{node.rpartition('.')[2]}")
     return lines
 
 
-def _tell(evolved: Evolved, known: set[str]) -> None:
-    for number, each in enumerate(evolved.rounds, 1):
-        _say(
-            f"round {number}: agreement {each.agreement:.1%}, other {each.other:.1%}, {len(each.added)} new, "
-            f"{len(each.merged)} groups taken up"
+def _print_evolution(evolved: Evolved, known: set[str]) -> None:
+    for number, result in enumerate(evolved.rounds, 1):
+        print_text(
+            f"round {number}: agreement {result.agreement:.1%}, other {result.other:.1%}, {len(result.added)} new, "
+            f"{len(result.merged)} groups merged into classes"
         )
-    _say(f"stopped: {evolved.stopped}")
+    print_text(f"stopped: {evolved.stopped}")
     new = [leaf for leaf in evolved.tree.leaves if leaf.id not in known]
     for leaf in sorted(new, key=lambda leaf: (-evolved.counts.get(leaf.id, 0), leaf.id))[:_SHOWN]:
-        _say(f"new  {evolved.counts.get(leaf.id, 0):>7,}  {leaf.id}: {leaf.texts[0]}")
+        print_text(f"new  {evolved.counts.get(leaf.id, 0):>7,}  {leaf.id}: {leaf.texts[0]}")
     if len(new) > _SHOWN:
-        _say(f"     and {len(new) - _SHOWN} more")
+        print_text(f"     and {len(new) - _SHOWN} more")
 
 
-def _tell_unusable(annotator: str | None, reasons: Mapping[str, int]) -> None:
-    """What was wrong with answers of the annotator, and how often."""
+def _print_unusable(annotator: str | None, reasons: Mapping[str, int]) -> None:
+    """Print why answers of the annotator were unusable, and how often."""
     if reasons:
-        _say(f"no usable answer of {annotator}: {', '.join(f'{why} {count:,}' for why, count in reasons.items())}")
+        print_text(f"no usable answer of {annotator}: {', '.join(f'{reason} {count:,}' for reason, count in reasons.items())}")

@@ -1,6 +1,6 @@
-"""How the `headrace` command speaks: results on stdout, failures as one line on stderr and an exit code.
+"""Terminal input and output of the `headrace` command: results on stdout, failures as one line on stderr and an exit code.
 
-0 done, 1 failed, 2 the input cannot be used (then nothing was written), 130 interrupted. `--debug` shows the traceback.
+Exit codes: 0 done, 1 failed, 2 unusable input (nothing was written), 130 interrupted. `--debug` shows the traceback.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ err = Console(stderr=True, highlight=False, emoji=False)
 
 
 @contextlib.contextmanager
-def told(debug: bool) -> Iterator[None]:
-    """Turns failures into one line and an exit code."""
+def handle_errors(debug: bool) -> Iterator[None]:
+    """Turn exceptions into one line on stderr and an exit code."""
     if debug:
         os.environ["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "INFO"
     try:
@@ -31,7 +31,7 @@ def told(debug: bool) -> Iterator[None]:
     except (typer.Exit, typer.Abort):
         raise
     except KeyboardInterrupt:
-        _fail("interrupted; the same command continues where it was", 130, debug)
+        _fail("interrupted; run the same command again to continue", 130, debug)
     except BadInput as error:
         _fail(str(error), 2, debug)
     except HeadraceError as error:
@@ -40,41 +40,47 @@ def told(debug: bool) -> Iterator[None]:
         from storage.files import is_disk_full
 
         if is_disk_full(error):
-            _fail("no space left on the disk; what was committed is intact. Free space, then run the same command again", 1, debug)
-        _fail(f"unexpected {type(error).__name__}: {error} (with --debug: the traceback)", 1, debug)
+            _fail("no space left on the disk; committed data are intact. Free space, then run the same command again", 1, debug)
+        _fail(f"unexpected {type(error).__name__}: {error} (--debug shows the traceback)", 1, debug)
 
 
-def lines(prompt: str, words: Sequence[str]) -> Iterator[str]:
-    """What a person types, with a prompt, line editing and completion of these words (TAB), until Ctrl-D; or the lines of a pipe.
+def print_text(text: str, style: str = "") -> None:
+    """Print text on stdout unchanged: no markup, no wrapping."""
+    out.print(text, style=style, markup=False, soft_wrap=True)
+
+
+def read_lines(prompt: str, words: Sequence[str]) -> Iterator[str]:
+    """Yield lines from stdin until its end or Ctrl-D. A terminal has a prompt, line editing and completion of `words` (TAB).
 
     Raises:
-        BadInput: a line is no UTF-8. KeyboardInterrupt: Ctrl-C at the prompt.
+        BadInput: a line is not UTF-8.
+        KeyboardInterrupt: Ctrl-C at the prompt.
     """
     is_terminal = sys.stdin.isatty()
     if is_terminal:
-        _complete(words)
+        _enable_completion(words)
     while True:
         try:
             yield input(prompt if is_terminal else "")
         except EOFError:
             return
         except UnicodeDecodeError:
-            raise BadInput("what was given on stdin is not UTF-8 text") from None
+            raise BadInput("the text on stdin is not UTF-8 text") from None
 
 
-def _complete(words: Sequence[str]) -> None:
-    """Where this Python has it."""
+def _enable_completion(words: Sequence[str]) -> None:
+    """Enable completion of `words` if this Python has readline."""
     try:
         import readline
     except ImportError:
         return
 
-    def matching(text: str, state: int) -> str | None:
-        found = [word for word in words if word.startswith(text)]
-        return found[state] if state < len(found) else None
+    def complete(text: str, state: int) -> str | None:
+        matches = [word for word in words if word.startswith(text)]
+        return matches[state] if state < len(matches) else None
 
     readline.set_completer_delims(" ")
-    readline.set_completer(matching)
+    readline.set_completer(complete)
     readline.parse_and_bind("tab: complete")
 
 

@@ -1,4 +1,4 @@
-"""`headrace worlds`: write a starter spec, check a spec, list the worlds there are, try one at a prompt, have new ones written."""
+"""`headrace worlds`: write a starter spec, check a spec, list the worlds, try one at a prompt, let a model write new ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.terminal import lines, out, told
+from flows.cli.shared import Debug
+from flows.cli.terminal import handle_errors, out, print_text, read_lines
 from flows.cli.worlds_write import write
 
 if TYPE_CHECKING:
@@ -16,25 +17,24 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""Worlds: the executable domains that tasks come from, and domains of your own, written as a YAML spec (docs/worlds.md).
+    help="""Worlds: the executable domains of tasks. You can add your own as a YAML spec (docs/worlds.md).
 
-Begin with `headrace worlds new my.yaml`, then `headrace worlds check my.yaml` and `headrace worlds try my.yaml`.""",
+Start with `headrace worlds new my.yaml`, then `headrace worlds check my.yaml` and `headrace worlds try my.yaml`.""",
 )
 
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 _EXAMPLES = 3
 
 
 @app.command()
 def new(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the spec; a file that exists is left alone.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; an existing file is not changed.")],
     debug: Debug = False,
 ) -> None:
-    """Write a commented starter spec, which compiles as it stands.
+    """Write a commented starter spec that compiles.
 
     Example: headrace worlds new my.yaml
     """
-    with told(debug):
+    with handle_errors(debug):
         from importlib.resources import files
 
         from storage.errors import BadInput
@@ -47,22 +47,22 @@ def new(
             raise BadInput(f"{file} exists; name another file") from None
         except OSError as error:
             raise BadInput(f"{file}: cannot be written ({error.strerror})") from None
-        _say(f"wrote {file}; change it to your business, then: headrace worlds check {file}")
+        print_text(f"wrote {file}; change it to your business, then: headrace worlds check {file}")
 
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A domain spec.")],
-    draws: Annotated[int, typer.Option("--n", metavar="N", min=1, help="Tasks drawn to measure how many can be solved.")] = 200,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Domain spec.")],
+    draws: Annotated[int, typer.Option("--n", metavar="N", min=1, help="Number of tasks drawn to measure the solvable share.")] = 200,
     debug: Debug = False,
 ) -> None:
-    """Say everything that is wrong with a spec, a line each; else what it compiles to, with examples of requests.
+    """Print all problems of a spec, one per line. If it has none, print the compiled world with example requests.
 
-    Exit code 2 where it cannot be compiled.
+    Exit code 2 if the spec cannot be compiled.
 
     Example: headrace worlds check my.yaml
     """
-    with told(debug):
+    with handle_errors(debug):
         from synth.worlds.declarative.compile import compile_file
         from synth.worlds.declarative.language.problems import SpecError
 
@@ -70,20 +70,22 @@ def check(
             world = compile_file(file)
         except SpecError as error:
             for problem in error.problems:
-                _say(str(problem))
-            _say(f"{file}: {len(error.problems)} problem{'s' if len(error.problems) > 1 else ''}; docs/worlds.md describes the language")
+                print_text(str(problem))
+            print_text(
+                f"{file}: {len(error.problems)} problem{'s' if len(error.problems) > 1 else ''}; docs/worlds.md describes the language"
+            )
             raise typer.Exit(2) from None
-        _tell(world, draws)
+        _print_world(world, draws)
 
 
 @app.command("list")
 def list_(debug: Debug = False) -> None:
-    """List the worlds that come with Headrace. Generated ones are called gen-0, gen-1, ...: any number is one.
+    """List the worlds of Headrace. Every number gives a generated world: gen-0, gen-1, ...
 
     Example: headrace worlds list
     """
-    with told(debug):
-        from flows.summary_tables import Table, draw
+    with handle_errors(debug):
+        from flows.summary_tables import Table, print_table
         from synth.worlds import WORLDS
 
         rows = []
@@ -98,18 +100,18 @@ def list_(debug: Debug = False) -> None:
                     "refusing": sum(intent.refusal is not None for intent in world.intents.values()),
                 }
             )
-        draw(Table("worlds", f"Worlds: {len(rows)}, and gen-0, gen-1, ...", rows), out)
+        print_table(Table("worlds", f"Worlds: {len(rows)}, and gen-0, gen-1, ...", rows), out)
 
 
 @app.command("try")
 def try_(
-    world: Annotated[str, typer.Argument(metavar="NAME|FILE", help="A world's name, e.g. retail, banking, gen-7; or a spec file.")],
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Which world of its kind.")] = 0,
+    world: Annotated[str, typer.Argument(metavar="NAME|FILE", help="Name of a world, e.g. retail, banking, gen-7; or a spec file.")],
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the world's data.")] = 0,
     debug: Debug = False,
 ) -> None:
-    """Try a world at a prompt: list its tools, call them, see what changed, ask for a task.
+    """Try a world at a prompt: list its tools, call them, see the changes, draw a task.
 
-    Reads lines from a pipe too.
+    The command also reads lines from a pipe.
 
     Examples:
 
@@ -117,16 +119,16 @@ def try_(
 
       printf 'tools\\nask\\nsolve\\n' | headrace worlds try my.yaml --seed 3
     """
-    with told(debug):
+    with handle_errors(debug):
         from flows import validation
-        from flows.interactive.world_repl import HELP, Session
+        from flows.interactive.world_repl import HELP, WorldSession
         from synth.worlds import WORLDS
 
         name = validation.world_name(world)
-        session = Session(name, seed, _say)
+        session = WorldSession(name, seed, print_text)
         if sys.stdin.isatty():
-            _say(f"{name}, seed {seed}: {len(WORLDS[name].tools)} tools\n{HELP}")
-        for line in lines(f"{name}> ", session.words()):
+            print_text(f"{name}, seed {seed}: {len(WORLDS[name].tools)} tools\n{HELP}")
+        for line in read_lines(f"{name}> ", session.first_words()):
             if not session.handle(line):
                 break
 
@@ -134,11 +136,7 @@ def try_(
 app.command("write")(write)
 
 
-def _say(text: str) -> None:
-    out.print(text, markup=False, soft_wrap=True)
-
-
-def _tell(world: type[SpecWorld], draws: int) -> None:
+def _print_world(world: type[SpecWorld], draws: int) -> None:
     from synth.tasks.assessment import assess
     from synth.worlds.declarative.intents.computing import Computing
     from synth.worlds.declarative.shapes import shape_of
@@ -146,17 +144,17 @@ def _tell(world: type[SpecWorld], draws: int) -> None:
     domain = world.domain
     rules = sum(len(action.rules) for action in domain.spec.actions.values())
     rows = ", ".join(f"{entity.name} {entity.spec.rows}" for entity in domain.by_number)
-    _say(f"{world.name}: {domain.spec.head.about.en}")
-    _say(f"entities  {len(domain.entities)} ({rows}), {sum(entity.spec.rows for entity in domain.by_number):,} rows")
-    _say(f"tools     {len(world.tools)}: {', '.join(tool.name for tool in world.tools)}")
+    print_text(f"{world.name}: {domain.spec.head.about.en}")
+    print_text(f"entities  {len(domain.entities)} ({rows}), {sum(entity.spec.rows for entity in domain.by_number):,} rows")
+    print_text(f"tools     {len(world.tools)}: {', '.join(tool.name for tool in world.tools)}")
     computing = sum(isinstance(intent, Computing) for intent in world.intents.values())
-    _say(f"rules     {rules}; intents {len(world.intents)}, {computing} of them compute with a program; shape {shape_of(world)}")
+    print_text(f"rules     {rules}; intents {len(world.intents)}, {computing} of them compute with a program; shape {shape_of(world)}")
     for name, reason in world.unsolvable.items():
-        _say(f"left out  {name}: {reason}")
-    found = assess(world, draws, seed=0)
-    _say(f"solvable  {found.solvable:,} of {found.tried:,} tasks drawn ({found.share:.1%})")
-    for reason, count in found.refused.most_common(5):
-        _say(f"          {count:,}: {reason}")
-    for language, texts in found.requests.items():
+        print_text(f"left out  {name}: {reason}")
+    assessment = assess(world, draws, seed=0)
+    print_text(f"solvable  {assessment.solvable:,} of {assessment.tried:,} tasks drawn ({assessment.share:.1%})")
+    for reason, count in assessment.refused.most_common(5):
+        print_text(f"          {count:,}: {reason}")
+    for language, texts in assessment.requests.items():
         for text in texts[:_EXAMPLES]:
-            _say(f"{language}        {text}")
+            print_text(f"{language}        {text}")

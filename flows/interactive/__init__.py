@@ -1,1 +1,1 @@
-"""What a person talks to at a prompt: a policy, or a world."""
+"""Sessions at a prompt: chat with a policy, or try a world."""

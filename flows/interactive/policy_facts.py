@@ -1,8 +1,8 @@
-"""What a store says of a policy that somebody is about to talk to: how it was trained, and what it was measured at.
+"""Facts about a policy from its store, for a chat: how it was trained, and how it was measured.
 
-One idea: a policy is at home in conversations like those that it learned from. So the stages behind it say in which worlds and language
-they were, and with how many requests of the user each; its held-out rollouts say which requests it has answered rightly.
-Of an engine by its name there are no stages: only what was measured, if anything.
+One idea: a policy works best in conversations like those that it learned from. Its training stages give their worlds, their language and
+their number of user requests. Its held-out rollouts give the requests that it answered correctly.
+An engine given by name has no stages, only measurements, if any.
 """
 
 from __future__ import annotations
@@ -34,8 +34,14 @@ _ANSWERED_SQL = """SELECT t.intent, list_sort(json_keys(t.spec, '$.slots')) AS s
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Success on one held-out set with one decoding, with its 95 % interval."""
+class Measurement:
+    """Success rate of a policy on one held-out set.
+
+    use: the held-out set, such as `eval_in`.
+    decoding: greedy or sampled.
+    rate, low, high: success rate and its 95 % interval.
+    tasks: number of tasks.
+    """
 
     use: str
     decoding: str
@@ -46,8 +52,8 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Answered:
-    """How often requests with one intent and these slots were answered rightly, of held-out rollouts."""
+class NeedResult:
+    """Held-out rollouts of one need: how many there are, and how many succeeded."""
 
     need: Need
     rollouts: int
@@ -55,32 +61,38 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class Schooling:
-    """worlds, language: of the tasks that it was trained on; no worlds where it was not trained here. requests: of one conversation, at
-    most; None where nobody knows. is_promoted: whether it is the one that passed the gate last."""
+class PolicyFacts:
+    """Facts about a policy.
+
+    worlds: worlds of its training tasks; empty if the store did not train it.
+    language: language of its training tasks.
+    requests: most user requests of a training conversation; None: unknown.
+    is_promoted: whether it is the policy that passed the gate last.
+    measurements: its success rates on held-out sets.
+    """
 
     worlds: tuple[str, ...] = ()
     language: Language = "en"
     requests: int | None = None
     is_promoted: bool = False
-    measured: tuple[Measured, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
 
 
-def schooling(store: Store, policy_id: str) -> Schooling:
-    """What is known of a policy; nothing but its measurements where no stage of the store made it."""
+def read_policy_facts(store: Store, policy_id: str) -> PolicyFacts:
+    """Read the facts about a policy. If no stage of the store trained it, only its measurements are known."""
     trained = store.query(_TRAINED_SQL, [policy_id])
     worlds, language = trained.row(0) if trained.height else ((), None)
     promoted = store.query(PROMOTED_POLICY_SQL)
-    return Schooling(
+    return PolicyFacts(
         worlds=tuple(worlds or ()),
         language=language or "en",
         requests=store.query(_REQUESTS_SQL, [policy_id]).item(),
         is_promoted=bool(promoted.height) and promoted.item() == policy_id,
-        measured=tuple(Measured(*row) for row in store.query(_MEASURED_SQL, [policy_id]).iter_rows()),
+        measurements=tuple(Measurement(*row) for row in store.query(_MEASURED_SQL, [policy_id]).iter_rows()),
     )
 
 
-def answered(store: Store, policy_id: str, world: str) -> list[Answered]:
-    """By intent and slots, what the policy was asked in this world when it was measured last, or before."""
+def read_need_results(store: Store, policy_id: str, world: str) -> list[NeedResult]:
+    """Results of all held-out rollouts of a policy in a world, one per intent and set of slots."""
     rows = store.query(_ANSWERED_SQL, [policy_id, world]).iter_rows()
-    return [Answered((intent, frozenset(slots or ())), rollouts, successes) for intent, slots, rollouts, successes in rows]
+    return [NeedResult((intent, frozenset(slots or ())), rollouts, successes) for intent, slots, rollouts, successes in rows]

@@ -1,7 +1,7 @@
-"""A world at a prompt: call its tools, see what changes, ask for a task and watch the expert plan.
+"""A world at a prompt: call its tools, see the changes, draw a task and run its expert plan.
 
-One idea: a line is a command or a call (`get_loan {"loan": "l012"}` or `get_loan loan=l012`); every answer is text, so the same session
-runs at a terminal and from a pipe. Nothing is stored.
+One idea: a line is a command or a call (`get_loan {"loan": "l012"}` or `get_loan loan=l012`). Every answer is text, so the same session
+runs at a terminal and from a pipe. It stores nothing.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
     from synth.worlds.base import World
 
 HELP = """  tools                      all tools
-  help TOOL                  what a tool takes
-  TOOL {json}                call it; or TOOL key=value key=value ...
-  state [ENTITY [ID]]        what the world holds
-  changes                    what differs from the start
-  intents                    the jobs that are asked for here
-  ask [INTENT] [en|zh]       a task: its request; then `solve` runs the expert plan
-  snapshot, restore          remember the state, go back to it
+  help TOOL                  parameters of a tool
+  TOOL {json}                call a tool; or TOOL key=value key=value ...
+  state [ENTITY [ID]]        the state of the world
+  changes                    differences from the start
+  intents                    the intents of the world
+  ask [INTENT] [en|zh]       draw a task and show its request; then `solve` runs the expert plan
+  snapshot, restore          save the state, restore it
   seed N                     a fresh world of another seed
   quit"""
 Need = tuple[str, frozenset[str]]
-"""An intent and the names of slots."""
+"""An intent and the names of its slots that are filled."""
 _ROWS = 20
 _TRIES = 40
-_OPTIONAL = 0.35
-"""How often a slot is given that need not be."""
+_OPTIONAL_SHARE = 0.35
+"""Probability that an optional slot is filled."""
 
 
-class Session:
-    """A world that is being tried. say: takes one line of text."""
+class WorldSession:
+    """A world and the user's session with it. say: called with each text for the user."""
 
     def __init__(self, name: str, seed: int, say: Callable[[str], None]) -> None:
         from synth.worlds import make_world
 
         self.world: World = make_world(name, seed)
         self.seed, self.say = seed, say
-        self.saved: object | None = None
+        self.saved_state: object | None = None
         self.task: Task | None = None
         self.rng = random.Random(f"try/{name}/{seed}")
         self._commands: dict[str, Callable[[list[str]], None]] = {
@@ -59,12 +59,12 @@ class Session:
             "seed": self._reseed,
         }
 
-    def words(self) -> list[str]:
-        """Everything that a line can begin with."""
+    def first_words(self) -> list[str]:
+        """All words that a line can begin with."""
         return [*self._commands, "quit", *(tool.name for tool in self.world.tools)]
 
     def handle(self, line: str) -> bool:
-        """Does what a line says; False to leave."""
+        """Execute a line. Returns False to leave."""
         word, _, rest = line.strip().partition(" ")
         if word in ("quit", "exit"):
             return False
@@ -73,7 +73,7 @@ class Session:
         elif any(tool.name == word for tool in self.world.tools):
             self._call(word, rest.strip())
         elif word:
-            near = difflib.get_close_matches(word, self.words(), n=1, cutoff=0.5)
+            near = difflib.get_close_matches(word, self.first_words(), n=1, cutoff=0.5)
             self.say(f"no command or tool {word!r}; {f'did you mean {near[0]}?' if near else 'help lists them'}")
         return True
 
@@ -91,11 +91,11 @@ class Session:
             self.say(HELP)
             return
         self.say(f"{tool.name}: {tool.description}")
-        needed = tool.parameters.get("required", ())
+        required = tool.parameters.get("required", ())
         for name, schema in tool.parameters["properties"].items():
             about = {key: value for key, value in schema.items() if key not in ("description", "x-grounded")}
-            said = f"  {schema['description']}" if "description" in schema else ""
-            self.say(f"  {name}{'' if name in needed else ' (optional)'}{said}  {json.dumps(about, ensure_ascii=False)}")
+            description = f"  {schema['description']}" if "description" in schema else ""
+            self.say(f"  {name}{'' if name in required else ' (optional)'}{description}  {json.dumps(about, ensure_ascii=False)}")
 
     def _call(self, tool: str, rest: str) -> None:
         arguments: Any = rest or "{}"
@@ -115,22 +115,22 @@ class Session:
     # ---- state --------------------------------------------------------------------------------------------------------
 
     def _state(self, rest: list[str]) -> None:
-        found: Any = self.world.state()
+        value: Any = self.world.state()
         for part in rest:
-            if not isinstance(found, dict) or part not in found:
-                known = ", ".join(list(found)[:_ROWS]) if isinstance(found, dict) else "nothing further"
+            if not isinstance(value, dict) or part not in value:
+                known = ", ".join(list(value)[:_ROWS]) if isinstance(value, dict) else "nothing below it"
                 self.say(f"no {part}; there is {known}")
                 return
-            found = found[part]
+            value = value[part]
         if not rest:
-            self.say(", ".join(f"{name} ({len(part)})" if isinstance(part, dict) else name for name, part in found.items()))
-        elif isinstance(found, dict) and len(rest) == 1:
-            for key, row in list(found.items())[:_ROWS]:
+            self.say(", ".join(f"{name} ({len(part)})" if isinstance(part, dict) else name for name, part in value.items()))
+        elif isinstance(value, dict) and len(rest) == 1:
+            for key, row in list(value.items())[:_ROWS]:
                 self.say(f"{key} {json.dumps(row, ensure_ascii=False)}")
-            if len(found) > _ROWS:
-                self.say(f"... and {len(found) - _ROWS} more")
+            if len(value) > _ROWS:
+                self.say(f"... and {len(value) - _ROWS} more")
         else:
-            self.say(json.dumps(found, ensure_ascii=False))
+            self.say(json.dumps(value, ensure_ascii=False))
 
     def _changes(self, rest: list[str]) -> None:
         changes = self.world.changes()
@@ -140,21 +140,21 @@ class Session:
             self.say("nothing has changed")
 
     def _snapshot(self, rest: list[str]) -> None:
-        self.saved = self.world.snapshot()
-        self.say("remembered")
+        self.saved_state = self.world.snapshot()
+        self.say("saved")
 
     def _restore(self, rest: list[str]) -> None:
-        if self.saved is None:
-            self.say("nothing to go back to; `snapshot` first")
+        if self.saved_state is None:
+            self.say("there is no saved state; use `snapshot` first")
             return
-        self.world.restore(self.saved)
-        self.say("back at the snapshot")
+        self.world.restore(self.saved_state)
+        self.say("restored the saved state")
 
     def _reseed(self, rest: list[str]) -> None:
         if not rest or not rest[0].isdecimal():
-            self.say(f"this is seed {self.seed}; write seed N for another")
+            self.say(f"this is seed {self.seed}; write seed N for another seed")
             return
-        self.seed, self.saved, self.task = int(rest[0]), None, None
+        self.seed, self.saved_state, self.task = int(rest[0]), None, None
         self.world.reset(self.seed)
         self.say(f"a fresh world of seed {self.seed}")
 
@@ -170,18 +170,18 @@ class Session:
         from synth.tasks.solver import NotAdmitted
 
         language: Any = "zh" if "zh" in rest else "en"
-        wanted = [name for name in rest if name not in ("en", "zh")]
-        if wanted and wanted[0] not in self.world.intents:
-            self.say(f"no intent {wanted[0]!r}; `intents` lists them")
+        intents = [name for name in rest if name not in ("en", "zh")]
+        if intents and intents[0] not in self.world.intents:
+            self.say(f"no intent {intents[0]!r}; `intents` lists them")
             return
 
-        def need() -> Need:
-            return any_need(self.world, self.rng, wanted[0] if wanted else None)
+        def next_need() -> Need:
+            return draw_need(self.world, self.rng, intents[0] if intents else None)
 
         try:
-            self.task = draw_task(self.world, self.seed, need, language, self.rng)
-        except NotAdmitted as refused:
-            self.say(f"no task in seed {self.seed}: {refused}")
+            self.task = draw_task(self.world, self.seed, next_need, language, self.rng)
+        except NotAdmitted as reason:
+            self.say(f"no task in seed {self.seed}: {reason}")
         except SandboxError as error:
             self.say(str(error))
         else:
@@ -189,7 +189,7 @@ class Session:
 
     def _solve(self, rest: list[str]) -> None:
         if self.task is None:
-            self.say("`ask` first")
+            self.say("there is no task; use `ask` first")
             return
         self.world.reset(self.seed)
         for call in self.task.plan.calls:
@@ -198,21 +198,23 @@ class Session:
         self.say(f"= {self.task.plan.answer}")
 
 
-def any_need(world: World, rng: random.Random, intent: str | None = None) -> Need:
-    """An intent of the world, of those that this machine can execute where none is named, and slots for it."""
+def draw_need(world: World, rng: random.Random, intent: str | None = None) -> Need:
+    """Draw the slots of an intent. Without `intent`, draw one that this machine can execute."""
     name = intent or rng.choice(world.jobs()).name
-    return name, frozenset(slot.name for slot in world.intents[name].slots if slot.is_required or rng.random() < _OPTIONAL)
+    return name, frozenset(slot.name for slot in world.intents[name].slots if slot.is_required or rng.random() < _OPTIONAL_SHARE)
 
 
 def draw_task(
-    world: World, seed: int, need: Callable[[], Need], language: Language, rng: random.Random, *, canonical: bool = False
+    world: World, seed: int, next_need: Callable[[], Need], language: Language, rng: random.Random, *, canonical: bool = False
 ) -> Task:
-    """A task in the world of this seed: of the needs that are drawn, the first that gives one.
+    """Draw needs until one gives a task in the world of this seed, at most 40 times.
 
-    canonical: short plain wording, which a tiny policy can read.
+    next_need: draws a need.
+    canonical: use short plain wording, which a tiny policy can read.
 
     Raises:
-        NotAdmitted: none of many did. SandboxError: a program has to be run, and cannot be.
+        NotAdmitted: no drawn need gave a task.
+        SandboxError: a task needs a program, and this machine cannot run it.
     """
     from storage.records import Frame
     from synth.tasks.solver import NotAdmitted, admit
@@ -220,7 +222,7 @@ def draw_task(
 
     kind, failure = type(world), NotAdmitted("none_drawn")
     for _ in range(_TRIES):
-        intent, slots = need()
+        intent, slots = next_need()
         frame = Frame(world=world.name, intent=intent, slots=kind(seed).draw_slots(intent, slots, rng))
         try:
             text = render(kind, frame, language, rng, canonical=canonical)
@@ -231,7 +233,7 @@ def draw_task(
 
 
 def _pairs(text: str) -> Iterator[tuple[str, Any]]:
-    """`loan=l012 days=7` as names and values; raises ValueError."""
+    """Yield names and values of a text such as `loan=l012 days=7`. Raises ValueError if a part has no `=`."""
     for part in shlex.split(text):
         name, is_pair, value = part.partition("=")
         if not is_pair:

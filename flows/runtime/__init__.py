@@ -1,1 +1,1 @@
-"""What flows run on: server, locks, progress, events, executors."""
+"""The runtime of flows: server, locks, progress, events, executors."""

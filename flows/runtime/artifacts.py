@@ -1,4 +1,4 @@
-"""What a flow leaves in Prefect's UI: the run's tables and where its report lies, under fixed keys, so that each key has a history."""
+"""Artifacts of a flow in Prefect's UI: the tables of the run and a link to its report. Fixed keys give each artifact a history."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 from flows.summary_tables import Table
 
 
-def leave_table(table: Table) -> None:
-    """Leave a table, if it has rows."""
+def publish_table(table: Table) -> None:
+    """Publish a table as an artifact. An empty table is skipped."""
     from prefect.artifacts import create_table_artifact
 
     if table.rows:
         create_table_artifact(table=table.rows, key=f"headrace-{table.key}", description=table.title)
 
 
-def leave_report(report: Path) -> None:
-    """Leave a link to the report. Prefect's UI cannot open files of this machine, so the path stands there as text too."""
+def publish_report(report: Path) -> None:
+    """Publish a link to the report, and its path as text, because Prefect's UI cannot open local files."""
     from prefect.artifacts import create_markdown_artifact
 
-    place = report.absolute()
-    create_markdown_artifact(f"[report.html]({place.as_uri()})\n\n`{place}`", key="headrace-report", description="Report of the store")
+    path = report.absolute()
+    create_markdown_artifact(f"[report.html]({path.as_uri()})\n\n`{path}`", key="headrace-report", description="Report of the store")

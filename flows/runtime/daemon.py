@@ -1,8 +1,8 @@
-"""`headrace up` and `headrace down`: server, work pool, deployments and worker, kept running until told to stop.
+"""`headrace up` and `headrace down`: start and stop the server, work pool, deployments and worker.
 
-One idea: a keeper process in the background holds `.prefect/keeper.lock` and is a client of the project's own server, so that server
-lives as long as the keeper does. The keeper's children, the worker and the flow runs that the worker starts, watch that lock and end
-with it, `kill -9` included. With PREFECT_API_URL set, pool, deployments and worker are made on that server instead.
+One idea: a background process, the keeper, holds `.prefect/keeper.lock`. It is a client of the project's own server, so the server lives
+as long as the keeper. The worker and the flow runs that it starts watch the lock and end when the keeper ends, even by `kill -9`.
+With PREFECT_API_URL set, `up` creates pool, deployments and worker on that server instead.
 """
 
 from __future__ import annotations
@@ -27,48 +27,51 @@ POOL = "headrace"
 DEFAULT_PORT = 4200
 READY_TIMEOUT_S = 300.0
 KEEPER_LOCK = "HEADRACE_KEEPER_LOCK"
-"""Environment variable that names the lock which a flow run started by our worker must not outlive."""
+"""Environment variable with the path of the keeper's lock. A flow run of our worker ends when this lock is released."""
 
 
 def up(say: Callable[[str], None]) -> str:
-    """Start whatever is not running yet, deploy every flow of `prefect.yaml`; returns the server's API URL. Safe to call again.
+    """Start the server and the worker if they do not run yet, and deploy every flow of `prefect.yaml`. Safe to call again.
 
-    Raises BadInput where there is no prefect.yaml here, or `.prefect` is no folder; HeadraceError where something does not start.
+    Returns the server's API URL.
+    Raises BadInput if this folder has no prefect.yaml or `.prefect` is not a folder; HeadraceError if a process does not start.
     """
     if not Path("prefect.yaml").exists():
-        raise BadInput("no prefect.yaml here: call `headrace up` in the folder of the project, where that file names the deployments")
+        raise BadInput(
+            "no prefect.yaml in this folder: run `headrace up` in the folder of the project; prefect.yaml defines the deployments"
+        )
     folder = home()
     if not is_held(folder / "keeper.lock"):
         _start_keeper(folder)
     say("starting the Prefect server and the worker")
-    url = _wait_for(folder)
+    url = _wait_until_ready(folder)
     say("deploying the flows of prefect.yaml")
     environment = {**os.environ, **client_environment(folder, url), "PWD": str(Path.cwd())}
-    _prefect(environment, "work-pool", "create", POOL, "--type", "process", "--overwrite")
-    _prefect(environment, "--no-prompt", "deploy", "--all")
+    _run_prefect(environment, "work-pool", "create", POOL, "--type", "process", "--overwrite")
+    _run_prefect(environment, "--no-prompt", "deploy", "--all")
     return url
 
 
 def down(say: Callable[[str], None]) -> None:
-    """Stop what `up` started, in good order; whatever has not stopped after 20 s is killed. Safe to call again."""
+    """Stop the processes that `up` started. Kills the keeper if it does not stop within 20 s. Safe to call again."""
     folder = home()
     keeper = folder / "keeper.lock"
     if not is_held(keeper):
         say("nothing is running")
         return
-    told: int | None = None
+    keeper_pid: int | None = None
     end = time.monotonic() + STOP_TIMEOUT_S
     while is_held(keeper) and time.monotonic() < end:
-        if told is None:
-            with contextlib.suppress(OSError, ValueError, KeyError):  # in its first and last moments a keeper has no file
-                told = int(json.loads((folder / "keeper.json").read_text())["pid"])
-                os.kill(told, signal.SIGTERM)
+        if keeper_pid is None:
+            with contextlib.suppress(OSError, ValueError, KeyError):  # a starting or ending keeper has no state file
+                keeper_pid = int(json.loads((folder / "keeper.json").read_text())["pid"])
+                os.kill(keeper_pid, signal.SIGTERM)
         time.sleep(0.1)
-    if told is not None and is_held(keeper):
+    if keeper_pid is not None and is_held(keeper):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(told, signal.SIGKILL)
+            os.kill(keeper_pid, signal.SIGKILL)
     wait_until_gone(folder)
-    say("stopped the worker and its runs; the server stops with them unless a run of your own still uses it")
+    say("stopped the worker and its runs; the server stops too, unless another run still uses it")
 
 
 def _start_keeper(folder: Path) -> None:
@@ -79,39 +82,40 @@ def _start_keeper(folder: Path) -> None:
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
 
 
-def _wait_for(folder: Path) -> str:
+def _wait_until_ready(folder: Path) -> str:
+    """Wait until the keeper's server answers; returns its API URL. Raises HeadraceError if the keeper ends or 300 s pass."""
     end = time.monotonic() + READY_TIMEOUT_S
-    started = time.monotonic() + 10
+    lock_deadline = time.monotonic() + 10
     while time.monotonic() < end:
         with contextlib.suppress(OSError, ValueError, KeyError):
             url = str(json.loads((folder / "keeper.json").read_text())["url"])
             if is_healthy(url):
                 return url
-        if time.monotonic() > started and not is_held(folder / "keeper.lock"):
+        if time.monotonic() > lock_deadline and not is_held(folder / "keeper.lock"):
             break
         time.sleep(0.2)
     tail = (folder / "keeper.log").read_text(errors="replace").strip().splitlines()[-1:]
-    raise HeadraceError(f"the worker's keeper did not come up: {' '.join(tail)} (log: {folder / 'keeper.log'})")
+    raise HeadraceError(f"the keeper of the worker did not start: {' '.join(tail)} (log: {folder / 'keeper.log'})")
 
 
-def _prefect(environment: dict[str, str], *arguments: str) -> None:
+def _run_prefect(environment: dict[str, str], *arguments: str) -> None:
     command = [sys.executable, "-m", "prefect", *arguments]
-    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()][-12:]
+    result = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if result.returncode:
+        last = [line for line in (result.stdout + result.stderr).splitlines() if line.strip()][-12:]
         raise HeadraceError(f"`prefect {' '.join(arguments)}` failed:\n" + "\n".join(last))
 
 
 # ---- the keeper and the worker -----------------------------------------------------------------------------------------
 
 
-def keep() -> None:
-    """Be the keeper: hold a server, run one worker, until SIGTERM or until the worker ends."""
+def run_keeper() -> None:
+    """Run as the keeper: hold a server and run one worker, until SIGTERM or until the worker ends."""
     folder = home()
     with contextlib.suppress(Busy), lock(folder / "keeper.lock", wait=False), contextlib.ExitStack() as stack:
-        _note(folder, pid=os.getpid())
+        _write_state(folder, pid=os.getpid())
         url = named_server() or stack.enter_context(own_server(folder, port=DEFAULT_PORT))
-        # A worker that inherits an ignored SIGINT, as children of a shell's `&` do, would never stop in good order.
+        # Children of a shell's `&` inherit an ignored SIGINT. A worker with SIGINT ignored could not be stopped cleanly.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         worker = subprocess.Popen(
             [sys.executable, "-P", "-m", "flows.runtime.daemon", "work"],
@@ -120,18 +124,18 @@ def keep() -> None:
             start_new_session=True,
         )
         signal.signal(signal.SIGTERM, lambda *_: worker.send_signal(signal.SIGINT))
-        _note(folder, pid=os.getpid(), url=url, worker=worker.pid)
+        _write_state(folder, pid=os.getpid(), url=url, worker=worker.pid)
         worker.wait()
         (folder / "keeper.json").unlink(missing_ok=True)
 
 
-def _note(folder: Path, **what: Any) -> None:
-    """Leave word for `up` and `down`: `pid` from the first moment, `url` once the server is there."""
-    replace_atomically(folder / "keeper.json", lambda draft: draft.write_text(json.dumps(what)))
+def _write_state(folder: Path, **state: Any) -> None:
+    """Write the keeper's state for `up` and `down`: `pid` at once, `url` and `worker` once the server answers."""
+    replace_atomically(folder / "keeper.json", lambda draft: draft.write_text(json.dumps(state)))
 
 
-def work() -> None:
-    """Be the worker, for as long as the keeper lives."""
+def run_worker() -> None:
+    """Run as the worker until the keeper ends."""
     die_with(Path(os.environ[KEEPER_LOCK]))
     sys.argv = ["prefect", "worker", "start", "--pool", POOL, "--type", "process", "--name", f"headrace-{os.getpid()}", "--limit", "2"]
     from prefect.cli import app
@@ -140,10 +144,10 @@ def work() -> None:
 
 
 def end_with_keeper() -> None:
-    """Called by every flow: a run that our worker started ends with the keeper, even where the worker was killed."""
+    """End this process when the keeper ends, if our worker started it. Every flow calls this, so no run survives a killed worker."""
     if KEEPER_LOCK in os.environ:
         die_with(Path(os.environ[KEEPER_LOCK]))
 
 
 if __name__ == "__main__":
-    {"keep": keep, "work": work}[sys.argv[1]]()
+    {"keep": run_keeper, "work": run_worker}[sys.argv[1]]()

@@ -1,8 +1,8 @@
-"""How one deployment starts the next: events, emitted only where somebody may be waiting for them.
+"""Events with which one deployment starts the next.
 
-One idea: a flow tells what it did only as the root run of its own deployment. Inside `pipeline`, and under the `headrace` command, the
-steps follow each other anyway; an event there would start the same work a second time.
-The event carries the whole configuration, so the run that it triggers works on the same store with the same settings.
+One idea: a flow emits its event only as the root run of a deployment. Inside `pipeline` and under the `headrace` command the steps follow
+each other anyway, and an event would start the same work twice.
+The event carries the whole configuration, so the triggered run works on the same store with the same settings.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ POLICY_PROMOTED = "headrace.policy.promoted"
 RESOURCE = "headrace.store"
 
 
-def tell(event: str, config: Config, **what: Any) -> None:
+def emit(event: str, config: Config, **payload: Any) -> None:
     """Emit `event` if this run is the root run of a deployment.
 
-    what: small JSON values for the payload, beside the configuration.
+    payload: small JSON values, sent beside the configuration.
     """
     from prefect.events import emit_event
 
     if not is_root_of_a_deployment():
         return
     resource = {"prefect.resource.id": RESOURCE, "prefect.resource.name": str(config.store)}
-    emit_event(event, resource=resource, payload={"config": config.model_dump(mode="json"), **what})
+    emit_event(event, resource=resource, payload={"config": config.model_dump(mode="json"), **payload})
 
 
 def is_root_of_a_deployment() -> bool:
-    """Whether this is the outermost flow of a run that a deployment started."""
+    """Whether this is the outermost flow run, and a deployment started it."""
     from prefect.context import FlowRunContext
 
     context = FlowRunContext.get()

@@ -1,10 +1,10 @@
-"""File locks that outlive no process: how Headrace knows that another process is alive, and dies with it.
+"""File locks: they show whether another process is alive, and end this process when that one ends.
 
-One idea: the kernel drops an advisory lock (`flock`) the moment its holder ends, `kill -9` included. So "is the server there?" is
-"is its lock held?", and "stop when the parent is gone" is a thread that waits for the parent's lock. No process ids are
-compared, none can be mistaken for another, and it works wherever `flock` does (local disks; not every network file system).
+One idea: the kernel releases an advisory lock (`flock`) when its holder ends, even by `kill -9`. So "does the server run?" becomes
+"is its lock held?", and "stop when the parent ends" becomes a thread that waits for the parent's lock. No process ids are compared, so
+none can be confused. It works where `flock` works: on local disks, but not on every network file system.
 
-This module does not start or stop anything but the calling process.
+This module starts no process and stops only the calling one.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Busy(Exception):
 
 @contextlib.contextmanager
 def lock(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[None]:
-    """Hold the lock on `path` (made if it is not there). Children that are exec'ed do not hold it.
+    """Hold the lock on `path`; the file is created if missing. Child processes do not inherit the lock.
 
-    Raises Busy where `wait` is false and another process holds it.
+    Raises Busy if `wait` is false and another process holds the lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -54,16 +54,16 @@ def is_held(path: Path) -> bool:
         return True
 
 
-def when_released(path: Path, then: Callable[[], None]) -> None:
-    """Call `then` in a thread once nobody holds the lock on `path`; the lock is ours while it runs, so no newcomer slips in."""
+def call_when_released(path: Path, callback: Callable[[], None]) -> None:
+    """Call `callback` in a thread once the lock on `path` is free. This process holds the lock meanwhile, so no other process gets it."""
 
     def watch() -> None:
         with lock(path):
-            then()
+            callback()
 
     threading.Thread(target=watch, name=f"watch {path.name}", daemon=True).start()
 
 
 def die_with(path: Path) -> None:
-    """End this process's whole group, at once, when the holder of the lock on `path` is gone."""
-    when_released(path, lambda: os.killpg(0, signal.SIGKILL))
+    """Kill this process and its process group as soon as the lock on `path` is free."""
+    call_when_released(path, lambda: os.killpg(0, signal.SIGKILL))

@@ -1,7 +1,7 @@
-"""How far the work is: bars on a terminal, plain lines elsewhere.
+"""Progress of long work: bars on a terminal, plain lines elsewhere.
 
-The library reports through one callback, `progress(label, done, total)`; flows hand in `report`, which passes on to whatever the
-process shows progress with: `bars` or `lines` under the `headrace` command, lines in the run's log under a worker.
+The library reports through one callback, `progress(label, done, total)`. Flows pass `report` as this callback, and `report` calls the
+current display of the process: bars or lines under the `headrace` command, lines in the run's log under a worker.
 """
 
 from __future__ import annotations
@@ -17,84 +17,84 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 
-class Show(Protocol):
+class Display(Protocol):
     def __call__(self, label: str, done: int, total: int, note: str = "", /) -> None:
-        """note: a figure of now, such as a loss."""
+        """note: a current figure, such as a loss."""
 
 
 LINE_EVERY_S = 10.0
 
 
-class Lines:
-    """A line when something begins to take long, every ten seconds after that, and when that is done."""
+class LineDisplay:
+    """Writes a line for work that takes long: every ten seconds, and at the end if it took 2 s or more."""
 
     def __init__(self, write: Callable[[str], None], every_s: float = LINE_EVERY_S) -> None:
         self._write, self._every_s = write, every_s
-        self._begun: dict[str, tuple[float, int]] = {}
-        """When something began, as far as this process has seen, and how much of it was done by then: what goes on had done that before."""
-        self._told: dict[str, float] = {}
+        self._starts: dict[str, tuple[float, int]] = {}
+        """Label -> time of the first report in this process, and `done` at that time (above 0 for resumed work)."""
+        self._last_lines: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def __call__(self, label: str, done: int, total: int, note: str = "", /) -> None:
         now = time.monotonic()
         with self._lock:
-            begun, first = self._begun.setdefault(label, (now, done))
-            if done < first:
-                begun, first = self._begun[label] = now, done
+            start, first_done = self._starts.setdefault(label, (now, done))
+            if done < first_done:
+                start, first_done = self._starts[label] = now, done
             finished = 0 < total <= done
-            due = now - self._told.get(label, begun) >= self._every_s
-            if due or (finished and now - begun >= 2.0):
-                self._told[label] = now
+            due = now - self._last_lines.get(label, start) >= self._every_s
+            if due or (finished and now - start >= 2.0):
+                self._last_lines[label] = now
                 share = f"{done:,} of {total:,}" if total else f"{done:,}"
-                left = f", about {(now - begun) * (total - done) / (done - first):.0f} s left" if first < done < total else ""
-                self._write(f"{label}: {share}, {now - begun:.0f} s{left}{note and f', {note}'}")
+                left = f", about {(now - start) * (total - done) / (done - first_done):.0f} s left" if first_done < done < total else ""
+                self._write(f"{label}: {share}, {now - start:.0f} s{left}{note and f', {note}'}")
             if finished:
-                self._begun.pop(label, None)
-                self._told.pop(label, None)
+                self._starts.pop(label, None)
+                self._last_lines.pop(label, None)
 
 
-_shown: list[Show] = [Lines(lambda line: print(line, flush=True))]
+_displays: list[Display] = [LineDisplay(lambda line: print(line, flush=True))]
 
 
 def report(label: str, done: int, total: int, note: str = "", /) -> None:
-    """Say that `done` of `total` (0 = unknown) of what `label` names is done, and a figure of now."""
-    _shown[-1](label, done, total, note)
+    """Report progress to the current display. total: 0 if unknown. note: a current figure, such as a loss."""
+    _displays[-1](label, done, total, note)
 
 
 @contextlib.contextmanager
-def showing(show: Show) -> Iterator[None]:
-    """Show progress with `show` meanwhile, in every thread."""
-    _shown.append(show)
+def show_with(display: Display) -> Iterator[None]:
+    """Show progress on `display` inside the context, from every thread."""
+    _displays.append(display)
     try:
         yield
     finally:
-        _shown.remove(show)
+        _displays.remove(display)
 
 
 @contextlib.contextmanager
-def on_console(console: Console) -> Iterator[None]:
-    """Bars where `console` is a terminal, plain lines where it is not."""
+def show_on_console(console: Console) -> Iterator[None]:
+    """Show progress as bars if `console` is a terminal, else as plain lines."""
     if not console.is_terminal:
-        with showing(Lines(lambda line: print(line, flush=True))):
+        with show_with(LineDisplay(lambda line: print(line, flush=True))):
             yield
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    described = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn())
-    columns = (*described, TimeElapsedColumn(), TimeRemainingColumn())
+    text_columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn())
+    columns = (*text_columns, TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, refresh_per_second=5) as progress:
         bars: dict[str, TaskID] = {}
-        begun: dict[str, float] = {}
+        starts: dict[str, float] = {}
 
         def show(label: str, done: int, total: int, note: str = "", /) -> None:
             if label not in bars:
                 bars[label] = progress.add_task(label, total=total or None)
-                begun[label] = time.monotonic()
+                starts[label] = time.monotonic()
             progress.update(bars[label], completed=done, total=total or None, description=f"{label} {note}".rstrip())
             if 0 < total <= done:
                 progress.remove_task(bars.pop(label))
-                if (seconds := time.monotonic() - begun.pop(label)) >= 2.0:
+                if (seconds := time.monotonic() - starts.pop(label)) >= 2.0:
                     progress.console.print(f"  [dim]{label}: {done:,} in {seconds:.0f} s[/dim]", highlight=False)
 
-        with showing(show):
+        with show_with(show):
             yield

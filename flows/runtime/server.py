@@ -1,13 +1,13 @@
-"""A Prefect server of the project's own, for whoever has named none.
+"""The project's own Prefect server, used if PREFECT_API_URL is not set.
 
-One idea: the server is one process that lives as long as somebody holds the shared lock `.prefect/clients.lock`. Every run that
-uses it holds that lock, so the kernel itself tells the server when the last of them is gone, however it went; concurrent runs
-share one server; a run that starts while the old server is going down waits for it and starts the next.
-Its database lies in `.prefect/` of the folder in which Headrace is called, and is migrated under another name before it is
-renamed, so a kill in the middle leaves no half-made one. It listens on loopback only and sends nothing anywhere.
+One idea: the server is one process. It lives as long as any run holds the shared lock `.prefect/clients.lock`. Every run that uses the
+server holds this lock, so the server learns from the kernel when the last run ends, even by a kill. Concurrent runs share one server.
+A run that starts while the old server shuts down waits for it and starts a new one.
+The database lies in `.prefect/` of the working folder. It is migrated under another name and then renamed, so a kill leaves no
+incomplete database. The server listens on loopback only and sends no data out.
 
-With PREFECT_API_URL set none of this happens: that server is used. Prefect's ephemeral mode is never used (a killed run leaves
-its server behind). The library below `flows/` needs no server.
+With PREFECT_API_URL set, that server is used instead. Prefect's ephemeral mode is never used: a killed run would leave its server
+running. The library below `flows/` needs no server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from flows.runtime.locks import Busy, is_held, lock, when_released
+from flows.runtime.locks import Busy, call_when_released, is_held, lock
 from storage.errors import BadInput, HeadraceError
 
 START_TIMEOUT_S = 240.0
@@ -39,7 +39,7 @@ QUIET = {
     "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-"""Nothing is reported to anyone unless the user's environment says otherwise."""
+"""Settings that turn telemetry off. The user's environment overrides them."""
 
 BATCHED = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "50",
@@ -49,38 +49,38 @@ BATCHED = {
     "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE": "100",
     "PREFECT_SERVER_SERVICES_TRIGGERS_READ_BATCH_SIZE": "50",
 }
-"""Task runs and events reach the database in batches: a third of the server's work, and no lag after the last task."""
+"""Write task runs and events to the database in batches: a third of the server's work, and no delay after the last task."""
 
 
 def home() -> Path:
-    """The folder of the project's own server: `.prefect` where Headrace is called. Raises BadInput where a file is in its place."""
+    """The folder of the project's own server: `.prefect` in the working folder. Raises BadInput if `.prefect` is a file."""
     folder = Path.cwd() / ".prefect"
     if folder.exists() and not folder.is_dir():
-        raise BadInput(f"{folder} is a file, where the folder of the project's own Prefect server belongs; move it away")
+        raise BadInput(f"{folder} is a file, but the project's own Prefect server needs a folder there; move the file away")
     return folder
 
 
 def named_server() -> str | None:
-    """The API URL of the server that the user has named, if any."""
+    """The API URL in PREFECT_API_URL, or None."""
     return os.environ.get("PREFECT_API_URL", "").rstrip("/") or None
 
 
 def client_environment(folder: Path, url: str) -> dict[str, str]:
-    """What a process needs in its environment to use the server at `url` (an API URL)."""
+    """Environment variables of a process that uses the server at the API URL `url`."""
     return {**QUIET, **{key: os.environ[key] for key in QUIET if key in os.environ}, "PREFECT_HOME": str(folder), "PREFECT_API_URL": url}
 
 
 def is_healthy(url: str, timeout_s: float = 2.0) -> bool:
     """Whether a Prefect API answers at `url`."""
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=timeout_s) as answer:
-            return bool(answer.status == 200)
+        with urllib.request.urlopen(f"{url}/health", timeout=timeout_s) as response:
+            return bool(response.status == 200)
     except (urllib.error.URLError, OSError, ValueError):
         return False
 
 
 def running_url(folder: Path) -> str | None:
-    """The API URL of the project's own server, if that server lives."""
+    """The API URL of the project's own server, or None if it does not run."""
     if not is_held(folder / "server.lock"):
         return None
     try:
@@ -91,22 +91,22 @@ def running_url(folder: Path) -> str | None:
 
 @contextlib.contextmanager
 def own_server(folder: Path, *, port: int = 0) -> Iterator[str]:
-    """Use the project's own server, starting it where it is not there; yields its API URL.
+    """Use the project's own server, and start it if needed; yields its API URL.
 
-    port: the one to listen on if it is free and the server must be started; 0 takes any.
-    Raises HeadraceError with the end of the server's log where it does not come up within four minutes.
+    port: port of a newly started server if it is free; 0 takes any free port.
+    Raises HeadraceError, with the last line of the server's log, if the server does not start within 240 s.
     """
     try:
         with lock(folder / "clients.lock", shared=True):
-            yield _started(folder, port)
+            yield _ensure_started(folder, port)
     finally:
         wait_until_gone(folder)
 
 
-def _started(folder: Path, port: int) -> str:
-    begun = time.monotonic()
+def _ensure_started(folder: Path, port: int) -> str:
+    start = time.monotonic()
     process: subprocess.Popen[bytes] | None = None
-    while (waited := time.monotonic() - begun) < START_TIMEOUT_S:
+    while (waited := time.monotonic() - start) < START_TIMEOUT_S:
         url = running_url(folder)
         if url and is_healthy(url):
             return url
@@ -131,11 +131,11 @@ def _spawn(folder: Path, port: int) -> subprocess.Popen[bytes]:
 
 
 def wait_until_gone(folder: Path) -> None:
-    """Wait, at most 20 s, until the project's own server has ended, unless somebody still uses it."""
+    """Wait at most 20 s until the project's own server has ended. Returns at once if another client uses it."""
     clients = folder / "clients.lock"
     end = time.monotonic() + STOP_TIMEOUT_S
     while is_held(folder / "server.lock") and time.monotonic() < end:
-        if not is_held(clients):  # by a server that is going down
+        if not is_held(clients):  # a server that shuts down holds it exclusively
             try:
                 with lock(clients, wait=False):
                     pass
@@ -148,7 +148,7 @@ def wait_until_gone(folder: Path) -> None:
 
 
 def serve(folder: Path, port: int) -> None:
-    """Be the server, until no client is left. Exits 0 at once where another process is it already."""
+    """Run the server until its last client ends. Returns at once if another process is the server already."""
     with contextlib.suppress(Busy), lock(folder / "server.lock", wait=False):
         address = folder / "server.json"
         address.unlink(missing_ok=True)
@@ -157,13 +157,13 @@ def serve(folder: Path, port: int) -> None:
         database = folder / f"prefect-{version('prefect')}.db"
         os.environ.update(server_environment(folder, url, database))
         stop = threading.Event()
-        when_released(folder / "clients.lock", lambda: _leave(address, stop))
+        call_when_released(folder / "clients.lock", lambda: _shut_down(address, stop))
         _migrate(folder, database)
         _run(listener, address, url, stop)
 
 
 def server_environment(folder: Path, url: str, database: Path) -> Mapping[str, str]:
-    """The environment of a server that listens at `url`; the UI is told where its API is by the last two."""
+    """Environment variables of a server that listens at `url`. The UI reads the address of its API from the last two."""
     return {
         **client_environment(folder, url),
         **{key: os.environ.get(key, value) for key, value in BATCHED.items()},
@@ -176,12 +176,12 @@ def server_environment(folder: Path, url: str, database: Path) -> Mapping[str, s
 
 
 def _listen(port: int) -> socket.socket:
-    """A socket bound to `port` of the loopback interface, or to any free one where that is taken."""
-    for wanted in (port, 0):
+    """A socket bound to `port` on the loopback interface, or to any free port if `port` is taken."""
+    for candidate in (port, 0):
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind(("127.0.0.1", wanted))
+            listener.bind(("127.0.0.1", candidate))
             return listener
         except OSError:
             listener.close()
@@ -189,7 +189,7 @@ def _listen(port: int) -> socket.socket:
 
 
 def _migrate(folder: Path, database: Path) -> None:
-    """Make `database` where it is not there, from the newest of another Prefect version if there is one."""
+    """Create `database` if missing: a copy of the newest database of another Prefect version, if any, with the schema migrated."""
     if database.exists():
         return
     import asyncio
@@ -223,11 +223,11 @@ def _run(listener: socket.socket, address: Path, url: str, stop: threading.Event
 
     server = uvicorn.Server(uvicorn.Config(create_app(final=True), log_level="warning", timeout_keep_alive=30, timeout_graceful_shutdown=3))
 
-    def hand_over() -> None:
+    def exit_when_stopped() -> None:
         stop.wait()
         server.should_exit = True
 
-    threading.Thread(target=hand_over, daemon=True).start()
+    threading.Thread(target=exit_when_stopped, daemon=True).start()
     draft = address.with_suffix(".new")
     draft.write_text(json.dumps({"url": url, "pid": os.getpid()}))
     draft.rename(address)
@@ -235,8 +235,8 @@ def _run(listener: socket.socket, address: Path, url: str, stop: threading.Event
     os._exit(0)
 
 
-def _leave(address: Path, stop: threading.Event) -> None:
-    """Stop: in good order where the server has come up, else at once; never later than ten seconds."""
+def _shut_down(address: Path, stop: threading.Event) -> None:
+    """Stop the server: cleanly if it is up, else at once; after ten seconds in any case."""
     if not address.exists():
         os._exit(0)
     address.unlink()

@@ -1,8 +1,8 @@
-"""One flow at a time on a store, with the worlds of its own known: what every flow does before it works.
+"""The lock of a store: one process at a time runs flows on it.
 
-One idea: one lock a store, `STORE/.headrace/flow.lock`, held by the process that works, so that hand calls and deployments exclude each
-other and a killed process leaves nothing to clear away. Flows inside a flow share their process's hold. A run of a deployment waits for
-its turn; a call by hand is refused, with who is at work. Readers, and the library below `flows/`, need no lock.
+One idea: each store has one lock, `STORE/.headrace/flow.lock`, held by the working process. So a command and a deployment exclude each
+other, and a killed process leaves nothing to clean up. Flows inside a flow share the lock of their process. A run of a deployment waits
+for the lock; a command is refused with the name of the holder. Readers and the library below `flows/` need no lock.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from storage.store import Store
 
 _mutex = threading.Lock()
 _users: dict[Path, int] = {}
-"""How many flows of this process work on a store, by its lock."""
+"""Path of a lock -> number of flows of this process that work on its store."""
 _locks: dict[Path, contextlib.ExitStack] = {}
 
 
 @contextlib.contextmanager
-def at_work(flow: str, store: Path) -> Iterator[None]:
-    """Around the whole body of a flow. Raises HeadraceError: see `holding`."""
+def work_on_store(flow: str, store: Path) -> Iterator[None]:
+    """Hold the store and register the worlds that it keeps. Wraps the whole body of a flow. Raises HeadraceError: see `hold_store`."""
     end_with_keeper()
-    with holding(flow, store, wait=events.is_root_of_a_deployment()):
+    with hold_store(flow, store, wait=events.is_root_of_a_deployment()):
         from synth.worlds.stored_worlds import register_stored
 
         register_stored(Store(store))
@@ -37,15 +37,15 @@ def at_work(flow: str, store: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def holding(flow: str, store: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold the store for `flow`, as one of this process's flows.
+def hold_store(flow: str, store: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold the store's lock for `flow`. Flows of one process share the lock.
 
-    Raises HeadraceError where another process works on the store and `wait` is false.
+    Raises HeadraceError if another process works on the store and `wait` is false.
     """
-    path = notes_of(store) / "flow.lock"
+    path = notes_folder(store) / "flow.lock"
     with _mutex:
         if path not in _locks:
-            _locks[path] = _taken(flow, path, wait)
+            _locks[path] = _acquire(flow, path, wait)
         _users[path] = _users.get(path, 0) + 1
     try:
         yield
@@ -57,20 +57,20 @@ def holding(flow: str, store: Path, *, wait: bool = False) -> Iterator[None]:
                 _locks.pop(path).close()
 
 
-def notes_of(store: Path) -> Path:
-    """The folder in a store where flows leave what is not data."""
+def notes_folder(store: Path) -> Path:
+    """The folder of a store for files of the flows that are not data."""
     return store.absolute() / ".headrace"
 
 
-def _taken(flow: str, path: Path, wait: bool) -> contextlib.ExitStack:
-    with contextlib.ExitStack() as held:
+def _acquire(flow: str, path: Path, wait: bool) -> contextlib.ExitStack:
+    with contextlib.ExitStack() as stack:
         try:
-            held.enter_context(lock(path, wait=False))
+            stack.enter_context(lock(path, wait=False))
         except Busy:
             store, holder = path.parent.parent, path.read_text(errors="replace").strip() or "another process"
             if not wait:
-                raise HeadraceError(f"{store} is being worked on by {holder}; wait for it, or give another --store") from None
+                raise HeadraceError(f"{store} is being worked on by {holder}; wait until it ends, or give another --store") from None
             print(f"waiting for {holder}, which works on {store}")
-            held.enter_context(lock(path))
+            stack.enter_context(lock(path))
         path.write_text(f"{flow} (process {os.getpid()} on {os.uname().nodename})\n")
-        return held.pop_all()
+        return stack.pop_all()

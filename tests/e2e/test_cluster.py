@@ -14,7 +14,7 @@ from prefect.events import emit_event
 
 from flows.config import read
 from flows.runtime.events import RESOURCE, TASKS_TAGGED
-from flows.runtime.run_flow import send_what_is_left
+from flows.runtime.run_flow import flush_to_server
 from storage.store import Store
 from tests.conftest import RayHead
 from tests.e2e.conftest import CI, LIMIT_S, ROOT, headrace
@@ -39,7 +39,7 @@ def test_a_tagged_store_is_trained_on_the_cluster_and_its_policy_promoted(prefec
             # when it is told that its tasks are tagged
             resource = {"prefect.resource.id": RESOURCE, "prefect.resource.name": str(config.store)}
             emit_event(TASKS_TAGGED, resource=resource, payload={"config": config.model_dump(mode="json")})
-            send_what_is_left()
+            flush_to_server()
             # then that starts the training, once
             assert wait_for(lambda: done(client)["train"] > before["train"], LIMIT_S), states(client)
             assert done(client)["train"] == before["train"] + 1

@@ -77,7 +77,7 @@ def test_killed_anywhere_it_resumes_to_the_same_store(undisturbed: Finished, tmp
 
     # when it is interrupted in synthesis, killed in the funnel, and killed inside a training stage
     assert disturbed(signal.SIGINT, lambda: some("lake/blueprints/*.parquet")) == 130
-    assert "continues where it was" in (tmp_path / "out.txt").read_text()
+    assert "run the same command again to continue" in (tmp_path / "out.txt").read_text()
     assert disturbed(signal.SIGKILL, lambda: some("lake/_work/*/*.parquet")) == -signal.SIGKILL
     assert disturbed(signal.SIGKILL, is_training, second_call_is_refused) == -signal.SIGKILL
     assert Store(store).query("SELECT count(*) FROM policies").item() == 0

@@ -1,4 +1,4 @@
-"""Training on a cluster, as the command line and the flow see it: what a dry run writes, what is looked at first, and who runs a stage."""
+"""Training on a cluster, by command line and flow: what a dry run writes, what is checked first, and what runs a stage."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_dry_run_writes_every_stages_spec_and_job_and_submits_nothing(here: Pa
         assert job["entrypoint"] == f"python -P -m train.run {store / 'models' / f'STAGE-{name}' / 'spec.json'}"
         assert job["submission_id"].startswith(f"headrace-STAGE-{name}-")
         models.append((spec.model_in, spec.model_out))
-    assert [given for given, _ in models] == [None, models[0][1], models[1][1]]
+    assert [model_in for model_in, _ in models] == [None, models[0][1], models[1][1]]
 
 
 def test_the_plan_has_a_line_a_stage_and_counts_a_probe_a_parent_and_a_verdict_a_policy() -> None:
@@ -84,13 +84,13 @@ def test_the_plan_has_a_line_a_stage_and_counts_a_probe_a_parent_and_a_verdict_a
 
 
 @pytest.mark.parametrize("name", ["sft1", "rl"])
-def test_a_dry_runs_spec_is_the_cascades_but_for_what_is_not_known_yet(here: Path, name: str) -> None:
+def test_a_dry_run_writes_the_spec_of_the_cascade_except_unknown_values(here: Path, name: str) -> None:
     CliRunner().invoke(app, ["train", "--config", str(CONFIG), "--dry-run"])
-    told = json.loads((here / "runs" / "cluster" / "dry-run" / name / "spec.json").read_text())
-    given: list[StageSpec] = []
+    written = json.loads((here / "runs" / "cluster" / "dry-run" / name / "spec.json").read_text())
+    launched: list[StageSpec] = []
 
     def run(_: Backend[Any], spec: StageSpec, __: Path) -> dict[str, Any]:
-        given.append(spec)
+        launched.append(spec)
         raise InterruptedError
 
     config = read(CONFIG)
@@ -98,26 +98,26 @@ def test_a_dry_runs_spec_is_the_cascades_but_for_what_is_not_known_yet(here: Pat
     with pytest.raises(InterruptedError):
         Cascade(Store(config.store), config.train, run=run).stage(name, None, "release-1", split, config.train.stage(name).settings)
     unknown = {"release_id", "model_in", "model_out"}
-    assert {key: value for key, value in told.items() if key not in unknown} == given[0].model_dump(mode="json", exclude=unknown)
+    assert {key: value for key, value in written.items() if key not in unknown} == launched[0].model_dump(mode="json", exclude=unknown)
 
 
-def test_a_cluster_that_is_not_there_is_told_before_the_flow_begins(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def told() -> str:
+def test_a_missing_cluster_is_reported_before_the_flow_starts(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_and_fail() -> str:
         result = CliRunner().invoke(app, ["run", "--config", str(CONFIG)])
         assert result.exit_code in (1, 2) and result.stderr.count("\n") == 1, result.output
         return result.stderr
 
-    assert "names no Ray cluster: set `address`, or RAY_ADDRESS" in told()
+    assert "names no Ray cluster: set `address`, or RAY_ADDRESS" in run_and_fail()
     monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:9")
-    assert "the Ray cluster http://127.0.0.1:9 does not answer" in told()
+    assert "the Ray cluster http://127.0.0.1:9 does not answer" in run_and_fail()
     assert not list(here.iterdir())
 
 
-def test_doctor_says_of_a_configuration_whether_its_cluster_answers(here: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_checks_whether_the_cluster_of_a_configuration_answers(here: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", serve(FakeJobs()).removesuffix("/v1"))
-    assert [found.state for found in configured_findings(read(CONFIG)) if found.what == "cluster"] == ["ok"]
+    assert [finding.state for finding in configured_findings(read(CONFIG)) if finding.what == "cluster"] == ["ok"]
     monkeypatch.setenv("RAY_ADDRESS", serve(FakeJobs(version="2.9.3")).removesuffix("/v1"))
-    assert [found.state for found in configured_findings(read(CONFIG)) if found.what == "cluster"] == ["broken"]
+    assert [finding.state for finding in configured_findings(read(CONFIG)) if finding.what == "cluster"] == ["broken"]
 
 
 CANCELLED = """
@@ -140,10 +140,10 @@ one_stage()
 
 @pytest.mark.server
 def test_a_flow_run_that_is_cancelled_stops_its_job(prefect_server: str, serve: Serve, tmp_path: Path) -> None:
-    """Given a flow whose stage runs as a job, when it gets the signal by which Prefect cancels it, then the job is stopped."""
+    """Given a flow whose stage runs as a job, when it gets Prefect's cancel signal, then the job is stopped."""
     fake = FakeJobs(RUNNING)
-    (tmp_path / "told.json").write_text(stage_in(tmp_path).model_dump_json())
-    command = [sys.executable, "-c", CANCELLED, str(tmp_path / "told.json"), serve(fake).removesuffix("/v1")]
+    (tmp_path / "spec.json").write_text(stage_in(tmp_path).model_dump_json())
+    command = [sys.executable, "-c", CANCELLED, str(tmp_path / "spec.json"), serve(fake).removesuffix("/v1")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end = time.monotonic() + 120
     while not fake.submitted and time.monotonic() < end:

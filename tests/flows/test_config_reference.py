@@ -1,4 +1,4 @@
-"""The reference holds every field of the models, with meaning and allowed values, and loads back to what it was made from."""
+"""The reference has every field of the models with its meaning and allowed values, and loads back to the same configuration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
@@ -39,7 +39,7 @@ class Whole(BaseModel):
 
 
 def leaves(config: BaseModel, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Path and field of every key that holds no section."""
+    """Path and field of every key that is not a section."""
     for name, info in type(config).model_fields.items():
         value = getattr(config, name)
         if isinstance(value, BaseModel):
@@ -56,7 +56,7 @@ def comments(text: str) -> dict[tuple[str, ...], str]:
         first = line
         while first and lines[first - 1].lstrip().startswith("#"):
             first -= 1
-        return " ".join(each.strip().removeprefix("# ") for each in lines[first:line])
+        return " ".join(comment.strip().removeprefix("# ") for comment in lines[first:line])
 
     def walk(node: yaml.Node | None, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
         if isinstance(node, yaml.MappingNode):
@@ -69,34 +69,35 @@ def comments(text: str) -> dict[tuple[str, ...], str]:
 
 def models_below(model: type[BaseModel]) -> set[type[BaseModel]]:
     """The model and every model that one of its fields can hold."""
-    found = {model}
+    models = {model}
     for info in model.model_fields.values():
         for inner in models_within(info.annotation):
-            found |= models_below(inner)
-    return found
+            models |= models_below(inner)
+    return models
 
 
 def test_every_key_has_its_meaning_and_its_allowed_values_above_it() -> None:
-    found = comments(reference(Config()))
+    by_path = comments(reference(Config()))
     keys = dict(leaves(Config()))
     assert len(keys) > 150
     for path, info in keys.items():
-        said = found[path]
-        assert said.startswith(" ".join(info.description.split())), path
-        assert f"[{allowed_values(info)}" in said, (path, said)
+        comment = by_path[path]
+        assert comment.startswith(" ".join(info.description.split())), path
+        assert f"[{allowed_values(info)}" in comment, (path, comment)
 
 
 def test_every_field_is_described_in_one_sentence_or_more_and_names_no_none() -> None:
     for model in models_below(Config):
         for name, info in model.model_fields.items():
-            said = info.description or ""
-            assert 8 <= len(said) <= 260 and "\n" not in said and said.endswith((".", ")", "...")), (model, name, said)
-            assert "None" not in said, f"{model.__name__}.{name}: a file writes null"
+            description = info.description or ""
+            assert 8 <= len(description) <= 260 and "\n" not in description, (model, name, description)
+            assert description.endswith((".", ")", "...")), (model, name, description)
+            assert "None" not in description, f"{model.__name__}.{name}: a file writes null"
 
 
-def test_keys_of_items_are_listed_where_a_list_may_hold_sections() -> None:
-    said = comments(reference(Config()))["curate", "contamination", "held_out"]
-    assert "Keys of an item (HeldOutFile):" in said and "file: Path, pattern or URL" in said
+def test_keys_of_items_are_listed_for_lists_of_sections() -> None:
+    comment = comments(reference(Config()))["curate", "contamination", "held_out"]
+    assert "Keys of an item (HeldOutFile):" in comment and "file: Path, pattern or URL" in comment
     assert "label: Its label. [text, required]" in comments(reference(Whole()))["items",]
 
 
@@ -119,7 +120,7 @@ def test_reference_and_differences_of_a_file_load_back_to_its_configuration(
         assert again == config
 
 
-def test_a_key_that_differs_names_its_default_and_only_those_are_differences() -> None:
+def test_a_changed_key_names_its_default_and_only_changed_keys_are_differences() -> None:
     config = Whole(inner=Inner(count=9), texts=("b # c",), items=(Item(label="x"),))
     assert "[integer >= 1; default: 7]" in comments(reference(config))["inner", "count"]
     assert "default" not in comments(reference(config))["inner", "name"]
@@ -128,11 +129,11 @@ def test_a_key_that_differs_names_its_default_and_only_those_are_differences() -
     )
 
 
-def test_a_key_of_a_named_section_is_a_difference_where_naming_the_section_would_change_it() -> None:
+def test_a_key_is_a_difference_if_naming_its_section_would_change_it() -> None:
     assert differences(Whole(inner=Inner(count=7, name="x"))) == "inner:\n  count: 7  # default\n  name: x  # default: null"
 
 
-def test_a_value_is_shown_as_its_file_wrote_it() -> None:
+def test_a_value_is_printed_as_in_its_file() -> None:
     config = Whole(texts=("shop@1a2b",), inner=Inner(count=1))
     assert differences(config, written={"texts": ["shop.yaml"]}) == ("inner:\n  count: 1  # default: 7\ntexts: [shop.yaml]  # default: [a]")
     assert "texts: [shop.yaml]" in reference(config, written={"texts": ["shop.yaml"], "inner": {"count": 1}})
@@ -149,7 +150,8 @@ def test_a_value_is_shown_as_its_file_wrote_it() -> None:
         folder=st.just(Path("z")),
     )
 )
-def test_whatever_the_values_are_both_texts_are_yaml_of_them(config: Whole) -> None:
+@example(Whole(texts=("\x85", "\u2028"), items=(Item(label="\u2029"),)))
+def test_both_texts_load_back_for_all_values(config: Whole) -> None:
     assert Whole.model_validate(yaml.safe_load(reference(config))) == config
     assert Whole.model_validate(yaml.safe_load(differences(config)) or {}) == config
 
@@ -188,8 +190,8 @@ def test_allowed_values_in_words(name: str, says: str) -> None:
     assert allowed_values(Typed.model_fields[name]) == says
 
 
-def test_a_range_that_the_reference_names_is_the_range_that_is_accepted() -> None:
-    """Negative control of the words above: one step outside is refused."""
+def test_the_range_in_the_reference_is_the_accepted_range() -> None:
+    """Negative control: values one step outside the range are refused."""
     assert allowed_values(NearConfig.model_fields["bands"]) == "integer 1 to 64"
     for bands in (1, 64):
         NearConfig(bands=bands)

@@ -1,4 +1,4 @@
-"""The tables that a run shows: one query each, drawn as they are, whatever stands in them."""
+"""The summary tables of a run: each is one query, and its text is printed unchanged."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from tests.storage.conftest import build_sample
 from tests.storage.report.test_evaluation_queries import evaluated
 
 
-def drawn(table: summary_tables.Table) -> str:
+def printed(table: summary_tables.Table) -> str:
     screen = io.StringIO()
-    summary_tables.draw(table, Console(file=screen, width=200, highlight=False, emoji=False))
+    summary_tables.print_table(table, Console(file=screen, width=200, highlight=False, emoji=False))
     return screen.getvalue()
 
 
-def test_a_whole_store_fills_all_but_that_of_models(tmp_path: Path) -> None:
-    found = {table.key: table for table in summary_tables.tables(build_sample(tmp_path / "store").store)}
-    assert list(found) == ["funnel", "rounds", "diversity", "difficulty", "certainty", "ladder"]
-    assert found["funnel"].title == "Funnel: 1 in 3 kept"
-    assert found["certainty"].rows[0]["policy"] == "sft1" and found["certainty"].rows[0]["certain"] == 1
-    assert [row["policy"] for row in found["ladder"].rows] == ["sft1", "sft2"]
-    for table in found.values():
-        shown = drawn(table)
+def test_a_full_store_fills_all_tables_except_that_of_language_models(tmp_path: Path) -> None:
+    by_key = {table.key: table for table in summary_tables.tables(build_sample(tmp_path / "store").store)}
+    assert list(by_key) == ["funnel", "rounds", "diversity", "difficulty", "certainty", "ladder"]
+    assert by_key["funnel"].title == "Funnel: 1 in 3 kept"
+    assert by_key["certainty"].rows[0]["policy"] == "sft1" and by_key["certainty"].rows[0]["certain"] == 1
+    assert [row["policy"] for row in by_key["ladder"].rows] == ["sft1", "sft2"]
+    for table in by_key.values():
+        shown = printed(table)
         assert table.title in shown and all(str(name) in shown for name in table.rows[0])
     assert summary_tables.tables(Store(tmp_path / "none")) == []
 
 
-def test_the_line_that_asks_for_the_tags_works_in_a_shell_and_counts_a_task_once(tmp_path: Path) -> None:
-    """Given a task that was tagged again by more rollouts, and for another policy, then each policy counts it once."""
+def test_the_shell_command_for_tags_works_and_counts_a_task_once(tmp_path: Path) -> None:
+    """Given a task that was tagged again with more rollouts, and for another policy, then each policy counts it once."""
     store = build_sample(tmp_path / "a store").store
     columns = TABLES["tags"].columns
     (tag,) = store.query(f"SELECT {', '.join(columns)} FROM tags WHERE purpose = 'probe' LIMIT 1").to_dicts()
@@ -51,7 +51,7 @@ def test_the_line_that_asks_for_the_tags_works_in_a_shell_and_counts_a_task_once
     assert [line[3] for line in lines if line[0] in (tag["policy_id"], "policy-other")] == ["1", "1"]
 
 
-def test_every_round_of_the_last_run_is_told_with_what_it_brought(tmp_path: Path) -> None:
+def test_every_round_of_the_last_run_is_listed_with_its_figures(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
 
     def add(table: str, run: str, *rows: dict[str, Any]) -> None:
@@ -80,7 +80,7 @@ def test_every_round_of_the_last_run_is_told_with_what_it_brought(tmp_path: Path
     ]
 
 
-def test_what_became_of_conversations_with_models_is_counted_by_whose_fault_it_was(tmp_path: Path) -> None:
+def test_conversations_with_models_are_counted_by_outcome(tmp_path: Path) -> None:
     store = build_sample(tmp_path / "store").store
 
     def add(table: str, **row: object) -> None:
@@ -101,7 +101,7 @@ def test_what_became_of_conversations_with_models_is_counted_by_whose_fault_it_w
     assert shown[0]["for example"] == "the world is down" and shown[1]["for example"] == ""
 
 
-def test_a_figure_that_could_not_be_measured_is_left_blank(tmp_path: Path) -> None:
+def test_a_missing_figure_is_left_blank(tmp_path: Path) -> None:
     columns = TABLES["diversity"].columns
     row: dict[str, Any] = {"run": "r-1", "round": 1, "metric": "tool_entropy", "n": 0}
     store = Store(tmp_path / "store")
@@ -110,14 +110,14 @@ def test_a_figure_that_could_not_be_measured_is_left_blank(tmp_path: Path) -> No
     assert summary_tables.diversity(store).rows == [{"figure": "tool_entropy", "value": "", "sd": "", "over": "0"}]
 
 
-def test_text_that_looks_like_markup_is_shown_as_it_is() -> None:
-    shown = drawn(summary_tables.Table("k", "Plan of [new]x", [{"what": "runs/o[/new]x/:cat:", "rows": 3, "none": None}]))
+def test_text_that_looks_like_markup_is_printed_unchanged() -> None:
+    shown = printed(summary_tables.Table("k", "Plan of [new]x", [{"what": "runs/o[/new]x/:cat:", "rows": 3, "none": None}]))
     assert "Plan of [new]x" in shown and "runs/o[/new]x/:cat:" in shown and "None" not in shown
 
 
-def test_facets_are_told_beside_what_earlier_policies_did(tmp_path: Path) -> None:
-    """Given two policies measured by world, then each world has a line with the rate of the first, and of the last its interval and power;
-    by intent it is in the report alone."""
+def test_facets_of_the_last_policy_stand_beside_earlier_policies(tmp_path: Path) -> None:
+    """Given two policies measured by world, then each world has a row with the rate of the first policy, and the rate, interval and pass^k
+    of the last. Only the report shows intents."""
     store = build_sample(tmp_path / "store").store
     for policy, rate, power in (("policy-1", 0.1, "{}"), ("policy-2", 0.3, '{"2": [0.2, 0.1, 0.3], "4": [0.1, 0.05, 0.15]}')):
         about = {"policy_id": policy, "rate": rate, "pass_k": power}

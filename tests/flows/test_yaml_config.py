@@ -1,4 +1,4 @@
-"""A configuration file is read whole or refused in one line that names the file, the line and the key."""
+"""A configuration file is read, or refused in one line that names the file, the line and the key."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def test_absent_keys_keep_their_defaults(tmp_path: Path) -> None:
         ("- a\n", "c.yaml:1: a configuration is a mapping"),
         ("name: 2026-13-45\n", "c.yaml: not valid YAML: month must be in 1..12"),
         ("? [a, b]\n: c\n", "c.yaml:1: not valid YAML: found unhashable key"),
-        ("name: &x [*x]\n", "c.yaml: nested too deeply, or a part of itself"),
-        ("name: " + "[" * 3000, "c.yaml: nested too deeply, or a part of itself"),
+        ("name: &x [*x]\n", "c.yaml: nested too deeply, or it contains itself"),
+        ("name: " + "[" * 3000, "c.yaml: nested too deeply, or it contains itself"),
     ],
 )
-def test_every_complaint_names_line_and_key(tmp_path: Path, text: str, says: str) -> None:
+def test_every_error_names_line_and_key(tmp_path: Path, text: str, says: str) -> None:
     assert says in refused(tmp_path, text)
 
 

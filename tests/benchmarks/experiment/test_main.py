@@ -19,19 +19,19 @@ def run(*arguments: str) -> tuple[int, str]:
 
 
 def test_a_dry_run_shows_arms_sizes_and_minutes_and_writes_nothing(tmp_path: Path) -> None:
-    code, said = run("--dry-run", "--store", str(tmp_path / "store"))
+    code, output = run("--dry-run", "--store", str(tmp_path / "store"))
     assert code == 0
-    assert "51 trainings" in said
-    assert "minutes" in said
-    assert "controller without run_python" in said
+    assert "51 trainings" in output
+    assert "minutes" in output
+    assert "controller without run_python" in output
     assert not (tmp_path / "store").exists()
 
 
 def test_a_wrong_configuration_is_refused_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "experiment.yaml"
     file.write_text("sizes: [125, 250]\nablated_sise: 250\n")
-    code, said = run("--config", str(file), "--store", str(tmp_path / "store"))
+    code, output = run("--config", str(file), "--store", str(tmp_path / "store"))
     assert code == 2
-    assert "experiment.yaml:2" in said
-    assert "ablated_size" in said
+    assert "experiment.yaml:2" in output
+    assert "ablated_size" in output
     assert not (tmp_path / "store").exists()

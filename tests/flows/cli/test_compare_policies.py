@@ -1,4 +1,4 @@
-"""`headrace compare` and `headrace bfcl`: what they say, and what they refuse in one line."""
+"""`headrace compare` and `headrace bfcl`: what they print, and what they refuse in one line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.train.tiny_policies import expert_conversations, retail_tasks, small_
 HAS_BFCL = importlib.util.find_spec("bfcl_eval") is not None
 
 
-def called(*arguments: str, code: int = 0) -> str:
+def run_command(*arguments: str, code: int = 0) -> str:
     result = CliRunner().invoke(app, list(arguments))
     assert result.exit_code == code, result.output
     if code:
@@ -29,27 +29,27 @@ def called(*arguments: str, code: int = 0) -> str:
     return result.output
 
 
-def test_one_store_is_compared_and_told_to_be_one_seed(tmp_path: Path) -> None:
+def test_the_comparison_of_one_store_is_marked_as_one_seed(tmp_path: Path) -> None:
     tasks = [*retail_tasks("close_order", each=20), *retail_tasks("order_status", each=20)]
     purposes = ("eval_in", "eval_in_greedy")
     stores = [trained(tmp_path / f"s{seed}", tasks, BETTER, seed, purposes=purposes).root for seed in range(2)]
-    one = called("compare", "sft1", "rl", "--store", str(stores[0]))
+    one = run_command("compare", "sft1", "rl", "--store", str(stores[0]))
     (gain,) = [line.split() for line in one.splitlines() if line.startswith("intent") and "close_order" in line]
     assert gain[2] == "20" and "*" in gain
-    assert "one training seed: the intervals cover the luck of tasks and samples" in one
-    two = called("compare", "sft1", "rl", "--store", str(stores[0]), "--store", str(stores[1]))
+    assert "one training seed: the intervals cover the chance of tasks and samples" in one
+    two = run_command("compare", "sft1", "rl", "--store", str(stores[0]), "--store", str(stores[1]))
     assert "one training seed" not in two and "2 training seeds: " in two and "by seed" not in one
     assert [line.split()[:3] for line in two.splitlines() if line.startswith("eval_in")] == [
         ["eval_in", "sampled", "40"],
         ["eval_in", "greedy", "40"],
     ]
-    assert "has no policy sft2" in called("compare", "sft2", "rl", "--store", str(stores[0]), code=2)
+    assert "has no policy sft2" in run_command("compare", "sft2", "rl", "--store", str(stores[0]), code=2)
 
 
 @pytest.mark.skipif(not HAS_BFCL, reason="pip install --no-deps bfcl-eval")
-def test_a_policy_of_the_store_that_has_learnt_nothing_gets_nothing_of_bfcl(tmp_path: Path) -> None:
-    """Given a policy with random weights in a store, when it is measured on a case of each of two categories, then it passes none, which is
-    in the store as a held-out set of its own, with its conversations in a file."""
+def test_an_untrained_policy_of_the_store_passes_no_bfcl_case(tmp_path: Path) -> None:
+    """Given a policy with random weights in a store, when it is measured on one case of each of two categories, then it passes none, the
+    store has the result as a separate held-out set, and the file has its conversations."""
     store = build_sample(tmp_path / "store").store
     model, tokenizer = small_policy(expert_conversations(retail_tasks("close_order")))
     for part in (model, tokenizer):
@@ -57,31 +57,31 @@ def test_a_policy_of_the_store_that_has_learnt_nothing_gets_nothing_of_bfcl(tmp_
     file = tmp_path / "talks.jsonl"
     categories = ("--category", "base", "--category", "miss_param")
     arguments = ("--policy", "sft2", "--limit", "1", "--max-tokens", "16", "--out", str(file), "--store", str(store.root))
-    shown = called("bfcl", *categories, *arguments)
+    shown = run_command("bfcl", *categories, *arguments)
     assert [line.split()[:4] for line in shown.splitlines() if line.startswith(("all", "base", "miss"))] == [
         ["all", "2", "2", "0"],
         ["base", "1", "1", "0"],
         ["miss_param", "1", "1", "0"],
     ]
     assert measured(store).filter(use="bfcl", facet="all").select("policy", "tasks", "rate").rows() == [("sft2", 2, 0.0)]
-    talks = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [talk["case"] for talk in talks] == ["multi_turn_base_0", "multi_turn_miss_param_0"]
-    assert all(talk["outcome"] == "policy_failure" and talk["messages"] for talk in talks)
+    conversations = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [conversation["case"] for conversation in conversations] == ["multi_turn_base_0", "multi_turn_miss_param_0"]
+    assert all(conversation["outcome"] == "policy_failure" and conversation["messages"] for conversation in conversations)
 
 
 @pytest.mark.skipif(not HAS_BFCL, reason="pip install --no-deps bfcl-eval")
 def test_a_server_is_asked_once_where_a_store_keeps_its_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given a server whose model calls the wrong tool in every turn, when it is measured twice with one store, then it passes nothing, and
-    the second time it is asked nothing and gets the same; and the store knows it as a policy that was measured once."""
+    """Given a server whose model calls the wrong tool in every turn, when it is measured twice with one store, then it passes nothing, the
+    second run uses the kept answers and gives the same result, and the store has one measurement of it."""
     journal, store = tmp_path / "journal.jsonl", tmp_path / "store"
     arguments = ("bfcl", "--policy", "openai:mock", "--category", "base", "--limit", "2", "--store", str(store))
     with started(latency_ms=0, journal=journal) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        first, second = called(*arguments), called(*arguments)
+        first, second = run_command(*arguments), run_command(*arguments)
     tries = Counter(json.loads(line)[0] for line in journal.read_text().splitlines() if "answered" in line)
     assert [line.split()[:4] for line in first.splitlines() if line.startswith("base")] == [["base", "2", "2", "0"]]
     assert second == first
-    assert sorted(tries.values()) == [1] * (len(tries) - 2) + [2, 2], "the checks at the door, for tools and for tokens, once a run"
+    assert sorted(tries.values()) == [1] * (len(tries) - 2) + [2, 2], "each run checks the server once for tools and once for tokens"
     assert len(tries) > 8
     measured = Store(store).query("SELECT path, facet_value, tasks FROM evaluations JOIN policies USING (policy_id) ORDER BY facet_value")
     assert measured.rows() == [("openai:mock", "all", 2), ("openai:mock", "base", 2)]
@@ -96,10 +96,10 @@ def test_a_server_is_asked_once_where_a_store_keeps_its_answers(tmp_path: Path, 
         (("--policy", "hf:nowhere"), "nowhere is no Hugging Face model folder"),
         (("--store", "nowhere"), "is not a store yet"),
         (("--store", "nowhere", "--out", "talks.jsonl"), "is not a store yet"),
-        (("--out", "no/such/folder.jsonl"), "nothing can be written there"),
+        (("--out", "no/such/folder.jsonl"), "the file cannot be written"),
     ],
 )
 def test_what_bfcl_cannot_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], says: str) -> None:
     monkeypatch.chdir(tmp_path)
-    assert says in called("bfcl", *arguments, code=2)
+    assert says in run_command("bfcl", *arguments, code=2)
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""`headrace config` prints every key, says all that is wrong with a file at once, and where a file differs from the defaults."""
+"""`headrace config` prints all keys, all problems of a file, and its differences from the defaults."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_reference_is_a_configuration_file_of_the_defaults(here: Path) -> No
     assert load(Path("full.yaml"), Config) == Config()
 
 
-def test_of_a_file_its_values_are_shown_each_beside_its_default(here: Path) -> None:
+def test_values_of_a_file_are_shown_with_their_defaults(here: Path) -> None:
     Path("c.yaml").write_text("curate: {coverage: {keep: 7}}\n")
     shown = call("show", "c.yaml").stdout
     assert "[integer >= 1; default: 100]\n    keep: 7\n" in shown
@@ -69,7 +69,7 @@ def test_all_problems_of_a_file_are_told_at_once_a_line_each(here: Path) -> None
     assert result.stdout.splitlines()[-1] == "c.yaml: 7 problems; `headrace config` explains every key"
 
 
-def test_a_run_is_refused_with_the_first_problems_and_the_way_to_all(here: Path) -> None:
+def test_a_run_is_refused_with_the_first_problems_and_the_command_that_lists_all(here: Path) -> None:
     Path("c.yaml").write_text(WRONG)
     result = CliRunner().invoke(app, ["run", "--config", "c.yaml", "--dry-run"])
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
@@ -78,7 +78,7 @@ def test_a_run_is_refused_with_the_first_problems_and_the_way_to_all(here: Path)
     assert "retial" not in result.stderr
 
 
-def test_a_file_that_is_right_is_called_so_and_one_that_is_not_there_is_bad_input(here: Path) -> None:
+def test_a_correct_file_is_valid_and_an_unreadable_one_is_bad_input(here: Path) -> None:
     Path("c.yaml").write_text("store: x/store\n")
     right = call("check", "c.yaml")
     assert (right.exit_code, right.stdout) == (0, "c.yaml: valid\n")
@@ -91,7 +91,7 @@ def test_a_file_that_is_right_is_called_so_and_one_that_is_not_there_is_bad_inpu
             assert says in result.stderr
 
 
-def test_the_difference_to_the_defaults_is_a_configuration_file(here: Path) -> None:
+def test_the_differences_from_the_defaults_are_a_configuration_file(here: Path) -> None:
     Path("c.yaml").write_text("curate: {coverage: {keep: 7, rare_share: 0.75}}\ntrain: {worlds: [retail]}\n")
     shown = call("diff", "c.yaml").stdout
     assert shown.splitlines() == [
@@ -107,14 +107,14 @@ def test_the_difference_to_the_defaults_is_a_configuration_file(here: Path) -> N
 
 
 def examples(command: str) -> list[str]:
-    """The commands that its help shows."""
+    """The example commands in the help of a command."""
     group = typer.main.get_command(app).commands["config"]  # type: ignore[attr-defined]
     text = (group.commands[command] if command else group).help
     return re.findall(r"^ *(?:Example: )?headrace (config\b.*)$", text, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", ["", "show", "check", "diff"])
-def test_the_examples_of_the_help_work_as_they_stand(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+def test_the_examples_of_the_help_work(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.chdir(ROOT)
     assert examples(command)
     for example in examples(command):

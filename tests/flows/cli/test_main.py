@@ -1,4 +1,4 @@
-"""The command line: bad input is refused in one line before anything is written, and help answers at once."""
+"""The command line: bad input is refused in one line before anything is written, and help is fast."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import yaml
 from typer.testing import CliRunner
 
 from flows.cli.main import app
-from flows.cli.shared import show
+from flows.cli.shared import print_results
 from flows.config import Config, read
 from flows.dry_run import plan
 from flows.runtime.server import named_server
@@ -29,14 +29,14 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to work in, and no Prefect server named: a command that got past its checks would start one and be seen."""
+    """An empty working folder without a named Prefect server. A command that passes its checks would start a server and leave files."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     return tmp_path
 
 
 def refused(*arguments: str) -> str:
-    """Calls `headrace`, expects exit code 2 and one line on stderr; returns that line."""
+    """Runs `headrace`, expects exit code 2 and one line on stderr, and returns that line."""
     result = CliRunner().invoke(app, [*arguments])
     assert result.exit_code == 2, (result.exit_code, result.output)
     assert result.stdout == "" and result.stderr.count("\n") == 1, result.output
@@ -91,7 +91,7 @@ def test_a_typo_in_a_configuration_names_line_and_nearest_key(here: Path, comman
 
 
 def test_a_store_of_another_version_is_refused(here: Path) -> None:
-    a_store(here / "s")
+    create_store(here / "s")
     for name in ("catalog.duckdb", "catalog.read.duckdb"):
         with duckdb.connect(here / "s" / name) as connection:
             connection.execute("UPDATE schema_version SET version = 'another'")
@@ -103,7 +103,7 @@ def test_a_store_of_another_version_is_refused(here: Path) -> None:
     assert written(here) == before
 
 
-def test_other_things_that_are_not_there(here: Path) -> None:
+def test_missing_stores_files_and_worlds_are_refused(here: Path) -> None:
     Path("file").write_text("")
     assert "file cannot be a store: Not a directory" in refused("run", "--store", "file")
     assert "holds file, which is not of a store" in refused("run", "--store", "")
@@ -115,11 +115,11 @@ def test_other_things_that_are_not_there(here: Path) -> None:
     Path("tools.jsonl").write_text('{"name": "send_mail"}\n')
     assert "no world executes any of these tools" in refused("synthesize", "--tools", "tools.jsonl", "--store", "s")
     Path("tools.jsonl").unlink()
-    assert "no prefect.yaml here" in refused("up")
+    assert "no prefect.yaml in this folder" in refused("up")
     assert written(here) == ["file"]
 
 
-def test_engines_that_cannot_be_used_are_refused_before_anything_is_asked(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusable_engines_are_refused_before_any_request(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     command = ("synthesize", "--store", "s")
     assert "no OpenAI-compatible server answers at http://127.0.0.1:9/v1" in refused(*command, "--judge", "openai:gpt")
@@ -136,7 +136,7 @@ ENGINES = ("synthesize: {roles: {judge: 'openai:gpt'}}", "curate: {ground: {engi
 
 
 @pytest.mark.parametrize("named", ENGINES)
-def test_engines_of_a_configuration_are_looked_at_before_a_run_but_not_for_its_plan(
+def test_engines_of_a_configuration_are_checked_for_a_run_but_not_for_its_plan(
     here: Path, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
@@ -151,7 +151,7 @@ def test_engines_of_a_configuration_are_looked_at_before_a_run_but_not_for_its_p
     assert written(here) == ["c.yaml"]
 
 
-def test_what_an_engine_does_is_not_called_free() -> None:
+def test_the_plan_does_not_call_engines_free() -> None:
     def costs(config: Config, *steps: str) -> dict[str, str]:
         return {row["step"]: row["cost"] for row in plan(config, steps).rows}
 
@@ -161,12 +161,12 @@ def test_what_an_engine_does_is_not_called_free() -> None:
     assert costs(judged, "curate", "tag") == {"curate": "0 USD", "tag": "0 USD", "all": "0 USD"}
 
 
-def test_what_a_store_must_hold_already(here: Path) -> None:
-    """Nothing is started and nothing written, not even the lock of a store that a typing error names."""
+def test_a_store_without_the_needed_data_is_refused(here: Path) -> None:
+    """The command starts and writes nothing, not even the lock of a misspelt store."""
     for command in ("tag", "train", "evaluate"):
         assert "typo/store is not a store yet" in refused(command, "--store", "typo/store")
     assert written(here) == []
-    a_store(here / "s")
+    create_store(here / "s")
     before = written(here)
     assert "has no promoted policy yet" in refused("evaluate", "--store", "s")
     assert "has no policy policy-1; it has none" in refused("evaluate", "--policy", "policy-1", "--store", "s")
@@ -177,8 +177,8 @@ def test_what_a_store_must_hold_already(here: Path) -> None:
     assert written(here) == before
 
 
-def test_a_policy_that_cannot_answer_is_refused_at_the_door(here: Path) -> None:
-    """Be it an engine by its name, or one of the store's whose folder is gone; neither is anything written."""
+def test_a_policy_that_cannot_answer_is_refused(here: Path) -> None:
+    """The policy is a named engine, or a policy of the store without its folder. Nothing is written."""
     build_sample(here / "s")
     before = written(here)
     for command in ("tag", "evaluate"):
@@ -189,27 +189,27 @@ def test_a_policy_that_cannot_answer_is_refused_at_the_door(here: Path) -> None:
     assert written(here) == before
 
 
-def test_a_dry_run_says_how_many_rollouts_an_engine_would_be_asked_for(here: Path) -> None:
+def test_a_dry_run_prints_the_number_of_rollouts(here: Path) -> None:
     Path("c.yaml").write_text("train: {probe_tasks: 30, eval_tasks: 10, eval_out_tasks: 6, eval_samples: 4}\n")
 
-    def told(*arguments: str) -> str:
+    def dry_run(*arguments: str) -> str:
         return " ".join(CliRunner().invoke(app, [*arguments, "--config", "c.yaml", "--policy", "openai:m", "--dry-run"]).output.split())
 
-    probed = told("tag", "--again", "5")
+    probed = dry_run("tag", "--again", "5")
     assert "30 probe tasks x 8 to 16 = 240 to 480 rollouts" in probed and "5 probe tasks x 8 to 16 = 40 to 80 rollouts" in probed
     assert "by its engine, 8 requests a rollout at most" in probed and "openai:m" in probed
-    assert "16 held-out tasks x 5 = 80 rollouts" in told("evaluate")
+    assert "16 held-out tasks x 5 = 80 rollouts" in dry_run("evaluate")
     assert written(here) == ["c.yaml"]
 
 
-def test_licences_are_of_files_that_the_release_has_tasks_of(here: Path) -> None:
+def test_licences_must_name_source_files_of_the_release(here: Path) -> None:
     sample = build_sample(here / "s")
     assert "write FILE=LICENCE" in refused("export", "second", "--licence", "MIT", "--store", "s")
     line = refused("export", "second", "--licence", "log.csv=MIT", "--store", "s")
     assert f"no task of {sample.second_release} came from log.csv; they came from log.txt" in line, line
 
 
-def test_paths_are_shown_as_they_are(here: Path) -> None:
+def test_paths_are_printed_unchanged(here: Path) -> None:
     build_sample(here / "s")
     for folder in ("o/[new]x", "o[/new]x", "o/:cat:"):
         result = CliRunner().invoke(app, ["export", "second", "--store", "s", "--out", folder])
@@ -217,17 +217,17 @@ def test_paths_are_shown_as_they_are(here: Path) -> None:
         assert (here / folder / "README.md").exists()
 
 
-def test_a_link_is_shown_where_there_is_one_and_the_store_as_it_is_called(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_show_the_link_if_there_is_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = Config(store=Path("o[/new]x") / "s")
     build_sample(settings.store)
-    show(settings, "", ())
+    print_results(settings, "", ())
     shown = capsys.readouterr().out
     assert f"store        {settings.store}  (content hash" in shown and "Prefect run" not in shown
-    show(settings, "http://127.0.0.1:9/runs/flow-run/1", ())
+    print_results(settings, "http://127.0.0.1:9/runs/flow-run/1", ())
     assert "Prefect run  http://127.0.0.1:9/runs/flow-run/1" in capsys.readouterr().out
 
 
-def test_folders_that_cannot_be_made_are_bad_input(here: Path) -> None:
+def test_folders_that_cannot_be_created_are_bad_input(here: Path) -> None:
     build_sample(here / "s")
     Path("file").write_text("")
     for folder in ("file/x", "file/x/y", "/proc/x/y"):
@@ -241,8 +241,8 @@ def test_folders_that_cannot_be_made_are_bad_input(here: Path) -> None:
     assert written(here) == sorted(before)
 
 
-def a_store(folder: Path) -> None:
-    """A store with one row in it, a figure of diversity."""
+def create_store(folder: Path) -> None:
+    """Create a store with one row, a diversity figure."""
     columns = TABLES["diversity"].columns
     row = {"run": "r-1", "round": 1, "metric": "tool_entropy", "value": 1.0, "n": 1}
     store = Store(folder)
@@ -250,11 +250,11 @@ def a_store(folder: Path) -> None:
     store.commit([store.write("diversity", part_id("diversity", ["r-1"], {}, 1), rows)])
 
 
-def test_doctor_looks_at_a_store(here: Path) -> None:
+def test_doctor_checks_a_store(here: Path) -> None:
     Path("c.yaml").write_text("store: s\n")
     result = CliRunner().invoke(app, ["doctor", "--config", "c.yaml"])
     assert result.exit_code == 0 and "note   store: s is not there yet" in result.output, result.output
-    a_store(here / "s")
+    create_store(here / "s")
     result = CliRunner().invoke(app, ["doctor", "--config", "c.yaml"])
     assert result.exit_code == 0 and "ok     store: s: 1 parts" in result.output, result.output
     part = next(here.glob("s/lake/diversity/*.parquet"))
@@ -291,7 +291,7 @@ def test_the_plan_of_a_file_counts_its_rows(here: Path) -> None:
     assert "1,000,000 rows, a verdict on each; up to 500,000 tasks kept" in generated
 
 
-def test_the_sample_shows_some_forty_keys_and_is_the_default(here: Path) -> None:
+def test_the_sample_configuration_has_about_forty_keys_and_equals_the_defaults(here: Path) -> None:
     text = (ROOT / "configs" / "sample.yaml").read_text()
     assert read(ROOT / "configs" / "sample.yaml") == Config()
     assert 30 <= len(shown_keys(yaml.safe_load(text))) <= 50
@@ -304,29 +304,29 @@ def shown_keys(values: object, path: str = "") -> list[str]:
     return [key for name, value in values.items() for key in shown_keys(value, f"{path}.{name}")]
 
 
-def test_help_answers_at_once_and_imports_nothing_heavy() -> None:
+def test_help_is_fast_and_imports_no_heavy_library() -> None:
     script = """
 import sys, time
-began = time.process_time()
+start = time.process_time()
 from typer.testing import CliRunner
 from flows.cli.main import app
 assert CliRunner().invoke(app, ["--help"]).exit_code == 0
 heavy = [name for name in ("prefect", "torch", "numba", "polars", "duckdb", "transformers") if name in sys.modules]
-print(heavy, time.process_time() - began)
+print(heavy, time.process_time() - start)
 """
-    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
-    heavy, seconds = done.stdout.rsplit(" ", 1)
-    assert heavy == "[]" and float(seconds) < 1.0, done.stdout
+    process = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
+    heavy, seconds = process.stdout.rsplit(" ", 1)
+    assert heavy == "[]" and float(seconds) < 1.0, process.stdout
 
 
-def test_doctor_is_content_with_this_installation(here: Path) -> None:
+def test_doctor_finds_this_installation_whole(here: Path) -> None:
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 0, result.output
     assert "flows, train, filters, synth, storage from" in result.output
 
 
-def test_a_real_process_says_one_line(here: Path) -> None:
-    began = time.monotonic()
+def test_a_real_process_prints_one_line(here: Path) -> None:
+    start = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-P", "-m", "flows.cli.main", "curate", "q.jsonl"],
         capture_output=True,
@@ -334,7 +334,7 @@ def test_a_real_process_says_one_line(here: Path) -> None:
         env=dict(os.environ),
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), (done, json.dumps(time.monotonic() - began))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), (done, json.dumps(time.monotonic() - start))
     assert "Traceback" not in done.stderr
     shown = subprocess.run(
         [sys.executable, "-P", "-m", "flows.cli.main", "curate", "q.jsonl", "--debug"], capture_output=True, text=True, check=False

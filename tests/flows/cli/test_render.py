@@ -1,4 +1,4 @@
-"""`headrace render`: a folder that holds all a cluster needs, or one line that says why not and no folder."""
+"""`headrace render`: writes a folder with all files for a cluster, or refuses in one line and writes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIG = "train: {stages: [{name: rl, max_steps: 50, tasks_a_step: 32, draws: 8,
 
 @pytest.fixture
 def render(released, policy, tmp_path):
-    """Calls `headrace render ENGINE` with all that it needs; returns exit code, output and the folder."""
+    """Calls `headrace render ENGINE` with its required options; returns exit code, output and folder."""
     config = tmp_path / "8b.yaml"
     config.write_text(CONFIG)
 
@@ -33,24 +33,24 @@ def render(released, policy, tmp_path):
 
 
 @pytest.mark.parametrize(("engine", "rows"), [("verl", "rl.prompts.parquet"), ("roll", "rl.prompts.jsonl")])
-def test_the_folder_holds_the_configuration_the_rows_it_names_and_the_command(render, engine, rows):
-    code, said, folder = render(engine)
-    assert code == 0, said
-    assert f"bash {folder / 'submit.sh'}" in said
-    assert "note: tasks are the split's own" in said
-    named = folder / "data" / rows
+def test_the_folder_holds_the_configuration_its_rows_and_the_command(render, engine, rows):
+    code, output, folder = render(engine)
+    assert code == 0, output
+    assert f"bash {folder / 'submit.sh'}" in output
+    assert "note: tasks are the split's own" in output
+    rows_file = folder / "data" / rows
     text = (folder / ("pipeline.yaml" if engine == "roll" else "entrypoint.sh")).read_text()
-    assert str(named) in text
-    assert (pl.read_parquet(named) if rows.endswith("parquet") else pl.read_ndjson(named)).height == 32
+    assert str(rows_file) in text
+    assert (pl.read_parquet(rows_file) if rows.endswith("parquet") else pl.read_ndjson(rows_file)).height == 32
     assert str(folder / "entrypoint.sh") in (folder / "submit.sh").read_text()
 
 
-def test_settings_come_from_the_configuration_and_own_keys_from_set(render):
-    code, said, folder = render("roll", "--set", "save_steps=25", "--set", "actor_train.training_args.learning_rate=2e-7")
-    assert code == 0, said
-    told = yaml.safe_load((folder / "pipeline.yaml").read_text())
-    assert (told["max_steps"], told["save_steps"], told["ratio_type"]) == (50, 25, "segment")
-    assert told["actor_train"]["training_args"]["learning_rate"] == 2e-7
+def test_settings_come_from_the_configuration_and_engine_keys_from_set(render):
+    code, output, folder = render("roll", "--set", "save_steps=25", "--set", "actor_train.training_args.learning_rate=2e-7")
+    assert code == 0, output
+    rendered = yaml.safe_load((folder / "pipeline.yaml").read_text())
+    assert (rendered["max_steps"], rendered["save_steps"], rendered["ratio_type"]) == (50, 25, "segment")
+    assert rendered["actor_train"]["training_args"]["learning_rate"] == 2e-7
 
 
 @pytest.mark.parametrize(
@@ -65,26 +65,26 @@ def test_settings_come_from_the_configuration_and_own_keys_from_set(render):
         (("--adapter", "Loop"), "is no dotted path"),
     ],
 )
-def test_bad_input_is_named_in_one_line_and_nothing_is_written(render, more, says):
-    code, said, folder = render("roll", *more)
+def test_bad_input_is_refused_in_one_line_and_nothing_is_written(render, more, says):
+    code, output, folder = render("roll", *more)
     assert code == 2
-    assert says in said
+    assert says in output
     assert not folder.exists()
 
 
-def test_the_machines_are_those_of_the_options(render):
-    code, said, folder = render("verl", "--nodes", "4", "--gpus-per-node", "4", "--tensor-parallel", "4")
-    assert code == 0, said
+def test_the_options_set_the_machines(render):
+    code, output, folder = render("verl", "--nodes", "4", "--gpus-per-node", "4", "--tensor-parallel", "4")
+    assert code == 0, output
     text = (folder / "entrypoint.sh").read_text()
     assert "trainer.nnodes=4 " in text
     assert "trainer.n_gpus_per_node=4 " in text
     assert "tensor_model_parallel_size=4 " in text
 
 
-def test_a_folder_that_holds_something_is_not_touched(render):
+def test_a_folder_with_files_is_not_changed(render):
     _, _, folder = render("roll")
     before = sorted(folder.rglob("*"))
-    code, said, _ = render("roll")
+    code, output, _ = render("roll")
     assert code == 2
-    assert "is there already; name a new folder" in said
+    assert "exists already; give a new folder" in output
     assert sorted(folder.rglob("*")) == before

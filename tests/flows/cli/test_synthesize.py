@@ -1,6 +1,6 @@
-"""`headrace synthesize` with a language model: what a preview says and pays for, and what a person is told of a run that stopped short.
+"""`headrace synthesize` with a language model: the output and requests of a preview, and the notes of a run that stopped early.
 
-The server is a scripted one (`benchmarks/mock_openai.py`), whose conversations all fail; it keeps a journal of what it was asked.
+The server is scripted (`benchmarks/mock_openai.py`) and keeps a journal of its requests. All its conversations fail.
 """
 
 from __future__ import annotations
@@ -41,48 +41,48 @@ SMALL = {
 
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Of a server that answers; the configuration lies in `c.yaml`. Flows are worked without Prefect, which has nothing to say here."""
+    """The journal of a running server. The configuration is in `c.yaml`. Flows run without Prefect."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli_synthesize, "do", _worked)
+    monkeypatch.setattr(cli_synthesize, "run_or_plan", _run_without_prefect)
     Path("c.yaml").write_text(yaml.safe_dump({"store": "runs/x/store", "synthesize": SMALL}))
     with started(latency_ms=0, journal=tmp_path / "served.jsonl") as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         yield tmp_path / "served.jsonl"
 
 
-def _worked(_flow: str, settings: Config, *_: object) -> object:
+def _run_without_prefect(_flow: str, settings: Config, *_: object) -> object:
     return make_trajectories.fn(settings)
 
 
-def told(*arguments: str) -> str:
+def run_synthesize(*arguments: str) -> str:
     result = CliRunner().invoke(app, ["synthesize", "--config", "c.yaml", *arguments])
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-def asked(journal: Path) -> Counter[str]:
-    """Requests that came in, by their hash, but those that only look whether the server takes tools, as the first one does."""
+def requests_in(journal: Path) -> Counter[str]:
+    """Received requests by their hash, without checks of the server; the first request is such a check."""
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
-    looks = lines[0][0]
-    return Counter(digest for digest, what, _ in lines if what == "received" and digest != looks)
+    check = lines[0][0]
+    return Counter(digest for digest, what, _ in lines if what == "received" and digest != check)
 
 
 def test_a_run_does_not_ask_again_what_its_preview_asked(journal: Path) -> None:
-    shown = told("--preview", "3")
+    shown = run_synthesize("--preview", "3")
     assert "Preview: 0 of 3 accepted" in shown and "no price given" in shown and "policy_failure" in shown
-    of_preview = asked(journal)
-    assert of_preview
+    preview_requests = requests_in(journal)
+    assert preview_requests
 
-    ended = told("--max-tokens", "1")
+    ended = run_synthesize("--max-tokens", "1")
     assert "stopped in round 0: the budget is spent" in ended and "0 of 5 accepted when the budget was spent" in ended
-    assert asked(journal) == of_preview
+    assert requests_in(journal) == preview_requests
 
-    assert "stopped at 0 of 5 accepted: all 6 proposals are used up" in told()
-    of_both = asked(journal)
-    assert of_both.keys() > of_preview.keys() and set(of_both.values()) == {1}
+    assert "stopped at 0 of 5 accepted: all 6 proposals are used up" in run_synthesize()
+    all_requests = requests_in(journal)
+    assert all_requests.keys() > preview_requests.keys() and set(all_requests.values()) == {1}
 
-    made = make_trajectories.fn(Config.model_validate({"store": "runs/x/store", "synthesize": SMALL}))
-    assert (made["accepted"], made["proposals"], made["alarms"], len(made["notes"])) == (0, 6, [], 1)
+    result = make_trajectories.fn(Config.model_validate({"store": "runs/x/store", "synthesize": SMALL}))
+    assert (result["accepted"], result["proposals"], result["alarms"], len(result["notes"])) == (0, 6, [], 1)
 
 
 def test_frames_are_divided_as_the_funnel_divides_them(tmp_path: Path) -> None:
@@ -98,18 +98,18 @@ def test_frames_are_divided_as_the_funnel_divides_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.server
-def test_what_became_of_conversations_stands_in_prefect(prefect_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefect_shows_the_outcomes_of_conversations(prefect_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with started(latency_ms=0) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        made = synthesize(Config.model_validate({"store": tmp_path / "store", "synthesize": SMALL}))
-    assert made["proposals"] == 6
+        result = synthesize(Config.model_validate({"store": tmp_path / "store", "synthesize": SMALL}))
+    assert result["proposals"] == 6
     shown: Any = Artifact.get("headrace-outcomes")
     assert sum(row["conversations"] for row in json.loads(shown.data)) == 6
 
 
-def test_what_costs_nothing_at_a_price_is_not_said_to_have_none(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unplanned = Preview(2, 0, {"unfilled": 2}, Cost(), 6, Cost())
-    monkeypatch.setattr(cli_synthesize, "_previewed", lambda *_: unplanned)
-    assert "no price given" in told("--preview", "2")
-    priced = told("--preview", "2", "--usd-per-million", "0.25", "2")
+def test_a_preview_that_cost_nothing_still_shows_a_given_price(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unfilled = Preview(2, 0, {"unfilled": 2}, Cost(), 6, Cost())
+    monkeypatch.setattr(cli_synthesize, "_run_preview", lambda *_: unfilled)
+    assert "no price given" in run_synthesize("--preview", "2")
+    priced = run_synthesize("--preview", "2", "--usd-per-million", "0.25", "2")
     assert "no price given" not in priced and "0.0000" in priced

@@ -1,4 +1,4 @@
-"""`headrace taxonomy`: the tree of a store is shown, written, edited, read back, and grows with queries."""
+"""`headrace taxonomy`: shows, exports, imports and grows the tree of a store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from synth.haystack.generate import HaystackConfig, generate
 from tests.filters.reading_engines import served
 
 
-def said(*arguments: str, code: int = 0) -> str:
+def run_taxonomy(*arguments: str, code: int = 0) -> str:
     result = CliRunner().invoke(app, ["taxonomy", *arguments])
     assert result.exit_code == code, result.output
     return result.output
@@ -58,61 +58,61 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_tree_is_written_edited_and_read_back(store: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    said("export", str(file), "--store", str(store))
-    assert "exists; name another file" in said("export", str(file), "--store", str(store), code=2)
-    assert "nothing new" in said("import", str(file), "--store", str(store))
+    run_taxonomy("export", str(file), "--store", str(store))
+    assert "exists; name another file" in run_taxonomy("export", str(file), "--store", str(store), code=2)
+    assert "nothing new" in run_taxonomy("import", str(file), "--store", str(store))
     edited = file.read_text() + "  music:\n    description: Play or find music\n    examples:\n    - play some jazz\n    - 放一首歌\n"
     file.write_text(edited.replace("  rules_and_policies.venue_rules:\n", "  rules_and_policies.venue_rules:\n    exmples: [x]\n"))
-    assert "rules_and_policies.venue_rules: there is no key 'exmples'" in said("import", str(file), "--store", str(store), code=2)
+    assert "rules_and_policies.venue_rules: there is no key 'exmples'" in run_taxonomy("import", str(file), "--store", str(store), code=2)
     file.write_text(edited)
-    assert "nothing was written" in said("import", str(file), "--store", str(store), "--dry-run")
+    assert "nothing was written" in run_taxonomy("import", str(file), "--store", str(store), "--dry-run")
     assert newest(Store(store)).position == 2
-    told = said("import", str(file), "--store", str(store))
-    assert "new  music" in told
-    assert "version 3, edited" in told
-    assert "music" in said("show", "--store", str(store))
-    assert "music" not in said("show", "--store", str(store), "--version", "1")
-    assert "no version 9" in said("show", "--store", str(store), "--version", "9", code=2)
+    output = run_taxonomy("import", str(file), "--store", str(store))
+    assert "new  music" in output
+    assert "version 3, edited" in output
+    assert "music" in run_taxonomy("show", "--store", str(store))
+    assert "music" not in run_taxonomy("show", "--store", str(store), "--version", "1")
+    assert "no version 9" in run_taxonomy("show", "--store", str(store), "--version", "9", code=2)
 
 
 def test_the_tree_grows_with_the_stores_queries(store: Path, tmp_path: Path) -> None:
-    """Given a curated store and queries of a kind that no class knows in a file, when the tree evolves on both, then the first keeps the
-    newest tree's classes, and on the file a class for that kind appears; a dry run keeps nothing."""
+    """Given a curated store and a file with queries of a new kind, when the tree evolves on the store in a dry run, then no version is
+    saved; when it evolves on the file, then a class for the new kind appears."""
     before = newest(Store(store))
-    told = said("evolve", "--store", str(store), "--rounds", "1", "--rows", "150", "--dry-run")
-    assert "round 1: agreement" in told
-    assert "nothing was written" in told
+    output = run_taxonomy("evolve", "--store", str(store), "--rounds", "1", "--rows", "150", "--dry-run")
+    assert "round 1: agreement" in output
+    assert "nothing was written" in output
     assert newest(Store(store)).tree == before.tree
     strange = [f"knit me a {colour} scarf of wool with {count} stitches" for colour in ("red", "blue", "green") for count in range(30, 80)]
     pl.DataFrame({"q": [*strange, *of_store(Store(store), 150, seed=0)]}).write_parquet(tmp_path / "strange.parquet")
-    told = said("evolve", str(tmp_path / "strange.parquet"), "--column", "q", "--store", str(store), "--rounds", "1")
-    assert "scarf" in told
+    output = run_taxonomy("evolve", str(tmp_path / "strange.parquet"), "--column", "q", "--store", str(store), "--rounds", "1")
+    assert "scarf" in output
     after = newest(Store(store))
     assert (after.origin, after.parent) == ("refined", before.tree.id)
-    shown = said("versions", "--store", str(store))
+    shown = run_taxonomy("versions", "--store", str(store))
     assert after.tree.id in shown
-    assert "evolved on" in said("show", "--store", str(store))
+    assert "evolved on" in run_taxonomy("show", "--store", str(store))
 
 
-def test_the_sample_of_a_store_is_what_near_left(store: Path) -> None:
+def test_the_sample_of_a_store_has_no_near_duplicates(store: Path) -> None:
     opened = Store(store)
-    drawn = of_store(opened, 100_000, seed=0)
-    assert 200 < len(drawn) <= 540
-    assert "a copy of it" not in drawn
-    assert of_store(opened, 50, seed=0) == drawn[:50]
-    assert of_store(opened, 50, seed=1) != drawn[:50]
+    sample = of_store(opened, 100_000, seed=0)
+    assert 200 < len(sample) <= 540
+    assert "a copy of it" not in sample
+    assert of_store(opened, 50, seed=0) == sample[:50]
+    assert of_store(opened, 50, seed=1) != sample[:50]
 
 
-def test_agreement_is_told_with_an_interval(tmp_path: Path) -> None:
-    told = said("agreement", "--rows", "100", "--store", str(tmp_path / "store"))
-    assert re.search(r"labels of the scripted annotator and parser: \d+ of \d+ right, [\d.]+% \([\d.]+% to [\d.]+%\)", told)
-    assert re.search(r"frames of the scripted annotator and parser: \d+ of \d+ right, (100|9\d\.\d|99\.\d)", told)
+def test_agreement_is_printed_with_an_interval(tmp_path: Path) -> None:
+    output = run_taxonomy("agreement", "--rows", "100", "--store", str(tmp_path / "store"))
+    assert re.search(r"labels of the scripted annotator and parser: \d+ of \d+ right, [\d.]+% \([\d.]+% to [\d.]+%\)", output)
+    assert re.search(r"frames of the scripted annotator and parser: \d+ of \d+ right, (100|9\d\.\d|99\.\d)", output)
 
 
 @pytest.mark.parametrize("command", [("evolve", "no/such/file.jsonl"), ("agreement",)])
 def test_an_annotator_that_does_not_exist_is_refused_before_anything_is_read(command: tuple[str, ...], tmp_path: Path) -> None:
-    told = said(*command, "--annotator", "gpt", "--store", str(tmp_path / "store"), code=2)
-    assert "no engine is called 'gpt'" in told
+    output = run_taxonomy(*command, "--annotator", "gpt", "--store", str(tmp_path / "store"), code=2)
+    assert "no engine is called 'gpt'" in output
     assert list(tmp_path.iterdir()) == []
 
 
@@ -121,20 +121,22 @@ def test_a_reader_that_is_not_there_is_refused_before_anything_is_read(tmp_path:
     settings.write_text("curate:\n  ground:\n    engine: hf:no/such/folder\n")
     arguments = ["curate", str(log), "--config", str(settings), "--store", str(tmp_path / "store")]
     result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 2 and "no/such/folder is no Hugging Face model folder" in result.output  # and not: no such file as log.txt
+    assert (
+        result.exit_code == 2 and "no/such/folder is no Hugging Face model folder" in result.output
+    )  # the engine is checked before log.txt is looked for
     assert not (tmp_path / "store").exists()
 
 
 def test_a_tree_is_labelled_by_a_model_and_its_answers_are_kept(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given a scripted model behind a server, when a tree evolves with it twice, then the second time nothing is asked."""
+    """Given a scripted model behind a server, when a tree evolves with it twice, then the second run uses the kept answers."""
     with served(lambda _: "no JSON at all") as (mock, url):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         arguments = ("evolve", "--store", str(store), "--rounds", "1", "--rows", "100", "--annotator", "openai:mock")
-        told = said(*arguments, "--dry-run")
-        assert "no usable answer of openai:mock: malformed 200, unnamed 1" in told
-        assert "nothing was written but the answers of the model" in told
-        asked = mock.counts["answered"]
-        said(*arguments)
-        assert mock.counts["answered"] == asked + 1  # the look at the server
+        output = run_taxonomy(*arguments, "--dry-run")
+        assert "no usable answer of openai:mock: malformed 200, unnamed 1" in output
+        assert "nothing was written except the answers of the model" in output
+        requests = mock.counts["answered"]
+        run_taxonomy(*arguments)
+        assert mock.counts["answered"] == requests + 1  # the check of the server
     by = newest(Store(store)).statistics["annotator"]
     assert by["engine"] == "openai:mock" and by["reasons"]["malformed"] >= 100

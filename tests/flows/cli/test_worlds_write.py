@@ -1,4 +1,4 @@
-"""`headrace worlds write` against a server of chats with a scripted model behind it: what is kept, told, continued and refused."""
+"""`headrace worlds write` with a scripted model behind a chat server: what it keeps, prints, continues and refuses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.synth.scripted_writer import BROKEN, WORKSHOP, ScriptedWriter, fenced
 Serve = Callable[[ScriptedWriter], None]
 
 
-def said(*arguments: str | Path, code: int = 0) -> str:
+def run_write(*arguments: str | Path, code: int = 0) -> str:
     result = CliRunner().invoke(app, ["worlds", "write", *map(str, arguments)])
     assert result.exit_code == code, result.output
     return result.output
@@ -33,14 +33,14 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """Serves a scripted model as `openai:mock`."""
     servers: list[ThreadingHTTPServer] = []
 
-    def begin(model: ScriptedWriter) -> None:
+    def start(model: ScriptedWriter) -> None:
         server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(model))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         servers.append(server)
         monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1")
 
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    yield begin
+    yield start
     for server in servers:
         server.shutdown()
         server.server_close()
@@ -56,7 +56,7 @@ def _handler(model: ScriptedWriter) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             text = "pong"
-            if body["max_tokens"] > 1:  # else it is the engine's own check
+            if body["max_tokens"] > 1:  # else the engine checks the server
                 messages = tuple(Message.model_validate(message) for message in body["messages"])
                 with mutex:
                     text = str(model.chat([ChatRequest(messages, seed=body["seed"])])[0].message.content)
@@ -77,45 +77,45 @@ def _handler(model: ScriptedWriter) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def test_specs_are_written_mended_and_told_of_in_a_table(serve: Serve, tmp_path: Path) -> None:
+def test_specs_are_written_repaired_and_listed_in_a_table(serve: Serve, tmp_path: Path) -> None:
     serve(ScriptedWriter([fenced(BROKEN), fenced(WORKSHOP)], [fenced(generated(3))]))
-    told = said("--engine", "openai:mock", "--n", "2", "--about", "a car workshop", "--out", tmp_path / "my")
-    assert "Specs: 2 kept of 2 attempts" in told and "outcomes  kept 2" in told
-    assert "tokens    3,000 read, 600 written" in told and "car_workshop.yaml" in told
+    output = run_write("--engine", "openai:mock", "--n", "2", "--about", "a car workshop", "--out", tmp_path / "my")
+    assert "Specs: 2 kept of 2 attempts" in output and "outcomes  kept 2" in output
+    assert "tokens    3,000 read, 600 written" in output and "car_workshop.yaml" in output
     assert len(list((tmp_path / "my").glob("*.yaml"))) == 2
     checked = CliRunner().invoke(app, ["worlds", "check", str(tmp_path / "my" / "car_workshop.yaml"), "--n", "20"])
     assert checked.exit_code == 0 and "car_workshop@" in checked.output
     WORLDS.forget(checked.output.partition(":")[0])
 
 
-def test_a_spent_budget_stops_and_the_same_command_goes_on_and_pays_for_nothing_twice(serve: Serve, tmp_path: Path) -> None:
-    """Given a budget for one answer, when the first has to be mended, then the run ends in one line with the attempt open; with a larger
-    one it goes on, and the server sees the first request no second time."""
+def test_a_spent_budget_stops_and_the_same_command_continues_with_the_kept_answers(serve: Serve, tmp_path: Path) -> None:
+    """Given a budget for one answer, when the first answer needs a repair, then the run ends in one line with the attempt open. With a
+    larger budget it continues, and the server does not get the first request again."""
     model = ScriptedWriter([fenced(BROKEN), fenced(WORKSHOP)])
     serve(model)
     command = ("--engine", "openai:mock", "--n", "1", "--out", tmp_path / "my", "--store", tmp_path / "store", "--max-tokens")
-    told = said(*command, "1200", code=1)
-    assert "the budget is spent: 1,200 of 1,200 tokens" in told and "open" in told
+    output = run_write(*command, "1200", code=1)
+    assert "the budget is spent: 1,200 of 1,200 tokens" in output and "open" in output
     assert Store(tmp_path / "store").query("SELECT count(*) FROM answers").item() == 1
     first = list(model.requests)
-    told = said(*command, "5000", "--usd-per-million", "100", "500")
-    assert "outcomes  kept 1" in told and "2,000 read, 400 written, 0.40 dollars" in told
+    output = run_write(*command, "5000", "--usd-per-million", "100", "500")
+    assert "outcomes  kept 1" in output and "2,000 read, 400 written, 0.40 dollars" in output
     assert model.requests[:1] == first and len(model.requests) == 2
     assert Store(tmp_path / "store").query("SELECT count(*) FROM answers").item() == 2
 
 
-def test_fewer_than_wanted_is_a_failure_with_its_reasons(serve: Serve, tmp_path: Path) -> None:
+def test_too_few_specs_are_a_failure_with_reasons(serve: Serve, tmp_path: Path) -> None:
     serve(ScriptedWriter(*[["I would rather not."]] * 4))
-    told = said("--engine", "openai:mock", "--n", "1", "--out", tmp_path, code=1)
-    assert "outcomes  no_yaml 4" in told and "0 of 1 specs kept, and no attempt is left" in told
-    assert "there is no spec in the answer" in told
+    output = run_write("--engine", "openai:mock", "--n", "1", "--out", tmp_path, code=1)
+    assert "outcomes  no_yaml 4" in output and "0 of 1 specs kept, and no attempt is left" in output
+    assert "there is no spec in the answer" in output
 
 
 def test_a_dry_run_shows_a_prompt_and_an_estimate_and_asks_nothing(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(WORKSHOP, encoding="utf-8")
     arguments = ("--engine", "openai:never-asked", "--like", tmp_path / "mine.yaml", "--about", "a bakery", "--out", tmp_path / "my")
-    told = said(*arguments, "--dry-run")
-    assert "a bakery" in told and "specs missing    3, in at most 12 attempts" in told and "nothing was asked" in told
+    output = run_write(*arguments, "--dry-run")
+    assert "a bakery" in output and "specs missing    3, in at most 12 attempts" in output and "nothing was asked" in output
     assert not (tmp_path / "my").exists()
 
 
@@ -123,15 +123,15 @@ def test_bad_input_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text(BROKEN, encoding="utf-8")
     (tmp_path / "file").write_text("")
     good = ("--engine", "openai:mock", "--out", tmp_path / "my")
-    assert "no engine is called 'gpt'; give one of openai:MODEL" in said("--engine", "gpt", "--out", tmp_path / "my", code=2)
-    assert "mechanik" in said(*good, "--like", tmp_path / "broken.yaml", code=2)
-    assert "no such file" in said(*good, "--like", tmp_path / "none.yaml", code=2)
-    assert "give another --out" in said("--engine", "openai:mock", "--out", tmp_path / "file" / "my", code=2)
+    assert "no engine is called 'gpt'; give one of openai:MODEL" in run_write("--engine", "gpt", "--out", tmp_path / "my", code=2)
+    assert "mechanik" in run_write(*good, "--like", tmp_path / "broken.yaml", code=2)
+    assert "no such file" in run_write(*good, "--like", tmp_path / "none.yaml", code=2)
+    assert "give another --out" in run_write("--engine", "openai:mock", "--out", tmp_path / "file" / "my", code=2)
     assert not (tmp_path / "my").exists()
 
 
-def test_a_server_that_is_not_there_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_server_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setattr("synth.engines.http.wait_s", lambda attempt, retry_after: 0.01)
-    assert "no OpenAI-compatible server answers" in said("--engine", "openai:mock", "--out", tmp_path / "my", code=2)
+    assert "no OpenAI-compatible server answers" in run_write("--engine", "openai:mock", "--out", tmp_path / "my", code=2)
     assert not list((tmp_path / "my").glob("*.yaml"))

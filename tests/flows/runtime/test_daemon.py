@@ -1,4 +1,4 @@
-"""`headrace down` stops a keeper at whatever moment of its life it is called."""
+"""`headrace down` stops a keeper that is starting, running or ending."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from flows.runtime.locks import is_held
 STARTING = """
 import time
 from pathlib import Path
-from flows.runtime.daemon import _note
+from flows.runtime.daemon import _write_state
 from flows.runtime.locks import lock
 import os
 folder = Path(".prefect")
 with lock(folder / "keeper.lock"):
     print(1, flush=True)
     time.sleep(1)
-    _note(folder, pid=os.getpid())
+    _write_state(folder, pid=os.getpid())
     time.sleep(60)
 """
 ENDING = """
@@ -35,16 +35,16 @@ with lock(Path(".prefect/keeper.lock")):
 
 
 @pytest.mark.parametrize(("keeper", "code"), [(STARTING, -15), (ENDING, 0)])
-def test_down_waits_for_the_word_of_a_keeper_that_is_starting_and_for_the_end_of_one_that_is_ending(
+def test_down_stops_a_starting_keeper_and_waits_for_an_ending_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeper: str, code: int
 ) -> None:
     monkeypatch.chdir(tmp_path)
     process = subprocess.Popen([sys.executable, "-P", "-c", keeper], stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline()
-    said: list[str] = []
-    down(said.append)
+    messages: list[str] = []
+    down(messages.append)
     assert not is_held(tmp_path / ".prefect" / "keeper.lock")
     assert process.wait(5) == code
-    assert said[-1].startswith("stopped the worker")
-    down(said.append)
-    assert said[-1] == "nothing is running"
+    assert messages[-1].startswith("stopped the worker")
+    down(messages.append)
+    assert messages[-1] == "nothing is running"

@@ -1,4 +1,4 @@
-"""The funnel on a real Ray cluster of two nodes: the survivors of a local run, also where a node is killed in the middle."""
+"""The funnel on a real Ray cluster of two nodes keeps the rows of a local run, even if a node is killed in the middle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONFIG = FunnelConfig(ingest=IngestConfig(batch_rows=1000), coverage=CoverageCon
 
 @pytest.fixture(scope="module")
 def executor(ray_head: RayHead) -> Iterator[tuple[RayExecutor, RayHead]]:
-    """On two nodes, two processes' trees on this machine, of one CPU each."""
+    """An executor on two nodes of one CPU each, both on this machine."""
     ray_head.add_second()
     with ray_executor(ray_head.address) as running:
         yield running, ray_head
@@ -55,31 +55,31 @@ def refuse(number: int) -> int:
     return number
 
 
-def test_items_go_to_both_nodes_and_come_back_in_order(executor: tuple[RayExecutor, RayHead]) -> None:
-    found = list(executor[0].map(node_and_square, range(30)))
-    assert [square for _, square in found] == [number * number for number in range(30)]
-    assert len({node for node, _ in found}) == 2
+def test_both_nodes_get_items_and_results_keep_the_order(executor: tuple[RayExecutor, RayHead]) -> None:
+    results = list(executor[0].map(node_and_square, range(30)))
+    assert [square for _, square in results] == [number * number for number in range(30)]
+    assert len({node for node, _ in results}) == 2
 
 
-def test_what_a_task_raises_is_raised_here_in_its_own_words(executor: tuple[RayExecutor, RayHead]) -> None:
+def test_an_exception_of_a_task_is_raised_unchanged(executor: tuple[RayExecutor, RayHead]) -> None:
     with pytest.raises(BadInput, match=r"^three is bad input$"):
         list(executor[0].map(refuse, range(10)))
 
 
-def test_a_node_killed_in_the_middle_changes_nothing(executor: tuple[RayExecutor, RayHead], log: Path, tmp_path: Path) -> None:
+def test_a_killed_node_does_not_change_the_result(executor: tuple[RayExecutor, RayHead], log: Path, tmp_path: Path) -> None:
     running, nodes = executor
-    told: list[tuple[str, int, int]] = []
+    reports: list[tuple[str, int, int]] = []
 
-    def kills(*what: Any) -> None:
-        told.append(what)
+    def kill_at_second_sketch(*what: Any) -> None:
+        reports.append(what)
         if what[:2] == ("near sketches", 2):
             nodes.kill_second()
 
     there = Store(tmp_path / "there")
-    on_ray = curate(there, [log], CONFIG, executor=running, progress=kills)
+    on_ray = curate(there, [log], CONFIG, executor=running, progress=kill_at_second_sketch)
     here = Store(tmp_path / "here")
     local = curate(here, [log], CONFIG)
-    assert ("near sketches", 2, 8) in told
+    assert ("near sketches", 2, 8) in reports
     assert on_ray.run == local.run and on_ray.task_ids == local.task_ids
     assert there.content_hash() == here.content_hash()
     assert not [path for path in there.lake.rglob("*") if path.is_file() and path.suffix != ".parquet"]
@@ -96,17 +96,19 @@ def test_a_step_of_a_strangers_runs_there_as_here(executor: tuple[RayExecutor, R
 
 
 @pytest.mark.server
-def test_the_command_starts_a_ray_of_its_own_beside_one_that_is_there(
+def test_ray_local_starts_its_own_cluster_beside_a_running_one(
     prefect_server: str, executor: tuple[RayExecutor, RayHead], log: Path, tmp_path: Path
 ) -> None:
-    told = headrace("curate", str(log), "--keep", "1/400", "--store", "s", "--ray", "local", folder=tmp_path, environment=dict(os.environ))
-    assert "coverage" in told
+    output = headrace(
+        "curate", str(log), "--keep", "1/400", "--store", "s", "--ray", "local", folder=tmp_path, environment=dict(os.environ)
+    )
+    assert "coverage" in output
     here = Store(tmp_path / "here")
     local = curate(here, [log], FunnelConfig(keep_one_in=400))
     assert sorted(local.task_ids) == Store(tmp_path / "s").query("SELECT task_id FROM tasks ORDER BY 1")["task_id"].to_list()
 
 
-def test_no_cluster_is_an_error_that_says_what_to_do() -> None:
+def test_a_missing_cluster_is_an_error_with_advice() -> None:
     if "RAY_ADDRESS" in os.environ:
         pytest.fail("RAY_ADDRESS is set: the tests start a cluster of their own")
     with pytest.raises(BadInput, match="ray start --head"), ray_executor("127.0.0.1:1"):

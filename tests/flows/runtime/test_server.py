@@ -1,4 +1,4 @@
-"""The project's own Prefect server: shared while anybody uses it, gone with the last of them, however that one ended."""
+"""The project's own Prefect server: clients share it, and it ends with the last client, even a killed one."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def eventually(holds: Callable[[], bool], within_s: float = GONE_WITHIN_S) -> bo
     return True
 
 
-def test_a_lock_is_free_again_once_its_holder_was_killed(tmp_path: Path, marked: Marked) -> None:
-    # given a process that holds a lock, and another that must not outlive it
+def test_a_lock_is_free_after_its_holder_was_killed(tmp_path: Path, marked: Marked) -> None:
+    # given a process that holds a lock, and another that must end with it
     path = tmp_path / "a.lock"
     hold = f"""
 import time
@@ -73,10 +73,10 @@ with lock(Path({str(path)!r})):
     assert holder.wait() and not marked[1]()
 
 
-def test_shared_by_clients_and_gone_with_the_last(tmp_path: Path, marked: Marked) -> None:
+def test_clients_share_a_server_that_ends_with_the_last_client(tmp_path: Path, marked: Marked) -> None:
     environment, alive = marked
     folder = tmp_path / ".prefect"
-    # given a client that is killed while the server makes its database
+    # given a client that is killed while the server creates its database
     first = client(folder, environment)
     assert eventually(lambda: any(folder.glob("prefect.db.new*")), 60)
     first.kill()
@@ -87,21 +87,21 @@ def test_shared_by_clients_and_gone_with_the_last(tmp_path: Path, marked: Marked
     # then they share one working server on loopback
     assert len(urls) == 1 and (url := urls.pop()).startswith("http://127.0.0.1:")
     assert is_healthy(url) and running_url(folder) == url
-    # and it stays when one of them is done
+    # and the server stays when one client ends
     clients[0].communicate("\n")
     assert clients[0].returncode == 0 and is_healthy(url)
-    # and goes when the last one is killed
+    # and it ends when the last client is killed
     clients[1].kill()
     assert clients[1].wait() and eventually(lambda: not alive()), alive()
     assert running_url(folder) is None
-    # and a client that ends in good order leaves nothing behind at all
+    # and a client that ends normally leaves no process
     last = client(folder, environment)
     assert last.stdout is not None and last.stdout.readline()
     last.communicate("\n")
     assert last.returncode == 0 and eventually(lambda: not alive()), alive()
 
 
-def test_dying_with_a_lock_that_nobody_holds_is_immediate(tmp_path: Path) -> None:
+def test_die_with_a_free_lock_ends_the_process_at_once(tmp_path: Path) -> None:
     pid = os.fork()
     if pid == 0:
         os.setsid()

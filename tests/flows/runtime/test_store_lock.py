@@ -1,4 +1,4 @@
-"""One flow at a time on a store: in one process as many as it likes, beside another process none, unless it waits its turn."""
+"""One process at a time works on a store. Flows of one process share the lock; another process is refused, or waits."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from flows.runtime.locks import is_held
-from flows.runtime.store_lock import holding
+from flows.runtime.store_lock import hold_store
 from storage.errors import HeadraceError
 
 OTHER = """
 import sys
 from pathlib import Path
-from flows.runtime.store_lock import holding
-with holding("curate", Path(sys.argv[1])):
+from flows.runtime.store_lock import hold_store
+with hold_store("curate", Path(sys.argv[1])):
     print("in", flush=True)
     sys.stdin.readline()
 """
@@ -27,7 +27,7 @@ with holding("curate", Path(sys.argv[1])):
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that works on the store in `tmp_path` until it is told a line."""
+    """Another process that works on the store in `tmp_path` until it reads a line from stdin."""
     command = [sys.executable, "-P", "-c", OTHER, str(tmp_path)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline()
@@ -36,29 +36,29 @@ def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
-def test_flows_of_one_process_share_its_hold(tmp_path: Path) -> None:
-    with holding("pipeline", tmp_path):
-        with holding("synthesize", tmp_path), holding("curate", tmp_path):
+def test_flows_of_one_process_share_its_lock(tmp_path: Path) -> None:
+    with hold_store("pipeline", tmp_path):
+        with hold_store("synthesize", tmp_path), hold_store("curate", tmp_path):
             pass
         assert is_held(tmp_path / ".headrace" / "flow.lock")
     assert not is_held(tmp_path / ".headrace" / "flow.lock")
 
 
-def test_a_call_by_hand_is_refused_with_the_name_of_who_is_at_work(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+def test_a_command_is_refused_with_the_name_of_the_holder(tmp_path: Path, other: subprocess.Popen[str]) -> None:
     for _ in range(2):
-        says = rf"is being worked on by curate \(process {other.pid} on .*\); wait for it"
-        with pytest.raises(HeadraceError, match=says), holding("tag", tmp_path):
+        says = rf"is being worked on by curate \(process {other.pid} on .*\); wait until it ends"
+        with pytest.raises(HeadraceError, match=says), hold_store("tag", tmp_path):
             pass
-    with holding("tag", tmp_path / "another"):
+    with hold_store("tag", tmp_path / "another"):
         pass
-    # and a killed one is in nobody's way
+    # and a killed process holds no lock
     other.kill()
     other.wait()
-    with holding("tag", tmp_path):
+    with hold_store("tag", tmp_path):
         pass
 
 
-def test_a_run_of_a_deployment_waits_its_turn(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+def test_a_run_of_a_deployment_waits_for_the_lock(tmp_path: Path, other: subprocess.Popen[str]) -> None:
     waiter = subprocess.Popen(
         [sys.executable, "-P", "-u", "-c", OTHER.replace('Path(sys.argv[1])', 'Path(sys.argv[1]), wait=True'), str(tmp_path)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -69,5 +69,5 @@ def test_a_run_of_a_deployment_waits_its_turn(tmp_path: Path, other: subprocess.
     time.sleep(0.5)
     assert waiter.poll() is None
     other.communicate("\n")
-    told, _ = waiter.communicate("\n", timeout=30)
-    assert told.splitlines() == ["in"]
+    output, _ = waiter.communicate("\n", timeout=30)
+    assert output.splitlines() == ["in"]

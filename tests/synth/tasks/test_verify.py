@@ -170,7 +170,7 @@ def test_a_price_is_told_by_value() -> None:
 def test_a_bound_of_the_request_may_be_said_again() -> None:
     """Given a request with a price limit that another product costs, when the answer repeats the limit, then it is no rival."""
     task = task_of("price_question", 0)
-    shown = [str(row["price"]) for row in json.loads(expert_messages(task)[-2].content or "")]
+    shown = [str(row["price"]) for row in json.loads(expert_messages(WORLDS[task.world], task)[-2].content or "")]
     rival = next(price for price in shown if price in task.success.facts[0].rivals)
     answer = f"The {task.slots['pick']} one under {rival} dollars: {task.success.facts[0].value} dollars."
     assert failed(attempt(task, task.plan.calls, answer)) == {"facts"}

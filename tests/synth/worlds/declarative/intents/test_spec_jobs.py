@@ -126,9 +126,9 @@ def test_a_job_that_is_written_is_a_job_like_any_other(name: str) -> None:
             assert not world.call(call.tool, call.arguments).is_error
         assert world.changes() == found.success.changes
         frame = Frame(world=World.name, intent=name, slots=slots)
-        text = render(frame, "zh", random.Random(seed))
-        task = admit(frame, text=text, language="zh", seed=world.seed, division="seed")
-        assert verify_teacher(task, expert_messages(task)).success
+        text = render(World, frame, "zh", random.Random(seed))
+        task = admit(World, frame, text=text, language="zh", seed=world.seed, division="seed")
+        assert verify_teacher(World, task, expert_messages(World, task)).success
 
 
 def test_the_act_follows_the_state_which_must_be_seen() -> None:
