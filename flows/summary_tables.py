@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from storage.lineage_graph import LATEST_POLICY_SQL, POLICY_NAME, chain_sql
+from storage.releases.lineage_graph import LATEST_POLICY_SQL, POLICY_NAME, chain_sql
 from storage.report.evaluation_queries import by_facet, measured, powers, told
 from storage.store import Store
 from storage.tables import CERTAINTY, LATEST_RUN

@@ -19,8 +19,8 @@ import polars as pl
 
 from filters.llm_calls import kept_engine
 from storage.errors import BadInput
-from storage.lineage_graph import POLICY_NAME, PROMOTED_POLICY_SQL
 from storage.records import content_id
+from storage.releases.lineage_graph import POLICY_NAME, PROMOTED_POLICY_SQL
 from storage.store import Store, part_id
 from storage.tables import TABLES
 from synth.engines.base import Engine

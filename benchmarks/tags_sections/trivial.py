@@ -71,7 +71,7 @@ class Tally:
 
     def add(self, task: Task) -> None:
         from synth.tasks.exploits import ALWAYS_REFUSE
-        from synth.tasks.refusals import refusal_reasons
+        from synth.text.refusals import refusal_reasons
 
         played = scores(task)
         worth = [(name, answer) for name, answer, score in played if score > 0]

@@ -37,7 +37,7 @@ from synth.worlds.declarative.compiled_world import SpecWorld
 from synth.worlds.declarative.generate import generate
 from synth.worlds.declarative.language.problems import SpecError
 from synth.worlds.declarative.library_worlds import shipped
-from synth.worlds.declarative.shapes import shape_of
+from synth.writing.shapes import shape_of
 
 DOMAINS, MOST_TRIED = 2_000, 3_000
 TASKS_PER_DOMAIN = 5

@@ -186,7 +186,7 @@ def lineage(
     Example: headrace lineage policy-0123456789abcdef --store runs/sample/store
     """
     with handle_errors(debug):
-        from storage import lineage as storage_lineage
+        from storage.releases import lineage as storage_lineage
 
         print_text(str(storage_lineage.lineage(validation.readable(config, store), id)))
 
@@ -212,7 +212,7 @@ def explain(
       headrace explain queries.jsonl:42 --store runs/mine/store
     """
     with handle_errors(debug):
-        from storage import lineage as storage_lineage
+        from storage.releases import lineage as storage_lineage
 
         opened = validation.readable(config, store)
         print_text(str(storage_lineage.explain(opened, validation.row_read(opened, id))))

@@ -139,7 +139,7 @@ app.command("write")(write)
 def _print_world(world: type[SpecWorld], draws: int) -> None:
     from synth.tasks.assessment import assess
     from synth.worlds.declarative.intents.computing import Computing
-    from synth.worlds.declarative.shapes import shape_of
+    from synth.writing.shapes import shape_of
 
     domain = world.domain
     rules = sum(len(action.rules) for action in domain.spec.actions.values())

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flows.interactive.world_repl import Need
-from storage.lineage_graph import PROMOTED_POLICY_SQL, chain_sql
 from storage.records import Language
+from storage.releases.lineage_graph import PROMOTED_POLICY_SQL, chain_sql
 from storage.store import Store
 
 _TRAINED_SQL = f"""{chain_sql("SELECT ? AS policy_id")}

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from storage.lineage_graph import LATEST_POLICY_SQL, POLICY_NAME, chain_sql
+from storage.releases.lineage_graph import LATEST_POLICY_SQL, POLICY_NAME, chain_sql
 from storage.store import Store
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from storage.lineage_graph import LATEST_POLICY_SQL, chain_sql
+from storage.releases.lineage_graph import LATEST_POLICY_SQL, chain_sql
 from storage.report import charts
 from storage.report.charts import Chart
 from storage.store import Store

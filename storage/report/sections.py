@@ -13,8 +13,8 @@ from typing import Any
 
 import polars as pl
 
-from storage.lineage_graph import IS_ENGINE, LATEST_POLICY_SQL, POLICY_NAME, chain_sql
 from storage.records import is_error
+from storage.releases.lineage_graph import IS_ENGINE, LATEST_POLICY_SQL, POLICY_NAME, chain_sql
 from storage.report import charts
 from storage.report.charts import Chart
 from storage.report.controller_section import evolution

@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 import polars as pl
 
 from storage.errors import BadInput
-from storage.lineage_graph import PROMOTED_POLICY_SQL
 from storage.records import JSON, Task, content_id
+from storage.releases.lineage_graph import PROMOTED_POLICY_SQL
 from storage.store import Part, Store, part_id
 from storage.tables import TABLES
 from synth.blueprints.blueprint import Bands

@@ -39,9 +39,9 @@ from storage.records import (
 )
 from synth.tasks.difficulty import difficulty
 from synth.tasks.exploits import ALWAYS_REFUSE, tricks
-from synth.tasks.refusals import REFUSALS
 from synth.tasks.verify import Verdict, judge
 from synth.tasks.wording import Families, render
+from synth.text.refusals import REFUSALS
 from synth.worlds.base import Solution, Unsolvable, World
 
 Use = Literal["train", "eval_in", "eval_out"]

@@ -15,7 +15,7 @@ One idea: a policy is judged by *outcome*, whatever way it went, never by compar
   (unless another fact or a number of the request has that value);
 - it tells no figure, identifier or name that neither an observation nor the conversation supports: the veto (`synth/tasks/grounding.py`);
 - the answer does not simply say everything that was observed: of four or more values that nobody asked for, some are left out;
-- a refusal task wants the refusal, for the right reason and no other (`synth/tasks/refusals.py`); no other task wants to be told that there
+- a refusal task wants the refusal, for the right reason and no other (`synth/text/refusals.py`); no other task wants to be told that there
 is no
   tool for it.
 
@@ -38,9 +38,9 @@ from storage.records import CODE_TOOL, JSON, Fact, Message, RefusalReason, Task,
 from synth.tasks.code_output import computed
 from synth.tasks.grounding import Sources, is_grounded
 from synth.tasks.grounding import told as told_in
-from synth.tasks.refusals import refusal_reasons
 from synth.tasks.reward import Found, Marks, marked, reward
 from synth.text.claims import NameIndex, Number, Reading, dates_in, has_word, is_near, minutes_in, normalise, numbers_in
+from synth.text.refusals import refusal_reasons
 from synth.worlds.base import World, cached_per_world
 
 _POINT_IN_TIME = re.compile(r"\d{4}-\d\d-\d\dt\d\d:\d\d(?::\d\d)?")

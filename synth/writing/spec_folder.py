@@ -18,7 +18,7 @@ from storage.errors import BadInput
 from storage.files import replace_atomically
 from synth.worlds.declarative.compile import compile_file
 from synth.worlds.declarative.language.problems import SpecError
-from synth.worlds.declarative.similarity import Signatures, signatures_of
+from synth.writing.similarity import Signatures, signatures_of
 from synth.writing.spec_gate import Looked, Outcome
 
 REPORT = "attempts.json"

@@ -21,7 +21,7 @@ from synth.worlds.declarative.compiled_world import SpecWorld
 from synth.worlds.declarative.language.problems import SpecError
 from synth.worlds.declarative.language.schema import SpecHead
 from synth.worlds.declarative.language.yaml_text import parse_text
-from synth.worlds.declarative.similarity import Signatures, likeness, signatures_of
+from synth.writing.similarity import Signatures, likeness, signatures_of
 
 Outcome = Literal["kept", "no_yaml", "does_not_compile", "not_admitted", "too_alike", "infra_failure"]
 

@@ -29,7 +29,7 @@ from synth.prompts import prompt, versions
 from synth.worlds import WORLDS
 from synth.worlds.declarative.compile import compile_file, compile_spec
 from synth.worlds.declarative.language.yaml_text import parse_text
-from synth.worlds.declarative.similarity import Signatures, signatures_of
+from synth.writing.similarity import Signatures, signatures_of
 from synth.writing.spec_folder import Attempt, Order, SpecFolder, body_of
 from synth.writing.spec_gate import Looked, SpecGateConfig, look
 

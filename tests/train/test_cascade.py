@@ -14,9 +14,9 @@ from filters.certainty.certainty import DrawsConfig, RegionConfig
 from filters.certainty.route import RouteConfig
 from flows.summary_tables import certainty, flips
 from storage.errors import HeadraceError
-from storage.lineage import explain
 from storage.record_rows import tasks_frame
 from storage.records import Frame, Task
+from storage.releases.lineage import explain
 from storage.releases.release import manifest_of
 from storage.report.sections import tags as report_tags
 from storage.store import Store, part_id

@@ -20,7 +20,7 @@ from filters.steps.selection import admit
 from filters.steps.selection.coverage import CoverageConfig
 from filters.taxonomy.agreement import known
 from storage.errors import BadInput
-from storage.lineage import explain
+from storage.releases.lineage import explain
 from storage.store import Store
 from synth.engines.base import EngineFailure
 from synth.engines.budget import BudgetSpent

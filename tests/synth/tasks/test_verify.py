@@ -11,9 +11,9 @@ import pytest
 from storage.records import Call, Fact, FunctionCall, Message, RefusalReason, Task, ToolCall
 from synth.tasks import verify as verify_module
 from synth.tasks.grounding import told
-from synth.tasks.refusals import REFUSAL_PHRASES, refusal_reasons
 from synth.tasks.solver import execute, expert_messages
 from synth.tasks.verify import Verdict, judge, verify, verify_teacher
+from synth.text.refusals import REFUSAL_PHRASES, refusal_reasons
 from synth.worlds import WORLDS, make_world
 from tests.synth.retail_tasks import task_of, tasks
 

@@ -25,7 +25,7 @@ from synth.worlds.declarative.compile import compile_file
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.problems import SpecError
 from synth.worlds.declarative.language.yaml_text import parse_text
-from synth.worlds.declarative.similarity import likeness, signatures_of
+from synth.writing.similarity import likeness, signatures_of
 from synth.writing.spec_folder import Attempt, SpecFolder
 from synth.writing.spec_gate import SpecGateConfig, look, yaml_in
 from synth.writing.spec_writer import CHANGES, Ended, SpecWriterConfig, estimate, example_of, known_worlds, write_specs

@@ -21,9 +21,9 @@ from filters.certainty.certainty import DrawsConfig, RegionConfig, certainty
 from flows.summary_tables import certainty as certainty_table
 from flows.summary_tables import ladder
 from storage.errors import BadInput, HeadraceError
-from storage.lineage import explain, lineage
 from storage.record_rows import tasks_frame
 from storage.records import Outcome, Task
+from storage.releases.lineage import explain, lineage
 from storage.report.page import write_report
 from storage.store import Store, part_id
 from synth.engines import http

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from storage.records import Language, RefusalReason
-from synth.tasks.refusals import REFUSALS, refusal_reasons
+from synth.text.refusals import REFUSALS, refusal_reasons
 from synth.worlds.declarative.domain import Act, Domain, Entity, Field, filter_name
 from synth.worlds.declarative.language import job_schema as form
 from synth.worlds.declarative.language.expression_types import DATE, FLAG, REAL, TIME, WHOLE, Compiled, Type

@@ -12,10 +12,10 @@ import pytest
 
 from storage.records import JSON, Call, Frame, Language, RefusalReason, Task, leaves
 from synth.tasks.difficulty import difficulty
-from synth.tasks.refusals import refusal_reasons
 from synth.tasks.solver import NotAdmitted, admit, execute
 from synth.tasks.verify import judge
 from synth.tasks.wording import render
+from synth.text.refusals import refusal_reasons
 from synth.worlds import WORLDS
 from synth.worlds.base import Intent, Solution, Unsolvable
 from synth.worlds.city.intents import INTENTS

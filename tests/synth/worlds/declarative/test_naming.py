@@ -17,7 +17,7 @@ from synth.worlds import WORLDS
 from synth.worlds.base import Unsolvable
 from synth.worlds.declarative.compile import compile_spec
 from synth.worlds.declarative.compiled_world import SpecWorld
-from synth.worlds.declarative.shapes import shape_of
+from synth.writing.shapes import shape_of
 
 STARTER = Path(__file__).parents[4] / "synth" / "worlds" / "declarative" / "starter.yaml"
 CAMEL = {"case": "camel", "order": "noun_first", "get": "fetch", "search": "find", "ids": "id"}

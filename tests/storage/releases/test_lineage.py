@@ -3,8 +3,8 @@
 import pytest
 
 from storage.errors import BadInput
-from storage.lineage import explain, lineage
-from storage.lineage_graph import ORIGINS_SQL, USES_SQL
+from storage.releases.lineage import explain, lineage
+from storage.releases.lineage_graph import ORIGINS_SQL, USES_SQL
 from storage.store import Store
 from tests.storage.conftest import write
 

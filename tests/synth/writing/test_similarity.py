@@ -9,7 +9,7 @@ from synth.worlds import WORLDS
 from synth.worlds.declarative.compile import compile_spec
 from synth.worlds.declarative.generate import generate
 from synth.worlds.declarative.language.yaml_text import parse_text
-from synth.worlds.declarative.similarity import Signatures, likeness, signatures_of
+from synth.writing.similarity import Signatures, likeness, signatures_of
 from tests.synth.scripted_writer import RENAMED, WORKSHOP
 from tests.synth.worlds.declarative.test_errors import TEXT
 

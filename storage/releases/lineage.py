@@ -1,8 +1,8 @@
 """Where anything in a store came from, why it is as it is, and what became of it.
 
-One idea: `lineage` walks the graph of `storage/lineage_graph.py` both ways; `explain` adds, for one id, what its own rows say: why it was
-kept or dropped (and which row it repeats), how difficult and why, its region for each policy, its splits, and who trained on it. Both
-return plain values that print well; nothing here draws.
+One idea: `lineage` walks the graph of `storage/releases/lineage_graph.py` both ways; `explain` adds, for one id, what its own rows say: why
+it was kept or dropped (and which row it repeats), how difficult and why, its region for each policy, its splits, and who trained on it.
+Both return plain values that print well; nothing here draws.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from storage.errors import BadInput
-from storage.lineage_graph import IS_ENGINE, ORDER, POLICY_NAME, kind_of, origins, uses
+from storage.releases.lineage_graph import IS_ENGINE, ORDER, POLICY_NAME, kind_of, origins, uses
 from storage.store import Store
 from storage.tables import CERTAINTY
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from storage.records import CODE_TOOL
 from synth.worlds.base import World
-from synth.worlds.declarative.shapes import signature_without_names
+from synth.writing.shapes import signature_without_names
 
 
 @dataclass(frozen=True, slots=True)

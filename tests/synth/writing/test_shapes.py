@@ -17,9 +17,9 @@ from synth.worlds.declarative.compile import compile_spec
 from synth.worlds.declarative.generate import generate
 from synth.worlds.declarative.language.problems import SpecError
 from synth.worlds.declarative.library_worlds import shipped
-from synth.worlds.declarative.shapes import shape_of
+from synth.writing.shapes import shape_of
 
-STARTER = Path(__file__).parents[4] / "synth" / "worlds" / "declarative" / "starter.yaml"
+STARTER = Path(__file__).parents[3] / "synth" / "worlds" / "declarative" / "starter.yaml"
 
 
 def starter() -> dict[str, Any]:
