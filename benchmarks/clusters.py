@@ -35,8 +35,8 @@ from benchmarks.harness import ROOT, Deadline, Figures, Section, fail, run_secti
 from storage.records import CODE_TOOL, Tool
 from synth.clusters.business_clusters import Cluster, cluster_tools
 from synth.clusters.catalog import read_catalogue
-from synth.clusters.edges import Described, chains, edges_of, feeds
-from synth.clusters.tool_text import parameter_text, vectors
+from synth.clusters.edges import ToolFeatures, candidate_edges, chains, find_edges
+from synth.clusters.tool_text import embed_texts, parameter_text
 from synth.clusters.world_plans import plans_of
 from synth.worlds import WORLDS, bfcl_files
 from synth.worlds.declarative.language.problems import SpecError
@@ -133,10 +133,10 @@ def generated_tools(count: int) -> list[Tool]:
 
 def measure_edges(_: Deadline) -> Figures:
     tools, gold = bfcl_tools(), bfcl_gold()
-    described = Described.of(tools)
+    described = ToolFeatures.of(tools)
     pairs = _pairs(tools)
-    built = {(edge.source, edge.target) for edge in edges_of(described)}
-    (parameters,) = vectors([parameter_text(tool) for tool in tools])
+    built = {(edge.source, edge.target) for edge in find_edges(described)}
+    (parameters,) = embed_texts([parameter_text(tool) for tool in tools])
     place = {tool.id: index for index, tool in enumerate(tools)}
     alike = np.array([float(parameters[place[a]] @ parameters[place[b]]) for a, b in pairs])
     wanted = np.array([pair in gold for pair in pairs])
@@ -161,7 +161,7 @@ def measure_unseen(_: Deadline) -> Figures:
     if missing := gold - set(pairs):
         fail(f"{UNSEEN.name} names pairs that the catalogue does not have: {sorted(missing)[:3]}")
     wanted = np.array([pair in gold for pair in pairs])
-    return {"edge_ap_unseen": average_precision(_scores(Described.of(_catalogue()), pairs), wanted)}
+    return {"edge_ap_unseen": average_precision(_scores(ToolFeatures.of(_catalogue()), pairs), wanted)}
 
 
 def average_precision(scores: NDArray[np.float64], wanted: NDArray[np.bool_]) -> float:
@@ -173,9 +173,9 @@ def average_precision(scores: NDArray[np.float64], wanted: NDArray[np.bool_]) ->
     return float(np.sum(np.diff(np.r_[0.0, recall]) * precision))
 
 
-def _scores(described: Described, pairs: Sequence[Pair]) -> NDArray[np.float64]:
+def _scores(described: ToolFeatures, pairs: Sequence[Pair]) -> NDArray[np.float64]:
     """What the definition says of each pair; 0 where no entity links it."""
-    found = feeds(described)
+    found = candidate_edges(described)
     ids = [tool.id for tool in described.tools]
     scores = {
         (ids[i], ids[j]): score for i, j, score in zip(found.sources.tolist(), found.targets.tolist(), found.scores.tolist(), strict=True)

@@ -26,7 +26,7 @@ _GONE = 3
 
 
 @contextlib.contextmanager
-def kept_engine(store: Store, name: str, budget: Budget | None = None, *, run: str = "", **how: Any) -> Iterator[Engine]:
+def open_cached_engine(store: Store, name: str, budget: Budget | None = None, *, run: str = "", **how: Any) -> Iterator[Engine]:
     """The engine of this name, looked at before it is used, whose answers the store keeps. A server of our own logs beside the store.
 
     Args:

@@ -21,7 +21,7 @@ from storage.errors import BadInput
 from storage.store import Store
 
 
-def of_store(store: Store, rows: int, seed: int) -> list[str]:
+def sample_store(store: Store, rows: int, seed: int) -> list[str]:
     """Up to `rows` normalised texts of queries that the near step of any run left, in a drawn order.
 
     Raises:
@@ -38,7 +38,7 @@ def of_store(store: Store, rows: int, seed: int) -> list[str]:
     return _requests(found["text"]).unique("norm", maintain_order=True).head(rows)["norm"].to_list()
 
 
-def of_files(files: Sequence[str | Path], config: IngestConfig, rows: int, seed: int) -> list[str]:
+def sample_files(files: Sequence[str | Path], config: IngestConfig, rows: int, seed: int) -> list[str]:
     """Up to `rows` distinct normalised texts of query files, in a drawn order; files are read batch by batch.
 
     Raises:

@@ -16,7 +16,7 @@ from storage.store import Store
 from synth.engines.base import Engine
 from synth.engines.engine_names import engine_named
 from train.config import EngineConfig
-from train.policies import Policy, answering, engine_policy, policy_named
+from train.policies import Policy, engine_policy, find_policy, open_policy_engine
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ def resolve_policy(name: str | None, store: Path | None) -> ResolvedPolicy:
     """
     if name is not None and ":" in name:
         return ResolvedPolicy(engine_policy(name), None if store is None else Store(store))
-    opened = validation.readable(None, store)
-    return ResolvedPolicy(policy_named(opened, name), opened)
+    opened = validation.open_store(None, store)
+    return ResolvedPolicy(find_policy(opened, name), opened)
 
 
 @contextlib.contextmanager
@@ -50,7 +50,7 @@ def open_engine(target: ResolvedPolicy, config: EngineConfig, *, command: str, r
     """Open the engine of a policy for the time of the context. Holds the lock of a store that keeps its answers.
 
     command: name of the command, for the lock.
-    run: run that the budget belongs to (see `answering`); empty: a new budget.
+    run: run that the budget belongs to (see `open_policy_engine`); empty: a new budget.
 
     Raises:
         BadInput, HeadraceError: the engine cannot answer, or another process works on the store.
@@ -63,6 +63,6 @@ def open_engine(target: ResolvedPolicy, config: EngineConfig, *, command: str, r
         return
     with (
         hold_store(command, target.store.root) if name else contextlib.nullcontext(),
-        answering(target.store, target.policy, config, run) as engine,
+        open_policy_engine(target.store, target.policy, config, run) as engine,
     ):
         yield engine

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from storage.releases.lineage_graph import LATEST_POLICY_SQL, POLICY_NAME, chain_sql
-from storage.report.evaluation_queries import by_facet, measured, powers, told
+from storage.report.evaluation_queries import by_facet, format_rate, parse_pass_k, read_measurements
 from storage.store import Store
 from storage.tables import CERTAINTY, LATEST_RUN
 from synth.intervals import wilson
@@ -196,23 +196,23 @@ def flips(store: Store) -> Table:
 
 def ladder(store: Store) -> Table:
     """Success of every policy of the last training on the held-out tasks, with 95 % intervals and the gate's last decision."""
-    measurements = measured(store).filter(facet="all").sort("use", "decoding", descending=[False, True], maintain_order=True)
+    measurements = read_measurements(store).filter(facet="all").sort("use", "decoding", descending=[False, True], maintain_order=True)
     gates = store.query(
         "SELECT policy_id, arg_max(passed, committed_at) AS passed FROM promotions JOIN parts USING (part_id) GROUP BY policy_id"
     )
     passed = dict(gates.iter_rows())
-    largest_k = max((k for text in measurements["pass_k"] for k in powers(text)), default=None)
+    largest_k = max((k for text in measurements["pass_k"] for k in parse_pass_k(text)), default=None)
     shown = []
     for row in measurements.to_dicts():
-        power = powers(row["pass_k"]).get(largest_k) if largest_k is not None else None
+        power = parse_pass_k(row["pass_k"]).get(largest_k) if largest_k is not None else None
         shown.append(
             {
                 "policy": row["policy"],
                 "held out": row["use"],
                 "decoding": row["decoding"],
                 "tasks": row["tasks"],
-                "success": told(row["rate"], row["low"], row["high"]),
-                **({f"pass^{largest_k}": told(*power) if power is not None else ""} if largest_k is not None else {}),
+                "success": format_rate(row["rate"], row["low"], row["high"]),
+                **({f"pass^{largest_k}": format_rate(*power) if power is not None else ""} if largest_k is not None else {}),
                 "promoted": {True: "yes", False: "no", None: ""}[passed.get(row["policy_id"])],
             }
         )
@@ -221,7 +221,7 @@ def ladder(store: Store) -> Table:
 
 def facets(store: Store) -> Table:
     """Success on held-out tasks by world, language, difficulty and reasoning mode. The report has it by intent too."""
-    rows = measured(store)
+    rows = read_measurements(store)
     names = rows.select("policy_id", "policy").unique(maintain_order=True)["policy"].to_list()
     shown = []
     for line in by_facet(rows):
@@ -229,7 +229,7 @@ def facets(store: Store) -> Table:
             continue
         earlier = {name: "" if cell is None else f"{cell['rate']:.3f}" for name, cell in zip(names[:-1], line.cells[:-1], strict=True)}
         last = line.cells[-1]
-        power = powers(last["pass_k"]) if last is not None else {}
+        power = parse_pass_k(last["pass_k"]) if last is not None else {}
         shown.append(
             {
                 "held out": line.use,
@@ -237,8 +237,8 @@ def facets(store: Store) -> Table:
                 "value": line.value,
                 "tasks": line.last["tasks"],
                 **earlier,
-                names[-1]: "" if last is None else told(last["rate"], last["low"], last["high"]),
-                "pass^k": f"{max(power)}: {told(*power[max(power)])}" if power else "",
+                names[-1]: "" if last is None else format_rate(last["rate"], last["low"], last["high"]),
+                "pass^k": f"{max(power)}: {format_rate(*power[max(power)])}" if power else "",
             }
         )
     return Table("facets", "Success on held-out tasks by facet", shown)

@@ -14,8 +14,8 @@ from flows.summary_tables import Table
 from storage.store import Store
 from synth.blueprints.blueprint import Bands
 from synth.blueprints.cell import Cell
-from synth.run.failure_targeting import Standing, controller_of, failures, focus_of
-from synth.run.setup import Groundwork
+from synth.run.failure_targeting import FailureStats, controller_of, failures, focus_of
+from synth.run.setup import SynthesisSetup
 from synth.worlds.stored_worlds import register_stored
 
 Label = TypeVar("Label", bound=Hashable)
@@ -40,11 +40,13 @@ def synthesis_focus_tables(config: Config) -> list[Table]:
     store, synthesis = Store(config.store), config.synthesize
     register_stored(store)
     focus, bands = focus_of(store, synthesis), _bands(store)
-    domains = sorted(Groundwork(store, synthesis).by_domain)
+    domains = sorted(SynthesisSetup(store, synthesis).by_domain)
     before = controller_of(domains, synthesis.evolution, None, None).probabilities()
     after = controller_of(domains, synthesis.evolution, focus, bands).probabilities()
 
-    def table(standings: Mapping[Label, Standing], label: Callable[[Cell], Label], title: str, text_of: Callable[[Label], str]) -> Table:
+    def table(
+        standings: Mapping[Label, FailureStats], label: Callable[[Cell], Label], title: str, text_of: Callable[[Label], str]
+    ) -> Table:
         sums: dict[Label, list[float]] = {}
         for cell in before:
             pair = sums.setdefault(label(cell), [0.0, 0.0])
@@ -88,11 +90,11 @@ def _bands(store: Store) -> Bands | None:
     return None if low_to is None else Bands(low_to, high_from)
 
 
-def _by_urgency(standings: Mapping[Label, Standing]) -> Sequence[tuple[Label, Standing]]:
+def _by_urgency(standings: Mapping[Label, FailureStats]) -> Sequence[tuple[Label, FailureStats]]:
     return sorted(standings.items(), key=lambda item: (-item[1].urgency, str(item[0])))
 
 
-def _standing_columns(standing: Standing) -> dict[str, Any]:
+def _standing_columns(standing: FailureStats) -> dict[str, Any]:
     sometimes = standing.tasks - standing.never - standing.always
     return {
         "urgency": f"{standing.urgency:.2f}",

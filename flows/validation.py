@@ -35,7 +35,7 @@ def settings(config: Path | None, store: Path | None = None, families: Path | No
     return found
 
 
-def readable(config: Path | None, store: Path | None) -> Store:
+def open_store(config: Path | None, store: Path | None) -> Store:
     """The store that is named, or the configuration's, or the newest under runs/, which must hold something."""
     if store is None and config is not None:
         from flows.config import read
@@ -49,26 +49,26 @@ def readable(config: Path | None, store: Path | None) -> Store:
     return _existing(store)
 
 
-def has_tasks(config: Config) -> None:
+def check_has_tasks(config: Config) -> None:
     """The configuration's store holds tasks."""
     store = _existing(config.store)
     if not store.query("SELECT 1 FROM tasks LIMIT 1").height:
         raise BadInput(f"{store.root} holds no tasks yet: curate or synthesize first")
 
 
-def policy(config: Config, named: str | None, *, or_none: bool = False) -> None:
+def check_policy(config: Config, named: str | None, *, or_none: bool = False) -> None:
     """The policy of that id or engine, or, where none is named, the one promoted last, is there and can answer.
 
     or_none: it will do if none is named and none was promoted."""
-    from train.policies import policy_named, promoted_policy
+    from train.policies import find_policy, promoted_policy
 
     store = _existing(config.store)
-    found = promoted_policy(store) if named is None and or_none else policy_named(store, named)
+    found = promoted_policy(store) if named is None and or_none else find_policy(store, named)
     if found is not None:
         found.check()
 
 
-def asking(config: Config, said: Mapping[str, Any]) -> Config:
+def set_engine_limits(config: Config, said: Mapping[str, Any]) -> Config:
     """The configuration with another way to ask a policy that is an engine, where one is given."""
     from pydantic import ValidationError
 
@@ -89,7 +89,7 @@ def query_files(names: Sequence[str | Path]) -> list[str]:
     return [name if is_url(name) else str(Path(name).absolute()) for name in locate(names)]
 
 
-def query_rows(files: Sequence[str | Path], config: Config) -> int:
+def count_query_rows(files: Sequence[str | Path], config: Config) -> int:
     """How many rows these query files hold (of new files only, where only those are wanted).
 
     Raises BadInput: what `ingest.inspect` refuses.
@@ -108,7 +108,7 @@ def query_rows(files: Sequence[str | Path], config: Config) -> int:
         return sum(source.rows for source in inspect(named, config.curate.ingest, threads))
 
 
-def query_heads(files: Sequence[str | Path], config: Config) -> None:
+def check_query_heads(files: Sequence[str | Path], config: Config) -> None:
     """The query files begin as they should; the rest is for whoever reads them."""
     from filters.ingest import look_at
 
@@ -116,7 +116,7 @@ def query_heads(files: Sequence[str | Path], config: Config) -> None:
         look_at(str(file), config.curate.ingest)
 
 
-def held_out(config: Config) -> None:
+def check_held_out(config: Config) -> None:
     """The held-out sets are there and hold questions."""
     from filters.steps.selection.contamination import load
     from synth.engines.encoder import encode
@@ -124,7 +124,7 @@ def held_out(config: Config) -> None:
     load(config.curate.contamination, encode)
 
 
-def row_read(store: Store, named: str) -> str:
+def resolve_query_id(store: Store, named: str) -> str:
     """The id of the row that `FILE:ROW` names (rows count from 0, as they lie in the file); any other text as it is."""
     source, _, row = named.rpartition(":")
     if not source or not row.isdecimal():
@@ -137,7 +137,7 @@ def row_read(store: Store, named: str) -> str:
     return str(found[0])
 
 
-def synthesis(
+def set_synthesis_options(
     config: Config, worlds: list[str], tools: Path | None, accepted: int | None, roles: Mapping[str, Any] | None = None
 ) -> Config:
     """The configuration with other worlds or tools to synthesise with, another number to stop at and other roles, where these are given."""
@@ -170,8 +170,8 @@ def synthesis(
     return config.model_copy(update={"synthesize": own})
 
 
-def funnel_engines(config: Config) -> None:
-    """The engines that the funnel asks are there, if any are named; looked at as `engines` are."""
+def check_funnel_engines(config: Config) -> None:
+    """The engines that the funnel asks are there, if any are named; looked at as `check_role_engines` are."""
     from synth.engines.engine_names import look_at
 
     for name in sorted({name for name in (config.curate.ground.engine, config.curate.difficulty.engine) if name}):
@@ -196,7 +196,7 @@ def needs(config: Config) -> list[tuple[list[str], Need]]:
     return [(stages, need) for need, stages in found.items()]
 
 
-def engines(roles: RolesConfig) -> None:
+def check_role_engines(roles: RolesConfig) -> None:
     """The engines that play roles are there: a server answers, serves the model and takes tools; a folder or an environment exists.
 
     A `vllm:` engine is looked at no further than that: it is started by whoever uses it."""
@@ -206,7 +206,7 @@ def engines(roles: RolesConfig) -> None:
         look_at(name, tools=name == roles.assistant)
 
 
-def focused(config: Config, on_failures: bool) -> Config:
+def set_focus(config: Config, on_failures: bool) -> Config:
     """The configuration, steered by what the last policy fails at where that is asked for: with weight 1, unless it names another."""
     evolution = config.synthesize.evolution
     if not on_failures or evolution.focus_weight:
@@ -296,7 +296,7 @@ def catalogue(path: Path | None, worlds: tuple[str, ...]) -> Catalogue | None:
     return None if path is None else read_catalogue(path)
 
 
-def some_clusters(found: list[Cluster], domain: str | None) -> list[Cluster]:
+def require_clusters(found: list[Cluster], domain: str | None) -> list[Cluster]:
     """Clusters, of which there must be one."""
     if not found:
         where = "no clusters" if domain is None else f"no clusters of the domain {domain!r} (`headrace clusters list` shows what there is)"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from filters.llm_calls import kept_engine
+from filters.llm_calls import open_cached_engine
 from storage.errors import BadInput
 from storage.records import content_id
 from storage.releases.lineage_graph import POLICY_NAME, PROMOTED_POLICY_SQL
@@ -64,7 +64,7 @@ class Policy:
             raise BadInput(f"{self.id} is no longer what {self.engine} holds: {told}")
 
 
-def policy_named(store: Store, named: str | None) -> Policy:
+def find_policy(store: Store, named: str | None) -> Policy:
     """The policy that an id, a stage or an engine's name stands for; of None or `latest`, the one promoted last. Nothing is written.
 
     Raises:
@@ -109,7 +109,7 @@ def engine_policy(name: str) -> Policy:
 
 
 @contextlib.contextmanager
-def answering(store: Store, policy: Policy, config: EngineConfig, run: str) -> Iterator[Engine]:
+def open_policy_engine(store: Store, policy: Policy, config: EngineConfig, run: str) -> Iterator[Engine]:
     """What answers for a policy, for as long as the context lasts. An engine by its name becomes a policy of the store once it was looked
     at; what a server answers is kept there, and paid for within the budget of `run`.
 
@@ -120,7 +120,7 @@ def answering(store: Store, policy: Policy, config: EngineConfig, run: str) -> I
         yield engine_of(policy)
         return
     how = {"in_flight": config.in_flight, "timeout_s": config.timeout_s, "tools": True, "traced": True}
-    with kept_engine(store, policy.engine, config.budget(), run=run, **how) as engine:
+    with open_cached_engine(store, policy.engine, config.budget(), run=run, **how) as engine:
         policy.check_weights()
         part = part_id("policies", [policy.id], {}, VERSION)
         row = {"policy_id": policy.id, "stage_id": None, "path": policy.engine, "weights_hash": weights_of(policy.engine)}

@@ -20,7 +20,7 @@ from benchmarks.experiment.domains import DomainSeeds, domains_of
 from storage.files import replace_atomically
 from storage.records import JSON, Message, content_id
 from storage.store import Store
-from synth.blueprints.conversation_template import kitchen
+from synth.blueprints.conversation_template import intent_pool
 from synth.blueprints.draft import PlanFailed
 from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import Cluster, cluster_tools
@@ -145,7 +145,7 @@ def _clusters(worlds: Sequence[type[World]]) -> dict[str, list[Cluster]]:
     found: dict[str, list[Cluster]] = {}
     for cluster in cluster_tools([tool for world in worlds for tool in world.tools]):
         if cluster.world is not None:
-            busy = kitchen(WORLDS[cluster.world], cluster.tool_names).busy
+            busy = intent_pool(WORLDS[cluster.world], cluster.tool_names).busy
             for domain in sorted({WORLDS[cluster.world].intents[intent].domain for intent in busy}):
                 found.setdefault(domain, []).append(cluster)
     return found

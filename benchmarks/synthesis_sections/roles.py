@@ -58,14 +58,14 @@ def measure_scripted(_: Deadline) -> Figures:
 def measure_vllm(_: Deadline) -> Figures:
     from synth.engines.vllm import vllm_engine
     from synth.roles.judge_calibration import agreement, labelled
-    from synth.roles.role_engines import Cast, RolesConfig
+    from synth.roles.role_engines import RoleEngines, RolesConfig
 
     blueprints = _drawn(BY_VLLM)
     split = labelled(blueprints)
     with vllm_engine(tiny(MAX_MODEL_LEN), WORK / "roles.log") as engine, ThreadPoolExecutor(16) as threads:
-        judge = Cast(RolesConfig(judge=engine.name), judge=engine)
+        judge = RoleEngines(RolesConfig(judge=engine.name), judge=engine)
         found = agreement(split, list(threads.map(judge.grade, split)))
-        user = Cast(RolesConfig(user=engine.name), user=engine)
+        user = RoleEngines(RolesConfig(user=engine.name), user=engine)
         played = list(threads.map(user.simulate, blueprints))
     turns, kept = (sum(one.user_turns[at] for one in played) for at in (0, 1))
     print(f"    judge: {found.agreed} of {found.labelled}, kappa {found.kappa:.2f}; user: {kept} of {turns} turns", flush=True)

@@ -26,7 +26,7 @@ from benchmarks.harness import ROOT, Figures
 from storage.store import Store
 from synth.blueprints.blueprint import Bands
 from synth.blueprints.cell import BANDS
-from synth.blueprints.conversation_template import kitchen
+from synth.blueprints.conversation_template import intent_pool
 from synth.blueprints.diversity import entropy_bits
 from synth.blueprints.draft import PlanFailed
 from synth.blueprints.planner import Planner
@@ -117,7 +117,7 @@ def clusters_by_domain(worlds: Sequence[str]) -> dict[str, list[Cluster]]:
     found: dict[str, list[Cluster]] = {}
     for cluster in cluster_tools([tool for world in worlds for tool in WORLDS[world].tools]):
         if cluster.world is not None:
-            busy = kitchen(WORLDS[cluster.world], cluster.tool_names).busy
+            busy = intent_pool(WORLDS[cluster.world], cluster.tool_names).busy
             for domain in sorted({WORLDS[cluster.world].intents[intent].domain for intent in busy}):
                 found.setdefault(domain, []).append(cluster)
     return found

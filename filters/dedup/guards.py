@@ -22,7 +22,7 @@ from filters.frames.numba_types import I64, U8, U32, compiled, text_buffer
 from filters.normalised_text import normalised
 from synth.tasks.wording import load_grounding
 from synth.text.slot_kinds import Date, Vocabulary
-from synth.text.value_spellings import surfaces
+from synth.text.value_spellings import value_spellings
 from synth.worlds import GROUNDED, WORLDS
 
 NUMBER_WORDS = (
@@ -45,7 +45,10 @@ def world_terms() -> tuple[str, ...]:
             elif isinstance(declared, Date):
                 days = range(declared.horizon_days + 1)
                 spelt |= {
-                    text.removeprefix("on ") for day in days for language in ("en", "zh") for text in surfaces(declared, day, language)
+                    text.removeprefix("on ")
+                    for day in days
+                    for language in ("en", "zh")
+                    for text in value_spellings(declared, day, language)
                 }
     texts = pl.Series("text", sorted(spelt)).to_frame()
     return tuple(texts.select(normalised(pl.col("text")).unique().sort()).to_series())

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from filters.frames.hash_join import key_of
 from filters.grounding import ground
 from filters.grounding.frame_check import Mention, Problem, Supported, mentions, supported
-from filters.llm_calls import ask_each, is_overflow, kept_engine, name_of
+from filters.llm_calls import ask_each, is_overflow, name_of, open_cached_engine
 from storage.execution import Progress
 from storage.records import JSON, Frame, canonical_json
 from storage.store import Store
@@ -96,7 +96,7 @@ def reader(config: GroundConfig, store: Store, *, is_done: bool = False) -> Iter
     if config.engine is None or is_done:
         yield None
     else:
-        with kept_engine(store, config.engine, Budget(tokens=config.max_tokens)) as engine:
+        with open_cached_engine(store, config.engine, Budget(tokens=config.max_tokens)) as engine:
             _check_window(engine)
             yield engine
 

@@ -26,7 +26,7 @@ from filters.personal import MASK
 from storage.records import JSON, canonical_json
 from synth.tasks.wording import load_grounding
 from synth.text.slot_kinds import Identifier, Vocabulary
-from synth.text.value_spellings import surfaces
+from synth.text.value_spellings import value_spellings
 from synth.worlds import GROUNDED, WORLDS
 
 LOCK, _MAKING = Lock(), Lock()
@@ -236,7 +236,7 @@ def _names(world: str, name: str) -> Iterable[tuple[str, JSON, bool]]:
         if amounts.is_clock(value):
             continue
         for language in ("en", "zh"):
-            written = surfaces(kind, value, language, synonyms)
+            written = value_spellings(kind, value, language, synonyms)
             yield from ((phrase, value, True) for phrase in written)
             yield from ((phrase, value, False) for phrase in readings.get(value, {}).get(language, ()))
             if language == "en":

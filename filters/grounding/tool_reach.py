@@ -36,9 +36,9 @@ from filters.frames.numba_types import F32, I64
 from storage.records import CODE_TOOL, Tool
 from storage.store import Store
 from synth.clusters.business_clusters import Cluster
-from synth.clusters.cluster_store import stored_clusters, stored_tools
+from synth.clusters.cluster_store import read_clusters, read_tools
 from synth.clusters.entities import properties
-from synth.clusters.tool_text import without_preamble
+from synth.clusters.tool_text import strip_preambles
 from synth.clusters.tool_words import words
 from synth.engines.encoder import Encode, Vectors
 from synth.worlds import GROUNDED, WORLDS
@@ -124,11 +124,11 @@ def load(store: Store, encode: Encode) -> Reach:
     Raises:
         BadInput: the last build was made by a version of Headrace that kept no tools.
     """
-    clusters = stored_clusters(store)
+    clusters = read_clusters(store)
     if not clusters:
         return Reach((), (), encode)
     built_in = {tool.id: tool for world in GROUNDED for tool in WORLDS[world].tools}
-    known = built_in | {tool.id: tool for tool in stored_tools(store)}
+    known = built_in | {tool.id: tool for tool in read_tools(store)}
     first: dict[str, int] = {}
     for rank, cluster in enumerate(clusters):
         for tool_id in cluster.tool_ids:
@@ -144,7 +144,7 @@ def tool_texts(tools: Sequence[Tool]) -> list[str]:
     return [
         f"{' '.join(words(tool.name))}. {tool.description[:_DESCRIPTION_LENGTH]} "
         f"({', '.join(' '.join(words(name)) for name in properties(tool.parameters))})"
-        for tool in without_preamble(tools)
+        for tool in strip_preambles(tools)
     ]
 
 

@@ -18,7 +18,7 @@ from functools import lru_cache
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from filters.llm_calls import ask_each, kept_engine
+from filters.llm_calls import ask_each, open_cached_engine
 from filters.step import Context, SurveyStep
 from filters.steps import rate_difficulty
 from storage.execution import Progress
@@ -81,7 +81,7 @@ def judge(store: Store, rows: pl.DataFrame, config: DifficultyConfig, *, progres
         BadInput, HeadraceError: see `engine_named`. BadInput: its window is too short. EngineFailure: it is gone. BudgetSpent.
     """
     assert config.engine is not None
-    with kept_engine(store, config.engine, Budget(tokens=config.max_tokens)) as engine:
+    with open_cached_engine(store, config.engine, Budget(tokens=config.max_tokens)) as engine:
         return judged(engine, rows, config.max_asked, progress=progress)
 
 

@@ -68,7 +68,7 @@ class Agreement:
         return wilson(self.right, self.of)
 
 
-def known(rows: int, seed: int) -> list[Known]:
+def generate_requests(rows: int, seed: int) -> list[Known]:
     """Requests in English and Chinese, intents in turns, and a fifth of them junk; distinct texts, so there may be a few less."""
     rng = random.Random(f"agreement/{seed}")
     worlds = {name: WORLDS[name](training_seed(rng.randrange(1000))) for name in GROUNDED}
@@ -90,7 +90,7 @@ def known(rows: int, seed: int) -> list[Known]:
     return [Known(norm, frame) for norm, frame in distinct.items()]
 
 
-def of_labels(annotator: Annotator, asked: Sequence[Known], encode: Callable[[Sequence[str]], Vectors], tree: Tree) -> Agreement:
+def measure_labels(annotator: Annotator, asked: Sequence[Known], encode: Callable[[Sequence[str]], Vectors], tree: Tree) -> Agreement:
     """How many requests get the leaf of their intent; those that are nothing, or whose intent has no leaf in the tree, are left out.
 
     Raises what the annotator raises.
@@ -106,7 +106,7 @@ def of_labels(annotator: Annotator, asked: Sequence[Known], encode: Callable[[Se
     return Agreement(len(labels) - misses.total(), len(labels), dict(sorted(misses.items())))
 
 
-def of_frames(read: Read, asked: Sequence[Known]) -> Agreement:
+def measure_frames(read: Read, asked: Sequence[Known]) -> Agreement:
     """How many requests get their own frame, or none where there is none. misses: `another_frame`, `frame_of_nothing`, or the reason why
     there was none.
 
@@ -125,7 +125,7 @@ def of_frames(read: Read, asked: Sequence[Known]) -> Agreement:
     return Agreement(right, right + misses.total(), dict(sorted(misses.items())), unanswered)
 
 
-def parsed(norm: Sequence[str]) -> list[Reading]:
+def parse_frames(norm: Sequence[str]) -> list[Reading]:
     """What the parser makes of normalised texts: what a model is compared with."""
     rows = pl.DataFrame({"norm": list(norm)}, schema={"norm": pl.String})
     found = ground.step(rows.with_columns(language=normalised_text.languages(rows["norm"])), ungrounded=True)

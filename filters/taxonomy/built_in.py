@@ -14,7 +14,7 @@ import yaml
 
 from filters.taxonomy.tree import Node, Tree, ancestors, tree_of
 from storage.records import Frame, Language
-from synth.haystack.generate import values_of
+from synth.haystack.generate import usual_values
 from synth.tasks.wording import LANGUAGES, joiner, load_families, render
 from synth.worlds import GROUNDED, WORLDS
 
@@ -59,7 +59,7 @@ def _examples(intents: list[str], rng: random.Random) -> tuple[str, ...]:
 
 def _worded(world: str, name: str, language: Language, rng: random.Random) -> str:
     slots = [slot for slot in WORLDS[world].intents[name].slots if slot.is_required or rng.random() < _OPTIONAL]
-    values = {slot.name: rng.choice(values_of(world, slot.kind)) for slot in slots}
+    values = {slot.name: rng.choice(usual_values(world, slot.kind)) for slot in slots}
     text = render(WORLDS[world], Frame(world=world, intent=name, slots=values), language, rng)
     families, around = load_families(WORLDS[world]), rng.random()
     if around < 0.25:

@@ -71,7 +71,7 @@ def _read(store: Store, where: str, *params: int) -> list[Version]:
     ]
 
 
-def keep(store: Store, tree: Tree, origin: Origin, statistics: dict[str, Any] | None = None) -> Version:
+def save_version(store: Store, tree: Tree, origin: Origin, statistics: dict[str, Any] | None = None) -> Version:
     """The tree as the store's newest version; what is the newest already is only read.
 
     Raises:

@@ -90,7 +90,7 @@ def chat(
         from flows.resolve_policy import resolve_policy
 
         script = None if say is None else _script_lines(say)
-        settings = validation.asking(validation.settings(config), limits)
+        settings = validation.set_engine_limits(validation.settings(config), limits)
         target = resolve_policy(policy, settings.store if store is None and config is not None else store)
         target.policy.check()
         facts = _read_facts(target)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from storage.records import Tool
     from synth.clusters.business_clusters import Cluster
     from synth.clusters.catalog import Catalogue
-    from synth.clusters.cluster_store import Kept
+    from synth.clusters.cluster_store import SavedClusters
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -61,15 +61,15 @@ def build(
         from flows.runtime.progress import report, show_on_console
         from storage.report.page import write_report
         from storage.store import Store
-        from synth.clusters.catalog import joined
-        from synth.clusters.cluster_store import keep_clusters
+        from synth.clusters.catalog import merge_tools
+        from synth.clusters.cluster_store import save_clusters
 
         names = validation.world_names(worlds or [])
         target = Store(store)
         catalogue = validation.catalogue(tools, names)
-        all_tools = joined([*(catalogue.tools if catalogue else ()), *validation.tools_of(names)])
+        all_tools = merge_tools([*(catalogue.tools if catalogue else ()), *validation.tools_of(names)])
         with show_on_console(out):
-            saved = keep_clusters(target, all_tools, progress=report)
+            saved = save_clusters(target, all_tools, progress=report)
         if catalogue is not None:
             _print_catalogue(catalogue)
         _print_saved(saved, all_tools, store)
@@ -89,9 +89,9 @@ def list_(
     """
     with handle_errors(debug):
         from flows.summary_tables import Table, print_table
-        from synth.clusters.cluster_store import stored_clusters
+        from synth.clusters.cluster_store import read_clusters
 
-        clusters = validation.some_clusters(stored_clusters(validation.readable(None, store), domain=domain), domain)
+        clusters = validation.require_clusters(read_clusters(validation.open_store(None, store), domain=domain), domain)
         rows = [
             {
                 "cluster": cluster.id,
@@ -119,9 +119,9 @@ def show(
     Example: headrace clusters show cluster-0123456789abcdef --store runs/tools/store
     """
     with handle_errors(debug):
-        from synth.clusters.cluster_store import stored_cluster
+        from synth.clusters.cluster_store import read_cluster
 
-        cluster, tools = stored_cluster(validation.readable(None, store), id)
+        cluster, tools = read_cluster(validation.open_store(None, store), id)
         for line in _draw(cluster, {tool.id: tool for tool in tools}):
             print_text(line)
 
@@ -140,8 +140,8 @@ def _print_catalogue(catalogue: Catalogue) -> None:
         print_text(f"  dropped {reason.count:,}: {reason.reason} ({first} {reason.line:,})")
 
 
-def _print_saved(saved: Kept, tools: Sequence[Tool], store: Path) -> None:
-    from synth.clusters.world_plans import plans_of, served
+def _print_saved(saved: SavedClusters, tools: Sequence[Tool], store: Path) -> None:
+    from synth.clusters.world_plans import count_covered_plans, plans_of
 
     covered = {tool for cluster in saved.clusters for tool in cluster.tool_ids}
     executable = sum(cluster.world is not None for cluster in saved.clusters)
@@ -152,7 +152,7 @@ def _print_saved(saved: Kept, tools: Sequence[Tool], store: Path) -> None:
         + ("" if saved.is_new else " (the store has them already; `list` and the drawing show the last build)")
     )
     if plans := plans_of(tools):
-        complete = served(plans, [cluster.tool_ids for cluster in saved.clusters])
+        complete = count_covered_plans(plans, [cluster.tool_ids for cluster in saved.clusters])
         out.print(
             f"intents of worlds: {complete:,} of {len(plans):,} ({complete / len(plans):.0%}) have all tools of their plan in one cluster"
         )
@@ -162,9 +162,9 @@ def _print_saved(saved: Kept, tools: Sequence[Tool], store: Path) -> None:
 
 
 def _draw(cluster: Cluster, tools: dict[str, Tool]) -> list[str]:
-    from synth.clusters.edges import levels
+    from synth.clusters.edges import chain_depths
 
-    level = levels(cluster.tool_ids, cluster.edges)
+    level = chain_depths(cluster.tool_ids, cluster.edges)
     order = sorted(cluster.tool_ids, key=lambda tool: (level[tool], tool))
     is_spanning = len(_servers(cluster)) > 1
     number = {tool: place for place, tool in enumerate(order, 1)}
@@ -186,9 +186,9 @@ def _draw(cluster: Cluster, tools: dict[str, Tool]) -> list[str]:
 
 
 def _longest(cluster: Cluster) -> int:
-    from synth.clusters.edges import levels
+    from synth.clusters.edges import chain_depths
 
-    return max(levels(cluster.tool_ids, cluster.edges).values())
+    return max(chain_depths(cluster.tool_ids, cluster.edges).values())
 
 
 def _kind(cluster: Cluster) -> str:

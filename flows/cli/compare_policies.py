@@ -72,7 +72,7 @@ def compare(
         from flows.summary_tables import print_table
         from train.measure.compare import compare
 
-        stores = [validation.readable(None, path) for path in store] if store else [validation.readable(None, None)]
+        stores = [validation.open_store(None, path) for path in store] if store else [validation.open_store(None, None)]
         comparison = compare(stores, first, second)
         for title, differences in _parts(comparison):
             print_table(_table(title, differences, first, second), out)
@@ -107,17 +107,17 @@ def bfcl(
         from storage.records import content_id
         from synth.worlds.bfcl_world import CATEGORIES
         from train.config import EngineConfig
-        from train.measure.bfcl import chosen, hold_all, keep
+        from train.measure.bfcl import run_cases, save_sessions, select_cases
 
-        cases = chosen(category or CATEGORIES, limit)
+        cases = select_cases(category or CATEGORIES, limit)
         _check_writable(out_file)
         target = resolve_policy(policy, store)
         with contextlib.nullcontext() if target.store is None else hold_store("bfcl", target.store.root):
             run = content_id("run", "bfcl", target.policy.id)
             with open_engine(target, EngineConfig(), command="bfcl", run=run) as engine, show_on_console(out):
-                name, sessions = engine.name, hold_all(engine, cases, max_tokens=max_tokens, progress=report)
+                name, sessions = engine.name, run_cases(engine, cases, max_tokens=max_tokens, progress=report)
             if target.store is not None:
-                keep(target.store, target.policy.id, sessions, max_tokens=max_tokens)
+                save_sessions(target.store, target.policy.id, sessions, max_tokens=max_tokens)
         if out_file is not None:
             _write_sessions(out_file, sessions)
         _print_accuracies(name, sessions)
@@ -155,7 +155,7 @@ def _write_sessions(path: Path, sessions: Sequence[Session]) -> None:
 
 def _print_accuracies(name: str, sessions: Sequence[Session]) -> None:
     from flows.summary_tables import Table, print_table
-    from storage.report.evaluation_queries import told as told_rate
+    from storage.report.evaluation_queries import format_rate as told_rate
     from train.measure.bfcl import accuracies
 
     rows = []

@@ -101,14 +101,14 @@ def curate(
 def _run(settings: Config, files: list[str], ray: str | None, dry_run: bool) -> None:
     """Check the input of a curation, then run it or print its plan."""
     if not dry_run:
-        validation.funnel_engines(settings)
+        validation.check_funnel_engines(settings)
     print_focus("curate", settings)
     sources = validation.query_files(files)
-    validation.held_out(settings)
+    validation.check_held_out(settings)
     if ray is None or dry_run:
-        rows = validation.query_rows(sources, settings) if sources else None
+        rows = validation.count_query_rows(sources, settings) if sources else None
     else:
-        validation.query_heads(sources, settings)
+        validation.check_query_heads(sources, settings)
         rows = None
     steps = ("curate",) if sources else ("haystack", "curate")
     result = run_or_plan("curate:curate", settings, dry_run, steps, ("funnel", "difficulty"), rows=rows, files=sources, ray=ray)

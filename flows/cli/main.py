@@ -82,8 +82,8 @@ def run(
     with handle_errors(debug):
         settings = validation.settings(config, store, families)
         if not dry_run:
-            validation.engines(settings.synthesize.roles)
-            validation.funnel_engines(settings)
+            validation.check_role_engines(settings.synthesize.roles)
+            validation.check_funnel_engines(settings)
             validation.backends(settings)
         result = run_or_plan(
             "pipeline:pipeline", settings, dry_run, ("synthesize", "haystack", "curate", "train", "tag", "report"), keep_ui=ui
@@ -111,7 +111,7 @@ def train(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRunO
     with handle_errors(debug):
         settings = validation.settings(config, store)
         if not dry_run:
-            validation.has_tasks(settings)
+            validation.check_has_tasks(settings)
             validation.backends(settings)
         run_or_plan("train:train", settings, dry_run, ("train",), ("certainty", "ladder", "facets"))
 
@@ -166,7 +166,7 @@ def export(
     with handle_errors(debug):
         from storage.releases import export as storage_export
 
-        opened = validation.readable(config, store)
+        opened = validation.open_store(config, store)
         release_id = validation.release(opened, release)
         licences = validation.licences(licence or [], opened, release_id)
         target = folder or Path("exports") / f"{release or release_id}-{trainer.value}"
@@ -188,7 +188,7 @@ def lineage(
     with handle_errors(debug):
         from storage.releases import lineage as storage_lineage
 
-        print_text(str(storage_lineage.lineage(validation.readable(config, store), id)))
+        print_text(str(storage_lineage.lineage(validation.open_store(config, store), id)))
 
 
 @app.command(rich_help_panel="Store")
@@ -214,8 +214,8 @@ def explain(
     with handle_errors(debug):
         from storage.releases import lineage as storage_lineage
 
-        opened = validation.readable(config, store)
-        print_text(str(storage_lineage.explain(opened, validation.row_read(opened, id))))
+        opened = validation.open_store(config, store)
+        print_text(str(storage_lineage.explain(opened, validation.resolve_query_id(opened, id))))
 
 
 # ---- operations --------------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def render(
         from train.stages import SPLITS
 
         target = _new_folder(folder)
-        opened = validation.readable(config, store)
+        opened = validation.open_store(config, store)
         settings = read(config).train if config else Config().train
         release_id = validation.release(opened, release or SPLITS[settings.stage(stage).split].release)
         spec = _spec(stage, settings, opened, release_id, model.absolute(), target)

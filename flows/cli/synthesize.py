@@ -117,15 +117,15 @@ def synthesize(
         roles = {"assistant": assistant, "user": user, "planner": planner, "judge": judge}
         limits = {"max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
         options = {name: value for name, value in (roles | limits).items() if value is not None}
-        settings = validation.synthesis(validation.settings(config, store), worlds or [], tools, accepted, options)
-        _run(validation.focused(settings, focus is not None), preview, dry_run)
+        settings = validation.set_synthesis_options(validation.settings(config, store), worlds or [], tools, accepted, options)
+        _run(validation.set_focus(settings, focus is not None), preview, dry_run)
 
 
 def _run(settings: Config, preview: int | None, dry_run: bool) -> None:
     """Run the synthesis, hold the first conversations to estimate its cost, or print its plan."""
     print_focus("synthesize", settings)
     if not dry_run:
-        validation.engines(settings.synthesize.roles)
+        validation.check_role_engines(settings.synthesize.roles)
     if preview is not None:
         _print_preview(_run_preview(settings, preview), has_price=any(settings.synthesize.roles.usd_per_million))
         return

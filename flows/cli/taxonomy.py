@@ -74,7 +74,7 @@ def show(store: NewestStore = None, number: Which = None, debug: Debug = False) 
     with handle_errors(debug):
         from filters.taxonomy.versions import version
 
-        opened = validation.readable(None, store)
+        opened = validation.open_store(None, store)
         shown = version(opened, number)
         for line in (_head(shown), "", *_draw(shown, opened)):
             print_text(line)
@@ -101,7 +101,7 @@ def versions(store: NewestStore = None, debug: Debug = False) -> None:
                 "other": _share(listed.statistics.get("other")),
                 "rows": f"{listed.statistics['rows']:,}" if "rows" in listed.statistics else "",
             }
-            for listed in all_versions(validation.readable(None, store))
+            for listed in all_versions(validation.open_store(None, store))
         ]
         print_table(Table("taxonomy", f"Versions of the taxonomy: {len(rows)}", rows), out)
 
@@ -122,7 +122,7 @@ def export(
         from filters.taxonomy.yaml_form import dump
         from storage.errors import BadInput
 
-        opened = validation.readable(None, store)
+        opened = validation.open_store(None, store)
         exported = version(opened, number)
         try:
             with file.open("x", encoding="utf-8") as target:
@@ -146,7 +146,7 @@ def import_(
     Example: headrace taxonomy import mine.yaml --store runs/mine/store
     """
     with handle_errors(debug):
-        from filters.taxonomy.versions import keep, newest
+        from filters.taxonomy.versions import newest, save_version
         from filters.taxonomy.yaml_form import load
         from storage.store import Store
 
@@ -162,7 +162,7 @@ def import_(
         if dry_run:
             print_text(f"{file}: {len(tree.leaves)} leaves, would follow {_head(last)}; nothing was written")
         else:
-            print_text(f"{file}: {_head(keep(opened, tree, 'edited'))}")
+            print_text(f"{file}: {_head(save_version(opened, tree, 'edited'))}")
 
 
 @app.command()
@@ -197,7 +197,7 @@ def evolve(
     """
     with handle_errors(debug):
         from filters.taxonomy.evolve import EvolveConfig
-        from filters.taxonomy.versions import keep, newest, statistics_of
+        from filters.taxonomy.versions import newest, save_version, statistics_of
         from flows.config import read
         from storage.store import Store
         from synth.engines.encoder import encoder
@@ -214,7 +214,7 @@ def evolve(
             print_text(f"nothing was written{' except the answers of the model' if engine else ''}")
         else:
             facts = statistics_of(evolved, settings) | ({"annotator": made_by} if made_by else {})
-            saved = keep(opened, evolved.tree, "induced" if fresh else "refined", facts)
+            saved = save_version(opened, evolved.tree, "induced" if fresh else "refined", facts)
             print_text(_head(saved) if saved.tree.id != last.tree.id else f"nothing new; {_head(last)}")
 
 
@@ -238,7 +238,7 @@ def agreement(
         from functools import partial
 
         from filters.grounding.ground_model import read as read_with
-        from filters.taxonomy.agreement import known, of_frames, of_labels, parsed
+        from filters.taxonomy.agreement import generate_requests, measure_frames, measure_labels, parse_frames
         from filters.taxonomy.annotate import Scripted
         from filters.taxonomy.model_annotator import ModelAnnotator
         from filters.taxonomy.salient_terms import Corpus
@@ -249,10 +249,10 @@ def agreement(
 
         opened = Store(store)
         with _open_model(annotator, opened, max_tokens) as engine, show_on_console(out):
-            requests = known(rows, seed)
+            requests = generate_requests(rows, seed)
             scripted = Scripted(encode, Corpus(request.norm for request in requests))
-            frames = of_frames(partial(read_with, engine, progress=report) if engine else parsed, requests)
-            labels = of_labels(ModelAnnotator(engine, progress=report) if engine else scripted, requests, encode, newest(opened).tree)
+            frames = measure_frames(partial(read_with, engine, progress=report) if engine else parse_frames, requests)
+            labels = measure_labels(ModelAnnotator(engine, progress=report) if engine else scripted, requests, encode, newest(opened).tree)
         for kind, result in (("labels", labels), ("frames", frames)):
             print_text(f"{kind} of {annotator or 'the scripted annotator and parser'}: {_agreement_text(result)}")
 
@@ -260,9 +260,9 @@ def agreement(
 def _read_texts(store: Store, files: list[str], column: str, rows: int, seed: int) -> list[str]:
     """Queries of the files; without files, of the store."""
     from filters.ingest import IngestConfig
-    from filters.sample_queries import of_files, of_store
+    from filters.sample_queries import sample_files, sample_store
 
-    return of_files(files, IngestConfig(column=column), rows, seed) if files else of_store(store, rows, seed)
+    return sample_files(files, IngestConfig(column=column), rows, seed) if files else sample_store(store, rows, seed)
 
 
 def _grow(
@@ -290,10 +290,10 @@ def _open_model(name: str | None, store: Store, max_tokens: int | None) -> Itera
     if name is None:
         yield None
     else:
-        from filters.llm_calls import kept_engine
+        from filters.llm_calls import open_cached_engine
         from synth.engines.budget import Budget
 
-        with kept_engine(store, name, Budget(tokens=max_tokens)) as engine:
+        with open_cached_engine(store, name, Budget(tokens=max_tokens)) as engine:
             yield engine
 
 

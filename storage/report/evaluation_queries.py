@@ -18,7 +18,7 @@ from storage.releases.lineage_graph import LATEST_POLICY_SQL, POLICY_NAME, chain
 from storage.store import Store
 
 
-def measured(store: Store) -> pl.DataFrame:
+def read_measurements(store: Store) -> pl.DataFrame:
     """Columns policy_id, policy (its stage's or engine's name, with its id where another is called the same), use, decoding, facet,
     facet_value, tasks, samples, rate, low, high, pass_k; engines first, by id, then policies in the order of their training."""
     rows = store.query(
@@ -37,7 +37,7 @@ def measured(store: Store) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class FacetLine:
-    """One value of a facet on a held-out set; `cells`: a row of `measured` a policy, None where that policy has none."""
+    """One value of a facet on a held-out set; `cells`: a row of `read_measurements` a policy, None where that policy has none."""
 
     use: str
     facet: str
@@ -51,8 +51,8 @@ class FacetLine:
 
 
 def by_facet(rows: pl.DataFrame) -> list[FacetLine]:
-    """What `measured` says by facet: of sampled rollouts, or of greedy ones where a held-out set has no others. A facet with one value is
-    left out: that is the total."""
+    """Measurements by facet: of sampled rollouts, or of greedy ones where a held-out set has no others. A facet with one value is left out:
+    that is the total."""
     policies = rows["policy_id"].unique(maintain_order=True).to_list()
     has_sampled = (pl.col("decoding") == "sampled").any().over("use")
     chosen = rows.filter((pl.col("facet") != "all") & ((pl.col("decoding") == "sampled") | ~has_sampled))
@@ -64,12 +64,12 @@ def by_facet(rows: pl.DataFrame) -> list[FacetLine]:
     return sorted(lines, key=lambda line: (line.use, line.facet == "intent", line.facet))
 
 
-def powers(pass_k: str | None) -> dict[int, tuple[float, float | None, float | None]]:
+def parse_pass_k(pass_k: str | None) -> dict[int, tuple[float, float | None, float | None]]:
     """k -> pass^k with its 95 % interval, of a row; there are rows without intervals."""
     found = {int(k): value for k, value in json.loads(pass_k or "{}").items()}
     return {k: tuple(value) if isinstance(value, list) else (value, None, None) for k, value in sorted(found.items())}
 
 
-def told(rate: float, low: float | None, high: float | None) -> str:
+def format_rate(rate: float, low: float | None, high: float | None) -> str:
     """`0.250 (0.200 to 0.300)`."""
     return f"{rate:.3f}" if low is None or high is None else f"{rate:.3f} ({low:.3f} to {high:.3f})"

@@ -18,7 +18,7 @@ from storage.releases.lineage_graph import IS_ENGINE, LATEST_POLICY_SQL, POLICY_
 from storage.report import charts
 from storage.report.charts import Chart
 from storage.report.controller_section import evolution
-from storage.report.evaluation_queries import by_facet, measured, powers, told
+from storage.report.evaluation_queries import by_facet, format_rate, parse_pass_k, read_measurements
 from storage.report.funnel_section import funnel
 from storage.report.learning_curves import curves
 from storage.store import Store
@@ -141,7 +141,7 @@ def _heat_map(rows: pl.DataFrame) -> dict[str, Any]:
 def ladder(store: Store, chart: Chart) -> Section:
     """The policies of the latest training, from its first stage on, each as it was measured and judged last."""
     chain = chain_sql(LATEST_POLICY_SQL)
-    every = measured(store)
+    every = read_measurements(store)
     rows = every.filter(facet="all")
     if rows.is_empty():
         return None
@@ -163,8 +163,8 @@ def ladder(store: Store, chart: Chart) -> Section:
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:
     return row | {
-        "interval": told(row["rate"], row["low"], row["high"]),
-        "pass_k": [(k, told(*power)) for k, power in powers(row["pass_k"]).items()],
+        "interval": format_rate(row["rate"], row["low"], row["high"]),
+        "pass_k": [(k, format_rate(*power)) for k, power in parse_pass_k(row["pass_k"]).items()],
         "shade": round(100 * row["rate"]),
     }
 

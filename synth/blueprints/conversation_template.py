@@ -14,7 +14,7 @@ from typing import Literal
 
 from storage.records import CODE_TOOL, RefusalReason
 from synth.blueprints.phrases import can_point_at, can_withhold, mentioned, slots_of
-from synth.blueprints.schedule import GoalRecipe, Recipe, changing_tools, required_parameters
+from synth.blueprints.schedule import ConversationTemplate, GoalTemplate, changing_tools, required_parameters
 from synth.blueprints.sketch import typical
 from synth.worlds.base import World, cached_per_world
 
@@ -55,7 +55,7 @@ def _split(world: type[World], intents: tuple[str, ...]) -> tuple[tuple[str, ...
     )
 
 
-class Kitchen:
+class IntentPool:
     """What recipes are made of: a world, the tools on offer, and the intents that these can serve."""
 
     def __init__(self, world: type[World], tools: frozenset[str], intents: tuple[str, ...]) -> None:
@@ -69,27 +69,27 @@ class Kitchen:
         """Those that need a program."""
         self.droppable = tuple(name for name in intents if _reads_before_acting(world, name, _about(world, name).required))
 
-    def computes(self, recipe: Recipe) -> bool:
+    def computes(self, recipe: ConversationTemplate) -> bool:
         """Whether a recipe has a goal that needs a program."""
         return any(goal.intent in self.computing for goal in recipe.goals)
 
 
 @cached_per_world(4096)
-def kitchen(world: type[World], tools: frozenset[str]) -> Kitchen:
+def intent_pool(world: type[World], tools: frozenset[str]) -> IntentPool:
     """All intents of the world whose plans, with required slots alone, need no other tools."""
     fitting = [name for name in world.intents if set(_tools_of(world, name, _about(world, name).required)) <= tools]
-    return Kitchen(world, tools, tuple(fitting))
+    return IntentPool(world, tools, tuple(fitting))
 
 
-def _goal(kitchen: Kitchen, intents: tuple[str, ...], rng: random.Random) -> GoalRecipe:
+def _goal(kitchen: IntentPool, intents: tuple[str, ...], rng: random.Random) -> GoalTemplate:
     idle, busy = _split(kitchen.world, intents)
     intent = rng.choice(idle if not busy or (idle and rng.random() < _IDLE_SHARE) else busy)
     about = _about(kitchen.world, intent)
     chosen = about.required.union([name for name in about.optional if rng.random() < _OPTIONAL_SHARE])
-    return GoalRecipe(intent, chosen if kitchen.tools.issuperset(_tools_of(kitchen.world, intent, chosen)) else about.required)
+    return GoalTemplate(intent, chosen if kitchen.tools.issuperset(_tools_of(kitchen.world, intent, chosen)) else about.required)
 
 
-def native(kitchen: Kitchen, rng: random.Random, *, domain: str | None = None) -> Recipe:
+def native(kitchen: IntentPool, rng: random.Random, *, domain: str | None = None) -> ConversationTemplate:
     """A conversation as it comes: mostly one goal, now and then with one of the things that operators add.
 
     Raises:
@@ -102,14 +102,14 @@ def native(kitchen: Kitchen, rng: random.Random, *, domain: str | None = None) -
     for _ in range(rng.choices((0, 1, 2), weights=(6, 3, 1))[0]):
         goal = _goal(kitchen, kitchen.intents, rng)
         goals.insert(0 if not _about(kitchen.world, goal.intent).is_busy and rng.random() < 0.5 else len(goals), goal)
-    recipe = Recipe(kitchen.world, tuple(goals), is_parallel=rng.random() < 0.5)
+    recipe = ConversationTemplate(kitchen.world, tuple(goals), is_parallel=rng.random() < 0.5)
     for operator in ("deepen", "withhold", "inject_fault", "goal_shift", "ask_first", "verify"):
         if rng.random() < _NATIVE_SHARE:
             recipe = OPERATORS[operator](recipe, kitchen, rng) or recipe
     return recipe
 
 
-def also_computing(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe:
+def also_computing(recipe: ConversationTemplate, kitchen: IntentPool, rng: random.Random) -> ConversationTemplate:
     """The recipe with a last goal more, that needs a program; unchanged where it has no room for one, or there is none."""
     if not kitchen.computing or len(recipe.goals) >= 3 or recipe.goals[-1].is_dropped:
         return recipe
@@ -117,7 +117,7 @@ def also_computing(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Reci
     return replace(recipe, goals=(*recipe.goals, goal))
 
 
-def domain_of(recipe: Recipe) -> str:
+def domain_of(recipe: ConversationTemplate) -> str:
     """The domain of a conversation: that of its first goal that is done by calls, else of its first."""
     about = [_about(recipe.world, goal.intent) for goal in recipe.goals]
     return next((found for found in about if found.is_busy), about[0]).domain
@@ -162,29 +162,29 @@ def _open_slots(world: type[World], intent: str, slots: frozenset[str]) -> tuple
     return tuple(name for name in sorted(slots) if can_withhold(world, known[name]))
 
 
-def _has_pause(recipe: Recipe, goal: GoalRecipe) -> bool:
+def _has_pause(recipe: ConversationTemplate, goal: GoalTemplate) -> bool:
     """Whether there is a moment at which to ask before going on: before the first act, else after the first of several calls."""
     return _starts_reading(recipe, goal) and len(_tools_of(recipe.world, goal.intent, goal.slots)) >= 2
 
 
-def _starts_reading(recipe: Recipe, goal: GoalRecipe) -> bool:
+def _starts_reading(recipe: ConversationTemplate, goal: GoalTemplate) -> bool:
     tools = _tools_of(recipe.world, goal.intent, goal.slots)
     return bool(tools) and tools[0] not in changing_tools(recipe.world)
 
 
-def _has_calls(recipe: Recipe, goal: GoalRecipe) -> bool:
+def _has_calls(recipe: ConversationTemplate, goal: GoalTemplate) -> bool:
     return bool(_tools_of(recipe.world, goal.intent, goal.slots))
 
 
-def _pick(recipe: Recipe, rng: random.Random, fits: Callable[[int, GoalRecipe], bool]) -> int | None:
+def _pick(recipe: ConversationTemplate, rng: random.Random, fits: Callable[[int, GoalTemplate], bool]) -> int | None:
     fitting = [index for index, goal in enumerate(recipe.goals) if fits(index, goal)]
     return rng.choice(fitting) if fitting else None
 
 
-def _add_constraint(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
+def _add_constraint(recipe: ConversationTemplate, kitchen: IntentPool, rng: random.Random) -> ConversationTemplate | None:
     """One more optional slot."""
 
-    def missing(goal: GoalRecipe) -> list[str]:
+    def missing(goal: GoalTemplate) -> list[str]:
         about = _about(recipe.world, goal.intent)
         spare = [name for name in about.optional if name not in goal.slots]
         return [name for name in spare if kitchen.tools.issuperset(_tools_of(recipe.world, goal.intent, goal.slots | {name}))]
@@ -196,7 +196,7 @@ def _add_constraint(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Rec
     return recipe.with_goal(index, replace(goal, slots=goal.slots | {rng.choice(missing(goal))}), "add_constraint")
 
 
-def _deepen(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
+def _deepen(recipe: ConversationTemplate, kitchen: IntentPool, rng: random.Random) -> ConversationTemplate | None:
     """A further goal about what the last one brought up ("cancel that one")."""
     if len(recipe.goals) >= 3 or recipe.goals[-1].is_dropped or not _has_calls(recipe, recipe.goals[-1]):
         return None
@@ -208,13 +208,13 @@ def _deepen(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | No
     return replace(recipe, goals=(*recipe.goals, goal), operators=(*recipe.operators, "deepen"))
 
 
-def _withhold(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
+def _withhold(recipe: ConversationTemplate, kitchen: IntentPool, rng: random.Random) -> ConversationTemplate | None:
     """A fact is left out until the assistant asks."""
 
-    def open_slots(goal: GoalRecipe) -> tuple[str, ...]:
+    def open_slots(goal: GoalTemplate) -> tuple[str, ...]:
         return _open_slots(recipe.world, goal.intent, goal.slots)
 
-    def fits(index: int, goal: GoalRecipe) -> bool:
+    def fits(index: int, goal: GoalTemplate) -> bool:
         leads = index + 1 == len(recipe.goals) or not recipe.goals[index + 1].is_joint
         dropped_before = index > 0 and recipe.goals[index - 1].is_dropped
         return (
@@ -227,12 +227,12 @@ def _withhold(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | 
     return recipe.with_goal(index, replace(recipe.goals[index], withheld=rng.choice(open_slots(recipe.goals[index]))), "withhold")
 
 
-def _may_be_open(recipe: Recipe, goal: GoalRecipe) -> bool:
+def _may_be_open(recipe: ConversationTemplate, goal: GoalTemplate) -> bool:
     """A request that is refused for lack of information must not be completed by asking."""
     return _about(recipe.world, goal.intent).refusal is not RefusalReason.MISSING_INFORMATION
 
 
-def _inject_fault(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
+def _inject_fault(recipe: ConversationTemplate, kitchen: IntentPool, rng: random.Random) -> ConversationTemplate | None:
     """A reading call fails once."""
     index = _pick(recipe, rng, lambda _, goal: goal.fault is None and _has_reads(recipe.world, goal.intent, goal.slots))
     if index is None:
@@ -241,11 +241,11 @@ def _inject_fault(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recip
     return recipe.with_goal(index, replace(recipe.goals[index], fault=fault, fault_at=rng.randrange(4)), "inject_fault")
 
 
-def _tool_outage(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
+def _tool_outage(recipe: ConversationTemplate, kitchen: IntentPool, rng: random.Random) -> ConversationTemplate | None:
     """A tool that one might try first is down; the plan is the other way."""
     needed = {tool for goal in recipe.goals for tool in _tools_of(recipe.world, goal.intent, goal.slots)}
 
-    def spare(goal: GoalRecipe) -> list[str]:
+    def spare(goal: GoalTemplate) -> list[str]:
         return [tool for tool in _substitutes(recipe.world, goal.intent, goal.slots) if tool in kitchen.tools and tool not in needed]
 
     index = _pick(recipe, rng, lambda _, goal: goal.down is None and not goal.is_dropped and bool(spare(goal)))
@@ -265,7 +265,7 @@ def _substitutes(world: type[World], intent: str, slots: frozenset[str]) -> tupl
     return tuple(tool for tool, names in wanted if names and any(names <= arguments for arguments in given))
 
 
-def _merge_goals(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
+def _merge_goals(recipe: ConversationTemplate, kitchen: IntentPool, rng: random.Random) -> ConversationTemplate | None:
     """Two goals in one breath; a second is drawn where there is only one."""
     if recipe.goals[-1].is_dropped or not _is_plain(recipe, recipe.goals[-1]):
         return None
@@ -277,13 +277,13 @@ def _merge_goals(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe
     return recipe.with_goal(len(recipe.goals) - 1, replace(last, is_joint=True), "merge_goals")
 
 
-def _is_plain(recipe: Recipe, goal: GoalRecipe) -> bool:
+def _is_plain(recipe: ConversationTemplate, goal: GoalTemplate) -> bool:
     """Whether a goal can share a turn with another: it is done by calls, and nothing interrupts it."""
     interrupted = goal.withheld or goal.is_chained or goal.asks_first or goal.is_dropped or goal.check
     return not interrupted and _has_calls(recipe, goal) and _about(recipe.world, goal.intent).refusal is None
 
 
-def _goal_shift(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
+def _goal_shift(recipe: ConversationTemplate, kitchen: IntentPool, rng: random.Random) -> ConversationTemplate | None:
     """A goal is dropped before anything is changed, for another."""
     fitting = [
         index
@@ -303,18 +303,18 @@ def _goal_shift(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe 
     return replace(recipe, goals=(dropped, *recipe.goals), operators=(*recipe.operators, "goal_shift"))
 
 
-def _parallel(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
+def _parallel(recipe: ConversationTemplate, kitchen: IntentPool, rng: random.Random) -> ConversationTemplate | None:
     """Independent calls in one message, or one after another."""
     return replace(recipe, is_parallel=not recipe.is_parallel, operators=(*recipe.operators, "parallel"))
 
 
-def _ask_first(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
+def _ask_first(recipe: ConversationTemplate, kitchen: IntentPool, rng: random.Random) -> ConversationTemplate | None:
     """The assistant asks before it acts, or goes on."""
     index = _pick(recipe, rng, lambda at, goal: _can_pause(recipe, at) and not goal.asks_first and _has_pause(recipe, goal))
     return None if index is None else recipe.with_goal(index, replace(recipe.goals[index], asks_first=True), "ask_first")
 
 
-def _verify(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | None:
+def _verify(recipe: ConversationTemplate, kitchen: IntentPool, rng: random.Random) -> ConversationTemplate | None:
     """Something is read again before the answer (after an act: to see that it arrived), or because the user wants it."""
     index = _pick(recipe, rng, lambda at, goal: _can_pause(recipe, at) and goal.check is None and _starts_reading(recipe, goal))
     if index is None:
@@ -323,13 +323,13 @@ def _verify(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe | No
     return recipe.with_goal(index, replace(goal, check="self" if rng.random() < 0.6 else "asked"), "verify")
 
 
-def _can_pause(recipe: Recipe, index: int) -> bool:
+def _can_pause(recipe: ConversationTemplate, index: int) -> bool:
     """Whether a goal has its turn to itself and is carried through."""
     goal, is_last = recipe.goals[index], index + 1 == len(recipe.goals)
     return not goal.is_joint and not goal.is_dropped and (is_last or not recipe.goals[index + 1].is_joint)
 
 
-Operator = Callable[[Recipe, Kitchen, random.Random], Recipe | None]
+Operator = Callable[[ConversationTemplate, IntentPool, random.Random], ConversationTemplate | None]
 OPERATORS: Mapping[str, Operator] = {
     "add_constraint": _add_constraint,
     "deepen": _deepen,
@@ -352,6 +352,6 @@ put right; irrelevant fields in results."""
 _NAMES = tuple(OPERATORS)
 
 
-def evolved(recipe: Recipe, kitchen: Kitchen, rng: random.Random) -> Recipe:
+def evolved(recipe: ConversationTemplate, kitchen: IntentPool, rng: random.Random) -> ConversationTemplate:
     """The recipe after one operator drawn at random; unchanged where that does not apply."""
     return OPERATORS[rng.choice(_NAMES)](recipe, kitchen, rng) or recipe

@@ -33,7 +33,18 @@ from synth.blueprints.phrases import (
     slots_of,
     vague_request,
 )
-from synth.blueprints.schedule import GoalPlan, GoalRecipe, Move, Recipe, Schedule, Source, Turn, changing_tools, predict, schedule
+from synth.blueprints.schedule import (
+    ConversationTemplate,
+    GoalPlan,
+    GoalTemplate,
+    Move,
+    Schedule,
+    Source,
+    Turn,
+    changing_tools,
+    predict,
+    schedule,
+)
 from synth.blueprints.sketch import merged_sources, planned
 from synth.clusters.business_clusters import Cluster, tool_names
 from synth.tasks.solver import are_evaluation_slots, solve, training_seed
@@ -125,7 +136,7 @@ class Draft:
 
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: ConversationTemplate,
         offer: Offer,
         veils: frozenset[str],
         language: Language,
@@ -210,7 +221,7 @@ class Draft:
 
     # ---- solving ------------------------------------------------------------------------------------------------------
 
-    def _solve(self, index: int, goal: GoalRecipe, before: Sequence[_Solved]) -> _Solved:
+    def _solve(self, index: int, goal: GoalTemplate, before: Sequence[_Solved]) -> _Solved:
         failure = PlanFailed("misfit", f"{goal.intent}: no slots fit")
         kept = PlanFailed("not_allowed", "all frames drawn are kept for another use")
 
@@ -250,7 +261,7 @@ class Draft:
     def _may_use(self, intent: str, slots: Mapping[str, JSON]) -> bool:
         return may_use(self.is_allowed, self.recipe.world, intent, slots)
 
-    def _point_at(self, goal: GoalRecipe, slots: dict[str, JSON], previous: _Solved) -> tuple[str, ...]:
+    def _point_at(self, goal: GoalTemplate, slots: dict[str, JSON], previous: _Solved) -> tuple[str, ...]:
         """Puts something that the previous answer named into one of the slots, and says into which."""
         for name, slot in sorted(slots_of(self.recipe.world, goal.intent).items()):
             if name not in slots or not slot.is_entity or not can_point_at(self.recipe.world, slot):
@@ -262,7 +273,7 @@ class Draft:
                 return (name,)
         return ()
 
-    def _execute(self, index: int, goal: GoalRecipe, frame: Frame, solution: Solution, hidden: tuple[str, ...]) -> _Solved:
+    def _execute(self, index: int, goal: GoalTemplate, frame: Frame, solution: Solution, hidden: tuple[str, ...]) -> _Solved:
         calls = solution.plan.calls
         if goal.is_dropped:
             calls = calls[: next((at for at, call in enumerate(calls) if call.tool in self.changing), 0)]
@@ -298,7 +309,7 @@ class Draft:
                 self.sources.show(call.tool, made, observation.content, call.arguments)
         return planned(self.recipe.world, [(call.tool, call.arguments) for call in calls], sources)
 
-    def _request(self, goal: GoalRecipe, frame: Frame, hidden: tuple[str, ...]) -> tuple[str, str]:
+    def _request(self, goal: GoalTemplate, frame: Frame, hidden: tuple[str, ...]) -> tuple[str, str]:
         """What the user says of a goal, and what they add when asked."""
         slots = slots_of(self.recipe.world, frame.intent)
         if not hidden and goal.withheld is None:
@@ -330,7 +341,7 @@ class Draft:
 
     # ---- words --------------------------------------------------------------------------------------------------------
 
-    def _goal_record(self, index: int, goal: GoalRecipe, solved: _Solved) -> Goal:
+    def _goal_record(self, index: int, goal: GoalTemplate, solved: _Solved) -> Goal:
         success = solved.solution.success
         return Goal(
             intent=solved.frame.intent,

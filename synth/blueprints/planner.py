@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from storage.records import CODE_TOOL, Language, frame_id
 from synth.blueprints.blueprint import Bands, Blueprint, static_checks
 from synth.blueprints.cell import Cell
-from synth.blueprints.conversation_template import VEILS, Kitchen, evolved, kitchen, native
+from synth.blueprints.conversation_template import VEILS, IntentPool, evolved, intent_pool, native
 from synth.blueprints.draft import Draft, FrameFilter, Offer, PlanFailed
 from synth.blueprints.phrases import slots_of
-from synth.blueprints.schedule import Recipe
-from synth.blueprints.template_library import TRIES_A_VOLUME, Cookbook, cookbook, shelf_of
+from synth.blueprints.schedule import ConversationTemplate
+from synth.blueprints.template_library import TRIES_A_VOLUME, Cookbook, build_library, shelf_of
 from synth.clusters.business_clusters import Cluster
 from synth.text.slot_kinds import Vocabulary
 from synth.worlds import WORLDS
@@ -120,13 +120,13 @@ class Planner:
 
     def _book(self, offer: Offer, domain: str) -> Cookbook:
         assert self.bands is not None
-        return cookbook(offer.world, offer.tools, domain, self.bands, self.tries // TRIES_A_VOLUME)
+        return build_library(offer.world, offer.tools, domain, self.bands, self.tries // TRIES_A_VOLUME)
 
-    def _recipes(self, cell: Cell, offer: Offer, rng: random.Random, is_computing: bool) -> Iterator[Recipe]:
+    def _recipes(self, cell: Cell, offer: Offer, rng: random.Random, is_computing: bool) -> Iterator[ConversationTemplate]:
         """Recipes of the cell that need a program, or none, of the least worn sequences of modes first, every other one changed by an
         operator that leaves it where it is."""
         assert self.bands is not None
-        pots, found = kitchen(offer.world, offer.tools), self._book(offer, cell.domain).get((cell.family, cell.band), {})
+        pots, found = intent_pool(offer.world, offer.tools), self._book(offer, cell.domain).get((cell.family, cell.band), {})
         shelf = {modes: recipes for modes, recipes in found.items() if ("X" in modes) == is_computing}
         drawn = sorted(rng.sample(list(shelf), len(shelf)), key=lambda modes: self._wear(modes, shelf[modes]))
         usable = ([recipe for recipe in shelf[modes] if self._may_use(recipe)] for modes in drawn)
@@ -136,14 +136,14 @@ class Planner:
             place = None if is_same else shelf_of(changed, cell.domain, self.bands)
             yield changed if place is not None and place[0] == (cell.family, cell.band) else recipe
 
-    def _wear(self, modes: str, recipes: Sequence[Recipe]) -> float:
+    def _wear(self, modes: str, recipes: Sequence[ConversationTemplate]) -> float:
         """How used a sequence of modes is: uses, divided by the greatest factor of its recipes."""
         return (self.used_modes.get(modes, 0) + 1) / max(map(self._factor, recipes))
 
-    def _one_of(self, recipes: Sequence[Recipe], rng: random.Random) -> Recipe:
+    def _one_of(self, recipes: Sequence[ConversationTemplate], rng: random.Random) -> ConversationTemplate:
         return rng.choices(recipes, [self._factor(recipe) for recipe in recipes])[0] if self.factors else rng.choice(recipes)
 
-    def _factor(self, recipe: Recipe) -> float:
+    def _factor(self, recipe: ConversationTemplate) -> float:
         """The greatest of its goals' intents."""
         return max((self.factors.get((recipe.world.name, goal.intent), 1.0) for goal in recipe.goals), default=1.0)
 
@@ -158,12 +158,12 @@ class Planner:
         offer, last = self.offer(cluster), PlanFailed("no_recipe")
         for _ in range(DRAFTS):
             try:
-                return self.draft(self._native(kitchen(offer.world, offer.tools), rng, domain), offer, rng)
+                return self.draft(self._native(intent_pool(offer.world, offer.tools), rng, domain), offer, rng)
             except PlanFailed as failed:
                 last = failed
         raise last
 
-    def _native(self, pots: Kitchen, rng: random.Random, domain: str | None) -> Recipe:
+    def _native(self, pots: IntentPool, rng: random.Random, domain: str | None) -> ConversationTemplate:
         """A recipe as it comes, as often with a program as is wanted."""
         recipe = native(pots, rng, domain=domain)
         computes = self._computes(rng) if pots.computing else False
@@ -173,10 +173,10 @@ class Planner:
             recipe = native(pots, rng, domain=domain)
         return recipe
 
-    def _may_use(self, recipe: Recipe) -> bool:
+    def _may_use(self, recipe: ConversationTemplate) -> bool:
         return all(_is_usable(recipe.world, self.is_allowed, goal.intent, goal.slots) for goal in recipe.goals)
 
-    def draft(self, recipe: Recipe, offer: Offer, rng: random.Random, cell: Cell | None = None) -> Blueprint:
+    def draft(self, recipe: ConversationTemplate, offer: Offer, rng: random.Random, cell: Cell | None = None) -> Blueprint:
         """The blueprint of a recipe, checked; in the cell, if one is given.
 
         Raises:

@@ -23,7 +23,7 @@ Source = str | tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class GoalRecipe:
+class GoalTemplate:
     """withheld: a slot that the user leaves out until asked. is_chained: a slot value follows from the previous goal's answer and is only
     pointed at. is_joint: asked in one breath with the goal before. asks_first: the assistant asks before it acts. is_dropped: and then
     the user changes their mind. fault: the `fault_at`-th reading call (modulo their number) fails once. check: something is read again
@@ -44,17 +44,17 @@ class GoalRecipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class ConversationTemplate:
     """operators: those that shaped it, in order."""
 
     world: type[World]
-    goals: tuple[GoalRecipe, ...]
+    goals: tuple[GoalTemplate, ...]
     is_parallel: bool
     operators: tuple[str, ...] = ()
 
-    def with_goal(self, index: int, goal: GoalRecipe, operator: str) -> Recipe:
+    def with_goal(self, index: int, goal: GoalTemplate, operator: str) -> ConversationTemplate:
         goals = (*self.goals[:index], goal, *self.goals[index + 1 :])
-        return Recipe(self.world, goals, self.is_parallel, (*self.operators, operator))
+        return ConversationTemplate(self.world, goals, self.is_parallel, (*self.operators, operator))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Schedule(NamedTuple):
 
 
 class _Scheduler:
-    def __init__(self, recipe: Recipe, plans: Sequence[GoalPlan]) -> None:
+    def __init__(self, recipe: ConversationTemplate, plans: Sequence[GoalPlan]) -> None:
         self.recipe, self.plans = recipe, plans
         self.changing = changing_tools(recipe.world)
         self.moves: list[Move] = []
@@ -246,7 +246,7 @@ class _Scheduler:
         return tuple([tuple([number for number in numbers if level[number] == depth]) for depth in range(max(level.values()) + 1)])
 
 
-def schedule(recipe: Recipe, plans: Sequence[GoalPlan]) -> Schedule:
+def schedule(recipe: ConversationTemplate, plans: Sequence[GoalPlan]) -> Schedule:
     """Who says and calls what when; without words."""
     return _Scheduler(recipe, plans).run()
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from storage.conversation import derive_turns
 from storage.records import CODE_TOOL, JSON, Call, Frame, FunctionCall, Message, ToolCall, plain_json
-from synth.blueprints.schedule import CallPlan, GoalPlan, Prediction, Recipe, Source, changing_tools, predict, schedule
+from synth.blueprints.schedule import CallPlan, ConversationTemplate, GoalPlan, Prediction, Source, changing_tools, predict, schedule
 from synth.tasks.solver import execute, solve
 from synth.worlds.base import Unsolvable, World, cached_per_world
 
@@ -102,7 +102,7 @@ def typical(world: type[World], intent: str, slots: frozenset[str]) -> Skeleton 
     return skeleton(world, intent, _typical_slots(world, intent, str(world.intents[intent].shape(slots))))
 
 
-def sketch(recipe: Recipe) -> Prediction | None:
+def sketch(recipe: ConversationTemplate) -> Prediction | None:
     """Modes and complexity that the recipe would have; None where one of its goals has no plan."""
     plans: list[GoalPlan] = []
     for index, goal in enumerate(recipe.goals):

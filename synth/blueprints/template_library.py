@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from storage.records import content_id
 from synth.blueprints.blueprint import Bands
 from synth.blueprints.cell import Band, mode_family
-from synth.blueprints.conversation_template import Kitchen, also_computing, domain_of, evolved, kitchen, native
-from synth.blueprints.schedule import Recipe
+from synth.blueprints.conversation_template import IntentPool, also_computing, domain_of, evolved, intent_pool, native
+from synth.blueprints.schedule import ConversationTemplate
 from synth.blueprints.sketch import sketch
 from synth.worlds.base import World, cached_per_world
 
@@ -25,35 +25,35 @@ NATIVES, EVOLUTIONS, FURTHER = 48, 240, 120
 TRIES_A_VOLUME = 25
 """How often a domain is asked for before its books gain a volume."""
 
-Shelf = tuple[str, Band]
+LibraryKey = tuple[str, Band]
 """Mode family and complexity band."""
 _COMPUTING_TOO = 0.2
 """Where programs can be run: of evolutions, those that add a goal that needs one instead. Such goals are few, and wanted in every cell."""
 _ALIKE = 6
 """Recipes kept of one sequence of modes."""
-Cookbook = Mapping[Shelf, Mapping[str, Sequence[Recipe]]]
+Cookbook = Mapping[LibraryKey, Mapping[str, Sequence[ConversationTemplate]]]
 """Recipes by shelf and sequence of modes."""
 
 
-def shelf_of(recipe: Recipe, domain: str, bands: Bands) -> tuple[Shelf, str] | None:
+def shelf_of(recipe: ConversationTemplate, domain: str, bands: Bands) -> tuple[LibraryKey, str] | None:
     """Where a recipe belongs, and its sequence of modes; None if it has no plan, or is of another domain."""
     likely = sketch(recipe) if domain_of(recipe) == domain else None
     return None if likely is None else ((mode_family(likely.coarse), bands.band(likely.complexity)), likely.coarse)
 
 
 @cached_per_world(8192)
-def cookbook(world: type[World], tools: frozenset[str], domain: str, bands: Bands, volumes: int = 0) -> Cookbook:
+def build_library(world: type[World], tools: frozenset[str], domain: str, bands: Bands, volumes: int = 0) -> Cookbook:
     """The book of the kitchen with these tools; empty where it serves no intent of the domain.
 
     volumes: that were added to the first."""
-    pots: Kitchen = kitchen(world, tools)
+    pots: IntentPool = intent_pool(world, tools)
     if domain not in pots.by_domain:
         return {}
     rng = random.Random(content_id("cookbook", world.name, sorted(tools), domain, volumes))
-    before = cookbook(world, tools, domain, bands, volumes - 1) if volumes else {}
+    before = build_library(world, tools, domain, bands, volumes - 1) if volumes else {}
     shelves = {shelf: {modes: list(alike) for modes, alike in recipes.items()} for shelf, recipes in before.items()}
 
-    def file(recipe: Recipe) -> None:
+    def file(recipe: ConversationTemplate) -> None:
         place = shelf_of(recipe, domain, bands)
         if place is None:
             return
@@ -72,5 +72,5 @@ def cookbook(world: type[World], tools: frozenset[str], domain: str, bands: Band
     return shelves
 
 
-def _intents(recipe: Recipe) -> tuple[str, ...]:
+def _intents(recipe: ConversationTemplate) -> tuple[str, ...]:
     return tuple(goal.intent for goal in recipe.goals)

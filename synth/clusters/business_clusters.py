@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from storage.execution import Progress
 from storage.records import CODE_TOOL, Tool, content_id
 from synth.clusters.cross_server_edges import find_bridges
-from synth.clusters.edges import THRESHOLD, Described, Edge, chains, edges_of, group_of, positions_by_group
+from synth.clusters.edges import THRESHOLD, Edge, ToolFeatures, chains, find_edges, group_of, positions_by_group
 from synth.clusters.world_plans import plans_of
 from synth.gc_paused import no_collection
 
@@ -111,7 +111,7 @@ class _ToolGraph:
     all tools of its world, with dep 0.
     """
 
-    def __init__(self, described: Described, edges: Sequence[Edge], plans: Iterable[frozenset[str]]) -> None:
+    def __init__(self, described: ToolFeatures, edges: Sequence[Edge], plans: Iterable[frozenset[str]]) -> None:
         self.tools = described.tools
         self.vectors = described.text_vectors
         self.position = {tool.id: index for index, tool in enumerate(self.tools)}
@@ -260,9 +260,9 @@ def _build(tools: Sequence[Tool], config: ClusterConfig, report: Progress) -> li
     if not tools:
         return []
     report("reading tools", 0, 4)
-    described = Described.of(tools)
+    described = ToolFeatures.of(tools)
     report("finding edges", 1, 4)
-    edges = edges_of(described, threshold=config.edge_threshold)
+    edges = find_edges(described, threshold=config.edge_threshold)
     edges += find_bridges(described, {tool for edge in edges for tool in (edge.source, edge.target)})
     graph = _ToolGraph(described, sorted(edges, key=lambda edge: (edge.source, edge.target)), plans_of(tools).values())
     report("growing clusters", 2, 4)

@@ -135,7 +135,7 @@ def read_catalogue(path: Path) -> Catalogue:
     return Catalogue(path, tuple(tools), read.rows, copies, sum(not tool.parameters for tool in tools), dropped)
 
 
-def joined(tools: Iterable[Tool]) -> tuple[Tool, ...]:
+def merge_tools(tools: Iterable[Tool]) -> tuple[Tool, ...]:
     """Tools of several sources without duplicates, in order.
 
     Raises:

@@ -18,7 +18,7 @@ from storage.records import Tool, canonical_json
 from storage.store import Part, Store, part_id
 from storage.tables import LAST_BUILD
 from synth.clusters.business_clusters import Cluster, ClusterConfig, build_id, cluster_tools
-from synth.clusters.catalog import joined
+from synth.clusters.catalog import merge_tools
 from synth.clusters.edges import Edge
 from synth.worlds.stored_worlds import worlds_frame
 
@@ -28,14 +28,14 @@ _EXAMPLES = 3
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedClusters:
     """Clusters of a store, best first. is_new: whether this call built them."""
 
     clusters: tuple[Cluster, ...]
     is_new: bool
 
 
-def keep_clusters(store: Store, tools: Sequence[Tool], *, progress: Progress | None = None) -> Kept:
+def save_clusters(store: Store, tools: Sequence[Tool], *, progress: Progress | None = None) -> SavedClusters:
     """Builds the clusters of these tools and commits them with the tools; only reads them if the store has this build.
 
     Raises:
@@ -43,26 +43,26 @@ def keep_clusters(store: Store, tools: Sequence[Tool], *, progress: Progress | N
         HeadraceError: there is no cluster, because too few tools feed each other; the store cannot be written.
     """
     config = ClusterConfig()
-    tools = joined(tools)
+    tools = merge_tools(tools)
     part = _clusters_part(tools, config)
     if store.query("SELECT 1 FROM parts WHERE part_id = ?", [part]).height:
-        return Kept(tuple(_read(store, "part_id = ?", part)), is_new=False)
+        return SavedClusters(tuple(_read(store, "part_id = ?", part)), is_new=False)
     clusters = cluster_tools(tools, config, progress=progress)
     if not clusters:
         raise HeadraceError(
             f"of these {len(tools):,} tools no {config.min_tools} that feed each other make a cluster; "
             "lower edge_threshold or min_tools, or add tools"
         )
-    parts = build_parts(store, tools, config, clusters)
+    parts = write_build(store, tools, config, clusters)
     worlds = worlds_frame(tool.world for tool in tools if tool.world is not None)
     if worlds.height:
         worlds_part = part_id("worlds", [part], {}, VERSION)
         parts.append(store.find(worlds_part) or store.write("worlds", worlds_part, worlds))
     store.commit(parts)
-    return Kept(tuple(clusters), is_new=True)
+    return SavedClusters(tuple(clusters), is_new=True)
 
 
-def build_parts(store: Store, tools: Sequence[Tool], config: ClusterConfig, clusters: Sequence[Cluster]) -> list[Part]:
+def write_build(store: Store, tools: Sequence[Tool], config: ClusterConfig, clusters: Sequence[Cluster]) -> list[Part]:
     """The parts of a build, `tools` and `clusters`; writes those that the store does not have. Does not commit them."""
     clusters_part = _clusters_part(tools, config)
     tools_part = _tools_part(clusters_part)
@@ -80,14 +80,14 @@ def _tools_part(clusters_part: str) -> str:
     return part_id("tools", [clusters_part], {}, VERSION)
 
 
-def stored_clusters(store: Store, *, domain: str | None = None) -> list[Cluster]:
+def read_clusters(store: Store, *, domain: str | None = None) -> list[Cluster]:
     """The clusters of a store's last build by rank; with `domain` (in upper or lower case) only those of this domain."""
     if domain is None:
         return _read(store, f"part_id = {LAST_BUILD}")
     return _read(store, f"part_id = {LAST_BUILD} AND lower(domain) = lower(?)", domain)
 
 
-def stored_cluster(store: Store, name: str) -> tuple[Cluster, list[Tool]]:
+def read_cluster(store: Store, name: str) -> tuple[Cluster, list[Tool]]:
     """The cluster with this id, or with the only id that starts so, and its tools. The prefix `cluster-` may be omitted.
 
     Raises:
@@ -96,14 +96,14 @@ def stored_cluster(store: Store, name: str) -> tuple[Cluster, list[Tool]]:
     start = name if name.startswith("cluster-") else f"cluster-{name}"
     matches = _read(store, "starts_with(cluster_id, ?)", start)
     if len(matches) != 1:
-        examples = ", ".join(cluster.id for cluster in (matches or stored_clusters(store))[:_EXAMPLES])
+        examples = ", ".join(cluster.id for cluster in (matches or read_clusters(store))[:_EXAMPLES])
         what = "no cluster" if not matches else f"{len(matches)} clusters"
         raise BadInput(f"{store.root} has {what} {name}; {f'for example {examples}' if examples else 'it has none: build some first'}")
     (part,) = store.query("SELECT part_id FROM clusters WHERE cluster_id = ?", [matches[0].id])["part_id"]
     return matches[0], _tools_of(store, part, matches[0].tool_ids)
 
 
-def stored_tools(store: Store) -> list[Tool]:
+def read_tools(store: Store) -> list[Tool]:
     """All tools of a store's last build, also those in no cluster.
 
     Raises:

@@ -18,7 +18,7 @@ from itertools import takewhile
 import numpy as np
 
 from storage.records import Tool
-from synth.clusters.edges import Described, Edge
+from synth.clusters.edges import Edge, ToolFeatures
 from synth.clusters.entities import parameter_words, properties, required_names
 from synth.clusters.tool_text import own_text
 from synth.clusters.tool_words import word_lists, words
@@ -51,7 +51,7 @@ _ROWS = 512
 """Consumers compared at once."""
 
 
-def find_bridges(described: Described, connected: Collection[str]) -> list[Edge]:
+def find_bridges(described: ToolFeatures, connected: Collection[str]) -> list[Edge]:
     """Edges between servers, sorted by source and target; tools of worlds have none. score: weight of production x cosine of the texts.
 
     connected: ids of the tools that have an edge inside their server. A bridge has at least one of them, else it could make no cluster.
@@ -79,7 +79,7 @@ def find_bridges(described: Described, connected: Collection[str]) -> list[Edge]
     return sorted(edges, key=lambda edge: (edge.source, edge.target))
 
 
-def _tools_by_value(described: Described) -> tuple[dict[str, list[tuple[int, float]]], dict[str, list[int]]]:
+def _tools_by_value(described: ToolFeatures) -> tuple[dict[str, list[tuple[int, float]]], dict[str, list[int]]]:
     """Universal value -> producers (position, weight), and universal value -> positions of consumers."""
     producers: dict[str, list[tuple[int, float]]] = defaultdict(list)
     consumers: dict[str, list[int]] = defaultdict(list)
@@ -115,7 +115,7 @@ def _is_about(tool: Tool, value: str, *, is_search: bool) -> bool:
 
 
 def _similar_pairs(
-    described: Described, value: str, producers: Sequence[tuple[int, float]], consumers: Sequence[int]
+    described: ToolFeatures, value: str, producers: Sequence[tuple[int, float]], consumers: Sequence[int]
 ) -> Iterator[tuple[int, int, float]]:
     """Pairs of a producer and a consumer of different servers with similar texts, with their score."""
     positions, weights = np.array([position for position, _ in producers]), np.array([weight for _, weight in producers])
@@ -186,7 +186,7 @@ class ServerProfiles:
     centres: dict[str, np.ndarray[tuple[int], np.dtype[np.float32]]]
 
     @classmethod
-    def of(cls, described: Described) -> ServerProfiles:
+    def of(cls, described: ToolFeatures) -> ServerProfiles:
         """The profiles of all servers of these tools."""
         members: dict[str, list[int]] = defaultdict(list)
         for position, tool in enumerate(described.tools):

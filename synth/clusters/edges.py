@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from storage.records import JSON, Tool
 from synth.clusters.entities import Profile, build_profiles, properties
-from synth.clusters.tool_text import Vectors, own_text, parameter_text, vectors, without_preamble
+from synth.clusters.tool_text import Vectors, embed_texts, own_text, parameter_text, strip_preambles
 from synth.clusters.tool_words import entity_keys, word_lists, words
 
 THRESHOLD = 0.22
@@ -70,7 +70,7 @@ class CandidateEdges:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class ToolFeatures:
     """Tools with their features.
 
     tools: without the preambles of their descriptions.
@@ -84,10 +84,10 @@ class Described:
     parameter_vectors: Vectors
 
     @classmethod
-    def of(cls, tools: Sequence[Tool]) -> Described:
+    def of(cls, tools: Sequence[Tool]) -> ToolFeatures:
         """The features of these tools; the idf of words is that of these tools."""
-        tools = without_preamble(tools)
-        text_vectors, parameter_vectors = vectors([own_text(tool) for tool in tools], [parameter_text(tool) for tool in tools])
+        tools = strip_preambles(tools)
+        text_vectors, parameter_vectors = embed_texts([own_text(tool) for tool in tools], [parameter_text(tool) for tool in tools])
         return cls(tuple(tools), tuple(build_profiles(tools)), text_vectors, parameter_vectors)
 
 
@@ -104,7 +104,7 @@ def positions_by_group(tools: Sequence[Tool]) -> dict[str, list[int]]:
     return groups
 
 
-def rarity(described: Described) -> dict[str, float]:
+def rarity(described: ToolFeatures) -> dict[str, float]:
     """Entity -> its idf over servers, scaled to at most about 1."""
     servers_by_entity: dict[str, set[str]] = defaultdict(set)
     for profile, tool in zip(described.profiles, described.tools, strict=True):
@@ -114,7 +114,7 @@ def rarity(described: Described) -> dict[str, float]:
     return {key: math.log((total + 1) / (len(servers) + 0.5)) / math.log(total + 1) for key, servers in servers_by_entity.items()}
 
 
-def feeds(described: Described, *, least: float = 0.0) -> CandidateEdges:
+def candidate_edges(described: ToolFeatures, *, least: float = 0.0) -> CandidateEdges:
     """All pairs of tools of one group that an entity or an output schema links, with a score of at least `least`.
 
     score(i -> j) = max over entities of production x consumption x (.5 + .5 rarity) x damping + .1 x cosine of i's text and j's parameters;
@@ -138,12 +138,12 @@ def feeds(described: Described, *, least: float = 0.0) -> CandidateEdges:
     return CandidateEdges(sources, targets, scores, names, tuple(numbers)).select(kept[scores[kept] >= least])
 
 
-def edges_of(described: Described, *, threshold: float = THRESHOLD) -> list[Edge]:
+def find_edges(described: ToolFeatures, *, threshold: float = THRESHOLD) -> list[Edge]:
     """All dependency edges between tools of one group, sorted by source and target.
 
     Of two opposite edges only the stronger one stays; of a consumer's producers the best `MAX_PRODUCERS` stay.
     """
-    candidates = feeds(described, least=max(threshold, 1e-9))
+    candidates = candidate_edges(described, least=max(threshold, 1e-9))
     count = len(described.tools)
     pairs = candidates.sources * count + candidates.targets
     opposite_pairs = candidates.targets * count + candidates.sources
@@ -165,7 +165,7 @@ def edges_of(described: Described, *, threshold: float = THRESHOLD) -> list[Edge
     return sorted(edges, key=lambda edge: (edge.source, edge.target))
 
 
-def _cosines(described: Described, sources: Numbers, targets: Numbers) -> Reals:
+def _cosines(described: ToolFeatures, sources: Numbers, targets: Numbers) -> Reals:
     """Cosine of each source's text and its target's parameters, at least 0."""
     out = np.zeros(len(sources))
     for start in range(0, len(sources), _PAIRS):
@@ -175,7 +175,7 @@ def _cosines(described: Described, sources: Numbers, targets: Numbers) -> Reals:
 
 
 def _link_by_entity(
-    group: Sequence[int], described: Described, rarities: Mapping[str, float], least: float
+    group: Sequence[int], described: ToolFeatures, rarities: Mapping[str, float], least: float
 ) -> Iterator[tuple[int, int, float, str]]:
     """Pairs of one group that an entity links, with their score without similarity, if similarity could raise it to `least`."""
     producers: dict[str, list[tuple[float, int]]] = defaultdict(list)
@@ -233,7 +233,7 @@ class _Field:
         return frozenset(word for word in self.words if entity_keys([word]) and word not in word_lists().generic)
 
 
-def _link_by_schema(group: Sequence[int], described: Described) -> Iterator[tuple[int, int, float, str]]:
+def _link_by_schema(group: Sequence[int], described: ToolFeatures) -> Iterator[tuple[int, int, float, str]]:
     """Pairs of one group with an output field that fits a parameter; score: .5 x Jaccard + .5 x idf-weighted cosine of their words (P1).
 
     Equal fields of several tools are matched once.
@@ -263,7 +263,7 @@ def _link_by_schema(group: Sequence[int], described: Described) -> Iterator[tupl
         yield i, j, score, name
 
 
-def _tools_by_field(group: Sequence[int], described: Described, fields: Callable[[Tool], list[_Field]]) -> dict[_Field, list[int]]:
+def _tools_by_field(group: Sequence[int], described: ToolFeatures, fields: Callable[[Tool], list[_Field]]) -> dict[_Field, list[int]]:
     """Field -> positions of the tools that have it, in order."""
     tools: dict[_Field, list[int]] = {}
     for position in group:
@@ -339,7 +339,7 @@ def chains(edges: Sequence[Edge]) -> list[tuple[str, str, str]]:
     return sorted({(a, b, c) for a in after for b in after[a] for c in after.get(b, ()) if c not in (a, b)})
 
 
-def levels(tools: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
+def chain_depths(tools: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
     """Tool id -> number of edges of the longest chain that ends at the tool. Tools in a cycle count as one tool."""
     after: dict[str, set[str]] = {tool: set() for tool in tools}
     for edge in edges:

@@ -30,7 +30,7 @@ _TEXT_LENGTH = 2_000
 Vectors = NDArray[np.float32]
 
 
-def without_preamble(tools: Sequence[Tool]) -> list[Tool]:
+def strip_preambles(tools: Sequence[Tool]) -> list[Tool]:
     """The tools, without the sentences at the start of all descriptions of a server: these are about the server."""
     descriptions: dict[str, list[str]] = defaultdict(list)
     for tool in tools:
@@ -71,7 +71,7 @@ def _tokens(text: str) -> list[str]:
     return [singular(word) for word in _TOKEN.findall(text[:_TEXT_LENGTH].lower())]
 
 
-def vectors(*columns: Sequence[list[str]]) -> list[Vectors]:
+def embed_texts(*columns: Sequence[list[str]]) -> list[Vectors]:
     """Unit vectors [n, 256] for each column of tokenised texts: (1 + log count) x idf over all columns, projected.
 
     A text without words gives a vector of zeros.

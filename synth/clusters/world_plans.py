@@ -42,7 +42,7 @@ def _tool_names_by_intent(world: str) -> Mapping[str, frozenset[str]]:
     }
 
 
-def served(plans: Plans, groups: Iterable[Sequence[str]]) -> int:
+def count_covered_plans(plans: Plans, groups: Iterable[Sequence[str]]) -> int:
     """Number of plans with all their tools in one of the groups of tool ids."""
     holders: dict[str, list[frozenset[str]]] = defaultdict(list)
     for group in map(frozenset, groups):

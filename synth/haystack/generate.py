@@ -37,7 +37,7 @@ from synth.tasks.difficulty import difficulty, rate
 from synth.tasks.solver import training_seed
 from synth.tasks.wording import _FIELD, Families, joiner, load_families, load_grounding, pieces_for, render, slot_kinds, worlds_in
 from synth.text.slot_kinds import Identifier, Quantity, SlotKind, Vocabulary
-from synth.text.value_spellings import surfaces
+from synth.text.value_spellings import value_spellings
 from synth.worlds import GROUNDED, WORLDS, make_world
 
 VERSION = 4
@@ -307,7 +307,7 @@ class _Log:
     def _values(self, combination: Combination) -> list[Sequence[JSON]]:
         """The usual values of each slot of a combination."""
         kinds = slot_kinds(WORLDS[combination.world], combination.intent)
-        return [values_of(combination.world, kinds[slot]) for slot in combination.slots]
+        return [usual_values(combination.world, kinds[slot]) for slot in combination.slots]
 
     def _draw(self, combination: Combination, count: int) -> Codes:
         """Distinct frames as numbers of values [count, slots]; two slots of one kind differ. Fewer rows where there are fewer frames."""
@@ -409,7 +409,7 @@ def _world(name: str, turn: int) -> Any:
 
 
 @lru_cache(maxsize=256)
-def values_of(world: str, kind: str) -> tuple[JSON, ...]:
+def usual_values(world: str, kind: str) -> tuple[JSON, ...]:
     """The usual canonical values of a slot kind, for dates all days up to the horizon."""
     declared: SlotKind = WORLDS[world].kinds[kind]
     if isinstance(declared, Vocabulary):
@@ -428,7 +428,7 @@ def marked_spellings(world: str, kind: str, language: Language) -> tuple[NDArray
     Returns: the spellings of all values in one array; for each value, the index of its first spelling; for each value, their number.
     """
     declared, synonyms = WORLDS[world].kinds[kind], load_grounding(WORLDS[world]).synonyms.get(kind)
-    lists = [surfaces(declared, value, language, synonyms) for value in values_of(world, kind)]
+    lists = [value_spellings(declared, value, language, synonyms) for value in usual_values(world, kind)]
     counts = np.array([len(spellings) for spellings in lists], dtype=np.int64)
     marked = np.array([f"{OPEN}{text}{CLOSE}" for spellings in lists for text in spellings], dtype=object)
     return marked, np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64), counts

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from storage.records import JSON, Cost, Language, Message
 from synth.blueprints.blueprint import Bands, Blueprint, Goal
 from synth.blueprints.cell import FAMILIES, OTHER, Band, Cell
-from synth.blueprints.conversation_template import Kitchen, kitchen
+from synth.blueprints.conversation_template import IntentPool, intent_pool
 from synth.blueprints.draft import WORLD_SEEDS, Draft, Offer, PlanFailed, Said, may_use
 from synth.blueprints.phrases import PERSONAS, can_withhold, slots_of
 from synth.blueprints.planner import TRIES_BEFORE_MERGING, Planner
-from synth.blueprints.schedule import GoalRecipe, Recipe
+from synth.blueprints.schedule import ConversationTemplate, GoalTemplate
 from synth.clusters.business_clusters import Cluster
 from synth.engines.base import ChatRequest, Engine
 from synth.engines.structured import ask
@@ -116,7 +116,7 @@ class _Desk:
 
     def __init__(self, rules: Planner, offer: Offer, cell: Cell, rng: random.Random) -> None:
         self.rules, self.offer, self.cell, self.rng = rules, offer, cell, rng
-        self.menu: Kitchen = kitchen(offer.world, offer.tools)
+        self.menu: IntentPool = intent_pool(offer.world, offer.tools)
         self.language: Language = "zh" if rng.random() < rules.chinese_share else "en"
         self.seed = training_seed(rng.randrange(WORLD_SEEDS))
         self.draws = rng.random()
@@ -182,7 +182,7 @@ class _Desk:
         found = [f"goal {at}: {problem}" for at, goal in enumerate(goals) for problem in self._goal_problems(goal, is_first=at == 0)]
         if found or (found := [f"goal {at}: {problem}" for at, goal in enumerate(goals) for problem in self._kept(goal)]):
             return found
-        recipe = Recipe(self.offer.world, tuple(_recipe(goal, self.offer.world) for goal in goals), plan["parallel"])
+        recipe = ConversationTemplate(self.offer.world, tuple(_recipe(goal, self.offer.world) for goal in goals), plan["parallel"])
         said = [Said(goal["slots"], goal["request"], goal["reveal"] or "") for goal in goals]
         draft = Draft(
             recipe,
@@ -315,11 +315,11 @@ def _is_all_said(goal: Mapping[str, JSON], written: Goal) -> bool:
     return set(written.slots).difference(goal["slots"]) == set(written.hidden)
 
 
-def _recipe(goal: Mapping[str, JSON], world: type[World]) -> GoalRecipe:
+def _recipe(goal: Mapping[str, JSON], world: type[World]) -> GoalTemplate:
     slots = frozenset(goal["slots"])
     if goal["chained"]:
         slots |= {slot.name for slot in slots_of(world, goal["intent"]).values() if slot.is_entity and slot.is_required}
-    return GoalRecipe(
+    return GoalTemplate(
         intent=goal["intent"],
         slots=slots,
         withheld=goal["withheld"],

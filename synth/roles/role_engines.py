@@ -108,7 +108,7 @@ def prompts_of(roles: Iterable[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Cast:
+class RoleEngines:
     """The engines that play roles; None: scripted. judged: what the judge's verdicts are worth."""
 
     config: RolesConfig = field(default_factory=RolesConfig)
@@ -186,7 +186,7 @@ def wanted(script: Script) -> str:
 
 
 @contextlib.contextmanager
-def opened(config: RolesConfig, store: Store, logs: Path) -> Iterator[Cast]:
+def open_role_engines(config: RolesConfig, store: Store, logs: Path) -> Iterator[RoleEngines]:
     """The cast of a configuration, its engines looked at, for as long as the context lasts; what they answer is kept in the store.
 
     logs: folder for the output of servers that are started.
@@ -197,7 +197,7 @@ def opened(config: RolesConfig, store: Store, logs: Path) -> Iterator[Cast]:
     """
     named = config.engines
     if not named:
-        yield Cast(config)
+        yield RoleEngines(config)
         return
     answers, budget = Answers(store), config.budget()
     with contextlib.ExitStack() as stack:
@@ -213,10 +213,10 @@ def opened(config: RolesConfig, store: Store, logs: Path) -> Iterator[Cast]:
             longest = max((prompt(one).text for one in _PROMPTS.get(role, ())), key=len, default="")
             check_window(engines[name], [Message(role="system", content=longest)], _ANSWERS.get(role, config.answer_tokens))
         planner, user, assistant, judge = (engines.get(named.get(role, "")) for role in ROLES)
-        yield Cast(config, planner, user, assistant, judge, answers, budget)
+        yield RoleEngines(config, planner, user, assistant, judge, answers, budget)
 
 
-def provenance_frame(made: Sequence[Simulated], cast: Cast) -> pl.DataFrame:
+def provenance_frame(made: Sequence[Simulated], cast: RoleEngines) -> pl.DataFrame:
     """Rows of table `provenance`: who played what in these conversations, told what, and how well it can be trusted. Grades are a model's,
     with what they are worth, or the scripted judge's."""
     roles = {role: getattr(cast.config, role) for role in ROLES}

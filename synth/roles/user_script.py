@@ -18,7 +18,7 @@ from synth.blueprints.blueprint import Blueprint, Goal, TurnPlan
 from synth.blueprints.phrases import slots_of
 from synth.roles.observer import fact_forms
 from synth.roles.over_specified import spelled_out
-from synth.text.claims import has_chinese, has_word, normalise, numbers_in, read
+from synth.text.claims import has_chinese, has_word, normalise, numbers_in, read_claims
 from synth.worlds import WORLDS
 from synth.worlds.base import World
 
@@ -126,7 +126,7 @@ def _is_number(form: str) -> bool:
 def _made_up(said: str, line: Line, dialogue: Sequence[Message]) -> list[str]:
     """Numbers of more than one digit, dates and identifiers that neither the plan nor anybody before has brought up."""
     known = normalise("\n".join([line.text, *(message.content or "" for message in dialogue)]))
-    there, claimed = read(known), read(said)
+    there, claimed = read_claims(known), read_claims(said)
     values = {reading for number in (*numbers_in(known, also_parts=True), *there.numbers) for reading in number.readings}
     found = [f"{number.value:g}" for number in claimed.numbers if abs(number.value) >= 10 and values.isdisjoint(number.readings)]
     found += sorted(claimed.dates - there.dates)

@@ -26,7 +26,7 @@ from storage.store import Part, Store, part_id
 from storage.tables import TABLES
 from synth.blueprints.blueprint import Bands
 from synth.blueprints.cell import Band, mode_family
-from synth.blueprints.conversation_template import kitchen
+from synth.blueprints.conversation_template import intent_pool
 from synth.clusters.business_clusters import Cluster
 from synth.intervals import wilson
 from synth.roles.simulate import expert_profile
@@ -53,7 +53,7 @@ def urgency(reward_mean: float, learnability: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class FailureStats:
     """How a policy does at some probed tasks: rate of success with Wilson's 95 % interval, the tasks being the trials (rollouts of one
     task are alike); never, always: tasks in which no rollout succeeds, and in which each does.
 
@@ -86,18 +86,18 @@ class Focus:
         """Keeps it for the run that it was made for. Uncommitted."""
         return store.find(self.part_id) or store.write("focus", self.part_id, self.rows)
 
-    def by_domain(self) -> dict[str, Standing]:
+    def by_domain(self) -> dict[str, FailureStats]:
         return self._grouped(lambda row: row["domain"])
 
-    def by_intent(self) -> dict[tuple[str, str], Standing]:
+    def by_intent(self) -> dict[tuple[str, str], FailureStats]:
         """By world and intent."""
         return self._grouped(lambda row: (row["world"], row["intent"]))
 
-    def by_mode(self, bands: Bands) -> dict[tuple[str, Band], Standing]:
+    def by_mode(self, bands: Bands) -> dict[tuple[str, Band], FailureStats]:
         """By mode family and complexity band of the tasks' expert plans; those with a program, which is not run here, are left out."""
         return self._grouped(lambda row: (row["mode_family"], bands.band(row["complexity"])) if row["mode_family"] else None)
 
-    def _grouped(self, label: Callable[[Mapping[str, Any]], Label | None]) -> dict[Label, Standing]:
+    def _grouped(self, label: Callable[[Mapping[str, Any]], Label | None]) -> dict[Label, FailureStats]:
         groups: dict[Label, list[Mapping[str, Any]]] = {}
         for row in self.rows.to_dicts():
             at = label(row)
@@ -106,11 +106,11 @@ class Focus:
         return {at: _standing(rows) for at, rows in groups.items()}
 
 
-def _standing(rows: list[Mapping[str, Any]]) -> Standing:
+def _standing(rows: list[Mapping[str, Any]]) -> FailureStats:
     rate_sum = sum(row["successes"] / row["k"] for row in rows)
     low, high = wilson(rate_sum, len(rows))
     mean = sum(row["urgency"] for row in rows) / len(rows)
-    return Standing(
+    return FailureStats(
         urgency=round(mean * (1 - (high - low)), 6),
         tasks=len(rows),
         rollouts=sum(row["k"] for row in rows),
@@ -190,7 +190,7 @@ def controller_of(domains: Sequence[str], config: EvolutionConfig, focus: Focus 
     )
 
 
-def factors(standings: Mapping[Label, Standing], weight_bits: float) -> dict[Label, float]:
+def factors(standings: Mapping[Label, FailureStats], weight_bits: float) -> dict[Label, float]:
     """How many times as often each is to be taken as what is mastered or not known: 2^(weight x urgency)."""
     return {label: 2 ** (weight_bits * standing.urgency) for label, standing in standings.items()}
 
@@ -208,7 +208,7 @@ def in_turn(
     def turns(cluster: Cluster) -> float:
         assert cluster.world is not None
         intents = WORLDS[cluster.world].intents
-        served = [intent for intent in kitchen(WORLDS[cluster.world], cluster.tool_names).busy if intents[intent].domain == domain]
+        served = [intent for intent in intent_pool(WORLDS[cluster.world], cluster.tool_names).busy if intents[intent].domain == domain]
         return (use[cluster.id] + 1) / max(intent_factors.get((cluster.world, intent), 1.0) for intent in served)
 
     return sorted(clusters, key=lambda cluster: (turns(cluster) if intent_factors else use[cluster.id], cluster.rank))

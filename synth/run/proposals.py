@@ -24,14 +24,14 @@ from synth.clusters.business_clusters import Cluster
 from synth.engines.base import EngineFailure
 from synth.engines.thread_map import is_dead, side_by_side
 from synth.gc_paused import no_collection
-from synth.roles.role_engines import Cast
+from synth.roles.role_engines import RoleEngines
 from synth.roles.simulate import Simulated
 from synth.run.controller import Draw, Report
 from synth.tasks.solver import NotAdmitted, admit
 from synth.tasks.split import DivisionConfig, division
 from synth.worlds import WORLDS
 
-SCRIPTED = Cast()
+SCRIPTED = RoleEngines()
 _ONE_AT_A_TIME = threading.Lock()
 """Scripted planners share their cookbooks, and are quick."""
 
@@ -114,7 +114,7 @@ def propose(jobs: Sequence[Job]) -> list[Made]:
         return [proposed(job) for job in jobs]
 
 
-def held(jobs: Sequence[Job], cast: Cast, label: str, progress: Progress) -> list[Made]:
+def held(jobs: Sequence[Job], cast: RoleEngines, label: str, progress: Progress) -> list[Made]:
     """Proposals in which models play, side by side, in their order.
 
     Raises:
@@ -134,7 +134,7 @@ def _is_seed(divisions: DivisionConfig) -> FrameFilter:
     return lambda frame_id: division(frame_id, divisions) == "seed"
 
 
-def proposed(job: Job, cast: Cast = SCRIPTED) -> Made:
+def proposed(job: Job, cast: RoleEngines = SCRIPTED) -> Made:
     """Plans, simulates and judges one proposal; many threads may do so at once.
 
     Raises:

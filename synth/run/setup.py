@@ -12,11 +12,11 @@ from storage.records import CODE_TOOL, Tool, content_id
 from storage.store import Store, part_id
 from synth.blueprints import planner as planning
 from synth.blueprints import single_goal as drilling
-from synth.blueprints.conversation_template import kitchen
+from synth.blueprints.conversation_template import intent_pool
 from synth.clusters import business_clusters as clustering
 from synth.clusters.business_clusters import Cluster, cluster_tools
-from synth.clusters.catalog import joined, read_catalogue
-from synth.clusters.cluster_store import build_parts, tools_frame
+from synth.clusters.catalog import merge_tools, read_catalogue
+from synth.clusters.cluster_store import tools_frame, write_build
 from synth.roles import simulate as simulation
 from synth.run.config import SynthesisConfig
 from synth.run.part_writer import Ledger
@@ -27,7 +27,7 @@ from synth.worlds.stored_worlds import worlds_frame
 VERSION = 4
 
 
-class Groundwork:
+class SynthesisSetup:
     """tools: of the worlds and the catalogue, which are clustered. coding: domains whose conversations may compute; code_share: how many of
     them are to, None where nothing can be run. parameters: of the configuration, those that decide it. notes: what has to be done without.
 
@@ -40,7 +40,7 @@ class Groundwork:
         catalogue = read_catalogue(config.tools).tools if config.tools is not None else ()
         worlds = admitted_in(config.worlds)
         tools = [*(tool for name in worlds for tool in WORLDS[name].tools), *catalogue]
-        self.tools = joined(tools)
+        self.tools = merge_tools(tools)
         self.worlds = tuple(dict.fromkeys([*worlds, *sorted({tool.world for tool in catalogue if tool.world is not None})]))
         self.versions = {
             "synthesize": VERSION,
@@ -64,7 +64,7 @@ class Groundwork:
     def lay(self) -> None:
         """Worlds of the user's own, tools, clusters and drills become parts."""
         self._keep_worlds()
-        self.ledger.keep(*build_parts(self.store, self.tools, self.config.clusters, self.all_clusters))
+        self.ledger.keep(*write_build(self.store, self.tools, self.config.clusters, self.all_clusters))
         self.ledger.kept("tools", self.ledger.id("tools", [], {}), lambda: tools_frame(self._known_tools()))
         self._drill()
 
@@ -87,7 +87,7 @@ class Groundwork:
         found: dict[str, list[Cluster]] = {}
         for cluster in self.clusters:
             assert cluster.world is not None
-            for intent in kitchen(WORLDS[cluster.world], cluster.tool_names).busy:
+            for intent in intent_pool(WORLDS[cluster.world], cluster.tool_names).busy:
                 served = found.setdefault(WORLDS[cluster.world].intents[intent].domain, [])
                 if cluster not in served:
                     served.append(cluster)

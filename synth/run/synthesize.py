@@ -37,7 +37,7 @@ from synth.blueprints.diversity import Figure, Profile, figures
 from synth.clusters.business_clusters import Cluster
 from synth.engines.budget import BudgetSpent
 from synth.roles.judge_calibration import ASKED, Agreement, labelled
-from synth.roles.role_engines import Cast, opened, provenance_frame
+from synth.roles.role_engines import RoleEngines, open_role_engines, provenance_frame
 from synth.roles.simulate import simulated_frame
 from synth.run.config import SynthesisConfig
 from synth.run.controller import Controller, Draw
@@ -45,7 +45,7 @@ from synth.run.failure_targeting import controller_of, factors, focus_of, in_tur
 from synth.run.proposals import Job, Made, blueprint_rows, decision_rows, held, propose, report
 from synth.run.result import Preview, SynthesisResult
 from synth.run.run_state import SoFar, vectors_of
-from synth.run.setup import Groundwork
+from synth.run.setup import SynthesisSetup
 from synth.tasks.split import STANDARD, DivisionConfig
 
 CALIBRATION = -1
@@ -62,7 +62,7 @@ def synthesize(
     divisions: DivisionConfig = STANDARD,
     progress: Progress | None = None,
     executor: Executor | None = None,
-    cast: Cast | None = None,
+    cast: RoleEngines | None = None,
 ) -> SynthesisResult:
     """Runs synthesis, or what is left of it, and commits it. Where the budget is spent it ends early, and says so in its notes.
 
@@ -81,7 +81,7 @@ def synthesize(
     tell = progress or (lambda label, done, total: None)
     if cast is not None:
         return _Run(store, config, divisions, tell, executor, cast).result()
-    with opened(config.roles, store, store.root.parent / "logs") as own:
+    with open_role_engines(config.roles, store, store.root.parent / "logs") as own:
         return _Run(store, config, divisions, tell, executor, own).result()
 
 
@@ -92,7 +92,7 @@ def preview(
     divisions: DivisionConfig = STANDARD,
     proposals: int = 20,
     progress: Progress | None = None,
-    cast: Cast | None = None,
+    cast: RoleEngines | None = None,
 ) -> Preview:
     """Runs the first proposals of a run, for what they cost, and commits nothing but the answers, which the run then has for nothing.
 
@@ -104,7 +104,7 @@ def preview(
     tell = progress or (lambda label, done, total: None)
     if cast is not None:
         return _Run(store, config, divisions, tell, None, cast).preview(proposals)
-    with opened(config.roles, store, store.root.parent / "logs") as own:
+    with open_role_engines(config.roles, store, store.root.parent / "logs") as own:
         return _Run(store, config, divisions, tell, None, own).preview(proposals)
 
 
@@ -119,10 +119,10 @@ class _Run:
         divisions: DivisionConfig,
         progress: Progress,
         executor: Executor | None,
-        cast: Cast,
+        cast: RoleEngines,
     ) -> None:
         self.store, self.config, self.progress, self.executor, self.cast = store, config, progress, executor, cast
-        self.ground = Groundwork(store, config, divisions)
+        self.ground = SynthesisSetup(store, config, divisions)
         self.ledger, self.notes = self.ground.ledger, self.ground.notes
         self.focus = focus_of(store, config) if config.evolution.focus_weight else None
         self.factors = factors(self.focus.by_intent(), config.evolution.focus_weight) if self.focus is not None else {}

@@ -15,7 +15,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from synth.text.claims import normalise, read
+from synth.text.claims import normalise, read_claims
 
 LARGEST = 1e300
 _EXPONENT = re.compile(r"(?<![a-z0-9_.])\d+(?:\.\d*)?e[+-]?\d{1,3}(?![a-z0-9_])")
@@ -61,7 +61,7 @@ def _source_figures(code: str) -> _Figures:
 
 
 def _figures(text: str) -> _Figures:
-    claims = read(_EXPONENT.sub(lambda match: _plain_number(float(match[0])), normalise(text)))
+    claims = read_claims(_EXPONENT.sub(lambda match: _plain_number(float(match[0])), normalise(text)))
     numbers = frozenset(number.value for number in claims.numbers if abs(number.value) < LARGEST)
     return _Figures(numbers, frozenset(claims.minutes), frozenset(claims.dates))
 

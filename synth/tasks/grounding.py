@@ -23,11 +23,22 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from storage.records import JSON
-from synth.text.claims import NameIndex, Number, Reading, has_word, normalise, read
-from synth.text.datetimes import Moments, moments_in, weekday_of
-from synth.text.number_words import MARK, MAY_TELL, in_digits
+from synth.text.claims import Claims, NameIndex, Number, has_word, normalise, read_claims
+from synth.text.datetimes import Datetimes, datetimes_in, weekday_of
+from synth.text.number_words import MAY_CLAIM, WORDED_MARK, words_to_digits
 from synth.text.proper_names import unknown_names
-from synth.text.quantities import COUNT, LABEL, RATING, SHARE, Quantity, Unit, are_alike, is_told, quantities_in, units_of_field
+from synth.text.quantities import (
+    COUNT,
+    LABEL,
+    RATING,
+    SHARE,
+    StatedQuantity,
+    Unit,
+    are_comparable,
+    may_state,
+    quantities_in,
+    units_of_field,
+)
 from synth.worlds.base import World, cached_per_world
 
 _ID = re.compile(r"(?<![a-z0-9])(?![2-6]g\b)[a-z]{1,4}-?\d[a-z0-9]*(?![a-z0-9])")
@@ -40,7 +51,7 @@ _LIST_MARK = re.compile(
 _THIN_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
 _SPACED = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d.,])")
 _BULLET = re.compile(r"^[ \t]*[-*•]\s", re.MULTILINE)
-_ORDINAL = re.compile(rf"第{MARK}?(?:[1-9]|10)(?!\d)|\b(?:[1-9]|10)(?:st|nd|rd|th)\b|\btop[ -]{MARK}?(?:[1-9]|10)\b(?! ?%)")
+_ORDINAL = re.compile(rf"第{WORDED_MARK}?(?:[1-9]|10)(?!\d)|\b(?:[1-9]|10)(?:st|nd|rd|th)\b|\btop[ -]{WORDED_MARK}?(?:[1-9]|10)\b(?! ?%)")
 _PART_OF_DAY = re.compile(
     r"(?<![\d.])(\d{1,2})(?:th|st|nd|rd)\b|(?<![\d.])(\d{1,2})[日号](?![线楼店口路])|(?<![\d.])(\d{1,2})月|(?<![\d.])(\d{4})(?![\d.])年?"
 )
@@ -50,8 +61,8 @@ _CLOCK_OR_NOT = re.compile(
     r"|(?<![\d:.])([01]\d|2[0-3])([0-5]\d) ?(?:hours|hrs)\b"
 )
 _THE_FEW = re.compile(
-    rf"(?:\b(?:the|these|those|all|first|last|best|following|other|next|my|your|our|only|of) {MARK}?"
-    rf"|(?:这|那|前|其中|以上|以下|上述|后|头|另外|另|任|哪|各|仅|有)的?{MARK}?)$"
+    rf"(?:\b(?:the|these|those|all|first|last|best|following|other|next|my|your|our|only|of) {WORDED_MARK}?"
+    rf"|(?:这|那|前|其中|以上|以下|上述|后|头|另外|另|任|哪|各|仅|有)的?{WORDED_MARK}?)$"
 )
 _CHOICE = re.compile(
     r" ?(?:[a-z]+ )?(?:options?|choices?|candidates?|suggestions?|picks|alternatives|possibilities|ways|steps|things|points|parts|legs)\b"
@@ -68,7 +79,7 @@ class Seen(NamedTuple):
     in time, and lengths of lists."""
 
     numbers: Mapping[float, tuple[tuple[Unit, ...], ...]]
-    moments: Moments
+    moments: Datetimes
     lengths: frozenset[int] = frozenset()
 
 
@@ -121,14 +132,14 @@ def is_grounded(answer: str, sources: Sources, names: Sequence[NameIndex]) -> bo
     for start, end, _ in sorted(mentions, reverse=True):
         if _NUMERAL.search(text, start, end):
             text = f"{text[:start]} {text[end:]}"
-    if not MAY_TELL.search(text):
+    if not MAY_CLAIM.search(text):
         return True
     identifiers = [each for each in _ID.findall(text) if not _NO_ID.fullmatch(each)]
     if not all(sources.has_anywhere(identifier) for identifier in identifiers):
         return False
     if identifiers:
         text = _ID.sub(lambda found: found[0] if _NO_ID.fullmatch(found[0]) else " ", text)
-        if not MAY_TELL.search(text):
+        if not MAY_CLAIM.search(text):
             return True
     listed = frozenset((len(mentions), len(set(identifiers)), len(_LIST_MARK.findall(text)), len(_BULLET.findall(text)))) - {0}
     moments = _told_moments(text)
@@ -139,22 +150,22 @@ def is_grounded(answer: str, sources: Sources, names: Sequence[NameIndex]) -> bo
     return all(_is_supported(each, rest, sources, listed) for each in quantities_in(rest))
 
 
-def told(answer: str) -> Reading:
+def told(answer: str) -> Claims:
     """What an answer tells, for whoever looks for a fact in it: figures in words too, and in smaller units; times with all that they may
     mean; days, those without a year as `--05-17`."""
     text = normalise(answer)
-    plain, moments = read(text), _told_moments(text)
+    plain, moments = read_claims(text), _told_moments(text)
     numbers = [
         Number(each.value, (each.value, *(each.value * factor for name, factor in each.units if name in _LIKELY and factor > 1)))
         for each in quantities_in(moments.rest)
     ]
     days = {f"{year or '-'}-{month:02d}-{day:02d}" for year, month, day in moments.days}
-    return Reading([*plain.numbers, *numbers], plain.minutes.union(moments.minutes()), plain.dates | days, plain.ids)
+    return Claims([*plain.numbers, *numbers], plain.minutes.union(moments.minutes()), plain.dates | days, plain.ids)
 
 
 @lru_cache(maxsize=2048)
-def _told_moments(text: str) -> Moments:
-    return moments_in(_ORDINAL.sub(" ", in_digits(_LIST_MARK.sub(" ", text))))
+def _told_moments(text: str) -> Datetimes:
+    return datetimes_in(_ORDINAL.sub(" ", words_to_digits(_LIST_MARK.sub(" ", text))))
 
 
 # ---- what was shown -----------------------------------------------------------------------------------------------------------
@@ -162,7 +173,7 @@ def _told_moments(text: str) -> Moments:
 
 @lru_cache(maxsize=2048)
 def _seen_in_text(text: str) -> Seen:
-    moments = moments_in(in_digits(text))
+    moments = datetimes_in(words_to_digits(text))
     numbers: dict[float, tuple[tuple[Unit, ...], ...]] = {}
     for each in quantities_in(moments.rest):
         if each.is_worded and each.value <= 1 and not each.units:  # one says so
@@ -182,7 +193,7 @@ def _seen_in_result(world: type[World], text: str) -> Seen:
     reader = _Reader(world.units)
     reader.walk(value, "")
     numbers = {number: tuple(units) for number, units in reader.numbers.items()}
-    return Seen(numbers, moments_in(in_digits(normalise(" ; ".join(dict.fromkeys(reader.texts))))), frozenset(reader.lengths))
+    return Seen(numbers, datetimes_in(words_to_digits(normalise(" ; ".join(dict.fromkeys(reader.texts))))), frozenset(reader.lengths))
 
 
 class _Reader:
@@ -204,7 +215,7 @@ class _Reader:
                 self.walk(each, name)
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             self.numbers.setdefault(float(value), set()).add(units_of_field(name, self.units.get(name)))
-        elif isinstance(value, str) and not _ID.fullmatch(value) and MAY_TELL.search(value):
+        elif isinstance(value, str) and not _ID.fullmatch(value) and MAY_CLAIM.search(value):
             own = units_of_field(name, self.units.get(name))
             if own and own[0][0] == LABEL:
                 return
@@ -218,7 +229,7 @@ class _Reader:
 # ---- points in time -------------------------------------------------------------------------------------------------------------
 
 
-def _are_known(told: Moments, sources: Sources) -> bool:
+def _are_known(told: Datetimes, sources: Sources) -> bool:
     if not (told.times or told.days or told.weekdays):
         return True
     shown = [seen.moments for seen in sources.shown]
@@ -272,7 +283,7 @@ def _as_one_number(text: str, sources: Sources) -> str:
     return joined if any(float(joined) in seen.numbers for seen in sources.shown) else text
 
 
-def _is_supported(told: Quantity, text: str, sources: Sources, listed: Set[int]) -> bool:
+def _is_supported(told: StatedQuantity, text: str, sources: Sources, listed: Set[int]) -> bool:
     """Whether a number was shown as what it is told to be. listed: how many things the answer lists."""
     is_count = bool(told.units) and all(name == COUNT for name, _ in told.units)
     if told.is_worded and (not told.units or (told.value == 1 and not _is_measured(told))):
@@ -289,12 +300,12 @@ def _is_supported(told: Quantity, text: str, sources: Sources, listed: Set[int])
     return not told.units and (any(told.value in seen.lengths for seen in shown) or _is_quoted(told, text, sources))
 
 
-def _is_measured(told: Quantity) -> bool:
+def _is_measured(told: StatedQuantity) -> bool:
     """Whether one of it, in words, is a claim: one kilometre, one hour; not one day, one person."""
     return any(name not in (COUNT, RATING) and (name != "duration" or factor == 60) for name, factor in told.units)
 
 
-def _is_few_of_them(told: Quantity, text: str) -> bool:
+def _is_few_of_them(told: StatedQuantity, text: str) -> bool:
     """`the two hotels`, `three options`: speaks of what the answer itself tells, and counts nothing that could be looked up."""
     end = _end_of_digits(told, text)
     return _THE_FEW.search(text[max(0, told.start - 12) : told.start + 1].rstrip("0123456789")) is not None or (
@@ -302,20 +313,22 @@ def _is_few_of_them(told: Quantity, text: str) -> bool:
     )
 
 
-def _end_of_digits(told: Quantity, text: str) -> int:
+def _end_of_digits(told: StatedQuantity, text: str) -> int:
     place = told.start
-    while place < len(text) and (text[place].isdigit() or text[place] in f"{MARK}.,-$€£¥"):
+    while place < len(text) and (text[place].isdigit() or text[place] in f"{WORDED_MARK}.,-$€£¥"):
         place += 1
     return place
 
 
-def _is_told_of(told: Quantity, units: tuple[Unit, ...], seen: float) -> bool:
+def _is_told_of(told: StatedQuantity, units: tuple[Unit, ...], seen: float) -> bool:
     """Whether a number may be told of one that was seen with these units."""
     if not units:
         return _is_told_of_unknown(told, seen)
     if not told.units:
-        return is_told(told, 1.0, seen) or any(is_told(told, 1.0, seen * factor) for unit, factor in units if (unit, factor) in _SMALLER)
-    return any(is_told(told, factor, seen * other) for name, factor in told.units for own, other in units if are_alike(name, own))
+        return may_state(told, 1.0, seen) or any(
+            may_state(told, 1.0, seen * factor) for unit, factor in units if (unit, factor) in _SMALLER
+        )
+    return any(may_state(told, factor, seen * other) for name, factor in told.units for own, other in units if are_comparable(name, own))
 
 
 _SMALLER = frozenset({("length", 1000.0), ("duration", 60.0)})
@@ -324,15 +337,15 @@ _LIKELY: Mapping[str, tuple[float, ...]] = {"length": (1000.0,), "duration": (1 
 """Other units in which a number may be, by its dimension, where nothing tells its unit."""
 
 
-def _is_told_of_unknown(told: Quantity, seen: float) -> bool:
+def _is_told_of_unknown(told: StatedQuantity, seen: float) -> bool:
     if not told.units:
-        return is_told(told, 1.0, seen)
-    if any(is_told(told, factor, seen * other) for name, factor in told.units for other in (factor, 1.0, *_LIKELY.get(name, ()))):
+        return may_state(told, 1.0, seen)
+    if any(may_state(told, factor, seen * other) for name, factor in told.units for other in (factor, 1.0, *_LIKELY.get(name, ()))):
         return True
-    return told.units[0][0] == SHARE and 0 < abs(seen) <= 1 and is_told(told, 1.0, seen * 100)
+    return told.units[0][0] == SHARE and 0 < abs(seen) <= 1 and may_state(told, 1.0, seen * 100)
 
 
-def _is_quoted(told: Quantity, text: str, sources: Sources) -> bool:
+def _is_quoted(told: StatedQuantity, text: str, sources: Sources) -> bool:
     """Whether a bare number (a house number, a telephone number) has a neighbour that it has in what was heard."""
     end = _end_of_digits(told, text)
     pieces = [text[start:stop].strip(" .,") for start, stop in ((max(0, told.start - 4), end), (told.start, end + 3), (told.start, end))]

@@ -39,7 +39,7 @@ from synth.tasks.code_output import computed
 from synth.tasks.grounding import Sources, is_grounded
 from synth.tasks.grounding import told as told_in
 from synth.tasks.reward import Found, Marks, marked, reward
-from synth.text.claims import NameIndex, Number, Reading, dates_in, has_word, is_near, minutes_in, normalise, numbers_in
+from synth.text.claims import Claims, NameIndex, Number, dates_in, has_word, is_near, minutes_in, normalise, numbers_in
 from synth.text.refusals import refusal_reasons
 from synth.worlds.base import World, cached_per_world
 
@@ -296,7 +296,7 @@ def _is_shown(fact: Fact, texts: Sequence[str]) -> bool:
     return any(has_word(text, spelling) for spelling in _spellings(fact) for text in texts)
 
 
-def _is_told(fact: Fact, answer: str, said: Reading, asked: frozenset[str]) -> bool:
+def _is_told(fact: Fact, answer: str, said: Claims, asked: frozenset[str]) -> bool:
     """Whether the answer states the fact, and none of its rivals but those that are `asked` for (other facts' values, the request's
     numbers)."""
     if any(_states(answer, said, rival) for rival in fact.rivals if rival not in asked):
@@ -353,7 +353,7 @@ def _refuses_rightly(answer: str, wanted: RefusalReason | None) -> bool:
     return RefusalReason.MISSING_TOOL not in reasons if wanted is None else reasons == {wanted}
 
 
-def _states(answer: str, said: Reading, value: str) -> bool:
+def _states(answer: str, said: Claims, value: str) -> bool:
     """Whether the answer states exactly this number, time or word."""
     if ":" in value:
         return _minute(value) in said.minutes

@@ -23,7 +23,7 @@ import yaml
 
 from storage.errors import BadInput
 from storage.records import JSON, Frame, Language
-from synth.text.value_spellings import Synonyms, surfaces
+from synth.text.value_spellings import Synonyms, value_spellings
 from synth.worlds.base import Intent, World, cached_per_world
 
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
@@ -292,7 +292,7 @@ def _check_template(template: str, known: frozenset[str], needed: frozenset[str]
 def spellings(world: type[World], intent: str, slot: str, value: JSON, language: Language) -> list[str]:
     """Every spelling of a slot's value, the plainest first."""
     kind = slot_kinds(world, intent)[slot]
-    return surfaces(world.kinds[kind], value, language, load_grounding(world).synonyms.get(kind))
+    return value_spellings(world.kinds[kind], value, language, load_grounding(world).synonyms.get(kind))
 
 
 @cached_per_world()

@@ -85,7 +85,7 @@ class Number(NamedTuple):
 
 
 @dataclass(slots=True)
-class Reading:
+class Claims:
     """The claims of a normalised text.
 
     minutes: times of day, in minutes since midnight.
@@ -140,11 +140,11 @@ def dates_in(text: str) -> frozenset[str]:
     return frozenset(f"{year}-{int(month):02d}-{int(day):02d}" for year, month, day in _DATE.findall(text))
 
 
-def read(text: str) -> Reading:
+def read_claims(text: str) -> Claims:
     """All claims of a normalised text, except names. A list mark (`1.` at the start of a line) is no claim."""
     if not any(character.isdigit() for character in text):
-        return Reading()
-    reading = Reading(minutes=minutes_in(text), dates=dates_in(text), ids=set(_IDENTIFIER.findall(text)))
+        return Claims()
+    reading = Claims(minutes=minutes_in(text), dates=dates_in(text), ids=set(_IDENTIFIER.findall(text)))
     rest = _LIST_MARK.sub("", text)
     for pattern in (_DATE, _TIME, _BARE_HOUR, _IDENTIFIER):
         rest = pattern.sub(" ", rest)

@@ -13,24 +13,24 @@ from datetime import date
 from functools import lru_cache
 from typing import NamedTuple
 
-from synth.text.number_words import MARK
+from synth.text.number_words import WORDED_MARK
 
 _DAY_MINUTES = 1440
 _PART_OF_DAY = r"(?: ?(?:in the (morning|afternoon|evening)|(at night|tonight|this evening|this afternoon)))?"
 _TIME = re.compile(
-    rf"(?<![\d.])(?<!\d:){MARK}?([01]?\d|2[0-4])[:.]([0-5]\d)(?::[0-5]\d)?(?![\d%]) ?([ap])\.? ?m(?![a-z])\.?"
-    rf"|(?<![\d.])(?<!\d:)({MARK})?([01]?\d|2[0-4]):([0-5]\d)(?::[0-5]\d)?(?!\d)(?! ?(?:hours?|hrs?|h|小时)\b){_PART_OF_DAY}"
-    rf"|(?<![\d:.a-z]){MARK}?(1[0-2]|0?[1-9]) ?([ap])\.? ?m(?![a-z])\.?"
+    rf"(?<![\d.])(?<!\d:){WORDED_MARK}?([01]?\d|2[0-4])[:.]([0-5]\d)(?::[0-5]\d)?(?![\d%]) ?([ap])\.? ?m(?![a-z])\.?"
+    rf"|(?<![\d.])(?<!\d:)({WORDED_MARK})?([01]?\d|2[0-4]):([0-5]\d)(?::[0-5]\d)?(?!\d)(?! ?(?:hours?|hrs?|h|小时)\b){_PART_OF_DAY}"
+    rf"|(?<![\d:.a-z]){WORDED_MARK}?(1[0-2]|0?[1-9]) ?([ap])\.? ?m(?![a-z])\.?"
 )
 _RANGE_START = re.compile(r"(?<![\d:.a-z])(1[0-2]|[1-9])(:[0-5]\d)?(?= ?(?:-|–|to|until|till) ?\d{1,2}(?::\d\d)? ?([ap])\.?m(?![a-z]))")
 _EARLY_ZH, _LATE_ZH = "凌晨|清晨|早上|早晨|上午|今早|明早|早", "下午|傍晚|晚上|夜里|夜间|今晚|明晚|当晚|晚|中午"
 _ZH_TIME = re.compile(
-    rf"({_EARLY_ZH})?({_LATE_ZH})?({MARK})?(?<!\d)([01]?\d|2[0-4])(?:点|时(?!间|段|长|速|候|尚))(钟|整)?(?:{MARK}?0?{MARK}?([0-5]?\d)(?!\d)分?)?"
+    rf"({_EARLY_ZH})?({_LATE_ZH})?({WORDED_MARK})?(?<!\d)([01]?\d|2[0-4])(?:点|时(?!间|段|长|速|候|尚))(钟|整)?(?:{WORDED_MARK}?0?{WORDED_MARK}?([0-5]?\d)(?!\d)分?)?"
     r"(出发|到达|到|开|关|离|抵|发车|前|后|之前|之后|起|停|闭|结束|入场|营业)?"
 )
 _BEFORE_TIME_ZH = tuple("于到从至自在为是:")
 """Characters before a Chinese hour (`从3点`) that make it a time of day."""
-_ZH_CLOCK = re.compile(rf"(?:({_EARLY_ZH})|({_LATE_ZH})) ?{MARK}?((?:0?[1-9]|1[0-2]):[0-5]\d)(?!\d)")
+_ZH_CLOCK = re.compile(rf"(?:({_EARLY_ZH})|({_LATE_ZH})) ?{WORDED_MARK}?((?:0?[1-9]|1[0-2]):[0-5]\d)(?!\d)")
 _NAMED_TIME = re.compile(r"\b(?:12 )?(noon|midday|midnight)\b|(正午)|(午夜|零点|半夜12点)")
 
 _MONTHS = {
@@ -49,7 +49,7 @@ _YEAR_FIRST = re.compile(r"(?<!\d)(\d{4})(?:[-/.]| ?年 ?)(\d{1,2})(?:[-/.]| ?�
 _YEAR_LAST = re.compile(r"(?<![\d./-])(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?!\d)")
 _MONTH_DAY = re.compile(rf"\b({_MONTH})\b\.? (?:the )?(\d{{1,2}})(?:st|nd|rd|th)?\b(?![:.]\d|%)(?:,? (\d{{4}})\b)?")
 _DAY_MONTH = re.compile(rf"(?<![\d:.])(\d{{1,2}})(?:st|nd|rd|th)?(?: of)?[ -]({_MONTH})\b\.?(?:(?:,? |-)(\d{{4}})\b)?")
-_ZH_DAY = re.compile(rf"(?<!\d){MARK}?(\d{{1,2}}) ?月 ?{MARK}?(\d{{1,2}})(?: ?[日号])?")
+_ZH_DAY = re.compile(rf"(?<!\d){WORDED_MARK}?(\d{{1,2}}) ?月 ?{WORDED_MARK}?(\d{{1,2}})(?: ?[日号])?")
 _WEEKDAYS = {
     name: number
     for number, names in enumerate(
@@ -59,7 +59,7 @@ _WEEKDAYS = {
 }
 _WEEKDAY = re.compile(
     r"\b(monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?\b|\b(mon|tues?|wed|thurs?|fri|sat|sun)\b(?=[,.)]? \d|,|\))"
-    rf"|(?:周|星期|礼拜){MARK}?([一二三四五六日天1-6])(?!\d|[天周个月]|共)"
+    rf"|(?:周|星期|礼拜){WORDED_MARK}?([一二三四五六日天1-6])(?!\d|[天周个月]|共)"
 )
 _ZH_WEEKDAYS = {
     **{character: number for number, character in enumerate("一二三四五六日")},
@@ -68,7 +68,7 @@ _ZH_WEEKDAYS = {
 }
 
 
-class Moments(NamedTuple):
+class Datetimes(NamedTuple):
     """The points in time of a text.
 
     times: for each time of day, all minutes since midnight that it may mean.
@@ -88,12 +88,12 @@ class Moments(NamedTuple):
 
 
 @lru_cache(maxsize=2048)
-def moments_in(text: str) -> Moments:
+def datetimes_in(text: str) -> Datetimes:
     """The points in time of a text from `in_digits`."""
     text, days = _extract_days(text)
     text, weekdays = _extract_weekdays(text)
     text, times = _extract_times(text)
-    return Moments(times, days, weekdays, text)
+    return Datetimes(times, days, weekdays, text)
 
 
 def _extract_days(text: str) -> tuple[str, frozenset[tuple[int | None, int, int]]]:
@@ -152,7 +152,7 @@ def _extract_times(text: str) -> tuple[str, tuple[frozenset[int], ...]]:
 
     def add_chinese_time(match: re.Match[str]) -> str:
         early, late, worded, hour, whole, minute, after = match.groups()
-        before = text[: match.start()].rstrip(MARK + " ")
+        before = text[: match.start()].rstrip(WORDED_MARK + " ")
         has_cue = early or late or whole or minute or after or before.endswith(_BEFORE_TIME_ZH)
         if not (has_cue or (not worded and not before[-1:].isdigit())):
             return match[0]

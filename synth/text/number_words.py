@@ -1,7 +1,7 @@
 """Rewrites numbers in words as digits: `half an hour` as `0.5 hours`, `九点半` as `9点30分`, `quarter to ten` as `9:45`.
 
-One idea: `quantities.py` and `datetimes.py` then read digits only. A number that was in words gets `MARK` before it, because words claim
-less than digits: "one of them" and 十分方便 count nothing. Figures of speech ("24/7", "100 %", 一点 for a little) are removed. Words that
+One idea: `quantities.py` and `datetimes.py` then read digits only. A number that was in words gets `WORDED_MARK` before it, because words
+claim less than digits: "one of them" and 十分方便 count nothing. Figures of speech ("24/7", "100 %", 一点 for a little) are removed. Words that
 may not be numbers (`second`, 一下) stay. Not read: fractions other than halves and quarters.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-MARK = "`"
+WORDED_MARK = "`"
 """Precedes a number that was in words."""
 
 _UP_TO_NINETEEN = (
@@ -28,19 +28,19 @@ _ENGLISH_NUMERAL = re.compile(
 _HALVES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"\bhalf (?:a )?dozen\b", f"{MARK}6"),
-        (r"\bhalf (?:an |of an )?hour\b|\bhalf-hour\b", f"{MARK}0.5 hours"),
-        (r"\bthree[ -]quarters? of an hour\b", f"{MARK}45 minutes"),
-        (r"\b(?:a )?quarter (?:of )?an hour\b|\b(?:a )?quarter-hour\b", f"{MARK}15 minutes"),
-        (r"\bhalf an? (kilomet\w+|km|mile|kilo\w*|metre|meter)\b", rf"{MARK}0.5 \1"),
-        (r"\ban? (hour|kilomet\w+|mile|minute) and a half\b", rf"{MARK}1.5 \1"),
+        (r"\bhalf (?:a )?dozen\b", f"{WORDED_MARK}6"),
+        (r"\bhalf (?:an |of an )?hour\b|\bhalf-hour\b", f"{WORDED_MARK}0.5 hours"),
+        (r"\bthree[ -]quarters? of an hour\b", f"{WORDED_MARK}45 minutes"),
+        (r"\b(?:a )?quarter (?:of )?an hour\b|\b(?:a )?quarter-hour\b", f"{WORDED_MARK}15 minutes"),
+        (r"\bhalf an? (kilomet\w+|km|mile|kilo\w*|metre|meter)\b", rf"{WORDED_MARK}0.5 \1"),
+        (r"\ban? (hour|kilomet\w+|mile|minute) and a half\b", rf"{WORDED_MARK}1.5 \1"),
         (rf"\b({_WORD}|\d+) and a half\b", r"\1 ½"),
         (rf"\b({_WORD}|\d+) (hours?|kilomet\w+|km|miles?|minutes?|days?) and a half\b", r"\1 ½ \2"),
         (r"(?<=\d) 1/2\b(?= (?:hour|kilomet|mile|km))", " ½"),
         (
             r"\b(?:(?<=in )|(?<=take )|(?<=takes )|(?<=within )|(?<=about )|(?<=exactly )|(?<=roughly )|(?<=around )|(?<=under )|(?<=over )"
             r"|(?<=than ))an hour\b|\ban hour(?= and (?:\d|(?:ten|twenty|thirty|forty|fifty)\b)|,? \d| long\b| away\b|'s )",
-            f"{MARK}1 hours",
+            f"{WORDED_MARK}1 hours",
         ),
     )
 )
@@ -87,17 +87,17 @@ _ZH_HALF: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"(?<=\d)个?半(小时|钟头|月|公里)", r".5\1"),
-        (r"半个?(小时|钟头)", rf"{MARK}0.5\1"),
-        (r"半(公里|千米|里|公斤|米)", rf"{MARK}0.5\1"),
+        (r"半个?(小时|钟头)", rf"{WORDED_MARK}0.5\1"),
+        (r"半(公里|千米|里|公斤|米)", rf"{WORDED_MARK}0.5\1"),
         (r"(?<=\d)(公里|小时|千米|公斤)半", r".5\1"),
         (r"(?<=\d)刻钟", "刻"),
-        (rf"(?<=\d)点(?:{MARK}?1刻|一刻)", "点15分"),
-        (rf"(?<=\d)点(?:{MARK}?3刻|三刻)", "点45分"),
+        (rf"(?<=\d)点(?:{WORDED_MARK}?1刻|一刻)", "点15分"),
+        (rf"(?<=\d)点(?:{WORDED_MARK}?3刻|三刻)", "点45分"),
         (r"(?<=\d)点半", "点30分"),
-        (rf"百分之{MARK}?(\d+(?:\.\d+)?)", r"\1%"),
+        (rf"百分之{WORDED_MARK}?(\d+(?:\.\d+)?)", r"\1%"),
     )
 )
-MAY_TELL = re.compile(
+MAY_CLAIM = re.compile(
     rf"\d|day|周|星期|礼拜|noon|midnight|[零〇一二三四五六七八九十百千万两半刻]|\b(?:{_WORD}|hundred|thousand|million|half|quarter|hour)\b"
 )
 """Matches every text with a number or a point in time."""
@@ -106,7 +106,7 @@ _HAS_CHINESE_NUMERAL = re.compile(r"[〇零一二两三四五六七八九十百�
 
 
 @lru_cache(maxsize=1024)
-def in_digits(text: str) -> str:
+def words_to_digits(text: str) -> str:
     """A normalised text with its numbers in digits, without figures of speech and markup."""
     text = _FULL_STOP.sub(". ", _MARKUP.sub("", text))
     text = _IDIOMS.sub(" ", text)
@@ -130,21 +130,21 @@ def _english_times_to_digits(text: str) -> str:
 
     def past(match: re.Match[str]) -> str:
         minutes, hour = _MINUTES.get(match[1]), _HOURS.get(match[2])
-        return match[0] if minutes is None or hour is None else f"{MARK}{hour}:{minutes:02d}"
+        return match[0] if minutes is None or hour is None else f"{WORDED_MARK}{hour}:{minutes:02d}"
 
     def to(match: re.Match[str]) -> str:
         minutes, hour = _MINUTES.get(match[1]), _HOURS.get(match[2])
         if minutes is None or hour is None or (match[1] != "quarter" and not _is_time(text, match)):
             return match[0]
-        return f"{MARK}{(hour - 2) % 12 + 1}:{60 - minutes:02d}"
+        return f"{WORDED_MARK}{(hour - 2) % 12 + 1}:{60 - minutes:02d}"
 
     def spoken(match: re.Match[str]) -> str:
         minutes = (match[3] or "").replace("-", " ").replace("oh", "").split()
-        return f"{match[1]} {MARK}{_HOURS[match[2]]}:{sum({**_ONES, **_TENS}[word] for word in minutes):02d}"
+        return f"{match[1]} {WORDED_MARK}{_HOURS[match[2]]}:{sum({**_ONES, **_TENS}[word] for word in minutes):02d}"
 
     text = _PAST.sub(past, text)
     text = _TO.sub(to, text)
-    text = _OCLOCK.sub(lambda match: f"{MARK}{_HOURS[match[1]]}:00" if match[1] in _HOURS else match[0], text)
+    text = _OCLOCK.sub(lambda match: f"{WORDED_MARK}{_HOURS[match[1]]}:00" if match[1] in _HOURS else match[0], text)
     return _SPOKEN_TIME_WITH_HALF.sub(spoken, _SPOKEN_TIME.sub(spoken, text))
 
 
@@ -170,7 +170,7 @@ def _english_to_digits(match: re.Match[str]) -> str:
             if current % 100 and not (current % 100 >= 20 and current % 10 == 0 and step < 10):
                 return match[0]
             current += step
-    return f"{MARK}{total + current}"
+    return f"{WORDED_MARK}{total + current}"
 
 
 def _chinese_to_digits(match: re.Match[str]) -> str:
@@ -179,8 +179,8 @@ def _chinese_to_digits(match: re.Match[str]) -> str:
     if value is None:
         return match[0]
     if fraction:
-        return f"{MARK}{value}.{''.join(str(_ZH_DIGITS[character]) for character in fraction)}"
-    return f"{MARK}{value}"
+        return f"{WORDED_MARK}{value}.{''.join(str(_ZH_DIGITS[character]) for character in fraction)}"
+    return f"{WORDED_MARK}{value}"
 
 
 def _chinese_value(text: str) -> int | None:

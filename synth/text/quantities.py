@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from synth.text.number_words import MARK
+from synth.text.number_words import WORDED_MARK
 
 Unit = tuple[str, float]
 """Dimension, and factor to its base unit."""
@@ -115,7 +115,7 @@ def units_of_field(name: str, declared: str | None) -> tuple[Unit, ...]:
     return (*UNITS[declared], *by_name) if declared == COUNT else UNITS[declared]
 
 
-class Quantity(NamedTuple):
+class StatedQuantity(NamedTuple):
     """A number in a text.
 
     value: in the unit of the text.
@@ -138,7 +138,7 @@ class Quantity(NamedTuple):
 
 
 _NUMBER = re.compile(
-    rf"(?<![a-z0-9])(?<!\d\.)({MARK})?(us\$|cn¥|[$€£¥]|(?:rmb|cny|usd|eur|gbp|人民币) ?)?(-(?=\d))?"
+    rf"(?<![a-z0-9])(?<!\d\.)({WORDED_MARK})?(us\$|cn¥|[$€£¥]|(?:rmb|cny|usd|eur|gbp|人民币) ?)?(-(?=\d))?"
     r"(\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
     r"(?: ?(k(?![a-z])|(?:million|thousand|万|千(?!米|克))(?![a-z])))?(?:[+]| ?(多|来|余|几))?[ -]?"
     r"(°c|℃|°|%|[€$£]|[\u3400-\u9fff/]+|[a-z][a-z/$']*|)"
@@ -179,7 +179,7 @@ _RANGE_WORD = re.compile(r"^ ?(?:to|-|–|—|~|至|到|and|or|和|或|与) ?$")
 
 
 @lru_cache(maxsize=4096)
-def quantities_in(text: str) -> tuple[Quantity, ...]:
+def quantities_in(text: str) -> tuple[StatedQuantity, ...]:
     """All numbers of a text. A duration or length in two units (1 h 20 min) is one number."""
     if not any(character.isdigit() for character in text):
         return ()
@@ -194,7 +194,7 @@ def quantities_in(text: str) -> tuple[Quantity, ...]:
     return tuple(_share_range_units(_join_parts(quantities, text), text))
 
 
-def _quantity(text: str, match: re.Match[str]) -> Quantity:
+def _quantity(text: str, match: re.Match[str]) -> StatedQuantity:
     """The number of one match of `_NUMBER`, with its unit and hedge."""
     worded, symbol, sign, digits, scale, more, after = match.groups()
     digits = digits.replace(",", "")
@@ -213,7 +213,7 @@ def _quantity(text: str, match: re.Match[str]) -> Quantity:
         units = ((RATING, 1.0),)
     elif not units and _PRICE_BEFORE.search(before):
         units = (MONEY,)
-    return Quantity(value, step, units, worded is not None, hedge, match.start(), end, counted)
+    return StatedQuantity(value, step, units, worded is not None, hedge, match.start(), end, counted)
 
 
 def _units_after(text: str, start: int, after: str) -> tuple[tuple[Unit, ...], int, bool]:
@@ -240,9 +240,9 @@ def _units_after(text: str, start: int, after: str) -> tuple[tuple[Unit, ...], i
     return (), 0, False
 
 
-def _join_parts(quantities: Iterable[Quantity], text: str) -> list[Quantity]:
+def _join_parts(quantities: Iterable[StatedQuantity], text: str) -> list[StatedQuantity]:
     """The quantities, with durations and lengths in two falling units joined: 1 h 20 min, 1 hr 20, 2 km 300 m."""
-    out: list[Quantity] = []
+    out: list[StatedQuantity] = []
     for quantity in quantities:
         last = out[-1] if out else None
         joined = _join(last, quantity) if last is not None and _BETWEEN_PARTS.match(text[last.end : quantity.start]) else None
@@ -253,7 +253,7 @@ def _join_parts(quantities: Iterable[Quantity], text: str) -> list[Quantity]:
     return out
 
 
-def _join(first: Quantity, second: Quantity) -> Quantity | None:
+def _join(first: StatedQuantity, second: StatedQuantity) -> StatedQuantity | None:
     """Both as one quantity in the second's unit, or None where they are not parts of one duration or length."""
     for dimension in ("duration", "length"):
         large, small = _factor(first, dimension), _factor(second, dimension)
@@ -261,15 +261,15 @@ def _join(first: Quantity, second: Quantity) -> Quantity | None:
             small = 1.0
         if large and 0 < small < large and second.value * small < large:
             total = (first.value * large + second.value * small) / small
-            return Quantity(total, second.step, ((dimension, small),), first.is_worded, first.hedge, first.start, second.end)
+            return StatedQuantity(total, second.step, ((dimension, small),), first.is_worded, first.hedge, first.start, second.end)
     return None
 
 
-def _factor(quantity: Quantity, dimension: str) -> float:
+def _factor(quantity: StatedQuantity, dimension: str) -> float:
     return next((factor for name, factor in quantity.units if name == dimension), 0.0)
 
 
-def _share_range_units(quantities: list[Quantity], text: str) -> list[Quantity]:
+def _share_range_units(quantities: list[StatedQuantity], text: str) -> list[StatedQuantity]:
     """The quantities, where the start of a range gets the unit of its end: 16 to 24 degrees."""
     for place in range(len(quantities) - 2, -1, -1):
         start, end = quantities[place], quantities[place + 1]
@@ -278,7 +278,7 @@ def _share_range_units(quantities: list[Quantity], text: str) -> list[Quantity]:
     return quantities
 
 
-def is_told(stated: Quantity, factor: float, value: float) -> bool:
+def may_state(stated: StatedQuantity, factor: float, value: float) -> bool:
     """Whether a text may state `value` as this quantity: within 1 %, rounded to its last digit, or within the range of its hedge.
 
     factor: of the quantity's unit. value: in the dimension's base unit.
@@ -297,6 +297,6 @@ def is_told(stated: Quantity, factor: float, value: float) -> bool:
     return False
 
 
-def are_alike(left: str, right: str) -> bool:
+def are_comparable(left: str, right: str) -> bool:
     """Whether two dimensions are comparable: equal, or one of them is money without a known currency and the other is any money."""
     return left == right or (MONEY[0] in (left, right) and {left, right} <= _CURRENCIES)

@@ -59,7 +59,7 @@ def chinese_number(value: int, *, before_measure: bool = True) -> str:
     return out[1:] if out.startswith("一十") else out
 
 
-def surfaces(kind: SlotKind, value: JSON, language: Language, synonyms: Synonyms | None = None) -> list[str]:
+def value_spellings(kind: SlotKind, value: JSON, language: Language, synonyms: Synonyms | None = None) -> list[str]:
     """All spellings of a canonical value in a language, the plainest first; never empty."""
     if isinstance(kind, Vocabulary):
         if _CLOCK.fullmatch(str(value)):

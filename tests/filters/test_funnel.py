@@ -32,7 +32,7 @@ from storage.errors import BadInput
 from storage.records import Task
 from storage.releases.lineage import explain
 from storage.store import Store
-from synth.clusters.cluster_store import keep_clusters
+from synth.clusters.cluster_store import save_clusters
 from synth.haystack.generate import HaystackConfig, generate
 from synth.worlds import WORLDS
 
@@ -417,7 +417,7 @@ def test_a_ratio_is_met_to_the_row_or_the_step_that_left_too_few_is_named(undist
 def test_what_no_world_reads_says_which_tool_could_serve_it(tmp_path: Path) -> None:
     """Given a store with clusters of a bank's tools, then a question about accounts names one of them, and one about nothing here none."""
     store = Store(tmp_path / "store")
-    keep_clusters(store, WORLDS["banking"].tools)
+    save_clusters(store, WORLDS["banking"].tools)
     path = tmp_path / "log.txt"
     path.write_text("List all my bank accounts with their balances\nWhat is the boiling point of tungsten at sea level?\n")
     curate(store, [path], CONFIG.model_copy(update={"ungrounded": True}))

@@ -96,6 +96,6 @@ def test_a_store_without_a_policy_or_its_probe_is_refused_in_one_line(tmp_path: 
 def test_a_weight_that_is_configured_stays() -> None:
     config = Config(synthesize=SMALL.model_copy(update={"evolution": EvolutionConfig(focus_weight=2.5)}))
 
-    assert validation.focused(config, True) == validation.focused(config, False) == config
-    assert validation.focused(Config(), False) == Config()
-    assert validation.focused(Config(), True).synthesize.evolution.focus_weight == 1.0
+    assert validation.set_focus(config, True) == validation.set_focus(config, False) == config
+    assert validation.set_focus(Config(), False) == Config()
+    assert validation.set_focus(Config(), True).synthesize.evolution.focus_weight == 1.0

@@ -12,7 +12,7 @@ import pytest
 from filters.funnel import FunnelConfig
 from filters.steps.selection.contamination import HeldOutFile
 from flows.config import Config, for_curation
-from flows.validation import row_read, synthesis
+from flows.validation import resolve_query_id, set_synthesis_options
 from storage.errors import BadInput
 from storage.store import Store, part_id
 
@@ -22,7 +22,7 @@ def test_each_world_that_is_named_gets_tasks_and_a_range_gets_none(tmp_path: Pat
     (tmp_path / "mine.yaml").write_bytes(files("synth.worlds.declarative").joinpath("starter.yaml").read_bytes())
     above = str(tmp_path / "deep" / ".." / "mine.yaml")
 
-    drills = synthesis(Config(), [above, "banking", "gen-1..3"], None, 5).synthesize.drills
+    drills = set_synthesis_options(Config(), [above, "banking", "gen-1..3"], None, 5).synthesize.drills
 
     assert [name.partition("@")[0] for name in drills] == ["tool_library", "banking"]
     assert set(drills.values()) == {3}, "of five, rounded up"
@@ -51,6 +51,10 @@ def test_a_row_is_named_by_its_file_and_number(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     row = {"query_id": "q-1", "run": "run-1", "source": "log.txt", "row": 7, "text": "a lamp", "language": "en", "occurrences": 1}
     store.commit([store.write("queries", part_id("queries", ["x"], {}, 1), pl.DataFrame([row]))])
-    assert (row_read(store, "logs/log.txt:7"), row_read(store, "q-1"), row_read(store, "a:b")) == ("q-1", "q-1", "a:b")
+    assert (resolve_query_id(store, "logs/log.txt:7"), resolve_query_id(store, "q-1"), resolve_query_id(store, "a:b")) == (
+        "q-1",
+        "q-1",
+        "a:b",
+    )
     with pytest.raises(BadInput, match=r"files read: log\.txt"):
-        row_read(store, "log.txt:8")
+        resolve_query_id(store, "log.txt:8")

@@ -69,7 +69,7 @@ class Accuracy:
     high: float
 
 
-def chosen(categories: Sequence[str] = CATEGORIES, limit: int | None = None) -> list[Case]:
+def select_cases(categories: Sequence[str] = CATEGORIES, limit: int | None = None) -> list[Case]:
     """The cases of these categories; of each the first `limit`.
 
     Raises:
@@ -84,7 +84,7 @@ def chosen(categories: Sequence[str] = CATEGORIES, limit: int | None = None) -> 
 # ---- conversations -----------------------------------------------------------------------------------------------------
 
 
-def hold_all(
+def run_cases(
     engine: Engine,
     wanted: Sequence[Case],
     *,
@@ -219,7 +219,7 @@ def evaluation_frame(sessions: Sequence[Session], *, evaluation_id: str, policy_
     return pl.DataFrame(rows, schema=TABLES["evaluations"].columns)
 
 
-def keep(store: Store, policy_id: str, sessions: Sequence[Session], *, max_tokens: int = MAX_TOKENS) -> None:
+def save_sessions(store: Store, policy_id: str, sessions: Sequence[Session], *, max_tokens: int = MAX_TOKENS) -> None:
     """Keeps the figures of a policy of the store; a measurement with the same outcomes, case by case, is kept once."""
     measured = [(session.case.id, session.outcome.value) for session in sessions]
     evaluation_id = content_id("evaluation", policy_id, "bfcl", max_tokens, measured, VERSION)

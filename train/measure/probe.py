@@ -31,7 +31,7 @@ from train.config import CascadeConfig
 from train.data.task_pool import Use, draw, sources
 from train.measure.evaluate import VERSION as EVALUATION_VERSION
 from train.measure.evaluate import evaluation_rows, facets
-from train.policies import Policy, answering, engine_of, policy_named, promoted_policy
+from train.policies import Policy, engine_of, find_policy, open_policy_engine, promoted_policy
 
 VERSION = 1
 AGAIN = 1_000
@@ -53,7 +53,7 @@ def tag(
     Raises:
         BadInput: there is no such policy, or it cannot answer. BudgetSpent, EngineFailure: see `Prober.rollouts`.
     """
-    probed = promoted_policy(store) if policy is None else policy_named(store, policy)
+    probed = promoted_policy(store) if policy is None else find_policy(store, policy)
     with contextlib.nullcontext() if probed is None else _prober(store, config, probed, "tag", progress) as prober:
         _tag_statically(store)
         if probed is not None and prober is not None:
@@ -86,7 +86,7 @@ def evaluate(store: Store, config: CascadeConfig, *, policy: str | None = None, 
     Raises:
         BadInput: there is no such policy, none was promoted yet, or it cannot answer. BudgetSpent, EngineFailure: see `Prober.rollouts`.
     """
-    measured = policy_named(store, policy)
+    measured = find_policy(store, policy)
     with _prober(store, config, measured, "evaluate", progress) as prober:
         prober.evaluate(measured)
     return measured
@@ -96,7 +96,7 @@ def evaluate(store: Store, config: CascadeConfig, *, policy: str | None = None, 
 def _prober(store: Store, config: CascadeConfig, policy: Policy, what: str, progress: Progress | None) -> Iterator[Prober]:
     """Measures one policy. Its budget is that of what is measured: asked for again, the same goes on with what is left."""
     run = content_id("run", what, policy.id, config.model_dump(mode="json", exclude={"engine", "cluster", "backend", "stages"}))
-    with answering(store, policy, config.engine, run) as engine:
+    with open_policy_engine(store, policy, config.engine, run) as engine:
         yield Prober(store, config, progress, engine)
 
 

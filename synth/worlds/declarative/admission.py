@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from synth.worlds.base import Unsolvable
 from synth.worlds.declarative.domain import Domain
-from synth.worlds.declarative.intents.acts import Doing
+from synth.worlds.declarative.intents.acts import ActIntent
 from synth.worlds.declarative.intents.base import SpecIntent
-from synth.worlds.declarative.intents.questions import Asking, Counting, Finding
+from synth.worlds.declarative.intents.questions import Counting, Finding, QuestionIntent
 from synth.worlds.declarative.intents.row_references import Owned, Picked
 from synth.worlds.declarative.intents.spec_jobs import Scripted
 from synth.worlds.declarative.language.problems import Problem
@@ -30,7 +30,7 @@ def tried(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, str]:
     states = [State(open_base(domain, seed)) for seed in SEEDS]
     rng = random.Random(17)
     for intent in intents:
-        is_basic = isinstance(intent, Scripted) or (isinstance(intent, Doing) and (intent.against or intent.name == intent.act.name))
+        is_basic = isinstance(intent, Scripted) or (isinstance(intent, ActIntent) and (intent.against or intent.name == intent.act.name))
         problem: str | None = None
         for at, state in enumerate(states[: len(SEEDS) if is_basic else _trials(intent)]):
             problem = _problem(intent, state, rng, at, is_solved=at == 0 or bool(is_basic))
@@ -43,7 +43,13 @@ def tried(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, str]:
 
 def _trials(intent: SpecIntent) -> int:
     """In how many seeds an intent is tried: how its rows are named says how seldom there are such."""
-    finders = intent.finders.values() if isinstance(intent, Doing) else [intent.finder] if isinstance(intent, (Asking, Finding)) else []
+    finders = (
+        intent.finders.values()
+        if isinstance(intent, ActIntent)
+        else [intent.finder]
+        if isinstance(intent, (QuestionIntent, Finding))
+        else []
+    )
     if any(isinstance(finder, Picked) for finder in finders):
         return 3
     return 2 if isinstance(intent, Counting) or any(isinstance(finder, Owned) for finder in finders) else 1
@@ -71,7 +77,7 @@ def problems_of(domain: Domain, intents: Sequence[SpecIntent], refused: dict[str
     """What makes the whole spec unusable: a rule that traps nobody, or no act that can be done."""
     found = []
     for intent in intents:
-        if isinstance(intent, Doing) and intent.against and intent.name in refused:
+        if isinstance(intent, ActIntent) and intent.against and intent.name in refused:
             path = f"actions.{intent.act.name}.rules.{intent.against}"
             found.append(
                 Problem(
@@ -82,7 +88,7 @@ def problems_of(domain: Domain, intents: Sequence[SpecIntent], refused: dict[str
         if isinstance(intent, Scripted) and intent.name in refused:
             found.append(Problem(f"intents.{intent.name}", f"can hardly ever be done ({refused[intent.name]}); let more rows fit it"))
     able = [intent for intent in intents if intent.name not in refused]
-    acts = {intent.act.name for intent in able if isinstance(intent, Doing) and not intent.against}
+    acts = {intent.act.name for intent in able if isinstance(intent, ActIntent) and not intent.against}
     acts |= {name for intent in able if isinstance(intent, Scripted) for name in intent.acts}
     for name in domain.acts:
         if name not in acts:

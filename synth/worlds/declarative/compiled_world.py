@@ -16,7 +16,7 @@ from synth.text.slot_kinds import Date, Vocabulary
 from synth.worlds.base import Intent, Observation
 from synth.worlds.declarative.common_names import possible_names
 from synth.worlds.declarative.domain import Domain
-from synth.worlds.declarative.intents.acts import Doing
+from synth.worlds.declarative.intents.acts import ActIntent
 from synth.worlds.declarative.intents.base import SpecIntent, StateWorld
 from synth.worlds.declarative.intents.computing import Computing
 from synth.worlds.declarative.state import State, open_base
@@ -99,7 +99,7 @@ class SpecWorld(StateWorld):
         self, intent: str, slot_names: frozenset[str], rng: random.Random, is_wanted: Callable[[Mapping[str, JSON]], bool]
     ) -> dict[str, JSON] | None:
         found = self.intents[intent]
-        if not isinstance(found, Doing):
+        if not isinstance(found, ActIntent):
             return super().draw_such(intent, slot_names, rng, is_wanted)
         return found.draw_such(self.now, slot_names, rng, is_wanted)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from filters.grounding.amounts import AMOUNT, COLON, chinese_value, day_offset, is_bare, reading, values
 from synth.text.slot_kinds import Date, Quantity
-from synth.text.value_spellings import chinese_number, surfaces
+from synth.text.value_spellings import chinese_number, value_spellings
 from synth.worlds import GROUNDED, WORLDS
 
 WEDNESDAY = date(2026, 5, 13)
@@ -83,7 +83,7 @@ def test_every_spelling_of_an_amount_is_read_back(world: str) -> None:
         usual = kind.choices if isinstance(kind, Quantity) else range(kind.horizon_days + 1)
         for value in usual:
             for language in ("en", "zh"):
-                for text in surfaces(kind, value, language):
+                for text in value_spellings(kind, value, language):
                     if not re.search("[0-9]|[一二两三四五六七八九十]", text):
                         continue
                     # when its spelling is found in a sentence, then it may be that value

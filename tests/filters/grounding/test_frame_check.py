@@ -7,9 +7,9 @@ import random
 import pytest
 
 from filters.grounding.frame_check import Supported, legal, mentions, supported
-from filters.taxonomy.agreement import Known, known
+from filters.taxonomy.agreement import Known, generate_requests
 from storage.records import canonical_json
-from synth.haystack.generate import values_of
+from synth.haystack.generate import usual_values
 from synth.tasks.wording import slot_kinds
 from synth.text.slot_kinds import Vocabulary
 from synth.worlds import GROUNDED, WORLDS
@@ -26,7 +26,7 @@ def reasons(intent: str, text: str, **slots: str | float) -> list[str]:
 
 @pytest.fixture(scope="module")
 def asked() -> list[Known]:
-    return [one for one in known(400, seed=1) if one.frame]
+    return [one for one in generate_requests(400, seed=1) if one.frame]
 
 
 def test_true_frames_hold(asked: list[Known]) -> None:
@@ -47,7 +47,7 @@ def test_no_value_can_be_brought_in(asked: list[Known]) -> None:
         assert one.frame
         world, intent, slots = one.frame.world, one.frame.intent, dict(one.frame.slots)
         for slot, kind in slot_kinds(WORLDS[world], intent).items():
-            others = [value for value in values_of(world, kind) if slot in slots and value != slots[slot]]
+            others = [value for value in usual_values(world, kind) if slot in slots and value != slots[slot]]
             if others:
                 tried += 1
                 swapped = slots | {slot: rng.choice(others)}

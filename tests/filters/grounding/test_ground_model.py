@@ -18,7 +18,7 @@ from filters.grounding import ground, ground_model
 from filters.grounding.ground_model import GroundConfig, remainder, told
 from filters.steps.selection import admit
 from filters.steps.selection.coverage import CoverageConfig
-from filters.taxonomy.agreement import known
+from filters.taxonomy.agreement import generate_requests
 from storage.errors import BadInput
 from storage.releases.lineage import explain
 from storage.store import Store
@@ -46,7 +46,7 @@ def read_again(engine: Scripted, texts: Sequence[str], *, ungrounded: bool = Fal
 
 def test_a_model_frame_has_the_columns_of_the_parsers() -> None:
     """Given texts that the parser can read, when a model reads the same frames, then every column of a frame is the same."""
-    asked = [one for one in known(120, seed=2) if one.frame]
+    asked = [one for one in generate_requests(120, seed=2) if one.frame]
     rows = parsed([one.norm for one in asked])
     columns = ["world", "intent", "slots", "combination", "shape", "frame_id"]
     engine = Scripted({one.norm: of_frame(one.frame) for one in asked})

@@ -15,7 +15,7 @@ from filters.grounding.tool_reach import Reach, ReachConfig, load, nearest, near
 from storage.records import JSON, Tool
 from storage.store import Store
 from synth.clusters.business_clusters import Cluster
-from synth.clusters.cluster_store import keep_clusters
+from synth.clusters.cluster_store import save_clusters
 from synth.engines.encoder import Vectors, encode
 from synth.worlds import GROUNDED, WORLDS
 
@@ -40,8 +40,8 @@ LONE = tool("chess_best_move", "The best next move in a game of chess.", "board"
 def reach(tmp_path_factory: pytest.TempPathFactory) -> Reach:
     """Of a store whose last build holds the worlds, a clinic, and a tool that is in no cluster."""
     store = Store(tmp_path_factory.mktemp("reach") / "store")
-    keep_clusters(store, [tool for world in GROUNDED for tool in WORLDS[world].tools])
-    keep_clusters(store, [*(tool for world in GROUNDED for tool in WORLDS[world].tools), *CLINIC, LONE])
+    save_clusters(store, [tool for world in GROUNDED for tool in WORLDS[world].tools])
+    save_clusters(store, [*(tool for world in GROUNDED for tool in WORLDS[world].tools), *CLINIC, LONE])
     return load(store, encode)
 
 
@@ -187,7 +187,7 @@ def _drawn(rng: np.random.Generator, count: int) -> Vectors:
 def test_of_equal_texts_the_tool_of_a_cluster_is_found(tmp_path: Path) -> None:
     """Given a server that copies a tool of the clinic and feeds nothing, then the clinic's is the one that is found."""
     store = Store(tmp_path / "store")
-    keep_clusters(store, [*CLINIC, CLINIC[1].model_copy(update={"server": "a", "domain": "a"})])
+    save_clusters(store, [*CLINIC, CLINIC[1].model_copy(update={"server": "a", "domain": "a"})])
     reach = load(store, encode)
     found = step(rows_of(["unknown"]), encode(tool_texts([CLINIC[1]])), reach, CONFIG)
 

@@ -10,7 +10,7 @@ import pytest
 from filters import normalised_text
 from filters.grounding import ground
 from storage.records import Frame
-from synth.haystack.generate import values_of
+from synth.haystack.generate import usual_values
 from synth.tasks.wording import LANGUAGES, load_families, render
 from synth.worlds import GROUNDED, WORLDS
 
@@ -35,7 +35,7 @@ def frames(count: int, seed: int) -> Iterator[Frame]:
                 for slot in intent.slots:
                     if slot.is_required or rng.random() < 1 / 3:
                         same = {value for other, value in slots.items() if _kind(intent, other) == slot.kind}
-                        slots[slot.name] = rng.choice([value for value in values_of(world, slot.kind) if value not in same])
+                        slots[slot.name] = rng.choice([value for value in usual_values(world, slot.kind) if value not in same])
                 if name != "long_trip" or slots["category"] != "hotel":
                     yield _canonical(Frame(world=world, intent=name, slots=slots))
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from flows.cli.main import app
 from storage.store import Store
 from synth.clusters.catalog import read_catalogue
-from synth.clusters.cluster_store import stored_cluster, stored_clusters
+from synth.clusters.cluster_store import read_cluster, read_clusters
 
 ORDER = {"type": "object", "properties": {"invoice_id": {"type": "string"}}, "required": ["invoice_id"]}
 ROWS: list[object] = [
@@ -81,11 +81,11 @@ def test_every_build_has_its_own_versions_of_tools(here: Path, change: dict[str,
     for rows in builds:
         Path("tools.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         assert "the store has them already" not in run_clusters("build", "--tools", "tools.jsonl", "--store", "st")
-        (listed,) = stored_clusters(store)
-        shown.append((listed, stored_cluster(store, listed.id)[1], read_catalogue(Path("tools.jsonl")).tools))
+        (listed,) = read_clusters(store)
+        shown.append((listed, read_cluster(store, listed.id)[1], read_catalogue(Path("tools.jsonl")).tools))
 
     for cluster, tools, catalogue in shown:
-        assert stored_cluster(store, cluster.id) == (cluster, tools)
+        assert read_cluster(store, cluster.id) == (cluster, tools)
         assert sorted(tools, key=lambda tool: tool.id) == sorted(catalogue, key=lambda tool: tool.id)
     assert len({cluster.id for cluster, _, _ in shown}) == len(builds)
 

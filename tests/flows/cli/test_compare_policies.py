@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from benchmarks.mock_openai import started
 from flows.cli.main import app
-from storage.report.evaluation_queries import measured
+from storage.report.evaluation_queries import read_measurements
 from storage.store import Store
 from tests.storage.conftest import build_sample
 from tests.train.measure.test_compare import BETTER, trained
@@ -63,7 +63,7 @@ def test_an_untrained_policy_of_the_store_passes_no_bfcl_case(tmp_path: Path) ->
         ["base", "1", "1", "0"],
         ["miss_param", "1", "1", "0"],
     ]
-    assert measured(store).filter(use="bfcl", facet="all").select("policy", "tasks", "rate").rows() == [("sft2", 2, 0.0)]
+    assert read_measurements(store).filter(use="bfcl", facet="all").select("policy", "tasks", "rate").rows() == [("sft2", 2, 0.0)]
     conversations = [json.loads(line) for line in file.read_text().splitlines()]
     assert [conversation["case"] for conversation in conversations] == ["multi_turn_base_0", "multi_turn_miss_param_0"]
     assert all(conversation["outcome"] == "policy_failure" and conversation["messages"] for conversation in conversations)

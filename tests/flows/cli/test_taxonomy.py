@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from filters.sample_queries import of_store
+from filters.sample_queries import sample_store
 from filters.taxonomy.built_in import built_in
 from filters.taxonomy.tree import tree_of
-from filters.taxonomy.versions import keep, newest
+from filters.taxonomy.versions import newest, save_version
 from flows.cli.main import app
 from storage.store import Store
 from synth.haystack.generate import HaystackConfig, generate
@@ -52,7 +52,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     opened = Store(folder / "store")
     opened.commit([opened.write(table, f"{table}-0", frame) for table, frame in frames.items()])
     top = [node for node in built_in().nodes if node.id.split(".")[0] == "rules_and_policies"]
-    keep(opened, tree_of(top), "edited")
+    save_version(opened, tree_of(top), "edited")
     return folder / "store"
 
 
@@ -84,7 +84,7 @@ def test_the_tree_grows_with_the_stores_queries(store: Path, tmp_path: Path) -> 
     assert "nothing was written" in output
     assert newest(Store(store)).tree == before.tree
     strange = [f"knit me a {colour} scarf of wool with {count} stitches" for colour in ("red", "blue", "green") for count in range(30, 80)]
-    pl.DataFrame({"q": [*strange, *of_store(Store(store), 150, seed=0)]}).write_parquet(tmp_path / "strange.parquet")
+    pl.DataFrame({"q": [*strange, *sample_store(Store(store), 150, seed=0)]}).write_parquet(tmp_path / "strange.parquet")
     output = run_taxonomy("evolve", str(tmp_path / "strange.parquet"), "--column", "q", "--store", str(store), "--rounds", "1")
     assert "scarf" in output
     after = newest(Store(store))
@@ -96,11 +96,11 @@ def test_the_tree_grows_with_the_stores_queries(store: Path, tmp_path: Path) -> 
 
 def test_the_sample_of_a_store_has_no_near_duplicates(store: Path) -> None:
     opened = Store(store)
-    sample = of_store(opened, 100_000, seed=0)
+    sample = sample_store(opened, 100_000, seed=0)
     assert 200 < len(sample) <= 540
     assert "a copy of it" not in sample
-    assert of_store(opened, 50, seed=0) == sample[:50]
-    assert of_store(opened, 50, seed=1) != sample[:50]
+    assert sample_store(opened, 50, seed=0) == sample[:50]
+    assert sample_store(opened, 50, seed=1) != sample[:50]
 
 
 def test_agreement_is_printed_with_an_interval(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from storage.report.evaluation_queries import by_facet, measured, powers, told
+from storage.report.evaluation_queries import by_facet, format_rate, parse_pass_k, read_measurements
 from storage.store import Store, part_id
 from storage.tables import TABLES
 from tests.storage.conftest import build_sample
@@ -29,7 +29,7 @@ def test_the_facets_are_those_of_the_last_measurement_alone(tmp_path: Path) -> N
     total = {"facet": "all", "facet_value": "all"}
     evaluated(store, "first", total, {"facet": "world", "facet_value": "city"}, {"facet": "world", "facet_value": "retail"})
     evaluated(store, "second", total, {"facet": "world", "facet_value": "library"}, {"facet": "world", "facet_value": "retail"})
-    rows = measured(store)
+    rows = read_measurements(store)
     assert rows.filter(policy_id="policy-2", facet="world")["facet_value"].to_list() == ["library", "retail"]
     assert rows["policy"].unique(maintain_order=True).to_list() == ["sft1", "sft2"]
     assert [(line.value, line.cells[0], line.last["rate"]) for line in by_facet(rows)] == [("library", None, 0.3), ("retail", None, 0.3)]
@@ -42,7 +42,7 @@ def test_engines_of_one_name_and_other_weights_are_told_apart(tmp_path: Path) ->
     store.commit([store.write("policies", part_id("policies", ["engines"], {}, 1), pl.DataFrame(engines, schema=columns))])
     for number in (1, 2):
         evaluated(store, f"of-{number}", {"policy_id": f"engine-{number}", "facet": "all", "facet_value": "all"})
-    assert measured(store)["policy"].unique(maintain_order=True).to_list() == [
+    assert read_measurements(store)["policy"].unique(maintain_order=True).to_list() == [
         "hf:models/mine engine-1",
         "hf:models/mine engine-2",
         "sft1",
@@ -56,7 +56,7 @@ def test_facets_of_one_value_say_nothing_and_numbers_stand_in_their_order(tmp_pa
     evaluated(store, "e", *({"facet": facet, "facet_value": value} for facet, value in (("all", "all"), *values)))
     greedy = [{"facet": "category", "facet_value": value, "use": "bfcl", "decoding": "greedy"} for value in ("base", "miss_func")]
     evaluated(store, "b", *greedy, *({**row, "use": "eval_in", "facet": "mode"} for row in greedy))
-    lines = [(line.use, line.facet, line.value) for line in by_facet(measured(store))]
+    lines = [(line.use, line.facet, line.value) for line in by_facet(read_measurements(store))]
     assert lines == [
         ("bfcl", "category", "base"),
         ("bfcl", "category", "miss_func"),
@@ -75,4 +75,4 @@ def test_facets_of_one_value_say_nothing_and_numbers_stand_in_their_order(tmp_pa
     ],
 )
 def test_powers_are_told_with_their_intervals_where_there_are_any(stored: str | None, says: list[str]) -> None:
-    assert [told(*power) for power in powers(stored).values()] == says
+    assert [format_rate(*power) for power in parse_pass_k(stored).values()] == says

@@ -11,12 +11,12 @@ from storage.conversation import derive_turns
 from storage.records import CODE_TOOL
 from synth.blueprints.blueprint import Bands, Blueprint, static_checks
 from synth.blueprints.cell import Cell
-from synth.blueprints.conversation_template import MERGE_CLUSTERS, OPERATORS, VEILS, kitchen, native
+from synth.blueprints.conversation_template import MERGE_CLUSTERS, OPERATORS, VEILS, intent_pool, native
 from synth.blueprints.draft import Draft, Offer, PlanFailed
 from synth.blueprints.phrases import slots_of
 from synth.blueprints.planner import Planner
-from synth.blueprints.schedule import Recipe
-from synth.blueprints.template_library import cookbook
+from synth.blueprints.schedule import ConversationTemplate
+from synth.blueprints.template_library import build_library
 from synth.clusters.business_clusters import Cluster, cluster_tools
 from synth.roles.simulate import Simulated, offered_tools, simulate
 from synth.roles.world_tools import noisy
@@ -28,13 +28,13 @@ HERE = {world: [cluster for cluster in cluster_tools(WORLDS[world].tools) if clu
 FREE = Planner(lambda _: True)
 
 
-def applied(operator: str, count: int = 6) -> Iterator[tuple[Recipe, Recipe, Blueprint, Simulated]]:
+def applied(operator: str, count: int = 6) -> Iterator[tuple[ConversationTemplate, ConversationTemplate, Blueprint, Simulated]]:
     """Recipes before and after an operator, and what was made of the latter, in every world where it applies."""
     rng, found = random.Random(11), 0
     for attempt in range(600):
         cluster = rng.choice(HERE[("retail", "banking", "city")[attempt % 3]])
         assert cluster.world is not None
-        pots = kitchen(WORLDS[cluster.world], cluster.tool_names)
+        pots = intent_pool(WORLDS[cluster.world], cluster.tool_names)
         before = native(pots, rng)
         after = OPERATORS[operator](before, pots, rng)
         if after is None or operator in before.operators:
@@ -100,8 +100,8 @@ def test_two_clusters_of_a_world_are_merged_for_a_cell_that_failed_before_and_th
     bands, (whole, *_) = Bands(3.2, 8.0), HERE["retail"]
     buying = half(whole, "search_products", "escalate")
     closing = half(whole, "get_order", "exchange_order", "escalate")
-    books = [cookbook(WORLDS["retail"], tools, "retail", bands) for tools in (buying.tool_names, closing.tool_names)]
-    union = cookbook(WORLDS["retail"], buying.tool_names | closing.tool_names, "retail", bands)
+    books = [build_library(WORLDS["retail"], tools, "retail", bands) for tools in (buying.tool_names, closing.tool_names)]
+    union = build_library(WORLDS["retail"], buying.tool_names | closing.tool_names, "retail", bands)
     family, band = max(union.keys() - books[0].keys() - books[1].keys(), key=lambda shelf: (len(union[shelf]), shelf))
     cell, planner = Cell("retail", family, band), Planner(lambda _: True, bands=bands)
     with pytest.raises(PlanFailed):
@@ -124,8 +124,8 @@ def veiled(veil: str, world: str, seed: int, cluster: Cluster | None = None) -> 
     """A plan of one goal, and the same with a veil over it."""
     rng = random.Random(seed)
     cluster = cluster or rng.choice(HERE[world])
-    recipe = native(kitchen(WORLDS[world], cluster.tool_names), rng)
-    recipe = Recipe(WORLDS[world], recipe.goals[:1], recipe.is_parallel)
+    recipe = native(intent_pool(WORLDS[world], cluster.tool_names), rng)
+    recipe = ConversationTemplate(WORLDS[world], recipe.goals[:1], recipe.is_parallel)
     both = []
     for veils in (frozenset[str](), frozenset({veil})):
         try:

@@ -13,9 +13,9 @@ import pytest
 from storage.records import Tool
 from synth.clusters.business_clusters import Cluster, ClusterConfig, _ToolGraph, cluster_tools
 from synth.clusters.cluster_store import clusters_frame, tools_frame
-from synth.clusters.edges import THRESHOLD, Described, Edge, chains, edges_of, feeds
+from synth.clusters.edges import THRESHOLD, Edge, ToolFeatures, candidate_edges, chains, find_edges
 from synth.clusters.tool_words import entity_keys, words
-from synth.clusters.world_plans import plans_of, served
+from synth.clusters.world_plans import count_covered_plans, plans_of
 from synth.worlds import GROUNDED, WORLDS, admitted_in
 from synth.worlds.declarative.library_worlds import shipped
 
@@ -23,7 +23,7 @@ TOOLS: tuple[Tool, ...] = tuple(tool for world in GROUNDED for tool in WORLDS[wo
 
 
 def dependencies(tools: Iterable[Tool]) -> list[Edge]:
-    return edges_of(Described.of(tuple(tools)), threshold=THRESHOLD)
+    return find_edges(ToolFeatures.of(tuple(tools)), threshold=THRESHOLD)
 
 
 def declared_edges() -> set[tuple[str, str]]:
@@ -48,7 +48,7 @@ def is_connected(tools: Iterable[str], edges: Iterable[Edge]) -> bool:
 
 @pytest.fixture(scope="module")
 def edges() -> list[Edge]:
-    return edges_of(Described.of(TOOLS))
+    return find_edges(ToolFeatures.of(TOOLS))
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_a_value_that_all_tools_give_and_take_links_few_pairs() -> None:
     schema = {"type": "object", "properties": {"present_voucher": {"type": "string"}}}
     tools = [Tool(name=f"do{n}", description="", parameters=schema, output=output, server="s", domain="d") for n in range(400)]
 
-    candidates = feeds(Described.of(tools))
+    candidates = candidate_edges(ToolFeatures.of(tools))
 
     assert 0 < max(Counter(candidates.targets.tolist()).values()) <= 256
 
@@ -207,13 +207,13 @@ def test_every_plan_of_an_executable_world_lies_in_one_cluster() -> None:
     clusters = cluster_tools(tools)
 
     assert len(plans) > 1000
-    assert served(plans, [cluster.tool_ids for cluster in clusters]) == len(plans)
+    assert count_covered_plans(plans, [cluster.tool_ids for cluster in clusters]) == len(plans)
     assert all(3 <= len(cluster.tool_ids) <= 12 and cluster.edges for cluster in clusters)
 
 
 def test_tools_that_are_whole_plans_are_neighbours_of_all_tools_of_their_world() -> None:
     tools = WORLDS["gen-78"].tools
-    graph = _ToolGraph(Described.of(tools), edges_of(Described.of(tools)), plans_of(tools).values())
+    graph = _ToolGraph(ToolFeatures.of(tools), find_edges(ToolFeatures.of(tools)), plans_of(tools).values())
 
     single = [plan[0] for plan in graph.plans if len(plan) == 1 and not any(graph.neighbours[plan[0]].values())]
 
@@ -228,7 +228,7 @@ def test_a_plan_with_more_tools_than_a_cluster_may_have_is_left_out() -> None:
 
     assert large
     assert max(len(cluster.tool_ids) for cluster in clusters) == 4
-    assert served(large, [cluster.tool_ids for cluster in clusters]) == 0
+    assert count_covered_plans(large, [cluster.tool_ids for cluster in clusters]) == 0
 
 
 def test_a_plan_needs_all_its_tools_and_a_known_world() -> None:

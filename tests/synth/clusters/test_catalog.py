@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import BadInput
-from synth.clusters.catalog import Catalogue, clean_schema, joined, read_catalogue, server_key
+from synth.clusters.catalog import Catalogue, clean_schema, merge_tools, read_catalogue, server_key
 from synth.worlds import WORLDS
 
 SCHEMA = {"type": "object", "properties": {"order_id": {"type": "string"}}, "required": ["order_id"]}
@@ -88,9 +88,9 @@ def test_equal_tools_of_one_id_are_merged_and_different_ones_refused(tmp_path: P
     world_tools = WORLDS["retail"].tools
     (other,) = read(tmp_path, {"name": "buy", "server": "shop", "label": "Pets"}).tools
 
-    assert joined([*world_tools, *world_tools]) == world_tools
+    assert merge_tools([*world_tools, *world_tools]) == world_tools
     with pytest.raises(BadInput, match=r"two tools are called shop\.buy: one of world retail, one of a catalogue \(Pets\)"):
-        joined([*world_tools, other])
+        merge_tools([*world_tools, other])
 
 
 def test_bad_rows_are_dropped_with_their_reason_and_line(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from storage.records import Tool
 from synth.clusters.business_clusters import cluster_tools
 from synth.clusters.cross_server_edges import MAX_TARGETS, ServerProfiles, find_bridges
-from synth.clusters.edges import Described
+from synth.clusters.edges import ToolFeatures
 
 
 def tool(server: str, name: str, description: str, *parameters: str, label: str = "Web Search & Research", **more: Any) -> Tool:
@@ -22,7 +22,7 @@ SCRAPE = tool("firecrawl-1", "scrape_page", "Scrape pages of websites into markd
 
 
 def pairs(*tools: Tool) -> set[tuple[str, str, str]]:
-    return {(edge.source, edge.target, edge.entity) for edge in find_bridges(Described.of(tools), [tool.id for tool in tools])}
+    return {(edge.source, edge.target, edge.entity) for edge in find_bridges(ToolFeatures.of(tools), [tool.id for tool in tools])}
 
 
 def test_a_url_crosses_servers() -> None:
@@ -30,7 +30,7 @@ def test_a_url_crosses_servers() -> None:
 
 
 def test_two_tools_without_another_edge_have_no_bridge() -> None:
-    both = Described.of([SEARCH, SCRAPE])
+    both = ToolFeatures.of([SEARCH, SCRAPE])
 
     assert find_bridges(both, []) == []
     assert find_bridges(both, [SEARCH.id]) == find_bridges(both, [SCRAPE.id]) != []
@@ -97,7 +97,7 @@ def test_a_tool_that_takes_a_value_is_no_source_of_it() -> None:
 def test_servers_of_one_product_are_substitutes_by_name(left: str, right: str) -> None:
     first, second = tool(left, "search_web", "Searches the web for pages."), tool(right, "open_page", "Reads a page of the web.", "url")
 
-    assert ServerProfiles.of(Described.of([first, second])).are_substitutes(left, right)
+    assert ServerProfiles.of(ToolFeatures.of([first, second])).are_substitutes(left, right)
     assert pairs(first, second) == set()
 
 
@@ -112,14 +112,14 @@ def test_servers_of_one_product_are_substitutes_by_name(left: str, right: str) -
 def test_servers_of_two_products_are_no_substitutes(left: str, right: str) -> None:
     first, second = tool(left, "find", "Looks for matches."), tool(right, "open_it", "Loads what an address holds.", "url")
 
-    assert not ServerProfiles.of(Described.of([first, second])).are_substitutes(left, right)
+    assert not ServerProfiles.of(ToolFeatures.of([first, second])).are_substitutes(left, right)
 
 
 def test_a_server_that_names_the_others_product_is_a_substitute() -> None:
     official = tool("firecrawl-1", "crawl", "Starts a crawl.", "url")
     wrapper = tool("web-reader-2", "read_pages", "Reads web pages through Firecrawl.", "query")
     other = tool("web-reader-3", "read_pages", "Reads web pages.", "query")
-    servers = ServerProfiles.of(Described.of([official, wrapper, other]))
+    servers = ServerProfiles.of(ToolFeatures.of([official, wrapper, other]))
 
     assert servers.are_substitutes("firecrawl-1", "web-reader-2")
     assert not servers.are_substitutes("firecrawl-1", "web-reader-3")
@@ -130,7 +130,7 @@ def test_servers_with_equal_tool_names_are_substitutes() -> None:
     left = [tool("alpha-1", name, f"{name} somewhere.") for name in names]
     right = [tool("beta-2", name, f"Another text about {name}.") for name in (*names[:2], "rate_guest")]
 
-    assert ServerProfiles.of(Described.of([*left, *right])).are_substitutes("alpha-1", "beta-2")
+    assert ServerProfiles.of(ToolFeatures.of([*left, *right])).are_substitutes("alpha-1", "beta-2")
 
 
 def test_a_cluster_spans_partners_but_no_substitutes() -> None:

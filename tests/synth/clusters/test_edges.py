@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from storage.errors import BadInput
 from storage.records import Tool
-from synth.clusters.edges import MAX_PRODUCERS, THRESHOLD, Described, Edge, edges_of, levels
-from synth.clusters.tool_text import without_preamble
+from synth.clusters.edges import MAX_PRODUCERS, THRESHOLD, Edge, ToolFeatures, chain_depths, find_edges
+from synth.clusters.tool_text import strip_preambles
 from synth.clusters.tool_words import words
 from synth.worlds import bfcl_files
 
@@ -24,7 +24,7 @@ Pairs = set[tuple[str, str]]
 
 
 def dependencies(tools: Sequence[Tool], threshold: float = THRESHOLD) -> list[Edge]:
-    return edges_of(Described.of(tools), threshold=threshold)
+    return find_edges(ToolFeatures.of(tools), threshold=threshold)
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +122,8 @@ def test_sentences_that_start_all_descriptions_of_a_server_are_removed() -> None
     preamble = "This belongs to the ticket desk, which keeps every ticket of every user. "
     four = [tool(name, description=preamble + rest) for name, rest in zip("abcd", ("Waits.", "Walks.", "Counts.", "Sorts."), strict=True)]
 
-    assert [tool.description for tool in without_preamble(four)] == ["Waits.", "Walks.", "Counts.", "Sorts."]
-    assert without_preamble(four[:2]) == four[:2]
+    assert [tool.description for tool in strip_preambles(four)] == ["Waits.", "Walks.", "Counts.", "Sorts."]
+    assert strip_preambles(four[:2]) == four[:2]
 
 
 # ---- produced and consumed entities ------------------------------------------------------------------------------------
@@ -234,6 +234,6 @@ def test_levels_count_the_longest_chain_and_a_cycle_as_one_tool() -> None:
     def linked(*pairs: str) -> list[Edge]:
         return [Edge(pair[0], pair[1], 1.0, "x") for pair in pairs]
 
-    assert levels("abcd", linked("ab", "bc", "ac", "cd")) == {"a": 0, "b": 1, "c": 2, "d": 3}
-    assert levels("zyab", linked("zy", "yz", "za", "ab")) == {"z": 0, "y": 0, "a": 1, "b": 2}
-    assert levels("ab", []) == {"a": 0, "b": 0}
+    assert chain_depths("abcd", linked("ab", "bc", "ac", "cd")) == {"a": 0, "b": 1, "c": 2, "d": 3}
+    assert chain_depths("zyab", linked("zy", "yz", "za", "ab")) == {"z": 0, "y": 0, "a": 1, "b": 2}
+    assert chain_depths("ab", []) == {"a": 0, "b": 0}

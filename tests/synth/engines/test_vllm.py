@@ -19,7 +19,7 @@ from synth.engines.base import ChatAnswer, ChatRequest
 from synth.engines.cache import Answers
 from synth.engines.openai import OpenAIEngine
 from synth.engines.vllm import ENVIRONMENT, VLLMConfig, vllm_engine
-from synth.roles.role_engines import Cast, RolesConfig
+from synth.roles.role_engines import RoleEngines, RolesConfig
 from synth.run.config import SynthesisConfig
 from synth.run.synthesize import synthesize
 from tests.conftest import MARK, processes
@@ -124,7 +124,7 @@ def test_it_plays_the_assistant_and_the_user_of_a_synthesis(engine: OpenAIEngine
     )
     answers = Answers(store := Store(tmp_path / "store"))
     with OpenAIEngine(engine.config, answers=answers, name=engine.name) as keeping:
-        for cast in (Cast(roles, assistant=keeping, answers=answers), Cast(roles, user=keeping, answers=answers)):
+        for cast in (RoleEngines(roles, assistant=keeping, answers=answers), RoleEngines(roles, user=keeping, answers=answers)):
             result = synthesize(store, config.model_copy(update={"seed": int(cast.user is None)}), cast=cast)
             assert (result.proposals, result.accepted, sum(result.rejected.values())) == (8, 0, 8)
         sent = keeping.counts["sent"]

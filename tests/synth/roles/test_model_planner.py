@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from storage.records import JSON, frame_id
 from synth.blueprints.blueprint import MAX_USER_TURNS, Bands, Blueprint, static_checks
 from synth.blueprints.cell import Band, Cell
-from synth.blueprints.conversation_template import kitchen
+from synth.blueprints.conversation_template import intent_pool
 from synth.blueprints.draft import PlanFailed, may_use
 from synth.blueprints.phrases import PERSONAS, can_withhold, entities_of, slots_of
 from synth.blueprints.planner import Planner
@@ -50,7 +50,7 @@ def cluster_of(world: str) -> Cluster:
 
 def domain_in(world: str) -> str:
     """The domain that most of its intents are of."""
-    pots = kitchen(WORLDS[world], cluster_of(world).tool_names)
+    pots = intent_pool(WORLDS[world], cluster_of(world).tool_names)
     return max(sorted(pots.by_domain), key=lambda domain: len(pots.by_domain[domain]))
 
 
@@ -168,7 +168,7 @@ def usable(desk: _Desk, intent: str, *names: str) -> dict[str, JSON]:
 def test_what_the_assistant_has_no_words_to_ask_for_is_not_withheld() -> None:
     unasked = [
         (intent, slot.name)
-        for intent in kitchen(WORLDS["retail"], cluster_of("retail").tool_names).intents
+        for intent in intent_pool(WORLDS["retail"], cluster_of("retail").tool_names).intents
         for slot in slots_of(WORLDS["retail"], intent).values()
         if slot.kind == "problem" and not can_withhold(WORLDS["retail"], slot)
     ]
@@ -310,7 +310,7 @@ def slots_in(draw: st.DrawFn, world: str, intent: str) -> dict[str, JSON]:
 
 @st.composite
 def goals_in(draw: st.DrawFn, world: str, *, is_first: bool) -> dict[str, JSON]:
-    intent = draw(st.sampled_from(kitchen(WORLDS[world], cluster_of(world).tool_names).intents))
+    intent = draw(st.sampled_from(intent_pool(WORLDS[world], cluster_of(world).tool_names).intents))
     slots, known = draw(slots_in(world, intent)), slots_of(WORLDS[world], intent)
     goal = goal_of(world, intent, slots)
     askable = [name for name in slots if draw(RARELY) or (name in known and can_withhold(WORLDS[world], known[name]))]

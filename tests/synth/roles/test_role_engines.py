@@ -20,7 +20,7 @@ from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 from synth.engines.budget import Budget, BudgetSpent
 from synth.roles import role_engines as casting
 from synth.roles.model_judge import ModelJudge
-from synth.roles.role_engines import Cast, RolesConfig, opened
+from synth.roles.role_engines import RoleEngines, RolesConfig, open_role_engines
 from synth.run.config import SynthesisConfig
 from synth.run.controller import EvolutionConfig
 from synth.run.result import SynthesisResult
@@ -41,11 +41,11 @@ TALKS = """SELECT round, position, messages, accepted, outcome, t.reason FROM tr
            ORDER BY round, position"""
 
 
-def cast_of(**roles: Standing) -> Cast:
-    return replace(Cast(RolesConfig(**{role: engine.name for role, engine in roles.items()})), **roles)  # type: ignore[arg-type]
+def cast_of(**roles: Standing) -> RoleEngines:
+    return replace(RoleEngines(RolesConfig(**{role: engine.name for role, engine in roles.items()})), **roles)  # type: ignore[arg-type]
 
 
-def made(folder: Path, cast: Cast, **changes: object) -> tuple[Store, SynthesisResult]:
+def made(folder: Path, cast: RoleEngines, **changes: object) -> tuple[Store, SynthesisResult]:
     store = Store(folder)
     return store, synthesize(store, PLAIN.model_copy(update={"roles": cast.config, **changes}), cast=cast)
 
@@ -358,12 +358,12 @@ def test_a_window_that_has_no_room_for_a_role_is_told_before_anything_is_asked(t
         yield Narrow(parroting, name)
 
     monkeypatch.setattr(casting, "engine_named", named)
-    with opened(RolesConfig(user="openai:m", judge="openai:m"), Store(tmp_path / "store"), tmp_path / "logs") as cast:
+    with open_role_engines(RolesConfig(user="openai:m", judge="openai:m"), Store(tmp_path / "store"), tmp_path / "logs") as cast:
         assert cast.user is cast.judge is not None
     for roles in (RolesConfig(planner="openai:m"), RolesConfig(assistant="openai:m", answer_tokens=1_400)):
         with (
             pytest.raises(BadInput, match="openai:m has a window of 1,300 tokens, and what it is to be asked takes about"),
-            opened(roles, Store(tmp_path / "store"), tmp_path / "logs"),
+            open_role_engines(roles, Store(tmp_path / "store"), tmp_path / "logs"),
         ):
             pass
 

@@ -11,12 +11,12 @@ from storage.conversation import derive_turns
 from storage.records import Cost, FunctionCall, Message, Outcome, Task, Tool, ToolCall, frame_id
 from synth.blueprints.blueprint import Argument, Bands, Blueprint, TurnPlan, static_checks
 from synth.blueprints.cell import Band, Cell
-from synth.blueprints.conversation_template import OPERATORS, evolved, kitchen, native
+from synth.blueprints.conversation_template import OPERATORS, evolved, intent_pool, native
 from synth.blueprints.diversity import coarse_mode
 from synth.blueprints.draft import Offer, PlanFailed
 from synth.blueprints.phrases import slots_of
 from synth.blueprints.planner import Planner
-from synth.blueprints.schedule import Recipe
+from synth.blueprints.schedule import ConversationTemplate
 from synth.blueprints.sketch import sketch
 from synth.clusters.business_clusters import Cluster, cluster_tools
 from synth.roles.observer import _carries, _waits
@@ -34,7 +34,7 @@ def clusters_of(world: str) -> list[Cluster]:
     return cluster_tools(WORLDS[world].tools)
 
 
-def plain(recipe: Recipe, cluster: Cluster, rng: random.Random) -> Blueprint | None:
+def plain(recipe: ConversationTemplate, cluster: Cluster, rng: random.Random) -> Blueprint | None:
     """The blueprint of one recipe, if it can be had."""
     try:
         return Planner(lambda _: True).draft(recipe, Offer(cluster), rng)
@@ -50,7 +50,7 @@ def made() -> list[tuple[Blueprint, Simulated]]:
         clusters, rng = clusters_of(world), random.Random(7)
         for number in range(90):
             cluster = rng.choice(clusters)
-            pots = kitchen(WORLDS[world], cluster.tool_names)
+            pots = intent_pool(WORLDS[world], cluster.tool_names)
             recipe = native(pots, rng)
             for operator in list(OPERATORS.values())[: number % 2 * len(OPERATORS)]:
                 recipe = (operator(recipe, pots, rng) if rng.random() < 0.2 else None) or recipe
@@ -88,7 +88,7 @@ def test_a_search_that_rightly_finds_nothing_is_not_repeated() -> None:
     cluster, rng = clusters_of("helpdesk")[0], random.Random(5)
     found = 0
     for _ in range(300):
-        blueprint = plain(native(kitchen(WORLDS["helpdesk"], cluster.tool_names), rng), cluster, rng)
+        blueprint = plain(native(intent_pool(WORLDS["helpdesk"], cluster.tool_names), rng), cluster, rng)
         if blueprint is None or blueprint.perturbations:
             continue
         calls = [call for turn in derive_turns(simulate(blueprint).trajectory.messages) for step in turn.steps for call in step.calls]
@@ -116,7 +116,7 @@ def test_predicted_modes_and_complexity_are_nearly_always_those_of_the_execution
 
 def test_sketches_foretell_the_mode_of_a_draft() -> None:
     cluster, rng = clusters_of("retail")[0], random.Random(3)
-    pots = kitchen(WORLDS["retail"], cluster.tool_names)
+    pots = intent_pool(WORLDS["retail"], cluster.tool_names)
     pairs = []
     for _ in range(60):
         recipe = native(pots, rng)

@@ -19,7 +19,7 @@ from storage.records import Division, Message, Task
 from storage.store import Store, part_id
 from synth.blueprints.blueprint import Bands
 from synth.blueprints.cell import Cell
-from synth.blueprints.conversation_template import kitchen
+from synth.blueprints.conversation_template import intent_pool
 from synth.blueprints.draft import PlanFailed
 from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import Cluster, cluster_tools
@@ -29,7 +29,7 @@ from synth.roles.model_planner import ModelPlanner
 from synth.run import proposals
 from synth.run.config import SynthesisConfig
 from synth.run.controller import Controller, EvolutionConfig, Report
-from synth.run.failure_targeting import Focus, Standing, controller_of, factors, failures, in_turn, urgency
+from synth.run.failure_targeting import FailureStats, Focus, controller_of, factors, failures, in_turn, urgency
 from synth.run.proposals import Job, Made
 from synth.run.result import SynthesisResult
 from synth.run.synthesize import synthesize
@@ -169,7 +169,7 @@ def clusters_of(world: str) -> list[Cluster]:
 
 def test_a_cluster_that_serves_what_fails_has_its_turn_more_often() -> None:
     clusters = clusters_of("banking")
-    served = {cluster.id: set(kitchen(WORLDS["banking"], cluster.tool_names).busy) for cluster in clusters}
+    served = {cluster.id: set(intent_pool(WORLDS["banking"], cluster.tool_names).busy) for cluster in clusters}
     wanted = min(sorted(set().union(*served.values())), key=lambda intent: sum(intent in intents for intents in served.values()))
     holders = {cluster for cluster, intents in served.items() if wanted in intents}
     assert 0 < len(holders) < len(clusters)
@@ -181,7 +181,7 @@ def test_a_cluster_that_serves_what_fails_has_its_turn_more_often() -> None:
         return use
 
     assert set(turns({}).values()) == {60}
-    focused = turns(factors({("banking", wanted): Standing(1.0, 9, 72, 0.5, 0.4, 0.6, 0, 0)}, 1.0))
+    focused = turns(factors({("banking", wanted): FailureStats(1.0, 9, 72, 0.5, 0.4, 0.6, 0, 0)}, 1.0))
     others = next(count for cluster, count in focused.items() if cluster not in holders)
     assert all(focused[cluster] == pytest.approx(2 * others, rel=0.05) for cluster in holders)
 

@@ -9,15 +9,15 @@ import pytest
 from storage.records import CODE_TOOL
 from storage.store import Store
 from synth.run.config import SynthesisConfig
-from synth.run.setup import Groundwork
+from synth.run.setup import SynthesisSetup
 from synth.worlds import run_python
 
 CONFIG = SynthesisConfig(worlds=("library",), code_share=0.0, drills={"library": 3}, programs={"library": 2})
 
 
-def _drilled(folder: Path) -> tuple[Groundwork, list[bool]]:
+def _drilled(folder: Path) -> tuple[SynthesisSetup, list[bool]]:
     """The groundwork, and of each drill whether it needs a program."""
-    ground = Groundwork(Store(folder), CONFIG)
+    ground = SynthesisSetup(Store(folder), CONFIG)
     ground.lay()
     ground.ledger.commit()
     specs = ground.store.query("SELECT spec FROM tasks ORDER BY task_id")["spec"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.text.claims import NameIndex, has_word, is_near, minutes_in, normalise, numbers_in, read
+from synth.text.claims import NameIndex, has_word, is_near, minutes_in, normalise, numbers_in, read_claims
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from synth.text.claims import NameIndex, has_word, is_near, minutes_in, normalis
     ],
 )
 def test_numbers(text: str, readings: set[float]) -> None:
-    assert {reading for number in read(normalise(text)).numbers for reading in number.readings} == readings
+    assert {reading for number in read_claims(normalise(text)).numbers for reading in number.readings} == readings
 
 
 def test_a_comma_in_a_json_list_both_joins_and_splits_numbers() -> None:
@@ -52,13 +52,13 @@ def test_times(text: str, minutes: set[int]) -> None:
 
 
 def test_dates_and_identifiers() -> None:
-    claims = read(normalise("o17 on 2026年3月2日 with flight CA1234"))
+    claims = read_claims(normalise("o17 on 2026年3月2日 with flight CA1234"))
     assert (claims.dates, claims.ids, claims.numbers) == ({"2026-03-02"}, {"o17", "ca1234"}, [])
 
 
 @given(st.text(max_size=60))
 def test_any_text_can_be_read(text: str) -> None:
-    read(normalise(text))
+    read_claims(normalise(text))
 
 
 def test_a_word_is_whole_in_english_and_a_substring_in_chinese() -> None:
@@ -96,9 +96,9 @@ def test_the_longest_name_is_found() -> None:
 
 
 def test_a_day_without_a_year_is_no_date() -> None:
-    assert not read("on may 17").dates
-    assert not read("5月17日").dates
-    assert read("2026年5月17日").dates == {"2026-05-17"}
+    assert not read_claims("on may 17").dates
+    assert not read_claims("5月17日").dates
+    assert read_claims("2026年5月17日").dates == {"2026-05-17"}
 
 
 def test_a_name_with_a_digit_is_found_in_unspaced_text() -> None:
@@ -111,4 +111,4 @@ def test_a_name_with_a_digit_is_found_in_unspaced_text() -> None:
 @pytest.mark.parametrize("digit", ["9", "٣"])
 def test_hours_of_hundreds_of_digits_are_no_duration(digit: str) -> None:
     for count in (400, 5_000):
-        assert all(number.value > 1e18 or number.value == 20 for number in read(f"{digit * count} h 20 min").numbers)
+        assert all(number.value > 1e18 or number.value == 20 for number in read_claims(f"{digit * count} h 20 min").numbers)

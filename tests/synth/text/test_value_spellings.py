@@ -4,7 +4,7 @@ import pytest
 
 from storage.records import Language
 from synth.text.slot_kinds import Date, Quantity, SlotKind
-from synth.text.value_spellings import chinese_number, surfaces
+from synth.text.value_spellings import chinese_number, value_spellings
 from synth.worlds import WORLDS
 
 
@@ -34,7 +34,7 @@ def test_two_has_another_numeral_without_a_measure_word() -> None:
     ],
 )
 def test_a_value_has_many_spellings(kind: str, value: object, language: str, expected: set[str]) -> None:
-    assert expected <= set(surfaces(WORLDS["city"].kinds[kind], value, language))
+    assert expected <= set(value_spellings(WORLDS["city"].kinds[kind], value, language))
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_a_value_has_many_spellings(kind: str, value: object, language: str, exp
     ],
 )
 def test_units_and_days_after_a_preposition(kind: SlotKind, value: float, language: Language, expected: list[str]) -> None:
-    assert surfaces(kind, value, language) == expected
+    assert value_spellings(kind, value, language) == expected
 
 
 def test_more_than_ten_hours_have_digits() -> None:
-    assert "12 hours" in surfaces(Quantity("minutes", 0, 900, ()), 720, "en")
+    assert "12 hours" in value_spellings(Quantity("minutes", 0, 900, ()), 720, "en")

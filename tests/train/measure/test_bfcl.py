@@ -11,12 +11,12 @@ import pytest
 
 from storage.errors import BadInput
 from storage.records import Call, FunctionCall, Message, Outcome, ToolCall
-from storage.report.evaluation_queries import measured
+from storage.report.evaluation_queries import read_measurements
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 from synth.worlds.bfcl_world import CATEGORIES, BFCLWorld, Case
 from tests.storage.conftest import build_sample
 from train.measure import bfcl
-from train.measure.bfcl import accuracies, chosen, hold, hold_all, keep
+from train.measure.bfcl import accuracies, hold, run_cases, save_sessions, select_cases
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("bfcl_eval") is None, reason="pip install --no-deps bfcl-eval")
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("bfcl_eval") is None, r
 @pytest.fixture(scope="module")
 def few() -> list[Case]:
     """Three cases of each category."""
-    return chosen(CATEGORIES, 3)
+    return select_cases(CATEGORIES, 3)
 
 
 def called(number: int, name: str, arguments: str) -> Message:
@@ -64,7 +64,7 @@ def without_the_last(case: Case, turn: int) -> Sequence[Call]:
 
 
 def outcomes(engine: object, cases: Sequence[Case]) -> list[Outcome]:
-    return [session.outcome for session in hold_all(engine, cases, in_flight=4)]  # type: ignore[arg-type]
+    return [session.outcome for session in run_cases(engine, cases, in_flight=4)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("category", CATEGORIES)
@@ -134,16 +134,16 @@ class Failing(Replaying):
 def test_what_an_engine_left_unanswered_is_begun_again_and_then_in_no_rate() -> None:
     """Given ten cases of which an engine does not answer two, then these are asked again; for good, they enter no rate; and with all of
     them unanswered, there is no figure at all."""
-    cases = chosen(["base"], 10)
-    again = hold_all(Failing(cases, cases[:2], 2), cases)
+    cases = select_cases(["base"], 10)
+    again = run_cases(Failing(cases, cases[:2], 2), cases)
     assert [session.outcome for session in again] == [Outcome.SUCCESS] * 10
     assert [session.attempts for session in again[:3]] == [3, 3, 1]
-    lost = hold_all(Failing(cases, cases[:2], 10**6), cases)
+    lost = run_cases(Failing(cases, cases[:2], 10**6), cases)
     assert [session.outcome for session in lost[:2]] == [Outcome.INFRA_FAILURE] * 2 and "the server is gone" in lost[0].failure
     total = accuracies(lost)[0]
     assert (total.cases, total.rated, total.passed) == (10, 8, 8)
     with pytest.raises(EngineFailure, match="left 10 of 10 cases without an answer: EngineFailure: the server is gone"):
-        hold_all(Failing(cases, cases, 10**6), cases)
+        run_cases(Failing(cases, cases, 10**6), cases)
 
 
 def test_a_world_or_a_judge_that_raises_is_no_failure_of_the_policy(few: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,8 +162,8 @@ def test_the_figures_of_a_policy_stay_in_its_store_once_and_with_wilsons_interva
     cases = [case for case in few if case.category in ("base", "long_context")]
     sessions = [hold(Replaying([case], reference if case.category == "base" else without_the_last), case) for case in cases]
     for _ in range(2):
-        keep(store, "policy-2", sessions)
-    rows = measured(store).filter(use="bfcl")
+        save_sessions(store, "policy-2", sessions)
+    rows = read_measurements(store).filter(use="bfcl")
     found = {value: (tasks, rate) for value, tasks, rate in rows.select("facet_value", "tasks", "rate").iter_rows()}
     assert found == {"all": (6, 0.5), "base": (3, 1.0), "long_context": (3, 0.0)}
     assert rows.filter(facet_value="base")["low"].item() == pytest.approx(0.4385, abs=1e-4)
@@ -172,19 +172,19 @@ def test_the_figures_of_a_policy_stay_in_its_store_once_and_with_wilsons_interva
 def test_what_a_server_left_out_is_measured_again_and_kept(tmp_path: Path) -> None:
     """Given a measurement of which a server spoilt a case, when it is made again without that, then the whole one is shown."""
     store = build_sample(tmp_path / "store").store
-    cases = chosen(["base"], 3)
+    cases = select_cases(["base"], 3)
     for engine in (Failing(cases, cases[:1], 10**6), Replaying(cases, reference)):
-        keep(store, "policy-2", hold_all(engine, cases))
-    assert measured(store).filter(use="bfcl", facet="all").select("tasks", "rate").rows() == [(3, 1.0)]
+        save_sessions(store, "policy-2", run_cases(engine, cases))
+    assert read_measurements(store).filter(use="bfcl", facet="all").select("tasks", "rate").rows() == [(3, 1.0)]
 
 
 def test_a_category_that_is_not_there_is_refused_in_a_line() -> None:
     with pytest.raises(BadInput, match="no multi-turn category 'bass'; it has base, miss_func"):
-        chosen(["bass"])
-    assert [case.id for case in chosen(["base"], 2)] == ["multi_turn_base_0", "multi_turn_base_1"]
+        select_cases(["bass"])
+    assert [case.id for case in select_cases(["base"], 2)] == ["multi_turn_base_0", "multi_turn_base_1"]
 
 
 def test_without_the_package_a_line_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(BadInput, match="pip install --no-deps bfcl-eval"):
-        chosen()
+        select_cases()

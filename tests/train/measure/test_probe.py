@@ -40,7 +40,7 @@ from tests.train.served_policies import Served
 from tests.train.tiny_policies import small_policy
 from train.config import CascadeConfig, EngineConfig
 from train.measure.probe import Prober, evaluate, tag
-from train.policies import Policy, policy_named
+from train.policies import Policy, find_policy
 from train.tiny import save_policy
 
 RetailWorld = WORLDS["retail"]
@@ -108,7 +108,7 @@ def test_an_engine_is_tagged_and_evaluated_as_any_policy(store: Store, served: S
     assert 0 < sum(told.values()) < 4 * PROBED and twice(served) == 0
 
     evaluate(store, CONFIG, policy=ENGINE)
-    assert policy is not None and policy.name == ENGINE and policy_named(store, policy.id) == policy
+    assert policy is not None and policy.name == ENGINE and find_policy(store, policy.id) == policy
     assert store.query("SELECT stage_id, path FROM policies").rows() == [(None, ENGINE)]
     assert ENGINE in {row["policy"] for row in ladder(store).rows} & {row["policy"] for row in certainty_table(store).rows}
     assert ENGINE in str(explain(store, policy.id))

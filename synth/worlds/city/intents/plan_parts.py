@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from storage.records import JSON
-from synth.text.value_spellings import surfaces
+from synth.text.value_spellings import value_spellings
 from synth.worlds.base import Unsolvable
 from synth.worlds.city.intents.base import FORECAST, ROUTES, SEARCH
 from synth.worlds.city.map.weather import CONDITIONS
@@ -284,4 +284,4 @@ def tell_departure(script: Script, best: Row, pick: str, *, rivals: Sequence[str
 def _spoken(day: str) -> list[str]:
     """An ISO date as people write it: May 17, 5月17日, tomorrow."""
     days = (date.fromisoformat(day) - TODAY).days
-    return [text.removeprefix("on ") for text in (*surfaces(KINDS["date"], days, "en"), *surfaces(KINDS["date"], days, "zh"))]
+    return [text.removeprefix("on ") for text in (*value_spellings(KINDS["date"], days, "en"), *value_spellings(KINDS["date"], days, "zh"))]

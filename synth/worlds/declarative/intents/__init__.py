@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 from storage.records import RefusalReason
 from synth.worlds.declarative.domain import Act, Domain, Entity, Field
-from synth.worlds.declarative.intents.acts import Doing
+from synth.worlds.declarative.intents.acts import ActIntent
 from synth.worlds.declarative.intents.base import SpecIntent
 from synth.worlds.declarative.intents.computing import computing
-from synth.worlds.declarative.intents.questions import Asking, Counting, Finding, askable
+from synth.worlds.declarative.intents.questions import Counting, Finding, QuestionIntent, askable
 from synth.worlds.declarative.intents.refusal_intents import IMPOSSIBLE, NO_TOOL, Information, Plain, Unnamed, attribute_of
 from synth.worlds.declarative.intents.row_references import ById, ByName, Finder, Owned, Picked, fixed_words, pick_filters, pick_orders
 from synth.worlds.declarative.intents.spec_jobs import Scripted
@@ -38,19 +38,19 @@ def intents_of(domain: Domain) -> list[SpecIntent]:
 def _acts(domain: Domain) -> Iterator[SpecIntent]:
     for act in domain.acts.values():
         plain = _plain(domain, act)
-        yield Doing(domain, act, act.name, plain)
+        yield ActIntent(domain, act, act.name, plain)
         if act.on is not None:
             others = frozenset(act.params) - {act.on.name}
             for by_name, suffix in ((False, "owned"), (True, "named")):
                 finder = owned(domain, act.on, by_name=by_name, taken=others)
                 if finder is not None:
-                    yield Doing(domain, act, f"{act.name}_{suffix}", {**plain, act.on.name: finder})
+                    yield ActIntent(domain, act, f"{act.name}_{suffix}", {**plain, act.on.name: finder})
         for name in plain:
             picked = _picked(domain, act, name)
             if picked is not None:
-                yield Doing(domain, act, f"{act.name}_pick_{name}", {**plain, name: picked})
+                yield ActIntent(domain, act, f"{act.name}_pick_{name}", {**plain, name: picked})
         for rule in domain.spec.actions[act.name].rules:
-            yield Doing(domain, act, f"{act.name}_against_{rule}", plain, against=rule)
+            yield ActIntent(domain, act, f"{act.name}_against_{rule}", plain, against=rule)
 
 
 def _plain(domain: Domain, act: Act) -> dict[str, Finder]:
@@ -97,18 +97,18 @@ def searched_name(entity: Entity) -> Field | None:
 def _questions(domain: Domain) -> Iterator[SpecIntent]:
     for entity in domain.by_number:
         if "get" in entity.spec.tools:
-            yield Asking(domain, f"ask_{entity.name}", ById(domain, entity, entity.name), askable(entity, with_details=True))
+            yield QuestionIntent(domain, f"ask_{entity.name}", ById(domain, entity, entity.name), askable(entity, with_details=True))
             yield from _asked_along(domain, entity)
         finder = owned(domain, entity, by_name=False)
         if finder is not None:
             aspects = askable(entity, with_details=False, without=(finder.owner.name, finder.attribute.name))
             if aspects:
-                yield Asking(domain, f"ask_owned_{entity.name}", finder, aspects)
+                yield QuestionIntent(domain, f"ask_owned_{entity.name}", finder, aspects)
         name = searched_name(entity)
         if name is not None:
             aspects = askable(entity, with_details=False, without=(name.name,))
             if aspects:
-                yield Asking(domain, f"ask_named_{entity.name}", ByName(domain, entity, name, f"{entity.name}_name"), aspects)
+                yield QuestionIntent(domain, f"ask_named_{entity.name}", ByName(domain, entity, name, f"{entity.name}_name"), aspects)
         if "search" in entity.spec.tools and pick_orders(entity):
             yield Finding(domain, f"find_{entity.name}", Picked(domain, entity, taken=frozenset()))
         if "search" in entity.spec.tools and any(each.type.kind in ("choice", "flag") for each in pick_filters(entity)):
@@ -124,10 +124,10 @@ def _asked_along(domain: Domain, entity: Entity) -> Iterator[SpecIntent]:
         aspects = [aspect for aspect in askable(other, with_details=True) if aspect.type.kind != "ref"]
         if "get" not in other.spec.tools or not aspects:
             continue
-        yield Asking(domain, f"ask_{each.name}_of_{entity.name}", ById(domain, entity, entity.name), aspects, along=each)
+        yield QuestionIntent(domain, f"ask_{each.name}_of_{entity.name}", ById(domain, entity, entity.name), aspects, along=each)
         finder = owned(domain, entity, by_name=True)
         if finder is not None and each is not finder.owner and not each.spec.detail:
-            yield Asking(domain, f"ask_{each.name}_of_named_{entity.name}", finder, aspects, along=each)
+            yield QuestionIntent(domain, f"ask_{each.name}_of_named_{entity.name}", finder, aspects, along=each)
 
 
 def _refusals(domain: Domain) -> Iterator[SpecIntent]:

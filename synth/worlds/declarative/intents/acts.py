@@ -35,7 +35,7 @@ _NEAR, _LATER = 8, 16
 Test = Callable[[State, Mapping[str, Any]], bool]
 
 
-class Doing(SpecIntent):
+class ActIntent(SpecIntent):
     """finders: by parameter that is a row. against: the name of the rule that forbids it, or empty."""
 
     def __init__(self, domain: Domain, act: Act, name: str, finders: Mapping[str, Finder], *, against: str = "") -> None:
@@ -196,7 +196,7 @@ class _Search:
 
     def __init__(
         self,
-        intent: Doing,
+        intent: ActIntent,
         state: State,
         names: frozenset[str],
         given: Slots,

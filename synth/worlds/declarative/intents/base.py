@@ -18,7 +18,7 @@ from typing import Any
 
 from storage.records import JSON, Call, Fact, Language, Plan, Success
 from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
-from synth.text.value_spellings import surfaces
+from synth.text.value_spellings import value_spellings
 from synth.worlds.base import Intent, Shape, Slot, Solution, Unsolvable, World
 from synth.worlds.declarative.domain import Domain, Entity, Field, Param
 from synth.worlds.declarative.language import schema
@@ -94,7 +94,7 @@ def grid(spec: Any) -> tuple[float, ...]:
 
 def plain(kind: SlotKind, value: JSON, language: Language) -> str:
     """The plainest spelling of a value."""
-    return surfaces(kind, value, language)[0]
+    return value_spellings(kind, value, language)[0]
 
 
 def told(domain: Domain, of: Field, value: Any, language: Language) -> str:
@@ -105,7 +105,7 @@ def told(domain: Domain, of: Field, value: Any, language: Language) -> str:
         return say(language, "yes" if value else "no", "是" if value else "否")
     if of.type.is_number:
         unit = domain.spec.head.currency if isinstance(of.spec, schema.MoneyField) else getattr(of.spec, "unit", "count")
-        return surfaces(Quantity(unit, 0, 0, ()), value, language)[0]
+        return value_spellings(Quantity(unit, 0, 0, ()), value, language)[0]
     return str(shown(domain, of, value))
 
 

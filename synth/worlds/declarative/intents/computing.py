@@ -17,7 +17,7 @@ from typing import Any
 
 from storage.records import CODE_TOOL, JSON, Call, Fact, Language
 from synth.text.claims import is_near, normalise, numbers_in
-from synth.text.number_words import in_digits
+from synth.text.number_words import words_to_digits
 from synth.text.slot_kinds import SlotKind
 from synth.worlds.base import Shape, Slot, Solution
 from synth.worlds.declarative.domain import Domain, Entity, Field, system_prompt
@@ -259,7 +259,7 @@ _TWO_DECIMALS = Words(en=", rounded to two decimals", zh="，保留两位小数"
 def _numbers_in(text: str) -> tuple[float, ...]:
     """Everything that could be read as a number, in figures or in words."""
     plain = normalise(text)
-    said = (*numbers_in(plain, also_parts=True), *numbers_in(in_digits(plain)))
+    said = (*numbers_in(plain, also_parts=True), *numbers_in(words_to_digits(plain)))
     return tuple({reading for number in said for reading in number.readings})
 
 

@@ -48,7 +48,7 @@ def _has_digit(words: Words) -> bool:
     return any(character.isdigit() for character in words.en + words.zh)
 
 
-class Asking(SpecIntent):
+class QuestionIntent(SpecIntent):
     """What is the due date of loan l012? along: a reference from the row that is named to the row that is asked about."""
 
     def __init__(self, domain: Domain, name: str, finder: Finder, aspects: Sequence[Field], along: Field | None = None) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from storage.records import JSON, Fact, Language, Plan, Success
 from synth.text.slot_kinds import Date, Quantity, SlotKind, Vocabulary
-from synth.text.value_spellings import surfaces
+from synth.text.value_spellings import value_spellings
 from synth.worlds.base import Shape, Slot, Solution, Unsolvable
 from synth.worlds.declarative.acting import defaults_of, failing, perform, told
 from synth.worlds.declarative.domain import Domain, Entity, Field, outside
@@ -335,7 +335,7 @@ class _Walk:
             value = self.told[step.row][step.name]
             is_price = step.unit == self.domain.spec.head.currency
             self.facts.append(Fact(kind="price" if is_price else "number", value=str(value)))
-            said = surfaces(Quantity(step.unit, 0, 0, ()), value, self.language)[0]
+            said = value_spellings(Quantity(step.unit, 0, 0, ()), value, self.language)[0]
         else:
             self._see(step.value)
             value = step.value.run(self.state, self.values)

@@ -9,15 +9,15 @@ import pytest
 from filters.steps.selection.admit import admit
 from filters.steps.selection.coverage import CoverageConfig
 from storage.records import RefusalReason
-from synth.haystack.generate import values_of
+from synth.haystack.generate import usual_values
 from synth.tasks.solver import is_evaluation_seed
 from synth.tasks.split import DivisionConfig
 
 KEEP = 30
-ORDERS = values_of("retail", "order")
-WISHES = values_of("retail", "wish")
+ORDERS = usual_values("retail", "order")
+WISHES = usual_values("retail", "wish")
 REFUSED = {
-    RefusalReason.MISSING_INFORMATION: [("buy_unnamed", {"user": user}) for user in values_of("retail", "user")],
+    RefusalReason.MISSING_INFORMATION: [("buy_unnamed", {"user": user}) for user in usual_values("retail", "user")],
     RefusalReason.NOT_ACTIONABLE: [("impossible_wish", {"order": order, "wish": WISHES[0]}) for order in ORDERS],
     RefusalReason.RULE: [("cancel_delivered", {"order": order}) for order in ORDERS],
 }

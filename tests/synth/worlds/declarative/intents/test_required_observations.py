@@ -19,7 +19,7 @@ from synth.worlds import WORLDS, make_world
 from synth.worlds.declarative.compile import compile_spec
 from synth.worlds.declarative.compiled_world import SpecWorld
 from synth.worlds.declarative.domain import Act, Condition, Field
-from synth.worlds.declarative.intents.acts import Doing
+from synth.worlds.declarative.intents.acts import ActIntent
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.problems import SpecError
 from synth.worlds.declarative.language.yaml_text import parse_text
@@ -37,7 +37,7 @@ def spec_world(name: str) -> type[SpecWorld]:
     return world
 
 
-def tasks(world: type[SpecWorld], intent: Doing, count: int) -> Iterator[Task]:
+def tasks(world: type[SpecWorld], intent: ActIntent, count: int) -> Iterator[Task]:
     rng = random.Random(f"{world.name}/{intent.name}")
     for _ in range(count):
         names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < 0.5)
@@ -51,9 +51,9 @@ def tasks(world: type[SpecWorld], intent: Doing, count: int) -> Iterator[Task]:
             assert refused.reason == "misfit", (intent.name, refused)
 
 
-def by_ids(world: type[SpecWorld]) -> list[Doing]:
+def by_ids(world: type[SpecWorld]) -> list[ActIntent]:
     """Every act with its rows named by their ids, and every trap."""
-    return [each for each in world.jobs() if isinstance(each, Doing) and (each.against or each.name == each.act.name)]
+    return [each for each in world.jobs() if isinstance(each, ActIntent) and (each.against or each.name == each.act.name)]
 
 
 # ---- a policy that stops looking as soon as it knows ------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def passes(task: Task, calls: list[Call]) -> bool:
     return judge(WORLDS[task.world], task, done.messages, done.changes).success
 
 
-def inside(world: type[SpecWorld], intent: Doing, task: Task) -> dict[str, Any]:
+def inside(world: type[SpecWorld], intent: ActIntent, task: Task) -> dict[str, Any]:
     """What the act is called with, as rules have it."""
     kinds = {name: param.type.kind for name, param in intent.act.params.items()}
     said = {name: task.slots[name] == "yes" if kinds[name] == "flag" else task.slots[name] for name in kinds if name in task.slots}
@@ -215,7 +215,7 @@ def starter(condition: str, **loans: Any) -> type[SpecWorld]:
 
 def looked(world: type[SpecWorld], intent: str, count: int = 24) -> set[tuple[str, ...]]:
     found = world.intents[intent]
-    assert isinstance(found, Doing)
+    assert isinstance(found, ActIntent)
     return {tuple(call.tool for call in task.plan.calls) for task in tasks(world, found, count)}
 
 
@@ -253,7 +253,7 @@ def test_whichever_of_many_ways_one_goes_one_passes(condition: str, intent: str)
     follows from another, and where a look is needed nobody passes without one."""
     world = starter(condition)
     found = world.intents[intent]
-    assert isinstance(found, Doing)
+    assert isinstance(found, ActIntent)
     (rule,) = (each for each in found.act.conditions if each.rule is not None)
     for task in tasks(world, found, 16):
         act = [] if found.against else [task.plan.calls[-1]]
@@ -272,7 +272,7 @@ def test_one_look_is_enough_where_it_settles_three_halves() -> None:
     and fails where it does not and a look at the member is needed."""
     world = starter(THREE)
     found = world.intents["lend_tool"]
-    assert isinstance(found, Doing)
+    assert isinstance(found, ActIntent)
     told = {True: 0, False: 0}
     for task in tasks(world, found, 24):
         state, tool = world(task.world_seed).now, task.slots["tool"]
@@ -308,6 +308,6 @@ def test_whose_purse_cannot_be_looked_into_may_still_pay() -> None:
 def test_refusals_are_by_the_rule() -> None:
     world = starter("days <= 7")
     trap = world.intents["lend_tool_against_deposit_covers"]
-    assert isinstance(trap, Doing)
+    assert isinstance(trap, ActIntent)
     for task in tasks(world, trap, 4):
         assert (task.plan.calls, task.success.evidence, task.success.refusal) == ((), (), RefusalReason.RULE)

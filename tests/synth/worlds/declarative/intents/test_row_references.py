@@ -11,7 +11,7 @@ from synth.tasks.solver import admit, training_seed
 from synth.tasks.wording import render
 from synth.worlds import WORLDS, make_world
 from synth.worlds.declarative.compile import compile_spec
-from synth.worlds.declarative.intents.acts import Doing
+from synth.worlds.declarative.intents.acts import ActIntent
 from synth.worlds.declarative.intents.row_references import Owned, pick_orders
 from synth.worlds.declarative.language.resolve import resolve
 from synth.worlds.declarative.language.yaml_text import parse_text
@@ -57,7 +57,7 @@ def test_a_row_is_named_as_the_only_one_of_its_kind_where_the_list_shows_it() ->
     raw["actions"]["lend_tool"]["creates"]["loan"]["kind"] = "k0"
     world = compile_spec(raw)
     state = world(training_seed(1)).now
-    acts = [intent for intent in world.jobs() if isinstance(intent, Doing)]
+    acts = [intent for intent in world.jobs() if isinstance(intent, ActIntent)]
     owned = [each for intent in acts for each in intent.finders.values() if isinstance(each, Owned)]
     finder = next(each for each in owned if each.name is None and each.attribute.name == "kind")
     named = [key for key, _ in finder.propose(state, frozenset(), {}, finder.entity.ids, random.Random(1))]
