@@ -1,8 +1,8 @@
 """Rewrites numbers in words as digits: `half an hour` as `0.5 hours`, `九点半` as `9点30分`, `quarter to ten` as `9:45`.
 
 One idea: `quantities.py` and `datetimes.py` then read digits only. A number that was in words gets `WORDED_MARK` before it, because words
-claim less than digits: "one of them" and 十分方便 count nothing. Figures of speech ("24/7", "100 %", 一点 for a little) are removed. Words that
-may not be numbers (`second`, 一下) stay. Not read: fractions other than halves and quarters.
+claim less than digits: "one of them" and 十分方便 count nothing. Figures of speech ("24/7", "100 %", 一点 for a little) are removed. Words
+that may not be numbers (`second`, 一下) stay. Not read: fractions other than halves and quarters.
 """
 
 from __future__ import annotations
