@@ -30,7 +30,8 @@ def test_a_tagged_store_is_trained_on_the_cluster_and_its_policy_promoted(prefec
     told = tmp_path / "config.yaml"
     told.write_text(yaml.safe_dump(config.model_dump(mode="json")))
     (tmp_path / "prefect.yaml").write_text((ROOT / "prefect.yaml").read_text().replace("active: true", "active: false"))
-    # given a curated store, and the deployments with a worker that knows the cluster
+    # given a store with tasks, and the deployments with a worker that knows the cluster
+    headrace("synthesize", "--config", str(told), folder=tmp_path, environment=environment)
     headrace("curate", "--config", str(told), folder=tmp_path, environment=environment)
     headrace("up", folder=tmp_path, environment=environment)
     try:

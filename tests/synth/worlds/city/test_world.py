@@ -48,7 +48,7 @@ def digest(seed: int) -> str:
 
 
 def test_same_seed_gives_the_same_bytes_in_another_process_with_another_hash_seed() -> None:
-    code = "import sys; sys.path.insert(0, sys.argv[1]); from test_city_world import digest; print(digest(7), digest(8))"
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from test_world import digest; print(digest(7), digest(8))"
     here = os.path.dirname(__file__)  # noqa: PTH120
     outputs = {
         subprocess.run(
