@@ -20,7 +20,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 SLOW_MARKS := slow or server or ray or vllm or e2e
 
-.PHONY: help run test quick dev bench up down lint wheel vllm clean
+.PHONY: help run test quick impacted dev bench up down lint wheel vllm clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
@@ -33,9 +33,13 @@ test: dev lint  ## set up, then every check and test
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
 	$(MAKE) --no-print-directory wheel
 
-quick: lint  ## lint, types, and the tests that an uncommitted change can break, but for the slow ones
-	$(ONE_THREAD) $(BIN)/python -m pytest -q --impacted --impacted-git-mode=unstaged --impacted-module=flows --impacted-tests-dir=tests \
-	  -m "not ($(SLOW_MARKS))" || test $$? = 5  # 5: no test is concerned
+quick: .venv/.ready-test  ## lint, types, and the tests that an uncommitted change can break, nearest first, in 90 seconds
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint impacted
+
+impacted: .venv/.ready-test
+	$(ONE_THREAD) $(BIN)/python -m pytest -q -n 2 --durations=0 --durations-min=10 --time-limit=70 \
+	  --impacted --impacted-git-mode=unstaged --impacted-module=flows --impacted-tests-dir=tests \
+	  -m "not ($(SLOW_MARKS))" || test $$? = 5  # 5: the change concerns no test
 
 lint: .venv/.ready-test
 	$(BIN)/ruff check .
