@@ -18,7 +18,9 @@ PIP := $(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDE
 TEST_DATA := $(abspath $(or $(HEADRACE_TEST_DATA),$(dir $(firstword $(wildcard ../*/data/mcp_tools_toucan.jsonl.gz)))))
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help run test dev bench up down lint wheel vllm clean
+SLOW_MARKS := slow or server or ray or vllm or e2e
+
+.PHONY: help run test quick impacted dev bench up down lint wheel vllm clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
@@ -30,6 +32,14 @@ test: dev lint  ## set up, then every check and test
 	@$(MAKE) --no-print-directory vllm || echo "could not install vLLM: its tests will say that they are left out"
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
 	$(MAKE) --no-print-directory wheel
+
+quick: .venv/.ready-test  ## lint, types, and the tests that an uncommitted change can break, nearest first, in 90 seconds
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint impacted
+
+impacted: .venv/.ready-test
+	$(ONE_THREAD) $(BIN)/python -m pytest -q -n 2 --durations=0 --durations-min=10 --time-limit=70 \
+	  --impacted --impacted-git-mode=unstaged --impacted-module=flows --impacted-tests-dir=tests \
+	  -m "not ($(SLOW_MARKS))" || test $$? = 5  # 5: the change concerns no test
 
 lint: .venv/.ready-test
 	$(BIN)/ruff check .

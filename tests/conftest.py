@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -24,6 +26,7 @@ settings.register_profile("untimed", deadline=None)  # how long an example takes
 settings.load_profile("untimed")
 
 MARK = "HEADRACE_TEST_MARK"
+_BEGAN = time.monotonic()
 Serve = Callable[["Mock"], str]
 
 
@@ -42,10 +45,41 @@ def processes(mark: str) -> list[str]:
     return found
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What wants the Prefect server or the Ray cluster comes first, for it takes longest; of it Ray last, whose start wants an idle
-    machine."""
-    items.sort(key=lambda item: (not _wants_services(item.path), item.get_closest_marker("ray") is not None))
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--time-limit", type=float, metavar="SECONDS", help="skip every test that would begin later than this")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of the Prefect server and of Ray come first, because they take longest, and Ray's last of them: it starts on an idle machine.
+
+    Under a time limit the tests that are nearest to the uncommitted changes come first.
+    """
+    if config.getoption("--time-limit"):
+        changed = changed_files(config.rootpath)
+        items.sort(key=lambda item: distance(item.path.relative_to(config.rootpath), changed))
+    else:
+        items.sort(key=lambda item: (not _wants_services(item.path), item.get_closest_marker("ray") is not None))
+
+
+def changed_files(root: Path) -> set[Path]:
+    """Files that differ from the last commit, untracked ones among them."""
+    commands = ["diff", "--name-only", "HEAD"], ["ls-files", "--others", "--exclude-standard"]
+    outputs = [subprocess.run(["git", *command], cwd=root, capture_output=True, text=True, check=True).stdout for command in commands]
+    return {Path(line) for output in outputs for line in output.splitlines()}
+
+
+def distance(test: Path, changed: set[Path]) -> int:
+    """0: the test file has changed, or mirrors a module that has; 1: it mirrors a module in the same folder; 2: neither."""
+    folder = Path(*test.parts[1:-1])
+    if test in changed or folder / test.name.removeprefix("test_") in changed:
+        return 0
+    return 1 if folder in {path.parent for path in changed} else 2
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    limit_s = item.config.getoption("--time-limit")
+    if limit_s and time.monotonic() - _BEGAN > limit_s:
+        pytest.skip(f"the time limit of {limit_s:g} s is over")
 
 
 @pytest.hookimpl(optionalhook=True)

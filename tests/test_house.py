@@ -7,6 +7,7 @@ import pytest
 from tests.module_graph import ROOMS, circles, folder_graph, import_graph, long_functions, loose_files, shared_file_names
 
 
+@pytest.mark.slow
 def test_no_module_imports_its_way_back_to_itself() -> None:
     """Lazy and type-only imports count."""
     assert circles(import_graph()) == []

@@ -26,6 +26,8 @@ from train.measure.evaluate import CODE_MODE
 from train.run import run
 from train.spec import StageSpec
 
+pytestmark = pytest.mark.slow
+
 CONFIG = CascadeConfig(
     worlds=("retail",),
     max_difficulty=1,

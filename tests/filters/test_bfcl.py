@@ -25,6 +25,7 @@ def questions() -> list[str]:
         pytest.skip(str(missing))
 
 
+@pytest.mark.slow
 def test_bfcl_questions_in_a_generated_log(tmp_path: Path, questions: list[str]) -> None:
     """Given BFCL's questions shuffled into a generated log, when it is curated with `ungrounded`, then every row has its verdict, each
     question is kept or says why not, and the executable tasks still come."""

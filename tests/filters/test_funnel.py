@@ -122,6 +122,7 @@ def test_whatever_is_read_has_one_verdict_a_row(texts: list[str], ungrounded: bo
         assert (told["reason"].is_null() == told["kept"]).all()
 
 
+@pytest.mark.slow
 def test_one_row_a_third_of_a_million_times(tmp_path: Path) -> None:
     path = tmp_path / "log.parquet"
     pl.DataFrame({"text": pl.Series(["Find a hotel near Willow Park"]).new_from_index(0, 333_333)}).write_parquet(path)
@@ -154,6 +155,7 @@ def test_a_second_run_does_nothing(
     assert not list((store.lake / "_work").iterdir())
 
 
+@pytest.mark.slow
 def test_every_frame_that_is_written_is_read(
     undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +168,7 @@ def test_every_frame_that_is_written_is_read(
     assert store.content_hash() == undisturbed[0].content_hash()
 
 
+@pytest.mark.slow
 def test_threads_and_progress_change_nothing(
     undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame], tmp_path: Path
 ) -> None:
@@ -203,6 +206,7 @@ WRITES = (0, 9, 40, 70, 100, 118, 123, 134, 137)
 """While reading, after exact, in the sketches, before and in the bands, while grounding, after the survey, while rating, comparing."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writes", WRITES)
 def test_killed_anywhere_and_run_again_gives_the_same(
     undisturbed: tuple[Store, FunnelResult],
@@ -221,6 +225,7 @@ def test_killed_anywhere_and_run_again_gives_the_same(
     assert store.content_hash() == undisturbed[0].content_hash()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writes", [30, 95])
 def test_killed_on_the_second_day_and_run_again_gives_the_same(
     log: tuple[Path, pl.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
@@ -241,6 +246,7 @@ def test_killed_on_the_second_day_and_run_again_gives_the_same(
     assert whole.query("SELECT count(*) AS n FROM verdicts WHERE duplicate_of[:10] <> query_id[:10]")["n"][0] > 500
 
 
+@pytest.mark.slow
 def test_killed_for_real_while_writing_the_result(
     undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame], tmp_path: Path
 ) -> None:
@@ -275,6 +281,7 @@ def test_bad_input_leaves_nothing_behind(tmp_path: Path, log: tuple[Path, pl.Dat
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.slow
 def test_a_strangers_log_with_bad_rows(tmp_path: Path) -> None:
     """Given JSONL with a broken line, junk and questions that no world can execute, then by default those are dropped with their reasons,
     and with `ungrounded` what is a question stays, in a stratum of its own, without a task."""
@@ -317,6 +324,7 @@ def test_what_was_too_poor_says_how_poor(tmp_path: Path) -> None:
     assert "low_quality" in rows["status"].to_list() and rows["quality"].null_count() == 0
 
 
+@pytest.mark.slow
 def test_another_run_in_other_batches_has_its_own_rows_and_shares_its_tasks(
     undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame], tmp_path: Path
 ) -> None:
@@ -343,6 +351,7 @@ def test_several_files_are_one_run(tmp_path: Path) -> None:
     assert rows.row(2)[3:] == ("exact_duplicate", "one.txt")
 
 
+@pytest.mark.slow
 def test_the_same_bytes_read_in_another_way_are_another_run(tmp_path: Path) -> None:
     line = json.dumps({"text": "close order o17 please"}) + "\n"
     store, runs = Store(tmp_path / "store"), []
@@ -370,6 +379,7 @@ def test_a_run_depends_on_the_code_that_decides_its_rows(tmp_path: Path) -> None
     assert len(seen) == 6
 
 
+@pytest.mark.slow
 def test_rarity_counts_everyone_who_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given one need in its own words, copied, with a slip and worded anew, and another need, then five rows asked for the first."""
     text = "could you please find me a quiet coffee shop near Willow Park, thank you so much"
@@ -414,6 +424,7 @@ def test_a_ratio_is_met_to_the_row_or_the_step_that_left_too_few_is_named(undist
     assert shortfall(pl.DataFrame({"step": ["ingest"], "rows_in": [9], "kept": [9], "reasons": ["{}"]}), 9) is None
 
 
+@pytest.mark.slow
 def test_what_no_world_reads_says_which_tool_could_serve_it(tmp_path: Path) -> None:
     """Given a store with clusters of a bank's tools, then a question about accounts names one of them, and one about nothing here none."""
     store = Store(tmp_path / "store")
@@ -427,6 +438,7 @@ def test_what_no_world_reads_says_which_tool_could_serve_it(tmp_path: Path) -> N
     assert rows["tool_id"][1] is None and rows["nearness"][1] < 0.45
 
 
+@pytest.mark.slow
 def test_no_kept_row_is_a_held_out_question(
     undisturbed: tuple[Store, FunnelResult], log: tuple[Path, pl.DataFrame], tmp_path: Path
 ) -> None:

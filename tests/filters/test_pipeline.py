@@ -46,6 +46,7 @@ def undisturbed(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 # ---- one step more -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_step_in_the_list_is_counted_and_tells_its_reasons(undisturbed: tuple[Store, FunnelResult]) -> None:
     """Given a step after the rules, then it is a row of the funnel where it stands, its verdicts are in the store, and reports name it."""
     store, result = undisturbed
@@ -61,6 +62,7 @@ def test_a_step_in_the_list_is_counted_and_tells_its_reasons(undisturbed: tuple[
     assert "many_words" in write_report(store).read_text()
 
 
+@pytest.mark.slow
 def test_without_the_step_its_rows_go_on(undisturbed: tuple[Store, FunnelResult], log: Path, tmp_path: Path) -> None:
     """Negative control: the same configuration, the funnel's own list."""
     result = curate(Store(tmp_path / "store"), [log], CONFIG)
@@ -70,6 +72,7 @@ def test_without_the_step_its_rows_go_on(undisturbed: tuple[Store, FunnelResult]
     assert entered[0] - entered[1] == undisturbed[1].funnel.filter(step="words")["dropped"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "after"), [(WORDS, "normalise"), (WORDS, "near"), (WORDS, "ground"), (WORDS, "difficulty"), (ALL_WORDS, "semantic")]
 )
@@ -90,6 +93,7 @@ class Killed(BaseException):
     """Stands for a kill: nothing catches it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pieces", [1, 2])
 def test_killed_inside_the_step_and_run_again_gives_the_same(
     undisturbed: tuple[Store, FunnelResult], log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pieces: int

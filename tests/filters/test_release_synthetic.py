@@ -28,6 +28,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return made
 
 
+@pytest.mark.slow
 def test_accepted_conversations_and_tasks_each_have_their_split(store: Store) -> None:
     release = collect(store)
 

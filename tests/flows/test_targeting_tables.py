@@ -74,6 +74,7 @@ def test_quotas_of_intents_are_listed_most_urgent_first(store: Store) -> None:
     assert table.rows[0]["intent"].startswith(FAILING) and table.rows[-1]["intent"].endswith("others")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["synthesize", "curate"])
 def test_a_dry_run_shows_the_focus_and_writes_nothing(store: Store, command: str) -> None:
     before = sorted(store.root.rglob("*"))

@@ -56,6 +56,7 @@ def test_absent_keys_keep_their_defaults(tmp_path: Path) -> None:
     assert load(path, Whole) == Whole()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -31,6 +31,7 @@ def big(n: int, size_bytes: int = 400_000) -> dict:
     return {"rollout_id": f"r{n}", "messages": os.urandom(size_bytes // 2).hex()}
 
 
+@pytest.mark.slow
 def test_writing_to_a_full_disk_is_told_and_loses_nothing(small_disk):
     store = Store(small_disk / "store")
     committed = 0

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from storage.store import Store
 
 COMMITS = 5
@@ -54,6 +56,7 @@ def check(store: Store) -> int:
     return done
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_it_ends_where_an_undisturbed_run_ends(tmp_path):
     undisturbed = Store(tmp_path / "undisturbed")
     child = start(undisturbed)

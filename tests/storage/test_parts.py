@@ -44,6 +44,7 @@ def test_equal_hashes_mean_equal_rows(first, second):
     assert (hash_of(first) == hash_of(second)) == frame(first).equals(frame(second), null_equal=True)
 
 
+@pytest.mark.slow
 @given(several)
 def test_a_part_comes_back_from_disk_as_it_was(tmp_path_factory, given_rows):
     root, part = tmp_path_factory.mktemp("parts"), part_id("trajectories", [], {}, 1)

@@ -27,6 +27,7 @@ except KeyboardInterrupt:
 BUSY = "import time; end = time.time() + 60\nwhile time.time() < end: pass"
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_query_on_a_busy_machine(tmp_path):
     with ExitStack() as stack:
         for _ in range(1 + min(8, os.cpu_count() or 1)):

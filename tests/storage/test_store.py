@@ -131,6 +131,7 @@ def test_the_content_hash_does_not_depend_on_place_time_or_order(tmp_path):
     assert one.content_hash() != two.content_hash()
 
 
+@pytest.mark.slow
 def test_a_whole_store_made_twice_has_one_hash(tmp_path):
     assert build_sample(tmp_path / "a").store.content_hash() == build_sample(tmp_path / "b").store.content_hash()
 
@@ -195,6 +196,7 @@ def test_a_store_travels_to_other_processes(sample):
     assert pickle.loads(pickle.dumps(sample.store)).content_hash() == sample.store.content_hash()
 
 
+@pytest.mark.slow
 def test_many_parts_stay_one_view(store):
     parts = [write(store, "rollouts", {"rollout_id": f"r{n}", "messages": "[]"}, n=n) for n in range(300)]
     store.commit(parts[:299])
@@ -218,6 +220,7 @@ for n in range(6):
 """
 
 
+@pytest.mark.slow
 def test_processes_race_and_nothing_is_lost_or_doubled(store):
     """Both make the same rollout parts with different content: the first commit of each wins, whole."""
     racers = [subprocess.Popen([sys.executable, "-c", RACER, str(store.root), name], stderr=subprocess.PIPE) for name in ("one", "two")]

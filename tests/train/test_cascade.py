@@ -29,6 +29,8 @@ from train.measure.probe import evaluate, tag
 from train.policies import known_policy, promoted_policy
 from train.spec import StageSpec
 
+pytestmark = pytest.mark.slow
+
 STAGES = [{"name": "sft1", "max_steps": 120, "plateau_window": 0}, {"name": "sft2", "max_steps": 5}, {"name": "rl", "max_steps": 2}]
 CONFIG = CascadeConfig(
     max_difficulty=2,

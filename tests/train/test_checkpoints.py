@@ -82,6 +82,7 @@ def drawn(spec: StageSpec, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 # ---- going on ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "goes_on_at", "follow"), [(1, 0, False), (2, 2, True), (3, 2, True), (4, 4, False)])
 def test_a_stage_killed_at_any_step_ends_as_if_it_had_not_been(undisturbed, make_spec, tmp_path, monkeypatch, step, goes_on_at, follow):
     """Given a stage that died in a step, when it is run again, then it goes on at the step after its last checkpoint, and weights, metrics
@@ -92,6 +93,7 @@ def test_a_stage_killed_at_any_step_ends_as_if_it_had_not_been(undisturbed, make
     assert left(tmp_path) == undisturbed[follow]
 
 
+@pytest.mark.slow
 def test_a_stage_that_learns_from_each_batch_twice_goes_on_at_a_batch_it_has_not_seen(make_spec, tmp_path, monkeypatch):
     whole = left(ended(make_spec(tmp_path / "whole", updates_a_batch=2)))
     spec = make_spec(tmp_path / "killed", updates_a_batch=2)
@@ -100,6 +102,7 @@ def test_a_stage_that_learns_from_each_batch_twice_goes_on_at_a_batch_it_has_not
     assert left(tmp_path / "killed") == whole
 
 
+@pytest.mark.slow
 def test_a_stage_killed_again_and_again_ends_too(undisturbed, make_spec, tmp_path):
     spec = make_spec(tmp_path, follow_tags=True)
     for step in (2, 3, 4):
@@ -107,6 +110,7 @@ def test_a_stage_killed_again_and_again_ends_too(undisturbed, make_spec, tmp_pat
     assert left(ended(spec)) == undisturbed[True]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_counts_although_the_one_before_it_is_still_there(undisturbed, make_spec, tmp_path, monkeypatch):
     spec, plain = make_spec(tmp_path), train.checkpoints.shutil.rmtree
 
@@ -124,6 +128,7 @@ def test_a_checkpoint_counts_although_the_one_before_it_is_still_there(undisturb
     assert left(tmp_path) == undisturbed[False]
 
 
+@pytest.mark.slow
 def test_a_stage_killed_after_its_last_checkpoint_makes_no_step_more(undisturbed, make_spec, tmp_path, monkeypatch):
     """Given a stage that was killed when it was about to write its model, then what its last checkpoint holds is its result."""
     spec = make_spec(tmp_path)
@@ -139,6 +144,7 @@ def test_a_stage_killed_after_its_last_checkpoint_makes_no_step_more(undisturbed
     assert left(tmp_path) == undisturbed[False]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_whose_removal_was_killed_is_none(undisturbed, make_spec, tmp_path, monkeypatch):
     spec = make_spec(tmp_path)
     killed_at_step(spec, 3)
@@ -154,6 +160,7 @@ KILL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", KILL)
 def test_kill_9_loses_and_doubles_nothing(undisturbed, make_spec, tmp_path, monkeypatch, moment):
     spec = make_spec(tmp_path)
@@ -168,6 +175,7 @@ def test_kill_9_loses_and_doubles_nothing(undisturbed, make_spec, tmp_path, monk
     assert left(tmp_path) == undisturbed[False]
 
 
+@pytest.mark.slow
 def test_tags_that_are_not_restored_would_show(undisturbed, make_spec, tmp_path, monkeypatch):
     """The negative control of the tests above: draws that follow the tags depend on all rollouts before them."""
     spec = make_spec(tmp_path, follow_tags=True)
@@ -181,6 +189,7 @@ def test_tags_that_are_not_restored_would_show(undisturbed, make_spec, tmp_path,
 # ---- what is kept, and what is not gone on from ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_last_checkpoint_is_kept_and_none_after_the_end(make_spec, tmp_path):
     spec = make_spec(tmp_path)
     killed_at_step(spec, 4)
@@ -196,6 +205,7 @@ def test_what_a_stage_left_that_died_at_its_very_end_is_removed(make_spec, tmp_p
     assert not (tmp_path / CHECKPOINTS).exists()
 
 
+@pytest.mark.slow
 def test_no_checkpoints_on_demand_and_the_same_result(undisturbed, make_spec, tmp_path, monkeypatch):
     spec = make_spec(tmp_path, checkpoint_steps=0)
     killed_at_step(spec, 3)
@@ -204,6 +214,7 @@ def test_no_checkpoints_on_demand_and_the_same_result(undisturbed, make_spec, tm
     assert left(tmp_path) == undisturbed[False]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_spec_is_removed(make_spec, tmp_path, monkeypatch):
     """Given the checkpoint of a stage with another learning rate, then this one begins at the beginning; with another distance between
     checkpoints, which changes no result, it goes on."""
@@ -213,6 +224,7 @@ def test_a_checkpoint_of_another_spec_is_removed(make_spec, tmp_path, monkeypatc
     assert drawn(make_spec(tmp_path, checkpoint_steps=3), monkeypatch)[0] == 2
 
 
+@pytest.mark.slow
 def test_a_checkpoint_by_other_code_is_removed(make_spec, tmp_path, monkeypatch):
     killed_at_step(make_spec(tmp_path), 3)
     monkeypatch.setattr("train.run.code_hash", lambda *_: "other")

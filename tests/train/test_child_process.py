@@ -6,7 +6,10 @@ import os
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_the_first_process_of_a_container_has_a_parent_too() -> None:
     """The kernel says 0 where a process's parent lies outside its container. Given one of several that share a stage, then it begins."""
     code = "import os; os.getppid = lambda: 0\nfrom train.run import main\nraise SystemExit(main([]))"

@@ -89,6 +89,7 @@ def in_process() -> Iterator[None]:
 # ---- what a stage leaves -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_stage_leaves_its_spec_a_row_a_step_a_model_and_a_result(stage):
     folder, spec, result = stage
     assert sorted(path.name for path in folder.iterdir()) == ["log.txt", "metrics.jsonl", "model", "result.json", "spec.json"]
@@ -115,6 +116,7 @@ def test_a_finished_stage_is_not_run_again(stage):
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_an_equal_spec_gives_equal_weights_in_another_process_and_another_seed_others(stage, make_spec, tmp_path):
     _, _, result = stage
@@ -257,6 +259,7 @@ def test_a_folder_without_weights_has_no_hash(tmp_path):
 # ---- the child -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_stage_that_fails_is_an_error_with_the_end_of_its_log(make_spec, tmp_path):
     spec = make_spec(tmp_path, split="sed")
     with pytest.raises(StageFailed, match=r"(?s)stage sft1 ended with code 2; the end of .*log\.txt:.*has no split 'sed'") as told:
@@ -298,6 +301,7 @@ def within(seconds: float, condition: Callable[[], bool]) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_whoever_waits_for_a_stage_is_told_its_steps(make_spec, tmp_path, monkeypatch):
     monkeypatch.setattr(local, "_TELL_EVERY_S", 0.05)
     told: list[tuple[int, int, str]] = []
@@ -319,6 +323,7 @@ def test_the_child_computes_with_one_thread_and_asks_no_hub(tmp_path, monkeypatc
     assert (tmp_path / "log.txt").read_text() == "1 True\n"
 
 
+@pytest.mark.slow
 def test_a_stage_without_memory_says_what_to_do(make_spec, tmp_path):
     """Given a fresh policy that no machine can hold, then the child says so in one line, and its launcher passes it on."""
     with pytest.raises(StageFailed, match=r"(?s)stage sft1 ended with code 1; .*out of memory: smaller batches .*micro_batch_size") as told:
@@ -354,6 +359,7 @@ def together(folder: Path, spec: StageSpec, processes: int) -> subprocess.Comple
     return subprocess.run([*command, str(folder / "given.json")], capture_output=True, text=True, check=False, timeout=300)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_two_processes_share_a_batch_and_leave_what_one_would_have_left(make_spec, tmp_path):
     """Given `torchrun` with two, three conversations and batches of two, so that the second batch of every epoch has one row for
@@ -370,6 +376,7 @@ def test_two_processes_share_a_batch_and_leave_what_one_would_have_left(make_spe
     assert sorted(path.name for path in both.iterdir()) == ["given.json", "metrics.jsonl", "model", "result.json"]
 
 
+@pytest.mark.slow
 def test_one_of_several_dies_with_its_launcher(tmp_path, marked):
     """`torchrun` gives each a session of its own, which no signal to its own group reaches. Given one that waits for its spec."""
     environment, alive = marked

@@ -1,7 +1,7 @@
-"""Where spec worlds are found by name: the specs that Headrace ships (`library/*.yaml`, with a folder of the same name beside one whose
-wording and lexicon are made by hand) and generated ones (`gen-17`).
+"""Finds spec worlds by name: shipped specs (`library/*.yaml`; a folder of the same name holds handwritten wording and lexicon) and
+generated ones (`gen-17`).
 
-Both are compiled when they are first asked for. Specs from files are registered by whoever reads them (`WORLDS.register`).
+Both are compiled on first use. The caller registers specs from other files (`WORLDS.register`).
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from benchmarks.audits.mutations import KINDS, audit, draw_tasks
 from storage.records import Success
 from synth.worlds import WORLDS
@@ -20,6 +22,7 @@ def test_the_shop_passes_the_audit() -> None:
     assert min(figures["altered_refused"], figures["swaps_refused"], figures["duplicated_refused"]) >= 0.95
 
 
+@pytest.mark.slow
 def test_both_worlds_pass_the_audit_in_all_wordings() -> None:
     rng = random.Random(11)
     figures = audit([*draw_tasks(WORLDS["city"], 112, rng), *draw_tasks(WORLDS["retail"], 96, rng)], rng, per_kind=60).figures()

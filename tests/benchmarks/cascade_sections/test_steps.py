@@ -41,12 +41,14 @@ def test_both_figures_have_a_section() -> None:
     assert [section.keys[0] for section in sections()] == ["sft_step_vs_trl", "rl_step_vs_trl"]
 
 
+@pytest.mark.slow
 def test_a_step_of_sft_is_measured_beside_one_that_gives_the_same_weights(capsys: pytest.CaptureFixture[str]) -> None:
     found = sft_ratios(TASKS, SFT, blocks=4)
     assert tuple(found) == sections()[0].keys and all(0.2 < ratio < 5 for ratio in found.values())
     assert "CPU seconds a step" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_step_of_sft_that_gives_other_weights_gives_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a peer that learns a little faster."""
 
@@ -59,6 +61,7 @@ def test_a_step_of_sft_that_gives_other_weights_gives_no_figure(monkeypatch: pyt
         sft_ratios(TASKS, SFT, blocks=1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_rollouts")
 def test_a_step_of_rl_is_measured_beside_one_that_succeeds_as_often(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = rl_ratios(policy, TASKS * 2, RL, blocks=2)
@@ -67,6 +70,7 @@ def test_a_step_of_rl_is_measured_beside_one_that_succeeds_as_often(policy: Path
     assert "64 rollouts of each" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_rollouts")
 @pytest.mark.parametrize(
     ("changed", "complaint"),

@@ -15,6 +15,8 @@ from benchmarks.experiment.domains import choose_domains
 from storage.errors import HeadraceError
 from train.spec import TinyConfig
 
+pytestmark = pytest.mark.slow
+
 SMALL = DiversityExperimentConfig(
     domains=DomainsConfig(themes=("golf_club", "driving_school"), training=2, held_out=1),
     sizes=(10, 20),

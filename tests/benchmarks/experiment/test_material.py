@@ -31,6 +31,7 @@ def called(name: str, arguments: str = '{"id": "q083"}') -> Message:
     return Message(role="assistant", tool_calls=(ToolCall(id="call_0", function=FunctionCall(name=name, arguments=arguments)),))
 
 
+@pytest.mark.slow
 def test_a_held_out_task_acts_with_a_new_tool_made_of_known_words(domains: Domains) -> None:
     tasks = draw_tasks(domains.held_out, 10, use="eval_out", seed=0, unknown_to=domains.known_tools)
     words = {word for name in domains.known_tools for word in name.split("_")}
@@ -127,6 +128,7 @@ def test_the_controller_chooses_more_evenly_than_chance() -> None:
     assert share["controller"] < share["random"] - 0.1
 
 
+@pytest.mark.slow
 def test_the_even_pool_favours_no_domain_and_the_native_one_does(tmp_path: Path) -> None:
     seeds = choose_domains(DomainsConfig(themes=("golf_club", "driving_school"), training=3, held_out=1))
 

@@ -31,6 +31,7 @@ def test_a_call_is_the_slope_between_two_runs(monkeypatch: pytest.MonkeyPatch) -
     assert spent["curator"] == pytest.approx([1 / 250] * client.ROUNDS)
 
 
+@pytest.mark.slow
 def test_a_run_that_lacks_answers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours, really run against the mock."""
     monkeypatch.setattr(client, "WORK", tmp_path)

@@ -6,6 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
 from benchmarks.mock_openai import started
 from benchmarks.synthesis_sections import faults
 
@@ -24,6 +26,7 @@ def test_a_try_after_the_answer_was_kept_is_paid_twice_and_one_before_is_sent_ag
     assert faults.sent_again(sent) == {"answered": 1, "hang": 1, "server killed": 1, "rate_limited": 1}
 
 
+@pytest.mark.slow
 def test_a_client_that_forgets_its_answers_is_seen_to_pay_twice(tmp_path: Path) -> None:
     """The measurement with real processes: a client that is started again pays for nothing, and without its journal for everything."""
     with started(latency_ms=1, faults={"rate_limited": 0.2}, journal=tmp_path / "served") as server:
@@ -39,6 +42,7 @@ def test_a_client_that_forgets_its_answers_is_seen_to_pay_twice(tmp_path: Path) 
         assert faults.paid_twice(faults.tries(tmp_path / "served"), kept) >= len(requests)
 
 
+@pytest.mark.slow
 def test_a_conversation_without_an_answer_is_seen_to_be_lost(tmp_path: Path) -> None:
     with started(latency_ms=1, journal=tmp_path / "served") as server:
         faults._finish(faults._client(server, tmp_path, proposals=6))
@@ -48,6 +52,7 @@ def test_a_conversation_without_an_answer_is_seen_to_be_lost(tmp_path: Path) -> 
     assert faults.lost(tmp_path, [*outcomes[:4], "missing", "infra_failure"], asked | {"never answered"}) == 3
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_overrun_is_seen(tmp_path: Path) -> None:
     """Tries that came in beyond those allowed: none with a budget, and what a client without one sends."""
     with started(latency_ms=5, journal=tmp_path / "served") as server:

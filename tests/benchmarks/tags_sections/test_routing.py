@@ -31,6 +31,8 @@ from train.config import CascadeConfig
 from train.run import run
 from train.spec import RLSettings, StageSpec
 
+pytestmark = pytest.mark.slow
+
 CASCADE = CascadeConfig(
     worlds=("retail",),
     max_difficulty=1,

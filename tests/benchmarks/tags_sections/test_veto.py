@@ -36,6 +36,7 @@ def test_the_same_answers_every_time() -> None:
     assert [case.answer for case in again] == [case.answer for case in few()]
 
 
+@pytest.mark.slow
 def test_the_families_share_neither_sentences_nor_conversations() -> None:
     measured = read("measure")
     for family in DEVELOPMENT:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
+
 from benchmarks.worlds_sections.domains import (
     Log,
     draw_logs,
@@ -61,6 +63,7 @@ def test_random_calls_use_every_tool_and_most_pass() -> None:
     assert not any("unknown argument" in each.content or "is missing" in each.content for each in observed)
 
 
+@pytest.mark.slow
 def test_a_fork_costs_what_it_changed() -> None:
     figures = fork_figures(forks=60)
     assert 0 < figures["fork_bytes_share"] <= 0.05

@@ -1,8 +1,11 @@
 """The benchmark of the controller, small: its arms end at the same count, and steering shows in what it measures."""
 
+import pytest
+
 from benchmarks.worlds_sections.evolution import STEERING_KEYS, clusters_by_domain, steered, steering, unsteered
 
 
+@pytest.mark.slow
 def test_both_arms_are_measured_alike_and_the_controller_spreads_domains_and_modes() -> None:
     figures = steering(("retail", "city"), trajectories=60, seeds=(0,))
     ours, control = steered(("retail", "city"), 60, 0), unsteered(("retail", "city"), 60, 0)

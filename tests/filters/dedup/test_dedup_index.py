@@ -46,6 +46,7 @@ def deduplicated(store: Store) -> pl.DataFrame:
     )
 
 
+@pytest.mark.slow
 def test_logs_one_after_the_other_leave_what_one_log_would(logs: list[Path], tmp_path: Path) -> None:
     together = Store(tmp_path / "together")
     curate(together, logs, CONFIG)
@@ -62,6 +63,7 @@ def test_logs_one_after_the_other_leave_what_one_log_would(logs: list[Path], tmp
     )
 
 
+@pytest.mark.slow
 def test_a_log_that_is_read_again_is_no_duplicate_of_itself(logs: list[Path], tmp_path: Path) -> None:
     """Given two logs and then the first again, with more wanted of it, then its rows are judged as before, and its segment is not kept
     twice."""
@@ -77,6 +79,7 @@ def test_a_log_that_is_read_again_is_no_duplicate_of_itself(logs: list[Path], tm
     assert curate(store, logs[:1], CONFIG).run == first.run
 
 
+@pytest.mark.slow
 def test_a_log_that_overlaps_gives_tasks_of_what_is_new_alone(logs: list[Path], tmp_path: Path) -> None:
     """Given a log, and a file that holds all of it and some rows more, then every task of the second is of a row that the first has not."""
     texts = pl.read_parquet(logs[0])["text"]
@@ -88,6 +91,7 @@ def test_a_log_that_overlaps_gives_tasks_of_what_is_new_alone(logs: list[Path], 
     assert not set(first.task_ids) & set(more.task_ids)
 
 
+@pytest.mark.slow
 def test_what_is_decided_otherwise_is_still_compared_with_everything(logs: list[Path], tmp_path: Path) -> None:
     """Given a log read with other rules and another threshold, then the next is compared with it; read with another seed of the sketches,
     it is not, and the run says so."""
@@ -106,6 +110,7 @@ def near_in_other_files(store: Store, run: str) -> int:
     return int(store.query(sql, [run])["n"][0])
 
 
+@pytest.mark.slow
 def test_what_other_rules_have_dropped_is_known_once_it_was_compared(tmp_path: Path) -> None:
     """Given a file whose rows the rules of a first run drop, and a second run keeps, then a slip in a later file is a near duplicate, as
     it is where there was no first run."""
@@ -120,6 +125,7 @@ def test_what_other_rules_have_dropped_is_known_once_it_was_compared(tmp_path: P
         assert near_in_other_files(store, curate(store, [tmp_path / "two.txt"], CONFIG).run) == 1
 
 
+@pytest.mark.slow
 def test_what_came_between_old_files_and_new_ones_is_told(logs: list[Path], tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     for log in logs[:2]:
@@ -128,6 +134,7 @@ def test_what_came_between_old_files_and_new_ones_is_told(logs: list[Path], tmp_
     assert mixed.not_compared is not None and "200 rows that were read after the first" in mixed.not_compared
 
 
+@pytest.mark.slow
 def test_rows_are_found_whatever_was_read_in_between(logs: list[Path], tmp_path: Path) -> None:
     """Given a file, a second one, and the first again by another column, when a fourth repeats rows of each with slips, then each of its
     duplicates stands beside the text that it is like."""
@@ -154,6 +161,7 @@ def norm(text: str) -> str:
     return str(pl.select(normalised(pl.lit(text))).item())
 
 
+@pytest.mark.slow
 def test_components_go_on_from_what_was_joined_before(tmp_path: Path) -> None:
     """Given a wording and one with a slip on the first day, when the slip has another slip on the second, then it joins the first."""
     text = "please find me a quiet coffee shop near Willow Park for a long evening with friends from out of town"
@@ -170,6 +178,7 @@ def test_components_go_on_from_what_was_joined_before(tmp_path: Path) -> None:
     assert told.rows() == [("one.txt", 1, 0), ("two.txt", 0, 0)]
 
 
+@pytest.mark.slow
 def test_only_new_files_are_read_where_only_those_are_wanted(logs: list[Path], tmp_path: Path) -> None:
     store, config = Store(tmp_path / "store"), CONFIG.model_copy(update={"only_new": True})
     curate(store, logs[1:2], config)
@@ -230,6 +239,7 @@ def test_a_file_whose_rows_would_have_the_ids_of_anothers_is_refused(
     curate(store, logs[1:2], CONFIG)
 
 
+@pytest.mark.slow
 def test_an_older_index_that_does_not_say_who_asked_is_compared_with_all_the_same(
     logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

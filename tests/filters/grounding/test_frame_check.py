@@ -103,6 +103,7 @@ def test_what_has_no_place_in_the_frame_is_counted() -> None:
     assert isinstance(found, Supported) and found.unexplained == 2
 
 
+@pytest.mark.slow
 def test_the_names_that_a_model_is_told_are_understood() -> None:
     for world in GROUNDED:
         for kind in {slot.kind for intent in WORLDS[world].intents.values() for slot in intent.slots}:

@@ -255,6 +255,7 @@ def test_a_run_whose_budget_is_spent_goes_on_and_pays_nothing_twice(log: Path, t
     assert len(Answers(store)._known) == store.query("SELECT * FROM answers").height == sum(mock.tries.values()) - 2
 
 
+@pytest.mark.slow
 def test_another_engine_or_prompt_or_limit_is_another_run(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "store")
     own = prompt("ground")

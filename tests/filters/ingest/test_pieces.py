@@ -70,6 +70,7 @@ def test_whatever_the_cut_it_gives_what_was_written(tmp_path_factory: pytest.Tem
     assert max(rows for piece in source.pieces for rows in piece.batches) <= 1500
 
 
+@pytest.mark.slow
 def test_another_process_inspects_and_reads_the_same(tmp_path: Path) -> None:
     texts = [f"query number {index} 请问" for index in range(5000)]
     paths = [written(tmp_path / f"log.{kind}", texts) for kind in KINDS]

@@ -41,6 +41,7 @@ def kept(store: Store, run: str) -> pl.DataFrame:
     return store.query("SELECT world, intent, difficulty FROM frames WHERE run = ? AND status = 'admitted'", [run])
 
 
+@pytest.mark.slow
 def test_more_is_kept_of_what_fails_and_strata_keep_their_quotas(tmp_path: Path) -> None:
     """Given 200 rows kept, some 120 of them the shop's, and a policy that wavers at half of its intents (urgency .4 to .5), then more of
     these is kept, by some eighth, as their quotas grow."""
@@ -58,6 +59,7 @@ def test_more_is_kept_of_what_fails_and_strata_keep_their_quotas(tmp_path: Path)
     assert now.group_by("difficulty").len().sort("difficulty").equals(before.group_by("difficulty").len().sort("difficulty"))
 
 
+@pytest.mark.slow
 def test_a_run_that_is_cut_off_goes_on_with_the_failures_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a run that dies before admission, and a probe of other tasks that then arrives, then it is the same run that goes on."""
     log = log_of(tmp_path / "log", 4000)

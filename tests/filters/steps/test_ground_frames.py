@@ -111,6 +111,7 @@ def test_the_result_does_not_depend_on_batches(worded: tuple[list[Frame], list[s
     assert pl.concat(pieces[::-1]).equals(grounded)
 
 
+@pytest.mark.slow
 def test_long_batches_are_read_in_slices(worded: tuple[list[Frame], list[str], pl.DataFrame], monkeypatch: pytest.MonkeyPatch) -> None:
     _, texts, grounded = worded
     read, sizes = ground.read, list[int]()

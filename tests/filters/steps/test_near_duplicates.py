@@ -119,6 +119,7 @@ def test_a_bucket_of_all_rows_proposes_few_pairs_a_row() -> None:
     assert nothing.firsts.size == nothing.pairs.size == 0
 
 
+@pytest.mark.slow
 def test_one_giant_cluster_leaves_few_rows() -> None:
     """Given 30,000 misspellings of one request, then nine in ten go, each for a verified match with a row that stays."""
     rng = random.Random(0)
@@ -285,6 +286,7 @@ def needs_lost(told: pl.DataFrame) -> float:
     return float((~told.group_by("frame").agg(pl.col("stays").any())["stays"]).mean() or 0.0)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_half_a_million_needs_survive_that_collisions_alone_would_lose(tmp_path: Path) -> None:
     """Given more than 500,000 templated queries, when verified matches decide, then hardly a need is lost; when a shared band alone does,
     most are: what no smaller log shows."""

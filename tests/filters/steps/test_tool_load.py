@@ -117,6 +117,7 @@ def run(store: Store, log: Path, engine: str | None = "openai:mock") -> FunnelRe
     return curate(store, [log], FunnelConfig(difficulty=DifficultyConfig(engine=engine), coverage=CoverageConfig(keep=20)))
 
 
+@pytest.mark.slow
 def test_the_funnel_rates_frames_and_tasks_by_what_was_judged_and_pays_once(log, tmp_path, monkeypatch):
     """Given a server that finds every choice of tools hard, then frames and admitted tasks are rated by that; the run without a model is
     another, and the finished one asks nothing again."""

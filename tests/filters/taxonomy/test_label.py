@@ -46,6 +46,7 @@ def test_neighbours_change_no_leaf() -> None:
     assert labels([]) == []
 
 
+@pytest.mark.slow
 def test_labels_by_vector_are_those_of_rows_alone_and_leave_grounded_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["write me a poem about autumn", "close order o17", "directions please, which route is it", "how is the weather usually"]
     rows = normalised_text.step(pl.DataFrame({"row": range(4), "text": texts}, schema={"row": pl.UInt32, "text": pl.String})).drop("reason")

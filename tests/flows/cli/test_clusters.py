@@ -62,6 +62,7 @@ def test_the_same_tools_a_second_time_change_nothing(here: Path) -> None:
     assert Store(here / "st").query("SELECT part_id, content_hash, committed_at FROM parts ORDER BY ALL").equals(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

@@ -325,6 +325,7 @@ def test_doctor_finds_this_installation_whole(here: Path) -> None:
     assert "flows, train, filters, synth, storage from" in result.output
 
 
+@pytest.mark.slow
 def test_a_real_process_prints_one_line(here: Path) -> None:
     start = time.monotonic()
     done = subprocess.run(

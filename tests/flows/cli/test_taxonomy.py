@@ -56,6 +56,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "store"
 
 
+@pytest.mark.slow
 def test_the_tree_is_written_edited_and_read_back(store: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     run_taxonomy("export", str(file), "--store", str(store))
@@ -75,6 +76,7 @@ def test_the_tree_is_written_edited_and_read_back(store: Path, tmp_path: Path) -
     assert "no version 9" in run_taxonomy("show", "--store", str(store), "--version", "9", code=2)
 
 
+@pytest.mark.slow
 def test_the_tree_grows_with_the_stores_queries(store: Path, tmp_path: Path) -> None:
     """Given a curated store and a file with queries of a new kind, when the tree evolves on the store in a dry run, then no version is
     saved; when it evolves on the file, then a class for the new kind appears."""

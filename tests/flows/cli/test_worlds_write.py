@@ -77,6 +77,7 @@ def _handler(model: ScriptedWriter) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
+@pytest.mark.slow
 def test_specs_are_written_repaired_and_listed_in_a_table(serve: Serve, tmp_path: Path) -> None:
     serve(ScriptedWriter([fenced(BROKEN), fenced(WORKSHOP)], [fenced(generated(3))]))
     output = run_write("--engine", "openai:mock", "--n", "2", "--about", "a car workshop", "--out", tmp_path / "my")

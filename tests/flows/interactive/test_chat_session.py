@@ -102,6 +102,7 @@ def events(text: str) -> list[dict[str, Any]]:
 # ---- a policy of the cascade -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_task_is_proposed_sent_and_accepted_by_the_verifier(store: Store) -> None:
     """Given a policy that succeeded at call_back, when a script asks for a task and sends it with an empty line, then the task is a
     call_back, the call and its result are shown, the verifier accepts the answer, and the world has changed."""

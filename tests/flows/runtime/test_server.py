@@ -73,6 +73,7 @@ with lock(Path({str(path)!r})):
     assert holder.wait() and not marked[1]()
 
 
+@pytest.mark.slow
 def test_clients_share_a_server_that_ends_with_the_last_client(tmp_path: Path, marked: Marked) -> None:
     environment, alive = marked
     folder = tmp_path / ".prefect"

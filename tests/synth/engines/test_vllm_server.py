@@ -39,6 +39,7 @@ def environment(folder: Path, script: str = SCRIPTED) -> Path:
     return folder / "env"
 
 
+@pytest.mark.slow
 def test_a_server_serves_and_ends_with_all_it_has_started(tmp_path: Path, marked: Marked, monkeypatch: pytest.MonkeyPatch) -> None:
     variables, alive = marked
     for key, value in variables.items():
@@ -53,6 +54,7 @@ def test_a_server_serves_and_ends_with_all_it_has_started(tmp_path: Path, marked
     assert "serving org/tiny" in (tmp_path / "log" / "vllm.log").read_text()
 
 
+@pytest.mark.slow
 def test_nothing_is_left_after_a_kill(tmp_path: Path, marked: Marked) -> None:
     variables, alive = marked
     code = (
@@ -71,6 +73,7 @@ def test_nothing_is_left_after_a_kill(tmp_path: Path, marked: Marked) -> None:
     assert left == []
 
 
+@pytest.mark.slow
 def test_a_server_that_has_ended_is_not_waited_for(tmp_path: Path, marked: Marked, monkeypatch: pytest.MonkeyPatch) -> None:
     variables, alive = marked
     for key, value in variables.items():

@@ -58,6 +58,7 @@ def test_texts_contain_no_marks(log):
     assert not log[0]["text"].str.contains(f"[{OPEN}{CLOSE}]").any()
 
 
+@pytest.mark.slow
 def test_equal_arguments_give_equal_bytes_in_another_process(log, tmp_path):
     call = f"generate(Path({str(tmp_path)!r}), HaystackConfig(rows=20_000, seed=3), 60)"
     code = f"from pathlib import Path; from synth.haystack.generate import *; {call}"

@@ -97,6 +97,7 @@ def wishing(world: str) -> Callable[[ChatRequest], str]:
     return answering
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", ["retail", "city"])
 def test_what_is_kept_for_another_use_is_not_planned_for_in_another_spelling(world: str) -> None:
     engine, made = Standing(wishing(world)), list[Blueprint]()

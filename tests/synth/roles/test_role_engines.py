@@ -96,6 +96,7 @@ def test_what_others_play_in_the_same_store_is_theirs(plain: Store, recited: Sta
         assert control > 10, "the unsteered figures stand beside every run's"
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_off_ends_as_an_undisturbed_one_however_many_talk_at_once(recited: Standing, tmp_path: Path) -> None:
     def run(folder: str, engine: Standing, in_flight: int) -> str:
         cast = cast_of(assistant=engine, user=Standing(parroting))
@@ -175,6 +176,7 @@ def test_an_engine_that_dies_stops_the_run_and_stores_no_round_of_failures(recit
     assert PLAIN.accepted - 3 <= result.accepted
 
 
+@pytest.mark.slow
 def test_a_user_that_keeps_to_its_script_is_heard_and_one_that_strays_is_to_blame_itself(plain: Store, tmp_path: Path) -> None:
     store, _ = made(tmp_path / "true", cast_of(user=Standing(parroting)))
     assert store.query(TALKS).equals(plain.query(TALKS))
@@ -202,6 +204,7 @@ def test_a_user_is_told_what_was_wrong_and_may_say_it_again(plain: Store, tmp_pa
     assert store.query("SELECT sum(user_turns) AS turns, sum(user_adhered) AS adhered FROM provenance").row(0)[1] == 0
 
 
+@pytest.mark.slow
 def test_the_judge_is_measured_and_its_worth_stands_beside_every_grade(plain: Store, tmp_path: Path) -> None:
     def seeing(talk: str) -> int:
         flaws = (

@@ -73,6 +73,7 @@ def test_urgency_of_any_rewards_is_a_share(rewards: list[float]) -> None:
     assert -1e-9 <= urgency(mean, variance * mean) < 1
 
 
+@pytest.mark.slow
 def test_few_tasks_weigh_little(store: Store) -> None:
     everything = failures(store, {})
     rows = everything.rows.filter(domain=FAILING)
@@ -246,6 +247,7 @@ def asked_by(store: Store, run: str) -> list[str]:
     return store.query("SELECT domain FROM decisions WHERE run = ? ORDER BY round, position", [run])["domain"].to_list()
 
 
+@pytest.mark.slow
 def test_a_run_in_focus_makes_more_of_what_fails(steered: tuple[Store, SynthesisResult]) -> None:
     store, result = steered
     domains = asked_by(store, result.run)
@@ -273,6 +275,7 @@ def dies_after(batches: int) -> Callable[[Sequence[Job]], list[Made]]:
     return dies
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [1, 7])
 def test_a_run_that_is_cut_off_goes_on_with_the_failures_it_began_with(
     steered: tuple[Store, SynthesisResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: int
@@ -306,6 +309,7 @@ def _again_as(store: Store, tasks: Sequence[Task], division: Division, use: Use)
     store.commit([store.write(table, part_id(table, [name, *frame["task_id"]], {}, 1), frame) for table, frame in rows.items()])
 
 
+@pytest.mark.slow
 def test_the_next_policy_gives_another_run_in_the_same_store(tmp_path: Path) -> None:
     """Given a night of training after which the policy masters what it failed at, and fails at what it mastered, then the same command
     makes other trajectories, of the other world."""
@@ -328,6 +332,7 @@ def test_the_next_policy_gives_another_run_in_the_same_store(tmp_path: Path) -> 
 # ---- nothing leaks ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_is_held_out_changes_nothing(tmp_path: Path) -> None:
     """Given a policy that is evaluated on held-out tasks and fails them all, even tagged by mistake, then nothing is asked for differently;
     the same rollouts of probe tasks would change it."""

@@ -125,6 +125,7 @@ def test_stored_messages_have_arguments_as_text_and_give_the_stored_modes(small:
         assert len(derive_turns(trajectory.messages)) == sum(message.role == "user" for message in trajectory.messages)
 
 
+@pytest.mark.slow
 def test_tasks_of_blueprints_are_admitted_and_their_trajectories_pass_as_a_teachers(both: tuple[Store, SynthesisResult]) -> None:
     store, _ = both
     rows = store.query("SELECT t.*, k.spec FROM trajectories t JOIN tasks k USING (task_id) WHERE t.accepted").to_dicts()
@@ -264,6 +265,7 @@ def test_threads_give_the_same_store(small: tuple[Store, SynthesisResult], tmp_p
     assert told[-1] == ("synthesize", 24, 24)
 
 
+@pytest.mark.slow
 def test_another_process_with_another_hash_seed_gives_the_same_store(small: tuple[Store, SynthesisResult], tmp_path: Path) -> None:
     undisturbed, _ = small
     code = (

@@ -41,6 +41,7 @@ def arena(which: str, arenas: dict[str, Arena], request: pytest.FixtureRequest) 
     return arenas[which]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("which", "escape"), CASES)
 def test_a_program_is_contained_and_only_its_protection_holds_it(which: str, escape: Escape, arena: Arena) -> None:
     if escape.group and not arena.limits_whole_box:

@@ -365,6 +365,7 @@ def test_a_sandbox_that_nobody_closed_closes_its_boxes_when_it_is_forgotten(prov
     assert _everything(provider) == before
 
 
+@pytest.mark.slow
 def test_200_executions_leave_nothing_behind(provider: Provider) -> None:
     before = _everything(provider)
     with Sandbox(provider, LIMITS) as sandbox:

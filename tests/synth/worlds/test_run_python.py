@@ -42,6 +42,7 @@ def ran(tool: CodeTool, code: str, **more: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_snippet_gives_what_it_prints_and_the_value_of_its_last_line(tool: CodeTool) -> None:
     assert ran(tool, "prices = [3, 4, 5]\nprint(sum(prices))\nmax(prices)") == {
         "stdout": "12\n",

@@ -77,6 +77,7 @@ def test_a_broken_spec_is_sent_back_with_the_compilers_messages_and_kept_when_me
     assert not ended.stopped and not list(tmp_path.glob(".tmp-*"))
 
 
+@pytest.mark.slow
 def test_all_that_is_wrong_in_turn_is_told_and_the_conversation_does_not_grow(tmp_path: Path) -> None:
     """Given a model that errs in another way each time, then each answer is sent back with its own reason, in four messages."""
     model = ScriptedWriter(["I cannot.", fenced(BROKEN), fenced(RARE), fenced(RENAMED), fenced(WORKSHOP)])
@@ -89,6 +90,7 @@ def test_all_that_is_wrong_in_turn_is_told_and_the_conversation_does_not_grow(tm
         assert words in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "outcome", "problem"),
     [
@@ -115,6 +117,7 @@ def test_what_is_never_mended_is_not_kept_and_its_outcome_says_why(tmp_path: Pat
     assert not list(tmp_path.glob("*.yaml"))
 
 
+@pytest.mark.slow
 def test_an_admission_that_passes_at_a_lower_bar_fails_at_a_higher_one() -> None:
     """The control of `not_admitted`: the same text passes where less is demanded, and the sound spec passes where more is."""
     assert look(RARE, {}, SpecGateConfig(least_intent_share=0.9)).outcome == "kept"
@@ -180,6 +183,7 @@ def test_json_is_a_spec_too() -> None:
 # ---- varying --------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_varied_and_a_variation_has_to_differ_from_its_parent(tmp_path: Path) -> None:
     """Given one kept spec, when another is wanted, then the model sees the kept one and what to change, its copy is refused, and the new
     one is kept with its parent named."""
@@ -203,6 +207,7 @@ def test_each_change_has_its_own_words(change: str) -> None:
     assert len(words[0]) > len(words[1]) + 80
 
 
+@pytest.mark.slow
 def test_a_given_spec_is_shown_and_must_be_differed_from(tmp_path: Path) -> None:
     like = tmp_path / "mine.yaml"
     like.write_text("# of our house\n" + WORKSHOP, encoding="utf-8")
@@ -213,6 +218,7 @@ def test_a_given_spec_is_shown_and_must_be_differed_from(tmp_path: Path) -> None
     assert only(ended).outcome == "kept"
 
 
+@pytest.mark.slow
 def test_a_spec_that_lies_in_the_folder_is_left_alone_and_differed_from(tmp_path: Path) -> None:
     (tmp_path / "garage.yaml").write_text(WORKSHOP, encoding="utf-8")
     ended = written(ScriptedWriter([fenced(WORKSHOP), fenced(generated(3))]), tmp_path)
@@ -353,6 +359,7 @@ ANSWERS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @example([[RARE, RARE], [RENAMED], [WORKSHOP], [WORKSHOP, generated(3)]])
 @given(st.lists(st.lists(ANSWERS, min_size=1, max_size=2), min_size=4, max_size=4))

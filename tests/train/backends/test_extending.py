@@ -28,6 +28,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Backend[Any]:
     return config.backend_of(config.stage("rl"))
 
 
+@pytest.mark.slow
 def test_the_example_trains_and_a_second_launcher_finds_what_the_first_has_started(backend: Backend[Any], tmp_path: Path) -> None:
     folder = tmp_path / "store" / "models" / "stage-1"
     spec = spec_of(*released(tmp_path / "store"), folder)

@@ -85,6 +85,7 @@ def test_an_sft_stage_reads_conversations_through_the_callers_dataset(released, 
     assert "verl.trainer.sft_trainer_ray" in found.files["entrypoint.sh"]
 
 
+@pytest.mark.slow
 @needs_schema
 @pytest.mark.parametrize(
     ("key", "value", "says"),
@@ -100,6 +101,7 @@ def test_a_key_or_a_kind_of_value_that_verl_lacks_is_named(released, policy, key
         render("verl", stage(released, policy), ClusterShape(), adapter=LOOP, overrides={key: value})
 
 
+@pytest.mark.slow
 @needs_schema
 def test_hydras_prefixes_are_no_way_past_the_schema_and_the_rules(released, policy):
     """Hydra itself adds what stands behind +, forces what stands behind ++, and removes what stands behind ~."""

@@ -71,6 +71,7 @@ def test_a_turn_that_erred_is_read_and_not_learned() -> None:
     assert all(token == label for token, label in learned)
 
 
+@pytest.mark.slow
 def test_what_is_learned_by_default_is_what_trl_takes_from_the_template(tmp_path: Path) -> None:
     """Given plain messages and TRL's own assistant mask, then the weights after training are ours to the bit."""
     model, tokenizer = small_policy(CONVERSATIONS)
@@ -97,6 +98,7 @@ def test_what_is_learned_by_default_is_what_trl_takes_from_the_template(tmp_path
     assert digest(ours) == digest(model)
 
 
+@pytest.mark.slow
 def test_leaving_turns_out_changes_what_is_learned(tmp_path: Path) -> None:
     weights = set()
     for leave_out in ("nothing", "erred"):
@@ -107,6 +109,7 @@ def test_leaving_turns_out_changes_what_is_learned(tmp_path: Path) -> None:
     assert len(weights) == 2
 
 
+@pytest.mark.slow
 def test_micro_batches_give_the_losses_of_the_whole_batch(tmp_path: Path) -> None:
     losses = []
     for changes in ({}, {"micro_batch_size": 1}, {"micro_batch_size": 2, "gradient_checkpointing": True}):

@@ -86,6 +86,7 @@ def test_a_gain_is_found_where_it_is_and_a_loss_beside_it(tasks: list[Task], tmp
     assert found.policies == (("policy-sft1-0", "policy-rl-0"),)
 
 
+@pytest.mark.slow
 def test_policies_that_are_alike_are_seldom_told_apart(tasks: list[Task], tmp_path: Path) -> None:
     """Given twenty pairs of equal policies, then hardly one is flagged: with intervals of 95 %, more than four are (P < .003)."""
     store = trained(tmp_path / "s", tasks[:100:4], FLAT, *range(20))

@@ -98,6 +98,7 @@ def twice(served: Served) -> int:
 # ---- a policy by an engine's name ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_engine_is_tagged_and_evaluated_as_any_policy(store: Store, served: Served) -> None:
     """Given a server, when its model is tagged, then the rates are those of its own rollouts, and the store knows the policy."""
     policy = tag(store, CONFIG, policy=ENGINE)
@@ -236,6 +237,7 @@ def test_a_probe_that_raised_goes_on_and_pays_for_nothing_twice(store: Store, se
     assert store.query(TAGS).rows() == undisturbed(store)
 
 
+@pytest.mark.slow
 def test_a_killed_probe_goes_on_and_pays_for_nothing_twice(store: Store, served: Served, monkeypatch) -> None:
     """Given a kill -9 in the second part, then only what was with the server in that moment is asked again."""
     served.latency_s = 0.005

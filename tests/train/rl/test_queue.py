@@ -109,6 +109,7 @@ def timeless(row: dict[str, float]) -> dict[str, float]:
 # ---- who plays what --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_batch_was_played_by_exactly_the_version_that_the_bound_names(undisturbed):
     """Given the weights that each step began with, when its batch is played again in turn by those of `bound` steps before, tasks drawn by
     the running tags of all batches before, then it is the same to the bit; by the weights of the step before these, or after, it is not."""
@@ -179,6 +180,7 @@ def test_a_bound_of_0_starts_no_process_and_learns_otherwise(undisturbed, make_s
 # ---- whatever happens ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_staler_batch_is_dropped_and_counted_and_changes_nothing(undisturbed, make_spec, tmp_path, monkeypatch):
     """Given a queue that somebody has fed with a batch beyond the bound, and a trainer that dawdles so that every batch waits for it."""
 
@@ -201,6 +203,7 @@ def test_a_staler_batch_is_dropped_and_counted_and_changes_nothing(undisturbed, 
     assert json.loads(found["result.json"])["weights_hash"] == json.loads(expected["result.json"])["weights_hash"]
 
 
+@pytest.mark.slow
 def test_kill_9_of_the_trainer_takes_the_player_with_it_and_loses_and_doubles_nothing(undisturbed, make_spec, tmp_path, marked):
     """Given a trainer that is killed while it learns from step 3, then no process is left, its last checkpoint has the versions that the
     player was still to play with, and the stage goes on from there to the same weights, metrics and tags."""
@@ -227,6 +230,7 @@ def test_kill_9_of_the_trainer_takes_the_player_with_it_and_loses_and_doubles_no
     assert left(spec) == left(undisturbed.spec)
 
 
+@pytest.mark.slow
 def test_kill_9_of_the_player_ends_the_stage_in_words_and_loses_nothing(undisturbed, make_spec, tmp_path):
     """Given a player that is killed just after it was asked for the last batch, then whoever needs that batch says so."""
     watch = FreshTasks.watch
@@ -246,6 +250,7 @@ def test_kill_9_of_the_player_ends_the_stage_in_words_and_loses_nothing(undistur
     assert left(spec) == left(undisturbed.spec)
 
 
+@pytest.mark.slow
 def test_what_the_player_says_of_its_tasks_is_told_in_its_words_and_a_fault_of_ours_by_its_name(make_spec, tmp_path):
     """Given a player that is asked to play by a version that nobody has handed over, and then for more tasks than it may draw."""
     spec = make_spec(tmp_path)
@@ -267,6 +272,7 @@ def test_what_the_player_says_of_its_tasks_is_told_in_its_words_and_a_fault_of_o
     player.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_gpu", [False, True])
 def test_a_player_computes_as_its_trainer_does(has_gpu):
     """Given a GPU, not every operation of which has a deterministic form, then none is asked for, as in the process that learns."""

@@ -81,6 +81,7 @@ def run(policy, tmp_path_factory):
 # ---- a run ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_step_has_fresh_tasks_and_no_task_comes_twice(run):
     _, metrics, source = run
     assert [row["step"] for row in metrics] == [1, 2, 3]
@@ -96,6 +97,7 @@ def test_some_draws_succeed_and_some_fail_so_that_there_is_something_to_learn(ru
     assert weights != digest(policy[0])
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_weights_and_another_seed_others(run, policy, tmp_path):
     weights, metrics, _ = run
     again = trained(policy, tmp_path, seed=1)
@@ -119,6 +121,7 @@ def reader(tmp_path_factory) -> tuple[Any, Any, list[Task]]:
     return model, tokenizer, tasks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["success", "graded"])
 def test_a_step_learns_from_the_reward_that_it_is_told_to(kind, reader, tmp_path, monkeypatch):
     """Given a policy that does its tasks in part, then only graded rewards tell these draws from those that brought nothing."""

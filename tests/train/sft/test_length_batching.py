@@ -159,6 +159,7 @@ def killed_after(spec: StageSpec, step: int) -> list[str]:
     return sorted(path.name for path in (spec.model_out.parent / CHECKPOINTS).glob("step-*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "whole"), [(2, []), (5, ["step-000000004"]), (7, ["step-000000006"]), (11, ["step-000000010"])])
 def test_a_stage_killed_at_any_step_ends_as_if_it_had_not_been(undisturbed, make_spec, tmp_path, step, whole):
     """Step 4 is in the midst of an epoch, after 6 one has ended; the last step leaves no checkpoint, only the model."""
@@ -167,6 +168,7 @@ def test_a_stage_killed_at_any_step_ends_as_if_it_had_not_been(undisturbed, make
     assert left(spec) == undisturbed
 
 
+@pytest.mark.slow
 def test_kill_9_at_random_steps_loses_and_doubles_nothing(undisturbed, make_spec, tmp_path):
     spec, rng = make_spec(tmp_path), random.Random(20)
     (tmp_path.parent / "spec.json").write_text(spec.model_dump_json())
@@ -183,6 +185,7 @@ def test_kill_9_at_random_steps_loses_and_doubles_nothing(undisturbed, make_spec
     assert left(spec) == undisturbed
 
 
+@pytest.mark.slow
 def test_an_order_that_is_not_restored_would_show(undisturbed, make_spec, tmp_path, monkeypatch):
     """The negative control of the tests above."""
     spec = make_spec(tmp_path)
@@ -191,6 +194,7 @@ def test_an_order_that_is_not_restored_would_show(undisturbed, make_spec, tmp_pa
     assert left(spec) != undisturbed
 
 
+@pytest.mark.slow
 def test_a_plateau_is_where_it_would_have_been(make_spec, tmp_path):
     """Given a stage that ends at a plateau, killed within the windows that tell so, then it ends there all the same."""
     idle = {"learning_rate": 1e-9, "plateau_window": 3, "plateau_gain": 10.0}

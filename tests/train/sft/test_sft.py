@@ -100,6 +100,7 @@ def test_the_tokens_trained_on_are_the_conversation_and_no_other_tool_s_keys(tmp
         assert "<tool_response>" not in tokenizer.decode(learned)
 
 
+@pytest.mark.slow
 def test_the_seed_decides_the_weights(tmp_path):
     first, again, other = (trained(tmp_path, SHORT, seed=seed)[0] for seed in (5, 5, 6))
     assert first == again
@@ -112,6 +113,7 @@ def test_a_plateau_ends_the_training_after_its_second_window(tmp_path):
     assert len(trained(tmp_path, idle)[1]) == 6
 
 
+@pytest.mark.slow
 def test_without_a_plateau_or_without_the_rule_every_step_is_made(tmp_path):
     learning = SHORT.model_copy(update={"max_steps": 9, "batch_size": 4, "plateau_window": 3})
     idle = learning.model_copy(update={"learning_rate": 1e-9, "plateau_window": 0})

@@ -1,8 +1,8 @@
 """The intents of a domain: every goal with the ways of naming that suit it.
 
-One idea: intents are combinations (`row_references.py` with `questions.py`, `acts.py`, `refusals.py`), chosen here so that a domain gets
-chains of one to five calls, every act in at least one of them, a trap for every business rule, all four reasons to refuse, and numbers to
-compute.
+One idea: intents are combinations (`row_references.py` with `questions.py`, `acts.py`, `refusal_intents.py`). They are chosen here so that
+a domain gets chains of one to five calls, every act in at least one of them, a request that each business rule forbids, all four reasons
+to refuse, and numbers to compute.
 """
 
 from __future__ import annotations

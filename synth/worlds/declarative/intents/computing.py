@@ -1,8 +1,7 @@
 """Computing over what was shown: the average fee of my loans, the share of them above a bound, what it all comes to.
 
-One idea: the answer is a number that no tool shows, so nobody can do without a program. The expert reads rows (`rows.py`), writes the
-values that he saw into a short snippet and says what it prints. What is drawn by chance stands in an observation already, or near it
-(`is_near`, by which answers are judged), is no such task, and is not drawn.
+One idea: the answer is a number that no tool shows, so a program is needed. The expert reads rows (`row_lists.py`), writes their values
+into a short program and answers with what it prints. A draw is refused if its result is shown already, exactly or nearly (`is_near`).
 """
 
 from __future__ import annotations
@@ -168,7 +167,7 @@ class Computing(SpecIntent):
         return say(language, f"The {measure.words.en} is {number}.", f"{measure.words.zh}是{number}。")
 
     def _stands_there(self, shown: Shown, slots: Slots, code: str, result: float) -> bool:
-        """Whether somebody has said the number, or one that passes for it."""
+        """Whether the prompt, the request, an observation or the code already shows the result, exactly or nearly."""
         said = [*shown.texts, *(str(value) for value in slots.values()), code]
         known = [*_numbers_told(self.of), *(number for text in said for number in _numbers_in(text))]
         return abs(result) < 1 or any(is_near(result, reading) or is_near(reading, result) for reading in known)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -30,6 +30,8 @@ from synth.worlds.declarative.language.schema import (
     Told,
 )
 from synth.worlds.declarative.language.values import Strict, check_key
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Spec:
 
 
 class Reader:
-    """Reads the parts of a file one by one, and keeps what was wrong with each."""
+    """Reads the parts of a file one by one and collects their problems."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -118,7 +120,7 @@ class Reader:
 
 
 def _in_plain_words(error: Any) -> str:
-    """What pydantic says of a value, for somebody who has never heard of it."""
+    """A pydantic error as a message for the author of a spec."""
     form = next((form for kind, form in _PLAIN.items() if str(error["type"]).startswith(kind)), None)
     if form is not None:
         return form.format(value=str(error["input"])[:40], **error.get("ctx", {}))
@@ -166,8 +168,13 @@ def _keys(model: type[BaseModel]) -> tuple[str, ...]:
     return tuple(info.alias or name for name, info in model.model_fields.items())
 
 
+def _present(parts: Mapping[str, T | None]) -> dict[str, T]:
+    """The parts that could be read."""
+    return {name: part for name, part in parts.items() if part is not None}
+
+
 def read_spec(raw: Any) -> tuple[Spec | None, list[Problem]]:
-    """The spec that a file's values say, or None, and all that is wrong with its parts."""
+    """The spec in a file's values (None if a part could not be read), and all problems found."""
     reader = Reader()
     head: SpecHead | None = reader.part(SpecHead, raw, "")
     source = raw if isinstance(raw, Mapping) else {}
@@ -199,7 +206,7 @@ def read_spec(raw: Any) -> tuple[Spec | None, list[Problem]]:
     if head is None or reader.problems:
         return None, reader.problems
     told = tuple(each for each in info if each is not None)
-    return Spec(head, entities, fields, actions, told, kinds, procedures, intents), []  # type: ignore[arg-type]
+    return Spec(head, entities, fields, actions, told, _present(kinds), procedures, _present(intents)), []
 
 
 def _read_job(reader: Reader, part: Any, path: str) -> Job | None:
@@ -226,7 +233,7 @@ def _read_step(reader: Reader, part: Any, path: str) -> Step | None:
         read = [(case, _read_steps(reader, case.steps, f"{path}.choose[{at}].steps")) for case, at in cases if case is not None]
         return Step(spec, cases=tuple(read))
     if isinstance(spec, AnswerStep):
-        return Step(spec, answers={key: reader.part(Answer, each, f"{path}.from.{key}") for key, each in spec.given.items()})  # type: ignore[misc]
+        return Step(spec, answers=_present({key: reader.part(Answer, each, f"{path}.from.{key}") for key, each in spec.given.items()}))
     return None if spec is None else Step(spec)
 
 
@@ -287,4 +294,6 @@ def _read_action(reader: Reader, source: Any, path: str) -> Action | None:
     tells = {name: reader.part(Told, part, f"{path}.tells.{name}") for name, part in told.items()}
     if len(reader.problems) > before:
         return None
-    return Action(spec, takes, tuple(needs), rules, tuple(moves), counts, tells)  # type: ignore[arg-type]
+    conditions = tuple(each for each in needs if each is not None)
+    transfers = tuple(each for each in moves if each is not None)
+    return Action(spec, _present(takes), conditions, _present(rules), transfers, _present(counts), _present(tells))

@@ -1,7 +1,7 @@
-"""From what a spec says to what it means: references resolved, expressions compiled, everything that does not fit told at once.
+"""Turns a spec as read into a `Domain`: references resolved, expressions compiled, all problems reported at once.
 
-One idea: `resolve` either gives a `Domain`, in which nothing can fail any more, or all problems of the spec, each with its path; what uses
-something that was complained of already is passed over in silence.
+One idea: `resolve` gives either a valid `Domain` or all problems of the spec, each with its path. A part that uses a broken part is not
+reported again.
 """
 
 from __future__ import annotations
@@ -413,7 +413,7 @@ class _Resolver:
         return Creation(entity.number, tuple(each for each in found if each is not None))
 
     def _can_be_said(self, says: Sequence[Words], known: Iterable[str], needed: Iterable[str], what: str, path: str) -> None:
-        """Requests of the spec's own name everything that must be given, and nothing else."""
+        """Check that request texts name every required slot and no unknown one."""
         for at, words in enumerate(says):
             for language in ("en", "zh"):
                 if not _SAID.fullmatch(words[language]):
@@ -435,7 +435,7 @@ class _Resolver:
                 self.add(f"{path}.says", "is missing; how people ask for it, as: english / 中文, with {slot} fields")
 
     def _can_be_seen(self, act: Act, path: str) -> None:
-        """What rules look at must be shown by a tool; of needs the action's own tool tells."""
+        """Check that a tool shows what rules read. Failed needs are reported by the action's own tool."""
         for condition in (each for each in act.conditions if each.rule is not None):
             for read in condition.test.reads:
                 entity = self._entity_at(act, read.path)
@@ -460,7 +460,7 @@ class _Resolver:
     # ---- tools ----------------------------------------------------------------------------------------------------------------
 
     def _tools(self, entity: Entity) -> None:
-        """What is said of reading tools names what is there."""
+        """Check that the settings of reading tools name existing fields, filters and orders."""
         path, tools = f"entities.{entity.name}.tools", entity.spec.tools
         for view in ("get", "search", "list"):
             for name in getattr(getattr(tools, view), "shows", ()):
@@ -478,7 +478,7 @@ class _Resolver:
             self.add(f"{path}.list", f"{owners} references are `owned`, which give a list each; say this where it is one")
 
     def _answers_as_usual(self) -> None:
-        """Jobs that are put together know tools only as we make them."""
+        """Check that a domain with combined jobs has the default tools: these jobs support no others."""
         if not self.head.combined:
             return
         remedy = "say `combined: false` at the top, and write `intents`"

@@ -85,6 +85,7 @@ def test_a_row_with_a_frame_needs_its_own_threshold() -> None:
     assert found["reason"].to_list() == [None, None, "semantic_duplicate"]
 
 
+@pytest.mark.slow
 def test_specifics_make_the_difference_on_a_generated_log(tmp_path: Path) -> None:
     """Given a generated log's first mentions and paraphrases, then of pairs of one leaf with a high cosine, nearly all with equal specifics
     ask for the same, and few of all pairs do (negative control)."""

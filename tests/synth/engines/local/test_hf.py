@@ -133,6 +133,7 @@ def written(trace: Trace, values: Sequence[float]) -> list[float]:
 # ---- tokens and log-probabilities ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_fused_path_is_taken_where_it_fits_and_agrees_with_the_plain_one(engine, plain):
     assert type(engine._decoder) is not type(plain._decoder)
     requests = requests_of(temperature=0.0, copies=2)

@@ -91,6 +91,7 @@ def test_a_wrong_value_is_refused_and_its_parameter_named(tool: str, name: str, 
     assert error_of(tool, {**GOOD[tool], name: value}).startswith(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 def test_bounds_and_enums_are_allowed_themselves(tool: Tool) -> None:
     for name, schema in tool.parameters["properties"].items():

@@ -47,6 +47,7 @@ def digest(seed: int) -> str:
     return hashlib.sha256("\n".join(world.call(tool, arguments).content for tool, arguments in CALLS).encode()).hexdigest()
 
 
+@pytest.mark.slow
 def test_same_seed_gives_the_same_bytes_in_another_process_with_another_hash_seed() -> None:
     code = "import sys; sys.path.insert(0, sys.argv[1]); from test_world import digest; print(digest(7), digest(8))"
     here = os.path.dirname(__file__)  # noqa: PTH120

@@ -68,6 +68,7 @@ def test_no_two_things_of_a_domain_have_one_name() -> None:
         assert len({tool.name for tool in world.tools}) == len(world.tools)
 
 
+@pytest.mark.slow
 def test_generated_domains_are_admitted_and_worded() -> None:
     """Given domains by seed, nearly all are admitted, every intent of these is worded in both languages with all that it must say, and the
     trap of every rule is among the intents."""

@@ -155,6 +155,7 @@ def tasks(name: str) -> tuple[dict[str, list[Task]], int]:
     return found, refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_tasks_of_every_intent_are_admitted_and_the_teacher_passes(name: str) -> None:
     found, refused = tasks(name)

@@ -182,6 +182,7 @@ ROUND = {"proposals_per_round": 20}
 CONFIG = {"worlds": ("banking",), "accepted": 60, "max_proposals": 200, "calibration": 30, "drills": {}, "evolution": ROUND}
 
 
+@pytest.mark.slow
 @needs_sandbox
 def test_a_share_of_conversations_computes_and_a_run_that_goes_on_ends_the_same(tmp_path: Path) -> None:
     config = SynthesisConfig.model_validate(CONFIG)
