@@ -17,7 +17,7 @@ from storage.store import Store
 from synth.engines.base import ChatRequest, Engine, EngineFailure
 from synth.engines.budget import Budget
 from synth.engines.cache import Answers
-from synth.engines.engine_names import engine_named, weights_of
+from synth.engines.engine_names import EngineUse, engine_named, weights_of
 from synth.engines.structured import Check, Structured, ask
 
 _AT_ONCE = 128
@@ -40,7 +40,7 @@ def open_cached_engine(store: Store, name: str, budget: Budget | None = None, *,
     try:
         if run and budget is not None:
             budget.begin(*answers.spent())
-        with engine_named(name, log=store.root.with_name("engine.log"), answers=answers, budget=budget, **how) as engine:
+        with engine_named(name, EngineUse(store.root.with_name("engine.log"), answers, budget, **how)) as engine:
             yield engine
     finally:
         try:

@@ -14,7 +14,7 @@ from flows import validation
 from flows.runtime.store_lock import hold_store
 from storage.store import Store
 from synth.engines.base import Engine
-from synth.engines.engine_names import engine_named
+from synth.engines.engine_names import EngineUse, engine_named
 from train.config import EngineConfig
 from train.policies import Policy, engine_policy, find_policy, open_policy_engine
 
@@ -58,7 +58,8 @@ def open_engine(target: ResolvedPolicy, config: EngineConfig, *, command: str, r
     name = target.policy.engine
     if target.store is None:
         log, budget = Path("engine.log"), config.budget()
-        with engine_named(name, log=log, budget=budget, tools=True, in_flight=config.in_flight, timeout_s=config.timeout_s) as engine:
+        use = EngineUse(log, budget=budget, tools=True, in_flight=config.in_flight, timeout_s=config.timeout_s)
+        with engine_named(name, use) as engine:
             yield engine
         return
     with (

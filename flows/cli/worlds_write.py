@@ -104,9 +104,9 @@ def write(
 @contextlib.contextmanager
 def _open_writer(name: str, folder: Path, store: Path | None, budget: Budget) -> Iterator[Engine]:
     """Open the engine `name`. It logs into the folder. The store keeps its answers, if there is one."""
-    from synth.engines.engine_names import engine_named
+    from synth.engines.engine_names import EngineUse, engine_named
 
-    with _open_answers(store) as answers, engine_named(name, log=folder / "engine.log", answers=answers, budget=budget) as engine:
+    with _open_answers(store) as answers, engine_named(name, EngineUse(folder / "engine.log", answers, budget)) as engine:
         yield engine
 
 

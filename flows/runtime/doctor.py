@@ -90,28 +90,23 @@ def _backends(config: Config) -> Iterator[Finding]:
 def _looked_at(name: str) -> Finding:
     """Of an engine that a configuration names; nothing is started for it."""
     from storage.errors import HeadraceError
-    from synth.engines.engine_names import kind_and_model, look_at
+    from synth.engines.engine_names import ENGINES, kind_and_model, look_at
 
     try:
         look_at(name)
     except HeadraceError as error:
         return Finding("broken", "engine", str(error))
-    there = {
-        "openai": "answers, and takes tools",
-        "vllm": "can be started (--engine starts it, and asks it)",
-        "hf": "its folder is there (--engine loads it, and asks it)",
-    }
-    return Finding("ok", "engine", f"{name}: {there[kind_and_model(name)[0]]}")
+    return Finding("ok", "engine", f"{name}: {ENGINES[kind_and_model(name)[0]].checked}")
 
 
 def engine_findings(name: str) -> list[Finding]:
     """Of an engine, which is started where it is one of our own, and asked for one token: whether it serves the model, and takes tools."""
     from storage.errors import HeadraceError
-    from synth.engines.engine_names import engine_named
+    from synth.engines.engine_names import EngineUse, engine_named
 
     with tempfile.TemporaryDirectory() as folder:
         try:
-            with engine_named(name, log=Path(folder) / "engine.log", tools=True):
+            with engine_named(name, EngineUse(Path(folder) / "engine.log", tools=True)):
                 return [Finding("ok", "engine", f"{name} answers, and takes tools")]
         except HeadraceError as error:
             return [Finding("broken", "engine", str(error))]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from storage.errors import BadInput
 from synth.engines.base import Engine
@@ -13,55 +15,102 @@ from synth.engines.budget import Budget
 from synth.engines.cache import Answers
 from synth.engines.local.model_folder import check_folder
 
-KINDS = ("openai", "vllm", "hf")
 _WEIGHED = (".json", ".safetensors", ".bin", ".jinja")
 _LOOKED_AT = 1 << 20
 """Bytes that are read at each end of a file."""
 
 
-@contextlib.contextmanager
-def engine_named(
-    name: str,
-    *,
-    log: Path,
-    answers: Answers | None = None,
-    budget: Budget | None = None,
-    tools: bool = False,
-    traced: bool = False,
-    in_flight: int = 64,
-    timeout_s: float = 120.0,
-) -> Iterator[Engine]:
-    """The engine of this name, looked at before it is used, for as long as the context lasts.
+@dataclass(frozen=True, slots=True)
+class EngineUse:
+    """What an engine is opened for.
 
-    Args:
-        log: where a server that is started for it writes. answers, budget: see `OpenAIEngine`; `hf:` is free, and uses neither.
-        tools: whether it has to take tools. traced: whether its tokens are wanted, as far as it tells them.
-        in_flight, timeout_s: requests that are with the server at once, and how long one try may take; `hf:` takes them in turn.
+    log: file that a server writes to, where one is started. answers, budget: see `OpenAIEngine`; a free engine uses neither.
+    tools: whether it must accept tools. traced: whether the tokens are wanted, if the engine returns them.
+    in_flight: requests that the server has at once. timeout_s: time for one attempt.
+    """
+
+    log: Path
+    answers: Answers | None = None
+    budget: Budget | None = None
+    tools: bool = False
+    traced: bool = False
+    in_flight: int = 64
+    timeout_s: float = 120.0
+
+
+class EngineKind(NamedTuple):
+    """A kind of engine.
+
+    open: the engine of a model, checked, for as long as the context lasts. check: checks a model without starting a server.
+    checked: what a model that passed the check can do, for `headrace doctor`.
+    """
+
+    open: Callable[[str, EngineUse], AbstractContextManager[Engine]]
+    check: Callable[[str, EngineUse], None]
+    checked: str
+
+
+@contextmanager
+def _open_openai(model: str, use: EngineUse) -> Iterator[Engine]:
+    from synth.engines.openai import OpenAIConfig, OpenAIEngine
+
+    config = OpenAIConfig(model=model, in_flight=use.in_flight, timeout_s=use.timeout_s)
+    with OpenAIEngine(config, answers=use.answers, budget=use.budget) as engine:
+        engine.check(tools=use.tools, traced=use.traced)
+        yield engine
+
+
+def _check_openai(model: str, use: EngineUse) -> None:
+    with _open_openai(model, use):
+        pass
+
+
+@contextmanager
+def _open_vllm(model: str, use: EngineUse) -> Iterator[Engine]:
+    from synth.engines.vllm import VLLMConfig, vllm_engine
+
+    config = VLLMConfig(model=model, max_num_seqs=use.in_flight, timeout_s=use.timeout_s)
+    weights = weights_of(f"vllm:{model}")
+    name = f"vllm:{model}@{weights}" if weights else f"vllm:{model}"
+    with vllm_engine(config, use.log, answers=use.answers, budget=use.budget, name=name) as engine:
+        engine.check(tools=use.tools, traced=use.traced)
+        yield engine
+
+
+def _check_vllm(model: str, _: EngineUse) -> None:
+    from synth.engines import vllm
+
+    if Path(model).is_dir():
+        check_folder(Path(model))
+    vllm.look_at(vllm.VLLMConfig(model=model))
+
+
+@contextmanager
+def _open_hf(model: str, _: EngineUse) -> Iterator[Engine]:
+    from synth.engines.local.hf import HFEngine
+
+    yield HFEngine(model)
+
+
+ENGINES: dict[str, EngineKind] = {
+    "openai": EngineKind(_open_openai, _check_openai, "answers, and takes tools"),
+    "vllm": EngineKind(_open_vllm, _check_vllm, "can be started (--engine starts it, and asks it)"),
+    "hf": EngineKind(_open_hf, lambda model, _: check_folder(Path(model)), "its folder is there (--engine loads it, and asks it)"),
+}
+"""Kinds of engines by the word before the colon. A new kind is an entry here (docs/extending.md)."""
+
+
+@contextmanager
+def engine_named(name: str, use: EngineUse) -> Iterator[Engine]:
+    """The engine of this name, checked before it is used, for as long as the context lasts.
 
     Raises:
-        BadInput: no such kind; what is named is not there, does not serve the model, or takes no tools.
+        BadInput: no such kind; the model is not there, the server does not serve it, or it accepts no tools.
         HeadraceError: a server that was started did not come up.
     """
     kind, model = kind_and_model(name)
-    if kind == "hf":
-        from synth.engines.local.hf import HFEngine
-
-        yield HFEngine(model)
-    elif kind == "openai":
-        from synth.engines.openai import OpenAIConfig, OpenAIEngine
-
-        asked = OpenAIConfig(model=model, in_flight=in_flight, timeout_s=timeout_s)
-        with OpenAIEngine(asked, answers=answers, budget=budget) as engine:
-            engine.check(tools=tools, traced=traced)
-            yield engine
-    else:
-        from synth.engines.vllm import VLLMConfig, vllm_engine
-
-        served = VLLMConfig(model=model, max_num_seqs=in_flight, timeout_s=timeout_s)
-        name = f"{name}@{weights}" if (weights := weights_of(name)) else name
-        with vllm_engine(served, log, answers=answers, budget=budget, name=name) as engine:
-            engine.check(tools=tools, traced=traced)
-            yield engine
+    with ENGINES[kind].open(model, use) as engine:
+        yield engine
 
 
 def weights_of(name: str) -> str:
@@ -81,24 +130,14 @@ def weights_of(name: str) -> str:
 
 
 def look_at(name: str, *, tools: bool = False) -> None:
-    """Looks at an engine without starting a server of its own: that it may be used can then only be told by using it.
+    """Checks an engine without starting a server. Only its use can show that it works.
 
     Raises:
-        BadInput: no such kind; a server that does not answer, refuses the key, does not serve the model, or takes no tools where it
-            has to; no such folder, or one that lacks what a chat takes.
+        BadInput: no such kind; a server that does not answer, refuses the key, does not serve the model, or accepts no tools where it
+            must; no such folder, or one that lacks a file that a chat needs.
     """
     kind, model = kind_and_model(name)
-    if kind == "openai":
-        with engine_named(name, log=Path(), tools=tools):
-            pass
-    elif kind == "vllm":
-        from synth.engines import vllm
-
-        if Path(model).is_dir():
-            check_folder(Path(model))
-        vllm.look_at(vllm.VLLMConfig(model=model))
-    else:
-        check_folder(Path(model))
+    ENGINES[kind].check(model, EngineUse(Path(), tools=tools))
 
 
 def kind_and_model(name: str) -> tuple[str, str]:
@@ -108,6 +147,6 @@ def kind_and_model(name: str) -> tuple[str, str]:
         BadInput: no such kind, or no model.
     """
     kind, _, model = name.partition(":")
-    if kind not in KINDS or not model:
-        raise BadInput(f"no engine is called {name!r}; give one of {', '.join(f'{kind}:MODEL' for kind in KINDS)}")
+    if kind not in ENGINES or not model:
+        raise BadInput(f"no engine is called {name!r}; give one of {', '.join(f'{kind}:MODEL' for kind in ENGINES)}")
     return kind, model

@@ -25,7 +25,7 @@ from synth.blueprints.planner import Planner
 from synth.engines.base import Engine, EngineFailure, check_window
 from synth.engines.budget import AskingConfig, Budget
 from synth.engines.cache import Answers
-from synth.engines.engine_names import KINDS, engine_named, weights_of
+from synth.engines.engine_names import ENGINES, EngineUse, engine_named, weights_of
 from synth.engines.thread_map import side_by_side
 from synth.prompts import prompt, versions
 from synth.roles import model_judge, model_planner, model_user
@@ -69,9 +69,9 @@ class RolesConfig(AskingConfig):
     @classmethod
     def _is_of_a_kind(cls, name: str) -> str:
         kind, _, model = name.partition(":")
-        if name == TEACHER or (kind in KINDS and model):
+        if name == TEACHER or (kind in ENGINES and model):
             return name
-        raise ValueError(f"{name!r} is no player of a role; give scripted, or one of {', '.join(f'{kind}:MODEL' for kind in KINDS)}")
+        raise ValueError(f"{name!r} is no player of a role; give scripted, or one of {', '.join(f'{kind}:MODEL' for kind in ENGINES)}")
 
     @property
     def engines(self) -> Mapping[str, str]:
@@ -206,7 +206,7 @@ def open_role_engines(config: RolesConfig, store: Store, logs: Path) -> Iterator
         how: dict[str, Any] = {"in_flight": config.in_flight, "timeout_s": config.timeout_s, "answers": answers, "budget": budget}
         calling = named.get("assistant")
         engines = {
-            name: stack.enter_context(engine_named(name, log=logs / f"engine-{at}.log", tools=name == calling, **how))
+            name: stack.enter_context(engine_named(name, EngineUse(logs / f"engine-{at}.log", tools=name == calling, **how)))
             for at, name in enumerate(sorted(set(named.values())))
         }
         for role, name in named.items():

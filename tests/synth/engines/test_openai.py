@@ -20,7 +20,7 @@ from synth.engines import http
 from synth.engines.base import ChatRequest, Engine, EngineFailure
 from synth.engines.budget import Budget, BudgetSpent
 from synth.engines.cache import Answers
-from synth.engines.engine_names import engine_named
+from synth.engines.engine_names import EngineUse, engine_named
 from synth.engines.openai import OpenAIConfig, OpenAIEngine, is_closed
 from tests.conftest import Serve
 
@@ -345,7 +345,7 @@ def test_a_closed_schema_is_strict(schema: dict[str, Any]) -> None:
 
 def test_engines_have_names_and_the_doctor_looks_at_them(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("mock", "openai:", "gpt:x"):
-        with pytest.raises(BadInput, match="openai:MODEL, vllm:MODEL, hf:MODEL"), engine_named(name, log=tmp_path / "log"):
+        with pytest.raises(BadInput, match="openai:MODEL, vllm:MODEL, hf:MODEL"), engine_named(name, EngineUse(tmp_path / "log")):
             pass
     monkeypatch.setenv("OPENAI_BASE_URL", serve(Mock()))
     assert [finding.state for finding in engine_findings("openai:mock")] == ["ok"]

@@ -18,6 +18,7 @@ from storage.store import Store
 from synth.blueprints.blueprint import Blueprint
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 from synth.engines.budget import Budget, BudgetSpent
+from synth.engines.engine_names import EngineUse
 from synth.roles import role_engines as casting
 from synth.roles.model_judge import ModelJudge
 from synth.roles.role_engines import RoleEngines, RolesConfig, open_role_engines
@@ -357,7 +358,7 @@ def test_a_window_that_has_no_room_for_a_role_is_told_before_anything_is_asked(t
         context_tokens = 1_300
 
     @contextlib.contextmanager
-    def named(name: str, **_: object) -> Iterator[Standing]:
+    def named(name: str, _use: EngineUse) -> Iterator[Standing]:
         yield Narrow(parroting, name)
 
     monkeypatch.setattr(casting, "engine_named", named)

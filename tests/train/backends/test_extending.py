@@ -20,7 +20,8 @@ DOCS = Path(__file__).parents[3] / "docs" / "extending.md"
 
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> Backend[Any]:
-    (code,) = re.findall(r"^ +```python\n(.*?)^ +```$", DOCS.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    codes = re.findall(r"^ +```python\n(.*?)^ +```$", DOCS.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    (code,) = [code for code in codes if "class DetachedBackend" in code]
     module = ModuleType("detached")
     exec(compile(textwrap.dedent(code), str(DOCS), "exec", dont_inherit=True), vars(module))
     monkeypatch.setitem(BACKENDS, "detached", module.DetachedBackend)
