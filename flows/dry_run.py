@@ -1,7 +1,7 @@
-"""What a run would do, before it does it: steps, counts, estimated time and cost.
+"""The plan of a run, printed by `--dry-run`: steps, counts, estimated time and cost.
 
-The times are rates measured on the two cores of the machine that benchmarks/ reports, rounded; they are there to tell minutes from
-hours. Scripted roles and the tiny policy cost no money; what language models cost is in a preview (`headrace synthesize --preview`).
+The times come from rounded rates, measured on the two cores of the machine that benchmarks/ reports; they tell minutes from hours.
+Scripted roles and the tiny policy cost no money. `headrace synthesize --preview` estimates the cost of language models.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flows.config import Config
 from flows.summary_tables import Table
-from flows.validation import needs
+from flows.validation import stage_needs
 from synth.rollouts.episode import MAX_TURNS
 from train.config import CascadeConfig
 from train.stages import SPLITS, RLStage, Stage
@@ -29,15 +29,16 @@ Line = tuple[str, str, float]
 
 
 def plan(config: Config, steps: Sequence[str], query_rows: int | None = None, policy: str | None = None, again: int = 0) -> Table:
-    """One line a step and, of several, their sum.
+    """The plan: one row per step, and a total if there are several steps.
 
-    Args:
-        query_rows: rows of the files to be curated; None: the generated haystack is.
-        policy: what `tag` and `evaluate` measure, by its id or an engine's name; None: the policy promoted last. again: as of `tag`.
+    query_rows: rows of the query files to curate; None: the generated haystack is curated.
+    policy: id of the policy, or name of the engine, that `tag` and `evaluate` measure; None: the policy promoted last.
+    again: number of probe tasks that `tag` measures a second time.
     """
     rows = config.haystack.rows if query_rows is None else query_rows
     lines = [line for step in steps for line in (_curate(config, rows) if step == "curate" else _LINES[step](config))]
-    lines += _tagged_again(config, again) if again else []
+    if again:
+        lines.append(_draws("again", config.train, min(again, config.train.probe_tasks)))
     paid = {"synthesize": "see `headrace synthesize --preview`"} if config.synthesize.roles.engines else {}
     paid |= {"curate": "by its engine"} if config.curate.ground.engine or config.curate.difficulty.engine else {}
     if policy is not None:
@@ -46,33 +47,33 @@ def plan(config: Config, steps: Sequence[str], query_rows: int | None = None, po
     if len(lines) > 1:
         paid |= {"all": "as above"} if paid.keys() & {name for name, *_ in lines} else {}
         lines.append(("all", f"store {config.store}", sum(seconds for *_, seconds in lines)))
-    asks = ":" in (policy or "")
-    shown = [
-        {"step": name, "what": what, "about": "as it answers" if asks else _duration(seconds), "cost": paid.get(name, "0 USD")}
+    is_engine = ":" in (policy or "")
+    rows_shown = [
+        {"step": name, "what": what, "about": "as it answers" if is_engine else _duration(seconds), "cost": paid.get(name, "0 USD")}
         for name, what, seconds in lines
     ]
-    return Table("plan", "Plan (nothing was done)", shown)
+    return Table("plan", "Plan (nothing was done)", rows_shown)
 
 
-def needed(config: Config) -> list[str]:
-    """What must be there before the stages can run, a line each."""
-    return [f"{', '.join(stages)}: needs {need.wanted}" for stages, need in needs(config)]
+def list_needs(config: Config) -> list[str]:
+    """One line per thing that the stages' backends need."""
+    return [f"{', '.join(stages)}: needs {need.wanted}" for stages, need in stage_needs(config)]
 
 
 def write_rendered(config: Config) -> Path | None:
-    """Writes what the stages' backends would hand over, a folder a stage, and returns the folder of these; None: they hand over nothing.
+    """Write the files that the stages' backends would submit, one folder per stage. Returns their parent folder; None: there are no files.
 
-    What is not known before earlier stages have run (releases, and with them the stages' ids) stands there in capitals.
+    Values that are known only after earlier stages (releases, and so the stages' ids) are placeholders in capitals.
     """
-    own, folder, has_any = config.train, config.folder / "dry-run", False
-    specs = own.draft_specs(config.store.absolute())
-    for stage in own.cascade:
+    cascade, folder, has_files = config.train, config.folder / "dry-run", False
+    specs = cascade.draft_specs(config.store.absolute())
+    for stage in cascade.cascade:
         spec = specs[stage.name]
-        for name, text in own.backend_of(stage).render(spec, spec.model_out.parent).items():
-            has_any = True
+        for name, text in cascade.backend_of(stage).render(spec, spec.model_out.parent).items():
+            has_files = True
             (folder / stage.name).mkdir(parents=True, exist_ok=True)
             (folder / stage.name / name).write_text(text)
-    return folder if has_any else None
+    return folder if has_files else None
 
 
 def _duration(seconds: float) -> str:
@@ -80,11 +81,12 @@ def _duration(seconds: float) -> str:
 
 
 def _synthesize(config: Config) -> list[Line]:
-    own = config.synthesize
-    what = f"{own.calibration} calibration and up to {own.max_proposals:,} steered conversations, until {own.accepted:,} are accepted"
-    played = [f"{role} {name}" for role, name in own.roles.engines.items()]
-    cpu_s = CPU_S_PER_PROPOSAL * (own.calibration + min(own.max_proposals, 3 * own.accepted))
-    return [("synthesize", f"{what}; {', '.join(played) or 'all roles scripted'}", cpu_s)]
+    section = config.synthesize
+    what = f"{section.calibration} calibration and up to {section.max_proposals:,} steered conversations"
+    what += f", until {section.accepted:,} are accepted"
+    roles = ", ".join(f"{role} {name}" for role, name in section.roles.engines.items())
+    cpu_s = CPU_S_PER_PROPOSAL * (section.calibration + min(section.max_proposals, 3 * section.accepted))
+    return [("synthesize", f"{what}; {roles or 'all roles scripted'}", cpu_s)]
 
 
 def _haystack(config: Config) -> list[Line]:
@@ -95,63 +97,49 @@ def _curate(config: Config, rows: int) -> list[Line]:
     wanted = min(rows, config.curate.wanted(rows))
     kept = f"up to {wanted:,} tasks" if wanted > 1 else "one task" if wanted else "no task"
     what = f"{rows:,} rows, a verdict on each; {kept} kept"
-    ground = config.curate.ground
+    ground, difficulty = config.curate.ground, config.curate.difficulty
     what += f"; at most {min(rows, ground.max_asked):,} texts read by {ground.engine}" if ground.engine is not None else ""
-    judged = config.curate.difficulty
-    what += f"; tool load of at most {min(rows, judged.max_asked):,} judged by {judged.engine}" if judged.engine is not None else ""
+    if difficulty.engine is not None:
+        what += f"; tool load of at most {min(rows, difficulty.max_asked):,} judged by {difficulty.engine}"
     return [("curate", what, CPU_S_PER_MILLION_SIFTED * rows / 1e6 + CPU_S_PER_ADMITTED * wanted)]
 
 
 def _tag(config: Config) -> list[Line]:
-    own = config.train
-    return [("tag", _draws(own), CPU_S_PER_ROLLOUT * own.probe_tasks * own.draws.k)]
+    return [_draws("tag", config.train, config.train.probe_tasks)]
 
 
-def _tagged_again(config: Config, tasks: int) -> list[Line]:
-    own = config.train.model_copy(update={"probe_tasks": min(tasks, config.train.probe_tasks)})
-    return [("again", _draws(own), CPU_S_PER_ROLLOUT * own.probe_tasks * own.draws.k)]
-
-
-def _draws(own: CascadeConfig) -> str:
-    tasks, draws = own.probe_tasks, own.draws
-    if draws.most == draws.k:
-        return f"{tasks} probe tasks x {draws.k} = {tasks * draws.k:,} rollouts"
-    return f"{tasks} probe tasks x {draws.k} to {draws.most} = {tasks * draws.k:,} to {tasks * draws.most:,} rollouts"
+def _draws(step: str, cascade: CascadeConfig, tasks: int) -> Line:
+    """The rollouts of one probe."""
+    k, most = cascade.draws.k, cascade.draws.most
+    times, rollouts = (f"{k}", f"{tasks * k:,}") if most == k else (f"{k} to {most}", f"{tasks * k:,} to {tasks * most:,}")
+    return step, f"{tasks} probe tasks x {times} = {rollouts} rollouts", CPU_S_PER_ROLLOUT * tasks * k
 
 
 def _train(config: Config) -> list[Line]:
-    own, stages = config.train, config.train.cascade
+    cascade, stages = config.train, config.train.cascade
     probes = len({stage.parent for stage in stages if SPLITS[stage.split].is_routed})
-    probe, judged = own.probe_tasks * own.draws.k, _held_out(own) * (own.eval_samples + 1) * len(stages)
+    _, probe, probe_s = _draws("probes", cascade, cascade.probe_tasks)
+    held_out = cascade.eval_tasks + cascade.eval_out_tasks
+    rollouts = held_out * (cascade.eval_samples + 1) * len(stages)
     return [
-        *(_stage(own, stage) for stage in stages),
-        *([("probes", f"{probes} x {_draws(own)}", CPU_S_PER_ROLLOUT * probes * probe)] if probes else []),
-        ("gates", f"{len(stages)} policies x {_held_out(own)} held-out tasks, {judged:,} rollouts", CPU_S_PER_ROLLOUT * judged),
+        *(_stage(cascade, stage) for stage in stages),
+        *([("probes", f"{probes} x {probe}", probes * probe_s)] if probes else []),
+        ("gates", f"{len(stages)} policies x {held_out} held-out tasks, {rollouts:,} rollouts", CPU_S_PER_ROLLOUT * rollouts),
     ]
 
 
-def _stage(own: CascadeConfig, stage: Stage) -> Line:
+def _stage(cascade: CascadeConfig, stage: Stage) -> Line:
     if isinstance(stage, RLStage):
         what = f"{stage.max_steps} steps of {stage.tasks_a_step} fresh tasks x {stage.draws}"
         return stage.name, what, CPU_S_PER_RL_ROLLOUT * stage.max_steps * stage.tasks_a_step * stage.draws
-    split = f"{own.expert_budget} expert trajectories" if stage.split == "seed" else "own and expert trajectories"
+    split = f"{cascade.expert_budget} expert trajectories" if stage.split == "seed" else "own and expert trajectories"
     what = f"{split}, up to {stage.max_steps} steps"
     return stage.name, what, CPU_S_PER_SFT_CONVERSATION * stage.max_steps * stage.batch_size
 
 
 def _evaluate(config: Config) -> list[Line]:
-    own = config.train
-    rollouts = _held_out(own) * (own.eval_samples + 1)
-    told = f"{_held_out(own)} held-out tasks x {own.eval_samples + 1} = {rollouts:,} rollouts"
-    return [("evaluate", told, CPU_S_PER_ROLLOUT * rollouts)]
-
-
-def _held_out(own: CascadeConfig) -> int:
-    return own.eval_tasks + own.eval_out_tasks
-
-
-def _report(config: Config) -> list[Line]:
-    return [("report", str(config.report), 5.0)]
+    tasks, draws = config.train.eval_tasks + config.train.eval_out_tasks, config.train.eval_samples + 1
+    return [("evaluate", f"{tasks} held-out tasks x {draws} = {tasks * draws:,} rollouts", CPU_S_PER_ROLLOUT * tasks * draws)]
 
 
 _LINES: dict[str, Callable[[Config], list[Line]]] = {
@@ -160,5 +148,5 @@ _LINES: dict[str, Callable[[Config], list[Line]]] = {
     "tag": _tag,
     "train": _train,
     "evaluate": _evaluate,
-    "report": _report,
+    "report": lambda config: [("report", str(config.report), 5.0)],
 }

@@ -24,7 +24,7 @@ def pipeline(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen
 
     config: as in a configuration file.
     """
-    validation.backends(config, patience_s=None)
+    validation.check_backends(config, patience_s=None)
     with work_on_store("pipeline", config.store):
         synthesis = synthesize(config)
         curation = curate(config)

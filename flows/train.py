@@ -1,7 +1,4 @@
-"""The flow `train`: the stages of the cascade, one after another; every policy evaluated and gated.
-
-The module is not called train.py: that name would hide the package `train` from whoever runs the file.
-"""
+"""The flow `train`: run the stages of the cascade one after another; evaluate every policy, and promote it if it passes the gate."""
 
 from __future__ import annotations
 
@@ -27,11 +24,11 @@ from train.spec import StageSpec
 
 @flow(name="train", log_prints=True)
 def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
-    """Train the cascade on what the store holds; each stage is a task of this run, and its backend runs it.
+    """Train the stages on the tasks and trajectories of the store. Each stage is a task of this run; its backend runs it.
 
-    config: as in a configuration file; `train` says with which stages and budgets.
+    config: as in a configuration file; section `train` lists the stages and their budgets.
     """
-    validation.backends(config, patience_s=None)
+    validation.check_backends(config, patience_s=None)
     with work_on_store("train", config.store):
         result = cascade.run_cascade(Store(config.store), config.train, run=run_as_task, progress=report)
         for table in (certainty, ladder, facets):
@@ -42,7 +39,7 @@ def train(config: Config = Config()) -> dict[str, Any]:  # noqa: B008 (frozen)
 
 
 def run_as_task(backend: Backend[Any], spec: StageSpec, folder: Path) -> dict[str, Any]:
-    """Runs a stage as a task of the flow."""
+    """Run a stage as a task of the flow."""
     return train_stage.with_options(task_run_name=f"train {spec.name}")(backend, spec, folder)
 
 

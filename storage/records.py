@@ -1,6 +1,6 @@
 """The records that every room speaks in: messages, tools, frames, tasks, trajectories, rollouts.
 
-One idea: a conversation is stored once, as OpenAI chat messages; whatever else is asked of it is derived (`turns.py`).
+One idea: a conversation is stored once, as OpenAI chat messages; whatever else is asked of it is derived (`storage/conversation.py`).
 Tool-call `arguments` are JSON *strings* in every stored row: nested Arrow structs would invent null keys.
 Records are frozen pydantic models: unknown fields are refused, and `model_dump_json` / `model_validate_json` are exact inverses.
 

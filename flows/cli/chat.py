@@ -90,11 +90,11 @@ def chat(
         from flows.resolve_policy import resolve_policy
 
         script = None if say is None else _script_lines(say)
-        settings = validation.set_engine_limits(validation.settings(config), limits)
+        settings = validation.set_engine_limits(validation.read_config(config), limits)
         target = resolve_policy(policy, settings.store if store is None and config is not None else store)
         target.policy.check()
         facts = _read_facts(target)
-        world_name = validation.world_name(world or next(iter(facts.worlds), "retail"))
+        world_name = validation.resolve_world(world or next(iter(facts.worlds), "retail"))
         tokens = settings.train.engine.answer_tokens if target.policy.engine else answer_tokens
         chat_settings = _chat_settings(facts, tokens, max_turns, requests, temperature)
         is_interactive = say is None and not as_json and sys.stdin.isatty()

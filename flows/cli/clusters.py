@@ -63,11 +63,12 @@ def build(
         from storage.store import Store
         from synth.clusters.catalog import merge_tools
         from synth.clusters.cluster_store import save_clusters
+        from synth.worlds import WORLDS
 
-        names = validation.world_names(worlds or [])
+        names = validation.resolve_worlds(worlds or [])
         target = Store(store)
-        catalogue = validation.catalogue(tools, names)
-        all_tools = merge_tools([*(catalogue.tools if catalogue else ()), *validation.tools_of(names)])
+        catalogue = validation.read_tools(tools, names)
+        all_tools = merge_tools([*(catalogue.tools if catalogue else ()), *(tool for name in names for tool in WORLDS[name].tools)])
         with show_on_console(out):
             saved = save_clusters(target, all_tools, progress=report)
         if catalogue is not None:

@@ -86,7 +86,7 @@ def curate(
         from flows.config import for_curation
 
         settings = for_curation(
-            validation.settings(config, store, families),
+            validation.read_config(config, store, families),
             column=column,
             keep=keep,
             held_out=held_out or [],

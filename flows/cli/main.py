@@ -80,11 +80,11 @@ def run(
       headrace run --config configs/sample.yaml --store runs/second/store --ui
     """
     with handle_errors(debug):
-        settings = validation.settings(config, store, families)
+        settings = validation.read_config(config, store, families)
         if not dry_run:
             validation.check_role_engines(settings.synthesize.roles)
             validation.check_funnel_engines(settings)
-            validation.backends(settings)
+            validation.check_backends(settings)
         result = run_or_plan(
             "pipeline:pipeline", settings, dry_run, ("synthesize", "haystack", "curate", "train", "tag", "report"), keep_ui=ui
         )
@@ -109,10 +109,10 @@ def train(config: ConfigFile = None, store: StoreFolder = None, dry_run: DryRunO
       headrace train --config configs/cluster.yaml --dry-run
     """
     with handle_errors(debug):
-        settings = validation.settings(config, store)
+        settings = validation.read_config(config, store)
         if not dry_run:
             validation.check_has_tasks(settings)
-            validation.backends(settings)
+            validation.check_backends(settings)
         run_or_plan("train:train", settings, dry_run, ("train",), ("certainty", "ladder", "facets"))
 
 
@@ -167,8 +167,8 @@ def export(
         from storage.releases import export as storage_export
 
         opened = validation.open_store(config, store)
-        release_id = validation.release(opened, release)
-        licences = validation.licences(licence or [], opened, release_id)
+        release_id = validation.resolve_release(opened, release)
+        licences = validation.parse_licences(licence or [], opened, release_id)
         target = folder or Path("exports") / f"{release or release_id}-{trainer.value}"
         written = storage_export.export(opened, release_id, target, trainer.value, licences=licences)
         print_text(f"wrote {written}")
@@ -242,7 +242,9 @@ def doctor(
         from flows.runtime.doctor import configured_findings, engine_findings, findings
 
         all_findings = (
-            findings() + (configured_findings(validation.settings(config)) if config else []) + (engine_findings(engine) if engine else [])
+            findings()
+            + (configured_findings(validation.read_config(config)) if config else [])
+            + (engine_findings(engine) if engine else [])
         )
         marks = {"ok": "[green]ok    [/green]", "note": "[yellow]note  [/yellow]", "broken": "[bold red]broken[/bold red]"}
         for finding in all_findings:

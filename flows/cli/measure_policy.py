@@ -52,7 +52,7 @@ def tag(
     """
     with handle_errors(debug):
         limits = {"answer_tokens": answer_tokens, "max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
-        settings = validation.set_engine_limits(validation.settings(config, store), limits)
+        settings = validation.set_engine_limits(validation.read_config(config, store), limits)
         if not dry_run:
             validation.check_has_tasks(settings)
             validation.check_policy(settings, policy, or_none=True)
@@ -82,7 +82,7 @@ def evaluate(
     """
     with handle_errors(debug):
         limits = {"answer_tokens": answer_tokens, "max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
-        settings = validation.set_engine_limits(validation.settings(config, store), limits)
+        settings = validation.set_engine_limits(validation.read_config(config, store), limits)
         if not dry_run:
             validation.check_policy(settings, policy)
         run_or_plan("evaluate:evaluate", settings, dry_run, ("evaluate",), ("ladder", "facets"), policy=policy)

@@ -80,7 +80,7 @@ def render(
         target = _new_folder(folder)
         opened = validation.open_store(config, store)
         settings = read(config).train if config else Config().train
-        release_id = validation.release(opened, release or SPLITS[settings.stage(stage).split].release)
+        release_id = validation.resolve_release(opened, release or SPLITS[settings.stage(stage).split].release)
         spec = _spec(stage, settings, opened, release_id, model.absolute(), target)
         shape = ClusterShape(
             nodes=nodes,

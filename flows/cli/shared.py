@@ -91,12 +91,12 @@ def run_or_plan(
     parameters: further arguments of the flow.
     """
     if dry_run:
-        from flows.dry_run import needed, plan, write_rendered
+        from flows.dry_run import list_needs, plan, write_rendered
         from flows.summary_tables import print_table
 
         print_table(plan(settings, steps, rows, parameters.get("policy"), parameters.get("again", 0)), out)
         if "train" in steps:
-            for line in needed(settings):
+            for line in list_needs(settings):
                 print_text(line)
             if (folder := write_rendered(settings)) is not None:
                 print_text(f"what the backends would hand over: {folder}")

@@ -117,7 +117,7 @@ def synthesize(
         roles = {"assistant": assistant, "user": user, "planner": planner, "judge": judge}
         limits = {"max_tokens": max_tokens, "max_usd": max_usd, "usd_per_million": usd_per_million}
         options = {name: value for name, value in (roles | limits).items() if value is not None}
-        settings = validation.set_synthesis_options(validation.settings(config, store), worlds or [], tools, accepted, options)
+        settings = validation.set_synthesis_options(validation.read_config(config, store), worlds or [], tools, accepted, options)
         _run(validation.set_focus(settings, focus is not None), preview, dry_run)
 
 

@@ -65,9 +65,11 @@ def check(
     with handle_errors(debug):
         from synth.worlds.declarative.compile import compile_file
         from synth.worlds.declarative.language.problems import SpecError
+        from synth.worlds.declarative.library_worlds import named, shipped
 
         try:
-            world = compile_file(file)
+            is_shipped = any(file.resolve() == path.resolve() for path in shipped().values())
+            world = named(file.stem) if is_shipped else compile_file(file)
         except SpecError as error:
             for problem in error.problems:
                 print_text(str(problem))
@@ -124,7 +126,7 @@ def try_(
         from flows.interactive.world_repl import HELP, WorldSession
         from synth.worlds import WORLDS
 
-        name = validation.world_name(world)
+        name = validation.resolve_world(world)
         session = WorldSession(name, seed, print_text)
         if sys.stdin.isatty():
             print_text(f"{name}, seed {seed}: {len(WORLDS[name].tools)} tools\n{HELP}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -79,26 +79,30 @@ def write(
       headrace synthesize --world my_worlds/car_workshop.yaml
     """
     with handle_errors(debug):
-        from flows.runtime.progress import report, show_on_console
-        from storage.errors import HeadraceError
         from synth.engines.budget import Budget
         from synth.engines.engine_names import kind_and_model
-        from synth.writing.spec_writer import estimate, example_of, write_specs
+        from synth.writing.spec_writer import estimate, example_of
 
         kind_and_model(engine)
-        examples = [example_of(path) for path in like or ()]
+        request: dict[str, Any] = {"like": [example_of(path) for path in like or ()], "about": about, "seed": seed}
         if dry_run:
-            _print_estimate(estimate(folder, wanted, like=examples, about=about, seed=seed))
-            return
-        _check_writable(folder)
-        with (
-            _open_writer(engine, folder, store, Budget(max_tokens, max_usd, usd_per_million or (0.0, 0.0))) as writer,
-            show_on_console(out),
-        ):
-            result = write_specs(writer, folder, wanted, like=examples, about=about, seed=seed, progress=report)
-        _print_attempts(result.folder)
-        if result.stopped:
-            raise HeadraceError(result.stopped)
+            _print_estimate(estimate(folder, wanted, **request))
+        else:
+            _write(engine, folder, wanted, store, Budget(max_tokens, max_usd, usd_per_million or (0.0, 0.0)), request)
+
+
+def _write(engine: str, folder: Path, wanted: int, store: Path | None, budget: Budget, request: Mapping[str, Any]) -> None:
+    """Write the specs and print all attempts. request: arguments of `write_specs` that describe the wanted specs."""
+    from flows.runtime.progress import report, show_on_console
+    from storage.errors import HeadraceError
+    from synth.writing.spec_writer import write_specs
+
+    _check_writable(folder)
+    with _open_writer(engine, folder, store, budget) as writer, show_on_console(out):
+        result = write_specs(writer, folder, wanted, progress=report, **request)
+    _print_attempts(result.folder)
+    if result.stopped:
+        raise HeadraceError(result.stopped)
 
 
 @contextlib.contextmanager

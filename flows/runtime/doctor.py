@@ -1,8 +1,8 @@
-"""`headrace doctor`: is this installation whole, and what can it do here?
+"""`headrace doctor`: checks the installation, and with a configuration its store, engines and backends.
 
-One idea: each check is a function that returns findings; a finding is fine, worth knowing, or broken, and a broken one says what to do.
-Versions are compared with what the installed package itself demands, so it works from a wheel, without the repository.
-It changes nothing and imports none of the heavy libraries that it asks about.
+One idea: each check returns findings, each `ok`, `note` or `broken`; a broken one says what to do. Versions are compared with the
+requirements of the installed package, so the command works from a wheel, without the repository. It changes nothing, and does not import
+the heavy libraries that it checks.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 
 ROOMS = ("flows", "train", "filters", "synth", "storage")
 LEAST_FREE_GIB = 3.0
-WORTH_KNOWING = {
+EXTRAS = {
     "train": "training needs it: pip install 'headrace[train]'",
     "ray": "only to send work to a Ray cluster: pip install 'headrace[ray]'",
     "sandbox": "only to run the code tool in Docker: pip install 'headrace[sandbox]'",
 }
+"""Name of an extra -> its purpose and its command."""
 
 
 @dataclass(frozen=True)
@@ -42,41 +43,40 @@ class Finding:
 
 
 def findings() -> list[Finding]:
-    """All checks, in the order in which a person would ask."""
+    """Findings about the installation."""
     return [*_python(), *_rooms(), *_requirements(), *_disk(), *_threads(), *_sandboxes(), *_server()]
 
 
 def configured_findings(config: Config) -> list[Finding]:
-    """Of a configuration that could be read: of its store, of the engines that it names, and of what its stages need."""
-    asked = (config.curate.ground.engine, config.curate.difficulty.engine)
-    named = {*config.synthesize.roles.engines.values(), *(name for name in asked if name is not None)}
-    return [*_store(config), *map(_looked_at, sorted(named)), *_backends(config)]
+    """Findings about a configuration: its store, its engines, and the needs of its stages."""
+    engines = {*config.synthesize.roles.engines.values(), config.curate.ground.engine, config.curate.difficulty.engine} - {None}
+    return [*_store(config), *map(_engine, sorted(map(str, engines))), *_backends(config)]
 
 
 def _store(config: Config) -> list[Finding]:
-    """That every part that the store counts on is there, whole to its last row."""
+    """Whether every committed part has its file with all its rows."""
     from storage.parts import rows_on_disk
     from storage.store import Store
 
     store = Store(config.store)
-    found = [Finding("ok", "configuration", "every key is known and every value in range")]
+    valid = Finding("ok", "configuration", "every key is known and every value in range")
     if not store.exists():
-        return [*found, Finding("note", "store", f"{config.store} is not there yet; the first flow makes it")]
+        return [valid, Finding("note", "store", f"{config.store} does not exist yet; the first flow creates it")]
     parts = store.query("SELECT path, rows FROM parts ORDER BY path").rows()
     bad = [path for path, rows in parts if rows_on_disk(store.root / path) != rows]
     if bad:
         advice = "restore them from a copy, or begin a new store"
-        what = f"of {len(parts)} parts of {config.store} {len(bad)} are gone or damaged, first {bad[0]} ({advice})"
-        return [*found, Finding("broken", "store", what)]
-    return [*found, Finding("ok", "store", f"{config.store}: {len(parts):,} parts, content hash {store.content_hash()[:16]}")]
+        what = f"{len(bad)} of {len(parts)} parts of {config.store} are missing or damaged, first {bad[0]} ({advice})"
+        return [valid, Finding("broken", "store", what)]
+    return [valid, Finding("ok", "store", f"{config.store}: {len(parts):,} parts, content hash {store.content_hash()[:16]}")]
 
 
 def _backends(config: Config) -> Iterator[Finding]:
-    """What the stages' backends need."""
-    from flows.validation import needs
+    """The needs of the stages' backends."""
+    from flows.validation import stage_needs
     from storage.errors import HeadraceError
 
-    for stages, need in needs(config):
+    for stages, need in stage_needs(config):
         detail = f"{need.wanted} ({', '.join(stages)})"
         try:
             if need.check is not None:
@@ -87,8 +87,8 @@ def _backends(config: Config) -> Iterator[Finding]:
             yield Finding("ok", need.name, detail) if need.check is not None else Finding("note", need.name, detail)
 
 
-def _looked_at(name: str) -> Finding:
-    """Of an engine that a configuration names; nothing is started for it."""
+def _engine(name: str) -> Finding:
+    """Whether an engine of the configuration is available. Starts nothing."""
     from storage.errors import HeadraceError
     from synth.engines.engine_names import ENGINES, kind_and_model, look_at
 
@@ -100,7 +100,7 @@ def _looked_at(name: str) -> Finding:
 
 
 def engine_findings(name: str) -> list[Finding]:
-    """Of an engine, which is started where it is one of our own, and asked for one token: whether it serves the model, and takes tools."""
+    """Whether an engine serves its model and accepts tools. Starts the engine if it is a local one, and requests one token."""
     from storage.errors import HeadraceError
     from synth.engines.engine_names import EngineUse, engine_named
 
@@ -122,20 +122,17 @@ def _python() -> Iterator[Finding]:
 
 
 def _rooms() -> Iterator[Finding]:
-    """The five packages must come from one place: a `train` or `storage` of somebody else's would be imported in silence."""
+    """Whether the five packages come from one folder: another installed package named `train` or `storage` could hide ours."""
     places: dict[str, Path | None] = {}
     for room in ROOMS:
         spec = importlib.util.find_spec(room)
         places[room] = Path(spec.origin).resolve().parent.parent if spec is not None and spec.origin else None
-    homes = set(places.values())
-    if len(homes) == 1 and None not in homes:
-        yield Finding("ok", "packages", f"{', '.join(ROOMS)} from {homes.pop()}")
-        return
     here = Path(__file__).resolve().parents[2]
-    strange = ", ".join(f"{room} from {place or 'nowhere'}" for room, place in places.items() if place != here)
-    yield Finding(
-        "broken", "packages", f"not all from {here}: {strange}; another package of that name is in the way, use a fresh environment"
-    )
+    if foreign := ", ".join(f"{room} from {place or 'nowhere'}" for room, place in places.items() if place != here):
+        advice = "another package of that name is in the way, use a fresh environment"
+        yield Finding("broken", "packages", f"not all from {here}: {foreign}; {advice}")
+    else:
+        yield Finding("ok", "packages", f"{', '.join(ROOMS)} from {here}")
 
 
 def _requirements() -> Iterator[Finding]:
@@ -148,67 +145,61 @@ def _requirements() -> Iterator[Finding]:
         return
     yield Finding("ok", "headrace", version("headrace"))
     core = [each for each in wanted if each.marker is None or each.marker.evaluate({"extra": ""})]
-    yield from _compare("dependencies", core, "broken", "pip install --force-reinstall headrace, with the constraints of its repository")
-    for extra, why in WORTH_KNOWING.items():
-        theirs = [each for each in wanted if each not in core and each.marker is not None and each.marker.evaluate({"extra": extra})]
-        yield from _compare(f"extra `{extra}`", theirs, "note", why)
+    yield _compare("dependencies", core, "broken", "pip install --force-reinstall headrace, with the constraints of its repository")
+    for extra, advice in EXTRAS.items():
+        extras = [each for each in wanted if each not in core and each.marker is not None and each.marker.evaluate({"extra": extra})]
+        yield _compare(f"extra `{extra}`", extras, "note", advice)
 
 
-def _compare(what: str, wanted: Sequence[Requirement], otherwise: Literal["note", "broken"], advice: str) -> Iterator[Finding]:
-    wrong: list[str] = []
-    right: list[str] = []
+def _compare(what: str, wanted: Sequence[Requirement], state_if_unmet: Literal["note", "broken"], advice: str) -> Finding:
+    """Whether the installed packages meet their requirements."""
+    met: list[str] = []
+    unmet: list[str] = []
     for each in wanted:
-        name, allowed = each.name, each.specifier
         try:
-            found = version(name)
+            installed = version(each.name)
         except PackageNotFoundError:
-            wrong.append(f"{name} is missing")
+            unmet.append(f"{each.name} is missing")
             continue
-        (right if allowed.contains(found, prereleases=True) else wrong).append(
-            f"{name} {found}" + ("" if allowed.contains(found, prereleases=True) else f" is not {allowed}")
-        )
-    if wrong:
-        yield Finding(otherwise, what, f"{'; '.join(wrong)} ({advice})")
-    else:
-        yield Finding("ok", what, ", ".join(right))
+        if each.specifier.contains(installed, prereleases=True):
+            met.append(f"{each.name} {installed}")
+        else:
+            unmet.append(f"{each.name} {installed} is not {each.specifier}")
+    return Finding(state_if_unmet, what, f"{'; '.join(unmet)} ({advice})") if unmet else Finding("ok", what, ", ".join(met))
 
 
 def _disk() -> Iterator[Finding]:
     free_gib = shutil.disk_usage(Path.cwd()).free / 2**30
-    enough = free_gib >= LEAST_FREE_GIB
-    yield Finding(
-        "ok" if enough else "note", "disk", f"{free_gib:.1f} GiB free here{'' if enough else f'; a sample run wants {LEAST_FREE_GIB:.0f}'}"
-    )
+    if free_gib >= LEAST_FREE_GIB:
+        yield Finding("ok", "disk", f"{free_gib:.1f} GiB free here")
+    else:
+        yield Finding("note", "disk", f"{free_gib:.1f} GiB free here; a sample run needs {LEAST_FREE_GIB:.0f}")
     if not os.access(Path.cwd(), os.W_OK):
-        yield Finding("note", "folder", f"{Path.cwd()} cannot be written; runs/ and .prefect/ would lie here")
+        yield Finding("note", "folder", f"{Path.cwd()} is not writable; runs/ and .prefect/ are created there")
 
 
 def _threads() -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    asked = os.environ.get("OMP_NUM_THREADS")
-    yield Finding(
-        "ok",
-        "cores",
-        f"{cores}; OMP_NUM_THREADS is {asked or 'not set'} (training stages run on one thread each, so that equal runs give equal weights)",
-    )
+    threads = f"OMP_NUM_THREADS is {os.environ.get('OMP_NUM_THREADS') or 'not set'}"
+    yield Finding("ok", "cores", f"{cores}; {threads} (training stages run on one thread each, so that equal runs give equal weights)")
 
 
 def _sandboxes() -> Iterator[Finding]:
     from synth.sandbox import available
 
-    lacking = available()
-    works = [name for name, missing in lacking.items() if not missing]
-    others = "; ".join(f"{name} no: {missing}" for name, missing in lacking.items() if missing)
-    if works:
-        yield Finding("ok", "code sandbox", f"{works[0]} runs what the code tool is given{f' ({others})' if others else ''}")
+    reasons = available()
+    unusable = "; ".join(f"{name} no: {reason}" for name, reason in reasons.items() if reason)
+    usable = next((name for name, reason in reasons.items() if not reason), None)
+    if usable is not None:
+        yield Finding("ok", "code sandbox", f"{usable} runs the programs of the code tool{f' ({unusable})' if unusable else ''}")
     else:
-        yield Finding("note", "code sandbox", f"none, so the code tool is not offered: {others}")
+        yield Finding("note", "code sandbox", f"none, so the code tool is not offered: {unusable}")
 
 
 def _server() -> Iterator[Finding]:
     url = named_server()
     if url is None:
-        yield Finding("ok", "Prefect", "PREFECT_API_URL is not set: each run starts a server of the project's own, on loopback")
+        yield Finding("ok", "Prefect", "PREFECT_API_URL is not set: each run starts the project's own server, on loopback")
     elif is_healthy(url, timeout_s=10.0):
         yield Finding("ok", "Prefect", f"the server at {url} answers")
     else:

@@ -253,7 +253,7 @@ def create_store(folder: Path) -> None:
 def test_doctor_checks_a_store(here: Path) -> None:
     Path("c.yaml").write_text("store: s\n")
     result = CliRunner().invoke(app, ["doctor", "--config", "c.yaml"])
-    assert result.exit_code == 0 and "note   store: s is not there yet" in result.output, result.output
+    assert result.exit_code == 0 and "note   store: s does not exist yet" in result.output, result.output
     create_store(here / "s")
     result = CliRunner().invoke(app, ["doctor", "--config", "c.yaml"])
     assert result.exit_code == 0 and "ok     store: s: 1 parts" in result.output, result.output
@@ -262,7 +262,7 @@ def test_doctor_checks_a_store(here: Path) -> None:
     for damage in (lambda: part.write_bytes(whole[:-9]), lambda: pl.read_parquet(whole)[:0].write_parquet(part), part.unlink):
         damage()
         result = CliRunner().invoke(app, ["doctor", "--config", "c.yaml"])
-        assert result.exit_code == 1 and "broken store: of 1 parts of s 1 are gone or damaged" in result.output, result.output
+        assert result.exit_code == 1 and "broken store: 1 of 1 parts of s are missing or damaged" in result.output, result.output
 
 
 def test_a_named_server_that_does_not_answer_is_bad_input(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,14 @@ def test_all_problems_of_a_spec_are_listed_one_per_line(spec: Path) -> None:
     ]
     assert output[2].endswith("2 problems; docs/worlds.md describes the language")
     assert "no such file" in run_worlds("check", str(spec.with_name("other.yaml")), code=2)
+
+
+def test_a_shipped_spec_is_checked_with_the_wording_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Path(str(files("synth.worlds"))) / "library"
+    (tmp_path / "specs").symlink_to(library)
+    monkeypatch.chdir(tmp_path)
+    for spec in (library / "retail.yaml", Path("specs/retail.yaml")):
+        assert "solvable  20 of 20 tasks drawn (100.0%)" in run_worlds("check", str(spec), "--n", "20")
 
 
 def test_worlds_are_listed() -> None:
