@@ -1,4 +1,4 @@
-"""What a caller hands to long work: somebody to tell how far it is, and somebody to run its pieces."""
+"""Interfaces that a caller passes to long work: a progress callback, and an executor of batches."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Protocol, TypeVar
 Result = TypeVar("Result")
 
 Progress = Callable[[str, int, int], None]
-"""Called with a label, how much is done, and how much there is."""
+"""Called with a label, the amount done, and the total."""
 
 
 class Executor(Protocol):
-    """Runs batches; results come in the order of the items. `concurrent.futures` executors are of this form."""
+    """Runs batches and returns results in the order of the items, as `concurrent.futures` executors do."""
 
     def map(self, fn: Callable[..., Result], *iterables: Iterable[Any]) -> Iterator[Result]: ...

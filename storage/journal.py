@@ -1,9 +1,9 @@
-"""A journal: answers that were paid for, kept from the moment they arrive until they are committed as a part.
+"""A journal: keeps answers that were paid for from their arrival until they are committed as a part.
 
-One idea: one JSON line an entry, appended with a single write; what is appended survives a kill of this process at once, and a
-power cut after at most 100 ms (fsync at most that far apart). A torn last line, all that a kill can leave, is skipped on reading.
-Its user folds entries into a part, commits that, and then discards those entries; what others appended meanwhile stays.
-Writers shut each other out by a lock on the file itself; whoever finds that the file was replaced or removed opens it anew.
+One idea: one JSON line per entry, appended with a single write. An appended entry survives a kill of the process at once, and a power cut
+after at most 100 ms (the interval of fsync). A kill can leave one incomplete last line, which readers skip.
+The caller writes the entries into a part, commits it, and then discards these entries; entries appended meanwhile stay.
+Writers exclude each other by a lock on the file. A writer that finds the file replaced or removed opens it again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SYNC_INTERVAL_S = 0.1
 class Journal:
     """Append-only key-value log in one file; safe to use from several threads, and from several processes at once.
 
-    The first value of a key wins: whoever read it has already used it.
+    The first value of a key wins, because a reader may have used it already.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,10 +47,10 @@ class Journal:
         self.append_all([(key, value)])
 
     def append_all(self, entries: Iterable[tuple[str, JSON]]) -> None:
-        """Adds entries with a single write: all of them, or after a kill the first so many.
+        """Adds entries with a single write. After a kill the first few of them may be there without the rest.
 
         Raises:
-            HeadraceError: as `append`; of these entries the first so many may be there.
+            HeadraceError: the disk is full; the first few of these entries may be there.
         """
         line = b"".join(_line(key, value) for key, value in entries)
         with self._mutex, disk_errors(f"appending to {self.path.name}", self.path.parent):
@@ -76,7 +76,7 @@ class Journal:
         return found
 
     def discard(self, keys: Collection[str]) -> None:
-        """Removes the entries of these keys, after what they held was committed; the file goes with the last entry.
+        """Removes the entries of these keys, once they are committed. Deletes the file with its last entry.
 
         Raises:
             HeadraceError: the disk is full; all entries are intact.
@@ -104,7 +104,7 @@ class Journal:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """A descriptor of the file that is at the path now, with every other writer shut out. Call with the mutex held."""
+        """A descriptor of the file now at the path, locked against other writers. Call with the mutex held."""
         descriptor = self._open()
         while True:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

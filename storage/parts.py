@@ -1,9 +1,9 @@
-"""Parts: the immutable Parquet files that all rows of a store come from.
+"""Parts: the immutable Parquet files that hold all rows of a store.
 
-One idea: a part's id is a hash of what it was made *from* (inputs, parameters, the producer's version), so a resumed run knows what
-is already there; its content hash is a hash of what it *says*, over the table's logical columns, rows sorted by key. Two runs that
-did the same work have the same ids and the same content hashes, whatever the order, the machine or the time.
-A part is written by whoever computed it; only `Store.commit` makes it count.
+One idea: a part's id is a hash of its *inputs* (ids, parameters, the producer's version), so a resumed run knows which parts exist. Its
+content hash is a hash of its *rows*, over the table's hashed columns, sorted by key. Two runs of the same work have the same ids and
+content hashes, in any order, on any machine, at any time.
+Any process may write a part; its rows count once `Store.commit` has committed it.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ class Part:
 
 
 def part_id(table: str, inputs: Sequence[str], parameters: Mapping[str, JSON], version: int) -> str:
-    """The id of the part that a producer of this `version` makes of these inputs (ids of parts, files' hashes) and parameters (JSON).
+    """The id of a part.
 
-    No absolute path, time or process id may be among the parameters: the same work must give the same id everywhere.
+    inputs: ids of parts, hashes of files.
+    parameters: JSON values without absolute paths, times or process ids: the same work must give the same id everywhere.
+    version: version of the producer.
     """
     return content_id(_schema(table)[0], list(inputs), dict(parameters), version)
 
@@ -57,7 +59,7 @@ def _schema(table: str) -> tuple[str, TableSchema]:
 
 
 def fit(frame: pl.DataFrame, table: str) -> pl.DataFrame:
-    """`frame` with exactly the table's columns, in its order and types. Only casts that lose nothing are made.
+    """`frame` with exactly the table's columns, in their order and types. Only lossless casts are made.
 
     Raises:
         ValueError: a column is missing, unknown, or of another kind.
@@ -80,7 +82,7 @@ def fit(frame: pl.DataFrame, table: str) -> pl.DataFrame:
 
 
 def _is_ordered(frame: pl.DataFrame, key: tuple[str, ...]) -> bool:
-    """Whether the first key column alone rises strictly, as ids that count rows do: then nothing is doubled, and nothing needs sorting."""
+    """Whether the first key column increases strictly, as row numbers do: then keys are unique and rows are sorted."""
     first = frame[key[0]]
     return first.null_count() == 0 and bool((first[:-1] < first[1:]).all())
 
@@ -113,7 +115,7 @@ def content_hash(frame: pl.DataFrame, table: str) -> str:
 
 
 def _bytes_of(series: pl.Series) -> list[bytes]:
-    """A column as canonical bytes: which values are null, then the values, null slots zeroed."""
+    """A column as canonical bytes: the null mask, then the values with zeros for nulls."""
     chunks = [series.is_null().to_numpy().astype(np.uint8).tobytes() if series.null_count() else b"no nulls"]
     if isinstance(series.dtype, pl.List):
         array = series.to_arrow(compat_level=pl.CompatLevel.oldest())
@@ -160,7 +162,7 @@ def write_part(root: Path, table: str, part: str, frame: pl.DataFrame | pl.LazyF
 
 
 def find_written(root: Path, part: str) -> Part | None:
-    """The part of this id that lies complete on disk, committed or not; of several, the first by content hash."""
+    """The part of this id with a complete file on disk, committed or not; of several, the first by content hash."""
     table = table_of(part)
     for path in sorted((root / "lake" / table).glob(f"{part}-*.parquet")):
         rows = rows_on_disk(path)
@@ -170,7 +172,7 @@ def find_written(root: Path, part: str) -> Part | None:
 
 
 def rows_on_disk(path: Path) -> int | None:
-    """How many rows a part's file says that it has, by its footer alone; None where it is not there, or torn."""
+    """Number of rows in a part's file, from its footer; None if the file is missing or incomplete."""
     try:
         return int(pl.scan_parquet(path, glob=False).select(pl.len()).collect().item())
     except (OSError, pl.exceptions.PolarsError):

@@ -1,8 +1,8 @@
-"""Ctrl-C, and whatever else a signal raises, during a query.
+"""Cancels a DuckDB query on Ctrl-C, or when another signal handler raises.
 
-DuckDB itself looks for signals only between pieces of work that the calling thread gets to do, and on a busy machine others do them all.
-So a query is asked in a thread of its own, and the main thread, which alone is told of signals, waits, and interrupts it.
-Statements that write are short, and left to DuckDB.
+DuckDB checks for signals only in the calling thread, between units of work; on a busy machine other threads may do all of them. So the
+query runs in a thread of its own, while the main thread, the only one that receives signals, waits and interrupts it. Writing statements
+are short, and run without this.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Answer = TypeVar("_Answer")
 
 
 def answered(connection: duckdb.DuckDBPyConnection, query: Callable[[], _Answer]) -> _Answer:
-    """What a query on the connection answers; ended by whatever a signal raises meanwhile, which is raised."""
+    """The result of `query` on the connection. An exception raised by a signal handler interrupts the query, and is raised."""
     if threading.current_thread() is not threading.main_thread():
         return query()
     answer: Future[_Answer] = Future()
@@ -43,7 +43,7 @@ def answered(connection: duckdb.DuckDBPyConnection, query: Callable[[], _Answer]
 
 @contextmanager
 def told_as_interrupts() -> Iterator[None]:
-    """Ctrl-C that DuckDB notices itself, and tells as a RuntimeError, as what it is."""
+    """Raise KeyboardInterrupt instead of the RuntimeError that DuckDB raises when it notices Ctrl-C itself."""
     try:
         yield
     except RuntimeError as error:

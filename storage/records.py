@@ -1,10 +1,10 @@
-"""The records that every room speaks in: messages, tools, frames, tasks, trajectories, rollouts.
+"""The records that all packages share: messages, tools, frames, tasks, trajectories, rollouts.
 
-One idea: a conversation is stored once, as OpenAI chat messages; whatever else is asked of it is derived (`storage/conversation.py`).
+One idea: a conversation is stored once, as OpenAI chat messages; everything else about it is derived (`storage/conversation.py`).
 Tool-call `arguments` are JSON *strings* in every stored row: nested Arrow structs would invent null keys.
 Records are frozen pydantic models: unknown fields are refused, and `model_dump_json` / `model_validate_json` are exact inverses.
 
-This module does not read or write anything; `storage/store.py` does.
+This module reads and writes no files; `storage/store.py` does.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Division = Literal["seed", "probe", "held_out"]
 
 
 def _encoder(*, key_separator: str, item_separator: str, sort_keys: bool) -> Callable[[JSON, int], Iterable[str]]:
-    """What `json.dumps(..., ensure_ascii=False)` makes anew for every value, made once: half the time of a small value goes into that.
+    """The encoder of `json.dumps(..., ensure_ascii=False)`, built once: `json.dumps` builds one per call, half the time of a small value.
 
-    This is the encoder that CPython's `json` itself makes; it is not documented, so the tests hold it to `json.dumps`."""
-    made = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
+    It is CPython's undocumented C encoder, so tests compare its output with `json.dumps`."""
+    encoder = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
         None, json.JSONEncoder().default, json.encoder.encode_basestring, None, key_separator, item_separator, sort_keys, False, True
     )
-    return cast("Callable[[JSON, int], Iterable[str]]", made)
+    return cast("Callable[[JSON, int], Iterable[str]]", encoder)
 
 
 _CANONICAL = _encoder(key_separator=":", item_separator=",", sort_keys=True)
@@ -45,12 +45,12 @@ def canonical_json(value: JSON) -> str:
 
 
 def plain_json(value: JSON) -> str:
-    """`value` as JSON with spaces and keys as they come: how arguments of calls are written."""
+    """`value` as JSON with spaces, keys in their order: the form of call arguments."""
     return "".join(_PLAIN(value, 0))
 
 
 def content_id(prefix: str, *parts: JSON) -> str:
-    """`prefix-` and 16 hex digits of the SHA-256 of the parts: the one way in which ids are made."""
+    """`prefix-` and 16 hex digits of the SHA-256 of the parts. All ids are made by this function."""
     return f"{prefix}-{hashlib.sha256(canonical_json(parts).encode()).hexdigest()[:16]}"
 
 
@@ -64,7 +64,7 @@ class Record(BaseModel):
 class FunctionCall(Record):
     name: str
     arguments: str
-    """A JSON object as text, exactly as it was produced (it may be malformed when a policy wrote it)."""
+    """A JSON object as text, exactly as generated; a policy may write malformed JSON."""
 
 
 class ToolCall(Record):
@@ -82,7 +82,7 @@ class Message(Record):
     tool_call_id: str | None = None
 
     def to_openai(self) -> dict[str, JSON]:
-        """The message as an OpenAI request takes it: absent fields are left out."""
+        """The message in the form of an OpenAI request, without absent fields."""
         out: dict[str, JSON] = {"role": self.role, "content": self.content}
         if self.tool_calls:
             out["tool_calls"] = [
@@ -121,7 +121,7 @@ class Tool(Record):
         }
 
 
-# ---- what is asked ----------------------------------------------------------------------------------------------------
+# ---- tasks ------------------------------------------------------------------------------------------------------------
 
 
 class RefusalReason(StrEnum):
@@ -132,7 +132,7 @@ class RefusalReason(StrEnum):
 
 
 def frame_id(world: str, intent: str, slots: Mapping[str, JSON]) -> str:
-    """`Frame.id`, of a frame that need not be made for it."""
+    """`Frame.id` without constructing the frame."""
     return content_id("frame", world, intent, slots)
 
 
@@ -149,7 +149,7 @@ class Frame(Record):
 
     @property
     def combination(self) -> str:
-        """Intent and slot *names*: what rarity is counted on (together with the plan shape)."""
+        """Intent and slot *names*. Rarity is counted per combination and plan shape."""
         return f"{self.world}/{self.intent}({','.join(sorted(self.slots))})"
 
 
@@ -161,12 +161,13 @@ class Call(Record):
 
 
 class Fact(Record):
-    """Something that an answer must say, or an observation must have shown.
+    """A fact that an answer must state, or that an observation must have shown.
 
-    `value` is the canonical form. `kind` decides how it is looked for in text: numbers and prices by value (tolerance 1 % or
-    1 unit; none for `exact` ones, which had to be computed), times by the minute, names and ids by their words; `alternatives` are other
-    spellings (the other language).
-    `rivals` are wrong answers to the same question: an answer that states one beside the value is hedging, and fails.
+    kind: how the value is found in text: numbers and prices by value (tolerance 1 % or 1 unit; none for `exact`, a computed number), times
+        by the minute, names and ids by their words.
+    value: the canonical form.
+    alternatives: other spellings, such as those of the other language.
+    rivals: wrong answers to the same question; an answer that states one beside the value is hedging, and fails.
     """
 
     kind: Literal["number", "price", "exact", "time", "date", "name", "id", "word"]
@@ -176,12 +177,12 @@ class Fact(Record):
 
 
 class Success(Record):
-    """When a task counts as done. All that is given must hold.
+    """The conditions under which a task is solved. All given conditions must hold.
 
     changes: the exact difference between the end state and the start state, `{path: new value}` with "/"-joined paths and
         None for a removed key. Empty means: nothing may have changed.
     evidence: facts that observations must have shown *before* the first call that changes state (for read-only tasks: at all).
-        An act whose condition was never looked at is luck, not success.
+        A change whose condition was never observed is luck, not success.
     facts: facts that the final answer must state, each supported by an observation or the conversation.
     refusal: the task is to refuse, and the answer must name this reason; nothing may have been changed.
     """
@@ -193,7 +194,7 @@ class Success(Record):
 
 
 class Plan(Record):
-    """An expert plan: a minimal sequence of calls, and the answer that ends it."""
+    """An expert plan: a minimal sequence of calls, and the final answer."""
 
     calls: tuple[Call, ...] = ()
     answer: str = ""
@@ -211,9 +212,9 @@ class Task(Record):
     slots: dict[str, JSON]
     language: Language
     messages: tuple[Message, ...]
-    """The opening: an optional system message and the user's first."""
+    """The opening: an optional system message and the user's first message."""
     tools: tuple[str, ...]
-    """Names of the tools on offer, in the order in which they are shown."""
+    """Names of the offered tools, in the order of the prompt."""
     plan: Plan
     success: Success
     difficulty: int = Field(ge=-1, le=5)
@@ -223,11 +224,11 @@ class Task(Record):
     use: Literal["train", "eval_in", "eval_out"] = "train"
 
 
-# ---- what became of it -------------------------------------------------------------------------------------------------
+# ---- outcomes ----------------------------------------------------------------------------------------------------------
 
 
 class Outcome(StrEnum):
-    """What became of a trajectory. Only the first two say anything about a policy, and only they enter a rate."""
+    """Outcome of a trajectory. Only the first two are rated: they count in success rates of the policy."""
 
     SUCCESS = "success"
     POLICY_FAILURE = "policy_failure"
@@ -263,7 +264,7 @@ class Cost(Record):
 
 
 class Trajectory(Record):
-    """A conversation that was really executed, and what became of it. `reward` is None unless the outcome is rated."""
+    """An executed conversation and its outcome. `reward` is None unless the outcome is rated."""
 
     id: str
     task_id: str
@@ -272,7 +273,7 @@ class Trajectory(Record):
     reward: float | None = Field(default=None, ge=0, le=1)
     checks: dict[str, bool] = Field(default_factory=dict)
     teacher: str = ""
-    """Who made it: `scripted`, or the engine and model."""
+    """`scripted`, or the engine and model that generated it."""
     cost: Cost = Cost()
 
     def model_post_init(self, _: JSON) -> None:
@@ -281,11 +282,14 @@ class Trajectory(Record):
 
 
 class SampledTurn(Record):
-    """One assistant turn as it was sampled: token ids, their log-probabilities (natural log), the policy that made them.
+    """One sampled assistant turn.
 
-    context_ids: what stood between the end of the turn before (of the last one that is exact) and this one: observations, or the whole
-        prompt; empty where the engine does not tell.
-    is_exact: False where the prompt of a later turn has other tokens in its place: nothing is trained on it.
+    token_ids: ids of the sampled tokens.
+    logprobs: natural-log probability of each token.
+    policy_version: version of the policy that sampled the turn.
+    context_ids: tokens between the end of the previous exact turn and this turn (observations, or the whole prompt); empty if the engine
+        does not report them.
+    is_exact: False if the prompt of a later turn has other tokens for this turn; such a turn is not trained on.
     """
 
     token_ids: tuple[int, ...]
@@ -296,21 +300,21 @@ class SampledTurn(Record):
 
 
 class Rollout(Trajectory):
-    """A trajectory by the policy being trained; `draw` counts the k repetitions of one task from 0."""
+    """A trajectory of the policy in training; `draw` is the number, from 0, of k repetitions of one task."""
 
     policy_id: str
     draw: int
     turns: tuple[SampledTurn, ...] = ()
     attempts: int = Field(default=1, ge=1)
-    """How often it was begun: more than once where what spoilt it was no doing of the policy's."""
+    """Number of starts; above 1 if earlier ones failed through no fault of the policy."""
     failure: str = ""
-    """What spoilt it in the end, where that was no doing of the policy's."""
+    """The last failure that was not the policy's fault; empty: none."""
 
 
 # ---- calls and results as text ------------------------------------------------------------------------------------------
 
 CODE_TOOL = "run_python"
-"""The tool that computes: what it returns follows from the code that it is given."""
+"""The tool that runs a program."""
 
 
 def is_error(result: str) -> bool:
@@ -319,12 +323,12 @@ def is_error(result: str) -> bool:
 
 
 MAX_NESTING = 64
-"""Arguments nested deeper are none: whoever walks through them would run out of stack."""
+"""Most levels of nested arguments; deeper ones are refused, because recursive functions would overflow the stack."""
 
 
 @lru_cache(maxsize=512)
 def parse_arguments(text: str) -> dict[str, JSON] | None:
-    """The JSON object in `text`, or None where it is not one, or has more than 64 levels. It is remembered: do not change it."""
+    """The JSON object in `text`, or None if it is not one, or has more than 64 levels. The result is cached: do not change it."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

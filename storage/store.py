@@ -1,13 +1,13 @@
-"""The store: a folder in which nothing is lost and nothing counts twice, whoever is killed when.
+"""The store: a folder in which no committed row is lost and none counts twice, even if processes are killed at any time.
 
-One idea: rows live in immutable Parquet parts; whoever computes them writes them (`write`), and only `commit` makes them count, in one
-DuckDB transaction under a file lock. The first commit of a part id wins, a second is a no-op; so a killed run resumes by skipping
-what is there.
-`catalog.duckdb` is opened for the length of a commit and by nobody else, because DuckDB lets one process write and then none read.
-Everyone reads `catalog.read.duckdb`, which is replaced atomically after each commit. Lake tables are views over the *registered*
-parts, by paths relative to the store: readers `cd` into it, or set `file_search_path` as `connect` does.
+One idea: rows lie in immutable Parquet parts. Any process may write a part (`write`); its rows count once `commit` has committed it, in one
+DuckDB transaction under a file lock. The first commit of a part id wins, a second changes nothing; so a resumed run skips the parts that
+exist.
+`catalog.duckdb` is opened only during a commit, because while one process writes a DuckDB file no other can read it. Readers use
+`catalog.read.duckdb`, which is replaced atomically after each commit. Lake tables are views over the *registered* parts, with paths
+relative to the store: readers `cd` into it, or set `file_search_path` as `connect` does.
 
-It knows nothing of what the rows mean, except that a funnel must add up (`storage/funnel_invariants.py`).
+It does not interpret rows, except that the counts of a funnel must add up (`storage/funnel_invariants.py`).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ __all__ = ["Journal", "Part", "Store", "part_id"]
 
 LOCK_WAIT_S = 120.0
 _UNFIT = ",?\\"
-"""What DuckDB does not take literally in a path: where one path ends, where a URL's query begins, what parts folders elsewhere."""
+"""Characters that DuckDB does not read literally in a path: list separator, start of a URL's query, folder separator of Windows."""
 
 
 class Store:
-    """A store in folder `root`; nothing is on disk until the first write. Cheap to make, safe to share between threads, and picklable.
+    """A store in folder `root`, which is created by the first write. Cheap to construct, safe to share between threads, picklable.
 
     Raises:
         BadInput: `root` cannot be a store's folder (no folder, out of reach, a path that DuckDB cannot take), holds something else, or has
@@ -70,7 +70,7 @@ class Store:
     # ---- writing ------------------------------------------------------------------------------------------------------
 
     def find(self, part: str) -> Part | None:
-        """The part of this id: the committed one, or one that lies complete on disk and was not committed yet."""
+        """The part of this id: the committed one, or else one with a complete file on disk."""
         rows = self.query("SELECT table_name, path, rows, content_hash FROM parts WHERE part_id = ?", [part])
         if rows.height:
             table, path, count, digest = rows.row(0)
@@ -78,7 +78,7 @@ class Store:
         return find_written(self.root, part)
 
     def write(self, table: str, part_id: str, frame: pl.DataFrame | pl.LazyFrame) -> Part:
-        """Writes rows of `table` as an immutable part; any process may, at any time. They count once committed.
+        """Writes rows of `table` as an immutable part. Any process may do so at any time. The rows count once committed.
 
         Raises:
             ValueError: the columns are not those of the table, or the part id is another table's.
@@ -87,7 +87,7 @@ class Store:
         return write_part(self.root, table, part_id, frame)
 
     def commit(self, parts: Sequence[Part]) -> None:
-        """Makes parts count, all or none, and publishes the read copy. Parts whose id is committed already are passed over.
+        """Commits parts, all or none, and publishes the read copy. Parts whose id is committed already are skipped.
 
         Raises:
             HeadraceError: another process holds the store for too long; the disk is full; a part's file is gone; a funnel does not add up;
@@ -126,7 +126,7 @@ class Store:
         return answer
 
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """A connection of one's own to the read copy as it is now: tables cannot be changed, views find their files. Close it after use."""
+        """A new read-only connection to the current read copy. The caller closes it."""
         self._repair_if_stale()
         return self._open_readable()
 
@@ -206,7 +206,7 @@ class Store:
             sweep(folder)
 
     def _flag_stale(self) -> None:
-        """Notes durably that the catalogue is about to be ahead of the read copy; whoever comes next repairs it."""
+        """Records durably that the catalogue will be ahead of the read copy; the next process repairs the copy after a kill."""
         replace_atomically(self._stale_flag, lambda temporary: temporary.write_text("the catalogue is ahead of the read copy\n"))
 
     def _publish(self, connection: duckdb.DuckDBPyConnection) -> None:

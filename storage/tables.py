@@ -1,10 +1,8 @@
-"""The tables of a store: columns, types, key, and what stays out of content hashes.
+"""The tables of a store: columns, types, keys, and the columns left out of content hashes.
 
-One idea: a table is declared once, here; the catalogue's SQL is made from it (`create_sql`), and the version of the schema is a hash of it
-all. A store of another version is refused: there are no migrations. Catalogue tables hold their rows in DuckDB; lake tables are bulky and
-stay in Parquet parts, seen through views.
-`key` names what identifies a row (nulls count as a value); where an id is made from its content, the same key means the same
-row, and it is kept once. `unhashed` are columns that may differ between two runs that did the same work: timings, sizes, places.
+One idea: each table is declared once, here. The catalogue's SQL is generated from the declarations (`create_sql`), and the schema version
+is their hash. A store of another version is refused; there are no migrations. Rows of catalogue tables lie in DuckDB. Lake tables are
+large: their rows stay in Parquet parts, and are read through views.
 """
 
 from __future__ import annotations
@@ -33,12 +31,14 @@ _BY_CODE: dict[str, pl.DataType] = {"t": _TEXT, "w": _WHOLE, "s": _SMALL, "r": _
 
 @dataclass(frozen=True)
 class TableSchema:
-    """One table: its columns in order, the key that identifies a row, and how it is kept.
+    """One table.
 
+    columns: name -> type, in order.
+    key: columns that identify a row (null counts as a value); rows with equal keys are kept once.
     is_lake: rows stay in Parquet parts; False: they are inserted into the catalogue.
-    unhashed: columns that no content hash sees.
-    unique_across_parts: for lake tables: a key that an earlier part already holds is not shown again. (Rows of catalogue tables
-        always are; `queries` and `verdicts` are checked by adding up each run instead, because they are too long to compare.)
+    unhashed: columns that may differ between two runs of the same work (timings, sizes, paths), and are left out of content hashes.
+    unique_across_parts: of a lake table: hide a row whose key an earlier part has. Catalogue tables always do. `queries` and `verdicts`
+        are too long to compare; their counts are checked per run instead.
     """
 
     columns: dict[str, pl.DataType]
@@ -174,14 +174,14 @@ TABLES: dict[str, TableSchema] = {
 }
 
 LAST_BUILD = "(SELECT part_id FROM parts WHERE table_name = 'clusters' ORDER BY committed_at DESC, rowid DESC LIMIT 1)"
-"""SQL for the part of `clusters` that was committed last: a store may hold those of several sets of tools."""
+"""SQL: the part of `clusters` that was committed last. A store may hold the clusters of several tool sets."""
 
 CERTAINTY = """(SELECT * FROM tags WHERE region IS NOT NULL
 QUALIFY row_number() OVER (PARTITION BY task_id, policy_id, purpose ORDER BY k DESC) = 1)"""
-"""SQL for what is known of a policy's certainty: of the tags of a task, the one by most rollouts."""
+"""SQL: the certainty tag of every task, policy and purpose that was measured on the most rollouts."""
 
 LATEST_RUN = "(SELECT run FROM {table} JOIN parts USING (part_id) ORDER BY committed_at DESC, run LIMIT 1)"
-"""SQL for the run whose part of a table was committed last."""
+"""SQL: the run whose part of a table was committed last."""
 
 _OWN_TABLES = (
     "parts (part_id VARCHAR PRIMARY KEY, table_name VARCHAR NOT NULL, path VARCHAR, rows BIGINT NOT NULL, content_hash VARCHAR NOT NULL, "
@@ -189,12 +189,12 @@ _OWN_TABLES = (
     "shadowed (table_name VARCHAR, part_id VARCHAR, key VARCHAR)",
     "schema_version (version VARCHAR NOT NULL)",
 )
-"""Tables of the store itself. parts: what was committed. shadowed: rows of lake parts whose key an earlier committed part holds; the views
-leave them out."""
+"""Tables of the store itself. parts: the committed parts. shadowed: rows of lake parts that the views hide, because an earlier part has
+their key."""
 
 
 def create_sql() -> list[str]:
-    """The statements that create the tables of an empty catalogue. Each row of a catalogue table says which part it came with."""
+    """The statements that create the tables of an empty catalogue. Each row of a catalogue table has the id of its part."""
     columns = {name: ", ".join(f'"{column}" {kind}' for column, kind in schema.sql_columns().items()) for name, schema in TABLES.items()}
     tables = [f"{name} (part_id VARCHAR, {columns[name]})" for name, schema in TABLES.items() if not schema.is_lake]
     return [f"CREATE TABLE {table}" for table in (*_OWN_TABLES, *tables)]
@@ -202,6 +202,6 @@ def create_sql() -> list[str]:
 
 @cache
 def schema_version() -> str:
-    """Names the tables as they are declared here: 16 hex digits."""
+    """Hash of all declared tables: 16 hex digits."""
     lake = {name: schema.sql_columns() for name, schema in TABLES.items() if schema.is_lake}
     return content_id("schema", create_sql(), lake).rpartition("-")[2]

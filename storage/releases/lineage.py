@@ -1,8 +1,8 @@
-"""Where anything in a store came from, why it is as it is, and what became of it.
+"""Lineage and explanation of any id in a store.
 
-One idea: `lineage` walks the graph of `storage/releases/lineage_graph.py` both ways; `explain` adds, for one id, what its own rows say: why
-it was kept or dropped (and which row it repeats), how difficult and why, its region for each policy, its splits, and who trained on it.
-Both return plain values that print well; nothing here draws.
+One idea: `lineage` walks the graph of `storage/releases/lineage_graph.py` in both directions. `explain` adds what the tables hold on the
+id: why a row was kept or dropped (and which row it repeats), its difficulty, its region for each policy, its splits, and the policies
+trained on it. Both return plain values that print well.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Lineage:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a store says of one id: facts are (label, text) pairs in reading order."""
+    """Explanation of one id. facts: (label, text) pairs in reading order."""
 
     id: str
     kind: str
@@ -57,10 +57,10 @@ class Explanation:
 
 
 def lineage(store: Store, node: str) -> Lineage:
-    """Both directions for any id, in one SQL query each.
+    """Ancestors and descendants of an id, by one SQL query each.
 
     Raises:
-        BadInput: nothing has this id (the message names the nearest ids), or it is a run's: no table says which rows are of which run.
+        BadInput: the store does not have this id (the message names the nearest ids), or it is the id of a run, which has no lineage.
     """
     kind = kind_of(store, node)
     if kind not in ORDER:
@@ -69,10 +69,10 @@ def lineage(store: Store, node: str) -> Lineage:
 
 
 def explain(store: Store, node: str) -> Explanation:
-    """Where from, why kept or dropped, why this difficulty, region and split, and who trained on it.
+    """Origin, verdict, difficulty, region and splits of an id, and the policies trained on it.
 
     Raises:
-        BadInput: nothing has this id; the message names the nearest ids.
+        BadInput: the store does not have this id; the message names the nearest ids.
     """
     kind = kind_of(store, node)
     facts = _EXPLAINERS[kind](store, node)
@@ -100,18 +100,17 @@ def _row(store: Store, sql: str, *params: Any) -> dict[str, Any] | None:
 
 
 def _printable(text: str) -> str:
-    """Foreign text without what a terminal would obey."""
+    """The text without control characters, which a terminal would execute."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def _by_kind(nodes: pl.DataFrame, *, reverse: bool = False) -> list[str]:
-    kinds = [kind for kind in (reversed(ORDER) if reverse else ORDER) if kind in set(nodes["kind"])]
-    lines = []
-    for kind in kinds:
-        ids = nodes.filter(pl.col("kind") == kind)["id"].to_list()
-        more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
-        lines.append(f"{len(ids)} {_plural(kind, len(ids))}: {', '.join(ids[:_SHOWN])}{more}")
-    return lines
+    by_kind = {kind: nodes.filter(kind=kind)["id"].to_list() for kind in (reversed(ORDER) if reverse else ORDER)}
+    return [f"{len(ids)} {_plural(kind, len(ids))}: {_shorten(ids)}" for kind, ids in by_kind.items() if ids]
+
+
+def _shorten(ids: list[str]) -> str:
+    return ", ".join(ids[:_SHOWN]) + (f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else "")
 
 
 def _plural(kind: str, count: int) -> str:
@@ -129,6 +128,20 @@ def _counts(rows: list[dict[str, Any]], label: str) -> str:
     return ", ".join(f"{row['n']} {row[label] if row[label] is not None else 'unknown'}" for row in rows)
 
 
+def _with_reason(text: str, reason: str | None) -> str:
+    return f"{text}: {reason}" if reason else text
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    return f" [{row['low']:.3f}, {row['high']:.3f}]" if row["low"] is not None else ""
+
+
+def _outcome(row: Mapping[str, Any]) -> str:
+    failed = _failed_checks(row["checks"])
+    reward = f", reward {row['reward']:g}" if row["reward"] is not None else ""
+    return f"{row['outcome']}{reward}" + (f"; failed checks: {failed}" if failed else "")
+
+
 def _failed_checks(checks: str | None) -> str:
     return ", ".join(name for name, passed in json.loads(checks or "{}").items() if not passed)
 
@@ -142,13 +155,8 @@ def _difficulty(row: dict[str, Any]) -> str:
 
 def _explain_query(store: Store, node: str) -> Facts:
     query = _row(store, "SELECT * FROM queries WHERE query_id = ? ORDER BY run LIMIT 1", node) or {}
-    facts = [
-        ("text", query["text"] or "(not decodable)"),
-        (
-            "read from",
-            f"{query['source']}, row {query['row']}" + (f", {query['occurrences']} times" if (query["occurrences"] or 1) > 1 else ""),
-        ),
-    ]
+    times = f", {query['occurrences']} times" if (query["occurrences"] or 1) > 1 else ""
+    facts = [("text", query["text"] or "(not decodable)"), ("read from", f"{query['source']}, row {query['row']}{times}")]
     verdicts = _rows(store, "SELECT * FROM verdicts WHERE query_id = ? ORDER BY run", node)
     facts += [(f"verdict of {verdict['run']}", _verdict(store, verdict)) for verdict in verdicts]
     for frame in _rows(store, "SELECT * FROM frames WHERE query_id = ? ORDER BY run", node):
@@ -187,7 +195,7 @@ def _frame_facts(frame: dict[str, Any]) -> Facts:
         ("about", frame["leaf"] or ""),
         ("difficulty", _difficulty(frame) if frame["difficulty"] is not None else ""),
         ("quality", f"{frame['quality']:.3f}" if frame["quality"] is not None else ""),
-        ("status", f"{frame['status']}" + (f": {frame['reason']}" if frame["reason"] else "")),
+        ("status", _with_reason(f"{frame['status']}", frame["reason"])),
         ("nearest tool", tool),
         ("rank in its stratum", str(frame["stratum_rank"]) if frame["stratum_rank"] is not None else ""),
     ]
@@ -198,12 +206,7 @@ def _explain_frame(store: Store, node: str) -> Facts:
     known = _rows(store, "SELECT * FROM frames WHERE frame_id = ? ORDER BY run, query_id", node)
     if known:
         facts += _frame_facts(known[0])
-        facts.append(
-            (
-                "asked by",
-                ", ".join(row["query_id"] for row in known[:_SHOWN]) + (f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""),
-            )
-        )
+        facts.append(("asked by", _shorten([row["query_id"] for row in known])))
     task = _row(store, "SELECT world, intent, division, any_value(spec) AS spec FROM tasks WHERE frame_id = ? GROUP BY ALL", node)
     if task:
         if not known:
@@ -237,15 +240,11 @@ def _explain_task(store: Store, node: str) -> Facts:
 
 
 def _tag(store: Store, tag: dict[str, Any]) -> str:
-    measured = _MEASURED.get(tag["purpose"], tag["purpose"])
+    measured_on = "the last rollouts of its siblings while it was in training" if tag["purpose"] == "rl" else tag["purpose"]
     return (
         f"{tag['region']} for {_policy_name(store, tag['policy_id'])}: {tag['successes']} of {tag['k']} "
-        f"({tag['rate']:.2f}, 95 % interval {tag['wilson_low']:.2f} to {tag['wilson_high']:.2f}), {measured}"
+        f"({tag['rate']:.2f}, 95 % interval {tag['wilson_low']:.2f} to {tag['wilson_high']:.2f}), {measured_on}"
     )
-
-
-_MEASURED = {"rl": "the last rollouts of its siblings while it was in training"}
-"""What a tag was measured on, where the purpose does not say."""
 
 
 _TAGS_SQL = f"""SELECT * FROM {CERTAINTY} JOIN parts USING (part_id) WHERE task_id = ? AND policy_id IS NOT NULL
@@ -253,15 +252,10 @@ ORDER BY committed_at, policy_id, purpose"""
 
 
 def _draws(store: Store, tag: dict[str, Any]) -> Facts:
-    """The rollouts of a task for the policy and purpose of a tag: how each came out, and the checks that it failed."""
-    rows = _rows(
-        store,
-        """SELECT rollout_id, draw, outcome, checks, attempts, failure FROM rollouts
-           WHERE task_id = ? AND policy_id = ? AND purpose = ? ORDER BY draw""",
-        tag["task_id"],
-        tag["policy_id"],
-        tag["purpose"],
-    )
+    """The rollouts that a tag was measured on: outcome and failed checks of each."""
+    sql = """SELECT rollout_id, draw, outcome, checks, attempts, failure FROM rollouts
+             WHERE task_id = ? AND policy_id = ? AND purpose = ? ORDER BY draw"""
+    rows = _rows(store, sql, tag["task_id"], tag["policy_id"], tag["purpose"])
     return [("draw", f"{row['draw']}: {_draw(row)} ({row['rollout_id']})") for row in rows]
 
 
@@ -279,20 +273,12 @@ def _item_splits(store: Store, node: str) -> Facts:
 
 def _explain_trajectory(store: Store, node: str) -> Facts:
     row = _row(store, "SELECT * EXCLUDE (messages) FROM trajectories WHERE trajectory_id = ?", node) or {}
-    failed = _failed_checks(row["checks"])
+    tokens = f"{row['prompt_tokens'] or 0} + {row['completion_tokens'] or 0} tokens"
     return [
         ("about", f"task {row['task_id']} ({row['domain']}, {row['language']}, world {_world(row)})"),
-        (
-            "made by",
-            f"{row['teacher']}, {row['prompt_tokens'] or 0} + {row['completion_tokens'] or 0} tokens, {row['cost_usd'] or 0:.4f} USD",
-        ),
-        (
-            "outcome",
-            row["outcome"]
-            + (f", reward {row['reward']:g}" if row["reward"] is not None else "")
-            + (f"; failed checks: {failed}" if failed else ""),
-        ),
-        ("verdict", ("accepted" if row["accepted"] else "rejected") + (f": {row['reason']}" if row["reason"] else "")),
+        ("made by", f"{row['teacher']}, {tokens}, {row['cost_usd'] or 0:.4f} USD"),
+        ("outcome", _outcome(row)),
+        ("verdict", _with_reason("accepted" if row["accepted"] else "rejected", row["reason"])),
         ("mode", f"{row['mode_coarse']} ({row['mode_fine']})" if row["mode_coarse"] else ""),
         ("complexity", f"{row['complexity']:.2f} ({row['complexity_band']})" if row["complexity"] is not None else ""),
         ("tools used", ", ".join(row["tools_used"] or [])),
@@ -306,17 +292,10 @@ def _world(row: Mapping[str, Any]) -> str:
 
 def _explain_rollout(store: Store, node: str) -> Facts:
     row = _row(store, "SELECT * EXCLUDE (messages, turns) FROM rollouts WHERE rollout_id = ?", node) or {}
-    failed = _failed_checks(row["checks"])
     return [
         ("about", f"task {row['task_id']}, draw {row['draw']}, for {row['purpose']}"),
         ("made by", _policy_name(store, row["policy_id"])),
-        (
-            "outcome",
-            row["outcome"]
-            + (f", reward {row['reward']:g}" if row["reward"] is not None else "")
-            + (f"; failed checks: {failed}" if failed else "")
-            + (f"; {row['failure']}" if row["failure"] else ""),
-        ),
+        ("outcome", _outcome(row) + (f"; {row['failure']}" if row["failure"] else "")),
         *_item_splits(store, node),
     ]
 
@@ -326,38 +305,27 @@ def _explain_policy(store: Store, node: str) -> Facts:
     weights = f" (weights {policy['weights_hash']})" if policy["weights_hash"] else ""
     kind = "engine" if policy["is_engine"] else "checkpoint"
     facts = [(kind, f"{policy['path']}{weights}"), *_explain_stage(store, policy["stage_id"])]
-    for row in _rows(store, "SELECT * FROM evaluations WHERE policy_id = ? AND facet = 'all' ORDER BY use, decoding", node):
-        interval = f" [{row['low']:.3f}, {row['high']:.3f}]" if row["low"] is not None else ""
-        facts.append(("evaluated", f"{row['use']} {row['decoding']}: {row['rate']:.3f}{interval} on {row['tasks']} tasks"))
+    measured = _rows(store, "SELECT * FROM evaluations WHERE policy_id = ? AND facet = 'all' ORDER BY use, decoding", node)
+    facts += [
+        ("evaluated", f"{row['use']} {row['decoding']}: {row['rate']:.3f}{_interval(row)} on {row['tasks']} tasks") for row in measured
+    ]
     gates = _rows(store, "SELECT * FROM promotions WHERE policy_id = ? ORDER BY position", node)
     facts += [("gate", ("promoted" if row["passed"] else "not promoted") + f": {row['checks'] or ''}"[:_CHECKS_TEXT]) for row in gates]
-    probed = _rows(
-        store,
-        f"SELECT region, count(*) AS n FROM {CERTAINTY} WHERE policy_id = ? AND purpose = 'probe' GROUP BY 1 ORDER BY n DESC, 1",
-        node,
-    )
-    return [*facts, ("probed tasks", _counts(probed, "region"))]
+    sql = f"SELECT region, count(*) AS n FROM {CERTAINTY} WHERE policy_id = ? AND purpose = 'probe' GROUP BY 1 ORDER BY n DESC, 1"
+    return [*facts, ("probed tasks", _counts(_rows(store, sql, node), "region"))]
 
 
 def _explain_stage(store: Store, node: str) -> Facts:
     stage = _row(store, "SELECT * FROM stages WHERE stage_id = ?", node)
     if stage is None:
         return [("stage", node or "none: it came from outside")]
-    read = _row(
-        store,
-        """SELECT count(*) AS items, count(DISTINCT task_id) AS tasks,
-             count(DISTINCT task_id) FILTER (t.query_id IS NOT NULL) AS from_queries
-           FROM release_items i LEFT JOIN tasks t USING (task_id) WHERE i.release_id = ? AND i.split = ?""",
-        stage["release_id"],
-        stage["split"],
-    ) or {"items": 0, "tasks": 0, "from_queries": 0}
+    sql = """SELECT count(*), count(DISTINCT task_id), count(DISTINCT task_id) FILTER (t.query_id IS NOT NULL)
+             FROM release_items i LEFT JOIN tasks t USING (task_id) WHERE i.release_id = ? AND i.split = ?"""
+    items, tasks, from_queries = store.query(sql, [stage["release_id"], stage["split"]]).row(0)
+    read = f"{items} items, {tasks} tasks, {from_queries} of them from raw queries"
     return [
         ("stage", f"{stage['name']} ({stage['algorithm']}, {stage['backend']}), {node}"),
-        (
-            "read",
-            f"split {stage['split']} of {stage['release_id']}: {read['items']} items, {read['tasks']} tasks, "
-            f"{read['from_queries']} of them from raw queries",
-        ),
+        ("read", f"split {stage['split']} of {stage['release_id']}: {read}"),
         ("started from", _policy_name(store, stage["input_policy_id"]) if stage["input_policy_id"] else "scratch"),
         ("code", stage["code_hash"] or ""),
         ("took", f"{stage['seconds']:.1f} s" if stage["seconds"] is not None else ""),
@@ -375,17 +343,15 @@ def _explain_release(store: Store, node: str) -> Facts:
 
 def _explain_split(store: Store, node: str) -> Facts:
     release, _, split = node.rpartition("/")
-    rows = _rows(
-        store, "SELECT kind, count(*) AS n FROM release_items WHERE release_id = ? AND split = ? GROUP BY 1 ORDER BY 1", release, split
-    )
-    return [("of release", release), ("items", _counts(rows, "kind"))]
+    sql = "SELECT kind, count(*) AS n FROM release_items WHERE release_id = ? AND split = ? GROUP BY 1 ORDER BY 1"
+    return [("of release", release), ("items", _counts(_rows(store, sql, release, split), "kind"))]
 
 
 def _explain_blueprint(store: Store, node: str) -> Facts:
     row = _row(store, "SELECT * FROM blueprints WHERE blueprint_id = ?", node) or {}
     made = _rows(store, "SELECT outcome, count(*) AS n FROM trajectories WHERE blueprint_id = ? GROUP BY 1 ORDER BY n DESC, 1", node)
     return [
-        ("status", row["status"] + (f": {row['reason']}" if row["reason"] else "")),
+        ("status", _with_reason(row["status"], row["reason"])),
         ("cell", f"{row['domain']} x {row['mode_family']} x {row['complexity_band']}, round {row['round']}" if row["world"] else ""),
         ("world", _world(row)),
         ("trajectories", _counts(made, "outcome")),
@@ -427,13 +393,8 @@ def _explain_evaluation(store: Store, node: str) -> Facts:
     rows = _rows(store, "SELECT * FROM evaluations WHERE evaluation_id = ? ORDER BY facet, facet_value", node)
     facts = [("of policy", _policy_name(store, rows[0]["policy_id"])), ("on", f"{rows[0]['use']}, {rows[0]['decoding']}")]
     for row in rows:
-        interval = f" [{row['low']:.3f}, {row['high']:.3f}]" if row["low"] is not None else ""
-        facts.append(
-            (
-                f"{row['facet']} {row['facet_value'] or ''}".strip(),
-                f"{row['rate']:.3f}{interval}, {row['tasks']} tasks, {row['samples']} samples",
-            )
-        )
+        rate = f"{row['rate']:.3f}{_interval(row)}, {row['tasks']} tasks, {row['samples']} samples"
+        facts.append((f"{row['facet']} {row['facet_value'] or ''}".strip(), rate))
     return facts
 
 
