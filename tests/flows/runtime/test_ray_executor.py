@@ -23,7 +23,7 @@ from tests.filters.toy_step import WORDS, ToyConfig, with_step
 
 pytestmark = pytest.mark.ray
 
-CONFIG = FunnelConfig(ingest=IngestConfig(batch_rows=1000), coverage=CoverageConfig(keep=20, max_encoded=100))
+CONFIG = FunnelConfig(ingest=IngestConfig(batch_rows=1000), coverage=CoverageConfig(keep=10, max_encoded=50))
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,13 @@ def executor(ray_head: RayHead) -> Iterator[tuple[RayExecutor, RayHead]]:
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return generate(tmp_path_factory.mktemp("log"), HaystackConfig(rows=8000, common_combinations=80, seed=3), 20)[0]
+
+
+@pytest.fixture(scope="module")
+def short_log(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("short") / "log.parquet"
+    pl.read_parquet(log).head(2000).write_parquet(path)
+    return path
 
 
 def node_and_square(number: int) -> tuple[str, int]:
@@ -85,26 +92,25 @@ def test_a_killed_node_does_not_change_the_result(executor: tuple[RayExecutor, R
     assert not [path for path in there.lake.rglob("*") if path.is_file() and path.suffix != ".parquet"]
 
 
-def test_a_step_of_a_strangers_runs_there_as_here(executor: tuple[RayExecutor, RayHead], log: Path, tmp_path: Path) -> None:
+def test_a_step_of_a_strangers_runs_there_as_here(executor: tuple[RayExecutor, RayHead], short_log: Path, tmp_path: Path) -> None:
     config, steps = ToyConfig(ingest=CONFIG.ingest, coverage=CONFIG.coverage), with_step(WORDS, "rules")
-    pl.read_parquet(log).head(2000).write_parquet(tmp_path / "log.parquet")
     there, here = Store(tmp_path / "there"), Store(tmp_path / "here")
-    on_ray = curate(there, [tmp_path / "log.parquet"], config, steps=steps, executor=executor[0])
-    local = curate(here, [tmp_path / "log.parquet"], config, steps=steps)
+    on_ray = curate(there, [short_log], config, steps=steps, executor=executor[0])
+    local = curate(here, [short_log], config, steps=steps)
     assert on_ray.task_ids == local.task_ids and there.content_hash() == here.content_hash()
     assert on_ray.funnel.filter(step="words")["dropped"][0] > 10
 
 
 @pytest.mark.server
 def test_ray_local_starts_its_own_cluster_beside_a_running_one(
-    prefect_server: str, executor: tuple[RayExecutor, RayHead], log: Path, tmp_path: Path
+    prefect_server: str, executor: tuple[RayExecutor, RayHead], short_log: Path, tmp_path: Path
 ) -> None:
     output = headrace(
-        "curate", str(log), "--keep", "1/400", "--store", "s", "--ray", "local", folder=tmp_path, environment=dict(os.environ)
+        "curate", str(short_log), "--keep", "1/400", "--store", "s", "--ray", "local", folder=tmp_path, environment=dict(os.environ)
     )
     assert "coverage" in output
     here = Store(tmp_path / "here")
-    local = curate(here, [log], FunnelConfig(keep_one_in=400))
+    local = curate(here, [short_log], FunnelConfig(keep_one_in=400))
     assert sorted(local.task_ids) == Store(tmp_path / "s").query("SELECT task_id FROM tasks ORDER BY 1")["task_id"].to_list()
 
 
