@@ -155,7 +155,7 @@ def insert_rows(connection: duckdb.DuckDBPyConnection, part: Part) -> None:
 
 
 def shadow_repeats(connection: duckdb.DuckDBPyConnection, table: str, parts: Sequence[Part]) -> None:
-    """Notes which rows of new lake parts repeat a key that a committed part holds, or one of these with a smaller id.
+    """Records which rows of new lake parts repeat a key that a committed part holds, or one of these with a smaller id.
 
     Keys alone are compared: these rows are hidden even where they say something else.
     """

@@ -1,6 +1,6 @@
-"""A funnel run must add up before it counts: rows in = kept + dropped at every step, and one terminal verdict a row read.
+"""Checks that the counts of a funnel run add up: rows in = kept + dropped at every step, and exactly one verdict per row.
 
-Checked inside the transaction that commits it, over the rows themselves; what does not add up is refused with the step that is wrong.
+The checks run inside the transaction that commits the run, on its stored rows; an error names the wrong step.
 A run without rows in `funnel` is still being written, and is not checked.
 """
 
@@ -39,9 +39,9 @@ def _check_steps(run: str, steps: Sequence[tuple[str, int, int, int, str | None]
             _refuse(run, f"step {step} read {rows_in} rows, kept {kept} and dropped {dropped}")
         if before and before[1] != rows_in:
             _refuse(run, f"step {before[0]} kept {before[1]} rows, but step {step} read {rows_in}")
-        told = sum(json.loads(reasons).values()) if reasons else 0
-        if told != dropped:
-            _refuse(run, f"step {step} dropped {dropped} rows, but its reasons {reasons} count {told}")
+        counted = sum(json.loads(reasons).values()) if reasons else 0
+        if counted != dropped:
+            _refuse(run, f"step {step} dropped {dropped} rows, but its reasons {reasons} count {counted}")
         before = (step, kept)
 
 

@@ -1,7 +1,7 @@
-"""What was made from what: the tables of a store as one graph, walked in one SQL query either way.
+"""The lineage graph of a store: the tables as one graph, walked in either direction by one SQL query.
 
-One idea: every "made from" in the house is an edge (child, parent) that some table already holds; their union, walked by one recursive
-query, answers both "what is behind this policy" and "what became of this tool".
+One idea: every "made from" relation is an edge (child, parent) that some table already holds. One recursive query over their union finds
+all ancestors of a policy, or all descendants of a tool.
 
     policy -> stage -> split of a release -> trajectory or rollout -> task -> query, frame, or blueprint -> cluster -> tools
               stage -> the policy it started from;  rollout -> the policy that made it;  evaluation -> the policy that it measured
@@ -105,7 +105,7 @@ IS_ENGINE = "contains(coalesce(p.path, ''), ':')"
 """Whether a policy is an engine by its name (`openai:MODEL`): the path of a model folder in a store has no colon."""
 
 POLICY_NAME = f"coalesce(s.name, CASE WHEN {IS_ENGINE} THEN p.path END, p.policy_id)"
-"""What a policy is called, of `policies p LEFT JOIN stages s`: its stage, or its engine."""
+"""Name of a policy, in `policies p LEFT JOIN stages s`: its stage, or its engine."""
 
 
 _BEYOND = 1_000

@@ -30,9 +30,9 @@ EVALUATION_SPLITS = "eval"
 """Splits whose name begins so hold held-out tasks, and only those; no other split may hold one."""
 
 RELEASED_AT_SQL = "(SELECT parts.rowid FROM releases JOIN parts USING (part_id) WHERE release_id = ?)"
-"""Which row of `parts` is a release's own; parameter: its id. Rows stand in the order of commits, whatever the clock said."""
+"""SQL: rowid of a release in `parts`; parameter: the release id. Rowids follow the order of commits, independent of the clock."""
 BEFORE_SQL = f"(SELECT part_id FROM parts WHERE rowid < {RELEASED_AT_SQL})"
-"""The parts that were committed before a release: what may be told of it without changing later. Parameter: its id."""
+"""SQL: the parts committed before a release, which never change afterwards. Parameter: the release id."""
 
 Kind = Literal["task", "trajectory", "rollout"]
 
@@ -53,7 +53,7 @@ class ReleaseItem:
 
 @dataclass(frozen=True)
 class Setting:
-    """Where an item takes place: its world, its language, and the names of the tools on offer in the order in which they are shown."""
+    """World and language of an item, and the names of the offered tools in the order of the prompt."""
 
     world: str
     language: Language
@@ -237,7 +237,7 @@ def _check(store: Store, name: str, splits: Mapping[str, Sequence[ReleaseItem]])
 
 
 def _check_items(name: str, split: str, items: Sequence[ReleaseItem]) -> None:
-    """What can be said of a split without asking the store."""
+    """The checks of a split that need no query."""
     bad = next((item for item in items if not (item.weight > 0 and math.isfinite(item.weight))), None)
     if bad:
         raise HeadraceError(f"{bad.item_id} in split {split} of release {name} has weight {bad.weight}; weights are positive and finite")

@@ -1,7 +1,6 @@
-"""What the policies of the latest training were measured at: rows of table `evaluations`, for whoever shows them.
+"""Measurements of the policies of the latest training: rows of table `evaluations`, for the report and the summary tables.
 
-One idea: every policy counts as it was measured last, on each held-out set and with each decoding; the rows of one measurement belong
-together, its facets with its total.
+One idea: of every policy, held-out set and decoding the last measurement counts, with its total and its facets together.
 
 It does not measure (`train/measure/evaluate.py`) or compare (`train/measure/compare.py`).
 """

@@ -1,6 +1,6 @@
-"""The sections of the report: each function asks the store and returns what its part of the page shows, or None where nothing was run.
+"""The sections of the report: each function queries the store and returns the values of its part, or None if that step has not run.
 
-Everything is plain values and charts; the page is `report.html.j2`. Where a table holds several runs, the one committed last is shown.
+The values are plain values and charts; the page is `report.html.j2`. If a table holds several runs, the last committed one is shown.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _with_shares(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 _EIGHTHS_SQL = """(CASE t.successes WHEN 0 THEN 0 WHEN t.k THEN 8
     ELSE greatest(1, least(7, floor(8.0 * t.successes / t.k))) END)::INTEGER"""
-"""Successes of so many draws as successes of eight: none and all are kept apart."""
+"""Successes of k draws, scaled to eight draws; 0 only for none, 8 only for all."""
 
 
 def tags(store: Store) -> Section:
@@ -154,14 +154,14 @@ def ladder(store: Store, chart: Chart) -> Section:
     )
     return {
         "chart": chart(charts.ladder_chart(rows)),
-        "rows": [_told(row) for row in rows.to_dicts()],
+        "rows": [_format_row(row) for row in rows.to_dicts()],
         "curves": curves(store, chart),
         "facets": _facet_tables(every),
         "gates": [row | {"checks": list(json.loads(row["checks"] or "{}").items())} for row in gates.to_dicts()],
     }
 
 
-def _told(row: dict[str, Any]) -> dict[str, Any]:
+def _format_row(row: dict[str, Any]) -> dict[str, Any]:
     return row | {
         "interval": format_rate(row["rate"], row["low"], row["high"]),
         "pass_k": [(k, format_rate(*power)) for k, power in parse_pass_k(row["pass_k"]).items()],
@@ -177,7 +177,7 @@ def _facet_tables(rows: pl.DataFrame) -> list[dict[str, Any]]:
             "use": use,
             "policies": names,
             "facets": [
-                (facet, [(line, [cell and _told(cell) for cell in line.cells]) for line in lines])
+                (facet, [(line, [cell and _format_row(cell) for cell in line.cells]) for line in lines])
                 for facet, lines in itertools.groupby(of_use, key=lambda line: line.facet)
             ],
         }
@@ -274,7 +274,7 @@ def samples(store: Store) -> list[dict[str, Any]]:
 
 
 def chat(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What a reader sees: each message's text, and each call with the result that follows it (ids of calls may be used again)."""
+    """The conversation as shown: the text of each message, and each call with the result that follows it (call ids may repeat)."""
     shown = []
     for index, message in enumerate(messages):
         if message["role"] != "tool":
