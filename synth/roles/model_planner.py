@@ -24,9 +24,8 @@ from synth.clusters.business_clusters import Cluster
 from synth.engines.base import ChatRequest, Engine
 from synth.engines.structured import ask
 from synth.prompts import prompt
-from synth.roles.model_assistant import TEMPERATURE, seed_of
-from synth.roles.over_specified import spelled_out
-from synth.roles.user_script import tells
+from synth.roles.model_roles import TEMPERATURE, seed_of
+from synth.roles.user_script import instruction_problems, mentions
 from synth.tasks.solver import training_seed
 from synth.text.claims import has_chinese, normalise
 from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
@@ -270,17 +269,17 @@ class _Desk:
             world.close()
         for name, spellings in forms.items():
             if name == withheld:
-                if tells(request, spellings):
+                if mentions(request, spellings):
                     yield f"the request says {name}, which is withheld"
-                if not tells(reveal, spellings):
+                if not mentions(reveal, spellings):
                     yield f"reveal does not say {name}, e.g. {min(spellings, key=len)!r}"
-            elif not tells(request, spellings):
+            elif not mentions(request, spellings):
                 yield f"the request does not say {name}, e.g. {min(spellings, key=len)!r}"
         if has_chinese(request) != (self.language == "zh"):
             yield f"the person writes {'Chinese' if self.language == 'zh' else 'English'}"
         tools = [tool for tool in self.offer.world.tools if tool.name in self.offer.tools]
         parameters = {name for tool in tools for name in tool.parameters.get("properties", {})}
-        yield from spelled_out(f"{request}\n{reveal}", [tool.name for tool in tools], parameters)
+        yield from instruction_problems(f"{request}\n{reveal}", [tool.name for tool in tools], parameters)
 
 
 def _written(draft: Draft) -> Blueprint:

@@ -15,7 +15,7 @@ from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import cluster_tools
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 from synth.engines.budget import BudgetSpent
-from synth.roles.model_assistant import ModelAssistant
+from synth.roles.model_roles import ModelAssistant
 from synth.roles.scripted import ScriptedAssistant
 from synth.roles.simulate import Simulated, simulate
 from synth.worlds import WORLDS

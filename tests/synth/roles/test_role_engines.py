@@ -20,7 +20,7 @@ from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 from synth.engines.budget import Budget, BudgetSpent
 from synth.engines.engine_names import EngineUse
 from synth.roles import role_engines as casting
-from synth.roles.model_judge import ModelJudge
+from synth.roles.model_roles import ModelJudge
 from synth.roles.role_engines import RoleEngines, RolesConfig, open_role_engines
 from synth.run.config import SynthesisConfig
 from synth.run.controller import EvolutionConfig
