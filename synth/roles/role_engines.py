@@ -23,11 +23,10 @@ from storage.tables import TABLES
 from synth.blueprints.blueprint import Blueprint
 from synth.blueprints.diversity import Figure
 from synth.blueprints.planner import Planner
-from synth.engines.base import Engine, EngineFailure, check_window
+from synth.engines.base import Engine, EngineFailure, check_window, side_by_side
 from synth.engines.budget import AskingConfig, Budget
 from synth.engines.cache import Answers
 from synth.engines.engine_names import ENGINES, EngineUse, engine_named, weights_of
-from synth.engines.thread_map import side_by_side
 from synth.prompts import prompt, versions
 from synth.roles import model_planner, model_roles
 from synth.roles.base import Grades, JudgeFailed, JudgeVerdict

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from storage.execution import Progress
 from storage.files import file_lock
 from storage.records import Message
-from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure, check_window, guessed_tokens
+from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure, check_window, estimated_tokens
 from synth.engines.budget import BudgetSpent
 from synth.prompts import prompt, versions
 from synth.worlds import WORLDS
@@ -148,8 +148,8 @@ def estimate(
     desk = _Desk(SpecFolder(out), like, config)
     missing = max(0, wanted - len(desk.folder.kept()))
     openings = [desk.opening(attempt.order) for attempt in desk.next_round(wanted, about, seed)] if missing else []
-    first = max((sum(guessed_tokens(message.content or "") for message in opening) for opening in openings), default=0)
-    spec = guessed_tokens(starter_text())
+    first = max((sum(estimated_tokens(message.content or "") for message in opening) for opening in openings), default=0)
+    spec = estimated_tokens(starter_text())
     attempts = desk.left(wanted) if missing else 0
     most = attempts * (config.repairs + 1) * (first + 2 * config.max_tokens)
     return Estimate(missing, attempts, first, min(missing, attempts) * (first + spec), most, openings[0] if openings else ())

@@ -198,7 +198,7 @@ def test_a_context_that_does_not_fit_is_an_answer_cut_off(serve: Serve) -> None:
 
 
 class Fussy(Mock):
-    """Wants a key; takes no tools."""
+    """Wants a key; accepts no tools."""
 
     async def models(self, request: web.Request) -> web.Response:
         if request.headers.get("Authorization") != "Bearer right":
@@ -227,7 +227,7 @@ def test_a_server_is_looked_at_before_anything_is_spent(serve: Serve, monkeypatc
         engine.check()
     with OpenAIEngine(OpenAIConfig(model=MODEL)) as engine:
         engine.check()
-        with pytest.raises(BadInput, match="takes no tools"):
+        with pytest.raises(BadInput, match="accepts no tools"):
             engine.check(tools=True)
         with pytest.raises(EngineFailure, match="tool parser"):
             engine.chat([asking("hi", tools=(ECHO,))])
@@ -275,7 +275,7 @@ def test_a_limit_that_newer_models_call_otherwise_is_learnt_once(serve: Serve) -
 @pytest.mark.parametrize(
     ("server", "told"),
     [
-        (Newer(takes_tools=False), r"takes no tools \(no tools here\)"),
+        (Newer(takes_tools=False), r"accepts no tools \(no tools here\)"),
         (Newer(takes_chats=False), r"is no OpenAI-compatible server for chats \(status 400: this is no chat model\)"),
     ],
 )

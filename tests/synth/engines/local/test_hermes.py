@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.engines.local.hermes import parse_hermes
+from synth.engines.local.hf import parse_hermes
 
 
 def called(arguments: str) -> str:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from synth.engines.thread_map import is_dead, side_by_side
+from synth.engines.base import is_dead, side_by_side
 
 
 def quiet(label: str, done: int, total: int) -> None:
