@@ -24,7 +24,7 @@ from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import Cluster, cluster_tools
 from synth.engines.base import ChatRequest
 from synth.engines.structured import checked
-from synth.roles.model_planner import ModelPlanner, _canonical, _Desk, _schema
+from synth.roles.model_planner import ModelPlanner, _canonical, _PlanCheck, _schema
 from synth.tasks.solver import are_evaluation_slots, training_seed
 from synth.tasks.split import DivisionConfig, division
 from synth.text.claims import has_chinese
@@ -70,8 +70,8 @@ def plan_of(*goals: Mapping[str, JSON]) -> dict[str, JSON]:
     return {"persona": "plain", "parallel": False, "goals": list(goals)}
 
 
-def desk_in(world: str, seed: int = 0, rules: Planner = RULES) -> _Desk:
-    return _Desk(rules, rules.offer(cluster_of(world)), Cell(domain_in(world), "C>F", "low"), random.Random(seed))
+def desk_in(world: str, seed: int = 0, rules: Planner = RULES) -> _PlanCheck:
+    return _PlanCheck(rules, rules.offer(cluster_of(world)), Cell(domain_in(world), "C>F", "low"), random.Random(seed))
 
 
 # ---- values as frames hold them -----------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_a_value_that_is_none_of_the_kind_is_named(slots: dict[str, JSON], probl
 # ---- what cannot be planned ---------------------------------------------------------------------------------------------
 
 
-def usable(desk: _Desk, intent: str, *names: str) -> dict[str, JSON]:
+def usable(desk: _PlanCheck, intent: str, *names: str) -> dict[str, JSON]:
     """Slots of an intent that may be planned for in the desk's world, and that can be done there."""
     world, rng = desk.offer.world, random.Random(7)
     required = {slot.name for slot in slots_of(world, intent).values() if slot.is_required}
@@ -199,7 +199,7 @@ def test_what_a_chained_goal_leaves_out_is_what_it_points_at() -> None:
     assert any("leave out the one slot" in one or "kept for" in one for one in desk.problems(plan_of(before, named)))
 
 
-def _follows(desk: _Desk) -> tuple[dict[str, JSON], dict[str, JSON]] | None:
+def _follows(desk: _PlanCheck) -> tuple[dict[str, JSON], dict[str, JSON]] | None:
     """The status of something that a customer ordered, and then the price of "that order", where the desk's world and rules let it be."""
     for user in WORLDS["retail"].kinds["user"].choices:  # type: ignore[union-attr]
         before = goal_of("retail", "status_by_category", {"user": user, "category": "lamp"})
@@ -231,25 +231,25 @@ def test_a_plan_that_can_be_done_is_used_after_all_repairs_whatever_its_band() -
         return json.dumps(plan_of(goal_of("retail", "order_status", json.loads(shown.group(1)))))
 
     def proposed(engine: Standing, band: Band) -> Blueprint:
-        planner = ModelPlanner(engine, RULES, repairs=2)
+        planner = ModelPlanner(engine, RULES)
         cell = Cell(domain_in("retail"), "C>F", band)
         return planner.propose(cell, [cluster_of("retail")], 0, random.Random(3))[1]
 
     missing, hitting = Standing(stubborn), Standing(stubborn)
     found = proposed(missing, "high")
     assert found.domain == domain_in("retail") and BANDS.band(found.complexity) == "low"
-    assert ["is not in band high" in (one.messages[-1].content or "") for one in missing.asked] == [False, True, True]
+    assert ["is not in band high" in (one.messages[-1].content or "") for one in missing.asked] == [False, True, True, True]
     assert proposed(hitting, "low").goals == found.goals and len(hitting.asked) == 1
     with pytest.raises(PlanFailed, match="slot order may not be"):
         proposed(Standing(lambda request: re.sub(r"o\d\d", "o100", stubborn(request))), "high")
 
 
 def test_a_program_is_asked_for_where_one_is_needed_and_only_there() -> None:
-    def desk(share: float | None) -> _Desk:
+    def desk(share: float | None) -> _PlanCheck:
         return desk_in("library", rules=Planner(is_seed, 0.0, BANDS, code_share=share))
 
     needing = desk(1.0)
-    pots = needing.menu
+    pots = needing.pool
     told = needing.messages()[1].content or ""
     (line,) = [one for one in told.splitlines() if "one goal must need run_python" in one]
     named = line.partition("intents: ")[2].rstrip(";").split(", ")
@@ -341,7 +341,7 @@ def test_any_plan_of_the_schema_gives_problems_or_a_blueprint(world: str, data: 
     plan, seed = data.draw(plans_in(world)), data.draw(st.integers(0, 3))
     rules = Planner(lambda _: True, chinese_share=0.0, bands=BANDS)
     desk = desk_in(world, seed, rules)
-    value, wrong = checked(json.dumps(plan), _schema(desk.menu.intents))
+    value, wrong = checked(json.dumps(plan), _schema(desk.pool.intents))
     assert (value is None) == bool(wrong)
 
     if value is not None:
