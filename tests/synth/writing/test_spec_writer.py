@@ -27,8 +27,8 @@ from synth.worlds.declarative.language.problems import SpecError
 from synth.worlds.declarative.language.yaml_text import parse_text
 from synth.writing.similarity import likeness, signatures_of
 from synth.writing.spec_folder import Attempt, SpecFolder
-from synth.writing.spec_gate import SpecGateConfig, look, yaml_in
-from synth.writing.spec_writer import CHANGES, Ended, SpecWriterConfig, estimate, example_of, known_worlds, write_specs
+from synth.writing.spec_gate import SpecGateConfig, check_answer, yaml_in
+from synth.writing.spec_writer import CHANGES, SpecWriterConfig, WriteResult, estimate, example_of, known_worlds, write_specs
 from tests.synth.scripted_writer import BROKEN, RARE, RENAMED, WORKSHOP, ScriptedWriter, fenced, generated
 
 GATE = SpecGateConfig()
@@ -44,11 +44,11 @@ def no_sandbox() -> Iterator[None]:
         yield
 
 
-def written(engine: Engine, out: Path, wanted: int = 1, config: SpecWriterConfig = NEW, about: str = "a car workshop") -> Ended:
+def written(engine: Engine, out: Path, wanted: int = 1, config: SpecWriterConfig = NEW, about: str = "a car workshop") -> WriteResult:
     return write_specs(engine, out, wanted, about=about, config=config)
 
 
-def only(ended: Ended) -> Attempt:
+def only(ended: WriteResult) -> Attempt:
     (attempt,) = ended.folder.attempts
     return attempt
 
@@ -120,10 +120,10 @@ def test_what_is_never_mended_is_not_kept_and_its_outcome_says_why(tmp_path: Pat
 @pytest.mark.slow
 def test_an_admission_that_passes_at_a_lower_bar_fails_at_a_higher_one() -> None:
     """The control of `not_admitted`: the same text passes where less is demanded, and the sound spec passes where more is."""
-    assert look(RARE, {}, SpecGateConfig(least_intent_share=0.9)).outcome == "kept"
-    assert look(RARE, {}, GATE).outcome == "not_admitted"
-    assert look(WORKSHOP, {}, SpecGateConfig(least_intent_share=1.0)).intents == (46, 46)
-    assert look(WORKSHOP, {}, SpecGateConfig(least_intents=47)).outcome == "not_admitted"
+    assert check_answer(RARE, {}, SpecGateConfig(least_intent_share=0.9)).outcome == "kept"
+    assert check_answer(RARE, {}, GATE).outcome == "not_admitted"
+    assert check_answer(WORKSHOP, {}, SpecGateConfig(least_intent_share=1.0)).intents == (46, 46)
+    assert check_answer(WORKSHOP, {}, SpecGateConfig(least_intents=47)).outcome == "not_admitted"
 
 
 @pytest.mark.parametrize(
@@ -139,14 +139,14 @@ def test_what_keeps_tasks_from_being_drawn_is_told_in_its_own_words(monkeypatch:
         raise error
 
     monkeypatch.setattr("synth.writing.spec_gate.assess", fails)
-    looked = look(WORKSHOP, {}, GATE)
-    assert (looked.outcome, looked.problems) == ("not_admitted", (told,))
+    result = check_answer(WORKSHOP, {}, GATE)
+    assert (result.outcome, result.problems) == ("not_admitted", (told,))
 
 
 def test_looking_at_specs_registers_no_world() -> None:
     before = WORLDS.names()
-    look(WORKSHOP, {}, GATE)
-    look(RARE, {}, GATE)
+    check_answer(WORKSHOP, {}, GATE)
+    check_answer(RARE, {}, GATE)
     assert WORLDS.names() == before
 
 
@@ -177,7 +177,7 @@ def test_a_spec_whose_domain_stands_further_down_is_taken_whole() -> None:
 def test_json_is_a_spec_too() -> None:
     values = parse_text(WORKSHOP)
     for said in (json.dumps(values), "```json\n" + json.dumps(values, indent=1) + "\n```"):
-        assert look(said, {}, GATE).outcome == "kept"
+        assert check_answer(said, {}, GATE).outcome == "kept"
 
 
 # ---- varying --------------------------------------------------------------------------------------------------------------------
