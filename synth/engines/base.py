@@ -112,7 +112,7 @@ def check_window(engine: Engine, opening: Sequence[Message], max_tokens: int) ->
     needed = sum(estimated_tokens(message.content or "") for message in opening) + max_tokens
     if window is not None and window < needed:
         raise BadInput(
-            f"{engine.name} has a window of {window:,} tokens, and what it is to be asked takes about {needed:,}, prompt and answer; "
+            f"{engine.name} has a window of {window:,} tokens, but a request and its answer need about {needed:,}; "
             "take another model, or serve it with a longer window"
         )
 

@@ -69,7 +69,7 @@ class RolesConfig(AskingConfig):
         kind, _, model = name.partition(":")
         if name == TEACHER or (kind in ENGINES and model):
             return name
-        raise ValueError(f"{name!r} is no player of a role; give scripted, or one of {', '.join(f'{kind}:MODEL' for kind in ENGINES)}")
+        raise ValueError(f"{name!r} is no engine; give scripted, or one of {', '.join(f'{kind}:MODEL' for kind in ENGINES)}")
 
     @property
     def engines(self) -> Mapping[str, str]:

@@ -366,7 +366,7 @@ def test_a_window_that_has_no_room_for_a_role_is_told_before_anything_is_asked(t
         assert cast.user is cast.judge is not None
     for roles in (RolesConfig(planner="openai:m"), RolesConfig(assistant="openai:m", answer_tokens=1_400)):
         with (
-            pytest.raises(BadInput, match="openai:m has a window of 1,300 tokens, and what it is to be asked takes about"),
+            pytest.raises(BadInput, match="openai:m has a window of 1,300 tokens, but a request and its answer need about"),
             open_role_engines(roles, Store(tmp_path / "store"), tmp_path / "logs"),
         ):
             pass
@@ -374,5 +374,5 @@ def test_a_window_that_has_no_room_for_a_role_is_told_before_anything_is_asked(t
 
 @pytest.mark.parametrize("name", ["gpt", "openai:", "scripted:me", ""])
 def test_a_name_that_is_no_engines_is_refused(name: str) -> None:
-    with pytest.raises(ValidationError, match="is no player of a role; give scripted, or one of openai:MODEL"):
+    with pytest.raises(ValidationError, match="is no engine; give scripted, or one of openai:MODEL"):
         RolesConfig(assistant=name)

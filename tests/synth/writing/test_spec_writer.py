@@ -338,7 +338,7 @@ def test_a_window_that_no_spec_fits_is_told_before_anything_is_asked(tmp_path: P
         context_tokens = 8192
 
     model = Narrow([fenced(WORKSHOP)])
-    with pytest.raises(BadInput, match="has a window of 8,192 tokens, and what it is to be asked takes about 1"):
+    with pytest.raises(BadInput, match="has a window of 8,192 tokens, but a request and its answer need about 1"):
         written(model, tmp_path)
     model.context_tokens = 32_768
     assert only(written(model, tmp_path)).outcome == "kept"
