@@ -1,4 +1,4 @@
-"""Many at once: results in order, an end at the first that raises, and no thread left behind."""
+"""`side_by_side`: results in order, the first exception ends it, no thread remains; `is_dead`."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""The labelled split by which judges are measured: good and planted bad conversations, all executed."""
+"""Labelled conversations that measure judges: good ones, and ones with planted flaws, all executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a simulated user has to say, and whether a text says it; requests that are lists of instructions."""
+"""Scripts of simulated users, the checks of their messages, and requests that are lists of instructions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from synth.text.claims import normalise
 from synth.worlds import WORLDS, admitted_in
 
 
-def drawn(world: str, count: int) -> Iterator[Blueprint]:
+def blueprints_of(world: str, count: int) -> Iterator[Blueprint]:
     clusters = cluster_tools(WORLDS[world].tools)
     for index in range(count):
         rng = random.Random(f"{world} {index}")
@@ -31,7 +31,7 @@ def drawn(world: str, count: int) -> Iterator[Blueprint]:
 @pytest.mark.parametrize("world", ["retail", "city", *admitted_in(("library", "gen-1..4"))])
 def test_what_the_scripted_user_says_keeps_to_the_script(world: str) -> None:
     facts = 0
-    for blueprint in drawn(world, 30):
+    for blueprint in blueprints_of(world, 30):
         script, dialogue = script_of(blueprint), list[Message]()
         for turn, plan in zip(range(len(script.lines)), blueprint.turns, strict=True):
             assert script_problems(script, turn, plan.text, dialogue) == []
@@ -42,7 +42,7 @@ def test_what_the_scripted_user_says_keeps_to_the_script(world: str) -> None:
 
 @pytest.mark.parametrize("world", ["retail", "city", "library"])
 def test_what_another_user_says_does_not(world: str) -> None:
-    scripts = [script_of(blueprint) for blueprint in drawn(world, 30)]
+    scripts = [script_of(blueprint) for blueprint in blueprints_of(world, 30)]
     pairs = [(one, other) for one, other in itertools.pairwise(scripts) if one.lines[0].says and one.goal != other.goal]
 
     noticed = [bool(script_problems(one, 0, other.lines[0].text, [])) for one, other in pairs]
@@ -95,7 +95,7 @@ def test_what_was_shown_before_may_be_said_again() -> None:
 
 
 def test_what_is_only_pointed_at_is_neither_known_nor_said_though_it_was_shown() -> None:
-    chained = [blueprint for blueprint in drawn("retail", 160) if any(goal.hidden for goal in blueprint.goals)]
+    chained = [blueprint for blueprint in blueprints_of("retail", 160) if any(goal.hidden for goal in blueprint.goals)]
     assert len(chained) >= 3
     for blueprint in chained:
         script, dialogue, named = script_of(blueprint), list[Message](), 0
