@@ -38,7 +38,7 @@ def sections() -> list[Section]:
 def measure_scripted(_: Deadline) -> Figures:
     from storage.records import Message
     from synth.roles.judge_calibration import agreement, labelled
-    from synth.roles.user_script import script_of, strayed
+    from synth.roles.user_script import script_of, script_problems
 
     blueprints = _drawn(BLUEPRINTS)
     split = labelled(blueprints)
@@ -48,7 +48,7 @@ def measure_scripted(_: Deadline) -> Figures:
     for blueprint in blueprints:
         script, dialogue = script_of(blueprint), list[Message]()
         for turn, plan in enumerate(blueprint.turns):
-            kept += not strayed(script, turn, plan.text, dialogue)
+            kept += not script_problems(script, turn, plan.text, dialogue)
             turns += 1
             dialogue += [Message(role="user", content=plan.text), Message(role="assistant", content=plan.reply)]
     print(f"    user: {kept} of {turns} turns", flush=True)

@@ -60,7 +60,7 @@ def measure_calls(_: Deadline) -> Figures:
     """At the temperature at which conversations are sampled."""
     from synth.engines.base import ChatRequest
     from synth.engines.vllm import vllm_engine
-    from synth.roles.model_assistant import TEMPERATURE
+    from synth.roles.model_roles import TEMPERATURE
     from tests.synth.tiny_caller import ASKED, TOOLS, said
 
     texts = [list(ASKED)[seed % len(ASKED)] for seed in range(REQUESTS)]

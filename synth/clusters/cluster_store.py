@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import polars as pl
 
@@ -16,7 +16,7 @@ from storage.errors import BadInput, HeadraceError
 from storage.execution import Progress
 from storage.records import Tool, canonical_json
 from storage.store import Part, Store, part_id
-from storage.tables import LAST_BUILD
+from storage.tables import LAST_BUILD, TABLES
 from synth.clusters.business_clusters import Cluster, ClusterConfig, build_id, cluster_tools
 from synth.clusters.catalog import merge_tools
 from synth.clusters.edges import Edge
@@ -25,6 +25,8 @@ from synth.worlds.stored_worlds import worlds_frame
 VERSION = 2
 _EXAMPLES = 3
 """Ids of clusters that an error message names."""
+_PLAIN_COLUMNS = ("name", "description", "server", "domain", "world", "changes_state")
+"""Columns of `tools` that are fields of `Tool`."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ def _tools_of(store: Store, clusters_part: str, ids: Sequence[str] | None = None
     rows = pl.read_parquet(store.root / part.path)
     return [
         Tool(
-            **{key: row[key] for key in ("name", "description", "server", "domain", "world", "changes_state")},
+            **{key: row[key] for key in _PLAIN_COLUMNS},
             parameters=json.loads(row["parameters"]),
             output=None if row["output"] is None else json.loads(row["output"]),
         )
@@ -137,15 +139,8 @@ def _read(store: Store, where: str, *values: str) -> list[Cluster]:
         f"SELECT cluster_id, domain, world, tool_ids, edges, rank FROM clusters WHERE {where} ORDER BY rank, cluster_id", list(values)
     )
     return [
-        Cluster(
-            row["cluster_id"],
-            row["domain"],
-            row["world"],
-            tuple(row["tool_ids"]),
-            tuple(Edge(**edge) for edge in json.loads(row["edges"])),
-            row["rank"],
-        )
-        for row in rows.to_dicts()
+        Cluster(name, domain, world, tuple(tool_ids), tuple(Edge(**edge) for edge in json.loads(edges)), rank)
+        for name, domain, world, tool_ids, edges, rank in rows.iter_rows()
     ]
 
 
@@ -154,48 +149,23 @@ def _read(store: Store, where: str, *values: str) -> list[Cluster]:
 
 def tools_frame(tools: Sequence[Tool]) -> pl.DataFrame:
     """Rows of table `tools`; schemas as JSON text."""
-    return pl.DataFrame(
-        [
-            {
-                "tool_id": tool.id,
-                "server": tool.server,
-                "name": tool.name,
-                "description": tool.description,
-                "domain": tool.domain,
-                "world": tool.world,
-                "parameters": canonical_json(tool.parameters),
-                "output": None if tool.output is None else canonical_json(tool.output),
-                "changes_state": tool.changes_state,
-            }
-            for tool in tools
-        ],
-        schema_overrides={"world": pl.String, "output": pl.String},
-        infer_schema_length=None,
-    )
+    rows = [
+        {
+            **{key: getattr(tool, key) for key in _PLAIN_COLUMNS},
+            "tool_id": tool.id,
+            "parameters": canonical_json(tool.parameters),
+            "output": None if tool.output is None else canonical_json(tool.output),
+        }
+        for tool in tools
+    ]
+    return pl.DataFrame(rows, schema=TABLES["tools"].columns)
 
 
 def clusters_frame(clusters: Sequence[Cluster]) -> pl.DataFrame:
     """Rows of table `clusters`; edges as JSON text: a list of source, target, score, entity."""
-    return pl.DataFrame(
-        {
-            "cluster_id": [cluster.id for cluster in clusters],
-            "domain": [cluster.domain for cluster in clusters],
-            "world": [cluster.world for cluster in clusters],
-            "tool_ids": [list(cluster.tool_ids) for cluster in clusters],
-            "edges": [
-                canonical_json(
-                    [{"source": edge.source, "target": edge.target, "score": edge.score, "entity": edge.entity} for edge in cluster.edges]
-                )
-                for cluster in clusters
-            ],
-            "rank": [cluster.rank for cluster in clusters],
-        },
-        schema={
-            "cluster_id": pl.String,
-            "domain": pl.String,
-            "world": pl.String,
-            "tool_ids": pl.List(pl.String),
-            "edges": pl.String,
-            "rank": pl.Int32,
-        },
-    )
+    rows = [
+        {"cluster_id": cluster.id, **{key: getattr(cluster, key) for key in ("domain", "world", "tool_ids", "rank")}}
+        | {"edges": canonical_json([asdict(edge) for edge in cluster.edges])}
+        for cluster in clusters
+    ]
+    return pl.DataFrame(rows, schema=TABLES["clusters"].columns)

@@ -1,1 +1,1 @@
-"""What answers a chat request."""
+"""Engines that answer chat requests, and text encoders."""

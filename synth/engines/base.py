@@ -1,40 +1,43 @@
-"""What answers a chat request, behind one call: `chat` takes a batch of requests and gives one answer each, in order.
+"""The interface of engines: `chat` takes a batch of requests and returns one answer each, in order.
 
-An engine samples; it knows nothing of worlds, tasks or rewards. It never raises for what a model wrote (malformed calls are an
-answer like any other); it raises `EngineFailure` when it could not answer at all, so that our fault is never held against a policy.
+An engine samples from a model; it knows nothing of worlds, tasks or rewards. Malformed output of a model is an answer like any other. An
+engine that could not answer raises `EngineFailure`, so that its failure is never counted against a policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from storage.errors import BadInput, HeadraceError
+from storage.execution import Progress
 from storage.records import JSON, Cost, Message, Tool
 
 FinishReason = Literal["stop", "tool_calls", "length"]
 _CHARACTERS_PER_TOKEN = 3.0
-"""Of prose, JSON and YAML in two languages, roughly, for an estimate."""
+"""Rough average of prose, JSON and YAML in two languages."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class EngineFailure(HeadraceError):
-    """The engine itself failed (out of memory, server gone, no answer in time): an `infra_failure`, never a policy's."""
+    """The engine could not answer (out of memory, server gone, time-out): outcome `infra_failure`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One conversation that wants its next assistant message.
+    """A request for the next assistant message of a conversation.
 
-    temperature: 0 means greedy, otherwise samples are drawn at this temperature.
+    temperature: sampling temperature; 0 is greedy.
     max_tokens: of the answer alone, at least 1.
-    seed: same request and seed give the same answer where the engine can promise it (`scripted`, `hf:`); others try.
+    seed: equal requests with equal seeds get equal answers from `scripted` and `hf:`; other engines may differ.
     tool_choice: auto, required, none, or the name of a tool that must be called.
-    schema: JSON schema that the answer's content shall meet. A server may enforce it; whoever asks checks it all the same.
-    alternatives: likeliest tokens of each step to be told of, for `entropies`, 0 to 20; 0 asks for no log-probabilities.
-    is_traced: whether the tokens themselves are wanted, of the prompt and of the answer, with their log-probabilities. `hf:` always tells
-        them, a server where it can (vLLM).
-    `scripted` and `hf:` know none of the last four.
+    schema: JSON schema of the answer's content. A server may enforce it; the caller must check it anyway.
+    alternatives: number of likeliest tokens per step to return for `entropies`, 0 to 20; 0 asks for no log-probabilities.
+    is_traced: whether to return the tokens of prompt and answer with log-probabilities. `hf:` always does, vLLM on request.
+    `scripted` and `hf:` ignore the last four.
     """
 
     messages: tuple[Message, ...]
@@ -50,14 +53,15 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """The next assistant message, and what it took.
+    """The next assistant message, with its tokens and cost.
 
-    token_ids, logprobs: of the sampled tokens (natural log, at the request's temperature; at 1 when it is greedy), same length;
-        empty where the engine does not tell. prompt_tokens and completion_tokens are counts, 0 where there is no tokenizer.
-    policy_version: which weights answered, e.g. a policy id.
-    prompt_ids: the tokens that stood before the answer; empty where the engine does not tell.
-    entropies: nats a step, from the alternatives that the engine told of, the rest counted as one; empty where it told none.
-    latency_s: from asking to the whole answer, tries included; usd: what it cost; both as when it was first answered, 0 where nobody says.
+    token_ids, logprobs: the sampled tokens and their log-probabilities (natural log, at the request's temperature; at 1 if greedy), same
+        length; empty if the engine does not return them.
+    prompt_tokens, completion_tokens: counts; 0 without a tokenizer.
+    policy_version: the weights that answered, e.g. a policy id.
+    entropies: nats per step, from the returned alternatives, with the rest as one token; empty without alternatives.
+    latency_s, usd: time including retries, and price, of the first time this request was answered; 0 if unknown.
+    prompt_ids: the tokens before the answer; empty if the engine does not return them.
     """
 
     message: Message
@@ -79,35 +83,56 @@ class ChatAnswer:
 
 @runtime_checkable
 class Engine(Protocol):
-    """Whatever can hold up its end of a conversation."""
+    """A model that answers chat requests."""
 
     @property
     def name(self) -> str:
-        """As it is named in configurations and stored as a teacher: `scripted`, `hf:PATH`, `openai:MODEL`."""
+        """As in configurations and in column `teacher`: `scripted`, `hf:PATH`, `openai:MODEL`."""
 
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
-        """One answer a request, in the requests' order.
+        """One answer per request, in order.
 
         Raises:
-            EngineFailure: nothing was answered; the whole batch may be tried again.
+            EngineFailure: a request was not answered; the whole batch may be tried again.
         """
 
 
-def guessed_tokens(text: str) -> int:
-    """About how many tokens a text is, for estimates, where no tokenizer is at hand."""
+def estimated_tokens(text: str) -> int:
+    """Rough number of tokens of a text, without a tokenizer."""
     return round(len(text) / _CHARACTERS_PER_TOKEN)
 
 
 def check_window(engine: Engine, opening: Sequence[Message], max_tokens: int) -> None:
-    """Looks whether the shortest request and its answer fit the engine's window, where it tells of one. Tokens are guessed from characters.
+    """Checks that the shortest request and its answer fit the engine's context window, if it is known. Tokens are estimated.
 
     Raises:
-        BadInput: they do not.
+        BadInput: they do not fit.
     """
     window = getattr(engine, "context_tokens", None)
-    wanted = sum(guessed_tokens(message.content or "") for message in opening) + max_tokens
-    if window is not None and window < wanted:
+    needed = sum(estimated_tokens(message.content or "") for message in opening) + max_tokens
+    if window is not None and window < needed:
         raise BadInput(
-            f"{engine.name} has a window of {window:,} tokens, and what it is to be asked takes about {wanted:,}, prompt and answer; "
+            f"{engine.name} has a window of {window:,} tokens, but a request and its answer need about {needed:,}; "
             "take another model, or serve it with a longer window"
         )
+
+
+def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], at_once: int, label: str, progress: Progress) -> list[Result]:
+    """One result per item, in order, computed in threads; for work that mostly waits for a server.
+
+    After the first exception no further item is started; it is raised when the items in progress have ended.
+    """
+    threads = ThreadPoolExecutor(at_once)
+    try:
+        running = [threads.submit(work, item) for item in items]
+        for done, future in enumerate(as_completed(running), start=1):
+            future.result()
+            progress(label, done, len(items))
+        return [future.result() for future in running]
+    finally:
+        threads.shutdown(cancel_futures=True)
+
+
+def is_dead(unanswered: int, total: int) -> bool:
+    """Whether an engine counts as gone: half of the requests, and at least one, got no answer."""
+    return unanswered >= max(1, total / 2)

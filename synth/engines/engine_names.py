@@ -1,4 +1,4 @@
-"""Engines by the names that configurations and commands give them: `openai:MODEL`, `vllm:MODEL`, `hf:FOLDER`."""
+"""Engines by name: `openai:MODEL`, `vllm:MODEL`, `hf:FOLDER`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from synth.engines.budget import Budget
 from synth.engines.cache import Answers
 from synth.engines.local.model_folder import check_folder
 
-_WEIGHED = (".json", ".safetensors", ".bin", ".jinja")
-_LOOKED_AT = 1 << 20
-"""Bytes that are read at each end of a file."""
+_HASHED = (".json", ".safetensors", ".bin", ".jinja")
+_HASHED_BYTES = 1 << 20
+"""Bytes that are hashed at each end of a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineUse:
-    """What an engine is opened for.
+    """How an engine will be used.
 
-    log: file that a server writes to, where one is started. answers, budget: see `OpenAIEngine`; a free engine uses neither.
-    tools: whether it must accept tools. traced: whether the tokens are wanted, if the engine returns them.
-    in_flight: requests that the server has at once. timeout_s: time for one attempt.
+    log: file for the output of a server that is started.
+    answers, budget: see `OpenAIEngine`; a free engine uses neither.
+    tools: whether it must accept tools.
+    traced: whether answers should contain tokens, if the engine can return them.
+    in_flight: number of concurrent requests.
+    timeout_s: time for one attempt, in seconds.
     """
 
     log: Path
@@ -41,7 +44,8 @@ class EngineUse:
 class EngineKind(NamedTuple):
     """A kind of engine.
 
-    open: the engine of a model, checked, for as long as the context lasts. check: checks a model without starting a server.
+    open: a context manager of a checked engine.
+    check: checks a model without starting a server.
     checked: what a model that passed the check can do, for `headrace doctor`.
     """
 
@@ -78,11 +82,9 @@ def _open_vllm(model: str, use: EngineUse) -> Iterator[Engine]:
 
 
 def _check_vllm(model: str, _: EngineUse) -> None:
-    from synth.engines import vllm
+    from synth.engines.vllm import VLLMConfig, check_model
 
-    if Path(model).is_dir():
-        check_folder(Path(model))
-    vllm.look_at(vllm.VLLMConfig(model=model))
+    check_model(VLLMConfig(model=model))
 
 
 @contextmanager
@@ -100,31 +102,28 @@ ENGINES: dict[str, EngineKind] = {
 """Kinds of engines by the word before the colon. A new kind is an entry here (docs/extending.md)."""
 
 
-@contextmanager
-def engine_named(name: str, use: EngineUse) -> Iterator[Engine]:
-    """The engine of this name, checked before it is used, for as long as the context lasts.
+def engine_named(name: str, use: EngineUse) -> AbstractContextManager[Engine]:
+    """The engine of this name, checked, for as long as the context lasts.
 
     Raises:
-        BadInput: no such kind; the model is not there, the server does not serve it, or it accepts no tools.
-        HeadraceError: a server that was started did not come up.
+        BadInput: no such kind; the model does not exist, the server does not serve it, or it accepts no tools.
+        HeadraceError: a started server did not come up.
     """
     kind, model = kind_and_model(name)
-    with ENGINES[kind].open(model, use) as engine:
-        yield engine
+    return ENGINES[kind].open(model, use)
 
 
 def weights_of(name: str) -> str:
-    """A short hash of the files behind an engine whose model is a folder here (of large ones their sizes, beginnings and ends), so that
-    other weights in the same place are not taken for it; empty for a model by name."""
-    _, model = kind_and_model(name)
-    folder = Path(model)
+    """A short hash of the engine's model folder (of each file its size, beginning and end), which changes with the weights; empty for a
+    model that is no folder here."""
+    folder = Path(kind_and_model(name)[1])
     if not (folder / "config.json").is_file():
         return ""
     digest = hashlib.sha256()
-    for path in sorted(one for one in folder.iterdir() if one.suffix in _WEIGHED):
+    for path in sorted(one for one in folder.iterdir() if one.suffix in _HASHED):
         with path.open("rb") as file:
-            digest.update(f"{path.name} {path.stat().st_size} ".encode() + file.read(_LOOKED_AT))
-            file.seek(max(0, path.stat().st_size - _LOOKED_AT))
+            digest.update(f"{path.name} {path.stat().st_size} ".encode() + file.read(_HASHED_BYTES))
+            file.seek(max(0, path.stat().st_size - _HASHED_BYTES))
             digest.update(file.read())
     return digest.hexdigest()[:8]
 
@@ -133,15 +132,15 @@ def look_at(name: str, *, tools: bool = False) -> None:
     """Checks an engine without starting a server. Only its use can show that it works.
 
     Raises:
-        BadInput: no such kind; a server that does not answer, refuses the key, does not serve the model, or accepts no tools where it
-            must; no such folder, or one that lacks a file that a chat needs.
+        BadInput: no such kind; the server does not answer, refuses the key, does not serve the model, or accepts no tools; the folder
+            does not exist or lacks a file that a chat needs.
     """
     kind, model = kind_and_model(name)
     ENGINES[kind].check(model, EngineUse(Path(), tools=tools))
 
 
 def kind_and_model(name: str) -> tuple[str, str]:
-    """What an engine's name says; nothing is started or asked.
+    """The two parts of an engine's name.
 
     Raises:
         BadInput: no such kind, or no model.

@@ -1,10 +1,9 @@
-"""JSON over HTTP to a model server: many requests in flight, what is worth another try tried again, what is not refused in words.
+"""JSON over HTTP to a model server, with many requests in flight and retries.
 
-One idea: whoever asks waits; at most `in_flight` requests are with the server, and one that waits before its next try keeps its place, so
-a server that says it is busy is asked less. A request is tried again where its answer may never have come (connection lost, time-out, a
-body that ends early), where the server says so (408, 409, 425, 429, 5xx), and where the body is not what was asked for.
+One idea: at most `in_flight` requests are open; a request that waits for its next attempt keeps its place, so a busy server gets fewer
+requests. Retried are lost connections, time-outs, incomplete bodies, the statuses 408, 409, 425, 429 and 5xx, and malformed answers.
 
-It knows nothing of chats or embeddings, keeps no answer, and counts no money.
+It knows nothing of chats or embeddings, caches nothing, and counts no money.
 """
 
 from __future__ import annotations
@@ -25,18 +24,17 @@ import orjson
 from storage.errors import HeadraceError
 
 Read = TypeVar("Read")
-
 Result = TypeVar("Result")
 
 RETRIED = frozenset({408, 409, 425, 429})
-"""Statuses below 500 that are worth another try."""
+"""Statuses below 500 that are retried."""
 LONGEST_WAIT_S = 60.0
 _CONNECT_S = 10.0
-_TOLD = 300
+_MAX_REASON_LENGTH = 300
 
 
 class Refused(HeadraceError):
-    """The server has answered, and no other try would help. status: of its answer; reason: in its own words."""
+    """The server refused the request for good. status, reason: of its answer."""
 
     def __init__(self, url: str, status: int, reason: str) -> None:
         super().__init__(f"{url}: refused (status {status}: {reason})")
@@ -44,12 +42,12 @@ class Refused(HeadraceError):
 
 
 class Unanswered(HeadraceError):
-    """No answer after all tries."""
+    """No answer after all attempts."""
 
 
 def wait_s(attempt: int, retry_after: str | None) -> float:
-    """Seconds to wait after a try (counted from 1): what the server asks for (seconds, or a date), else twice as long each time; a minute
-    at most, and up to a quarter more, so that those who failed together do not come back together."""
+    """Seconds to wait after an attempt (from 1): `Retry-After` (seconds or a date), else doubling; at most a minute, plus up to a quarter
+    at random, so that requests that failed together are not repeated together."""
     wait = 2.0 ** (attempt - 1)
     if retry_after is not None:
         with contextlib.suppress(ValueError):
@@ -59,7 +57,7 @@ def wait_s(attempt: int, retry_after: str | None) -> float:
 
 
 class Background:
-    """An event loop in a thread of its own, for callers that have none, or are inside one already. Close it after use."""
+    """An event loop in its own thread, for synchronous callers. Close it after use."""
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
@@ -67,7 +65,7 @@ class Background:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """What the coroutine returns, or raises. From any thread but the loop's own."""
+        """Waits for the coroutine's result. Callable from any thread but the loop's."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def close(self) -> None:
@@ -78,11 +76,14 @@ class Background:
 
 
 class JsonServer:
-    """One server, from within one event loop.
+    """A client of one server, used within one event loop.
 
     Args:
-        url: what the paths of requests stand behind. key: sent as a bearer token.
-        in_flight: requests that are with the server at once. timeout_s: of one try. tries: of one request.
+        url: base URL of all paths.
+        key: sent as a bearer token; None for none.
+        in_flight: number of concurrent requests.
+        timeout_s: time limit of one attempt, in seconds.
+        tries: attempts per request.
     """
 
     def __init__(self, url: str, key: str | None, *, in_flight: int, timeout_s: float, tries: int) -> None:
@@ -102,14 +103,15 @@ class JsonServer:
         *,
         tries: int | None = None,
     ) -> Read:
-        """What `read` makes of the answer. `read` raises ValueError, KeyError or TypeError where it is not what was asked for; `before`
-        is called before each try, when the request's turn has come, and may raise to call it off. tries: of this request, instead of the
-        server's.
+        """The answer, parsed by `read`. `counts` counts all requests: `sent`, and `again: WHY` for each retry.
 
-        `counts` tells of all requests: `sent`, and `again: WHY` for each further try.
+        Args:
+            read: parses the answer; raises ValueError, KeyError, TypeError or IndexError if it is malformed.
+            before: called before each attempt; may raise to cancel the request.
+            tries: attempts of this request, instead of the default.
 
         Raises:
-            Refused: a status that no other try would change. Unanswered: all tries were in vain.
+            Refused: a status that a retry would not change. Unanswered: all attempts failed.
         """
         most = tries or self._tries
         async with self._room:
@@ -120,11 +122,11 @@ class JsonServer:
                 self.counts["sent"] += 1
                 try:
                     async with self._open().post(f"{self.url}/{path}", data=body) as response:
-                        said = await response.read()
+                        data = await response.read()
                     if response.status < 300:
-                        return read(orjson.loads(said))
+                        return read(orjson.loads(data))
                     problem = f"status {response.status}"
-                    details = f": {words}" if (words := _words(said)) else ""
+                    details = f": {words}" if (words := _error_text(data)) else ""
                     if response.status < 500 and response.status not in RETRIED:
                         raise Refused(self.url, response.status, words)
                     retry_after = response.headers.get("Retry-After")
@@ -142,17 +144,17 @@ class JsonServer:
         raise Unanswered(f"{self.url}: no answer after {most} tries ({problem}{details})")
 
     async def get(self, path: str) -> Any:
-        """The JSON at a path, in one try.
+        """The JSON at a path, in one attempt.
 
         Raises:
-            Refused: any status but success. Unanswered: no server, or no JSON.
+            Refused: any status but success. Unanswered: no connection, or no JSON.
         """
         try:
             async with self._open().get(f"{self.url}/{path}") as response:
-                said = await response.read()
+                data = await response.read()
                 if response.status >= 300:
-                    raise Refused(self.url, response.status, _words(said))
-                return orjson.loads(said)
+                    raise Refused(self.url, response.status, _error_text(data))
+                return orjson.loads(data)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Unanswered(f"{self.url}: no answer ({str(error) or type(error).__name__})") from error
 
@@ -168,10 +170,10 @@ class JsonServer:
         return self._session
 
 
-def _words(said: bytes) -> str:
-    """What an error's body says: the message of OpenAI's form, else its beginning."""
+def _error_text(data: bytes) -> str:
+    """The message of an error in OpenAI's form, else the beginning of the body."""
     with contextlib.suppress(ValueError, KeyError, TypeError):
-        value = orjson.loads(said)
+        value = orjson.loads(data)
         error = value.get("error", value)
-        return str(error["message"] if isinstance(error, dict) else error)[:_TOLD]
-    return said[:_TOLD].decode(errors="replace").strip()
+        return str(error["message"] if isinstance(error, dict) else error)[:_MAX_REASON_LENGTH]
+    return data[:_MAX_REASON_LENGTH].decode(errors="replace").strip()

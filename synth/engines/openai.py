@@ -1,11 +1,11 @@
-"""The engine `openai:MODEL`: any server that speaks OpenAI's chat completions, asked for many conversations at once.
+"""The engine `openai:MODEL`: any server with OpenAI's chat completions API.
 
-One idea: an event loop of the engine's own holds the requests that are in flight (`synth/engines/http.py`); whoever calls `chat`, from
-however many threads, waits for its answers alone. Equal requests are sent once, an answer is in the journal before anyone sees it
-(`cache.py`), and the budget is asked before anything is sent (`budget.py`).
+One idea: the engine's own event loop holds the requests in flight (`http.py`); many threads may call `chat`, and each waits for its own
+answers. Equal requests are sent once, an answer is in the journal before the caller gets it (`cache.py`), and the budget is checked before
+each attempt (`budget.py`).
 
-A context that does not fit is the policy's own doing: its answer is empty, with finish reason `length`. All else that keeps the server from
-answering is an `EngineFailure`.
+A prompt that does not fit the context window gets an empty answer with finish reason `length`, which counts against the policy. Any other
+missing answer is an `EngineFailure`.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from synth.engines.http import Background, JsonServer, Refused, Unanswered
 from synth.gc_paused import no_collection
 
 BASE_URL = "https://api.openai.com/v1"
-_TRIES_AT_THE_DOOR = 3
-"""Of the check: whoever waits for it is a person."""
+_CHECK_TRIES = 3
+"""Attempts of `check`; few, because a person waits for it."""
 _OVERFLOW = re.compile(
     r"context length|maximum context|max_model_len|too long|too many tokens|input tokens|output limit was reached", re.IGNORECASE
 )
-"""What servers say of a prompt that does not fit, and OpenAI's reasoning models of a thought that did not."""
+"""Errors for a prompt that does not fit, or for reasoning that reached the limit (OpenAI)."""
 _NEWER_LIMIT = "max_completion_tokens"
 _TRACED: Mapping[str, JSON] = {"return_token_ids": True, "logprobs": True}
 _PING = ChatRequest((Message(role="user", content="ping"),), max_tokens=1)
 _NEVER_STRICT = frozenset({"allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "patternProperties"})
-_FINISHED: Mapping[str, FinishReason] = {"length": "length", "tool_calls": "tool_calls"}
+_FINISH_REASONS: Mapping[str, FinishReason] = {"length": "length", "tool_calls": "tool_calls"}
 
 
 class OpenAIConfig(BaseModel):
-    """Which server and model, and how it is asked. The key is read from OPENAI_API_KEY and stands in no configuration."""
+    """Configuration of a server and model. The key is read from OPENAI_API_KEY, never from a configuration."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str = Field(min_length=1, description="Name of the model, as the server calls it.")
-    base_url: str | None = Field(None, description="Where the server's paths begin, e.g. http://localhost:8000/v1. None: OPENAI_BASE_URL.")
-    in_flight: int = Field(64, ge=1, le=4096, description="Requests that are with the server at once.")
-    timeout_s: float = Field(120.0, gt=0, description="How long one try may take.")
-    tries: int = Field(12, ge=1, le=50, description="How often a request is tried that the server could not take.")
-    extra: dict[str, Any] = Field(default_factory=dict, description="Fields that go into every request as they are, e.g. top_p.")
+    base_url: str | None = Field(None, description="Base URL, e.g. http://localhost:8000/v1. None: OPENAI_BASE_URL.")
+    in_flight: int = Field(64, ge=1, le=4096, description="Concurrent requests.")
+    timeout_s: float = Field(120.0, gt=0, description="Time limit of one attempt, in seconds.")
+    tries: int = Field(12, ge=1, le=50, description="Attempts per request.")
+    extra: dict[str, Any] = Field(default_factory=dict, description="Further fields of every request, e.g. top_p.")
 
     @property
     def url(self) -> str:
@@ -65,9 +65,15 @@ class OpenAIEngine:
     """Chats with one model of one server.
 
     Args:
-        answers: where answers are kept and looked up; None keeps none. budget: None spends what it takes.
-        name: as stored with every answer, part of what an answer is kept under.
-        ended: why the server is gone for good, empty while it is not; before every try it is asked, and none is made then.
+        answers: cache; None for none.
+        budget: None for no limit.
+        name: stored with every answer, and part of its cache key.
+        ended: returns why the server has ended, empty while it runs; checked before every attempt.
+
+    Attributes:
+        context_tokens: the model's context window, if `check` found it.
+        limit_field: the request's field of `max_tokens`, which newer models of OpenAI call differently; `check` finds it.
+        tells_tokens: whether the server returns tokens, as vLLM does; `check` finds it.
     """
 
     def __init__(
@@ -80,48 +86,42 @@ class OpenAIEngine:
         ended: Callable[[], str] | None = None,
     ) -> None:
         self.config, self.budget = config, budget or Budget()
-        self._name, self._answers, self._ended = name or f"openai:{config.model}", answers, ended
-        self._background = Background(self._name)
+        self.name, self._answers, self._ended = name or f"openai:{config.model}", answers, ended
+        self._background = Background(self.name)
         self._pending: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
         self._counted: set[str] = set()
         self._arrived: list[tuple[Answered, asyncio.Future[None]]] = []
         self.context_tokens: int | None = None
-        """The model's window, prompt and answer together, where `check` was told of one."""
         self.limit_field = "max_tokens"
-        """How the server calls the limit of an answer; `check` learns of the other name, which newer models of OpenAI want."""
         self.tells_tokens = False
-        """Whether the server tells the tokens of prompts and answers, as vLLM does; `check` finds out."""
-        self._server = self._background.run(self._connected())
-
-    @property
-    def name(self) -> str:
-        return self._name
+        self._server = self._background.run(self._connect())
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """`sent`, and `again: WHY` for each further try."""
+        """`sent`, and `again: WHY` for each retry."""
         return dict(self._server.counts)
 
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
-        """One answer a request, in the requests' order. What was answered is kept, also where another request of the batch was not.
+        """One answer per request, in order. Answers are cached, also if another request of the batch fails.
 
         Raises:
-            EngineFailure: a request was not answered. BudgetSpent: nothing more may be sent.
+            EngineFailure: a request was not answered. BudgetSpent: the budget is used up.
         """
         with no_collection():
             return self._background.run(self._all(requests))
 
     def check(self, *, tools: bool = False, traced: bool = False) -> None:
-        """Asks the server, at the cost of a token, whether it will serve.
+        """Checks the server with requests of one token.
 
         Args:
-            tools: also whether it takes tools. traced: also whether it tells tokens; one that does not is none the worse.
+            tools: whether it must accept tools.
+            traced: whether to find out if it returns tokens; it need not.
 
         Raises:
-            BadInput: no server there, a key that it refuses, a model that it does not serve, tools that it does not take.
+            BadInput: there is no server, or it refuses the key, does not serve the model, or accepts no tools.
             EngineFailure: the server has ended.
         """
-        self._background.run(self._checked(tools, traced))
+        self._background.run(self._check(tools, traced))
 
     def close(self) -> None:
         self._background.run(self._server.close())
@@ -135,94 +135,88 @@ class OpenAIEngine:
 
     # ---- in the loop --------------------------------------------------------------------------------------------------------
 
-    async def _connected(self) -> JsonServer:
+    async def _connect(self) -> JsonServer:
         config = self.config
         key = os.environ.get("OPENAI_API_KEY")
         return JsonServer(config.url, key, in_flight=config.in_flight, timeout_s=config.timeout_s, tries=config.tries)
 
     async def _all(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
-        found = await asyncio.gather(*(self._one(request) for request in requests), return_exceptions=True)
-        answers = []
-        for one in found:
+        answers = await asyncio.gather(*(self._one(request) for request in requests), return_exceptions=True)
+        for one in answers:
             if isinstance(one, BaseException):
                 raise one
-            answers.append(one)
-        return answers
+        return [one for one in answers if isinstance(one, ChatAnswer)]
 
     async def _one(self, request: ChatRequest) -> ChatAnswer:
         body = orjson.dumps(self.body(request))
-        key = Answers.key(self._name, body)
-        told = self._answers.find(key) if self._answers is not None else None
-        if told is None:
-            told = await self._asked_once(key, body)
+        key = Answers.key(self.name, body)
+        data = self._answers.find(key) if self._answers is not None else None
+        if data is None:
+            data = await self._ask_once(key, body)
         elif self._answers is not None and not self._answers.run:
-            self._count(key, told)
-        usd = self.budget.cost_usd(told["prompt_tokens"], told["completion_tokens"])
-        return _answer(told, request, self._name, usd)
+            self._count(key, data)
+        return _answer(data, self.name, self.budget.cost_usd(data["prompt_tokens"], data["completion_tokens"]))
 
-    async def _asked_once(self, key: str, body: bytes) -> Mapping[str, Any]:
-        """The answer to a request that is not kept yet; who asks the same in the meantime waits for it."""
+    async def _ask_once(self, key: str, body: bytes) -> Mapping[str, Any]:
+        """The answer to a request that is not cached; equal requests wait for the first one."""
         if key in self._pending:
             return await asyncio.shield(self._pending[key])
         waiting = self._pending[key] = self._background.loop.create_future()
         try:
-            told = await self._asked(body)
-            self._count(key, told)
+            data = await self._ask(body)
+            self._count(key, data)
             if self._answers is not None:
-                await self._kept(key, body, told)
+                await self._keep(key, body, data)
         except BaseException as error:
             waiting.set_exception(error)
-            waiting.exception()  # nobody may wait for it
+            waiting.exception()  # marks it as retrieved: there may be no other waiter
             raise
         else:
-            waiting.set_result(told)
-            return told
+            waiting.set_result(data)
+            return data
         finally:
             del self._pending[key]
 
-    def _count(self, key: str, told: Mapping[str, Any]) -> None:
-        """Counts an answer to the budget; who asks the same again pays nothing. A run with a name begins with what it had spent, and what
-        others have spent is not its own: it counts what is answered to it."""
+    def _count(self, key: str, data: Mapping[str, Any]) -> None:
+        """Books an answer to the budget, once. Cached answers are booked only if the run has no name: a named run starts with what it has
+        spent before (`Budget.begin`)."""
         if key not in self._counted:
             self._counted.add(key)
-            self.budget.add(told["prompt_tokens"], told["completion_tokens"])
+            self.budget.add(data["prompt_tokens"], data["completion_tokens"])
 
-    async def _kept(self, key: str, body: bytes, told: Mapping[str, Any]) -> None:
-        """Until the answer is on the disk, with all others that have come in by the end of this turn of the loop."""
+    async def _keep(self, key: str, body: bytes, data: Mapping[str, Any]) -> None:
+        """Waits until the answer is on the disk; all answers of one turn of the loop are written together."""
         if not self._arrived:
             self._background.loop.call_soon(self._keep_arrived)
         written = self._background.loop.create_future()
-        self._arrived.append(((key, body, told), written))
+        self._arrived.append(((key, body, data), written))
         await written
 
     def _keep_arrived(self) -> None:
         arrived, self._arrived = self._arrived, []
         assert self._answers is not None
+        error: BaseException | None = None
         try:
-            self._answers.keep(self._name, [answered for answered, _ in arrived])
-        except BaseException as error:
-            for _, written in arrived:
-                if not written.done():
-                    written.set_exception(error)
-        else:
-            for _, written in arrived:
-                if not written.done():
-                    written.set_result(None)
+            self._answers.keep(self.name, [answered for answered, _ in arrived])
+        except BaseException as failed:
+            error = failed
+        for written in (written for _, written in arrived if not written.done()):
+            written.set_result(None) if error is None else written.set_exception(error)
 
-    async def _asked(self, body: bytes) -> Mapping[str, Any]:
+    async def _ask(self, body: bytes) -> Mapping[str, Any]:
         started = time.perf_counter()
         try:
-            told = await self._server.post("chat/completions", body, _read, self._check)
+            data = await self._server.post("chat/completions", body, _read, self._before)
         except Refused as refused:
             if refused.status in (400, 413, 422) and _OVERFLOW.search(refused.reason):
                 return {"message": {"content": None}, "finish_reason": "length", "prompt_tokens": 0, "completion_tokens": 0}
             raise EngineFailure(str(refused)) from refused
         except Unanswered as error:
             raise EngineFailure(self._gone() or str(error)) from error
-        return told | {"latency_s": round(time.perf_counter() - started, 6)}
+        return data | {"latency_s": round(time.perf_counter() - started, 6)}
 
-    def _check(self) -> None:
-        """Before a try: whether it is worth making, and may be."""
+    def _before(self) -> None:
+        """Called before each attempt. Raises EngineFailure if the server has ended, BudgetSpent if the budget is used up."""
         if why := self._gone():
             raise EngineFailure(why)
         self.budget.check()
@@ -230,62 +224,60 @@ class OpenAIEngine:
     def _gone(self) -> str:
         return self._ended() if self._ended is not None else ""
 
-    async def _checked(self, tools: bool, traced: bool) -> None:
+    async def _check(self, tools: bool, traced: bool) -> None:
         url, model = self._server.url, self.config.model
         try:
-            served = await self._server.get("models")
-            names = [one["id"] for one in served["data"]]
-            if model not in names:
-                raise BadInput(f"{url} serves no model {model!r}; it serves {', '.join(sorted(names)[:8]) or 'none'}")
-            self.context_tokens = next(one.get("max_model_len") for one in served["data"] if one["id"] == model)
-            await self._pinged(tools)
+            served = {one["id"]: one for one in (await self._server.get("models"))["data"]}
+            if model not in served:
+                raise BadInput(f"{url} serves no model {model!r}; it serves {', '.join(sorted(served)[:8]) or 'none'}")
+            self.context_tokens = served[model].get("max_model_len")
+            await self._ping(tools)
             if traced:
                 self.tells_tokens = await self._tells_tokens()
         except Refused as refused:
             if refused.status in (401, 403):
                 raise BadInput(f"{url} refuses the key in OPENAI_API_KEY (status {refused.status}: {refused.reason})") from refused
-            if tools and refused.status in (400, 422) and await self._takes_no_tools():
+            if tools and refused.status in (400, 422) and await self._answers_without_tools():
                 hint = "start it with a tool parser, as vLLM's --enable-auto-tool-choice --tool-call-parser hermes"
-                raise BadInput(f"{url} takes no tools ({refused.reason}); {hint}") from refused
+                raise BadInput(f"{url} accepts no tools ({refused.reason}); {hint}") from refused
             raise BadInput(f"{url} is no OpenAI-compatible server for chats (status {refused.status}: {refused.reason})") from refused
         except (Unanswered, KeyError, TypeError) as error:
             if why := self._gone():
                 raise EngineFailure(why) from error
             raise BadInput(f"no OpenAI-compatible server answers at {url} ({error}); look at the URL, or at OPENAI_BASE_URL") from error
 
-    async def _pinged(self, tools: bool) -> None:
-        """Raises Refused, Unanswered: as the server."""
+    async def _ping(self, tools: bool) -> None:
+        """One request of one token; finds `limit_field`. Raises Refused, Unanswered."""
         ping = Tool(name="ping", description="Says pong.", parameters={"type": "object", "properties": {}}, server="", domain="")
         request = replace(_PING, tools=(ping,) if tools else ())
         try:
-            await self._server.post("chat/completions", orjson.dumps(self.body(request)), _read, tries=_TRIES_AT_THE_DOOR)
+            await self._server.post("chat/completions", orjson.dumps(self.body(request)), _read, tries=_CHECK_TRIES)
         except Refused as refused:
             if refused.status == 400 and _NEWER_LIMIT in refused.reason and self.limit_field != _NEWER_LIMIT:
                 self.limit_field = _NEWER_LIMIT
-                await self._pinged(tools)
+                await self._ping(tools)
             elif refused.status != 400 or not _OVERFLOW.search(refused.reason):
                 raise
 
     async def _tells_tokens(self) -> bool:
-        """Whether it answers with tokens where it is asked to; one that knows nothing of it may refuse, or take no notice."""
+        """Whether it returns tokens on request; other servers refuse or ignore the request."""
         try:
             body = orjson.dumps({**self.body(_PING), **_TRACED})
-            return "prompt_ids" in await self._server.post("chat/completions", body, _read, tries=_TRIES_AT_THE_DOOR)
+            return "prompt_ids" in await self._server.post("chat/completions", body, _read, tries=_CHECK_TRIES)
         except Refused:
             return False
 
-    async def _takes_no_tools(self) -> bool:
-        """Whether it was the tools that the server refused: it takes the same without them."""
+    async def _answers_without_tools(self) -> bool:
         try:
-            await self._pinged(tools=False)
+            await self._ping(tools=False)
         except (Refused, Unanswered):
             return False
         return True
 
-    # ---- the wire -----------------------------------------------------------------------------------------------------------
+    # ---- the request -----------------------------------------------------------------------------------------------------------
 
     def body(self, request: ChatRequest) -> dict[str, JSON]:
-        """The whole request, as the server gets it."""
+        """The body of the request."""
         body: dict[str, JSON] = {
             "model": self.config.model,
             "messages": [message.to_openai() for message in request.messages],
@@ -308,8 +300,8 @@ class OpenAIEngine:
 
 
 def is_closed(schema: JSON) -> bool:
-    """Whether a schema, one that is valid, leaves nothing open: what OpenAI's strict mode demands, which refuses all others. Every value
-    has a type, every object requires all its properties and allows no others, every array says of what."""
+    """Whether OpenAI's strict mode accepts a valid schema: every value has a type, every object requires all its properties and allows no
+    others, every array has `items`."""
     if not isinstance(schema, Mapping) or not _NEVER_STRICT.isdisjoint(schema):
         return False
     kind, named = schema.get("type", ()), schema.get("properties", {})
@@ -325,15 +317,15 @@ def is_closed(schema: JSON) -> bool:
     return all(is_closed(one) for one in (*named.values(), *items, *schema.get("anyOf", ()), *defined))
 
 
-def _read(said: Any) -> dict[str, JSON]:
-    """What is kept of an answer. Raises KeyError, TypeError or ValueError where it is none."""
-    choice, usage = said["choices"][0], said.get("usage") or {}
+def _read(response: Any) -> dict[str, JSON]:
+    """The part of a response that is cached. Raises KeyError, TypeError, ValueError or IndexError if it is malformed."""
+    choice, usage = response["choices"][0], response.get("usage") or {}
     message = choice["message"]
     calls = [
         {"id": call["id"], "name": call["function"]["name"], "arguments": _text(call["function"]["arguments"])}
         for call in message.get("tool_calls") or ()
     ]
-    told: dict[str, JSON] = {
+    data: dict[str, JSON] = {
         "message": {"content": message.get("content"), "tool_calls": calls},
         "finish_reason": choice.get("finish_reason"),
         "prompt_tokens": int(usage.get("prompt_tokens") or 0),
@@ -341,13 +333,13 @@ def _read(said: Any) -> dict[str, JSON]:
     }
     steps = (choice.get("logprobs") or {}).get("content")
     if steps:
-        told["logprobs"] = [round(float(step["logprob"]), 6) for step in steps]
-        told["entropies"] = [round(_entropy(step), 6) for step in steps]
+        data["logprobs"] = [round(float(step["logprob"]), 6) for step in steps]
+        data["entropies"] = [round(_entropy(step), 6) for step in steps]
     if choice.get("token_ids"):
-        told["token_ids"] = choice["token_ids"]
-    if said.get("prompt_token_ids"):
-        told["prompt_ids"] = said["prompt_token_ids"]
-    return told
+        data["token_ids"] = choice["token_ids"]
+    if response.get("prompt_token_ids"):
+        data["prompt_ids"] = response["prompt_token_ids"]
+    return data
 
 
 def _text(arguments: Any) -> str:
@@ -357,29 +349,29 @@ def _text(arguments: Any) -> str:
 
 
 def _entropy(step: Mapping[str, Any]) -> float:
-    """Nats, of the likeliest tokens and the rest as one: at most what it is."""
+    """Lower bound of a step's entropy in nats: the likeliest tokens, and the rest as one token."""
     shares = [math.exp(one["logprob"]) for one in step.get("top_logprobs") or ()]
     shares.append(max(0.0, 1.0 - sum(shares)))
     return -sum(share * math.log(share) for share in shares if share > 0)
 
 
-def _answer(told: Mapping[str, Any], request: ChatRequest, name: str, usd: float) -> ChatAnswer:
-    said = told["message"]
+def _answer(data: Mapping[str, Any], name: str, usd: float) -> ChatAnswer:
+    message = data["message"]
     calls = tuple(
         ToolCall(id=call["id"], function=FunctionCall(name=call["name"], arguments=call["arguments"]))
-        for call in said.get("tool_calls") or ()
+        for call in message.get("tool_calls") or ()
     )
-    finish = _FINISHED.get(told["finish_reason"], "tool_calls" if calls else "stop")
+    finish = _FINISH_REASONS.get(data["finish_reason"], "tool_calls" if calls else "stop")
     return ChatAnswer(
-        Message(role="assistant", content=said["content"] or (None if calls else ""), tool_calls=calls),
+        Message(role="assistant", content=message["content"] or (None if calls else ""), tool_calls=calls),
         finish,
-        token_ids=tuple(told.get("token_ids", ())),
-        logprobs=tuple(told.get("logprobs", ())),
-        prompt_tokens=told["prompt_tokens"],
-        completion_tokens=told["completion_tokens"],
+        token_ids=tuple(data.get("token_ids", ())),
+        logprobs=tuple(data.get("logprobs", ())),
+        prompt_tokens=data["prompt_tokens"],
+        completion_tokens=data["completion_tokens"],
         policy_version=name,
-        entropies=tuple(told.get("entropies", ())),
-        latency_s=told.get("latency_s", 0.0),
+        entropies=tuple(data.get("entropies", ())),
+        latency_s=data.get("latency_s", 0.0),
         usd=usd,
-        prompt_ids=tuple(told.get("prompt_ids", ())),
+        prompt_ids=tuple(data.get("prompt_ids", ())),
     )

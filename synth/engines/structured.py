@@ -1,8 +1,7 @@
-"""Answers that must be JSON of a schema: asked for, read leniently, checked always, and asked again with what was wrong.
+"""Answers that must be JSON of a schema: parsed, validated, and asked for again with the validator's messages.
 
-A server may enforce the schema while it samples (`ChatRequest.schema`); not every server does, and some drop the field without a word, so
-nothing is taken on trust. Read leniently means: fences and talk around the value are passed over. Nothing in the value itself is mended
-here; who wrote it is told what is wrong, in the validator's words, and writes it again.
+A server may enforce the schema while it samples (`ChatRequest.schema`), but some ignore the field, so every answer is validated. Text and
+code fences around the value are skipped; the value itself is never repaired here.
 """
 
 from __future__ import annotations
@@ -16,15 +15,19 @@ from jsonschema import Draft202012Validator
 from storage.records import JSON, Cost, Message
 from synth.engines.base import ChatAnswer, ChatRequest, Engine
 
-_PROBLEMS_TOLD, _PROBLEM_LENGTH = 5, 300
+_MAX_PROBLEMS, _PROBLEM_LENGTH = 5, 300
 
 Check = Callable[[int, JSON], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Structured:
-    """value: None where no answer was of the schema; problems: what was wrong with the last, empty where it was right. answers: of all
-    tries, for what they took."""
+    """The result of a request with a schema.
+
+    value: None if no answer was valid.
+    problems: of the last answer; empty if it was valid.
+    answers: of all attempts.
+    """
 
     value: JSON
     problems: tuple[str, ...]
@@ -36,18 +39,18 @@ class Structured:
 
 
 def ask(engine: Engine, requests: Sequence[ChatRequest], *, repairs: int = 2, check: Check | None = None) -> list[Structured]:
-    """One value a request, each of the request's own schema; those that are not yet right are asked again together.
+    """One result per request; all requests with an invalid answer are repeated together.
 
     Args:
-        repairs: how often a request is asked again at most.
-        check: what is wrong with a value of the schema, by the request's place in `requests`.
+        repairs: most repeats of a request.
+        check: (place in `requests`, valid value) -> further problems.
 
     Raises:
         EngineFailure: as `Engine.chat`. ValueError: a request without a schema.
     """
     if any(request.schema is None for request in requests):
         raise ValueError("a request without a schema")
-    found = [Structured(None, ("not asked",), ()) for _ in requests]
+    results = [Structured(None, ("not asked",), ()) for _ in requests]
     waiting = dict(enumerate(requests))
     for _ in range(repairs + 1):
         answers = engine.chat(list(waiting.values()))
@@ -55,24 +58,26 @@ def ask(engine: Engine, requests: Sequence[ChatRequest], *, repairs: int = 2, ch
         for (place, request), answer in zip(waiting.items(), answers, strict=True):
             value, problems = checked(answer.message.content or "", request.schema or {})
             if check is not None and not problems and (wrong := tuple(check(place, value))):
-                value, problems = None, wrong[:_PROBLEMS_TOLD]
-            found[place] = Structured(value, problems, (*found[place].answers, answer))
+                value, problems = None, wrong[:_MAX_PROBLEMS]
+            results[place] = Structured(value, problems, (*results[place].answers, answer))
             if problems:
-                again[place] = replace(request, messages=(*request.messages, answer.message, _told(problems)))
+                lines = "\n".join(f"- {problem}" for problem in problems)
+                text = f"That is not valid:\n{lines}\nAnswer again with the whole corrected JSON, and nothing else."
+                again[place] = replace(request, messages=(*request.messages, answer.message, Message(role="user", content=text)))
         waiting = again
         if not waiting:
             break
-    return found
+    return results
 
 
 def checked(text: str, schema: Mapping[str, JSON]) -> tuple[JSON, tuple[str, ...]]:
-    """The value in a text, and what is wrong with it: None, and why, where there is none or it is not of the schema."""
+    """The value in a text and no problems, or None and its problems."""
     try:
         value = read(text)
     except ValueError as error:
         return None, (str(error),)
     errors = sorted(Draft202012Validator(schema).iter_errors(value), key=lambda error: error.json_path)
-    problems = tuple(f"{error.json_path}: {error.message}"[:_PROBLEM_LENGTH] for error in errors[:_PROBLEMS_TOLD])
+    problems = tuple(f"{error.json_path}: {error.message}"[:_PROBLEM_LENGTH] for error in errors[:_MAX_PROBLEMS])
     return (None, problems) if problems else (value, ())
 
 
@@ -80,7 +85,7 @@ def read(text: str) -> JSON:
     """The first JSON object or array in a text.
 
     Raises:
-        ValueError: there is none that is whole, or it holds what no JSON file can: NaN, an infinity, half a surrogate pair.
+        ValueError: there is no complete value, or it cannot be stored: NaN, infinity, half a surrogate pair.
     """
     decoder, reason = json.JSONDecoder(), "no JSON object in it"
     for start, character in enumerate(text):
@@ -90,16 +95,13 @@ def read(text: str) -> JSON:
             except (ValueError, RecursionError) as error:
                 reason = f"no JSON: {error}"
             else:
-                return _storable(value)
+                _check_storable(value)
+                return value
     raise ValueError(reason)
 
 
-def _storable(value: JSON) -> JSON:
-    """The value, if it can be written again as JSON in UTF-8.
-
-    Raises:
-        ValueError: it cannot.
-    """
+def _check_storable(value: JSON) -> None:
+    """Raises ValueError if the value cannot be written as JSON in UTF-8."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
@@ -108,9 +110,3 @@ def _storable(value: JSON) -> JSON:
         raise ValueError("no JSON: nested too deep") from None
     except ValueError:
         raise ValueError("no JSON: NaN and infinities are no numbers") from None
-    return value
-
-
-def _told(problems: Sequence[str]) -> Message:
-    lines = "\n".join(f"- {problem}" for problem in problems)
-    return Message(role="user", content=f"That is not valid:\n{lines}\nAnswer again with the whole corrected JSON, and nothing else.")

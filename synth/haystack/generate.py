@@ -14,6 +14,7 @@ The wording is data (`families.yaml`, or the caller's file). Equal arguments giv
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections import Counter, defaultdict
@@ -173,7 +174,7 @@ class _Log:
         parts = [needles, ordinary, exact, near]
         parts.append(junk(self.config.rows - sum(part.height for part in parts), self.config.zh_share, self.rng))
         columns = ["text", "kind", "frame", "twin", "world", "intent", "combination", "difficulty"]
-        rows = pl.concat([part.select(columns) for part in parts]).with_columns(text=remove_marks(pl.col("text")))
+        rows = pl.concat(parts, how="diagonal").select(columns).with_columns(text=remove_marks(pl.col("text")))
         order = self.rng.permutation(rows.height)
         new_rows = np.empty_like(order)
         new_rows[order] = np.arange(rows.height)
@@ -207,13 +208,9 @@ class _Log:
 
     def _traffic(self, common: list[Combination]) -> list[Combination]:
         """At most `common_combinations` of the common combinations; intents take turns, each with its plainest first."""
-        turns: Counter[tuple[str, str]] = Counter()
-        order = []
-        for combination in common:
-            intent = combination.world, combination.intent
-            order.append((turns[intent], combination.key, combination))
-            turns[intent] += 1
-        return [combination for *_, combination in sorted(order, key=lambda row: row[:2])][: self.config.common_combinations]
+        turns = _occurrences([f"{combination.world}/{combination.intent}" for combination in common])
+        ordered = sorted(zip(turns, common, strict=True), key=lambda row: (row[0], row[1].key))
+        return [combination for _, combination in ordered][: self.config.common_combinations]
 
     # ---- needles -----------------------------------------------------------------------------------------------------------
 
@@ -243,7 +240,7 @@ class _Log:
                     names = {"world": rare.world, "intent": rare.intent, "combination": rare.key}
                     rows[frame.id] = {"text": text, **names, "difficulty": level}
         table = pl.DataFrame(list(rows.values()), schema_overrides={"difficulty": pl.Int8})
-        return table.with_row_index("frame").with_columns(kind=pl.lit("needle"), twin=pl.lit(None, pl.UInt32))
+        return table.with_row_index("frame").with_columns(kind=pl.lit("needle"))
 
     def _needle(self, combination: Combination, turn: int, rng: random.Random) -> tuple[Frame, str]:
         world = _world(combination.world, turn)
@@ -277,8 +274,7 @@ class _Log:
             )
         table = pl.concat(parts)
         table = table[self.rng.permutation(table.height)]
-        texts = self._with_small_talk(table)
-        return table.with_columns(text=texts, twin=pl.lit(None, pl.UInt32), difficulty=pl.lit(None, pl.Int8))
+        return table.with_columns(text=self._with_small_talk(table))
 
     def _counts(self, total: int) -> list[int]:
         """Frames per common combination: Zipf over intents, at most half of the frames that a combination has."""
@@ -393,13 +389,16 @@ class _Log:
 def _in_turns(candidates: Sequence[Combination]) -> list[Combination]:
     """The combinations with intents taking turns: each intent gives its combination of most slots first and its plainest one last."""
     candidates = sorted(candidates, key=lambda combination: -len(combination.slots))
-    turns, sizes = Counter[str](), Counter(combination.intent for combination in candidates)
-    order: list[tuple[bool, int, int, Combination]] = []
-    for combination in candidates:
-        intent = combination.intent
-        order.append((turns[intent] == sizes[intent] - 1, turns[intent], len(order), combination))
-        turns[intent] += 1
-    return [combination for *_, combination in sorted(order, key=lambda row: row[:3])]
+    intents = [combination.intent for combination in candidates]
+    sizes = Counter(intents)
+    turns = zip(_occurrences(intents), candidates, strict=True)
+    return [combination for _, combination in sorted(turns, key=lambda row: (row[0] == sizes[row[1].intent] - 1, row[0]))]
+
+
+def _occurrences(names: Sequence[str]) -> list[int]:
+    """For each position, how often its name occurs before."""
+    counts: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+    return [next(counts[name]) for name in names]
 
 
 @lru_cache(maxsize=64)

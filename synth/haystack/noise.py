@@ -143,15 +143,7 @@ def junk(count: int, zh_share: float, rng: np.random.Generator) -> pl.DataFrame:
     choice = rng.integers(0, len(makers), count)
     languages = np.where(rng.random(count) < zh_share, "zh", "en")
     texts = [makers[number](language, rng) for number, language in zip(choice.tolist(), languages.tolist(), strict=True)]
-    empty = {
-        "frame": pl.UInt32,
-        "twin": pl.UInt32,
-        "world": pl.String,
-        "intent": pl.String,
-        "combination": pl.String,
-        "difficulty": pl.Int8,
-    }
-    return pl.DataFrame({"text": texts}).with_columns(kind=pl.lit("junk"), **{name: pl.lit(None, dtype) for name, dtype in empty.items()})
+    return pl.DataFrame({"text": texts}, schema={"text": pl.String}).with_columns(kind=pl.lit("junk"))
 
 
 def _pick(options: tuple[str, ...], rng: np.random.Generator) -> str:

@@ -1,7 +1,7 @@
-"""What language models are told, as files that anyone can read and change: `NAME.md` beside this one, Jinja2 inside.
+"""Prompts for language models: Jinja2 templates in files `NAME.md` of this folder.
 
-A line `---user---` parts the system message from the user message. A prompt's version is the hash of its file, and goes into the
-provenance of whatever was made with it; a value that a template wants and is not given is an error, never an empty place.
+A line `---user---` separates the system message from the user message. A prompt's version is the hash of its file, and is stored with all
+results. A missing value of a template is an error.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from storage.records import Message
 
-_MARK = "---user---\n"
-_FORM = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False)
+_SEPARATOR = "---user---\n"
+_ENVIRONMENT = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """version: of the file's bytes, 12 hexadecimal digits. text: of the file, for who asks how long it is."""
+    """A prompt. version: hash of the file, 12 hex digits. text: of the file, without the separator."""
 
     name: str
     version: str
@@ -48,16 +48,16 @@ def prompt(name: str) -> Prompt:
     """The prompt of this name.
 
     Raises:
-        FileNotFoundError: there is none. ValueError: its file does not say where the user message begins.
+        FileNotFoundError: there is none. ValueError: its file has no separator.
     """
     data = (Path(__file__).parent / f"{name}.md").read_bytes()
-    system, mark, user = data.decode().partition(_MARK)
-    if not mark:
-        raise ValueError(f"prompt {name}: no line {_MARK.strip()!r}")
+    system, separator, user = data.decode().partition(_SEPARATOR)
+    if not separator:
+        raise ValueError(f"prompt {name}: no line {_SEPARATOR.strip()!r}")
     version = hashlib.sha256(data).hexdigest()[:12]
-    return Prompt(name, version, _FORM.from_string(system), _FORM.from_string(user), system + user)
+    return Prompt(name, version, _ENVIRONMENT.from_string(system), _ENVIRONMENT.from_string(user), system + user)
 
 
 def versions(*names: str) -> Mapping[str, str]:
-    """Of several prompts, for provenance."""
+    """Name -> version of several prompts, sorted by name."""
     return {name: prompt(name).version for name in sorted(names)}

@@ -1,9 +1,8 @@
-"""The roles of a simulated conversation, each as little as it needs to know (definition P2).
+"""Interfaces of the roles in a simulated conversation. Each role sees only what it needs (definition P2).
 
-The planner writes a blueprint; the user sees the blueprint's goals and turn plan; the assistant sees tools and dialogue; the tools role
-runs a world; the observer checks what code can check; the judge grades what it cannot. The scripted forms beside this file are programs
-that execute a real plan in a real world, and their trajectories say `teacher = scripted`. A scripted assistant has to be handed its plan;
-an assistant that is a language model never sees it.
+The planner writes a blueprint. The user sees the blueprint's goals and turn plan. The assistant sees tools and dialogue. The tools role
+executes calls in a world. The observer checks what code can check, and the judge grades the rest. Scripted roles (`scripted.py`) execute
+the blueprint in a real world, and their trajectories are stored with `teacher = scripted`; a language model never sees the plan.
 """
 
 from __future__ import annotations
@@ -17,30 +16,29 @@ from storage.records import Cost, Message, Outcome, Tool
 
 
 class RoleFailed(HeadraceError):
-    """A part of the simulation went wrong that is not the assistant's doing; whose it was says the `outcome` of the conversation."""
+    """A role other than the assistant failed; the class sets the conversation's `outcome`. cost: of the failed attempts."""
 
     outcome: ClassVar[Outcome]
 
     def __init__(self, message: str, cost: Cost | None = None) -> None:
-        """cost: what was spent on it all the same."""
         super().__init__(message)
         self.cost = cost or Cost()
 
 
 class UserFailed(RoleFailed):
-    """The simulated user would not keep to its script."""
+    """The simulated user did not follow its script."""
 
     outcome = Outcome.USER_FAILURE
 
 
 class ToolsFailed(RoleFailed):
-    """A tool could not be run."""
+    """A tool could not be executed."""
 
     outcome = Outcome.TOOL_FAILURE
 
 
 class JudgeFailed(RoleFailed):
-    """The judge gave no verdict of the form that was asked for."""
+    """The judge gave no verdict in the required form."""
 
     outcome = Outcome.JUDGE_FAILURE
 
@@ -48,17 +46,17 @@ class JudgeFailed(RoleFailed):
 class User(Protocol):
     @property
     def turns(self) -> tuple[int, int]:
-        """What was said so far: turns, and those of them that kept to the script at the first try."""
+        """Number of turns so far, and how many of them followed the script at the first try."""
 
     @property
     def cost(self) -> Cost:
-        """What its turns have taken so far."""
+        """Cost of its turns so far."""
 
     def speak(self, dialogue: Sequence[Message]) -> str | None:
-        """The next thing to say, or None when the user has nothing more to ask.
+        """The next user message, or None at the end of the script.
 
         Raises:
-            UserFailed: it would not keep to its script.
+            UserFailed: the user did not follow its script.
         """
 
 
@@ -69,15 +67,15 @@ class Assistant(Protocol):
 
     @property
     def cost(self) -> Cost:
-        """What its turns have taken so far."""
+        """Cost of its turns so far."""
 
     def act(self, dialogue: Sequence[Message], tools: Sequence[Tool]) -> Message:
-        """The next assistant message: calls, or a text that hands the turn back to the user."""
+        """The next assistant message: tool calls, or a text that ends its turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grades:
-    """1 (poor) to 5 (faultless) each: reasoning and planning; fidelity of information; presentation."""
+    """Grades from 1 (poor) to 5 (faultless): reasoning and planning; fidelity of information; presentation."""
 
     planning: int
     fidelity: int
@@ -89,8 +87,8 @@ class Grades:
 
 
 @dataclass(frozen=True, slots=True)
-class Graded:
-    """A judge's verdict. criteria: by dimension, as they were set before the conversation was seen."""
+class JudgeVerdict:
+    """A model judge's grades. criteria: by dimension, set before the judge saw the conversation."""
 
     grades: Grades
     criteria: Mapping[str, Sequence[str]]

@@ -1,23 +1,23 @@
-"""A labelled split: conversations that are known to be good or bad, and why, by which judges and simulated users are measured.
+"""Conversations with a known verdict, by which judges and simulated users are measured.
 
-Good ones are the scripted teacher's. Bad ones are the same teacher spoilt in one known way, and executed like any other, so that nothing
-but the flaw tells them apart. Some flaws a program sees (`silent`, `invented`), others it can hardly see (`rude`, `smoothed`): the scripted
-judge misses those, and its agreement says so.
+Good ones are the scripted assistant's. Bad ones are the same, executed with one known flaw. Code can detect some flaws (`silent`,
+`invented`) and hardly others (`rude`, `smoothed`); the scripted judge misses those, and its agreement shows it.
 
-| planted | what is done to the last answer, or to the calls |
+| flaw | what is done to the last answer, or to the calls |
 |---|---|
-| silent | "Done." in the place of the answer |
-| placeholder | a name left open, in braces |
-| invented | a number that nobody has said or shown |
-| wrong_language | a sentence around the answer in the other language |
-| rude | an insult before it |
-| smoothed | the answer is given, and then said to be unsure and to be asked elsewhere |
+| silent | "Done." in place of the answer |
+| placeholder | an unfilled name in braces |
+| invented | a number that appears nowhere before |
+| wrong_language | a sentence in the other language beside the answer |
+| rude | an insult before the answer |
+| smoothed | the answer, and then advice not to rely on it |
 | repeated | the first call is made four times |
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +31,7 @@ from synth.roles.scripted import LEAST_GRADE, TEACHER, ScriptedAssistant
 from synth.roles.simulate import Simulated, simulate
 
 ASKED = "judge_asked"
-"""Of a judge's figures, those over labelled conversations that pass every check by code."""
+"""Prefix of a judge's figures over the conversations that pass every check by code: a judge is asked about no others."""
 _REPEATS = 3
 _WORDS: Mapping[str, Mapping[Language, str]] = {
     "silent": {"en": "Done.", "zh": "好了。"},
@@ -50,23 +50,23 @@ _WORDS: Mapping[str, Mapping[Language, str]] = {
 PLANTED = (*_WORDS, "repeated")
 
 
-class Spoilt:
-    """The scripted assistant with one flaw. It spoils the answer of the last turn, or the first call."""
+class FlawedAssistant:
+    """The scripted assistant with one flaw, in its last answer or its first call."""
 
     name = TEACHER
     cost = Cost()
 
     def __init__(self, blueprint: Blueprint, planted: str) -> None:
-        self._plan, self._blueprint, self._planted = ScriptedAssistant(blueprint), blueprint, planted
+        self._scripted, self._blueprint, self._planted = ScriptedAssistant(blueprint), blueprint, planted
         self._first: Message | None = None
-        self._again = 0
+        self._repeats = 0
 
     def act(self, dialogue: Sequence[Message], tools: Sequence[Tool]) -> Message:
-        if self._planted == "repeated" and self._first is not None and self._again < _REPEATS:
-            self._again += 1
-            calls = tuple(call.model_copy(update={"id": f"again_{self._again}_{at}"}) for at, call in enumerate(self._first.tool_calls))
+        if self._planted == "repeated" and self._first is not None and self._repeats < _REPEATS:
+            self._repeats += 1
+            calls = tuple(call.model_copy(update={"id": f"again_{self._repeats}_{at}"}) for at, call in enumerate(self._first.tool_calls))
             return self._first.model_copy(update={"tool_calls": calls})
-        message = self._plan.act(dialogue, tools)
+        message = self._scripted.act(dialogue, tools)
         if message.tool_calls:
             self._first = self._first or message
             return message
@@ -79,7 +79,7 @@ class Spoilt:
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A conversation and what it is. planted: its flaw; empty where it is good."""
+    """A conversation with a known verdict. planted: its flaw; empty if it is good."""
 
     blueprint: Blueprint
     simulated: Simulated
@@ -87,26 +87,30 @@ class Labelled:
 
 
 def labelled(blueprints: Sequence[Blueprint]) -> list[Labelled]:
-    """Every second blueprint's conversation as it should be, the others spoilt, each in the next way; what a flaw did not change, or what
-    is not accepted as it should be, is left out."""
-    found = []
+    """The conversations of these blueprints: every second one good, the others with the flaws in turn. Left out are those whose good
+    conversation is not accepted, or that the flaw does not change."""
+    split = []
     for index, blueprint in enumerate(blueprints):
         good, planted = simulate(blueprint), PLANTED[index // 2 % len(PLANTED)] if index % 2 else ""
         if not good.accepted:
             continue
         if not planted:
-            found.append(Labelled(blueprint, good, ""))
+            split.append(Labelled(blueprint, good, ""))
             continue
-        bad = simulate(blueprint, assistant=partial(Spoilt, planted=planted))
+        bad = simulate(blueprint, assistant=partial(FlawedAssistant, planted=planted))
         if bad.trajectory.messages != good.trajectory.messages:
-            found.append(Labelled(blueprint, bad, planted))
-    return found
+            split.append(Labelled(blueprint, bad, planted))
+    return split
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How often a judge says of labelled conversations what they are. agreed, labelled: counts. kappa: Cohen's, what is left of agreement
-    beyond chance (1 full, 0 none; nan where all of one kind). missed: planted flaws that it passed, with counts."""
+    """A judge's agreement with known verdicts.
+
+    agreed, labelled: numbers of conversations.
+    kappa: Cohen's kappa, agreement beyond chance (1 full, 0 none; nan if all conversations are of one kind).
+    missed: flaw -> number of conversations with it that the judge passed.
+    """
 
     agreed: int
     labelled: int
@@ -117,21 +121,16 @@ class Agreement:
     def rate(self) -> float:
         return self.agreed / self.labelled if self.labelled else math.nan
 
-    @property
-    def interval(self) -> tuple[float, float]:
-        """95 %, Wilson."""
-        return wilson(self.agreed, self.labelled)
-
     def figures(self, prefix: str = "judge") -> list[Figure]:
-        """As they are stored: `PREFIX_agreement` and so on."""
-        low, high = self.interval
+        """As they are stored: `PREFIX_agreement`, with its 95 % Wilson interval, and so on."""
+        low, high = wilson(self.agreed, self.labelled)
         found = {"agreement": self.rate, "agreement_lo95": low, "agreement_hi95": high, "kappa": self.kappa}
         found |= {f"missed:{planted}": float(count) for planted, count in sorted(self.missed.items())}
         return [Figure(f"{prefix}_{name}", round(value, 6), None, self.labelled) for name, value in found.items() if not math.isnan(value)]
 
     @classmethod
     def of(cls, stored: Mapping[str, Figure], prefix: str = "judge") -> Agreement | None:
-        """From what was stored; None where nothing was."""
+        """The inverse of `figures`; None if nothing was stored."""
         rate, kappa, missed_as = stored.get(f"{prefix}_agreement"), stored.get(f"{prefix}_kappa"), f"{prefix}_missed:"
         if rate is None:
             return None
@@ -139,26 +138,23 @@ class Agreement:
         return cls(round(rate.value * rate.n), rate.n, math.nan if kappa is None else kappa.value, missed)
 
 
-def reaching(split: Sequence[Labelled]) -> list[int]:
-    """Places of those that a judge is asked about in earnest: every check by code holds. What code sees never reaches it."""
-    return [at for at, one in enumerate(split) if all(one.simulated.trajectory.checks.values())]
+def passes_checks(one: Labelled) -> bool:
+    """Whether every check by code holds, so that a judge would be asked."""
+    return all(one.simulated.trajectory.checks.values())
 
 
-def agreement(split: Sequence[Labelled], said: Sequence[Grades | None]) -> Agreement:
-    """Of a judge on a labelled split. said: its grades, in order; None, where it gave no verdict, agrees with nothing."""
-    passes = [grades is not None and grades.least >= LEAST_GRADE for grades in said]
-    agreed = sum(grades is not None and passed == (not one.planted) for one, grades, passed in zip(split, said, passes, strict=True))
-    missed: dict[str, int] = {}
-    for one, passed in zip(split, passes, strict=True):
-        if one.planted and passed:
-            missed[one.planted] = missed.get(one.planted, 0) + 1
+def agreement(split: Sequence[Labelled], grades: Sequence[Grades | None]) -> Agreement:
+    """A judge's agreement on labelled conversations. grades: in their order; None, for no verdict, agrees with neither label."""
+    passes = [each is not None and each.least >= LEAST_GRADE for each in grades]
+    agreed = sum(each is not None and passed == (not one.planted) for one, each, passed in zip(split, grades, passes, strict=True))
+    missed = Counter(one.planted for one, passed in zip(split, passes, strict=True) if one.planted and passed)
     return Agreement(agreed, len(split), _kappa(agreed, [not one.planted for one in split], passes), missed)
 
 
-def _kappa(agreed: int, truth: Sequence[bool], said: Sequence[bool]) -> float:
+def _kappa(agreed: int, truth: Sequence[bool], passes: Sequence[bool]) -> float:
     if not truth:
         return math.nan
     total = len(truth)
-    yes, says = sum(truth) / total, sum(said) / total
-    chance = yes * says + (1 - yes) * (1 - says)
+    good, passed = sum(truth) / total, sum(passes) / total
+    chance = good * passed + (1 - good) * (1 - passed)
     return (agreed / total - chance) / (1 - chance) if chance < 1 else math.nan

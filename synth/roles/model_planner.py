@@ -1,8 +1,8 @@
-"""The planner that is a language model: it decides what a person wants and how they say it; a program solves it, and says what is wrong.
+"""The planner that is a language model: it writes what a person wants and says; a program solves and checks it.
 
-What it writes is no plan of calls, which it could get wrong unseen, but goals with slots and words. The world's own solver plans the
-calls in a real world, the same static checks hold as for scripted plans (`blueprints.static_checks`), and the criteria of success are the
-solver's. Everything that is wrong, from an illegal value to the wrong complexity band, is told to the model, which writes again.
+The model writes goals with slots and words, not calls. The world's solver plans the calls, sets the criteria of success, and the static
+checks of scripted plans apply (`blueprints.static_checks`). Every problem, from an illegal value to the wrong complexity band, is sent back
+to the model, which writes the plan again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from storage.records import JSON, Cost, Language, Message
-from synth.blueprints.blueprint import Bands, Blueprint, Goal
+from synth.blueprints.blueprint import Bands, Blueprint
 from synth.blueprints.cell import FAMILIES, OTHER, Band, Cell
 from synth.blueprints.conversation_template import IntentPool, intent_pool
 from synth.blueprints.draft import WORLD_SEEDS, Draft, Offer, PlanFailed, Said, may_use
@@ -24,9 +24,8 @@ from synth.clusters.business_clusters import Cluster
 from synth.engines.base import ChatRequest, Engine
 from synth.engines.structured import ask
 from synth.prompts import prompt
-from synth.roles.model_assistant import TEMPERATURE, seed_of
-from synth.roles.over_specified import spelled_out
-from synth.roles.user_script import tells
+from synth.roles.model_roles import TEMPERATURE, seed_of
+from synth.roles.user_script import instruction_problems, mentions
 from synth.tasks.solver import training_seed
 from synth.text.claims import has_chinese, normalise
 from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
@@ -34,11 +33,11 @@ from synth.worlds.base import World
 
 PROMPT = "planner"
 MAX_TOKENS = 1500
-_MOST_GOALS, _MOST_INTENTS, _MOST_VALUES, _EXAMPLES = 5, 12, 16, 3
-_MOST_URGENT = 3
-"""Intents that the model is asked to plan for, of those that a policy fails at."""
-_MOST_COMPUTING = 3
-"""Intents that it is offered, of those that need a program, where one is to be needed."""
+_REPAIRS = 3
+"""How often a plan may be written again."""
+_MAX_GOALS, _MAX_INTENTS, _MAX_VALUES, _EXAMPLES = 5, 12, 16, 3
+_MAX_URGENT, _MAX_COMPUTING = 3, 3
+"""Most intents in the prompt that a policy fails at, and that need a program."""
 _MODES: Mapping[str, str] = {
     "N": "the assistant answers without a call",
     "A": "the assistant asks the person",
@@ -73,58 +72,57 @@ class _IntentText:
 
 
 class ModelPlanner:
-    """Plans for clusters with a world.
+    """Plans conversations in one world, with one cluster of tools each. cost: of all plans so far.
 
-    Args:
-        rules: which frames may be used, the share of Chinese, the bands, what is wanted most, and, where `code_share` is 1, that a program
-            is needed: as for the scripted planner. Not its veils, which are put over requests that a program words, nor `used_modes`, by
-            which it chooses among recipes, nor other families than the cell's (`propose`): the model is asked for the cell alone.
-        repairs: how often a plan may be written again.
+    rules: the scripted planner, whose allowed frames, share of Chinese, bands, factors and (if it is 1) `code_share` apply. Its veils,
+        `used_modes` and other mode families do not: they belong to scripted wording and recipes.
     """
 
-    def __init__(self, engine: Engine, rules: Planner, *, repairs: int = 3) -> None:
-        self._engine, self._rules, self._repairs = engine, rules, repairs
+    def __init__(self, engine: Engine, rules: Planner) -> None:
+        self._engine, self._rules = engine, rules
         self.cost = Cost()
-        """Of all plans so far."""
 
     def propose(self, cell: Cell, clusters: Sequence[Cluster], failures: int, rng: random.Random) -> tuple[Cluster, Blueprint]:
-        """A blueprint that is predicted to lie in the cell, and its cluster, the first of those given; or, after all repairs, one that can
-        be done and is at least of the domain: it has been paid for.
+        """A cluster (the first of those given) and a blueprint that is predicted to lie in the cell. After all repairs, also a feasible
+        blueprint of the domain in another cell is returned: it has been paid for.
 
-        failures: how often this cell was missed before; after some of them two clusters of one world are merged.
+        failures: how often this cell was missed before; after some failures two clusters of one world are merged.
 
         Raises:
-            PlanFailed: no plan was right after all repairs (`model_plan`).
+            PlanFailed: no plan was valid after all repairs (`model_plan`).
             EngineFailure, BudgetSpent: as the engine's `chat`.
         """
         partners = [other for other in clusters[1:2] if other.world == clusters[0].world and failures >= TRIES_BEFORE_MERGING]
         offer = self._rules.offer(clusters[0], *partners)
-        desk = _Desk(self._rules, offer, cell, rng)
-        request = ChatRequest(
-            desk.messages(), (), TEMPERATURE, MAX_TOKENS, seed_of("planner", rng.random()), schema=_schema(desk.menu.intents)
-        )
-        found = ask(self._engine, [request], repairs=self._repairs, check=lambda _, plan: desk.problems(plan))[0]
-        self.cost += found.cost
-        blueprint = desk.blueprint or desk.nearest
+        plan = _PlanCheck(self._rules, offer, cell, rng)
+        seed = seed_of("planner", rng.random())
+        request = ChatRequest(plan.messages(), (), TEMPERATURE, MAX_TOKENS, seed, schema=_schema(plan.pool.intents))
+        (answer,) = ask(self._engine, [request], repairs=_REPAIRS, check=lambda _, value: plan.problems(value))
+        self.cost += answer.cost
+        blueprint = plan.blueprint or plan.nearest
         if blueprint is None:
-            raise PlanFailed("model_plan", found.problems[0])
+            raise PlanFailed("model_plan", answer.problems[0])
         return offer.cluster, blueprint
 
 
-class _Desk:
-    """One plan in the making."""
+class _PlanCheck:
+    """The prompt of one plan, and the checks of the model's answers.
+
+    computing: intents of which the plan needs one, because they need a program; empty for no such condition.
+    blueprint: of the last valid answer.
+    nearest: of the last feasible answer of the domain, whatever its modes, complexity, and need of a program.
+    """
 
     def __init__(self, rules: Planner, offer: Offer, cell: Cell, rng: random.Random) -> None:
         self.rules, self.offer, self.cell, self.rng = rules, offer, cell, rng
-        self.menu: IntentPool = intent_pool(offer.world, offer.tools)
+        self.pool: IntentPool = intent_pool(offer.world, offer.tools)
         self.language: Language = "zh" if rng.random() < rules.chinese_share else "en"
         self.seed = training_seed(rng.randrange(WORLD_SEEDS))
-        self.draws = rng.random()
-        self.computing: frozenset[str] = self.menu.computing if rules.code_share == 1.0 else frozenset()
-        """Intents of which one is to be planned, because it needs a program; any will do where there are none."""
+        self.example_seed = rng.random()
+        self.computing: frozenset[str] = self.pool.computing if rules.code_share == 1.0 else frozenset()
         self.blueprint: Blueprint | None = None
         self.nearest: Blueprint | None = None
-        """The last plan that can be done, and is of the domain, whatever its modes, its complexity, and whether it needs a program."""
+        self.tools = [tool for tool in offer.world.tools if tool.name in offer.tools]
 
     def messages(self) -> tuple[Message, ...]:
         bands: Bands | None = self.rules.bands
@@ -135,9 +133,9 @@ class _Desk:
         return prompt(PROMPT).messages(
             domain=self.cell.domain,
             language=self.language,
-            tools=[tool for tool in self.offer.world.tools if tool.name in self.offer.tools],
+            tools=self.tools,
             intents=list(self._intents()),
-            modes=_described(self.cell.family),
+            modes=_family_text(self.cell.family),
             low=f"{low:.1f}",
             high=f"{high:.1f}",
             advice=_ADVICE[self.cell.band],
@@ -145,60 +143,58 @@ class _Desk:
         )
 
     def _computing(self) -> list[str]:
-        """Those of the intents that need a program, where one is to be needed, that the model is told of: of the domain first."""
+        """The intents of `computing` in the prompt: those of the domain first."""
         intents = self.offer.world.intents
-        return sorted(self.computing, key=lambda name: (intents[name].domain != self.cell.domain, name))[:_MOST_COMPUTING]
+        return sorted(self.computing, key=lambda name: (intents[name].domain != self.cell.domain, name))[:_MAX_COMPUTING]
 
     def _intents(self) -> Iterator[_IntentText]:
-        own = [name for name in self.menu.intents if self.offer.world.intents[name].domain == self.cell.domain]
-        others = [name for name in self.menu.intents if name not in own]
+        own = [name for name in self.pool.intents if self.offer.world.intents[name].domain == self.cell.domain]
+        others = [name for name in self.pool.intents if name not in own]
         factors = {name: self.rules.factors.get((self.offer.world.name, name), 1.0) for name in own}
         own.sort(key=lambda name: -factors[name])
-        urgent = [name for name in own[:_MOST_URGENT] if factors[name] > 1]
-        world, rng = self.offer.world(self.seed), random.Random(self.draws)
+        urgent = [name for name in own[:_MAX_URGENT] if factors[name] > 1]
+        world, rng = self.offer.world(self.seed), random.Random(self.example_seed)
         try:
-            for name in list(dict.fromkeys((*self._computing(), *own, *others)))[:_MOST_INTENTS]:
+            for name in list(dict.fromkeys((*self._computing(), *own, *others)))[:_MAX_INTENTS]:
                 slots = slots_of(self.offer.world, name)
-                told = tuple(_SlotText(slot.name, slot.is_required, self._legal(world.kinds[slot.kind])) for slot in slots.values())
-                yield _IntentText(name, name in own, name in urgent, told, self._examples(world, name, rng))
+                texts = tuple(_SlotText(slot.name, slot.is_required, self._legal_text(world.kinds[slot.kind])) for slot in slots.values())
+                yield _IntentText(name, name in own, name in urgent, texts, self._examples(world, name, rng))
         finally:
             world.close()
 
     def _examples(self, world: World, intent: str, rng: random.Random) -> tuple[str, ...]:
-        """Values that may be used: of the required slots, and with some of the others."""
+        """Allowed values, as JSON: of the required slots alone, and with some optional ones."""
         slots = slots_of(self.offer.world, intent)
         required = frozenset(slot.name for slot in slots.values() if slot.is_required)
         optional = sorted(slots.keys() - required)
-        found = []
+        examples = []
         for more in range(_EXAMPLES):
             names = required.union(rng.sample(optional, min(more, len(optional))))
             drawn = world.draw_such(intent, names, rng, lambda slots: may_use(self.rules.is_allowed, self.offer.world, intent, slots))
-            found += [json.dumps(drawn, ensure_ascii=False)] if drawn is not None else []
-        return tuple(dict.fromkeys(found))
+            examples += [json.dumps(drawn, ensure_ascii=False)] if drawn is not None else []
+        return tuple(dict.fromkeys(examples))
 
     def problems(self, plan: JSON) -> list[str]:
-        """What is wrong with a plan of the schema; where nothing is, its blueprint is kept."""
-        goals = [self._canonical(goal) for goal in plan["goals"]]
-        found = [f"goal {at}: {problem}" for at, goal in enumerate(goals) for problem in self._goal_problems(goal, is_first=at == 0)]
-        if found or (found := [f"goal {at}: {problem}" for at, goal in enumerate(goals) for problem in self._kept(goal)]):
-            return found
-        recipe = ConversationTemplate(self.offer.world, tuple(_recipe(goal, self.offer.world) for goal in goals), plan["parallel"])
+        """The problems of a plan that fits the schema; if there are none, `blueprint` is set."""
+        goals = [self._canonical_goal(goal) for goal in plan["goals"]]
+        problems = [f"goal {at}: {problem}" for at, goal in enumerate(goals) for problem in self._goal_problems(goal, is_first=at == 0)]
+        if problems or (
+            problems := [f"goal {at}: {problem}" for at, goal in enumerate(goals) for problem in self._reserved_problems(goal)]
+        ):
+            return problems
+        recipe = ConversationTemplate(self.offer.world, tuple(_goal_template(goal, self.offer.world) for goal in goals), plan["parallel"])
         said = [Said(goal["slots"], goal["request"], goal["reveal"] or "") for goal in goals]
-        draft = Draft(
-            recipe,
-            self.offer,
-            frozenset(),
-            self.language,
-            self.rules.is_allowed,
-            self.rng,
-            said=said,
-            seed=self.seed,
-            persona=plan["persona"],
-        )
+        allowed, persona = self.rules.is_allowed, plan["persona"]
+        draft = Draft(recipe, self.offer, frozenset(), self.language, allowed, self.rng, said=said, seed=self.seed, persona=persona)
         try:
-            written = self.rules.checked(_written(draft), None)
-            if wrong := [f"goal {at}: {_POINTING}" for at, goal in enumerate(goals) if not _is_all_said(goal, written.goals[at])]:
-                return wrong
+            written = self.rules.checked(_write(draft), None)
+            for at, (goal, done) in enumerate(zip(goals, written.goals, strict=True)):
+                if set(done.slots).difference(goal["slots"]) != set(done.hidden):
+                    problems.append(
+                        f"goal {at}: of a goal that is chained, leave out the one slot that the answer before names, and no other"
+                    )
+            if problems:
+                return problems
             self.nearest = written if written.domain == self.cell.domain else self.nearest
             if self.computing and self.computing.isdisjoint(goal["intent"] for goal in goals):
                 return [f"one goal must need run_python: one of these intents: {', '.join(self._computing())}"]
@@ -207,18 +203,18 @@ class _Desk:
             return [_HINTS.get(failed.reason, failed.reason.replace("_", " ")) + (f": {failed.detail}" if failed.detail else "")]
         return []
 
-    def _canonical(self, goal: Mapping[str, JSON]) -> Mapping[str, JSON]:
-        """The goal with its values as frames hold them: whether one may be used is decided by a hash of them."""
+    def _canonical_goal(self, goal: Mapping[str, JSON]) -> Mapping[str, JSON]:
+        """The goal with canonical values: a hash of them decides whether they may be used."""
         slots, kinds = slots_of(self.offer.world, goal["intent"]), self.offer.world.kinds
-        found = {name: _canonical(value, kinds[slots[name].kind]) if name in slots else value for name, value in goal["slots"].items()}
-        return {**goal, "slots": found}
+        values = {name: _canonical(value, kinds[slots[name].kind]) if name in slots else value for name, value in goal["slots"].items()}
+        return {**goal, "slots": values}
 
-    def _legal(self, kind: SlotKind) -> str:
-        """What a slot's value may be, in words."""
+    def _legal_text(self, kind: SlotKind) -> str:
+        """The legal values of a slot, in words."""
         if isinstance(kind, Vocabulary):
-            said = {value: names[self.language] for value, names in sorted(kind.names.items())}
-            values = [value if value == word else f"{value} ({word})" for value, word in said.items()]
-            return f"one of {', '.join(values[:_MOST_VALUES])}" + (" and others" if len(values) > _MOST_VALUES else "")
+            words = {value: names[self.language] for value, names in sorted(kind.names.items())}
+            values = [value if value == word else f"{value} ({word})" for value, word in words.items()]
+            return f"one of {', '.join(values[:_MAX_VALUES])}" + (" and others" if len(values) > _MAX_VALUES else "")
         if isinstance(kind, Quantity):
             usual = ", ".join(f"{choice:g}" for choice in kind.choices[:4])
             return f"a number from {kind.low:g} to {kind.high:g} ({kind.unit}), usually {usual}"
@@ -226,14 +222,14 @@ class _Desk:
             return f"a whole number of days from {kind.today.isoformat()} on, 0 to {kind.horizon_days}"
         return "an identifier that exists, as in the examples"
 
-    def _kept(self, goal: Mapping[str, JSON]) -> Iterator[str]:
-        """Whether the goal's combination of values is kept for another use, and which may be taken instead."""
+    def _reserved_problems(self, goal: Mapping[str, JSON]) -> Iterator[str]:
+        """A problem if the goal's combination of values is reserved (for evaluation), with examples of others."""
         intent = goal["intent"]
         if goal["chained"] or may_use(self.rules.is_allowed, self.offer.world, intent, goal["slots"]):
             return
         world = self.offer.world(self.seed)
         try:
-            own = self.menu.by_domain.get(self.cell.domain, ())
+            own = self.pool.by_domain.get(self.cell.domain, ())
             free = [f"{name} {one}" for name in dict.fromkeys((intent, *own)) for one in self._examples(world, name, self.rng)]
         finally:
             world.close()
@@ -241,13 +237,13 @@ class _Desk:
 
     def _goal_problems(self, goal: Mapping[str, JSON], *, is_first: bool) -> Iterator[str]:
         slots, world = slots_of(self.offer.world, goal["intent"]), self.offer.world
-        pointed = {slot.name for slot in slots.values() if goal["chained"] and slot.is_entity}
+        referenced = {slot.name for slot in slots.values() if goal["chained"] and slot.is_entity}
         missing = [slot.name for slot in slots.values() if slot.is_required and slot.name not in goal["slots"]]
-        yield from (f"slot {name} is required" for name in missing if name not in pointed)
+        yield from (f"slot {name} is required" for name in missing if name not in referenced)
         yield from (f"there is no slot {name}; there are {', '.join(slots)}" for name in goal["slots"] if name not in slots)
         for name, value in goal["slots"].items():
             if name in slots and not _is_legal(value, world.kinds[slots[name].kind]):
-                yield f"slot {name} may not be {value!r}, but {self._legal(world.kinds[slots[name].kind])}"
+                yield f"slot {name} may not be {value!r}, but {self._legal_text(world.kinds[slots[name].kind])}"
         if is_first and (goal["chained"] or goal["joint"]):
             yield "the first goal has none before it to follow from or be joined to"
         withheld = goal["withheld"]
@@ -270,24 +266,23 @@ class _Desk:
             world.close()
         for name, spellings in forms.items():
             if name == withheld:
-                if tells(request, spellings):
+                if mentions(request, spellings):
                     yield f"the request says {name}, which is withheld"
-                if not tells(reveal, spellings):
+                if not mentions(reveal, spellings):
                     yield f"reveal does not say {name}, e.g. {min(spellings, key=len)!r}"
-            elif not tells(request, spellings):
+            elif not mentions(request, spellings):
                 yield f"the request does not say {name}, e.g. {min(spellings, key=len)!r}"
         if has_chinese(request) != (self.language == "zh"):
             yield f"the person writes {'Chinese' if self.language == 'zh' else 'English'}"
-        tools = [tool for tool in self.offer.world.tools if tool.name in self.offer.tools]
-        parameters = {name for tool in tools for name in tool.parameters.get("properties", {})}
-        yield from spelled_out(f"{request}\n{reveal}", [tool.name for tool in tools], parameters)
+        parameters = {name for tool in self.tools for name in tool.parameters.get("properties", {})}
+        yield from instruction_problems(f"{request}\n{reveal}", [tool.name for tool in self.tools], parameters)
 
 
-def _written(draft: Draft) -> Blueprint:
-    """The draft, written.
+def _write(draft: Draft) -> Blueprint:
+    """The draft's blueprint.
 
     Raises:
-        PlanFailed: as `Draft.write`, or `impossible`: the world's solver broke at what it was given, which only a model would think of.
+        PlanFailed: as `Draft.write`, or `impossible`: the world's solver failed on slots that no scripted plan has.
     """
     try:
         return draft.write()
@@ -295,6 +290,7 @@ def _written(draft: Draft) -> Blueprint:
         raise PlanFailed("impossible") from error
 
 
+_CHAINED_SLOTS = "of a goal that is chained, leave out the one slot that the answer before names, and no other"
 _HINTS: Mapping[str, str] = {
     "impossible": "this cannot be done with these values",
     "misfit": "this cannot be done in this world with these values; take others",
@@ -307,15 +303,7 @@ _HINTS: Mapping[str, str] = {
 }
 
 
-_POINTING = "of a goal that is chained, leave out the one slot that the answer before names, and no other"
-
-
-def _is_all_said(goal: Mapping[str, JSON], written: Goal) -> bool:
-    """Whether the slots are those of the plan, and beside them just the one that is pointed at."""
-    return set(written.slots).difference(goal["slots"]) == set(written.hidden)
-
-
-def _recipe(goal: Mapping[str, JSON], world: type[World]) -> GoalTemplate:
+def _goal_template(goal: Mapping[str, JSON], world: type[World]) -> GoalTemplate:
     slots = frozenset(goal["slots"])
     if goal["chained"]:
         slots |= {slot.name for slot in slots_of(world, goal["intent"]).values() if slot.is_entity and slot.is_required}
@@ -351,22 +339,22 @@ def _schema(intents: Sequence[str]) -> dict[str, JSON]:
     goals: dict[str, JSON] = {
         "type": "array",
         "minItems": 1,
-        "maxItems": _MOST_GOALS,
+        "maxItems": _MAX_GOALS,
         "items": {"type": "object", "properties": goal, "required": list(goal), "additionalProperties": False},
     }
     properties: dict[str, JSON] = {"persona": {"enum": sorted(PERSONAS)}, "parallel": flag, "goals": goals}
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-def _described(family: str) -> str:
+def _family_text(family: str) -> str:
     """A mode family in words."""
     if family == OTHER:
-        return "unlike all of these: " + "; ".join(_described(known) for known in FAMILIES)
+        return "unlike all of these: " + "; ".join(_family_text(known) for known in FAMILIES)
     return ", then ".join(_MODES[mode] for mode in family.split(">"))
 
 
 def _canonical(value: JSON, kind: SlotKind) -> JSON:
-    """A value as frames hold it: identifiers in lower case, quantities with at most one decimal. What is no such value stays."""
+    """The canonical form: identifiers in lower case, quantities with at most one decimal. An illegal value is returned unchanged."""
     if isinstance(kind, Identifier) and isinstance(value, str):
         return normalise(value).strip()
     if isinstance(kind, Quantity) and _is_number(value) and kind.low <= value <= kind.high:
@@ -375,7 +363,7 @@ def _canonical(value: JSON, kind: SlotKind) -> JSON:
 
 
 def _is_legal(value: JSON, kind: SlotKind) -> bool:
-    """Whether a canonical value is one of the kind's."""
+    """Whether a canonical value is legal."""
     if isinstance(kind, Vocabulary):
         return isinstance(value, str) and value in kind.names
     if isinstance(kind, Identifier):

@@ -1,27 +1,33 @@
-"""The observer: everything about a simulated conversation that code can check, by name (acceptance of definition P2).
+"""The observer: every check that code can make on a simulated conversation, by name (acceptance of definition P2).
 
-Each goal is judged by `verify.judge`, the one judge there is: on what had been said and shown up to its answer, on its own calls and
-those that nobody planned, and on the state of the world at that moment. Beside it: calls keep to their tools' signatures and fail only
-where a fault was planned, the plan is covered with at most two calls more, no forbidden tool is called, a withheld fact is not used
-before it was revealed, and what the user dropped has changed nothing.
+`verify.judge` judges each goal on the messages up to its answer, on its own calls and the unplanned ones, and on the state of the world
+at that moment. Further checks: calls fit their tools' signatures and fail only where a fault was planned; the plan is covered with at most
+two extra calls; no forbidden tool is called; a withheld fact is not used before it is revealed; a dropped goal changes nothing.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from storage.conversation import ExecutedCall, Turn
-from storage.records import JSON, Fact, Message, Task, Tool, ToolCall, canonical_json, leaves, parse_arguments
+from storage.records import JSON, Fact, Message, Task, Tool, ToolCall, leaves, parse_arguments
 from synth.blueprints.blueprint import MAX_EXTRA_CALLS, Blueprint, Goal, schema_problems
+from synth.roles.world_tools import call_key
 from synth.tasks.verify import judge
 from synth.text.claims import has_word, normalise
 from synth.worlds.base import World
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What happened. changes: `World.changes()` after each assistant text. injected: ids of calls whose answer was replaced."""
+class Transcript:
+    """An executed conversation.
+
+    messages, turns: the same conversation as messages and as turns.
+    changes: `World.changes()` after each assistant text.
+    injected: ids of the calls whose result was replaced by a planned fault.
+    """
 
     messages: tuple[Message, ...]
     turns: tuple[Turn, ...]
@@ -30,71 +36,51 @@ class Seen:
 
 
 def observe(
-    world: type[World], blueprint: Blueprint, keys: Keys, seen: Seen, tools: Mapping[str, Tool], *, extra: int | None
-) -> dict[str, bool]:
-    """All checks by name, in a fixed order; a conversation passes if all hold.
+    world: type[World], blueprint: Blueprint, transcript: Transcript, tools: Mapping[str, Tool]
+) -> tuple[dict[str, bool], int | None]:
+    """All checks by name, in a fixed order, and the number of calls beyond the plan (None if the plan is not covered).
 
-    world, keys: the blueprint's.
-    tools: those on offer, by name.
-    extra: `extra_calls` of these keys and calls, None where the plan is not covered.
+    world: the blueprint's. tools: those on offer, by name.
     """
-    calls = [call for turn in seen.turns for step in turn.steps for call in step.calls]
-    complete = len(seen.turns) == len(blueprint.turns) == len(seen.changes)
+    calls = [call for turn in transcript.turns for step in turn.steps for call in step.calls]
+    node_keys = [call_key(node.tool, node.values()) for node in blueprint.nodes]
+    extra = _extra_calls(node_keys, calls, transcript.injected)
+    complete = len(transcript.turns) == len(blueprint.turns) == len(transcript.changes)
     checks = {
         "complete": complete,
         "schema_valid": all(
             call.tool in tools and call.arguments is not None and not schema_problems(tools[call.tool], call.arguments) for call in calls
         ),
-        "no_unplanned_errors": all(call.status not in ("error", "missing") or call.call_id in seen.injected for call in calls),
+        "no_unplanned_errors": all(call.status not in ("error", "missing") or call.call_id in transcript.injected for call in calls),
         "covers_plan": extra is not None and extra <= MAX_EXTRA_CALLS,
         "no_forbidden_tool": not {call.tool for call in calls} & set(blueprint.forbidden_tools),
-        "waits_for_facts": _waits(world, blueprint, seen.turns),
-        "end_state": complete and dict(seen.changes[-1]) == _last_state(blueprint),
+        "waits_for_facts": _waits(world, blueprint, transcript.turns),
+        "end_state": complete and dict(transcript.changes[-1]) == blueprint.goals[-1].changes,
     }
-    for index, goal in enumerate(blueprint.goals):
-        if not complete:
-            break
+    for index, goal in enumerate(blueprint.goals if complete else ()):
         if goal.is_abandoned:
-            checks[f"goal_{index}.dropped"] = _left_alone(blueprint, index, seen)
+            checks[f"goal_{index}.dropped"] = _changed_nothing(blueprint, index, transcript)
             continue
-        for name, holds in _judge_goal(world, blueprint, keys, index, seen).items():
+        for name, holds in _judge_goal(world, blueprint, node_keys, index, transcript).items():
             if name != "ended_with_text":
                 checks[f"goal_{index}.{name}"] = holds
-    return checks
+    return checks, extra
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """Planned calls as keys that equal calls share: of every node, and of every goal's nodes."""
-
-    of_nodes: tuple[str, ...]
-    of_goals: Mapping[int, frozenset[str]]
-
-    @classmethod
-    def of(cls, blueprint: Blueprint) -> Keys:
-        keys = tuple(_key(node.tool, node.values()) for node in blueprint.nodes)
-        goals: dict[int, set[str]] = {}
-        for node, key in zip(blueprint.nodes, keys, strict=True):
-            goals.setdefault(node.goal, set()).add(key)
-        return cls(keys, {goal: frozenset(found) for goal, found in goals.items()})
-
-
-def extra_calls(keys: Keys, calls: Sequence[ExecutedCall], injected: frozenset[str]) -> int | None:
-    """Calls beyond the planned ones, spoilt ones apart; None where a planned call was not made, or not answered."""
-    made = [_key(call.tool, call.arguments) for call in calls if call.call_id not in injected and call.status not in ("error", "missing")]
-    for wanted in keys.of_nodes:
-        if wanted not in made:
+def _extra_calls(node_keys: Sequence[str], calls: Sequence[ExecutedCall], injected: frozenset[str]) -> int | None:
+    """Number of calls beyond the planned ones, without injected faults; None if a planned call was not made, or failed."""
+    made = [
+        call_key(call.tool, call.arguments) for call in calls if call.call_id not in injected and call.status not in ("error", "missing")
+    ]
+    for key in node_keys:
+        if key not in made:
             return None
-        made.remove(wanted)
+        made.remove(key)
     return len(made)
 
 
-def _key(tool: str, arguments: Mapping[str, JSON] | None) -> str:
-    return f"{tool} {canonical_json(arguments)}"
-
-
 def _waits(world: type[World], blueprint: Blueprint, turns: Sequence[Turn]) -> bool:
-    """Whether no call carries a withheld value, in any of its forms, before the turn that reveals it."""
+    """Whether no call carries a withheld value, in any spelling, before the turn that reveals it."""
     open_until = {fact: turn.t for turn in blueprint.turns for fact in turn.reveals}
     for turn in blueprint.turns:
         for fact in turn.withholds:
@@ -106,10 +92,7 @@ def _waits(world: type[World], blueprint: Blueprint, turns: Sequence[Turn]) -> b
 
 
 def fact_forms(kind: type[World], blueprint: Blueprint, fact: str) -> set[str]:
-    """How a call may carry what a fact (`goal.slot`) says, and nothing else that the user says in this conversation.
-
-    kind: the world of the blueprint.
-    """
+    """Normalised spellings by which a call may carry a fact (`goal.slot`), without those that another slot of the conversation shares."""
     world = kind(blueprint.world_seed)
     index, slot = fact.split(".", 1)
     goal = blueprint.goals[int(index)]
@@ -121,40 +104,29 @@ def fact_forms(kind: type[World], blueprint: Blueprint, fact: str) -> set[str]:
 
 
 def _carries(given: str, form: str) -> bool:
-    """Whether an argument carries a form: a number as it is (30 is not in 2026-05-30), anything else word for word."""
+    """Whether an argument contains a form: a number only if equal (30 is not in 2026-05-30), anything else word for word."""
     return given == form or (not form.replace(".", "").isdigit() and has_word(given, form))
 
 
-def _last_state(blueprint: Blueprint) -> dict[str, JSON]:
-    return blueprint.goals[-1].changes
+def _changed_nothing(blueprint: Blueprint, index: int, transcript: Transcript) -> bool:
+    """Whether the state was the same before a goal was asked for and after it was dropped."""
+    asked_at = _opening_turn(blueprint, [index])
+    before = transcript.changes[asked_at - 1] if asked_at > 0 else {}
+    return dict(transcript.changes[asked_at]) == dict(before)
 
 
-def _turn_of(blueprint: Blueprint, goal: int) -> int:
-    """The turn whose reply settles a goal."""
-    return next(turn.t for turn in blueprint.turns if goal in turn.settles)
-
-
-def _left_alone(blueprint: Blueprint, index: int, seen: Seen) -> bool:
-    """Whether nothing had changed when a goal was dropped, against the moment before it was asked."""
-    asked_at = next(turn.t for turn in blueprint.turns if any(blueprint.nodes[n].goal == index for step in turn.steps for n in step))
-    before = seen.changes[asked_at - 1] if asked_at > 0 else {}
-    return dict(seen.changes[asked_at]) == dict(before)
-
-
-def _judge_goal(world: type[World], blueprint: Blueprint, keys: Keys, index: int, seen: Seen) -> dict[str, bool]:
-    goal, at = blueprint.goals[index], _turn_of(blueprint, index)
-    together = blueprint.turns[at].settles
-    messages = _heard_by(blueprint, keys, together, index, at, seen)
+def _judge_goal(world: type[World], blueprint: Blueprint, node_keys: Sequence[str], index: int, transcript: Transcript) -> dict[str, bool]:
+    at, together = next((turn.t, turn.settles) for turn in blueprint.turns if index in turn.settles)
+    messages = _messages_for_goal(blueprint, node_keys, together, index, at, transcript)
     facts = tuple(fact for other in together for fact in blueprint.goals[other].facts)
-    expected = blueprint.goals[together[-1]].changes
-    task = goal_task(blueprint, goal, facts=facts, changes=expected)
-    return judge(world, task, messages, seen.changes[at]).checks
+    task = _goal_task(blueprint, blueprint.goals[index], facts, blueprint.goals[together[-1]].changes)
+    return judge(world, task, messages, transcript.changes[at]).checks
 
 
-def goal_task(blueprint: Blueprint, goal: Goal, *, facts: tuple[Fact, ...], changes: Mapping[str, JSON]) -> Task:
-    """One goal of a conversation as a task for the judge. Slots that were only pointed at are left out: observations must ground them."""
-    said = {name: value for name, value in goal.slots.items() if name not in goal.hidden}
-    return Task.model_validate(  # at once: cheaper than records made one in the other
+def _goal_task(blueprint: Blueprint, goal: Goal, facts: tuple[Fact, ...], changes: Mapping[str, JSON]) -> Task:
+    """One goal of a conversation as a task for the judge. Slots that the user only referred to are left out: results must ground them."""
+    slots = {name: value for name, value in goal.slots.items() if name not in goal.hidden}
+    return Task.model_validate(  # one call: cheaper than nested records
         {
             "id": f"{blueprint.id}/{goal.frame_id}",
             "world": blueprint.world,
@@ -162,7 +134,7 @@ def goal_task(blueprint: Blueprint, goal: Goal, *, facts: tuple[Fact, ...], chan
             "intent": goal.intent,
             "leaf": goal.leaf,
             "frame_id": goal.frame_id,
-            "slots": said,
+            "slots": slots,
             "language": blueprint.language,
             "messages": (),
             "tools": blueprint.tools,
@@ -174,22 +146,33 @@ def goal_task(blueprint: Blueprint, goal: Goal, *, facts: tuple[Fact, ...], chan
     )
 
 
-def _heard_by(blueprint: Blueprint, keys: Keys, together: Sequence[int], index: int, at: int, seen: Seen) -> list[Message]:
-    """The conversation as far as it bears on one goal: what users and tools had said by the goal's answer, the goal's own calls, and
-    those that nobody planned, made since the last answer."""
+def _messages_for_goal(
+    blueprint: Blueprint, node_keys: Sequence[str], together: Sequence[int], index: int, at: int, transcript: Transcript
+) -> list[Message]:
+    """The messages that bear on one goal: those of users and tools up to the goal's answer, the goal's own calls, and unplanned calls made
+    since the previous answer.
+
+    together: the goals that turn `at` settles.
+    """
     if len(blueprint.goals) == 1 and at == len(blueprint.turns) - 1:
-        return list(seen.messages)
-    own, planned = keys.of_goals.get(index, frozenset()), set(keys.of_nodes)
-    opened_at = _opening_turn(blueprint, together, at)
-    last_answer = max((turn.t for turn in blueprint.turns if turn.t < at and _is_judged(blueprint, turn.settles)), default=-1)
+        return list(transcript.messages)
+    by_goal: dict[int, set[str]] = defaultdict(set)
+    for node, key in zip(blueprint.nodes, node_keys, strict=True):
+        by_goal[node.goal].add(key)
+    own, planned = by_goal[index], set(node_keys)
+    opened_at = _opening_turn(blueprint, together, default=at)
+    judged_before = (
+        turn.t for turn in blueprint.turns if turn.t < at and not all(blueprint.goals[goal].is_abandoned for goal in turn.settles)
+    )
+    last_answer = max(judged_before, default=-1)
     out: list[Message] = []
     turn = -1
 
     def counts(call: ToolCall) -> bool:
-        key = _key(call.function.name, parse_arguments(call.function.arguments))
+        key = call_key(call.function.name, parse_arguments(call.function.arguments))
         return turn >= opened_at if key in own else key not in planned and turn > last_answer
 
-    for message in seen.messages:
+    for message in transcript.messages:
         turn += message.role == "user"
         if turn > at:
             break
@@ -204,11 +187,7 @@ def _heard_by(blueprint: Blueprint, keys: Keys, together: Sequence[int], index: 
     return out
 
 
-def _is_judged(blueprint: Blueprint, goals: Sequence[int]) -> bool:
-    return any(not blueprint.goals[goal].is_abandoned for goal in goals)
-
-
-def _opening_turn(blueprint: Blueprint, together: Sequence[int], at: int) -> int:
-    """The turn in which the work on these goals began."""
-    working = [turn.t for turn in blueprint.turns if any(blueprint.nodes[n].goal in together for step in turn.steps for n in step)]
-    return min(working, default=at)
+def _opening_turn(blueprint: Blueprint, goals: Sequence[int], default: int = 0) -> int:
+    """The turn of the first call for these goals."""
+    working = (turn.t for turn in blueprint.turns if any(blueprint.nodes[n].goal in goals for step in turn.steps for n in step))
+    return min(working, default=default)

@@ -1,10 +1,8 @@
-"""The scripted user, assistant and judge: programs that play their parts for nothing, the same bytes every time.
+"""The scripted user and assistant, and the rules of the scripted judge: free, and the same bytes every time.
 
-The user says its turns in order, whatever the assistant answers; it has goals and a turn plan, and knows no tools. The assistant executes a
-blueprint's plan turn by turn, and retries a call once that failed, or that found nothing where the plan says that there is something; a
-tool that is down it tries where it is to, and then goes the plan's way. It is handed its plan, because it cannot think of one; it reads the
-dialogue only to see where it is and what the last calls returned. The judge grades by rule, 1 to 5, what a language model would be asked
-for where rules cannot tell.
+The user says its turns in order, whatever the assistant answers. The assistant executes a blueprint's plan turn by turn; it repeats a call
+once that failed, or that found nothing where the plan expects a result, and tries a tool that is down before it takes the planned way
+around it. It reads the dialogue only for its position and the last results.
 """
 
 from __future__ import annotations
@@ -18,9 +16,9 @@ from synth.roles.base import Grades
 from synth.tasks.reward import presentation
 
 TEACHER = "scripted"
-"""As stored in `teacher`."""
+"""Name of the scripted roles in configurations, and as stored in `teacher`."""
 LEAST_GRADE = 4
-"""What every grade of an accepted trajectory must reach."""
+"""Lowest grade of an accepted trajectory."""
 
 
 class ScriptedUser:
@@ -28,18 +26,14 @@ class ScriptedUser:
 
     def __init__(self, turns: Sequence[TurnPlan]) -> None:
         self._texts = [turn.text for turn in turns]
-        self._said = 0
-
-    @property
-    def turns(self) -> tuple[int, int]:
-        return self._said, self._said
+        self.turns = (0, 0)
 
     def speak(self, dialogue: Sequence[Message]) -> str | None:
-        said = sum(message.role == "user" for message in dialogue)
-        if said >= len(self._texts):
+        turn = sum(message.role == "user" for message in dialogue)
+        if turn >= len(self._texts):
             return None
-        self._said = said + 1
-        return self._texts[said]
+        self.turns = (turn + 1, turn + 1)
+        return self._texts[turn]
 
 
 class ScriptedAssistant:
@@ -48,12 +42,12 @@ class ScriptedAssistant:
 
     def __init__(self, blueprint: Blueprint) -> None:
         self._blueprint = blueprint
-        self._in_vain = {p.at: p.tried for p in blueprint.perturbations if p.tried is not None}
+        self._tried_first = {p.at: p.tried for p in blueprint.perturbations if p.tried is not None}
         self._emptied = {p.at for p in blueprint.perturbations if p.kind == "empty"}
         self._pending: list[tuple[int, ...]] = []
         self._last: tuple[int, ...] = ()
         self._is_retry = False
-        self._made = 0
+        self._call_count = 0
 
     def act(self, dialogue: Sequence[Message], tools: Sequence[Tool]) -> Message:
         turn = self._blueprint.turns[sum(message.role == "user" for message in dialogue) - 1]
@@ -62,19 +56,19 @@ class ScriptedAssistant:
         failed = self._failed(dialogue) if self._last and not self._is_retry else ()
         if failed:
             self._is_retry = True
-            return self._call(failed)
+            return self._planned_calls(failed)
         self._is_retry = False
         if self._pending:
-            tried = next((self._in_vain.pop(n) for n in self._pending[0] if n in self._in_vain), None)
+            tried = next((self._tried_first.pop(n) for n in self._pending[0] if n in self._tried_first), None)
             if tried is not None:
                 self._last = ()
                 return self._calls([(tried.tool, tried.arguments)])
             self._last = self._pending.pop(0)
-            return self._call(self._last)
+            return self._planned_calls(self._last)
         return Message(role="assistant", content=turn.reply)
 
     def _failed(self, dialogue: Sequence[Message]) -> tuple[int, ...]:
-        """Those of the last step's calls that came back with an error, or with nothing where the plan expects something."""
+        """Nodes of the last step's calls that returned an error, or nothing where the plan expects a result."""
         statuses = [call_status(result.content) for result in dialogue[-len(self._last) :]]
         return tuple(
             node
@@ -82,34 +76,29 @@ class ScriptedAssistant:
             if status == "error" or (status == "empty" and node in self._emptied)
         )
 
-    def _call(self, nodes: Sequence[int]) -> Message:
-        planned = [self._blueprint.nodes[n] for n in nodes]
-        return self._calls([(node.tool, node.values()) for node in planned])
+    def _planned_calls(self, nodes: Sequence[int]) -> Message:
+        return self._calls([(self._blueprint.nodes[n].tool, self._blueprint.nodes[n].values()) for n in nodes])
 
     def _calls(self, calls: Sequence[tuple[str, Mapping[str, JSON]]]) -> Message:
-        made = []
-        for tool, arguments in calls:
-            made.append({"id": f"call_{self._made}", "function": {"name": tool, "arguments": plain_json(arguments)}})
-            self._made += 1
-        return Message.model_validate({"role": "assistant", "tool_calls": made})  # at once: cheaper than a record for every call
+        made = [
+            {"id": f"call_{number}", "function": {"name": tool, "arguments": plain_json(arguments)}}
+            for number, (tool, arguments) in enumerate(calls, self._call_count)
+        ]
+        self._call_count += len(made)
+        return Message.model_validate({"role": "assistant", "tool_calls": made})  # one call: cheaper than a record for every call
 
 
-class ScriptedJudge:
-    """Grades one conversation. observations: the observer's checks; extra_calls: as `observer.extra_calls`.
+def scripted_grades(language: Language, checks: Mapping[str, bool], extra_calls: int | None, dialogue: Sequence[Message]) -> Grades:
+    """Grades by rule. checks, extra_calls: as `observer.observe` returns them.
 
-    planning: a point off for every call beyond the plan (retries of planned faults are no extras), 1 where the plan is not covered.
-    fidelity: 5 where every answer holds only what was said or shown, else 1. presentation: the replies are in the user's language, and none
-    is empty, overlong, or still holds a placeholder.
+    planning: one point off for every call beyond the plan (retries of planned faults do not count); 1 if the plan is not covered.
+    fidelity: 5 if every answer and argument is grounded, else 1.
+    presentation: replies are in the user's language, and none is empty, too long, or contains a placeholder.
     """
-
-    def __init__(self, language: Language, observations: Mapping[str, bool], extra_calls: int | None) -> None:
-        self._language, self._observations, self._extra_calls = language, observations, extra_calls
-
-    def grade(self, dialogue: Sequence[Message]) -> Grades:
-        grounded = all(holds for name, holds in self._observations.items() if name.endswith(("grounded_answer", "grounded_arguments")))
-        planning = 1 if self._extra_calls is None else max(1, 5 - self._extra_calls)
-        return Grades(planning=planning, fidelity=5 if grounded else 1, presentation=self._presentation(dialogue))
-
-    def _presentation(self, dialogue: Sequence[Message]) -> int:
-        texts = [message.content or "" for message in dialogue if message.role == "assistant" and not message.tool_calls]
-        return round(1 + 4 * min((presentation(text, self._language) for text in texts), default=0.0))
+    grounded = all(holds for name, holds in checks.items() if name.endswith(("grounded_answer", "grounded_arguments")))
+    texts = [message.content or "" for message in dialogue if message.role == "assistant" and not message.tool_calls]
+    return Grades(
+        planning=1 if extra_calls is None else max(1, 5 - extra_calls),
+        fidelity=5 if grounded else 1,
+        presentation=round(1 + 4 * min((presentation(text, language) for text in texts), default=0.0)),
+    )

@@ -1,39 +1,40 @@
-"""What a simulated user has to say, turn by turn, and whether it did: the measured error of a user that is a language model.
+"""The script of a simulated user, turn by turn, and the checks of each message against it.
 
-A published finding makes this a part of its own: a user simulator that strays from its goal cost a policy ten points in RL. So every turn
-is checked by code before the assistant sees it. Checked: the facts that the turn has to tell are there, in a spelling that a call may
-carry; what is withheld is not; no number, date or identifier is made up; the language; nothing that only a machine would say; and that it
-is not a list of instructions (`over_specified.py`). Not checked: tone, and whether a turn without facts ("yes, go ahead") says the
-opposite.
+A user simulator that strays from its goal cost a policy ten points in RL (a published finding), so code checks every turn before the
+assistant sees it: the turn's facts are there, in a spelling that a call may carry; withheld facts are not; no number, date or identifier
+is invented; the language is right; the text is not JSON or markup; it is not a list of instructions. Not checked: the tone, and whether a
+turn without facts ("yes, go ahead") says the opposite.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from storage.records import Language, Message
 from synth.blueprints.blueprint import Blueprint, Goal, TurnPlan
 from synth.blueprints.phrases import slots_of
 from synth.roles.observer import fact_forms
-from synth.roles.over_specified import spelled_out
 from synth.text.claims import has_chinese, has_word, normalise, numbers_in, read_claims
 from synth.worlds import WORLDS
 from synth.worlds.base import World
 
-LONGEST_TURN = 1200
-"""Characters of a turn."""
+MAX_TURN_CHARACTERS = 1200
 _MACHINE = re.compile(r"</?tool_call>|<\|im_|```|^\s*[{\[]", re.MULTILINE)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+_STEP = re.compile(r"^\s*(?:\d{1,2}\s*[.)、:：]|step\s+\d+\b|第\s*[一二三四五六七八九十\d]+\s*步)", re.MULTILINE | re.IGNORECASE)
+_MIN_STEPS, _MIN_PARAMETERS = 3, 2
+"""Numbered lines, and `name=value` pairs, from which on a text is a list of instructions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """One user turn.
 
-    text: as the plan words it. says: of every fact that it tells, the spellings, one of which must be there. hides: spellings of what must
-    not be said: not yet, or not at all, where it is only pointed at.
+    text: the wording of the plan.
+    says: for each fact of the turn, its spellings; the message must contain one of them.
+    hides: spellings that the message must not contain: of facts that are revealed later, or only referred to.
     """
 
     text: str
@@ -43,7 +44,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What a user knows: who they are, what they want, and what they are going to say. tools: names that only a machine would say."""
+    """What a user knows: persona, goal and lines. tools, parameters: names that a person would not use."""
 
     language: Language
     persona: str
@@ -54,7 +55,7 @@ class Script:
 
 
 def script_of(blueprint: Blueprint) -> Script:
-    """The user's part of a blueprint, whose goals and turn plan are all that it sees."""
+    """The user's part of a blueprint: its goals and turn plan."""
     kind = WORLDS[blueprint.world]
     world = kind(blueprint.world_seed)
     try:
@@ -71,76 +72,87 @@ def script_of(blueprint: Blueprint) -> Script:
     for turn in blueprint.turns:
         withheld |= {fact: frozenset(fact_forms(kind, blueprint, fact)) for fact in turn.withholds}
         withheld = {fact: forms for fact, forms in withheld.items() if fact not in turn.reveals}
-        told = tuple(forms for forms in facts.values() if tells(turn.text, forms))
-        hidden = _pointed_at(kind, blueprint, turn).union(*withheld.values())
-        lines.append(Line(turn.text, told, frozenset(form for form in hidden if not tells(turn.text, {form}))))
+        says = tuple(forms for forms in facts.values() if mentions(turn.text, forms))
+        hidden = _referenced_forms(kind, blueprint, turn).union(*withheld.values())
+        lines.append(Line(turn.text, says, frozenset(form for form in hidden if not mentions(turn.text, {form}))))
     return Script(
         language=blueprint.language,
         persona=blueprint.persona,
-        goal="\n".join(f"- {goal.intent.replace('_', ' ')}: {_listed(goal)}" for goal in blueprint.goals),
+        goal="\n".join(f"- {goal.intent.replace('_', ' ')}: {_known_slots(goal)}" for goal in blueprint.goals),
         lines=tuple(lines),
         tools=tuple(tool.name for tool in offered),
         parameters=frozenset(name for tool in offered for name in tool.parameters.get("properties", {})),
     )
 
 
-def _pointed_at(world: type[World], blueprint: Blueprint, turn: TurnPlan) -> frozenset[str]:
-    """Spellings of what a turn's goals leave to the answer before."""
+def _referenced_forms(world: type[World], blueprint: Blueprint, turn: TurnPlan) -> frozenset[str]:
+    """Spellings of the slots that a turn's goals only refer to ("that order")."""
     goals = {blueprint.nodes[n].goal for step in turn.steps for n in step}.union(turn.settles)
     goals |= {int(fact.split(".", 1)[0]) for fact in (*turn.withholds, *turn.reveals)}
-    pointed = [f"{index}.{name}" for index in sorted(goals) for name in blueprint.goals[index].hidden]
-    return frozenset(form for fact in pointed for form in fact_forms(world, blueprint, fact))
+    facts = [f"{index}.{name}" for index in sorted(goals) for name in blueprint.goals[index].hidden]
+    return frozenset(form for fact in facts for form in fact_forms(world, blueprint, fact))
 
 
-def strayed(script: Script, turn: int, text: str, dialogue: Sequence[Message]) -> list[str]:
-    """What is wrong with what the user says in a turn, in words that can be told to it; empty if it keeps to the script.
+def _known_slots(goal: Goal) -> str:
+    """The slots that the user knows, without those that the goal only refers to."""
+    known = {name: value for name, value in goal.slots.items() if name not in goal.hidden}
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in known.items()) or "nothing more to say about it"
 
-    dialogue: so far; what was said or shown there may be said again.
+
+def script_problems(script: Script, turn: int, text: str, dialogue: Sequence[Message]) -> list[str]:
+    """What is wrong with a user message, as instructions for its author; empty if it follows the script.
+
+    dialogue: the messages so far; the user may repeat what they contain.
     """
-    line, said = script.lines[turn], normalise(text)
-    if not text.strip() or len(text) > LONGEST_TURN:
-        return [f"say something, in at most {LONGEST_TURN:,} characters" if not text.strip() else "that is far too long"]
-    problems = [f"say which: {min(forms, key=len)!r} is missing" for forms in line.says if not tells(text, forms)]
-    problems += [f"do not say {form!r} yet" for form in sorted(line.hides) if tells(text, {form})]
-    problems += [f"you bring up {thing!r}, which is none of what you want" for thing in _made_up(said, line, dialogue)]
+    line = script.lines[turn]
+    if not text.strip() or len(text) > MAX_TURN_CHARACTERS:
+        return [f"say something, in at most {MAX_TURN_CHARACTERS:,} characters" if not text.strip() else "that is far too long"]
+    problems = [f"say which: {min(forms, key=len)!r} is missing" for forms in line.says if not mentions(text, forms)]
+    problems += [f"do not say {form!r} yet" for form in sorted(line.hides) if mentions(text, {form})]
+    problems += [f"you bring up {thing!r}, which is none of what you want" for thing in _invented(normalise(text), line, dialogue)]
     if _MACHINE.search(text):
         problems.append("write as a person writes: no JSON, no code, no markup")
-    if not _is_in(script.language, text, line.text):
+    if has_chinese(text) != (script.language == "zh") and has_chinese(text) != has_chinese(line.text):
         problems.append(f"write in {'Chinese' if script.language == 'zh' else 'English'}")
-    if not spelled_out(line.text, script.tools, script.parameters):
-        problems += spelled_out(text, script.tools, script.parameters)
+    if not instruction_problems(line.text, script.tools, script.parameters):
+        problems += instruction_problems(text, script.tools, script.parameters)
     return problems
 
 
-def tells(text: str, forms: Mapping[str, object] | Sequence[str] | frozenset[str] | set[str]) -> bool:
-    """Whether a text holds one of these spellings (normalised), word for word, or as a number of the same value."""
-    said = normalise(text)
-    values = {reading for number in numbers_in(said) for reading in number.readings}
-    return any(has_word(said, form) or (_is_number(form) and float(form) in values) for form in forms)
+def mentions(text: str, forms: Iterable[str]) -> bool:
+    """Whether a text contains one of these normalised spellings, word for word or as a number of the same value."""
+    normal = normalise(text)
+    values = {reading for number in numbers_in(normal) for reading in number.readings}
+    return any(has_word(normal, form) or (_NUMBER.fullmatch(form) and float(form) in values) for form in forms)
 
 
-def _is_number(form: str) -> bool:
-    return _NUMBER.fullmatch(form) is not None
-
-
-def _made_up(said: str, line: Line, dialogue: Sequence[Message]) -> list[str]:
-    """Numbers of more than one digit, dates and identifiers that neither the plan nor anybody before has brought up."""
+def _invented(text: str, line: Line, dialogue: Sequence[Message]) -> list[str]:
+    """Numbers of two or more digits, dates and identifiers that are neither in the plan nor in the dialogue."""
     known = normalise("\n".join([line.text, *(message.content or "" for message in dialogue)]))
-    there, claimed = read_claims(known), read_claims(said)
-    values = {reading for number in (*numbers_in(known, also_parts=True), *there.numbers) for reading in number.readings}
-    found = [f"{number.value:g}" for number in claimed.numbers if abs(number.value) >= 10 and values.isdisjoint(number.readings)]
-    found += sorted(claimed.dates - there.dates)
-    return found + sorted(identifier for identifier in claimed.ids if not has_word(known, identifier))
+    allowed, claimed = read_claims(known), read_claims(text)
+    values = {reading for number in (*numbers_in(known, also_parts=True), *allowed.numbers) for reading in number.readings}
+    numbers = [f"{number.value:g}" for number in claimed.numbers if abs(number.value) >= 10 and values.isdisjoint(number.readings)]
+    return numbers + sorted(claimed.dates - allowed.dates) + sorted(one for one in claimed.ids if not has_word(known, one))
 
 
-def _is_in(language: Language, text: str, planned: str) -> bool:
-    """A text of numbers and names alone is of every language."""
-    if language == "zh":
-        return has_chinese(text) or not has_chinese(planned)
-    return not has_chinese(text) or has_chinese(planned)
+def instruction_problems(text: str, tools: Collection[str], parameters: Collection[str]) -> list[str]:
+    """What makes a request a list of instructions that no person would write, as instructions for its author; empty if it is none.
 
+    A policy that trains on such requests learns to copy. Found by form alone, in both languages: a tool is called by its name, parameters
+    are given as `name=value`, or steps are numbered. A list of things ("order o17, two of them, in blue") is fine.
 
-def _listed(goal: Goal) -> str:
-    """The slots that the user knows; what a goal only points at, nobody has told them."""
-    known = {name: value for name, value in goal.slots.items() if name not in goal.hidden}
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in known.items()) or "nothing more to say about it"
+    Args:
+        tools: names of the tools on offer; those that are ordinary words may be used.
+        parameters: names of their parameters.
+    """
+    normal = normalise(text)
+    coined = [tool for tool in sorted(tools) if "_" in tool or tool[1:] != tool[1:].lower()]
+    problems = [f"do not name the tool {tool}; say what you want" for tool in coined if has_word(normal, tool.lower())]
+    given = [name for name in sorted(parameters) if re.search(rf"(?<![a-z0-9_]){re.escape(name.lower())}\s*[=:：]\s*\S", normal)]
+    if len(given) >= _MIN_PARAMETERS:
+        problems.append(
+            f"do not give arguments as a machine would ({', '.join(given[:4])}); say them in a sentence, and only what you care about"
+        )
+    if len(_STEP.findall(text)) >= _MIN_STEPS:
+        problems.append("do not number the steps; say what you want to have in the end")
+    return problems

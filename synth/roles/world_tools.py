@@ -1,8 +1,8 @@
-"""The tools of a conversation: a world, and the disturbances that a blueprint plans.
+"""The tools of a conversation: a world, and the perturbations that the blueprint plans.
 
-A planned fault replaces the first answer of one call: an error, or what the call returns with its lists emptied. A tool that is down
-answers every call with an error. The world is not touched then, so that the next call finds everything as it was. Noise puts irrelevant
-fields into what a call found. Whoever replays a conversation can tell (`Blueprint.perturbations`).
+A planned fault replaces the first result of one call by an error, or by the result with its lists emptied. A tool that is down answers
+every call with an error. Neither changes the world. Noise adds irrelevant fields to a result. A replay finds all of them in
+`Blueprint.perturbations`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from synth.worlds.base import World
 
 
 class WorldTools:
-    """Runs calls of a blueprint's conversation in a world of its own."""
+    """Executes the calls of one conversation in its world. injected: ids of the calls whose result was replaced."""
 
     def __init__(self, world: World, blueprint: Blueprint) -> None:
         self.world = world
@@ -27,35 +27,34 @@ class WorldTools:
         self._noise = {key: json.loads(p.message) for key, p in _planned(blueprint.nodes, blueprint.perturbations, "noise").items()}
         self._down = {p.tried.tool: p.message for p in blueprint.perturbations if p.tried is not None}
         self.injected: list[str] = []
-        """Ids of the calls whose answer was replaced."""
 
     def run(self, call: ToolCall) -> Message:
-        """What a call returns, as planned or as the world has it.
+        """The result of a call, with the planned perturbation if there is one.
 
         Raises:
-            ToolsFailed: the world itself failed, or its sandbox.
+            ToolsFailed: the world or its sandbox failed.
         """
         name, arguments = call.function.name, parse_arguments(call.function.arguments)
         if name not in self._offered:
-            return _observed(call, canonical_json({"error": "no such tool"}))
+            return _result(call, canonical_json({"error": "no such tool"}))
         if name in self._down:
             self.injected.append(call.id)
-            return _observed(call, canonical_json({"error": self._down[name]}))
-        key = _key(name, arguments) if self._faults or self._noise else ""
+            return _result(call, canonical_json({"error": self._down[name]}))
+        key = call_key(name, arguments) if self._faults or self._noise else ""
         fault = self._faults.pop(key, None)
         if fault is None:
-            content = self._called(name, call.function.arguments if arguments is None else arguments)
-            return _observed(call, noisy(content, self._noise[key]) if key in self._noise else content)
+            content = self._execute(name, call.function.arguments if arguments is None else arguments)
+            return _result(call, noisy(content, self._noise[key]) if key in self._noise else content)
         self.injected.append(call.id)
         if fault.kind == "error":
-            return _observed(call, canonical_json({"error": fault.message}))
+            return _result(call, canonical_json({"error": fault.message}))
         before = self.world.snapshot()
-        content = self._called(name, call.function.arguments)
+        content = self._execute(name, call.function.arguments)
         self.world.restore(before)
-        return _observed(call, emptied(content))
+        return _result(call, emptied(content))
 
-    def _called(self, name: str, arguments: str | Mapping[str, JSON]) -> str:
-        """What the world returns; a world never raises for what it is given, so whatever it raises is no caller's fault."""
+    def _execute(self, name: str, arguments: str | Mapping[str, JSON]) -> str:
+        """The world's result. A world never raises for bad arguments, so any exception is its own failure."""
         try:
             return self.world.call(name, arguments).content
         except Exception as error:
@@ -63,20 +62,18 @@ class WorldTools:
 
 
 def emptied(content: str) -> str:
-    """A result that found nothing, of the same form: its lists emptied, all else left out; `[]` where it holds no list."""
+    """An empty result of the same form: an object's lists emptied and its other fields removed; `[]` if there are none."""
     try:
         value = json.loads(content)
     except ValueError:
         return "[]"
-    if isinstance(value, dict):
-        lists: dict[str, JSON] = {name: [] for name, item in value.items() if isinstance(item, list)}
-        return canonical_json(lists) if lists else "[]"
-    return "[]"
+    lists: dict[str, JSON] = {name: [] for name, item in value.items() if isinstance(item, list)} if isinstance(value, dict) else {}
+    return canonical_json(lists) if lists else "[]"
 
 
 def noisy(content: str, fields: Mapping[str, JSON]) -> str:
-    """A result with irrelevant fields: in the object, or in every object of a list; errors and empty results stay as they are, and so does
-    the way in which it is written."""
+    """A result with irrelevant fields in the object, or in every object of a list, in the same JSON spacing. Errors and empty results are
+    returned unchanged."""
     if call_status(content) != "ok":
         return content
     try:
@@ -93,12 +90,13 @@ def noisy(content: str, fields: Mapping[str, JSON]) -> str:
 
 
 def _planned(nodes: Sequence[Node], perturbations: Sequence[Perturbation], *kinds: str) -> dict[str, Perturbation]:
-    return {_key(nodes[p.at].tool, nodes[p.at].values()): p for p in perturbations if p.kind in kinds}
+    return {call_key(nodes[p.at].tool, nodes[p.at].values()): p for p in perturbations if p.kind in kinds}
 
 
-def _key(tool: str, arguments: dict[str, JSON] | None) -> str:
+def call_key(tool: str, arguments: Mapping[str, JSON] | None) -> str:
+    """A text that is the same for equal calls."""
     return f"{tool} {canonical_json(arguments)}"
 
 
-def _observed(call: ToolCall, content: str) -> Message:
+def _result(call: ToolCall, content: str) -> Message:
     return Message(role="tool", tool_call_id=call.id, content=content)

@@ -20,8 +20,7 @@ from storage.execution import Progress
 from storage.records import JSON, Outcome, Rollout, Task, content_id
 from storage.store import Part, Store, part_id
 from storage.tables import TABLES
-from synth.engines.base import Engine, EngineFailure
-from synth.engines.thread_map import is_dead
+from synth.engines.base import Engine, EngineFailure, is_dead
 from synth.rollouts.episode import IN_FLIGHT, MAX_TOKENS, MAX_TURNS, Episode, play
 
 VERSION = 4

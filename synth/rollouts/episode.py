@@ -18,8 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from storage.records import Cost, Message, Outcome, Rollout, SampledTurn, Task, Tool, content_id
-from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure
-from synth.engines.thread_map import side_by_side
+from synth.engines.base import ChatAnswer, ChatRequest, Engine, EngineFailure, side_by_side
 from synth.tasks.verify import Verdict, judge
 from synth.worlds import WORLDS
 from synth.worlds.base import World

@@ -21,8 +21,7 @@ from synth.blueprints.cell import Band, Cell, mode_family
 from synth.blueprints.draft import FrameFilter, PlanFailed
 from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import Cluster
-from synth.engines.base import EngineFailure
-from synth.engines.thread_map import is_dead, side_by_side
+from synth.engines.base import EngineFailure, is_dead, side_by_side
 from synth.gc_paused import no_collection
 from synth.roles.role_engines import RoleEngines
 from synth.roles.simulate import Simulated

@@ -166,7 +166,7 @@ class _Run:
         controller = controller_of(domains, self.config.evolution, self.focus, bands)
         number, previous = 0, calibration["blueprints"]
         try:
-            self.cast = replace(self.cast, judged=self._judge_measured(calibration["blueprints"]))
+            self.cast = replace(self.cast, judge_agreement=self._judge_measured(calibration["blueprints"]))
             while not self._is_over(controller):
                 previous = self._round(number, previous, controller, bands)
                 number += 1

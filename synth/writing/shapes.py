@@ -1,10 +1,9 @@
-"""The shape of a domain: what is left of its tools when every name is taken away.
+"""The shape of a domain: a hash of its tools without names.
 
-One idea: tools and the entities whose ids they take and give are the nodes of a graph; a tool's first colour is its signature without
-names (per parameter: type, required or not, how many values, what kind of text), an entity's is none. Colours are refined by those of
-their neighbours (Weisfeiler-Lehman) until they tell no more apart, and the shape is the hash of all colours. So domains that differ only
-in nouns, in order or in wording have one shape; another parameter, action or reference gives another.
-What is not seen from outside (amounts in rules, weights, numbers of rows) is no part of it.
+One idea: tools, and the entities whose ids they take and return, are nodes of a graph. A tool's first colour is its signature without
+names (for each parameter: type, number of values, kind of text, required or not). Colours are refined by those of the neighbours
+(Weisfeiler-Lehman) until no more nodes differ; the shape is the hash of all colours. Domains that differ only in nouns, order or wording
+have the same shape; another parameter, action or reference changes it. Amounts in rules, weights and numbers of rows do not.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from synth.worlds.declarative.domain import Act, Domain, Entity
 from synth.worlds.declarative.tools import get_name, list_name, search_name
 
 Edge = tuple[str, str, str]
-"""Tool, entity, and how they belong together: `gives`, `takes` or `may take`."""
+"""Tool, entity, and relation: `gives`, `takes` or `may take`."""
 
 
 def shape_of(world: type[SpecWorld]) -> str:
-    """The shape of a domain, 16 hex digits: equal in every process."""
+    """The shape of a domain, 16 hex digits, the same in every process."""
     edges = list(_edges(world))
     colours = {
         f"tool {callee.tool.name}": _hash((callee.tool.changes_state, signature_without_names(callee.tool)))
@@ -34,9 +33,9 @@ def shape_of(world: type[SpecWorld]) -> str:
     for tool, entity, kind in edges:
         neighbours[f"tool {tool}"].append((kind, f"entity {entity}"))
         neighbours[f"entity {entity}"].append((kind, f"tool {tool}"))
-    told_apart = 0
-    while len(set(colours.values())) > told_apart:
-        told_apart = len(set(colours.values()))
+    distinct = 0
+    while len(set(colours.values())) > distinct:
+        distinct = len(set(colours.values()))
         colours = {
             node: _hash((colour, sorted((kind, colours[other]) for kind, other in neighbours[node]))) for node, colour in colours.items()
         }
@@ -48,14 +47,14 @@ def _hash(value: object) -> str:
 
 
 def signature_without_names(tool: Tool) -> list[tuple[str, bool]]:
-    """The parameters without their names, in no order."""
-    needed: Iterable[str] = tool.parameters["required"]
+    """Kind of each parameter and whether it is required, sorted."""
+    required: Iterable[str] = tool.parameters["required"]
     properties: Mapping[str, Mapping[str, JSON]] = tool.parameters["properties"]
-    return sorted((_kind(schema), name in needed) for name, schema in properties.items())
+    return sorted((_kind(schema), name in required) for name, schema in properties.items())
 
 
 def _kind(schema: Mapping[str, JSON]) -> str:
-    """Type of a parameter, with how many values it may have, or what kind of text it is."""
+    """Type of a parameter, with its number of values or the kind of text."""
     if "enum" in schema:
         return f"one of {len(schema['enum'])}"
     if schema["type"] != "string":
@@ -76,19 +75,19 @@ def _edges(world: type[SpecWorld]) -> Iterable[Edge]:
         named = [get_name(entity), search_name(entity), *(list_name(entity, owner) for owner in entity.owners())]
         for name in named:
             if name in domain.public:
-                yield from ((domain.public[name].tool, given, "gives") for given in _shown(entity, in_full=name == named[0]))
+                yield from ((domain.public[name].tool, given, "gives") for given in _shown_entities(entity, in_full=name == named[0]))
     for act in domain.acts.values():
-        yield from ((domain.public[act.name].tool, given, "gives") for given in _told(domain, act))
+        yield from ((domain.public[act.name].tool, given, "gives") for given in _changed_entities(domain, act))
 
 
-def _shown(entity: Entity, *, in_full: bool) -> list[str]:
-    """The entities whose ids a row shows: its own, and of what it refers to."""
+def _shown_entities(entity: Entity, *, in_full: bool) -> list[str]:
+    """The entities whose ids a row shows: its own and the referenced ones."""
     refs = [each.type.entity for each in entity.fields.values() if each.type.kind == "ref" and (in_full or not each.spec.detail)]
     return [entity.name, *refs]
 
 
-def _told(domain: Domain, act: Act) -> list[str]:
-    """The entities of the rows that an act makes or changes."""
+def _changed_entities(domain: Domain, act: Act) -> list[str]:
+    """The entities of the rows that an action creates or changes."""
     numbers = {creation.entity for creation in act.creations} | {setting.entity for setting in act.settings}
     for transfer in act.transfers:
         numbers |= {transfer.source[1], transfer.target[1]}

@@ -1,10 +1,9 @@
-"""How alike two worlds are, by what can be called in them: the set Jaccard of their tools' signatures, with names and without.
+"""Similarity of two worlds: the Jaccard index of their tools' signatures, with and without names, whichever is larger.
 
-With names, a tool is its name and its parameters' names and types; this finds a copy. Without, it is whether it changes state and, per
-parameter in no order, the type (how many values a choice has, what kind of text a text is) and whether it must be given (`shapes.py`);
-this finds a copy in which everything is called otherwise. The likeness is the larger of the two, so renaming alone never makes a new world.
+With names, a signature is the tool's name and its parameters' names and types; this finds copies. Without names, it is whether the tool
+changes state and, for each parameter, its type and whether it is required (`shapes.py`); this finds renamed copies.
 
-Not seen: what rules say, how many rows there are. `run_python`, which all have, does not count.
+Rules and numbers of rows are not compared. `run_python`, which all worlds have, does not count.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from synth.writing.shapes import signature_without_names
 
 @dataclass(frozen=True, slots=True)
 class Signatures:
-    """Of a world's tools, each signature once."""
+    """The signatures of a world's tools, with and without names."""
 
     named: frozenset[object]
     nameless: frozenset[object]

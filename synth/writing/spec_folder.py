@@ -1,9 +1,8 @@
-"""A folder of written specs: what was asked for, what became of it, and the files that were kept.
+"""A folder of written specs: the attempts (`attempts.json`) and the kept spec files.
 
-One idea: an attempt is written down before anything is asked (`Order`: all that its prompt is made from), and settled when its outcome is
-known, both in `attempts.json`. A run that is called again asks for what is not settled in the very same words, so that a cache of answers
-knows them, and nothing that is settled is asked again. What is kept is settled first and written then, both by renaming: a file that
-is missing is an attempt that is not settled.
+One idea: an attempt is recorded before its first request, with all inputs of its prompt (`Order`), and again with its outcome. A repeated
+run sends the same requests for open attempts, so the cache answers them, and nothing for finished ones. A kept attempt is recorded before
+its file is written, both atomically: an attempt whose file is missing is open.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from storage.files import replace_atomically
 from synth.worlds.declarative.compile import compile_file
 from synth.worlds.declarative.language.problems import SpecError
 from synth.writing.similarity import Signatures, signatures_of
-from synth.writing.spec_gate import Looked, Outcome
+from synth.writing.spec_gate import GateResult, Outcome
 
 REPORT = "attempts.json"
 
@@ -29,8 +28,12 @@ class _Part(BaseModel):
 
 
 class Order(_Part):
-    """All that an attempt's first prompt is made from. examples, parent: names of specs that are shown; parent and change are empty where
-    it is no variation. known: names of domains that there are already."""
+    """The inputs of an attempt's first prompt.
+
+    examples, parent: names of the specs in the prompt.
+    parent, change: empty if the attempt is no variation.
+    known: names of the existing domains.
+    """
 
     number: int = Field(ge=0)
     seed: int
@@ -42,8 +45,15 @@ class Order(_Part):
 
 
 class Attempt(_Part):
-    """What became of an order. outcome: None while it is open. tries: answers that were looked at. problems: of the last of them.
-    intents: admitted, and drawn. usd: what all of its answers cost."""
+    """The state of an order.
+
+    outcome: None while it is open.
+    tries: number of checked answers.
+    problems: of the last answer.
+    intents: (admitted, drawn).
+    likest, likeness: the most similar known world, and its similarity, 0 to 1.
+    usd: price of all its answers.
+    """
 
     order: Order
     outcome: Outcome | None = None
@@ -65,10 +75,10 @@ _ATTEMPTS = TypeAdapter(tuple[Attempt, ...])
 
 
 class SpecFolder:
-    """The attempts of a folder and its kept files. Nothing is written before the first attempt is noted.
+    """The attempts and kept files of a folder. Nothing is written before the first `note`.
 
     Raises:
-        BadInput: it is no folder, or what it says of its attempts cannot be read.
+        BadInput: the path is a file, or `attempts.json` cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,7 +89,7 @@ class SpecFolder:
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """In the order of their numbers."""
+        """Sorted by number."""
         return tuple(self._attempts[number] for number in sorted(self._attempts))
 
     def kept(self) -> tuple[Attempt, ...]:
@@ -89,49 +99,49 @@ class SpecFolder:
         return Counter(attempt.outcome for attempt in self.attempts if attempt.outcome is not None)
 
     def note(self, attempts: Iterable[Attempt]) -> None:
-        """Writes down what is known of these attempts now, in place of what was known before."""
+        """Records the state of these attempts."""
         self._attempts |= {attempt.order.number: attempt for attempt in attempts}
         data = _ATTEMPTS.dump_json(self.attempts, indent=1)
         replace_atomically(self.path / REPORT, lambda path: path.write_bytes(data))
 
-    def keep(self, attempt: Attempt, looked: Looked) -> Attempt:
-        """Settles an attempt with its spec, which is a file of the folder then; one that is there already is left alone."""
-        assert looked.world is not None
-        name = looked.world.domain.name
+    def keep(self, attempt: Attempt, result: GateResult) -> Attempt:
+        """Records an attempt as kept and writes its spec to a new file."""
+        assert result.world is not None
+        name = result.world.domain.name
         taken = (self.path / f"{name}.yaml").exists()
-        settled = attempt.model_copy(update={"file": f"{name}-{looked.world.domain.digest[:8]}.yaml" if taken else f"{name}.yaml"})
+        settled = attempt.model_copy(update={"file": f"{name}-{result.world.domain.digest[:8]}.yaml" if taken else f"{name}.yaml"})
         self.note([settled])
-        text = _provenance(settled) + looked.text
+        text = _provenance(settled) + result.text
         replace_atomically(self.path / settled.file, lambda path: path.write_text(text, encoding="utf-8"))
         return settled
 
     def signatures(self) -> Mapping[str, Signatures]:
-        """Of every spec of the folder that compiles, kept by us or lying there, by file."""
-        found = {}
+        """File -> signatures, of every spec in the folder that compiles."""
+        signatures = {}
         for path in sorted(self.path.glob("*.yaml")):
             try:
-                found[path.name] = signatures_of(compile_file(path))
+                signatures[path.name] = signatures_of(compile_file(path))
             except SpecError:
                 continue
-        return found
+        return signatures
 
     def _read(self) -> tuple[Attempt, ...]:
         file = self.path / REPORT
         try:
-            found = _ATTEMPTS.validate_json(file.read_bytes())
+            attempts = _ATTEMPTS.validate_json(file.read_bytes())
         except FileNotFoundError:
             return ()
         except (OSError, ValidationError) as error:
             raise BadInput(f"{file} cannot be read ({str(error).splitlines()[0]}); move it away, or give another folder") from None
-        return tuple(Attempt(order=each.order) if self._is_undone(each) else each for each in found)
+        return tuple(Attempt(order=each.order) if self._is_unfinished(each) else each for each in attempts)
 
-    def _is_undone(self, attempt: Attempt) -> bool:
-        """Whether it is to be made from its beginning: it was under way, the engine failed, or the file that was kept is not there."""
+    def _is_unfinished(self, attempt: Attempt) -> bool:
+        """Whether an attempt must start again: it was open, the engine failed, or its file is missing."""
         return attempt.outcome in (None, "infra_failure") or (attempt.outcome == "kept" and not (self.path / attempt.file).is_file())
 
 
 def body_of(text: str) -> str:
-    """A spec's text without the comments above it, ours or its writer's."""
+    """A spec's text without the comments at its beginning."""
     lines = text.splitlines(keepends=True)
     first = next((at for at, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines))
     return "".join(lines[first:])

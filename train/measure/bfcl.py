@@ -21,8 +21,7 @@ from storage.errors import BadInput
 from storage.records import Call, Message, Outcome, ToolCall, canonical_json, content_id, parse_arguments
 from storage.store import Store, part_id
 from storage.tables import TABLES
-from synth.engines.base import ChatRequest, Engine, EngineFailure
-from synth.engines.thread_map import is_dead, side_by_side
+from synth.engines.base import ChatRequest, Engine, EngineFailure, is_dead, side_by_side
 from synth.intervals import wilson
 from synth.roles.base import ToolsFailed
 from synth.rollouts.draws import RETRIES

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 
 from storage.errors import HeadraceError
 from storage.records import Message, Outcome, Task
-from synth.engines.base import EngineFailure
-from synth.engines.thread_map import is_dead, side_by_side
+from synth.engines.base import EngineFailure, is_dead, side_by_side
 from synth.roles.base import JudgeFailed
-from synth.roles.model_judge import ModelJudge
+from synth.roles.model_roles import ModelJudge
 from synth.rollouts.episode import Episode
 from synth.tasks.verify import verify
 from synth.worlds import WORLDS

@@ -1,15 +1,17 @@
-"""The engine `hf:PATH`: a Hugging Face causal language model, in process, for many conversations at once.
+"""The engine `hf:PATH`: a Hugging Face causal language model in this process, for many conversations at once.
 
-One idea: a whole multi-turn conversation runs over one key-value cache. In every round each open conversation is fed what is new to it
-(its prompt, an observation, or just the token it sampled last) and samples one token; nothing is computed twice, and what was sampled
-is kept token by token, with log-probabilities, never re-tokenised.
-Plain Qwen3 models on a CPU take `Qwen3Decoder`; every other architecture takes `_TransformersDecoder`. A test holds the two together.
-Noise comes from a counter-based generator keyed by the request's seed and indexed by position: with one thread, the same batch of
-requests gives the same tokens, and a conversation continued later gives what it would have given at once.
+One idea: a multi-turn conversation uses one key-value cache. In each round every open conversation reads its new tokens (the prompt, a tool
+result, or the token that it sampled last) and samples one token. Nothing is computed twice; sampled tokens are kept with their
+log-probabilities and never re-tokenised.
+Plain Qwen3 models on a CPU use `Qwen3Decoder`, all others `_TransformersDecoder`; a test compares the two.
+Noise comes from a counter-based generator keyed by the request's seed and indexed by position: with one thread, equal batches of requests
+give equal tokens, and a conversation that is continued later gives the same tokens as in one go.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,16 +21,15 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from storage.records import Message, Tool
+from storage.records import JSON, FunctionCall, Message, Tool, ToolCall
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure, FinishReason
-from synth.engines.local.hermes import parse_hermes
 from synth.engines.local.model_folder import check_folder
 from synth.engines.local.qwen3 import Qwen3Decoder
 
 Reply = Callable[[int, ChatAnswer], Sequence[Message] | None]
-"""(index of the request, the answer) -> the messages that go on the conversation (tool results), or None where it is over."""
+"""(index of the request, answer) -> the next messages (tool results), or None if the conversation is over."""
 
-_STAND_IN = "x"
+_PLACEHOLDER = "x"
 
 
 class _Decoder(Protocol):
@@ -42,8 +43,8 @@ class _Decoder(Protocol):
 
 
 class _TransformersDecoder:
-    """Any causal language model, through its own `forward` and a `DynamicCache`: chunks are padded to the longest, and all rows are fed,
-    those that wait with padding that the attention mask hides."""
+    """Any causal language model, by its `forward` and a `DynamicCache`. All rows are fed in each step, padded to the longest chunk; the
+    attention mask hides the padding."""
 
     def __init__(self, model: Any) -> None:
         self._model, self._base, self._head = model, model.get_decoder(), model.get_output_embeddings()
@@ -80,7 +81,13 @@ class _TransformersDecoder:
 
 @dataclass(slots=True)
 class _Row:
-    """One conversation on its way: `known` are all its tokens so far; `turn` starts at the first token of the current answer."""
+    """An open conversation.
+
+    known: all its tokens so far.
+    turn: position of the first token of the current answer.
+    calls: number of tool calls so far.
+    logprobs: of the current answer's tokens.
+    """
 
     request: ChatRequest
     known: list[int]
@@ -88,24 +95,22 @@ class _Row:
     turn: int
     calls: int
     logprobs: list[float] = field(default_factory=list)
-    """Of the current answer's tokens."""
     is_over: bool = False
 
 
 def _noise(seed: int, length: int) -> np.ndarray:
-    """Uniform numbers by position, equal whatever else is in the batch."""
+    """Uniform numbers by position, independent of the rest of the batch."""
     return np.random.Generator(np.random.Philox(key=seed % 2**128)).random(length)
 
 
 class HFEngine:
-    """Chats with a model folder, or with a model that is in memory already (the one in training).
+    """Chats with a model from a folder, or with a loaded model (the one in training).
 
     Args:
-        model: a folder, or a loaded model; tokenizer: needed with the latter.
+        model: a folder, or a loaded model with its tokenizer.
         policy_version: stored with every answer; default: the folder's name.
-        batch_rows: conversations that run side by side. Part of what makes results equal: the last bits of a matrix product depend on
-            the number of rows.
-        is_fused: False forces the plain Transformers path (what the tests compare with).
+        batch_rows: conversations in one batch. Results depend on it in the last bits, as matrix products do.
+        is_fused: False forces the Transformers path; tests compare with it.
     """
 
     def __init__(
@@ -140,7 +145,7 @@ class HFEngine:
     # ---- text and tokens -----------------------------------------------------------------------------------------------
 
     def prompt_ids(self, messages: tuple[Message, ...], tools: tuple[Tool, ...] = ()) -> list[int]:
-        """The tokens of a conversation up to the point where the assistant speaks next."""
+        """The tokens of a conversation up to the next assistant message."""
         key = (messages, tuple(tool.id for tool in tools))
         found = self._prompts.get(key)
         if found is None:
@@ -159,13 +164,13 @@ class HFEngine:
         return ids
 
     def _suffix_ids(self, messages: Sequence[Message]) -> list[int]:
-        """What follows the end of an assistant message when `messages` are appended and the assistant is to speak again."""
+        """The tokens between the end of an assistant message and the next one, if `messages` come between."""
         key = tuple(f"{message.role}:{message.content}" for message in messages)
         found = self._suffixes.get(key)
         if found is None:
             if len(self._suffixes) > 20_000:
                 self._suffixes.clear()
-            before = [{"role": "user", "content": _STAND_IN}, {"role": "assistant", "content": _STAND_IN}]
+            before = [{"role": "user", "content": _PLACEHOLDER}, {"role": "assistant", "content": _PLACEHOLDER}]
             head = self._render(before, [], generation=False)
             head = head[: head.rindex(self._end_text) + len(self._end_text)]
             whole = self._render([*before, *(message.to_openai() for message in messages)], [], generation=True)
@@ -189,27 +194,19 @@ class HFEngine:
     # ---- chatting ------------------------------------------------------------------------------------------------------
 
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
-        """One answer a request; threads take turns. A prompt that leaves no room for one is answered with nothing, for its `length`, as a
-        server's is (`openai.py`)."""
-        with self._one_at_a_time:
-            return self._chat(requests)
-
-    def _chat(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer]:
+        """One answer per request; threads take turns. A prompt that fills the context window gets an empty answer with finish reason
+        `length`, as in `openai.py`."""
         answers: dict[int, ChatAnswer] = {}
-
-        def reply(index: int, answer: ChatAnswer) -> None:
-            answers[index] = answer
-
-        self.converse(requests, reply)
-        outgrown = ChatAnswer(Message(role="assistant", content=""), "length", policy_version=self.policy_version)
-        return [answers.get(index, outgrown) for index in range(len(requests))]
+        with self._one_at_a_time:
+            self.converse(requests, answers.__setitem__)
+        too_long = ChatAnswer(Message(role="assistant", content=""), "length", policy_version=self.policy_version)
+        return [answers.get(index, too_long) for index in range(len(requests))]
 
     def converse(self, requests: Sequence[ChatRequest], reply: Reply) -> None:
-        """Whole conversations: after every answer, `reply` says how each goes on. The prompt of each answer begins with the tokens that
-        the one before was sampled from and those that it was.
+        """Whole conversations: after each answer, `reply` gives the next messages. The prompt of each answer begins with the prompt and
+        the sampled tokens of the one before.
 
-        `max_tokens` bounds each answer; a conversation that outgrows the model's window ends without another answer, one whose prompt
-        does so already without any, and the others of its batch go on.
+        `max_tokens` limits each answer. A conversation that outgrows the context window ends without another answer; the others go on.
         """
         for start in range(0, len(requests), self._batch_rows):
             batch = requests[start : start + self._batch_rows]
@@ -234,13 +231,13 @@ class HFEngine:
             self._sample([rows[index] for index in active], hidden)
             for index in active:
                 self._advance(rows[index], offset + places[index], reply)
-            going_on = [(index, start) for index, start in zip(active, fed, strict=True) if not rows[index].is_over]
-            active = [index for index, _ in going_on]
+            open_rows = [(index, start) for index, start in zip(active, fed, strict=True) if not rows[index].is_over]
+            active = [index for index, _ in open_rows]
             if active:
-                hidden = self._decoder.feed(active, [rows[index].known[start:] for index, start in going_on])
+                hidden = self._decoder.feed(active, [rows[index].known[start:] for index, start in open_rows])
 
     def _sample(self, rows: list[_Row], hidden: torch.Tensor) -> None:
-        """Draws the next token of every row, by the inverse distribution function of its own noise."""
+        """Draws the next token of every row, by the inverse of the cumulative distribution at the row's noise."""
         temperatures = np.array([row.request.temperature for row in rows], dtype=np.float32)
         scaled = self._decoder.logits(hidden) / torch.from_numpy(np.where(temperatures > 0, temperatures, 1))[:, None]
         logprobs = torch.log_softmax(scaled, dim=-1)
@@ -254,7 +251,7 @@ class HFEngine:
             row.logprobs.append(value)
 
     def _advance(self, row: _Row, index: int, reply: Reply) -> None:
-        """Ends the row's answer where its last token ends it, and asks how the conversation goes on."""
+        """If the last token ends the answer, asks `reply` for the next messages."""
         length = len(row.known) - row.turn
         ended = row.known[-1] == self._end
         if not ended and length < row.request.max_tokens and len(row.known) < self.max_length:
@@ -273,3 +270,43 @@ class HFEngine:
         row.known += suffix
         row.logprobs = []
         row.turn = len(row.known)
+
+
+# ---- tool calls in text ------------------------------------------------------------------------------------------------
+
+_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+_MAX_DEPTH = 64
+"""Deepest nesting of well-formed arguments; recursive readers would run out of stack below."""
+
+
+def parse_hermes(text: str, *, first_call: int = 0) -> Message:
+    """The assistant message in a text with Hermes tool calls. If a call is malformed, the whole text is content, without any call.
+
+    first_call: number of the first call id; ids are `call_0`, `call_1`, ... within a conversation.
+    """
+    calls: list[ToolCall] = []
+    for position, found in enumerate(_CALL.findall(text)):
+        try:
+            value = json.loads(found)
+            name, arguments = value["name"], json.dumps(value["arguments"], ensure_ascii=False)
+            is_sound = isinstance(name, str) and isinstance(value["arguments"], dict) and _depth(value["arguments"]) <= _MAX_DEPTH
+            f"{name}{arguments}".encode()
+        except (ValueError, KeyError, TypeError, RecursionError):
+            is_sound = False
+        if not is_sound:
+            return Message(role="assistant", content=text)
+        calls.append(ToolCall(id=f"call_{first_call + position}", function=FunctionCall(name=name, arguments=arguments)))
+    rest = _CALL.sub("", text).strip()
+    if not calls or "<tool_call>" in rest:
+        return Message(role="assistant", content=text.strip())
+    return Message(role="assistant", content=rest or None, tool_calls=tuple(calls))
+
+
+def _depth(value: JSON) -> int:
+    """How deep arrays and objects are nested."""
+    depth, layer = 0, [value]
+    while layer := [
+        item for outer in layer if isinstance(outer, (dict, list)) for item in (outer.values() if isinstance(outer, dict) else outer)
+    ]:
+        depth += 1
+    return depth

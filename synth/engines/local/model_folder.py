@@ -1,4 +1,4 @@
-"""What a Hugging Face model folder must hold to answer a chat, told from its files alone: before anything is loaded or spent."""
+"""Checks that a Hugging Face model folder can be used for chats, by its files alone, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -7,34 +7,26 @@ from pathlib import Path
 
 from storage.errors import BadInput
 
-_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
-_TEMPLATES = ("chat_template.jinja", "chat_template.json")
-
 
 def check_folder(folder: Path) -> None:
-    """Looks whether a folder holds a model, its weights, a tokenizer and a chat template.
+    """Checks that a folder holds a model, its weights, a tokenizer and a chat template.
 
     Raises:
-        BadInput: which of them is missing.
+        BadInput: one of them is missing.
     """
+
+    def has(*patterns: str) -> bool:
+        return any(one.match(pattern) for one in folder.iterdir() for pattern in patterns)
+
     if not (folder / "config.json").is_file():
         raise BadInput(f"{folder} is no Hugging Face model folder (no config.json): give the folder that a training stage wrote")
-    if not any(one.match("*.safetensors") or one.match("pytorch_model*.bin") for one in folder.iterdir()):
+    if not has("*.safetensors", "pytorch_model*.bin"):
         raise BadInput(f"{folder} holds no weights (no *.safetensors or pytorch_model*.bin file): copy the whole model folder")
-    if not any((folder / name).is_file() for name in _TOKENIZERS):
-        raise BadInput(f"{folder} holds no tokenizer ({_TOKENIZERS[0]}): copy that of the model that it was trained from")
-    if not _has_template(folder):
-        raise BadInput(
-            f"{folder} has no chat template ({_TEMPLATES[0]}), so nobody knows how a conversation is put to it: take a chat model, or copy "
-            "the template that it was trained with"
-        )
-
-
-def _has_template(folder: Path) -> bool:
-    if any((folder / name).is_file() for name in _TEMPLATES):
-        return True
+    if not has("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"):
+        raise BadInput(f"{folder} holds no tokenizer (tokenizer.json): copy the tokenizer of the model that it was trained from")
     try:
-        told = json.loads((folder / "tokenizer_config.json").read_text())
+        config = json.loads((folder / "tokenizer_config.json").read_text())
     except (OSError, ValueError):
-        return False
-    return isinstance(told, dict) and bool(told.get("chat_template"))
+        config = None
+    if not has("chat_template.jinja", "chat_template.json") and not (isinstance(config, dict) and config.get("chat_template")):
+        raise BadInput(f"{folder} has no chat template (chat_template.jinja): take a chat model, or copy the template of its training")

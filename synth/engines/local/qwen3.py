@@ -1,10 +1,10 @@
-"""Qwen3's forward pass for many ragged conversations on a CPU: its own weights, no module tree, no padding.
+"""Qwen3's forward pass for many conversations of different lengths on a CPU, without padding.
 
-One idea: all tokens that are new, of whatever conversations, form one flat batch. The matrix products see nothing but that batch; only
-attention needs to know which token belongs where, and a compiled kernel walks each token's own keys and values. So a prompt of twenty
-tokens, an observation of thirty and a single sampled token go through together, and nothing is computed for rows that wait.
-Matches `Qwen3ForCausalLM` in fp32 to the last digits (tested), any number of key-value heads. No sliding window, no scaled rotary
-positions, no other dtype: `fits` says whether a model is of that kind.
+One idea: the new tokens of all conversations form one flat batch. Matrix products see only that batch; a compiled attention kernel walks
+each token's own keys and values. So a prompt of twenty tokens, a tool result of thirty and a single sampled token are computed together,
+and nothing is computed for waiting conversations.
+Matches `Qwen3ForCausalLM` in fp32 to the last digits (tested), for any number of key-value heads. Not supported (see `fits`): a sliding
+window, scaled rotary positions, other dtypes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 
 @numba.njit(cache=True, fastmath=True)  # type: ignore[untyped-decorator]
 def _scaled(x: Floats, epsilon: float) -> Floats:
-    """Rows of `x` at root-mean-square 1; the norm's weights are folded into the product that follows."""
+    """Rows of `x` at root-mean-square 1; the norm's weights are part of the next product."""
     out = np.empty_like(x)
     for row in range(x.shape[0]):
         total = np.float32(0.0)
@@ -37,8 +37,8 @@ def _scaled(x: Floats, epsilon: float) -> Floats:
 
 
 @numba.njit(cache=True, fastmath=True)  # type: ignore[untyped-decorator]
-def _turn(vector: Floats, weight: Floats, cosine: Floats, sine: Floats, epsilon: float, out: Floats) -> None:
-    """One head's query or key: normalised, weighted and rotated to its position."""
+def _rotate(vector: Floats, weight: Floats, cosine: Floats, sine: Floats, epsilon: float, out: Floats) -> None:
+    """One head's query or key: normalised, weighted, and rotated by its position."""
     size = vector.shape[0]
     half = size // 2
     total = np.float32(0.0)
@@ -52,7 +52,7 @@ def _turn(vector: Floats, weight: Floats, cosine: Floats, sine: Floats, epsilon:
 
 
 @numba.njit(cache=True, fastmath=True)  # type: ignore[untyped-decorator]
-def _remember(
+def _write_cache(
     mixed: Floats,
     slots: Ints,
     positions: Ints,
@@ -63,14 +63,14 @@ def _remember(
     sines: Floats,
     epsilon: float,
 ) -> None:
-    """Writes the keys and values of flat tokens into their conversations' caches; arguments as of `_attend`."""
+    """Writes the keys and values of tokens into the caches; arguments as in `_attend`."""
     kv_heads, size = keys.shape[1], keys.shape[3]
     heads = mixed.shape[1] // size - 2 * kv_heads
     for token in range(mixed.shape[0]):
         slot, position = slots[token], positions[token]
         for head in range(kv_heads):
             start = (heads + head) * size
-            _turn(mixed[token, start : start + size], norms[1], cosines[position], sines[position], epsilon, keys[slot, head, position])
+            _rotate(mixed[token, start : start + size], norms[1], cosines[position], sines[position], epsilon, keys[slot, head, position])
             start += kv_heads * size
             values[slot, head, position] = mixed[token, start : start + size]
 
@@ -87,15 +87,16 @@ def _attend(
     sines: Floats,
     epsilon: float,
 ) -> Floats:
-    """Attention of flat tokens over their own conversations, which they join first.
+    """Attention of tokens over their own conversations, [tokens, heads * size]. Adds the tokens to the caches first.
 
-    mixed: [tokens, (heads + 2 kv_heads) * size], queries, keys, values. keys, values: the cache, [slots, kv_heads, length, size], written
-    at `positions`. norms: [2, size], of queries and keys. Returns [tokens, heads * size].
+    mixed: [tokens, (heads + 2 kv_heads) * size], queries, keys, values.
+    keys, values: the caches, [slots, kv_heads, length, size], written at `positions`.
+    norms: [2, size], of queries and keys.
     """
     tokens, kv_heads, size = mixed.shape[0], keys.shape[1], keys.shape[3]
     heads = mixed.shape[1] // size - 2 * kv_heads
     shared = heads // kv_heads
-    _remember(mixed, slots, positions, keys, values, norms, cosines, sines, epsilon)
+    _write_cache(mixed, slots, positions, keys, values, norms, cosines, sines, epsilon)
     out = np.empty((tokens, heads * size), dtype=np.float32)
     query, weights = np.empty(size, dtype=np.float32), np.empty(keys.shape[2], dtype=np.float32)
     softness = np.float32(1.0) / np.sqrt(np.float32(size))
@@ -103,7 +104,7 @@ def _attend(
         slot, position = slots[token], positions[token]
         for head in range(heads):
             start = head * size
-            _turn(mixed[token, start : start + size], norms[0], cosines[position], sines[position], epsilon, query)
+            _rotate(mixed[token, start : start + size], norms[0], cosines[position], sines[position], epsilon, query)
             key, value = keys[slot, head // shared], values[slot, head // shared]
             top = np.float32(-np.inf)
             for step in range(position + 1):
@@ -126,7 +127,7 @@ def _attend(
 
 
 class Qwen3Decoder:
-    """Holds the caches of one batch of conversations, each in a slot. Weights are read at `start`; a trainer may go on changing them."""
+    """The caches of one batch of conversations, each in a slot. Weights are read at `start`; a trainer may change them afterwards."""
 
     def __init__(self, model: Any) -> None:
         self._model, config = model, model.config
@@ -147,7 +148,7 @@ class Qwen3Decoder:
         return bool(plain and model.dtype == torch.float32 and model.device.type == "cpu")
 
     def start(self, prompts: Sequence[Sequence[int]], length: int) -> torch.Tensor:
-        """Opens a slot a prompt, with room for `length` tokens each; last hidden states, [prompts, width]. Equal prompts are read once."""
+        """Opens a slot per prompt, with room for `length` tokens; last hidden states, [prompts, width]. Equal prompts are read once."""
         self._load()
         shape = (len(prompts), self._kv_heads, length, self._head_dim)
         self._caches = [(np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)) for _ in self._layers]
@@ -167,7 +168,7 @@ class Qwen3Decoder:
         return hidden[torch.tensor([place[source] for source in origin])]
 
     def feed(self, slots: Sequence[int], chunks: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Appends a chunk of tokens, at least one, to each of these different slots; last hidden states, [slots, width]."""
+        """Appends a chunk of at least one token to each of these distinct slots; last hidden states, [slots, width]."""
         sizes = [len(chunk) for chunk in chunks]
         where, starts = np.repeat(np.asarray(slots, dtype=np.int64), sizes), self._lengths[slots]
         ends = np.cumsum(sizes)
@@ -182,7 +183,7 @@ class Qwen3Decoder:
         return F.linear(torch.from_numpy(_scaled(hidden.numpy(), self._epsilon)), self._head)
 
     def _load(self) -> None:
-        """Fuses projections that read the same input, and folds each norm's weights into the product that follows it."""
+        """Concatenates projections of the same input, and multiplies each norm's weights into the next product."""
         base = self._model.model
         with torch.no_grad():
             self._layers = [

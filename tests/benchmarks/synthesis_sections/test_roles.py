@@ -21,6 +21,6 @@ def test_a_user_that_says_something_else_does_not_pass(monkeypatch: pytest.Monke
     from synth.roles import user_script
 
     monkeypatch.setattr(roles, "BLUEPRINTS", 20)
-    real = user_script.strayed
-    monkeypatch.setattr(user_script, "strayed", lambda own, turn, text, dialogue: real(own, turn, f"{text} 4711", dialogue))
+    real = user_script.script_problems
+    monkeypatch.setattr(user_script, "script_problems", lambda own, turn, text, dialogue: real(own, turn, f"{text} 4711", dialogue))
     assert roles.measure_scripted(Deadline(math.inf))["user_adherence"] < 0.1

@@ -128,7 +128,7 @@ def test_an_engine_that_dies_late_stops_the_step_too(monkeypatch: pytest.MonkeyP
 def test_a_question_that_the_window_does_not_fit_is_not_asked() -> None:
     engine = Scripted({UNREAD: CLOSE})
     engine.context_tokens = 4_096
-    with pytest.raises(BadInput, match=r"scripted has a window of 4,096 tokens, and what it is to be asked takes about [67],\d{3}"):
+    with pytest.raises(BadInput, match=r"scripted has a window of 4,096 tokens, but a request and its answer need about [67],\d{3}"):
         told(engine, [UNREAD])
     assert not engine.asked
     engine.context_tokens = 8_192

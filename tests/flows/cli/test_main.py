@@ -123,7 +123,7 @@ def test_unusable_engines_are_refused_before_any_request(here: Path, monkeypatch
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     command = ("synthesize", "--store", "s")
     assert "no OpenAI-compatible server answers at http://127.0.0.1:9/v1" in refused(*command, "--judge", "openai:gpt")
-    assert "'gpt' is no player of a role; give scripted, or one of openai:MODEL" in refused(*command, "--user", "gpt")
+    assert "'gpt' is no engine; give scripted, or one of openai:MODEL" in refused(*command, "--user", "gpt")
     assert "there is no model folder /nowhere/model" in refused(*command, "--assistant", "vllm:/nowhere/model")
     assert "is no Hugging Face model folder" in refused(*command, "--planner", "hf:nowhere")
     assert "no OpenAI-compatible server answers" in refused(*command, "--judge", "openai:gpt", "--preview", "2")

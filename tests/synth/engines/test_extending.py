@@ -1,4 +1,4 @@
-"""The engine of docs/extending.md, as it stands there: it answers, fails as an engine does, and is refused where it cannot serve."""
+"""The example engine of docs/extending.md: it answers, fails as an engine does, and is refused if it cannot serve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine `openai:` against a mock server over real sockets: what goes over the wire, what is tried again, what is paid once."""
+"""The engine `openai:` against a mock server over real sockets: requests, retries, cache and budget."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ECHO = Tool(name="echo", description="Says it.", parameters={"type": "object", "
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits between tries are short, and no key of the machine's own is used."""
     monkeypatch.setattr(http, "wait_s", lambda attempt, retry_after: 0.01)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -38,14 +38,14 @@ def config(url: str, **more: Any) -> OpenAIConfig:
     return OpenAIConfig(model=MODEL, base_url=url, **more)
 
 
-def asking(text: str, **more: Any) -> ChatRequest:
+def request_of(text: str, **more: Any) -> ChatRequest:
     return ChatRequest((Message(role="user", content=text),), **more)
 
 
 def test_answers_come_in_the_order_of_the_requests(serve: Serve) -> None:
     with OpenAIEngine(config(serve(Mock(0.01)), in_flight=8)) as engine:
         assert isinstance(engine, Engine) and engine.name == "openai:mock"
-        answers = engine.chat([asking(f"word {number}") for number in range(40)])
+        answers = engine.chat([request_of(f"word {number}") for number in range(40)])
     assert [answer.message.content for answer in answers] == [f"word {number}"[::-1] for number in range(40)]
     assert {(answer.finish_reason, answer.prompt_tokens, answer.completion_tokens) for answer in answers} == {("stop", 3, 10)}
     assert all(answer.latency_s >= 0.01 for answer in answers)
@@ -54,15 +54,17 @@ def test_answers_come_in_the_order_of_the_requests(serve: Serve) -> None:
 def test_no_more_are_in_flight_than_may_be_also_from_many_threads(serve: Serve) -> None:
     mock = Mock(0.02)
     with OpenAIEngine(config(serve(mock), in_flight=5)) as engine, ThreadPoolExecutor(20) as threads:
-        told = list(threads.map(lambda number: engine.chat([asking(f"n {number}")])[0].message.content, range(40)))
+        told = list(threads.map(lambda number: engine.chat([request_of(f"n {number}")])[0].message.content, range(40)))
     assert told == [f"n {number}"[::-1] for number in range(40)]
     assert mock.most_in_flight == 5
 
 
 def test_tools_schemas_and_log_probabilities_go_over_the_wire(serve: Serve) -> None:
     with OpenAIEngine(config(serve(Mock()), extra={"top_p": 0.9})) as engine:
-        body: Any = engine.body(asking("hi", tools=(ECHO,), tool_choice="echo", schema={"type": "object"}, alternatives=2, seed=2**70 + 3))
-        called, told = engine.chat([asking("hi", tools=(ECHO,)), asking("hi", alternatives=2)])
+        body: Any = engine.body(
+            request_of("hi", tools=(ECHO,), tool_choice="echo", schema={"type": "object"}, alternatives=2, seed=2**70 + 3)
+        )
+        called, told = engine.chat([request_of("hi", tools=(ECHO,)), request_of("hi", alternatives=2)])
     assert body["tools"] == [ECHO.to_openai()] and body["tool_choice"] == {"type": "function", "function": {"name": "echo"}}
     assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}
     assert (body["logprobs"], body["top_logprobs"], body["top_p"], body["seed"]) == (True, 2, 0.9, 3)
@@ -75,7 +77,7 @@ def test_tools_schemas_and_log_probabilities_go_over_the_wire(serve: Serve) -> N
 def test_what_may_pass_is_tried_again(serve: Serve, fault: str) -> None:
     mock = Mock(faults={fault: 0.5})
     with OpenAIEngine(config(serve(mock), timeout_s=0.2, tries=20)) as engine:
-        answers = engine.chat([asking(f"word {number}") for number in range(20)])
+        answers = engine.chat([request_of(f"word {number}") for number in range(20)])
         again = sum(count for why, count in engine.counts.items() if why.startswith("again"))
     assert [answer.message.content for answer in answers] == [f"word {number}"[::-1] for number in range(20)]
     assert mock.counts["answered"] == 20 and again == sum(mock.tries.values()) - 20 > 0
@@ -91,14 +93,14 @@ def test_a_server_that_never_answers_is_our_failure_and_the_others_are_kept(serv
         OpenAIEngine(config(serve(Broken()), in_flight=1, tries=2), answers=Answers(store)) as engine,
         pytest.raises(EngineFailure, match="no answer after 2 tries"),
     ):
-        engine.chat([asking(f"word {number}") for number in range(5)])
+        engine.chat([request_of(f"word {number}") for number in range(5)])
     assert len(Answers(store)._known) == 3
 
 
 def test_what_was_answered_is_never_asked_again(serve: Serve, tmp_path: Path) -> None:
     """Given answers in the journal, and then in a part, then whoever asks again gets them, and the server hears nothing."""
     mock, store = Mock(), Store(tmp_path / "store")
-    url, requests = serve(mock), [asking(f"word {number % 4}", seed=number % 4) for number in range(12)]
+    url, requests = serve(mock), [request_of(f"word {number % 4}", seed=number % 4) for number in range(12)]
     with OpenAIEngine(config(url), answers=Answers(store)) as engine:
         first = engine.chat(requests)
         assert engine.budget.spent_tokens == 4 * 13
@@ -113,7 +115,7 @@ def test_what_was_answered_is_never_asked_again(serve: Serve, tmp_path: Path) ->
     rows = store.query("SELECT engine, prompt_tokens, completion_tokens FROM answers")
     assert rows.rows() == [("openai:mock", 3, 10)] * 4
     with OpenAIEngine(config(url), answers=Answers(store)) as engine:
-        engine.chat([asking("word 0", seed=9)])
+        engine.chat([request_of("word 0", seed=9)])
     assert sum(mock.tries.values()) == 5, "another seed is another request"
 
 
@@ -125,7 +127,7 @@ def test_what_a_run_has_spent_counts_once_after_a_kill_between_commit_and_journa
     answers = Answers(store)
     answers.run = "run-1"
     with OpenAIEngine(config(url), answers=answers) as engine:
-        engine.chat([asking(f"word {number}") for number in range(4)])
+        engine.chat([request_of(f"word {number}") for number in range(4)])
     monkeypatch.setattr(Journal, "discard", lambda *_: None)
     answers.commit()
     again = Answers(store)
@@ -138,7 +140,7 @@ def test_what_a_run_has_spent_counts_once_after_a_kill_between_commit_and_journa
 
 def test_a_budget_stops_before_the_next_request_and_again_at_the_same_place(serve: Serve, tmp_path: Path) -> None:
     mock, store = Mock(), Store(tmp_path / "store")
-    url, requests = serve(mock), [asking(f"word {number}") for number in range(20)]
+    url, requests = serve(mock), [request_of(f"word {number}") for number in range(20)]
     for _ in range(2):
         budget = Budget(tokens=39, usd_per_million=(1.0, 2.0))
         with (
@@ -163,7 +165,7 @@ def test_a_request_that_waits_for_another_try_is_called_off_when_the_budget_is_s
 
     mock = Busy()
     with OpenAIEngine(config(serve(mock), tries=5), budget=budget) as engine, pytest.raises(BudgetSpent, match="40 of 30 tokens"):
-        engine.chat([asking("hi")])
+        engine.chat([request_of("hi")])
     assert sum(mock.tries.values()) == 1
 
 
@@ -193,12 +195,12 @@ def test_a_context_that_does_not_fit_is_an_answer_cut_off(serve: Serve) -> None:
             return web.json_response({"error": {"message": message}}, status=400)
 
     with OpenAIEngine(config(serve(Short()))) as engine:
-        (answer,) = engine.chat([asking("too much")])
+        (answer,) = engine.chat([request_of("too much")])
     assert (answer.finish_reason, answer.message.content) == ("length", "")
 
 
 class Fussy(Mock):
-    """Wants a key; takes no tools."""
+    """Wants a key; accepts no tools."""
 
     async def models(self, request: web.Request) -> web.Response:
         if request.headers.get("Authorization") != "Bearer right":
@@ -227,10 +229,10 @@ def test_a_server_is_looked_at_before_anything_is_spent(serve: Serve, monkeypatc
         engine.check()
     with OpenAIEngine(OpenAIConfig(model=MODEL)) as engine:
         engine.check()
-        with pytest.raises(BadInput, match="takes no tools"):
+        with pytest.raises(BadInput, match="accepts no tools"):
             engine.check(tools=True)
         with pytest.raises(EngineFailure, match="tool parser"):
-            engine.chat([asking("hi", tools=(ECHO,))])
+            engine.chat([request_of("hi", tools=(ECHO,))])
 
 
 class Newer(Mock):
@@ -261,11 +263,11 @@ class Newer(Mock):
 def test_a_limit_that_newer_models_call_otherwise_is_learnt_once(serve: Serve) -> None:
     with OpenAIEngine(config(serve(Newer()))) as engine:
         with pytest.raises(EngineFailure, match="max_completion_tokens"):
-            engine.chat([asking("hi")])
+            engine.chat([request_of("hi")])
         engine.check(tools=True)
-        body = engine.body(asking("hi", max_tokens=7))
+        body = engine.body(request_of("hi", max_tokens=7))
         sent = engine.counts["sent"]
-        answer, short = engine.chat([asking("hi"), asking("hi", max_tokens=2)])
+        answer, short = engine.chat([request_of("hi"), request_of("hi", max_tokens=2)])
         assert engine.counts["sent"] == sent + 2
     assert body["max_completion_tokens"] == 7 and "max_tokens" not in body
     assert answer.message.content == "ih"
@@ -275,7 +277,7 @@ def test_a_limit_that_newer_models_call_otherwise_is_learnt_once(serve: Serve) -
 @pytest.mark.parametrize(
     ("server", "told"),
     [
-        (Newer(takes_tools=False), r"takes no tools \(no tools here\)"),
+        (Newer(takes_tools=False), r"accepts no tools \(no tools here\)"),
         (Newer(takes_chats=False), r"is no OpenAI-compatible server for chats \(status 400: this is no chat model\)"),
     ],
 )
@@ -298,7 +300,7 @@ def test_a_server_that_tells_no_tokens_is_not_asked_for_them(serve: Serve, serve
     with OpenAIEngine(config(serve(server))) as engine:
         engine.check(traced=True)
         assert not engine.tells_tokens
-        (answer,) = engine.chat([asking("hi", is_traced=True)])
+        (answer,) = engine.chat([request_of("hi", is_traced=True)])
         assert (answer.message.content, answer.prompt_ids, answer.token_ids) == ("ih", (), ())
 
 
@@ -325,7 +327,7 @@ OPEN: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", OPEN)
 def test_a_schema_that_strict_mode_refuses_is_not_sent_as_strict(serve: Serve, kind: str) -> None:
     with OpenAIEngine(config(serve(Mock()))) as engine:
-        body: Any = engine.body(asking("hi", schema=OPEN[kind]))
+        body: Any = engine.body(request_of("hi", schema=OPEN[kind]))
     assert body["response_format"]["json_schema"]["strict"] is False
     assert body["response_format"]["json_schema"]["schema"] == OPEN[kind]
 

@@ -1,4 +1,4 @@
-"""The scripted engine: follows plans, goes wrong on purpose, and knows when it knows nothing."""
+"""The scripted engine of the tests: follows plans, fails at a given rate, and refuses unknown conversations."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Answers of a schema: read out of whatever stands around them, checked, asked again with what was wrong."""
+"""Answers with a schema: parsed from surrounding text, validated, and asked for again with their problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real vLLM server with a tiny model that knows a few tool calls by heart: everything that the engine relies on, over the wire."""
+"""A real vLLM server with a tiny model that has memorised a few tool calls: everything that the engine relies on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting and ending a model server, with a scripted program in vLLM's place: an environment whose `python` is a stand-in."""
+"""Start and end of a model server. A scripted program, the `python` of a test environment, replaces vLLM."""
 
 from __future__ import annotations
 

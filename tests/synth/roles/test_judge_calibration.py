@@ -1,4 +1,4 @@
-"""The labelled split by which judges are measured: good and planted bad conversations, all executed."""
+"""Labelled conversations that measure judges: good ones, and ones with planted flaws, all executed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from synth.blueprints.draft import PlanFailed
 from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import cluster_tools
 from synth.roles.base import Grades
-from synth.roles.judge_calibration import PLANTED, Agreement, Labelled, agreement, labelled, reaching
+from synth.roles.judge_calibration import PLANTED, Agreement, Labelled, agreement, labelled, passes_checks
 from synth.roles.simulate import simulate
 from synth.worlds import WORLDS
 
@@ -66,7 +66,7 @@ def test_the_scripted_judge_is_as_good_as_it_is(split: list[Labelled]) -> None:
 
 
 def test_what_code_sees_never_reaches_the_judge(split: list[Labelled]) -> None:
-    asked = {split[at].planted for at in reaching(split)}
+    asked = {one.planted for one in split if passes_checks(one)}
     assert {"", "rude", "smoothed"} <= asked and not {"invented", "repeated", "placeholder"} & asked
 
 
@@ -81,7 +81,6 @@ def test_agreement_is_one_for_the_truth_and_none_beyond_chance_for_blindness(spl
     assert blind.kappa == pytest.approx(0) and sum(blind.missed.values()) == sum(bool(one.planted) for one in split)
     assert reversed_.rate == 0 and reversed_.kappa < 0
     assert silent.rate == 0, "no verdict agrees with nothing"
-    assert 0.8 < truth.interval[0] < 1
 
 
 def test_what_is_stored_of_it_is_read_back(split: list[Labelled]) -> None:

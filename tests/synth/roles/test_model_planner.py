@@ -1,5 +1,4 @@
-"""A planner that is a language model: whatever it writes, what comes of it is a plan of training, or words about what is wrong with it.
-The models are scripted stand-ins."""
+"""The model planner: every answer gives a blueprint with allowed frames, or problems in words. The models are scripted."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import Cluster, cluster_tools
 from synth.engines.base import ChatRequest
 from synth.engines.structured import checked
-from synth.roles.model_planner import ModelPlanner, _canonical, _Desk, _schema
+from synth.roles.model_planner import ModelPlanner, _canonical, _PlanCheck, _schema
 from synth.tasks.solver import are_evaluation_slots, training_seed
 from synth.tasks.split import DivisionConfig, division
 from synth.text.claims import has_chinese
@@ -70,21 +69,21 @@ def plan_of(*goals: Mapping[str, JSON]) -> dict[str, JSON]:
     return {"persona": "plain", "parallel": False, "goals": list(goals)}
 
 
-def desk_in(world: str, seed: int = 0, rules: Planner = RULES) -> _Desk:
-    return _Desk(rules, rules.offer(cluster_of(world)), Cell(domain_in(world), "C>F", "low"), random.Random(seed))
+def plan_check_in(world: str, seed: int = 0, rules: Planner = RULES) -> _PlanCheck:
+    return _PlanCheck(rules, rules.offer(cluster_of(world)), Cell(domain_in(world), "C>F", "low"), random.Random(seed))
 
 
 # ---- values as frames hold them -----------------------------------------------------------------------------------------
 
 
-def otherwise(value: JSON) -> JSON:
-    """The same value, spelled as nobody else does."""
+def respell(value: JSON) -> JSON:
+    """The same value in an unusual spelling."""
     if isinstance(value, str):
         return f" {value.upper()}" if re.fullmatch(r"[a-z]+\d+", value) else value
     return float(value) if isinstance(value, int) else int(value) if value == int(value) else value
 
 
-def wishing(world: str) -> Callable[[ChatRequest], str]:
+def greedy_planner(world: str) -> Callable[[ChatRequest], str]:
     """Scripted: asks for anything that can be done in the world, whether or not it is kept for another use, in other spellings."""
     rng = random.Random(world)
 
@@ -92,7 +91,7 @@ def wishing(world: str) -> Callable[[ChatRequest], str]:
         intent = rng.choice(re.findall(r"^- (\w+) \(of this domain\)", request.messages[1].content or "", re.MULTILINE))
         names = frozenset(slot.name for slot in slots_of(WORLDS[world], intent).values() if slot.is_required or rng.random() < 0.5)
         drawn = make_world(world, training_seed(rng.randrange(64))).draw_slots(intent, names, rng)
-        return json.dumps(plan_of(goal_of(world, intent, {name: otherwise(value) for name, value in drawn.items()})))
+        return json.dumps(plan_of(goal_of(world, intent, {name: respell(value) for name, value in drawn.items()})))
 
     return answering
 
@@ -100,17 +99,17 @@ def wishing(world: str) -> Callable[[ChatRequest], str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("world", ["retail", "city"])
 def test_what_is_kept_for_another_use_is_not_planned_for_in_another_spelling(world: str) -> None:
-    engine, made = Standing(wishing(world)), list[Blueprint]()
+    engine, made = Standing(greedy_planner(world)), list[Blueprint]()
     for seed in range(40):
         try:
-            made.append(ModelPlanner(engine, RULES).propose(desk_in(world).cell, [cluster_of(world)], 0, random.Random(seed))[1])
+            made.append(ModelPlanner(engine, RULES).propose(plan_check_in(world).cell, [cluster_of(world)], 0, random.Random(seed))[1])
         except PlanFailed:
             continue
 
     assert len(made) >= 15
     goals = [goal for blueprint in made for goal in blueprint.goals]
     for goal in goals:
-        canonical = {name: otherwise_again(world, goal.intent, name, value) for name, value in goal.slots.items()}
+        canonical = {name: canonical_value(world, goal.intent, name, value) for name, value in goal.slots.items()}
         assert goal.frame_id == frame_id(world, goal.intent, canonical)
         assert is_seed(goal.frame_id) and not are_evaluation_slots(goal.intent, canonical, entities_of(WORLDS[world], goal.intent))
     assert any(isinstance(value, int | float) for goal in goals for value in goal.slots.values()), "numbers were among them"
@@ -118,7 +117,7 @@ def test_what_is_kept_for_another_use_is_not_planned_for_in_another_spelling(wor
     assert len(refused) >= 10, "and what is kept was asked for"
 
 
-def otherwise_again(world: str, intent: str, slot: str, value: Any) -> JSON:
+def canonical_value(world: str, intent: str, slot: str, value: Any) -> JSON:
     """A value as the readers of queries write it."""
     kind = WORLDS[world].kinds[slots_of(WORLDS[world], intent)[slot].kind]
     if isinstance(kind, Quantity):
@@ -146,22 +145,22 @@ def test_every_usual_value_is_written_as_the_readers_of_queries_write_it(world: 
     ],
 )
 def test_a_value_that_is_none_of_the_kind_is_named(slots: dict[str, JSON], problem: str) -> None:
-    found = desk_in("retail").problems(plan_of(goal_of("retail", "call_back", slots)))
+    found = plan_check_in("retail").problems(plan_of(goal_of("retail", "call_back", slots)))
     assert any(problem in one for one in found), found
 
 
 # ---- what cannot be planned ---------------------------------------------------------------------------------------------
 
 
-def usable(desk: _Desk, intent: str, *names: str) -> dict[str, JSON]:
+def usable(check: _PlanCheck, intent: str, *names: str) -> dict[str, JSON]:
     """Slots of an intent that may be planned for in the desk's world, and that can be done there."""
-    world, rng = desk.offer.world, random.Random(7)
+    world, rng = check.offer.world, random.Random(7)
     required = {slot.name for slot in slots_of(world, intent).values() if slot.is_required}
     for _ in range(200):
-        place = world(desk.seed)
+        place = world(check.seed)
         found = place.draw_such(intent, frozenset(required.union(names)), rng, lambda slots: may_use(is_seed, world, intent, slots))
-        if found is not None and (desk.problems(plan_of(goal_of(world.name, intent, found))), desk.nearest)[1] is not None:
-            desk.nearest = desk.blueprint = None
+        if found is not None and (check.problems(plan_of(goal_of(world.name, intent, found))), check.nearest)[1] is not None:
+            check.nearest = check.blueprint = None
             return found
     raise AssertionError(f"no such {intent}")
 
@@ -174,51 +173,53 @@ def test_what_the_assistant_has_no_words_to_ask_for_is_not_withheld() -> None:
         if slot.kind == "problem" and not can_withhold(WORLDS["retail"], slot)
     ]
     intent, name = unasked[0]
-    desk = desk_in("retail")
-    slots = usable(desk, intent, name)
+    check = plan_check_in("retail")
+    slots = usable(check, intent, name)
     said = goal_of("retail", intent, slots)["request"]
     shown = WORLDS["retail"].kinds["problem"].names[slots[name]]["en"]  # type: ignore[union-attr]
     goal = goal_of("retail", intent, slots, withheld=name, reveal=shown, request=said.replace(shown, "something"))
 
-    assert any(f"the assistant cannot ask for {name}; withhold" in one for one in desk.problems(plan_of(goal)))
+    assert any(f"the assistant cannot ask for {name}; withhold" in one for one in check.problems(plan_of(goal)))
 
 
 def test_a_goal_asked_in_one_breath_withholds_nothing() -> None:
-    desk = desk_in("retail")
-    first = goal_of("retail", "order_status", usable(desk, "order_status"))
+    check = plan_check_in("retail")
+    first = goal_of("retail", "order_status", usable(check, "order_status"))
     second = first | {"joint": True, "withheld": "order", "reveal": first["request"], "request": "And another one's status."}
-    assert any("goal 1: a goal that is joint withholds nothing" in one for one in desk.problems(plan_of(first, second)))
+    assert any("goal 1: a goal that is joint withholds nothing" in one for one in check.problems(plan_of(first, second)))
 
 
 def test_what_a_chained_goal_leaves_out_is_what_it_points_at() -> None:
-    desk, (before, after) = next((desk, goals) for seed in range(40) if (goals := _follows(desk := desk_in("retail", seed))) is not None)
-    assert not any("leave out the one slot" in one for one in desk.problems(plan_of(before, after)))
-    assert desk.nearest is not None and desk.nearest.goals[1].hidden == ("order",)
+    check, (before, after) = next(
+        (check, goals) for seed in range(40) if (goals := _follows(check := plan_check_in("retail", seed))) is not None
+    )
+    assert not any("leave out the one slot" in one for one in check.problems(plan_of(before, after)))
+    assert check.nearest is not None and check.nearest.goals[1].hidden == ("order",)
 
     named = goal_of("retail", after["intent"], {"order": "o17"}, chained=True)
-    assert any("leave out the one slot" in one or "kept for" in one for one in desk.problems(plan_of(before, named)))
+    assert any("leave out the one slot" in one or "kept for" in one for one in check.problems(plan_of(before, named)))
 
 
-def _follows(desk: _Desk) -> tuple[dict[str, JSON], dict[str, JSON]] | None:
+def _follows(check: _PlanCheck) -> tuple[dict[str, JSON], dict[str, JSON]] | None:
     """The status of something that a customer ordered, and then the price of "that order", where the desk's world and rules let it be."""
     for user in WORLDS["retail"].kinds["user"].choices:  # type: ignore[union-attr]
         before = goal_of("retail", "status_by_category", {"user": user, "category": "lamp"})
         after = goal_of("retail", "order_price", {}, chained=True, request="And what does that order cost?")
-        desk.problems(plan_of(before, after))
-        if desk.nearest is not None:
+        check.problems(plan_of(before, after))
+        if check.nearest is not None:
             return before, after
     return None
 
 
 def test_what_breaks_the_worlds_solver_is_told_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = desk_in("retail")
-    slots = usable(desk, "order_status")
+    check = plan_check_in("retail")
+    slots = usable(check, "order_status")
 
     def breaks(*_: object) -> None:
         raise KeyError("o17")
 
     monkeypatch.setattr("synth.blueprints.draft.solve", breaks)
-    assert desk.problems(plan_of(goal_of("retail", "order_status", slots))) == ["this cannot be done with these values"]
+    assert check.problems(plan_of(goal_of("retail", "order_status", slots))) == ["this cannot be done with these values"]
 
 
 # ---- what becomes of it -------------------------------------------------------------------------------------------------
@@ -231,34 +232,34 @@ def test_a_plan_that_can_be_done_is_used_after_all_repairs_whatever_its_band() -
         return json.dumps(plan_of(goal_of("retail", "order_status", json.loads(shown.group(1)))))
 
     def proposed(engine: Standing, band: Band) -> Blueprint:
-        planner = ModelPlanner(engine, RULES, repairs=2)
+        planner = ModelPlanner(engine, RULES)
         cell = Cell(domain_in("retail"), "C>F", band)
         return planner.propose(cell, [cluster_of("retail")], 0, random.Random(3))[1]
 
     missing, hitting = Standing(stubborn), Standing(stubborn)
     found = proposed(missing, "high")
     assert found.domain == domain_in("retail") and BANDS.band(found.complexity) == "low"
-    assert ["is not in band high" in (one.messages[-1].content or "") for one in missing.asked] == [False, True, True]
+    assert ["is not in band high" in (one.messages[-1].content or "") for one in missing.asked] == [False, True, True, True]
     assert proposed(hitting, "low").goals == found.goals and len(hitting.asked) == 1
     with pytest.raises(PlanFailed, match="slot order may not be"):
         proposed(Standing(lambda request: re.sub(r"o\d\d", "o100", stubborn(request))), "high")
 
 
 def test_a_program_is_asked_for_where_one_is_needed_and_only_there() -> None:
-    def desk(share: float | None) -> _Desk:
-        return desk_in("library", rules=Planner(is_seed, 0.0, BANDS, code_share=share))
+    def check(share: float | None) -> _PlanCheck:
+        return plan_check_in("library", rules=Planner(is_seed, 0.0, BANDS, code_share=share))
 
-    needing = desk(1.0)
-    pots = needing.menu
+    needing = check(1.0)
+    pots = needing.pool
     told = needing.messages()[1].content or ""
     (line,) = [one for one in told.splitlines() if "one goal must need run_python" in one]
     named = line.partition("intents: ")[2].rstrip(";").split(", ")
     assert set(named) <= pots.computing and all(f"- {name}" in told for name in named)
     for share in (None, 0.0):
-        assert "must need run_python" not in (desk(share).messages()[1].content or "")
+        assert "must need run_python" not in (check(share).messages()[1].content or "")
 
     plain = next(name for name in pots.busy if name not in pots.computing)
-    for other in (needing, desk(0.0)):
+    for other in (needing, check(0.0)):
         problems = other.problems(plan_of(goal_of("library", plain, usable(other, plain))))
         assert other.nearest is not None, "what needs none is better than nothing"
         assert any("run_python" in one for one in problems) == (other is needing), problems
@@ -268,11 +269,11 @@ def test_a_program_is_asked_for_where_one_is_needed_and_only_there() -> None:
 
 @lru_cache
 def some_blueprint() -> Blueprint:
-    desk = desk_in("retail")
-    usable_slots = usable(desk, "order_status")
-    desk.problems(plan_of(goal_of("retail", "order_status", usable_slots)))
-    assert desk.nearest is not None
-    return desk.nearest
+    check = plan_check_in("retail")
+    usable_slots = usable(check, "order_status")
+    check.problems(plan_of(goal_of("retail", "order_status", usable_slots)))
+    assert check.nearest is not None
+    return check.nearest
 
 
 @pytest.mark.parametrize(("turns", "is_right"), [(MAX_USER_TURNS, True), (MAX_USER_TURNS + 1, False)])
@@ -305,7 +306,7 @@ def slots_in(draw: st.DrawFn, world: str, intent: str) -> dict[str, JSON]:
         kind = WORLDS[world].kinds[slot.kind]
         usual = range(kind.horizon_days) if isinstance(kind, Date) else list(kind.names if isinstance(kind, Vocabulary) else kind.choices)
         if draw(RARELY) != (slot.is_required or draw(NOW_AND_THEN)):
-            slots[slot.name] = draw(SCALARS if draw(RARELY) else st.sampled_from(usual).map(otherwise))
+            slots[slot.name] = draw(SCALARS if draw(RARELY) else st.sampled_from(usual).map(respell))
     return slots | {draw(st.text(max_size=5)): draw(SCALARS)} if draw(RARELY) else slots
 
 
@@ -340,12 +341,12 @@ def plans_in(draw: st.DrawFn, world: str) -> dict[str, JSON]:
 def test_any_plan_of_the_schema_gives_problems_or_a_blueprint(world: str, data: st.DataObject) -> None:
     plan, seed = data.draw(plans_in(world)), data.draw(st.integers(0, 3))
     rules = Planner(lambda _: True, chinese_share=0.0, bands=BANDS)
-    desk = desk_in(world, seed, rules)
-    value, wrong = checked(json.dumps(plan), _schema(desk.menu.intents))
+    check = plan_check_in(world, seed, rules)
+    value, wrong = checked(json.dumps(plan), _schema(check.pool.intents))
     assert (value is None) == bool(wrong)
 
     if value is not None:
-        found = desk.problems(value)
-        assert (desk.blueprint is None) == bool(found) and all(found)
-        for blueprint in (desk.blueprint, desk.nearest):
+        found = check.problems(value)
+        assert (check.blueprint is None) == bool(found) and all(found)
+        for blueprint in (check.blueprint, check.nearest):
             assert blueprint is None or (blueprint.model_dump_json().encode() and not has_chinese(blueprint.turns[0].text))

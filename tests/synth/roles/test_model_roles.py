@@ -1,4 +1,4 @@
-"""An assistant that is a language model: what it sees and costs, and whose fault it is when nothing comes. Engines here are scripted."""
+"""The model assistant: what it sees, what it costs, and the outcome when its engine fails. The engines are scripted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import cluster_tools
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 from synth.engines.budget import BudgetSpent
-from synth.roles.model_assistant import ModelAssistant
+from synth.roles.model_roles import ModelAssistant
 from synth.roles.scripted import ScriptedAssistant
 from synth.roles.simulate import Simulated, simulate
 from synth.worlds import WORLDS
@@ -55,13 +55,13 @@ def blueprint() -> Blueprint:
     return Planner(lambda _: True).draft(native(intent_pool(WORLDS["retail"], cluster.tool_names), rng), Offer(cluster), rng)
 
 
-def played(blueprint: Blueprint, engine: Following | Mumbling) -> Simulated:
+def simulate_with(blueprint: Blueprint, engine: Following | Mumbling) -> Simulated:
     return simulate(blueprint, assistant=lambda one: ModelAssistant(engine, one.id))
 
 
 def test_what_a_model_does_is_judged_and_counted(blueprint: Blueprint) -> None:
     engine = Following(blueprint)
-    simulated = played(blueprint, engine)
+    simulated = simulate_with(blueprint, engine)
     assert simulated.accepted and simulated.trajectory.outcome is Outcome.SUCCESS
     assert simulated.trajectory.messages == simulate(blueprint).trajectory.messages
     assert (simulated.trajectory.teacher, simulated.trajectory.id) != (
@@ -74,23 +74,23 @@ def test_what_a_model_does_is_judged_and_counted(blueprint: Blueprint) -> None:
 
 def test_it_sees_the_dialogue_and_the_tools_on_offer_and_no_plan(blueprint: Blueprint) -> None:
     engine = Following(blueprint)
-    played(blueprint, engine)
+    simulate_with(blueprint, engine)
     assert all({tool.name for tool in request.tools} == set(blueprint.tools) for request in engine.requests)
     first = engine.requests[0].messages
     assert [message.role for message in first if message.role != "system"] == ["user"]
     assert len({request.seed for request in engine.requests}) == len(engine.requests)
     again = Following(blueprint)
-    played(blueprint, again)
+    simulate_with(blueprint, again)
     assert again.requests == engine.requests, "run again, it asks the same"
 
 
 def test_a_bad_answer_is_the_models_own_and_no_answer_is_not(blueprint: Blueprint) -> None:
-    bad = played(blueprint, Mumbling()).trajectory
+    bad = simulate_with(blueprint, Mumbling()).trajectory
     assert (bad.outcome, bad.reward) == (Outcome.POLICY_FAILURE, 0.0)
     for patience in (0, 1):
-        lost = played(blueprint, Following(blueprint, patience))
+        lost = simulate_with(blueprint, Following(blueprint, patience))
         assert (lost.accepted, lost.reason) == (False, "infra_failure")
         assert (lost.trajectory.outcome, lost.trajectory.reward) == (Outcome.INFRA_FAILURE, None)
         assert lost.trajectory.cost.prompt_tokens == 100 * patience
     with pytest.raises(BudgetSpent):
-        played(blueprint, Following(blueprint, 1, BudgetSpent("spent")))
+        simulate_with(blueprint, Following(blueprint, 1, BudgetSpent("spent")))

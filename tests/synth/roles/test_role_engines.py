@@ -19,8 +19,8 @@ from synth.blueprints.blueprint import Blueprint
 from synth.engines.base import ChatAnswer, ChatRequest, EngineFailure
 from synth.engines.budget import Budget, BudgetSpent
 from synth.engines.engine_names import EngineUse
-from synth.roles import role_engines as casting
-from synth.roles.model_judge import ModelJudge
+from synth.roles import role_engines
+from synth.roles.model_roles import ModelJudge
 from synth.roles.role_engines import RoleEngines, RolesConfig, open_role_engines
 from synth.run.config import SynthesisConfig
 from synth.run.controller import EvolutionConfig
@@ -42,11 +42,11 @@ TALKS = """SELECT round, position, messages, accepted, outcome, t.reason FROM tr
            ORDER BY round, position"""
 
 
-def cast_of(**roles: Standing) -> RoleEngines:
+def engines_of(**roles: Standing) -> RoleEngines:
     return replace(RoleEngines(RolesConfig(**{role: engine.name for role, engine in roles.items()})), **roles)  # type: ignore[arg-type]
 
 
-def made(folder: Path, cast: RoleEngines, **changes: object) -> tuple[Store, SynthesisResult]:
+def run_synthesis(folder: Path, cast: RoleEngines, **changes: object) -> tuple[Store, SynthesisResult]:
     store = Store(folder)
     return store, synthesize(store, PLAIN.model_copy(update={"roles": cast.config, **changes}), cast=cast)
 
@@ -59,15 +59,15 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 @pytest.fixture(scope="module")
-def recited(plain: Store) -> Standing:
+def reciting_engine(plain: Store) -> Standing:
     talks = [[Message.model_validate(one) for one in json.loads(talk)] for talk in plain.query(TALKS)["messages"]]
     return Standing(reciting(talks), "openai:reciting")
 
 
 def test_a_model_that_does_what_the_scripted_teacher_did_makes_the_same_conversations(
-    plain: Store, recited: Standing, tmp_path: Path
+    plain: Store, reciting_engine: Standing, tmp_path: Path
 ) -> None:
-    store, result = made(tmp_path, cast_of(assistant=recited))
+    store, result = run_synthesis(tmp_path, engines_of(assistant=reciting_engine))
 
     assert result.accepted == PLAIN.accepted
     assert store.query(TALKS).equals(plain.query(TALKS))
@@ -80,12 +80,12 @@ def test_a_model_that_does_what_the_scripted_teacher_did_makes_the_same_conversa
     assert all(role["assistant"] == "openai:reciting" for role in roles)
 
 
-def test_what_others_play_in_the_same_store_is_theirs(plain: Store, recited: Standing, tmp_path: Path) -> None:
+def test_what_others_play_in_the_same_store_is_theirs(plain: Store, reciting_engine: Standing, tmp_path: Path) -> None:
     """Scripted roles, then a teacher, then a bad one: each has its own conversations, figures and control, and a re-run adds nothing."""
     store = Store(tmp_path)
     runs = [synthesize(store, PLAIN).run]
-    for engine in (recited, Standing(lambda _: "Hm.", "openai:bad"), recited):
-        cast = cast_of(assistant=engine)
+    for engine in (reciting_engine, Standing(lambda _: "Hm.", "openai:bad"), reciting_engine):
+        cast = engines_of(assistant=engine)
         runs.append(synthesize(store, PLAIN.model_copy(update={"roles": cast.config, "max_proposals": 24}), cast=cast).run)
 
     assert len(set(runs)) == 3 and runs[1] == runs[3]
@@ -98,16 +98,16 @@ def test_what_others_play_in_the_same_store_is_theirs(plain: Store, recited: Sta
 
 
 @pytest.mark.slow
-def test_a_run_that_was_cut_off_ends_as_an_undisturbed_one_however_many_talk_at_once(recited: Standing, tmp_path: Path) -> None:
+def test_a_run_that_was_cut_off_ends_as_an_undisturbed_one_however_many_talk_at_once(reciting_engine: Standing, tmp_path: Path) -> None:
     def run(folder: str, engine: Standing, in_flight: int) -> str:
-        cast = cast_of(assistant=engine, user=Standing(parroting))
+        cast = engines_of(assistant=engine, user=Standing(parroting))
         cast = replace(cast, config=cast.config.model_copy(update={"in_flight": in_flight}))
-        return made(tmp_path / folder, cast, evolution=EvolutionConfig(proposals_per_round=5))[0].content_hash()
+        return run_synthesis(tmp_path / folder, cast, evolution=EvolutionConfig(proposals_per_round=5))[0].content_hash()
 
-    asked = len(recited.asked)
-    undisturbed = run("whole", recited, 16)
-    asked = len(recited.asked) - asked
-    assert run("alone", recited, 1) == undisturbed
+    asked = len(reciting_engine.asked)
+    undisturbed = run("whole", reciting_engine, 16)
+    asked = len(reciting_engine.asked) - asked
+    assert run("alone", reciting_engine, 1) == undisturbed
 
     left = asked // 2
 
@@ -116,29 +116,29 @@ def test_a_run_that_was_cut_off_ends_as_an_undisturbed_one_however_many_talk_at_
         left -= 1
         if left < 0:
             raise KeyboardInterrupt
-        return recited.chat([request])[0].message
+        return reciting_engine.chat([request])[0].message
 
     with pytest.raises(KeyboardInterrupt):
-        run("cut", Standing(cut_off, recited.name), 1)
-    before = len(recited.asked)
-    assert run("cut", recited, 16) == undisturbed
-    assert len(recited.asked) - before < asked, "whole rounds are not held again"
+        run("cut", Standing(cut_off, reciting_engine.name), 1)
+    before = len(reciting_engine.asked)
+    assert run("cut", reciting_engine, 16) == undisturbed
+    assert len(reciting_engine.asked) - before < asked, "whole rounds are not held again"
 
 
-def test_prompts_are_those_that_somebody_was_shown(recited: Standing, tmp_path: Path) -> None:
-    def shown(folder: str, **roles: Standing) -> set[str]:
-        store, _ = made(tmp_path / folder, cast_of(**roles), max_proposals=12, accepted=3)
+def test_prompts_are_those_that_somebody_was_shown(reciting_engine: Standing, tmp_path: Path) -> None:
+    def prompts_shown(folder: str, **roles: Standing) -> set[str]:
+        store, _ = run_synthesis(tmp_path / folder, engines_of(**roles), max_proposals=12, accepted=3)
         (only,) = store.query("SELECT DISTINCT prompts FROM provenance")["prompts"]
         return set(json.loads(only))
 
-    assert shown("teacher", assistant=recited) == set()
-    assert shown("both", assistant=recited, user=Standing(parroting)) == {"user"}
-    assert shown("judge", judge=Standing(judging(lambda talk: 5))) == {"judge", "judge_criteria"}
+    assert prompts_shown("teacher", assistant=reciting_engine) == set()
+    assert prompts_shown("both", assistant=reciting_engine, user=Standing(parroting)) == {"user"}
+    assert prompts_shown("judge", judge=Standing(judging(lambda talk: 5))) == {"judge", "judge_criteria"}
 
 
 def test_only_what_the_judge_graded_has_its_grades(tmp_path: Path) -> None:
-    cast = cast_of(assistant=Standing(lambda _: "Hm."), judge=Standing(judging(lambda talk: 5), "openai:judge"))
-    store, _ = made(tmp_path, cast, max_proposals=12)
+    cast = engines_of(assistant=Standing(lambda _: "Hm."), judge=Standing(judging(lambda talk: 5), "openai:judge"))
+    store, _ = run_synthesis(tmp_path, cast, max_proposals=12)
 
     found = store.query("SELECT planning, judge_agreement, criteria FROM provenance")
     assert found.height > 5 and all(column.null_count() == found.height for column in found.get_columns())
@@ -150,26 +150,26 @@ def test_a_judge_that_is_refused_an_answer_is_measured_on_the_others(tmp_path: P
             raise EngineFailure("content filter")
         return judging(lambda talk: 5)(request)
 
-    _, result = made(tmp_path, cast_of(judge=Standing(squeamish)), max_proposals=24)
+    _, result = run_synthesis(tmp_path, engines_of(judge=Standing(squeamish)), max_proposals=24)
     assert result.accepted == PLAIN.accepted
 
 
 def test_one_that_does_not_is_refused_and_steers_like_any_failure(tmp_path: Path) -> None:
-    store, result = made(tmp_path, cast_of(assistant=Standing(lambda _: "Hm.")), max_proposals=12)
+    store, result = run_synthesis(tmp_path, engines_of(assistant=Standing(lambda _: "Hm.")), max_proposals=12)
 
     outcomes = store.query("SELECT outcome, count(*) AS n FROM trajectories JOIN provenance USING (trajectory_id) GROUP BY 1")
     assert outcomes["outcome"].to_list() == ["policy_failure"]
     assert result.accepted == 0 and sum(result.rejected.values()) == result.proposals == 12
 
 
-def test_an_engine_that_dies_stops_the_run_and_stores_no_round_of_failures(recited: Standing, tmp_path: Path) -> None:
+def test_an_engine_that_dies_stops_the_run_and_stores_no_round_of_failures(reciting_engine: Standing, tmp_path: Path) -> None:
     with pytest.raises(EngineFailure, match=r"got no answer.*nobody answers"):
-        made(tmp_path / "dead", cast_of(assistant=Standing(silent)))
+        run_synthesis(tmp_path / "dead", engines_of(assistant=Standing(silent)))
     assert Store(tmp_path / "dead").query("SELECT 1 FROM blueprints WHERE round >= 0").height == 0
 
     calls = iter(range(10**9))
-    flaky = Standing(lambda request: silent(request) if next(calls) % 40 == 7 else recited.chat([request])[0].message)
-    store, result = made(tmp_path / "flaky", cast_of(assistant=flaky))
+    flaky = Standing(lambda request: silent(request) if next(calls) % 40 == 7 else reciting_engine.chat([request])[0].message)
+    store, result = run_synthesis(tmp_path / "flaky", engines_of(assistant=flaky))
 
     lost = store.query("SELECT outcome, reward, failure FROM trajectories JOIN provenance USING (trajectory_id) WHERE NOT accepted")
     infra = lost.filter(outcome="infra_failure")
@@ -179,7 +179,7 @@ def test_an_engine_that_dies_stops_the_run_and_stores_no_round_of_failures(recit
 
 @pytest.mark.slow
 def test_a_user_that_keeps_to_its_script_is_heard_and_one_that_strays_is_to_blame_itself(plain: Store, tmp_path: Path) -> None:
-    store, _ = made(tmp_path / "true", cast_of(user=Standing(parroting)))
+    store, _ = run_synthesis(tmp_path / "true", engines_of(user=Standing(parroting)))
     assert store.query(TALKS).equals(plain.query(TALKS))
     said = store.query("SELECT sum(user_turns) AS turns, sum(user_adhered) AS adhered FROM provenance").row(0)
     assert said[0] == said[1] > 0
@@ -189,7 +189,7 @@ def test_a_user_that_keeps_to_its_script_is_heard_and_one_that_strays_is_to_blam
     def straying(request: ChatRequest) -> str:
         return parroting(request).replace("o", "0").replace("的", "") + " My lucky number is 7777."
 
-    store, result = made(tmp_path / "astray", cast_of(user=Standing(straying)), max_proposals=12)
+    store, result = run_synthesis(tmp_path / "astray", engines_of(user=Standing(straying)), max_proposals=12)
     found = store.query("SELECT outcome, reward, failure FROM trajectories JOIN provenance USING (trajectory_id)")
     assert result.accepted == 0 and set(found["outcome"]) == {"user_failure"}
     assert found["reward"].null_count() == found.height and all("turn 0" in failure for failure in found["failure"])
@@ -199,7 +199,7 @@ def test_a_user_is_told_what_was_wrong_and_may_say_it_again(plain: Store, tmp_pa
     def hesitant(request: ChatRequest) -> str:
         return parroting(request) if len(request.messages) > 2 else "1. Look.\n2. Find.\n3. Call get_order(order_id=o1)."
 
-    store, _ = made(tmp_path, cast_of(user=Standing(hesitant)))
+    store, _ = run_synthesis(tmp_path, engines_of(user=Standing(hesitant)))
 
     assert store.query(TALKS).equals(plain.query(TALKS))
     assert store.query("SELECT sum(user_turns) AS turns, sum(user_adhered) AS adhered FROM provenance").row(0)[1] == 0
@@ -229,7 +229,7 @@ def test_the_judge_is_measured_and_its_worth_stands_beside_every_grade(plain: St
         ("harsh", lambda talk: 2, 0),
     ):
         judge = Standing(judging(grade), f"openai:{name}")
-        store, result = made(tmp_path / name, cast_of(judge=judge), max_proposals=24)
+        store, result = run_synthesis(tmp_path / name, engines_of(judge=judge), max_proposals=24)
         figures = {row["metric"]: row["value"] for row in store.query("SELECT metric, value FROM diversity WHERE round = -1").to_dicts()}
         kept = store.query("SELECT judge_agreement, judge_labelled, planning, criteria FROM provenance WHERE planning IS NOT NULL")
         assert result.accepted == accepted
@@ -257,7 +257,7 @@ def test_every_answer_to_a_request_is_held_against_the_same_criteria_which_are_s
 
 
 def test_a_judge_that_answers_nonsense_is_to_blame_itself(tmp_path: Path) -> None:
-    store, result = made(tmp_path, cast_of(judge=Standing(lambda _: "Lovely!")), max_proposals=12)
+    store, result = run_synthesis(tmp_path, engines_of(judge=Standing(lambda _: "Lovely!")), max_proposals=12)
 
     found = store.query("SELECT outcome, reward, failure FROM trajectories JOIN provenance USING (trajectory_id)")
     assert result.accepted == 0 and set(found["outcome"]) == {"judge_failure"} and found["reward"].null_count() == found.height
@@ -265,7 +265,7 @@ def test_a_judge_that_answers_nonsense_is_to_blame_itself(tmp_path: Path) -> Non
 
 def test_a_planner_decides_what_is_wanted_and_a_program_whether_it_can_be_had(tmp_path: Path) -> None:
     planner = Standing(planning)
-    store, result = made(tmp_path, cast_of(planner=planner), chinese_share=0.5, code_share=0.0)
+    store, result = run_synthesis(tmp_path, engines_of(planner=planner), chinese_share=0.5, code_share=0.0)
 
     assert result.accepted >= 2
     repaired = [request for request in planner.asked if len(request.messages) > 2]
@@ -282,7 +282,7 @@ def test_a_plan_that_cannot_be_done_is_none_and_costs_what_it_costs(tmp_path: Pa
         return json.dumps(plan)
 
     planner = Standing(wishful)
-    _, result = made(tmp_path, cast_of(planner=planner), max_proposals=12)
+    _, result = run_synthesis(tmp_path, engines_of(planner=planner), max_proposals=12)
 
     assert dict(result.rejected) == {"model_plan": 12}
     told = [request.messages[-1].content or "" for request in planner.asked if len(request.messages) > 2]
@@ -309,19 +309,19 @@ class Metered(Standing):
         return found
 
 
-def test_a_spent_budget_ends_the_run_cleanly_and_a_larger_one_takes_it_up(plain: Store, recited: Standing, tmp_path: Path) -> None:
-    small = Metered(recited, Budget(tokens=1500))
-    store, result = made(tmp_path, replace(cast_of(assistant=small), budget=small.budget))
+def test_a_spent_budget_ends_the_run_cleanly_and_a_larger_one_takes_it_up(plain: Store, reciting_engine: Standing, tmp_path: Path) -> None:
+    small = Metered(reciting_engine, Budget(tokens=1500))
+    store, result = run_synthesis(tmp_path, replace(engines_of(assistant=small), budget=small.budget))
 
     assert result.accepted < PLAIN.accepted and any("budget is spent" in note for note in result.notes)
     assert small.budget.spent_tokens <= 1500 + 12 * 110, "but for those that were in flight"
-    store, result = made(tmp_path, cast_of(assistant=Metered(recited, Budget())))
+    store, result = run_synthesis(tmp_path, engines_of(assistant=Metered(reciting_engine, Budget())))
     assert result.accepted == PLAIN.accepted and store.query(TALKS).equals(plain.query(TALKS))
 
 
-def test_a_preview_tells_what_a_run_would_cost_and_commits_nothing(recited: Standing, tmp_path: Path) -> None:
+def test_a_preview_tells_what_a_run_would_cost_and_commits_nothing(reciting_engine: Standing, tmp_path: Path) -> None:
     store = Store(tmp_path)
-    cast = cast_of(assistant=recited)
+    cast = engines_of(assistant=reciting_engine)
 
     found = preview(store, PLAIN.model_copy(update={"roles": cast.config}), proposals=5, cast=cast)
 
@@ -330,8 +330,8 @@ def test_a_preview_tells_what_a_run_would_cost_and_commits_nothing(recited: Stan
     assert found.expected_cost.prompt_tokens == pytest.approx(found.cost.prompt_tokens * PLAIN.accepted / 5, abs=1)
     assert not store.exists() or store.query("SELECT 1 FROM trajectories").height == 0
     with pytest.raises(BudgetSpent):
-        poor = Metered(recited, Budget(tokens=1))
-        preview(store, PLAIN.model_copy(update={"roles": cast.config}), cast=cast_of(assistant=poor))
+        poor = Metered(reciting_engine, Budget(tokens=1))
+        preview(store, PLAIN.model_copy(update={"roles": cast.config}), cast=engines_of(assistant=poor))
 
 
 def test_a_limit_in_dollars_wants_prices() -> None:
@@ -361,12 +361,12 @@ def test_a_window_that_has_no_room_for_a_role_is_told_before_anything_is_asked(t
     def named(name: str, _use: EngineUse) -> Iterator[Standing]:
         yield Narrow(parroting, name)
 
-    monkeypatch.setattr(casting, "engine_named", named)
+    monkeypatch.setattr(role_engines, "engine_named", named)
     with open_role_engines(RolesConfig(user="openai:m", judge="openai:m"), Store(tmp_path / "store"), tmp_path / "logs") as cast:
         assert cast.user is cast.judge is not None
     for roles in (RolesConfig(planner="openai:m"), RolesConfig(assistant="openai:m", answer_tokens=1_400)):
         with (
-            pytest.raises(BadInput, match="openai:m has a window of 1,300 tokens, and what it is to be asked takes about"),
+            pytest.raises(BadInput, match="openai:m has a window of 1,300 tokens, but a request and its answer need about"),
             open_role_engines(roles, Store(tmp_path / "store"), tmp_path / "logs"),
         ):
             pass
@@ -374,5 +374,5 @@ def test_a_window_that_has_no_room_for_a_role_is_told_before_anything_is_asked(t
 
 @pytest.mark.parametrize("name", ["gpt", "openai:", "scripted:me", ""])
 def test_a_name_that_is_no_engines_is_refused(name: str) -> None:
-    with pytest.raises(ValidationError, match="is no player of a role; give scripted, or one of openai:MODEL"):
+    with pytest.raises(ValidationError, match="is no engine; give scripted, or one of openai:MODEL"):
         RolesConfig(assistant=name)

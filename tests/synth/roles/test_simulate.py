@@ -1,4 +1,4 @@
-"""Blueprints, scripted roles and simulated conversations in both worlds; and that what goes wrong is noticed."""
+"""Blueprints, scripted roles and simulated conversations in two worlds; negative controls for every check."""
 
 import json
 import random
@@ -34,8 +34,8 @@ def clusters_of(world: str) -> list[Cluster]:
     return cluster_tools(WORLDS[world].tools)
 
 
-def plain(recipe: ConversationTemplate, cluster: Cluster, rng: random.Random) -> Blueprint | None:
-    """The blueprint of one recipe, if it can be had."""
+def draft_of(recipe: ConversationTemplate, cluster: Cluster, rng: random.Random) -> Blueprint | None:
+    """The blueprint of one recipe, or None if it is infeasible."""
     try:
         return Planner(lambda _: True).draft(recipe, Offer(cluster), rng)
     except PlanFailed:
@@ -43,7 +43,7 @@ def plain(recipe: ConversationTemplate, cluster: Cluster, rng: random.Random) ->
 
 
 @pytest.fixture(scope="module")
-def made() -> list[tuple[Blueprint, Simulated]]:
+def conversations() -> list[tuple[Blueprint, Simulated]]:
     """Some 150 conversations of both worlds, with everything that operators can add."""
     out = []
     for world in ("retail", "city"):
@@ -56,14 +56,14 @@ def made() -> list[tuple[Blueprint, Simulated]]:
                 recipe = (operator(recipe, pots, rng) if rng.random() < 0.2 else None) or recipe
             for _ in range(rng.randrange(3)):
                 recipe = evolved(recipe, pots, rng)
-            blueprint = plain(recipe, cluster, rng)
+            blueprint = draft_of(recipe, cluster, rng)
             if blueprint is not None:
                 out.append((blueprint, simulate(blueprint)))
     return out
 
 
-def first(made: Sequence[tuple[Blueprint, Simulated]], fits: object) -> tuple[Blueprint, Simulated]:
-    return next((b, s) for b, s in made if s.accepted and fits(b))
+def first(conversations: Sequence[tuple[Blueprint, Simulated]], fits: object) -> tuple[Blueprint, Simulated]:
+    return next((b, s) for b, s in conversations if s.accepted and fits(b))
 
 
 def tools_of(blueprint: Blueprint) -> dict[str, Tool]:
@@ -73,12 +73,12 @@ def tools_of(blueprint: Blueprint) -> dict[str, Tool]:
 # ---- what comes out -------------------------------------------------------------------------------------------------
 
 
-def test_nearly_all_conversations_are_accepted_and_the_rest_say_why(made: list[tuple[Blueprint, Simulated]]) -> None:
-    accepted = [simulated.accepted for _, simulated in made]
+def test_nearly_all_conversations_are_accepted_and_the_rest_say_why(conversations: list[tuple[Blueprint, Simulated]]) -> None:
+    accepted = [simulated.accepted for _, simulated in conversations]
 
-    assert len(made) > 120
+    assert len(conversations) > 120
     assert sum(accepted) / len(accepted) > 0.95
-    for _, simulated in made:
+    for _, simulated in conversations:
         assert simulated.accepted == (simulated.reason == "") == all(simulated.trajectory.checks.values())
         assert simulated.trajectory.teacher == "scripted"
         assert simulated.trajectory.outcome is (Outcome.SUCCESS if simulated.accepted else Outcome.POLICY_FAILURE)
@@ -88,7 +88,7 @@ def test_a_search_that_rightly_finds_nothing_is_not_repeated() -> None:
     cluster, rng = clusters_of("helpdesk")[0], random.Random(5)
     found = 0
     for _ in range(300):
-        blueprint = plain(native(intent_pool(WORLDS["helpdesk"], cluster.tool_names), rng), cluster, rng)
+        blueprint = draft_of(native(intent_pool(WORLDS["helpdesk"], cluster.tool_names), rng), cluster, rng)
         if blueprint is None or blueprint.perturbations:
             continue
         calls = [call for turn in derive_turns(simulate(blueprint).trajectory.messages) for step in turn.steps for call in step.calls]
@@ -97,21 +97,21 @@ def test_a_search_that_rightly_finds_nothing_is_not_repeated() -> None:
     assert found > 0, "no search found nothing"
 
 
-def test_modes_vary_and_are_those_of_the_messages(made: list[tuple[Blueprint, Simulated]]) -> None:
-    modes = {simulated.profile.coarse for _, simulated in made}
+def test_modes_vary_and_are_those_of_the_messages(conversations: list[tuple[Blueprint, Simulated]]) -> None:
+    modes = {simulated.profile.coarse for _, simulated in conversations}
 
     assert len(modes) > 40
     assert {token for mode in modes for token in mode.replace("+", "").split(">")} == set("NARVSPCF")
-    for _, simulated in made:
+    for _, simulated in conversations:
         assert simulated.profile.coarse == coarse_mode(derive_turns(simulated.trajectory.messages))
 
 
-def test_predicted_modes_and_complexity_are_nearly_always_those_of_the_execution(made: list[tuple[Blueprint, Simulated]]) -> None:
-    same_modes = [blueprint.mode_coarse == simulated.profile.coarse for blueprint, simulated in made]
-    near = [abs(planned.complexity - found.profile.complexity) <= 0.1 * max(5.0, planned.complexity) for planned, found in made]
+def test_predicted_modes_and_complexity_are_nearly_always_those_of_the_execution(conversations: list[tuple[Blueprint, Simulated]]) -> None:
+    same_modes = [blueprint.mode_coarse == simulated.profile.coarse for blueprint, simulated in conversations]
+    near = [abs(planned.complexity - found.profile.complexity) <= 0.1 * max(5.0, planned.complexity) for planned, found in conversations]
 
-    assert sum(same_modes) / len(made) > 0.95
-    assert sum(near) / len(made) > 0.95
+    assert sum(same_modes) / len(conversations) > 0.95
+    assert sum(near) / len(conversations) > 0.95
 
 
 def test_sketches_foretell_the_mode_of_a_draft() -> None:
@@ -120,15 +120,15 @@ def test_sketches_foretell_the_mode_of_a_draft() -> None:
     pairs = []
     for _ in range(60):
         recipe = native(pots, rng)
-        blueprint, likely = plain(recipe, cluster, rng), sketch(recipe)
+        blueprint, likely = draft_of(recipe, cluster, rng), sketch(recipe)
         if blueprint is not None and likely is not None:
             pairs.append((blueprint.mode_coarse, likely.coarse))
 
     assert sum(a == b for a, b in pairs) / len(pairs) > 0.65
 
 
-def test_the_same_blueprint_gives_the_same_bytes_and_reads_back_from_json(made: list[tuple[Blueprint, Simulated]]) -> None:
-    for blueprint, simulated in made[::15]:
+def test_the_same_blueprint_gives_the_same_bytes_and_reads_back_from_json(conversations: list[tuple[Blueprint, Simulated]]) -> None:
+    for blueprint, simulated in conversations[::15]:
         again = simulate(Blueprint.model_validate_json(blueprint.model_dump_json()))
 
         assert again.trajectory.model_dump_json() == simulated.trajectory.model_dump_json()
@@ -137,9 +137,9 @@ def test_the_same_blueprint_gives_the_same_bytes_and_reads_back_from_json(made: 
 # ---- what a conversation may and may not contain ---------------------------------------------------------------------
 
 
-def test_a_withheld_fact_is_asked_for_before_any_call_and_said_only_then(made: list[tuple[Blueprint, Simulated]]) -> None:
+def test_a_withheld_fact_is_asked_for_before_any_call_and_said_only_then(conversations: list[tuple[Blueprint, Simulated]]) -> None:
     seen = 0
-    for blueprint, _ in made:
+    for blueprint, _ in conversations:
         for turn in blueprint.turns:
             for fact in turn.withholds:
                 goal = blueprint.goals[int(fact.split(".")[0])]
@@ -154,8 +154,8 @@ def test_a_withheld_fact_is_asked_for_before_any_call_and_said_only_then(made: l
     assert seen >= 5
 
 
-def test_what_is_only_pointed_at_comes_from_an_earlier_result(made: list[tuple[Blueprint, Simulated]]) -> None:
-    chained = [(blueprint, goal) for blueprint, _ in made for goal in blueprint.goals if goal.hidden]
+def test_what_is_only_pointed_at_comes_from_an_earlier_result(conversations: list[tuple[Blueprint, Simulated]]) -> None:
+    chained = [(blueprint, goal) for blueprint, _ in conversations for goal in blueprint.goals if goal.hidden]
 
     assert chained
     for blueprint, goal in chained:
@@ -164,8 +164,8 @@ def test_what_is_only_pointed_at_comes_from_an_earlier_result(made: list[tuple[B
         assert any(blueprint.nodes[n].goal < nodes[0].goal for n in fed_by)
 
 
-def test_a_planned_fault_is_injected_once_and_retried(made: list[tuple[Blueprint, Simulated]]) -> None:
-    faulty = [(b, s) for b, s in made if s.accepted and any(p.kind != "goal_shift" for p in b.perturbations)]
+def test_a_planned_fault_is_injected_once_and_retried(conversations: list[tuple[Blueprint, Simulated]]) -> None:
+    faulty = [(b, s) for b, s in conversations if s.accepted and any(p.kind != "goal_shift" for p in b.perturbations)]
 
     assert {p.kind for b, _ in faulty for p in b.perturbations} >= {"error", "empty"}
     for blueprint, simulated in faulty:
@@ -176,8 +176,8 @@ def test_a_planned_fault_is_injected_once_and_retried(made: list[tuple[Blueprint
         assert "R" in simulated.profile.coarse
 
 
-def test_a_dropped_goal_changes_nothing(made: list[tuple[Blueprint, Simulated]]) -> None:
-    dropped = [(b, s) for b, s in made if any(goal.is_abandoned for goal in b.goals)]
+def test_a_dropped_goal_changes_nothing(conversations: list[tuple[Blueprint, Simulated]]) -> None:
+    dropped = [(b, s) for b, s in conversations if any(goal.is_abandoned for goal in b.goals)]
 
     assert dropped
     for blueprint, _ in dropped:
@@ -185,8 +185,8 @@ def test_a_dropped_goal_changes_nothing(made: list[tuple[Blueprint, Simulated]])
         assert blueprint.goals[index].changes == (blueprint.goals[index - 1].changes if index else {})
 
 
-def test_every_operator_shapes_some_conversation(made: list[tuple[Blueprint, Simulated]]) -> None:
-    used = Counter(operator for blueprint, simulated in made if simulated.accepted for operator in blueprint.operators)
+def test_every_operator_shapes_some_conversation(conversations: list[tuple[Blueprint, Simulated]]) -> None:
+    used = Counter(operator for blueprint, simulated in conversations if simulated.accepted for operator in blueprint.operators)
 
     assert set(used) == set(OPERATORS)
 
@@ -194,8 +194,8 @@ def test_every_operator_shapes_some_conversation(made: list[tuple[Blueprint, Sim
 # ---- what goes wrong is noticed (negative controls) -------------------------------------------------------------------
 
 
-class Spoilt:
-    """A scripted assistant whose messages pass through `change` (message, how many it has made) first."""
+class ChangedAssistant:
+    """A scripted assistant; `change` (message, number of earlier messages) changes each message."""
 
     name = "spoilt"
     cost = Cost()
@@ -209,59 +209,59 @@ class Spoilt:
         return changed
 
 
-def spoil(blueprint: Blueprint, change: object) -> Simulated:
-    return simulate(blueprint, assistant=lambda plan: Spoilt(plan, change))
+def simulate_changed(blueprint: Blueprint, change: object) -> Simulated:
+    return simulate(blueprint, assistant=lambda plan: ChangedAssistant(plan, change))
 
 
 def acts(blueprint: Blueprint) -> bool:
     return len(blueprint.goals) == 1 and bool(blueprint.goals[0].changes) and len(blueprint.nodes) >= 2 and not blueprint.perturbations
 
 
-def test_an_answer_with_an_unsupported_number_is_refused(made: list[tuple[Blueprint, Simulated]]) -> None:
-    blueprint, _ = first(made, acts)
+def test_an_answer_with_an_unsupported_number_is_refused(conversations: list[tuple[Blueprint, Simulated]]) -> None:
+    blueprint, _ = first(conversations, acts)
 
     def lie(message: Message, _: int) -> Message:
         return message if message.tool_calls else message.model_copy(update={"content": f"{message.content} That is 98765."})
 
-    assert spoil(blueprint, lie).reason.endswith("grounded_answer")
+    assert simulate_changed(blueprint, lie).reason.endswith("grounded_answer")
 
 
-def test_a_call_that_is_left_out_is_noticed(made: list[tuple[Blueprint, Simulated]]) -> None:
-    blueprint, _ = first(made, acts)
+def test_a_call_that_is_left_out_is_noticed(conversations: list[tuple[Blueprint, Simulated]]) -> None:
+    blueprint, _ = first(conversations, acts)
 
     def skip(message: Message, number: int) -> Message:
         return Message(role="assistant", content="done") if message.tool_calls and number == 1 else message
 
-    found = spoil(blueprint, skip)
+    found = simulate_changed(blueprint, skip)
     assert not found.accepted
     assert not found.trajectory.checks["covers_plan"]
 
 
-def test_a_call_to_a_tool_that_is_not_offered_is_noticed(made: list[tuple[Blueprint, Simulated]]) -> None:
-    blueprint, _ = first(made, acts)
+def test_a_call_to_a_tool_that_is_not_offered_is_noticed(conversations: list[tuple[Blueprint, Simulated]]) -> None:
+    blueprint, _ = first(conversations, acts)
     stranger = ToolCall(id="x", function=FunctionCall(name="drop_tables", arguments="{}"))
 
     def add(message: Message, number: int) -> Message:
         return message.model_copy(update={"tool_calls": (*message.tool_calls, stranger)}) if number == 0 else message
 
-    assert spoil(blueprint, add).reason == "schema_valid"
+    assert simulate_changed(blueprint, add).reason == "schema_valid"
 
 
-def test_more_than_two_extra_calls_are_refused(made: list[tuple[Blueprint, Simulated]]) -> None:
-    blueprint, _ = first(made, lambda b: acts(b) and b.turns[0].steps)
+def test_more_than_two_extra_calls_are_refused(conversations: list[tuple[Blueprint, Simulated]]) -> None:
+    blueprint, _ = first(conversations, lambda b: acts(b) and b.turns[0].steps)
 
     def repeat(message: Message, number: int) -> Message:
         extra = tuple(message.tool_calls[0].model_copy(update={"id": f"x{i}"}) for i in range(3)) if number == 0 else ()
         return message.model_copy(update={"tool_calls": (*message.tool_calls, *extra)})
 
-    assert spoil(blueprint, repeat).reason == "covers_plan"
+    assert simulate_changed(blueprint, repeat).reason == "covers_plan"
 
 
-def test_an_extra_call_with_an_invented_identifier_is_noticed(made: list[tuple[Blueprint, Simulated]]) -> None:
+def test_an_extra_call_with_an_invented_identifier_is_noticed(conversations: list[tuple[Blueprint, Simulated]]) -> None:
     def fits(blueprint: Blueprint) -> bool:
         return blueprint.world == "retail" and "get_order" in blueprint.tools
 
-    for blueprint in [b for b, s in made if s.accepted and fits(b)][:5]:
+    for blueprint in [b for b, s in conversations if s.accepted and fits(b)][:5]:
         said = blueprint.model_dump_json()
         unheard = next(order for order in (f"o{number:02d}" for number in range(100)) if order not in said)
         look = FunctionCall(name="get_order", arguments=json.dumps({"order": unheard}))
@@ -270,15 +270,15 @@ def test_an_extra_call_with_an_invented_identifier_is_noticed(made: list[tuple[B
             extra = (ToolCall(id="x", function=look),) if number == 0 else ()
             return message.model_copy(update={"tool_calls": (*message.tool_calls, *extra)})
 
-        found = spoil(blueprint, add)
+        found = simulate_changed(blueprint, add)
         assert [name for name, holds in found.trajectory.checks.items() if not holds and name.endswith("grounded_arguments")], found.reason
 
 
 @pytest.mark.parametrize("kind", ["date", "place", "clock", "category", "city"])
-def test_a_withheld_value_in_any_of_its_forms_is_noticed_in_a_call(made: list[tuple[Blueprint, Simulated]], kind: str) -> None:
+def test_a_withheld_value_in_any_of_its_forms_is_noticed_in_a_call(conversations: list[tuple[Blueprint, Simulated]], kind: str) -> None:
     """Given a conversation with one goal, when a value that its calls carry was withheld and never revealed, then the check fails."""
     seen = 0
-    for blueprint, simulated in made:
+    for blueprint, simulated in conversations:
         if blueprint.world != "city" or len(blueprint.goals) > 1 or not simulated.accepted:
             continue
         turns = derive_turns(simulated.trajectory.messages)
@@ -301,8 +301,8 @@ def test_a_number_is_not_taken_for_part_of_a_date() -> None:
     assert not _carries("2026-05-30", "30") and not _carries("104.30,30.12", "30")
 
 
-def test_a_user_who_leaves_early_is_the_users_fault(made: list[tuple[Blueprint, Simulated]]) -> None:
-    blueprint, _ = first(made, lambda b: len(b.turns) > 1)
+def test_a_user_who_leaves_early_is_the_users_fault(conversations: list[tuple[Blueprint, Simulated]]) -> None:
+    blueprint, _ = first(conversations, lambda b: len(b.turns) > 1)
 
     found = simulate(blueprint, user=lambda plan: ScriptedUser(plan.turns[:-1]))
 
@@ -310,24 +310,24 @@ def test_a_user_who_leaves_early_is_the_users_fault(made: list[tuple[Blueprint, 
     assert found.trajectory.reward is None
 
 
-def test_an_assistant_that_never_answers_is_at_fault_itself(made: list[tuple[Blueprint, Simulated]]) -> None:
-    blueprint, accepted = first(made, lambda b: len(b.turns) > 1 and bool(b.nodes))
+def test_an_assistant_that_never_answers_is_at_fault_itself(conversations: list[tuple[Blueprint, Simulated]]) -> None:
+    blueprint, accepted = first(conversations, lambda b: len(b.turns) > 1 and bool(b.nodes))
     calls = next(message for message in accepted.trajectory.messages if message.tool_calls)
 
-    found = spoil(blueprint, lambda message, _: calls)
+    found = simulate_changed(blueprint, lambda message, _: calls)
 
     assert found.trajectory.outcome is Outcome.POLICY_FAILURE
     assert found.trajectory.reward == 0.0
     assert sum(message.role == "user" for message in found.trajectory.messages) == 1
 
 
-def test_answers_in_the_wrong_language_are_graded_down(made: list[tuple[Blueprint, Simulated]]) -> None:
-    blueprint, _ = first(made, lambda b: b.language == "en" and len(b.nodes) == 1)
+def test_answers_in_the_wrong_language_are_graded_down(conversations: list[tuple[Blueprint, Simulated]]) -> None:
+    blueprint, _ = first(conversations, lambda b: b.language == "en" and len(b.nodes) == 1)
 
     def translate(message: Message, _: int) -> Message:
         return message if message.tool_calls else message.model_copy(update={"content": f"好的，{message.content}"})
 
-    assert spoil(blueprint, translate).grades.presentation == 3
+    assert simulate_changed(blueprint, translate).grades.presentation == 3
 
 
 # ---- static checks ----------------------------------------------------------------------------------------------------
@@ -338,9 +338,9 @@ def changed_node(blueprint: Blueprint, n: int, **update: object) -> Blueprint:
     return blueprint.model_copy(update={"nodes": tuple(nodes)})
 
 
-def test_good_plans_pass_and_each_fault_of_a_plan_is_named(made: list[tuple[Blueprint, Simulated]]) -> None:
-    assert all(static_checks(blueprint, tools_of(blueprint)) == [] for blueprint, _ in made)
-    blueprint, _ = first(made, lambda b: acts(b) and len(b.turns) == 1)
+def test_good_plans_pass_and_each_fault_of_a_plan_is_named(conversations: list[tuple[Blueprint, Simulated]]) -> None:
+    assert all(static_checks(blueprint, tools_of(blueprint)) == [] for blueprint, _ in conversations)
+    blueprint, _ = first(conversations, lambda b: acts(b) and len(b.turns) == 1)
     tools, last = tools_of(blueprint), blueprint.nodes[-1]
     name = next(iter(last.arguments))
     hidden = {**last.arguments, name: Argument(src="hidden", value="x")}
@@ -365,8 +365,8 @@ def test_good_plans_pass_and_each_fault_of_a_plan_is_named(made: list[tuple[Blue
         assert any(words in problem for problem in static_checks(plan, tools)), words
 
 
-def test_a_plan_outside_the_band_that_was_asked_for_is_refused(made: list[tuple[Blueprint, Simulated]]) -> None:
-    blueprint, _ = first(made, acts)
+def test_a_plan_outside_the_band_that_was_asked_for_is_refused(conversations: list[tuple[Blueprint, Simulated]]) -> None:
+    blueprint, _ = first(conversations, acts)
     bands = Bands(blueprint.complexity - 1, blueprint.complexity + 1)
 
     assert static_checks(blueprint, tools_of(blueprint), bands=bands, band="mid") == []
@@ -400,8 +400,8 @@ def test_where_a_cell_cannot_be_had_the_blueprint_is_of_its_domain_and_band_and_
         planner.propose(cell, clusters_of("retail"), 9, random.Random(0))
 
     for seed in range(6):
-        _, made = planner.propose(cell, clusters_of("retail"), 9, random.Random(seed), else_families=("P>R", "C>F", "N"))
-        assert (made.domain, made.family, BANDS.band(made.complexity)) == ("retail", "C>F", "low")
+        _, blueprint = planner.propose(cell, clusters_of("retail"), 9, random.Random(seed), else_families=("P>R", "C>F", "N"))
+        assert (blueprint.domain, blueprint.family, BANDS.band(blueprint.complexity)) == ("retail", "C>F", "low")
 
 
 def test_a_band_that_cannot_be_had_fails_with_a_reason() -> None:
@@ -416,9 +416,9 @@ def test_frames_that_are_kept_for_another_use_are_never_planned() -> None:
 
 def test_what_comes_as_it_comes_leaves_out_jobs_whose_every_frame_is_kept_for_another_use() -> None:
     without_slots = {frame_id("banking", intent, {}) for intent in WORLDS["banking"].intents}
-    (cluster, *_), plain = clusters_of("banking"), Planner(lambda _: True)
+    (cluster, *_), draft_of = clusters_of("banking"), Planner(lambda _: True)
     kept = [Planner(lambda known: known not in without_slots).unsteered(cluster, random.Random(seed)) for seed in range(40)]
-    free = [plain.unsteered(cluster, random.Random(seed)) for seed in range(40)]
+    free = [draft_of.unsteered(cluster, random.Random(seed)) for seed in range(40)]
 
     assert all(goal.slots for blueprint in kept for goal in blueprint.goals)
     assert any(not goal.slots for blueprint in free for goal in blueprint.goals)
@@ -430,8 +430,8 @@ def test_an_emptied_result_keeps_its_form() -> None:
     assert emptied('{"status": "x"}') == "[]"
 
 
-def test_the_tools_role_offers_the_clusters_tools_only(made: list[tuple[Blueprint, Simulated]]) -> None:
-    blueprint, _ = first(made, lambda b: b.world == "city")
+def test_the_tools_role_offers_the_clusters_tools_only(conversations: list[tuple[Blueprint, Simulated]]) -> None:
+    blueprint, _ = first(conversations, lambda b: b.world == "city")
     missing, *others = blueprint.tools
     box = WorldTools(WORLDS[blueprint.world](blueprint.world_seed), blueprint.model_copy(update={"tools": tuple(others)}))
 

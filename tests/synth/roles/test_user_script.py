@@ -1,4 +1,4 @@
-"""What a simulated user has to say, and whether a text says it; requests that are lists of instructions."""
+"""Scripts of simulated users, the checks of their messages, and requests that are lists of instructions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from synth.blueprints.blueprint import Blueprint
 from synth.blueprints.draft import PlanFailed
 from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import cluster_tools
-from synth.roles.over_specified import spelled_out
-from synth.roles.user_script import Line, Script, script_of, strayed, tells
+from synth.roles.user_script import Line, Script, instruction_problems, mentions, script_of, script_problems
 from synth.text.claims import normalise
 from synth.worlds import WORLDS, admitted_in
 
 
-def drawn(world: str, count: int) -> Iterator[Blueprint]:
+def blueprints_of(world: str, count: int) -> Iterator[Blueprint]:
     clusters = cluster_tools(WORLDS[world].tools)
     for index in range(count):
         rng = random.Random(f"{world} {index}")
@@ -32,10 +31,10 @@ def drawn(world: str, count: int) -> Iterator[Blueprint]:
 @pytest.mark.parametrize("world", ["retail", "city", *admitted_in(("library", "gen-1..4"))])
 def test_what_the_scripted_user_says_keeps_to_the_script(world: str) -> None:
     facts = 0
-    for blueprint in drawn(world, 30):
+    for blueprint in blueprints_of(world, 30):
         script, dialogue = script_of(blueprint), list[Message]()
         for turn, plan in zip(range(len(script.lines)), blueprint.turns, strict=True):
-            assert strayed(script, turn, plan.text, dialogue) == []
+            assert script_problems(script, turn, plan.text, dialogue) == []
             facts += len(script.lines[turn].says)
             dialogue += [Message(role="user", content=plan.text), Message(role="assistant", content=plan.reply)]
     assert facts > 10, "and there was something to say"
@@ -43,10 +42,10 @@ def test_what_the_scripted_user_says_keeps_to_the_script(world: str) -> None:
 
 @pytest.mark.parametrize("world", ["retail", "city", "library"])
 def test_what_another_user_says_does_not(world: str) -> None:
-    scripts = [script_of(blueprint) for blueprint in drawn(world, 30)]
+    scripts = [script_of(blueprint) for blueprint in blueprints_of(world, 30)]
     pairs = [(one, other) for one, other in itertools.pairwise(scripts) if one.lines[0].says and one.goal != other.goal]
 
-    noticed = [bool(strayed(one, 0, other.lines[0].text, [])) for one, other in pairs]
+    noticed = [bool(script_problems(one, 0, other.lines[0].text, [])) for one, other in pairs]
 
     assert len(noticed) >= 10 and sum(noticed) >= 0.9 * len(noticed)
 
@@ -86,17 +85,17 @@ SCRIPT = Script(
     ],
 )
 def test_every_way_of_leaving_the_script_is_named(turn: int, text: str, problem: str) -> None:
-    problems = strayed(SCRIPT, turn, text, [])
+    problems = script_problems(SCRIPT, turn, text, [])
     assert (problems == []) if not problem else any(problem in one for one in problems), problems
 
 
 def test_what_was_shown_before_may_be_said_again() -> None:
     shown = [Message(role="assistant", content="There is o18 for 45 dollars.")]
-    assert strayed(SCRIPT, 1, "o17, 2 pieces, not o18 for 45 dollars", shown) == []
+    assert script_problems(SCRIPT, 1, "o17, 2 pieces, not o18 for 45 dollars", shown) == []
 
 
 def test_what_is_only_pointed_at_is_neither_known_nor_said_though_it_was_shown() -> None:
-    chained = [blueprint for blueprint in drawn("retail", 160) if any(goal.hidden for goal in blueprint.goals)]
+    chained = [blueprint for blueprint in blueprints_of("retail", 160) if any(goal.hidden for goal in blueprint.goals)]
     assert len(chained) >= 3
     for blueprint in chained:
         script, dialogue, named = script_of(blueprint), list[Message](), 0
@@ -104,23 +103,23 @@ def test_what_is_only_pointed_at_is_neither_known_nor_said_though_it_was_shown()
             pointed = [goal for index, goal in enumerate(blueprint.goals) if index in plan.settles and goal.hidden]
             for value in (str(goal.slots[name]) for goal in pointed for name in goal.hidden):
                 named += 1
-                assert tells(" ".join(message.content or "" for message in dialogue), {value}), "it was shown"
-                assert not tells(script.goal, {value})
-                assert f"do not say {value!r} yet" in strayed(script, turn, f"{plan.text} I mean {value}.", dialogue)
-            assert strayed(script, turn, plan.text, dialogue) == []
+                assert mentions(" ".join(message.content or "" for message in dialogue), {value}), "it was shown"
+                assert not mentions(script.goal, {value})
+                assert f"do not say {value!r} yet" in script_problems(script, turn, f"{plan.text} I mean {value}.", dialogue)
+            assert script_problems(script, turn, plan.text, dialogue) == []
             dialogue += [Message(role="user", content=plan.text), Message(role="assistant", content=plan.reply)]
         assert named
 
 
 def test_a_number_is_told_in_any_spelling_of_its_value() -> None:
-    assert tells("within 1.5 km", {"1500"}) and tells("1,500 m", {"1500"}) and not tells("15 m", {"1500"})
-    assert tells("it is -5 now", {"-5.0"}) and not tells("it is 5 now", {"-5.0"})
+    assert mentions("within 1.5 km", {"1500"}) and mentions("1,500 m", {"1500"}) and not mentions("15 m", {"1500"})
+    assert mentions("it is -5 now", {"-5.0"}) and not mentions("it is 5 now", {"-5.0"})
 
 
 @pytest.mark.parametrize("form", ["555-1234", "2-3", "2024-001", "²", "1.", "-", "--1", "٣", "1e5", "nan"])
 def test_what_only_looks_like_a_number_is_told_word_for_word(form: str) -> None:
     said = f"my number is {normalise(form)} , please"
-    assert tells(said, {normalise(form)}) and not tells("my number is 7, please", {form})
+    assert mentions(said, {normalise(form)}) and not mentions("my number is 7, please", {form})
 
 
 @pytest.mark.parametrize(
@@ -138,4 +137,4 @@ def test_what_only_looks_like_a_number_is_told_word_for_word(form: str) -> None:
     ],
 )
 def test_a_list_of_instructions_is_told_from_a_request(text: str, found: bool) -> None:
-    assert bool(spelled_out(text, SCRIPT.tools, SCRIPT.parameters)) is found
+    assert bool(instruction_problems(text, SCRIPT.tools, SCRIPT.parameters)) is found

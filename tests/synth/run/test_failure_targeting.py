@@ -222,7 +222,7 @@ def test_a_model_that_plans_is_told_what_is_wanted_most() -> None:
 
     def told(intent_factors: Mapping[tuple[str, str], float]) -> str:
         engine = Refuses()
-        planner = ModelPlanner(engine, Planner(lambda frame_id: True, 0.0, BANDS, factors=intent_factors), repairs=0)
+        planner = ModelPlanner(engine, Planner(lambda frame_id: True, 0.0, BANDS, factors=intent_factors))
         with pytest.raises(PlanFailed):
             planner.propose(Cell(FAILING, "C>F", "low"), [cluster], 0, random.Random(0))
         return engine.asked[0]

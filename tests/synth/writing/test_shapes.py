@@ -1,4 +1,4 @@
-"""Shapes of domains: blind to nouns, order and wording, not to what can be done and what belongs to what."""
+"""Shapes of domains: independent of nouns, order and wording, but not of actions and relations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Likeness of worlds: a copy is a copy under any names, unlike businesses are unlike."""
+"""Similarity of worlds: 1 for a renamed copy, low for different businesses."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The spec writer: what is wrong with a spec is told and mended, what is kept compiles, is solvable and is new, and nothing is asked twice.
-The models here are scripted; the specs that they write are whole ones."""
+"""The spec writer: problems are sent back and repaired; kept specs compile, are solvable and new; no request is repeated.
+The models are scripted; their specs are complete."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from synth.worlds.declarative.language.problems import SpecError
 from synth.worlds.declarative.language.yaml_text import parse_text
 from synth.writing.similarity import likeness, signatures_of
 from synth.writing.spec_folder import Attempt, SpecFolder
-from synth.writing.spec_gate import SpecGateConfig, look, yaml_in
-from synth.writing.spec_writer import CHANGES, Ended, SpecWriterConfig, estimate, example_of, known_worlds, write_specs
+from synth.writing.spec_gate import SpecGateConfig, check_answer, yaml_in
+from synth.writing.spec_writer import CHANGES, SpecWriterConfig, WriteResult, estimate, example_of, known_worlds, write_specs
 from tests.synth.scripted_writer import BROKEN, RARE, RENAMED, WORKSHOP, ScriptedWriter, fenced, generated
 
 GATE = SpecGateConfig()
@@ -44,11 +44,11 @@ def no_sandbox() -> Iterator[None]:
         yield
 
 
-def written(engine: Engine, out: Path, wanted: int = 1, config: SpecWriterConfig = NEW, about: str = "a car workshop") -> Ended:
+def run_writer(engine: Engine, out: Path, wanted: int = 1, config: SpecWriterConfig = NEW, about: str = "a car workshop") -> WriteResult:
     return write_specs(engine, out, wanted, about=about, config=config)
 
 
-def only(ended: Ended) -> Attempt:
+def only_attempt(ended: WriteResult) -> Attempt:
     (attempt,) = ended.folder.attempts
     return attempt
 
@@ -60,14 +60,14 @@ def test_a_broken_spec_is_sent_back_with_the_compilers_messages_and_kept_when_me
     """Given a spec with a typo and an unknown entity, when it is looked at, then the model is told both in the compiler's words, without a
     file, and the mended spec is a file that compiles, with where it comes from above it."""
     model = ScriptedWriter([fenced(BROKEN), fenced(WORKSHOP)])
-    ended = written(model, tmp_path)
+    ended = run_writer(model, tmp_path)
     first, second = model.requests
     assert "Write the spec of a business: a car workshop." in str(first.messages[-1].content)
     told = str(second.messages[-1].content)
     assert "entities.repair.fields.mechanic.to: no entity 'mechanik'; did you mean 'mechanic'?" in told
     assert "It does not compile" in told and str(tmp_path) not in told
     assert second.messages[:2] == first.messages and "mechanik" in str(second.messages[2].content)
-    attempt = only(ended)
+    attempt = only_attempt(ended)
     assert (attempt.outcome, attempt.tries, attempt.file, attempt.problems) == ("kept", 2, "car_workshop.yaml", ())
     assert (attempt.prompt_tokens, attempt.completion_tokens, attempt.usd) == (2000, 400, 1.0)
     text = (tmp_path / "car_workshop.yaml").read_text(encoding="utf-8")
@@ -81,7 +81,7 @@ def test_a_broken_spec_is_sent_back_with_the_compilers_messages_and_kept_when_me
 def test_all_that_is_wrong_in_turn_is_told_and_the_conversation_does_not_grow(tmp_path: Path) -> None:
     """Given a model that errs in another way each time, then each answer is sent back with its own reason, in four messages."""
     model = ScriptedWriter(["I cannot.", fenced(BROKEN), fenced(RARE), fenced(RENAMED), fenced(WORKSHOP)])
-    assert only(written(model, tmp_path)).outcome == "kept"
+    assert only_attempt(run_writer(model, tmp_path)).outcome == "kept"
     told = [str(request.messages[-1].content) for request in model.requests[1:]]
     assert [len(request.messages) for request in model.requests] == [2, 4, 4, 4, 4]
     for text, words in zip(
@@ -109,7 +109,7 @@ def test_all_that_is_wrong_in_turn_is_told_and_the_conversation_does_not_grow(tm
 )
 def test_what_is_never_mended_is_not_kept_and_its_outcome_says_why(tmp_path: Path, said: str, outcome: str, problem: str) -> None:
     config = NEW.model_copy(update={"repairs": 1, "attempts_per_spec": 2})
-    ended = written(ScriptedWriter([said], [said]), tmp_path, config=config)
+    ended = run_writer(ScriptedWriter([said], [said]), tmp_path, config=config)
     assert [(each.outcome, each.tries) for each in ended.folder.attempts] == [(outcome, 2), (outcome, 2)]
     assert problem in ended.folder.attempts[0].problems[0]
     assert ended.folder.counts() == {outcome: 2}
@@ -120,10 +120,10 @@ def test_what_is_never_mended_is_not_kept_and_its_outcome_says_why(tmp_path: Pat
 @pytest.mark.slow
 def test_an_admission_that_passes_at_a_lower_bar_fails_at_a_higher_one() -> None:
     """The control of `not_admitted`: the same text passes where less is demanded, and the sound spec passes where more is."""
-    assert look(RARE, {}, SpecGateConfig(least_intent_share=0.9)).outcome == "kept"
-    assert look(RARE, {}, GATE).outcome == "not_admitted"
-    assert look(WORKSHOP, {}, SpecGateConfig(least_intent_share=1.0)).intents == (46, 46)
-    assert look(WORKSHOP, {}, SpecGateConfig(least_intents=47)).outcome == "not_admitted"
+    assert check_answer(RARE, {}, SpecGateConfig(least_intent_share=0.9)).outcome == "kept"
+    assert check_answer(RARE, {}, GATE).outcome == "not_admitted"
+    assert check_answer(WORKSHOP, {}, SpecGateConfig(least_intent_share=1.0)).intents == (46, 46)
+    assert check_answer(WORKSHOP, {}, SpecGateConfig(least_intents=47)).outcome == "not_admitted"
 
 
 @pytest.mark.parametrize(
@@ -139,14 +139,14 @@ def test_what_keeps_tasks_from_being_drawn_is_told_in_its_own_words(monkeypatch:
         raise error
 
     monkeypatch.setattr("synth.writing.spec_gate.assess", fails)
-    looked = look(WORKSHOP, {}, GATE)
-    assert (looked.outcome, looked.problems) == ("not_admitted", (told,))
+    result = check_answer(WORKSHOP, {}, GATE)
+    assert (result.outcome, result.problems) == ("not_admitted", (told,))
 
 
 def test_looking_at_specs_registers_no_world() -> None:
     before = WORLDS.names()
-    look(WORKSHOP, {}, GATE)
-    look(RARE, {}, GATE)
+    check_answer(WORKSHOP, {}, GATE)
+    check_answer(RARE, {}, GATE)
     assert WORLDS.names() == before
 
 
@@ -177,7 +177,7 @@ def test_a_spec_whose_domain_stands_further_down_is_taken_whole() -> None:
 def test_json_is_a_spec_too() -> None:
     values = parse_text(WORKSHOP)
     for said in (json.dumps(values), "```json\n" + json.dumps(values, indent=1) + "\n```"):
-        assert look(said, {}, GATE).outcome == "kept"
+        assert check_answer(said, {}, GATE).outcome == "kept"
 
 
 # ---- varying --------------------------------------------------------------------------------------------------------------------
@@ -188,9 +188,9 @@ def test_what_is_kept_is_varied_and_a_variation_has_to_differ_from_its_parent(tm
     """Given one kept spec, when another is wanted, then the model sees the kept one and what to change, its copy is refused, and the new
     one is kept with its parent named."""
     config = SpecWriterConfig(evolve_share=1, repairs=1)
-    written(ScriptedWriter([fenced(WORKSHOP)]), tmp_path, 1, config)
+    run_writer(ScriptedWriter([fenced(WORKSHOP)]), tmp_path, 1, config)
     model = ScriptedWriter([fenced(WORKSHOP), fenced(generated(3))])
-    ended = written(model, tmp_path, 2, config)
+    ended = run_writer(model, tmp_path, 2, config)
     first, second = model.requests
     asked = str(first.messages[-1].content)
     assert "Write a variation of it" in asked and WORKSHOP.strip() in asked and "# engine" not in asked
@@ -215,19 +215,19 @@ def test_a_given_spec_is_shown_and_must_be_differed_from(tmp_path: Path) -> None
     ended = write_specs(model, tmp_path / "out", 1, like=[example_of(like)], config=NEW)
     assert WORKSHOP.strip() in str(model.requests[0].messages[-1].content)
     assert f"those of {like}" in str(model.requests[1].messages[-1].content)
-    assert only(ended).outcome == "kept"
+    assert only_attempt(ended).outcome == "kept"
 
 
 @pytest.mark.slow
 def test_a_spec_that_lies_in_the_folder_is_left_alone_and_differed_from(tmp_path: Path) -> None:
     (tmp_path / "garage.yaml").write_text(WORKSHOP, encoding="utf-8")
-    ended = written(ScriptedWriter([fenced(WORKSHOP), fenced(generated(3))]), tmp_path)
-    assert only(ended).tries == 2 and (tmp_path / "garage.yaml").read_text(encoding="utf-8") == WORKSHOP
+    ended = run_writer(ScriptedWriter([fenced(WORKSHOP), fenced(generated(3))]), tmp_path)
+    assert only_attempt(ended).tries == 2 and (tmp_path / "garage.yaml").read_text(encoding="utf-8") == WORKSHOP
 
 
 def test_a_name_that_is_taken_gets_the_content_beside_it(tmp_path: Path) -> None:
     (tmp_path / "car_workshop.yaml").write_text("domain: not a spec\n", encoding="utf-8")
-    attempt = only(written(ScriptedWriter([fenced(WORKSHOP)]), tmp_path))
+    attempt = only_attempt(run_writer(ScriptedWriter([fenced(WORKSHOP)]), tmp_path))
     assert attempt.file.startswith("car_workshop-") and (tmp_path / attempt.file).is_file()
     assert (tmp_path / "car_workshop.yaml").read_text(encoding="utf-8") == "domain: not a spec\n"
 
@@ -240,17 +240,17 @@ def test_an_engine_that_fails_for_one_attempt_harms_no_other_and_is_asked_again_
     run asks for the very same."""
     config = NEW.model_copy(update={"attempts_per_spec": 1})
     model = ScriptedWriter([EngineFailure("no answer in time")], [fenced(WORKSHOP)])
-    ended = written(model, tmp_path, 2, config)
+    ended = run_writer(model, tmp_path, 2, config)
     assert [each.outcome for each in ended.folder.attempts] == ["infra_failure", "kept"]
     assert ended.folder.attempts[0].problems == ("no answer in time",)
     assert "no attempt is left" in ended.stopped
     again = ScriptedWriter([fenced(generated(3))])
-    assert [each.outcome for each in written(again, tmp_path, 2, config).folder.attempts] == ["kept", "kept"]
+    assert [each.outcome for each in run_writer(again, tmp_path, 2, config).folder.attempts] == ["kept", "kept"]
     assert again.requests[0] == model.requests[0]
 
 
 def test_a_server_that_is_gone_ends_the_run(tmp_path: Path) -> None:
-    ended = written(ScriptedWriter([EngineFailure("gone")], [EngineFailure("gone")]), tmp_path, 2)
+    ended = run_writer(ScriptedWriter([EngineFailure("gone")], [EngineFailure("gone")]), tmp_path, 2)
     assert ended.stopped == "the engine failed: gone; the same command continues"
     assert ended.folder.counts() == {"infra_failure": 2}
 
@@ -266,11 +266,11 @@ def test_a_server_that_is_gone_is_not_asked_for_every_attempt(tmp_path: Path) ->
             return super().chat(requests)
 
     gone, kept = [EngineFailure("gone")], [fenced(WORKSHOP)]
-    ended = written(Counting(*[gone] * 6), tmp_path / "gone", 6)
+    ended = run_writer(Counting(*[gone] * 6), tmp_path / "gone", 6)
     assert asked == [6, 1, 1, 1]
     assert ended.folder.counts() == {"infra_failure": 6} and ended.stopped.startswith("the engine failed: gone")
     asked.clear()
-    ended = written(Counting(gone, gone, kept, gone, gone, gone), tmp_path / "once", 6, NEW.model_copy(update={"attempts_per_spec": 1}))
+    ended = run_writer(Counting(gone, gone, kept, gone, gone, gone), tmp_path / "once", 6, NEW.model_copy(update={"attempts_per_spec": 1}))
     assert asked[:7] == [6, *[1] * 6] and ended.folder.counts() == {"infra_failure": 5, "kept": 1}
 
 
@@ -279,32 +279,32 @@ def test_a_spent_budget_ends_the_run_with_what_is_kept_and_the_rest_goes_on_in_t
     the second is open; the next run begins with the request that was asked before, so that a cache knows it."""
     scripts = [fenced(WORKSHOP)], [fenced(BROKEN), BudgetSpent("the budget is spent: 5 of 4 tokens")]
     model = ScriptedWriter(*scripts)
-    ended = written(model, tmp_path, 2)
+    ended = run_writer(model, tmp_path, 2)
     assert ended.stopped == "the budget is spent: 5 of 4 tokens"
     assert [(each.outcome, each.tries) for each in ended.folder.attempts] == [("kept", 1), (None, 1)]
     assert [path.name for path in tmp_path.glob("*.yaml")] == ["car_workshop.yaml"]
     again = ScriptedWriter([fenced(BROKEN), fenced(generated(3))])
-    ended = written(again, tmp_path, 2)
+    ended = run_writer(again, tmp_path, 2)
     assert [(each.outcome, each.tries) for each in ended.folder.attempts] == [("kept", 1), ("kept", 2)]
     assert again.requests == model.requests[1:]
 
 
 def test_a_finished_run_asks_for_nothing(tmp_path: Path) -> None:
-    written(ScriptedWriter([fenced(WORKSHOP)]), tmp_path)
+    run_writer(ScriptedWriter([fenced(WORKSHOP)]), tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     model = ScriptedWriter()
-    assert not written(model, tmp_path).stopped
+    assert not run_writer(model, tmp_path).stopped
     assert not model.requests and {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_a_kill_between_the_report_and_the_file_loses_nothing(tmp_path: Path) -> None:
     """Given a report that says kept and no file, as a kill may leave it, then the same is asked again and the file is the same."""
     first = ScriptedWriter([fenced(WORKSHOP)])
-    written(first, tmp_path)
+    run_writer(first, tmp_path)
     text = (tmp_path / "car_workshop.yaml").read_bytes()
     (tmp_path / "car_workshop.yaml").unlink()
     again = ScriptedWriter([fenced(WORKSHOP)])
-    written(again, tmp_path)
+    run_writer(again, tmp_path)
     assert again.requests == first.requests and (tmp_path / "car_workshop.yaml").read_bytes() == text
 
 
@@ -318,7 +318,7 @@ def test_progress_counts_kept_specs(tmp_path: Path) -> None:
 
 def test_two_runs_do_not_write_into_one_folder(tmp_path: Path) -> None:
     with file_lock(tmp_path / ".lock", wait_s=1), pytest.raises(Busy):
-        written(ScriptedWriter([fenced(WORKSHOP)]), tmp_path)
+        run_writer(ScriptedWriter([fenced(WORKSHOP)]), tmp_path)
 
 
 def test_bad_folders_and_examples_are_refused(tmp_path: Path) -> None:
@@ -338,17 +338,17 @@ def test_a_window_that_no_spec_fits_is_told_before_anything_is_asked(tmp_path: P
         context_tokens = 8192
 
     model = Narrow([fenced(WORKSHOP)])
-    with pytest.raises(BadInput, match="has a window of 8,192 tokens, and what it is to be asked takes about 1"):
-        written(model, tmp_path)
+    with pytest.raises(BadInput, match="has a window of 8,192 tokens, but a request and its answer need about 1"):
+        run_writer(model, tmp_path)
     model.context_tokens = 32_768
-    assert only(written(model, tmp_path)).outcome == "kept"
+    assert only_attempt(run_writer(model, tmp_path)).outcome == "kept"
 
 
 def test_an_estimate_asks_and_writes_nothing(tmp_path: Path) -> None:
     found = estimate(tmp_path / "out", 3, about="a bakery")
     assert (found.missing, found.attempts) == (3, 12) and 0 < found.least_tokens < found.most_tokens
     assert "a bakery" in str(found.opening[-1].content) and not (tmp_path / "out").exists()
-    written(ScriptedWriter([fenced(WORKSHOP)]), tmp_path)
+    run_writer(ScriptedWriter([fenced(WORKSHOP)]), tmp_path)
     assert estimate(tmp_path, 1).missing == 0
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from storage.errors import HeadraceError
 from storage.records import Call, Message, Outcome, Task
 from synth.engines.base import ChatRequest, EngineFailure
-from synth.roles.model_judge import ModelJudge
+from synth.roles.model_roles import ModelJudge
 from synth.rollouts.episode import Episode
 from synth.tasks.solver import execute
 from synth.tasks.verify import judge
@@ -59,7 +59,7 @@ DRAWS = [episode(BOTH), episode(HALF), episode(NONE), episode(BOTH, spoilt=Outco
 
 def judged(answering: Answering) -> tuple[Judged, Standing]:
     engine = Standing(answering)
-    return Judged(ModelJudge(engine, repairs=0)), engine
+    return Judged(ModelJudge(engine)), engine
 
 
 # ---- the matrix ------------------------------------------------------------------------------------------------------------------

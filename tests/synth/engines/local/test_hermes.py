@@ -1,4 +1,4 @@
-"""Hermes text back to a message: whatever a policy writes, one message comes of it, and it can be stored."""
+"""Hermes text to a message: any text gives one message that can be stored."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.engines.local.hermes import parse_hermes
+from synth.engines.local.hf import parse_hermes
 
 
-def called(arguments: str) -> str:
+def call_text(arguments: str) -> str:
     return f'<tool_call>\n{{"name": "buy", "arguments": {arguments}}}\n</tool_call>'
 
 
@@ -19,15 +19,15 @@ def called(arguments: str) -> str:
     "arguments", ['{"x": %s}' % ("[" * 200_000), "[" * 200_000, '{"x": %s}' % ("[" * 100 + "]" * 100), '{"x": "\\ud800"}', '{"\\udfff": 1}']
 )
 def test_a_call_that_nobody_could_walk_through_or_store_is_no_call(arguments: str) -> None:
-    text = called(arguments)
-    message = parse_hermes(f"{text}\n{called('{}')}")
+    text = call_text(arguments)
+    message = parse_hermes(f"{text}\n{call_text('{}')}")
     assert not message.tool_calls
     assert message.content is not None and text in message.content
 
 
 def test_arguments_may_be_nested_within_reason() -> None:
     arguments = {"where": [{"or": [{"colour": "蓝"}, {"size": [1, 2]}]}]}
-    (call,) = parse_hermes(called(json.dumps(arguments))).tool_calls
+    (call,) = parse_hermes(call_text(json.dumps(arguments))).tool_calls
     assert json.loads(call.function.arguments) == arguments
 
 

@@ -1,4 +1,4 @@
-"""The engine `hf:`: one cache for a whole conversation, the same tokens and log-probabilities as the plain model, none written twice."""
+"""The engine `hf:`: one cache per conversation, with the tokens and log-probabilities of the plain model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from storage.errors import BadInput
 from storage.records import Message, Outcome, SampledTurn
 from synth.engines.base import ChatAnswer, ChatRequest, Engine
-from synth.engines.local.hermes import parse_hermes
-from synth.engines.local.hf import HFEngine
+from synth.engines.local.hf import HFEngine, parse_hermes
 from synth.rollouts.draws import rollout
 from synth.rollouts.episode import Conversing, Trace, trace
 from tests.train.tiny_policies import expert_conversations, retail_tasks
@@ -85,8 +84,8 @@ def requests_of(*, temperature: float, copies: int = 1) -> list[ChatRequest]:
     ]
 
 
-class Talk:
-    """Answers whatever the model wrote with an expert's observations, longer ones and shorter ones, for so many turns a conversation."""
+class ToolReplies:
+    """Replies to each answer with an expert's tool results, for a number of turns per conversation."""
 
     def __init__(self, *turns: int) -> None:
         self._turns, self.answers = turns, dict[int, list[ChatAnswer]]()
@@ -100,13 +99,13 @@ class Talk:
         return observations[: 1 + len(given) % 2]
 
 
-def converse(engine: HFEngine, requests: Sequence[ChatRequest], *turns: int) -> tuple[list[Trace], Talk]:
-    talk = Talk(*turns)
+def converse(engine: HFEngine, requests: Sequence[ChatRequest], *turns: int) -> tuple[list[Trace], ToolReplies]:
+    talk = ToolReplies(*turns)
     engine.converse(requests, talk)
-    return [traced(talk.answers.get(index, ())) for index in range(len(requests))], talk
+    return [trace_of(talk.answers.get(index, ())) for index in range(len(requests))], talk
 
 
-def traced(answers: Sequence[ChatAnswer]) -> Trace:
+def trace_of(answers: Sequence[ChatAnswer]) -> Trace:
     """Every prompt repeats what was sampled before it, token by token."""
     known, turns = (), []
     for answer in answers:
@@ -126,7 +125,7 @@ def forward_logprobs(model: Qwen3ForCausalLM, trace: Trace, temperature: float) 
     return [logprobs[start + place - 1, token].item() for place, token in enumerate(trace.ids)]
 
 
-def written(trace: Trace, values: Sequence[float]) -> list[float]:
+def sampled(trace: Trace, values: Sequence[float]) -> list[float]:
     return [value for value, is_own in zip(values, trace.mask, strict=True) if is_own]
 
 
@@ -151,7 +150,7 @@ def test_the_fused_path_is_taken_where_it_fits_and_agrees_with_the_plain_one(eng
 def test_logprobs_are_those_of_one_forward_pass_over_the_whole_trace(request, model, path, temperature):
     traces, _ = converse(request.getfixturevalue(path), requests_of(temperature=temperature, copies=2), 3, 2, 4)
     for one in traces:
-        assert written(one, one.logprobs) == pytest.approx(written(one, forward_logprobs(model, one, temperature)), abs=TOLERANCE)
+        assert sampled(one, one.logprobs) == pytest.approx(sampled(one, forward_logprobs(model, one, temperature)), abs=TOLERANCE)
         assert {value for value, is_own in zip(one.logprobs, one.mask, strict=True) if not is_own} <= {0.0}
 
 
@@ -183,8 +182,8 @@ def test_a_trace_keeps_what_was_sampled_and_puts_the_observations_between(engine
     for index, (request, found) in enumerate(zip(requests, traces, strict=True)):
         answers = talk.answers[index]
         assert len(answers) == (3, 2, 4)[index % 3]
-        assert written(found, found.ids) == [token for answer in answers for token in answer.token_ids]
-        assert written(found, found.logprobs) == [value for answer in answers for value in answer.logprobs]
+        assert sampled(found, found.ids) == [token for answer in answers for token in answer.token_ids]
+        assert sampled(found, found.logprobs) == [value for answer in answers for value in answer.logprobs]
         assert sum(found.mask) == sum(answer.completion_tokens for answer in answers)
         place = len(found.prompt_ids)
         assert found.prompt_ids == engine.prompt_ids(request.messages)

@@ -1,4 +1,4 @@
-"""A model folder that lacks what a chat takes is refused by its files, in one line that says what is missing."""
+"""A model folder that lacks a file is refused with a message that names it."""
 
 from __future__ import annotations
 

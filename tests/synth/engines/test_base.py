@@ -1,11 +1,11 @@
-"""Many at once: results in order, an end at the first that raises, and no thread left behind."""
+"""`side_by_side`: results in order, the first exception ends it, no thread remains; `is_dead`."""
 
 import threading
 import time
 
 import pytest
 
-from synth.engines.thread_map import is_dead, side_by_side
+from synth.engines.base import is_dead, side_by_side
 
 
 def quiet(label: str, done: int, total: int) -> None:
