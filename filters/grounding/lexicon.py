@@ -24,7 +24,7 @@ from filters.grounding import amounts
 from filters.personal import MASK
 from storage.records import JSON, canonical_json
 from synth.tasks.wording import load_grounding
-from synth.text.number_words import NUMERALS, WORDED_MARK, words_to_digits
+from synth.text.number_words import NUMERALS, WORDED_MARK, large_numbers_to_digits, words_to_digits
 from synth.text.read_values import COLON
 from synth.text.slot_kinds import Identifier, Vocabulary
 from synth.text.value_spellings import value_spellings
@@ -273,6 +273,8 @@ def prepared(rows: pl.DataFrame) -> pl.DataFrame:
     phrases = sorted(_DIGITS, key=lambda phrase: (-len(phrase), phrase))
     words = [f" {phrase.replace(' ', '  ')} " for phrase in phrases]
     digits = [f" {_DIGITS[phrase].replace(' ', '  ')} " for phrase in phrases]
+    large = rows["norm"].str.contains("hundred|thousand|million").arg_true()
+    rows = rows.with_columns(rows["norm"].scatter(large, [large_numbers_to_digits(text) for text in rows["norm"].gather(large)]))
     has_symbol = norm.str.contains(SYMBOLS)
     has_mask, has_colon = norm.str.contains("<", literal=True), norm.str.contains(":", literal=True)
     steps = (

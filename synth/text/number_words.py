@@ -109,10 +109,18 @@ _HAS_CHINESE_NUMERAL = re.compile(r"[〇零一二两三四五六七八九十百�
 NUMERALS = (
     *(word for word in (*_ONES, *_TENS) if word not in ("zero", "one")),
     *(f"{ten}{between}{one}" for ten in _TENS for between in " -" for one in _UP_TO_NINETEEN.split()[1:10]),
-    *(f"{one} {large}" for large in ("hundred", "thousand") for one in _UP_TO_NINETEEN.split()[1:10]),
-    *("hundred", "a hundred", "thousand", "a thousand", "dozen", "a dozen", "half a dozen"),
+    *("dozen", "a dozen", "half a dozen"),
 )
-"""English numbers in words from two to some thousand, for searches over columns; "one" is not among them: it may be a pronoun."""
+"""English numbers in words from two to 99, for searches over columns; "one" is not among them: it may be a pronoun."""
+
+
+def large_numbers_to_digits(text: str) -> str:
+    """A normalised text with its English numbers from a hundred on in digits."""
+
+    def digits(match: re.Match[str]) -> str:
+        return _english_to_digits(match).removeprefix(WORDED_MARK) if any(large in match[0] for large in _LARGE) else match[0]
+
+    return _ENGLISH_NUMERAL.sub(digits, text)
 
 
 @lru_cache(maxsize=1024)
