@@ -6,7 +6,7 @@ them, or none. Which texts are asked depends on the texts alone: those of which 
 
 A model's valid answer that no intent fits (missing_tool, missing_information, not_actionable) takes the place of the parser's reason. What
 the model got wrong says nothing about the query: the row keeps the parser's reason, and is dropped as `model_` and what was wrong
-(`malformed`: no JSON of the form asked for; `engine_failure`: no answer; else the reason of `supported.Problem`). A text for which the
+(`malformed`: no JSON of the form asked for; `engine_failure`: no answer; else the reason of `frame_check.Problem`). A text for which the
 engine's window had no room (`overflow`) is as one that was not asked about.
 Whether a frame is the one meant no code can tell: `agreement.py` measures it.
 """
@@ -52,7 +52,7 @@ _MAX_TOKENS = 600
 
 
 class GroundConfig(BaseModel):
-    """Who reads what the parser could not."""
+    """Configuration of reading by a language model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -73,8 +73,12 @@ class GroundConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What came of a text. frame: None where there is none; reason: then why, one of `VERDICTS`, or what was wrong with the answer.
-    unexplained: mentions of the text that have no place in the frame."""
+    """A model's reading of one text.
+
+    frame: None if there is none.
+    reason: why there is no frame: one of `VERDICTS`, or what was wrong with the answer.
+    unexplained: number of mentions that are not in the frame.
+    """
 
     frame: Frame | None
     reason: str | None = None

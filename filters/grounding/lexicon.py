@@ -62,8 +62,11 @@ Cue = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SymbolClass:
-    """What symbols of one class may be. written: kinds of which wordings write such a name; read: kinds for which it is only understood,
-    such as mere numbers."""
+    """What symbols of one class may be.
+
+    written: kinds of which wordings write such a name.
+    read: kinds for which such a name is only understood, e.g. a number without a unit.
+    """
 
     written: frozenset[Kind] = frozenset()
     read: frozenset[Kind] = frozenset()
@@ -266,8 +269,8 @@ def _inherit_roles(found: dict[str, _Meaning]) -> None:
 
 
 def prepared(rows: pl.DataFrame) -> pl.DataFrame:
-    """Normalised texts (columns norm, language) made ready for matching: masks as blanks, and so the private characters that somebody has
-    written, which are symbols here; punctuation as STOP, COLON between digits; in other than Chinese text, two blanks between words, and
+    """Normalised texts (columns norm, language) made ready for matching: masks and private characters of the text (symbols here) as
+    blanks; punctuation as STOP, COLON between digits; in other than Chinese text, two blanks between words, and
     number words as digits."""
     norm, is_spaced = pl.col("norm"), pl.col("language") != "zh"
     phrases = sorted(_DIGITS, key=lambda phrase: (-len(phrase), phrase))

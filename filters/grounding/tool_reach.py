@@ -2,8 +2,8 @@
 
 One idea: the tool whose text (name, description, names of its parameters) has the highest cosine to the query could serve it, where that
 is at least `near`; of the clusters that hold this tool, the one whose tools are nearest on average is meant. All tools of the store's last
-build count, those in no cluster too, and those of the grounded worlds. What `ground.py` says of a row, it says of the worlds that it reads;
-so `ungrounded` is told anew:
+build count, those in no cluster too, and those of the grounded worlds. `ground.py` knows only the worlds that it reads;
+so `ungrounded` is decided again:
 
     nearest tool                          missing_information, ambiguous, unparsed   unknown        not_actionable, missing_tool
     below `far`                           stays                                      missing_tool   stays
@@ -157,7 +157,7 @@ def tool_texts(tools: Sequence[Tool]) -> list[str]:
 
 def step(rows: pl.DataFrame, vectors: Vectors, reach: Reach, config: ReachConfig) -> pl.DataFrame:
     """Adds cluster_id, tool_id (String; null where no tool is near enough, or the tool is in no cluster) and nearness (Float64: the cosine
-    to the nearest tool) to rows without a frame, and tells `ungrounded` anew. Rows with a frame have nulls, as all have without clusters.
+    to the nearest tool) to rows without a frame, and updates `ungrounded`. Rows with a frame have nulls, as all have without clusters.
 
     Args:
         rows: column ungrounded (null: has a frame). vectors: of the rows' texts, unit rows [n, d], of the encoder that `reach` has.
@@ -182,7 +182,7 @@ def step(rows: pl.DataFrame, vectors: Vectors, reach: Reach, config: ReachConfig
 
 
 def _ungrounded(config: ReachConfig) -> pl.Expr:
-    """`ungrounded`, told anew by the table above; of columns ungrounded, nearness, tool_id, is_read."""
+    """`ungrounded`, updated by the table above; of columns ungrounded, nearness, tool_id, is_read."""
     before, is_near = pl.col("ungrounded"), pl.col("tool_id").is_not_null()
     is_open = ~(before.is_in(_HEARD) & pl.col("is_read"))
     return (
