@@ -74,7 +74,7 @@ def mentions(norm: Sequence[str]) -> list[tuple[Mention, ...]]:
     return [tuple(filter(None, map(mention, range(start, end)))) for start, end in pairwise(symbols.offsets.tolist())]
 
 
-def supported(intent: str, slots: Sequence[tuple[str, str | float]], said: Sequence[Mention]) -> Supported | list[Problem]:
+def check_frame(intent: str, slots: Sequence[tuple[str, str | float]], said: Sequence[Mention]) -> Supported | list[Problem]:
     """The frame of a reading, or all that is wrong with it.
 
     Args:
@@ -88,10 +88,10 @@ def supported(intent: str, slots: Sequence[tuple[str, str | float]], said: Seque
         return problems
     kinds = {slot.name: slot.kind for slot in asked.slots}
     values: dict[str, str] = {}
-    for slot, told in slots:
-        value = legal(world, kinds[slot], told)
+    for slot, given in slots:
+        value = legal(world, kinds[slot], given)
         if value is None:
-            problems.append(Problem("illegal_value", f"{slot}: {told!r} is no {kinds[slot]}"))
+            problems.append(Problem("illegal_value", f"{slot}: {given!r} is no {kinds[slot]}"))
         else:
             values[slot] = value
     places = _matched({slot: ((world, kinds[slot]), value) for slot, value in values.items()}, said)
@@ -121,28 +121,28 @@ def _form_problems(intent: Intent, named: Sequence[str]) -> list[Problem]:
 
 
 @lru_cache(maxsize=1 << 16)
-def legal(world: str, kind: str, told: str | float) -> str | None:
+def legal(world: str, kind: str, given: str | float) -> str | None:
     """The canonical value, as JSON text, of a value given by name, by number or in words; None if it is not legal for the kind, or if the
     words name several values."""
     declared = WORLDS[world].kinds[kind]
-    if isinstance(declared, Vocabulary) and told in declared.names:
-        return canonical_json(told)
-    if isinstance(declared, Identifier) and str(told).lower() in declared.choices:
-        return canonical_json(str(told).lower())
-    number = _number(told)
+    if isinstance(declared, Vocabulary) and given in declared.names:
+        return canonical_json(given)
+    if isinstance(declared, Identifier) and str(given).lower() in declared.choices:
+        return canonical_json(str(given).lower())
+    number = _number(given)
     if number is not None and isinstance(declared, Quantity):
         return canonical_json(declared.canonical(number)) if declared.low <= number <= declared.high else None
     if number is not None and isinstance(declared, Date):
         is_day = number.is_integer() and 0 <= number <= declared.horizon_days
         return canonical_json(int(number)) if is_day else None
-    norm = pl.select(normalised(pl.lit(str(told).replace("_", " ")))).item()
+    norm = pl.select(normalised(pl.lit(str(given).replace("_", " ")))).item()
     found = {one.values[world, kind] for one in mentions([norm])[0] if (world, kind) in one.values}
     return found.pop() if len(found) == 1 else None
 
 
-def _number(told: str | float) -> float | None:
+def _number(given: str | float) -> float | None:
     try:
-        return float(told)
+        return float(given)
     except (ValueError, OverflowError):
         return None
 
