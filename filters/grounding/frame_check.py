@@ -1,13 +1,12 @@
-"""Whether a text says what somebody has read out of it, and if so, the frame: a language model's reading, checked by code.
+"""Checks a language model's reading of a text by code, and builds its frame.
 
-One idea: the lexicon that the parser reads with (`tagger.py`) tells every value that a text mentions, whatever the text asks for. A
-reading holds if its intent exists and has these slots, the required ones among them, each value is a legal one of its slot's kind, and each
-slot has a mention of its own in the text: one mention fills one slot, as it does for the parser. So a model decides what is asked for, and
-which mention is which slot; it can bring nothing into a frame that the text does not say.
-A value may be told as its canonical name or number, or in the text's own words.
+One idea: the tagger (`tagger.py`) finds every value that a text mentions. A reading is accepted if its intent exists, has all required
+slots and no unknown ones, each value is legal for its slot's kind, and each slot has a mention of its own: one mention fills one slot, as
+in the parser. So a model chooses the intent and which mention fills which slot; it cannot add values that the text does not mention.
+A value may be given as its canonical name or number, or in the words of the text.
 
-What it does not do: know whether the intent is the one meant, or whether origin and destination are the right way round. Values of the text
-that have no place in the frame are counted (`unexplained`), and cost quality, as they do where the parser passed them over.
+What it does not do: check that the intent is the right one, or that origin and destination are not swapped. Mentions that are not in the
+frame are counted (`unexplained`) and lower the quality, as in the parser.
 """
 
 from __future__ import annotations
@@ -31,8 +30,11 @@ from synth.worlds.base import Intent
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A value that a text mentions. values: its canonical value, as JSON text, by each slot kind that it may be of. is_plain: wordings
-    write it so; a mere number, or a word that is also a cue, is not plain."""
+    """A value that a text mentions.
+
+    values: slot kind that it may be of -> its canonical value, as JSON text.
+    is_plain: whether wordings write it so; a number without a unit, or a word that is also a cue, is not plain.
+    """
 
     values: Mapping[Kind, str]
     is_plain: bool
@@ -40,7 +42,11 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """reason: no_such_intent, no_such_slot, missing_slot, illegal_value or invented_value; text: in words for whoever read so."""
+    """What is wrong with a reading.
+
+    reason: no_such_intent, no_such_slot, missing_slot, illegal_value or invented_value.
+    text: the reason as a message to the model.
+    """
 
     reason: str
     text: str
@@ -48,7 +54,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Supported:
-    """A reading that holds. unexplained: plain mentions of the text that have no place in the frame."""
+    """An accepted reading. unexplained: number of plain mentions that are not in the frame."""
 
     frame: Frame
     unexplained: int
@@ -68,11 +74,11 @@ def mentions(norm: Sequence[str]) -> list[tuple[Mention, ...]]:
     return [tuple(filter(None, map(mention, range(start, end)))) for start, end in pairwise(symbols.offsets.tolist())]
 
 
-def supported(intent: str, slots: Sequence[tuple[str, str | float]], said: Sequence[Mention]) -> Supported | list[Problem]:
+def check_frame(intent: str, slots: Sequence[tuple[str, str | float]], said: Sequence[Mention]) -> Supported | list[Problem]:
     """The frame of a reading, or all that is wrong with it.
 
     Args:
-        intent: `world/intent`. slots: names with values, as told. said: the text's mentions.
+        intent: `world/intent`. slots: names with values, as the model gave them. said: the text's mentions.
     """
     world, _, name = intent.partition("/")
     if world not in GROUNDED or name not in WORLDS[world].intents:
@@ -82,10 +88,10 @@ def supported(intent: str, slots: Sequence[tuple[str, str | float]], said: Seque
         return problems
     kinds = {slot.name: slot.kind for slot in asked.slots}
     values: dict[str, str] = {}
-    for slot, told in slots:
-        value = legal(world, kinds[slot], told)
+    for slot, given in slots:
+        value = legal(world, kinds[slot], given)
         if value is None:
-            problems.append(Problem("illegal_value", f"{slot}: {told!r} is no {kinds[slot]}"))
+            problems.append(Problem("illegal_value", f"{slot}: {given!r} is no {kinds[slot]}"))
         else:
             values[slot] = value
     places = _matched({slot: ((world, kinds[slot]), value) for slot, value in values.items()}, said)
@@ -115,34 +121,34 @@ def _form_problems(intent: Intent, named: Sequence[str]) -> list[Problem]:
 
 
 @lru_cache(maxsize=1 << 16)
-def legal(world: str, kind: str, told: str | float) -> str | None:
-    """The canonical value, as JSON text, that is told by its name, its number or in words; None where it is no legal one of the kind, or
-    the words say several."""
+def legal(world: str, kind: str, given: str | float) -> str | None:
+    """The canonical value, as JSON text, of a value given by name, by number or in words; None if it is not legal for the kind, or if the
+    words name several values."""
     declared = WORLDS[world].kinds[kind]
-    if isinstance(declared, Vocabulary) and told in declared.names:
-        return canonical_json(told)
-    if isinstance(declared, Identifier) and str(told).lower() in declared.choices:
-        return canonical_json(str(told).lower())
-    number = _number(told)
+    if isinstance(declared, Vocabulary) and given in declared.names:
+        return canonical_json(given)
+    if isinstance(declared, Identifier) and str(given).lower() in declared.choices:
+        return canonical_json(str(given).lower())
+    number = _number(given)
     if number is not None and isinstance(declared, Quantity):
         return canonical_json(declared.canonical(number)) if declared.low <= number <= declared.high else None
     if number is not None and isinstance(declared, Date):
         is_day = number.is_integer() and 0 <= number <= declared.horizon_days
         return canonical_json(int(number)) if is_day else None
-    norm = pl.select(normalised(pl.lit(str(told).replace("_", " ")))).item()
+    norm = pl.select(normalised(pl.lit(str(given).replace("_", " ")))).item()
     found = {one.values[world, kind] for one in mentions([norm])[0] if (world, kind) in one.values}
     return found.pop() if len(found) == 1 else None
 
 
-def _number(told: str | float) -> float | None:
+def _number(given: str | float) -> float | None:
     try:
-        return float(told)
+        return float(given)
     except (ValueError, OverflowError):
         return None
 
 
 def _matched(values: Mapping[str, tuple[Kind, str]], said: Sequence[Mention]) -> dict[str, int]:
-    """Place of the mention of each slot, no mention for two; slots that go without are left out (augmenting paths)."""
+    """Slot -> position of its mention; no mention serves two slots, and slots without one are missing (augmenting paths)."""
     holder: dict[int, str] = {}
 
     def place(slot: str, tried: set[int]) -> bool:

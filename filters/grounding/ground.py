@@ -2,8 +2,8 @@
 
 One idea: the work of reading is done over columns (`lexicon.py`: one private character per name, cue or amount), the work of
 understanding once per distinct row of symbol classes (`parser.py`), of which a million queries have some ten thousand.
-`residue` keeps the words that nobody could read: of clean text these are the wording's own; in damaged text they are what is left of a
-name or a number, and a slot may be missing without a trace. `steps/quality.py` tells the two apart. What cannot be read here, a language
+`residue` keeps the unread words: in clean text these belong to the wording; in damaged text they may be the rest of a name or a number,
+and a slot may be missing. `steps/quality.py` tells the two apart. What cannot be read here, a language
 model may read (`ground_model.py`).
 
 Nothing is executed here: whether a frame has a solution is for admission. Wordings are never matched as a whole.

@@ -6,7 +6,7 @@ them, or none. Which texts are asked depends on the texts alone: those of which 
 
 A model's valid answer that no intent fits (missing_tool, missing_information, not_actionable) takes the place of the parser's reason. What
 the model got wrong says nothing about the query: the row keeps the parser's reason, and is dropped as `model_` and what was wrong
-(`malformed`: no JSON of the form asked for; `engine_failure`: no answer; else the reason of `supported.Problem`). A text for which the
+(`malformed`: no JSON of the form asked for; `engine_failure`: no answer; else the reason of `frame_check.Problem`). A text for which the
 engine's window had no room (`overflow`) is as one that was not asked about.
 Whether a frame is the one meant no code can tell: `agreement.py` measures it.
 """
@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from filters.frames.hash_join import key_of
 from filters.grounding import ground
-from filters.grounding.frame_check import Mention, Problem, Supported, mentions, supported
+from filters.grounding.frame_check import Mention, Problem, Supported, check_frame, mentions
 from filters.llm_calls import ask_each, is_overflow, name_of, open_cached_engine
 from storage.execution import Progress
 from storage.records import JSON, Frame, canonical_json
@@ -52,7 +52,7 @@ _MAX_TOKENS = 600
 
 
 class GroundConfig(BaseModel):
-    """Who reads what the parser could not."""
+    """Configuration of reading by a language model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -73,8 +73,12 @@ class GroundConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What came of a text. frame: None where there is none; reason: then why, one of `VERDICTS`, or what was wrong with the answer.
-    unexplained: mentions of the text that have no place in the frame."""
+    """A model's reading of one text.
+
+    frame: None if there is none.
+    reason: why there is no frame: one of `VERDICTS`, or what was wrong with the answer.
+    unexplained: number of mentions that are not in the frame.
+    """
 
     frame: Frame | None
     reason: str | None = None
@@ -115,8 +119,8 @@ def read(engine: Engine, norm: Sequence[str], *, progress: Progress | None = Non
         found = _judged(value, said[place])
         return [problem.text for problem in found] if isinstance(found, list) else []
 
-    told = ask_each(engine, [_request(text) for text in texts], check, label="ask", progress=progress)
-    readings = {text: _reading(one, own) for text, one, own in zip(texts, told, said, strict=True)}
+    exchanges = ask_each(engine, [_request(text) for text in texts], check, label="ask", progress=progress)
+    readings = {text: _reading(one, own) for text, one, own in zip(texts, exchanges, said, strict=True)}
     return [readings[text] for text in norm]
 
 
@@ -136,16 +140,16 @@ def _judged(value: Any, said: Sequence[Mention]) -> Reading | list[Problem]:
         if why not in VERDICTS:
             return [Problem("malformed", f"why: say why no intent fits: {', '.join(VERDICTS)}")]
         return Reading(None, why)
-    found = supported(intent, [(one["slot"], one["value"]) for one in slots], said)
+    found = check_frame(intent, [(one["slot"], one["value"]) for one in slots], said)
     return Reading(found.frame, unexplained=found.unexplained) if isinstance(found, Supported) else found
 
 
-def _reading(told: Structured | EngineFailure, said: Sequence[Mention]) -> Reading:
-    if isinstance(told, EngineFailure):
+def _reading(exchange: Structured | EngineFailure, said: Sequence[Mention]) -> Reading:
+    if isinstance(exchange, EngineFailure):
         return Reading(None, "engine_failure")
-    if is_overflow(told):
+    if is_overflow(exchange):
         return Reading(None, _OVERFLOW)
-    value, problems = checked(told.answers[-1].message.content or "", _schema())
+    value, problems = checked(exchange.answers[-1].message.content or "", _schema())
     if problems:
         return Reading(None, "malformed")
     found = _judged(value, said)
@@ -231,7 +235,7 @@ def remainder(parsed: Iterable[pl.DataFrame], limit: int) -> list[str]:
     return held["norm"].to_list()
 
 
-def told(engine: Engine, norm: Sequence[str], *, progress: Progress | None = None) -> pl.DataFrame:
+def read_table(engine: Engine, norm: Sequence[str], *, progress: Progress | None = None) -> pl.DataFrame:
     """What the model makes of texts, for `step`: norm, the columns of a frame (null where there is none), outcome (null, or why there is
     none), read_by (engine and prompt). Raises what `read` raises."""
     by = f"read by {name_of(engine)}, prompt {PROMPT}@{prompt(PROMPT).version}"
@@ -261,7 +265,7 @@ def step(rows: pl.DataFrame, *, read_again: pl.DataFrame, ungrounded: bool = Fal
     """The batch step after `ground.step(..., ungrounded=True)`: frames where the model read one, with read_by; all else as there.
 
     Args:
-        read_again: what the model made of texts (`told`). ungrounded: keep rows without a frame.
+        read_again: what the model made of texts (`read_table`). ungrounded: keep rows without a frame.
     """
     both = rows.join(read_again, on="norm", how="left", maintain_order="left", suffix="_again")
     is_read, outcome = pl.col("frame_id_again").is_not_null(), pl.col("outcome")

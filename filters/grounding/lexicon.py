@@ -21,10 +21,11 @@ import yaml
 
 from filters.frames.numba_types import I64
 from filters.grounding import amounts
-from filters.grounding.amounts import COLON
 from filters.personal import MASK
 from storage.records import JSON, canonical_json
 from synth.tasks.wording import load_grounding
+from synth.text.number_words import NUMERALS, WORDED_MARK, large_numbers_to_digits, words_to_digits
+from synth.text.read_values import COLON
 from synth.text.slot_kinds import Identifier, Vocabulary
 from synth.text.value_spellings import value_spellings
 from synth.worlds import GROUNDED, WORLDS
@@ -42,22 +43,17 @@ SYMBOLS = r"[\ue000-\uf8ff\x{F0000}-\x{FFFFD}]"
 _EARLY_FILLERS = frozenset({"一下"})
 """Fillers that would else become part of an amount (查一下周五 is no 下周五)."""
 _PUNCTUATION = r"[,!?;:()\[\]{}\"“”‘。，！？；：、（）…·~/|<>*_=—–]+|\.(?: |$)| -+ "
-_NUMBER_WORDS = {
-    word: str(value)
-    for value, word in enumerate(("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"), 2)
-} | {"fifteen": "15", "twenty": "20", "thirty": "30", "forty": "40", "fifty": "50", "sixty": "60", "hundred": "100"}
-_AMOUNT_WORDS = {
-    **dict.fromkeys(("an hour and a half", "one and a half hours"), "90 minutes"),
-    **dict.fromkeys(("an hour", "one hour"), "60 minutes"),
-    **dict.fromkeys(("half a kilometre", "half a kilometer", "half a km"), "500 m"),
-    **dict.fromkeys(("a kilometre", "a kilometer", "one kilometre", "one kilometer"), "1000 m"),
-    "half an hour": "30 minutes",
-    "a quarter of an hour": "15 minutes",
-    "three quarters of an hour": "45 minutes",
-    "a couple of": "2",
-    "a week": "7 days",
-    "two things": "things",
+_READ_PHRASES = (
+    *("an hour and a half", "one and a half hours", "one hour", "half an hour", "a quarter of an hour", "three quarters of an hour"),
+    *("half a kilometre", "half a kilometer", "half a km", "one kilometre", "one kilometer", "half a mile", "one mile"),
+    *NUMERALS,
+)
+_DIGITS = {
+    **dict.fromkeys(("a kilometre", "a kilometer"), "1 km"),
+    **{"an hour": "1 hour", "a mile": "1 mile", "a couple of": "2", "a week": "7 days", "two things": "things"},
+    **{phrase: words_to_digits(phrase).replace(WORDED_MARK, "") for phrase in _READ_PHRASES},
 }
+"""Amounts in English words -> the same in digits."""
 Kind = tuple[str, str]
 """(world, slot kind)."""
 Cue = tuple[str, str]
@@ -66,8 +62,11 @@ Cue = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SymbolClass:
-    """What symbols of one class may be. written: kinds of which wordings write such a name; read: kinds for which it is only understood,
-    such as mere numbers."""
+    """What symbols of one class may be.
+
+    written: kinds of which wordings write such a name.
+    read: kinds for which such a name is only understood, e.g. a number without a unit.
+    """
 
     written: frozenset[Kind] = frozenset()
     read: frozenset[Kind] = frozenset()
@@ -270,12 +269,15 @@ def _inherit_roles(found: dict[str, _Meaning]) -> None:
 
 
 def prepared(rows: pl.DataFrame) -> pl.DataFrame:
-    """Normalised texts (columns norm, language) made ready for matching: masks as blanks, and so the private characters that somebody has
-    written, which are symbols here; punctuation as STOP, COLON between digits; in other than Chinese text, two blanks between words, and
+    """Normalised texts (columns norm, language) made ready for matching: masks and private characters of the text (symbols here) as
+    blanks; punctuation as STOP, COLON between digits; in other than Chinese text, two blanks between words, and
     number words as digits."""
     norm, is_spaced = pl.col("norm"), pl.col("language") != "zh"
-    words = [f" {word.replace(' ', '  ')} " for word in (*_AMOUNT_WORDS, *_NUMBER_WORDS)]
-    digits = [f" {value.replace(' ', '  ')} " for value in (*_AMOUNT_WORDS.values(), *_NUMBER_WORDS.values())]
+    phrases = sorted(_DIGITS, key=lambda phrase: (-len(phrase), phrase))
+    words = [f" {phrase.replace(' ', '  ')} " for phrase in phrases]
+    digits = [f" {_DIGITS[phrase].replace(' ', '  ')} " for phrase in phrases]
+    large = rows["norm"].str.contains("hundred|thousand|million").arg_true()
+    rows = rows.with_columns(rows["norm"].scatter(large, [large_numbers_to_digits(text) for text in rows["norm"].gather(large)]))
     has_symbol = norm.str.contains(SYMBOLS)
     has_mask, has_colon = norm.str.contains("<", literal=True), norm.str.contains(":", literal=True)
     steps = (

@@ -1,8 +1,8 @@
 """From a row of symbol classes to a frame: which intent explains best what a text mentions, and which symbol fills which slot.
 
 One idea: an intent explains a text if its required slots find values and its cues are there; of those that do, the one that leaves
-least unexplained wins. Nothing knows a template: cues are words, roles are what stands beside a value ("from", 附近), so wordings that
-nobody has seen parse as long as they say what they mean. A tie is `ambiguous`; a value that no slot takes is `unparsed`.
+least unexplained wins. Nothing knows a template: cues are words, roles are what stands beside a value ("from", 附近), so
+unseen wordings parse too. A tie is `ambiguous`; a value that no slot takes is `unparsed`.
 
 It sees classes (kinds and cues), never values, so that a result holds for every text of the same classes (`ground.py` fills in values).
 """

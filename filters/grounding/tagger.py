@@ -1,7 +1,7 @@
-"""What a normalised text mentions: every name, cue word and amount in it as one symbol, and the words that nobody could read.
+"""Turns a normalised text into a row of symbols (names, cue words, amounts), and keeps the words that no rule reads.
 
-One idea: what is left of a text is a short row of symbols whose classes repeat: a million texts have some ten thousand distinct rows of
-classes, so only these are ever parsed (`parser.py`). All work here is done over columns and arrays of characters.
+One idea: the classes of these symbols repeat: a million texts have some ten thousand distinct rows of classes, and only these are parsed
+(`parser.py`). All work here is done over columns and arrays of characters.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ from storage.records import canonical_json
 class Symbols:
     """The symbols of a batch of rows.
 
-    offsets [rows + 1]: row i has the entries `offsets[i]:offsets[i + 1]` of codes and tokens. codes: class codes, GAP where text was left
-    unread. tokens: index of the name in `Lexicon.meanings`; for an amount -2 - (its index in `stretches`); -1 for a gap.
-    stretches: distinct amounts. residue: what could not be read, blanks between; empty if all was.
+    offsets [rows + 1]: row i has the entries `offsets[i]:offsets[i + 1]` of codes and tokens.
+    codes: class codes; GAP for unread text.
+    tokens: index of the name in `Lexicon.meanings`; for an amount -2 - (its index in `stretches`); -1 for a gap.
+    stretches: distinct amounts.
+    residue: the unread words, separated by blanks; empty if all words were read.
     """
 
     offsets: I64

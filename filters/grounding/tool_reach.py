@@ -2,8 +2,8 @@
 
 One idea: the tool whose text (name, description, names of its parameters) has the highest cosine to the query could serve it, where that
 is at least `near`; of the clusters that hold this tool, the one whose tools are nearest on average is meant. All tools of the store's last
-build count, those in no cluster too, and those of the grounded worlds. What `ground.py` says of a row, it says of the worlds that it reads;
-so `ungrounded` is told anew:
+build count, those in no cluster too, and those of the grounded worlds. `ground.py` knows only the worlds that it reads;
+so `ungrounded` is decided again:
 
     nearest tool                          missing_information, ambiguous, unparsed   unknown        not_actionable, missing_tool
     below `far`                           stays                                      missing_tool   stays
@@ -22,7 +22,7 @@ belong to the encoder.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -41,7 +41,7 @@ from synth.clusters.entities import properties
 from synth.clusters.tool_text import strip_preambles
 from synth.clusters.tool_words import words
 from synth.engines.encoder import Encode, Vectors
-from synth.worlds import GROUNDED, WORLDS
+from synth.worlds.base import World
 
 MISSING_TOOL, UNREAD = "missing_tool", "unread"
 _HEARD = ("missing_information", "ambiguous", "unparsed")
@@ -74,12 +74,18 @@ class ReachConfig(BaseModel):
 
 @dataclass(frozen=True)
 class Reach:
-    """What queries are held against. tools: those of the best clusters first, those in none last; empty where the store has no clusters.
-    clusters: best first."""
+    """The tools and clusters that queries are compared with.
+
+    tools: those of the best clusters first, those in no cluster last; empty where the store has no clusters.
+    clusters: best first.
+    encode: encoder of the tools' texts and of the queries.
+    read_worlds: names of the worlds that queries are grounded in.
+    """
 
     tools: tuple[Tool, ...]
     clusters: tuple[Cluster, ...]
     encode: Encode
+    read_worlds: frozenset[str] = frozenset()
 
     @cached_property
     def texts(self) -> list[str]:
@@ -115,11 +121,12 @@ class Reach:
         return np.array(means, np.float32)
 
 
-def load(store: Store, encode: Encode) -> Reach:
+def load(store: Store, encode: Encode, worlds: Mapping[str, type[World]]) -> Reach:
     """The clusters and tools of the store's last build; nothing is encoded yet.
 
     Args:
-        encode: what also makes the vectors of the rows.
+        encode: the encoder that also encodes the rows.
+        worlds: the worlds that queries are grounded in, by name; their tools count too.
 
     Raises:
         BadInput: the last build was made by a version of Headrace that kept no tools.
@@ -127,7 +134,7 @@ def load(store: Store, encode: Encode) -> Reach:
     clusters = read_clusters(store)
     if not clusters:
         return Reach((), (), encode)
-    built_in = {tool.id: tool for world in GROUNDED for tool in WORLDS[world].tools}
+    built_in = {tool.id: tool for world in worlds.values() for tool in world.tools}
     known = built_in | {tool.id: tool for tool in read_tools(store)}
     first: dict[str, int] = {}
     for rank, cluster in enumerate(clusters):
@@ -135,7 +142,7 @@ def load(store: Store, encode: Encode) -> Reach:
             first.setdefault(tool_id, rank)
     callable_by_users = [tool for tool in known.values() if tool.world is None or tool.name != CODE_TOOL]
     tools = sorted(callable_by_users, key=lambda tool: (first.get(tool.id, len(clusters)), tool.id))
-    return Reach(tuple(tools), tuple(clusters), encode)
+    return Reach(tuple(tools), tuple(clusters), encode, frozenset(worlds))
 
 
 def tool_texts(tools: Sequence[Tool]) -> list[str]:
@@ -150,7 +157,7 @@ def tool_texts(tools: Sequence[Tool]) -> list[str]:
 
 def step(rows: pl.DataFrame, vectors: Vectors, reach: Reach, config: ReachConfig) -> pl.DataFrame:
     """Adds cluster_id, tool_id (String; null where no tool is near enough, or the tool is in no cluster) and nearness (Float64: the cosine
-    to the nearest tool) to rows without a frame, and tells `ungrounded` anew. Rows with a frame have nulls, as all have without clusters.
+    to the nearest tool) to rows without a frame, and updates `ungrounded`. Rows with a frame have nulls, as all have without clusters.
 
     Args:
         rows: column ungrounded (null: has a frame). vectors: of the rows' texts, unit rows [n, d], of the encoder that `reach` has.
@@ -167,7 +174,7 @@ def step(rows: pl.DataFrame, vectors: Vectors, reach: Reach, config: ReachConfig
             "cluster_id": _names([one.id for one in reach.clusters], cluster),
             "tool_id": _names([one.id for one in reach.tools], near),
             "nearness": cosine.astype(np.float64),
-            "is_read": np.array([one.world in GROUNDED for one in reach.tools] + [False], bool)[near],
+            "is_read": np.array([one.world in reach.read_worlds for one in reach.tools] + [False], bool)[near],
         }
     )
     out = rows.with_row_index("at").with_columns(pl.col("at").cast(pl.Int64)).join(told, on="at", how="left", maintain_order="left")
@@ -175,7 +182,7 @@ def step(rows: pl.DataFrame, vectors: Vectors, reach: Reach, config: ReachConfig
 
 
 def _ungrounded(config: ReachConfig) -> pl.Expr:
-    """`ungrounded`, told anew by the table above; of columns ungrounded, nearness, tool_id, is_read."""
+    """`ungrounded`, updated by the table above; of columns ungrounded, nearness, tool_id, is_read."""
     before, is_near = pl.col("ungrounded"), pl.col("tool_id").is_not_null()
     is_open = ~(before.is_in(_HEARD) & pl.col("is_read"))
     return (

@@ -45,7 +45,7 @@ def _keeps_ungrounded(setup: Setup) -> bool:
 
 
 def _ask(parsed: Iterator[pl.DataFrame], config: GroundConfig, engine: Engine, context: Context) -> pl.DataFrame:
-    return ground_model.told(engine, ground_model.remainder(parsed, config.max_asked), progress=context.progress)
+    return ground_model.read_table(engine, ground_model.remainder(parsed, config.max_asked), progress=context.progress)
 
 
 def _open(config: GroundConfig, store: Store, is_done: bool) -> AbstractContextManager[Engine | None]:

@@ -16,12 +16,15 @@ from functools import lru_cache
 from typing import NamedTuple
 from unicodedata import normalize
 
+from synth.text.datetimes import hour_of_day
+from synth.text.quantities import UNITS
+
 _NUMBER = re.compile(
     r"(?<![a-z0-9_.])(-?)(\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?)(?: ?(%|[a-z°]+|公里|千米|小时|分钟|分|米|秒|元))?"
 )
 _TIME = re.compile(
     r"(?<!\d)(?<!\d:)([01]?\d|2[0-4]):([0-5]\d)(?::[0-5]\d)?(?!\d)(?: ?([ap])\.?m\b)?"
-    r"|(下午|晚上|傍晚)?(?<!\d)([01]?\d|2[0-4])[点时](?:([0-5]?\d)分?|(半))?"
+    r"|(下午|晚上|傍晚|中午)?(?<!\d)([01]?\d|2[0-4])[点时](?:([0-5]?\d)分?|(半))?"
 )
 _BARE_HOUR = re.compile(r"(?<![\d:.a-z])(1[0-2]|[1-9]) ?([ap])\.?m\b")
 _DATE = re.compile(r"(?<!\d)(\d{4})[-/年](\d{1,2})[-/月](\d{1,2})(?!\d)日?")
@@ -36,10 +39,11 @@ _CACHED_TEXTS = 1024
 """Texts whose claims are kept in memory."""
 
 _SCALES: Mapping[str, tuple[float, ...]] = {
-    **dict.fromkeys(("km", "kms", "kilometre", "kilometres", "kilometer", "kilometers", "公里", "千米"), (1000.0,)),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours", "小时"), (60.0, 3600.0)),
-    **dict.fromkeys(("min", "mins", "minute", "minutes", "分钟", "分"), (60.0,)),
+    word: {"length": (factor,), "duration": (60.0,) if factor == 1 else (factor, 60 * factor)}[dimension]
+    for word, ((dimension, factor), *_) in UNITS.items()
+    if (dimension == "length" and factor > 1) or (dimension == "duration" and 1 <= factor <= 60)
 }
+"""Unit -> factors to smaller units: metres; minutes and seconds."""
 
 
 def normalise(text: str) -> str:
@@ -118,20 +122,12 @@ def minutes_in(text: str) -> frozenset[int]:
     if ":" in text or "点" in text or "时" in text:
         for hour, minute, half, late_zh, hour_zh, minute_zh, half_zh in _TIME.findall(text):
             if hour:
-                minutes.add(_hour_of_day(int(hour), half) * 60 + int(minute))
+                minutes.add(hour_of_day(int(hour), half) * 60 + int(minute))
             else:
-                half_of_day = "p" if late_zh and int(hour_zh) <= 12 else ""
-                minutes.add(_hour_of_day(int(hour_zh), half_of_day) * 60 + (30 if half_zh else int(minute_zh or 0)))
+                minutes.add(hour_of_day(int(hour_zh), late_zh) * 60 + (30 if half_zh else int(minute_zh or 0)))
     if "m" in text:
-        minutes.update(_hour_of_day(int(hour), half) * 60 for hour, half in _BARE_HOUR.findall(text))
+        minutes.update(hour_of_day(int(hour), half) * 60 for hour, half in _BARE_HOUR.findall(text))
     return frozenset(minutes)
-
-
-def _hour_of_day(hour: int, half: str) -> int:
-    """The hour on a 24-hour clock. half: `a` (am), `p` (pm), or empty for an hour that is on that clock already."""
-    if not half:
-        return hour
-    return hour % 12 + (12 if half == "p" else 0)
 
 
 @lru_cache(maxsize=_CACHED_TEXTS)

@@ -20,7 +20,7 @@ _PART_OF_DAY = r"(?: ?(?:in the (morning|afternoon|evening)|(at night|tonight|th
 _TIME = re.compile(
     rf"(?<![\d.])(?<!\d:){WORDED_MARK}?([01]?\d|2[0-4])[:.]([0-5]\d)(?::[0-5]\d)?(?![\d%]) ?([ap])\.? ?m(?![a-z])\.?"
     rf"|(?<![\d.])(?<!\d:)({WORDED_MARK})?([01]?\d|2[0-4]):([0-5]\d)(?::[0-5]\d)?(?!\d)(?! ?(?:hours?|hrs?|h|小时)\b){_PART_OF_DAY}"
-    rf"|(?<![\d:.a-z]){WORDED_MARK}?(1[0-2]|0?[1-9]) ?([ap])\.? ?m(?![a-z])\.?"
+    rf"|(?<![\d:.a-z]){WORDED_MARK}?([01]?\d|2[0-4]) ?([ap])\.? ?m(?![a-z])\.?"
 )
 _RANGE_START = re.compile(r"(?<![\d:.a-z])(1[0-2]|[1-9])(:[0-5]\d)?(?= ?(?:-|–|to|until|till) ?\d{1,2}(?::\d\d)? ?([ap])\.?m(?![a-z]))")
 _EARLY_ZH, _LATE_ZH = "凌晨|清晨|早上|早晨|上午|今早|明早|早", "下午|傍晚|晚上|夜里|夜间|今晚|明晚|当晚|晚|中午"
@@ -28,41 +28,32 @@ _ZH_TIME = re.compile(
     rf"({_EARLY_ZH})?({_LATE_ZH})?({WORDED_MARK})?(?<!\d)([01]?\d|2[0-4])(?:点|时(?!间|段|长|速|候|尚))(钟|整)?(?:{WORDED_MARK}?0?{WORDED_MARK}?([0-5]?\d)(?!\d)分?)?"
     r"(出发|到达|到|开|关|离|抵|发车|前|后|之前|之后|起|停|闭|结束|入场|营业)?"
 )
+_NIGHT_ZH = frozenset({"晚上", "夜里", "夜间", "今晚", "明晚", "当晚", "晚"})
+_MORNING_ZH = frozenset({"上午", "早上", "早晨", "今早", "明早", "早"})
+"""Twelve o'clock is midnight at night, and noon in the morning."""
 _BEFORE_TIME_ZH = tuple("于到从至自在为是:")
 """Characters before a Chinese hour (`从3点`) that make it a time of day."""
 _ZH_CLOCK = re.compile(rf"(?:({_EARLY_ZH})|({_LATE_ZH})) ?{WORDED_MARK}?((?:0?[1-9]|1[0-2]):[0-5]\d)(?!\d)")
 _NAMED_TIME = re.compile(r"\b(?:12 )?(noon|midday|midnight)\b|(正午)|(午夜|零点|半夜12点)")
 
-_MONTHS = {
-    name: number
-    for number, names in enumerate(
-        (
-            "january jan", "february feb", "march mar", "april apr", "may", "june jun", "july jul", "august aug",
-            "september sept sep", "october oct", "november nov", "december dec",
-        ),
-        1,
-    )
-    for name in names.split()
-}  # fmt: skip
-_MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
+MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")
+_MONTHS = {name: number for number, month in enumerate(MONTHS, 1) for name in (month.lower(), month[:3].lower())} | {"sept": 9}
+MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
+"""Pattern of a month's English name or abbreviation, in lower case."""
 _YEAR_FIRST = re.compile(r"(?<!\d)(\d{4})(?:[-/.]| ?年 ?)(\d{1,2})(?:[-/.]| ?月 ?)(\d{1,2})(?!\d)(?: ?[日号])?")
 _YEAR_LAST = re.compile(r"(?<![\d./-])(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?!\d)")
-_MONTH_DAY = re.compile(rf"\b({_MONTH})\b\.? (?:the )?(\d{{1,2}})(?:st|nd|rd|th)?\b(?![:.]\d|%)(?:,? (\d{{4}})\b)?")
-_DAY_MONTH = re.compile(rf"(?<![\d:.])(\d{{1,2}})(?:st|nd|rd|th)?(?: of)?[ -]({_MONTH})\b\.?(?:(?:,? |-)(\d{{4}})\b)?")
+_MONTH_DAY = re.compile(rf"\b({MONTH})\b\.? (?:the )?(\d{{1,2}})(?:st|nd|rd|th)?\b(?![:.]\d|%)(?:,? (\d{{4}})\b)?")
+_DAY_MONTH = re.compile(rf"(?<![\d:.])(\d{{1,2}})(?:st|nd|rd|th)?(?: of)?[ -]?({MONTH})\b\.?(?:(?:,? |-)(\d{{4}})\b)?")
 _ZH_DAY = re.compile(rf"(?<!\d){WORDED_MARK}?(\d{{1,2}}) ?月 ?{WORDED_MARK}?(\d{{1,2}})(?: ?[日号])?")
-_WEEKDAYS = {
-    name: number
-    for number, names in enumerate(
-        ("monday mon", "tuesday tues tue", "wednesday wed", "thursday thurs thur thu", "friday fri", "saturday sat", "sunday sun")
-    )
-    for name in names.split()
-}
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+ZH_WEEKDAYS = "一二三四五六日"
+_WEEKDAYS = {name[:3].lower(): number for number, name in enumerate(WEEKDAYS)}
 _WEEKDAY = re.compile(
-    r"\b(monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?\b|\b(mon|tues?|wed|thurs?|fri|sat|sun)\b(?=[,.)]? \d|,|\))"
+    rf"\b({'|'.join(WEEKDAYS).lower()})s?\b|\b(mon|tues?|wed|thurs?|fri|sat|sun)\b(?=[,.)]? \d|,|\))"
     rf"|(?:周|星期|礼拜){WORDED_MARK}?([一二三四五六日天1-6])(?!\d|[天周个月]|共)"
 )
 _ZH_WEEKDAYS = {
-    **{character: number for number, character in enumerate("一二三四五六日")},
+    **{character: number for number, character in enumerate(ZH_WEEKDAYS)},
     "天": 6,
     **{str(number + 1): number for number in range(6)},
 }
@@ -121,7 +112,7 @@ def _extract_weekdays(text: str) -> tuple[str, frozenset[int]]:
 
     def add(match: re.Match[str]) -> str:
         name = match[1] or match[2]
-        weekdays.add(_WEEKDAYS[name] if name else _ZH_WEEKDAYS[match[3]])
+        weekdays.add(_WEEKDAYS[name[:3]] if name else _ZH_WEEKDAYS[match[3]])
         return " ; "
 
     return _WEEKDAY.sub(add, text), frozenset(weekdays)
@@ -156,7 +147,7 @@ def _extract_times(text: str) -> tuple[str, tuple[frozenset[int], ...]]:
         has_cue = early or late or whole or minute or after or before.endswith(_BEFORE_TIME_ZH)
         if not (has_cue or (not worded and not before[-1:].isdigit())):
             return match[0]
-        times.append(_possible_minutes(int(hour), int(minute or 0), "p" if late else "a" if early else "", is_ambiguous=True))
+        times.append(_possible_minutes(int(hour), int(minute or 0), early or late or "", is_ambiguous=True))
         return " ; "
 
     def add_named_time(match: re.Match[str]) -> str:
@@ -167,26 +158,41 @@ def _extract_times(text: str) -> tuple[str, tuple[frozenset[int], ...]]:
     if "m" in text:
         text = _RANGE_START.sub(add_range_start, text)
     if ":" in text or "m" in text:
-        text = _TIME.sub(add_clock_time, _ZH_CLOCK.sub(_to_english_clock, text))
+        text = _TIME.sub(add_clock_time, _ZH_CLOCK.sub(_to_24_hours, text))
     if "点" in text or "时" in text:
         text = _ZH_TIME.sub(add_chinese_time, text)
     return text, tuple(times)
 
 
-def _to_english_clock(match: re.Match[str]) -> str:
-    """`下午3:20` as `3:20 pm`."""
-    is_midnight = match[2] is not None and match[2] != "中午" and match[3].startswith("12")
-    return f" {match[3]} {'a' if match[1] or is_midnight else 'p'}m"
+def _to_24_hours(match: re.Match[str]) -> str:
+    """`下午3:20` as `15:20`."""
+    hour, minute = match[3].split(":")
+    return f" {hour_of_day(int(hour), match[1] or match[2]):02d}:{minute} "
+
+
+def hour_of_day(hour: int, part: str) -> int:
+    """The hour on a 24-hour clock.
+
+    part: `a` (am), `p` (pm), a Chinese part of the day (下午), or empty for an hour that is on that clock already.
+    """
+    if not part or hour > 12:
+        return hour
+    if part == "中午":
+        return hour if hour >= 10 else hour + 12
+    if hour == 12 and (part in _NIGHT_ZH or part in _MORNING_ZH):
+        return 0 if part in _NIGHT_ZH else 12
+    is_early = part == "a" or part in _EARLY_ZH.split("|") or (part in ("夜里", "夜间") and hour < 6)
+    return hour % 12 + (0 if is_early else 12)
 
 
 def _possible_minutes(hour: int, minute: int, half: str, *, is_ambiguous: bool) -> frozenset[int]:
     """All minutes since midnight that a time of day may mean. Midnight is both 0 and 1440.
 
-    half: `a` (am), `p` (pm) or empty. is_ambiguous: without `half`, hours 1 to 12 may be in either half of the day.
+    half: see `hour_of_day`. is_ambiguous: without `half`, hours 1 to 12 may be in either half of the day.
     """
     minutes = hour * 60 + minute
     if half and hour <= 12:
-        minutes = (hour % 12 + (12 if half == "p" else 0)) * 60 + minute
+        minutes = hour_of_day(hour, half) * 60 + minute
         return frozenset({minutes, _DAY_MINUTES}) if minutes == 0 else frozenset({minutes})
     if not half and is_ambiguous and 1 <= hour <= 12:
         return frozenset({minutes, hour % 12 * 60 + minute + _DAY_MINUTES // 2})

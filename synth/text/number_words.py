@@ -81,7 +81,8 @@ _CHINESE_NUMERAL = re.compile(
     rf"(?<![第周初唯统另\d.{_ZH_NUMERAL}])(?<!星期)(?<!礼拜)(?!百分之)[{_ZH_NUMERAL}]+"
     rf"(?:点[零〇一二三四五六七八九]+(?![分十刻]))?(?=[^{_ZH_NUMERAL}])"
 )
-_ZH_DIGITS = {character: value for value, character in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
+ZH_DIGITS = "零一二三四五六七八九"
+_ZH_DIGIT_VALUES = {character: value for value, character in enumerate(ZH_DIGITS)} | {"〇": 0, "两": 2}
 _ZH_UNITS = {"十": 10, "百": 100, "千": 1000}
 _ZH_HALF: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), replacement)
@@ -89,7 +90,7 @@ _ZH_HALF: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(?<=\d)个?半(小时|钟头|月|公里)", r".5\1"),
         (r"半个?(小时|钟头)", rf"{WORDED_MARK}0.5\1"),
         (r"半(公里|千米|里|公斤|米)", rf"{WORDED_MARK}0.5\1"),
-        (r"(?<=\d)(公里|小时|千米|公斤)半", r".5\1"),
+        (r"(?<=\d)(公里|小时|千米|公斤|块)半", r".5\1"),
         (r"(?<=\d)刻钟", "刻"),
         (rf"(?<=\d)点(?:{WORDED_MARK}?1刻|一刻)", "点15分"),
         (rf"(?<=\d)点(?:{WORDED_MARK}?3刻|三刻)", "点45分"),
@@ -103,6 +104,23 @@ MAY_CLAIM = re.compile(
 """Matches every text with a number or a point in time."""
 _HAS_ENGLISH_NUMERAL = re.compile(rf"\b(?:{_WORD}|hundred|thousand|million|half|quarter|an hour|o'clock)\b")
 _HAS_CHINESE_NUMERAL = re.compile(r"[〇零一二两三四五六七八九十百千万半刻]|百分")
+
+
+NUMERALS = (
+    *(word for word in (*_ONES, *_TENS) if word not in ("zero", "one")),
+    *(f"{ten}{between}{one}" for ten in _TENS for between in " -" for one in _UP_TO_NINETEEN.split()[1:10]),
+    *("dozen", "a dozen", "half a dozen"),
+)
+"""English numbers in words from two to 99, for searches over columns; "one" is not among them: it may be a pronoun."""
+
+
+def large_numbers_to_digits(text: str) -> str:
+    """A normalised text with its English numbers from a hundred on in digits."""
+
+    def digits(match: re.Match[str]) -> str:
+        return _english_to_digits(match).removeprefix(WORDED_MARK) if any(large in match[0] for large in _LARGE) else match[0]
+
+    return _ENGLISH_NUMERAL.sub(digits, text)
 
 
 @lru_cache(maxsize=1024)
@@ -142,9 +160,13 @@ def _english_times_to_digits(text: str) -> str:
         minutes = (match[3] or "").replace("-", " ").replace("oh", "").split()
         return f"{match[1]} {WORDED_MARK}{_HOURS[match[2]]}:{sum({**_ONES, **_TENS}[word] for word in minutes):02d}"
 
+    def oclock(match: re.Match[str]) -> str:
+        hour = match[1] if match[1].isdigit() else _HOURS.get(match[1])
+        return match[0] if hour is None else f"{WORDED_MARK}{hour}:00"
+
     text = _PAST.sub(past, text)
     text = _TO.sub(to, text)
-    text = _OCLOCK.sub(lambda match: f"{WORDED_MARK}{_HOURS[match[1]]}:00" if match[1] in _HOURS else match[0], text)
+    text = _OCLOCK.sub(oclock, text)
     return _SPOKEN_TIME_WITH_HALF.sub(spoken, _SPOKEN_TIME.sub(spoken, text))
 
 
@@ -175,20 +197,20 @@ def _english_to_digits(match: re.Match[str]) -> str:
 
 def _chinese_to_digits(match: re.Match[str]) -> str:
     whole, _, fraction = match[0].partition("点")
-    value = _chinese_value(whole)
+    value = chinese_value(whole)
     if value is None:
         return match[0]
     if fraction:
-        return f"{WORDED_MARK}{value}.{''.join(str(_ZH_DIGITS[character]) for character in fraction)}"
+        return f"{WORDED_MARK}{value}.{''.join(str(_ZH_DIGIT_VALUES[character]) for character in fraction)}"
     return f"{WORDED_MARK}{value}"
 
 
-def _chinese_value(text: str) -> int | None:
+def chinese_value(text: str) -> int | None:
     """The value of a Chinese numeral. None where it is too long, or two neighbouring digits (三四 is "three or four")."""
     if len(text) > _MAX_NUMERAL_LENGTH:
         return None
     if len(text) > 1 and not any(character in "十百千万" for character in text):
-        digits = [_ZH_DIGITS[character] for character in text]
+        digits = [_ZH_DIGIT_VALUES[character] for character in text]
         return None if len(digits) == 2 and digits[1] == digits[0] + 1 else int("".join(map(str, digits)))
     total, section, digit, last_unit = 0, 0, 0, 1
     for character in text:
@@ -199,7 +221,7 @@ def _chinese_value(text: str) -> int | None:
             section += (digit or 1) * last_unit
             digit = 0
         else:
-            digit = _ZH_DIGITS[character]
+            digit = _ZH_DIGIT_VALUES[character]
             last_unit = 10 if character in "零〇" else last_unit
     if digit and last_unit > 10 and "零" not in text and "〇" not in text:  # 一百五 is 150
         digit *= last_unit // 10

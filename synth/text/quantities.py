@@ -2,7 +2,7 @@
 
 One idea: a number has a *dimension* (length, duration, yuan, count ...) and a factor to the dimension's base unit, both from a small table
 of unit words. In a result, the field's name gives them (`distance_m`, `price`), or the world does (`World.units`). A number without a unit
-has no dimension and fits every one. Input is a text without its points in time (`datetimes.Moments.rest`).
+has no dimension and fits every one. Input is a text without its points in time (`datetimes.Datetimes.rest`).
 Source: definition P8 (tolerance of 1 % or 1 unit).
 """
 
@@ -46,13 +46,13 @@ UNITS: Mapping[str, tuple[Unit, ...]] = _units_by_word(
         ("length", 0.3048): "ft feet foot 英尺",
         ("duration", 1 / 60): "s sec secs second seconds 秒 秒钟",
         ("duration", 1.0): "min mins minute minutes 分钟 分 分鐘",
-        ("duration", 15.0): "刻",
+        ("duration", 15.0): "刻 刻钟",
         ("duration", 60.0): "h hr hrs hour hours 小时 个小时 钟头 个钟头 个钟",
         ("duration", 1440.0): "day days night nights 天 日 晚 夜 days' nights'",
         ("duration", 10080.0): "week weeks 周 星期 个星期 礼拜 个礼拜",
         ("months", 1.0): "month months 个月",
         ("months", 12.0): "year years yr yrs 年",
-        ("yuan", 1.0): "yuan rmb cny 人民币 元人民币 块人民币 ¥ cn¥",
+        ("yuan", 1.0): "yuan rmb cny kuai 人民币 元人民币 块人民币 ¥ cn¥",
         ("yuan", 0.1): "jiao",
         ("money", 1.0): "元 块 块钱 元钱",
         ("money", 0.1): "角 毛 毛钱",

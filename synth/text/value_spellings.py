@@ -1,7 +1,7 @@
 """Spells slot values as people write them: quantities, days and times of day, in English and Chinese.
 
 One idea: a slot kind and a canonical value give a list of spellings, the plainest first; wording picks one of them. The parser
-(`filters/grounding/amounts.py`) has separate rules for units and numerals, so that neither list copies the other.
+(`read_values.py`) reads them back by rules of its own.
 Names of vocabulary values and their synonyms are data (`World.kinds`, `grounding.yaml`); this module does not change them.
 """
 
@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from storage.records import JSON, Language
+from synth.text.datetimes import MONTHS, WEEKDAYS, ZH_WEEKDAYS
+from synth.text.number_words import ZH_DIGITS
 from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
 
 _NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-_MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_ZH_DIGITS = "零一二三四五六七八九"
 _CLOCK = re.compile(r"\d\d:\d\d")
 
 _UNITS: Mapping[str, tuple[str, str, str]] = {
@@ -49,12 +48,12 @@ def chinese_number(value: int, *, before_measure: bool = True) -> str:
     if value == 2 and before_measure:
         return "两"
     if value < 10:
-        return _ZH_DIGITS[value]
+        return ZH_DIGITS[value]
     out, is_gap = "", False
     for unit, name in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
         digit, value = divmod(value, unit)
         if digit:
-            out += ("零" if is_gap else "") + _ZH_DIGITS[digit] + name
+            out += ("零" if is_gap else "") + ZH_DIGITS[digit] + name
         is_gap = bool(out) and not digit and value > 0
     return out[1:] if out.startswith("一十") else out
 
@@ -142,20 +141,16 @@ def _day(kind: Date, days: int, language: Language) -> list[str]:
         out = [f"{day.month}月{day.day}日", f"{day.month}月{day.day}号"]
         out += [("今天", "明天", "后天", "大后天")[days]] if days < 4 else [f"{days}天后", f"{chinese_number(days)}天后"]
         if 0 < days < 7:
-            out += [f"周{_zh_weekday(day.weekday())}", f"星期{_zh_weekday(day.weekday())}"]
+            out += [f"周{ZH_WEEKDAYS[day.weekday()]}", f"星期{ZH_WEEKDAYS[day.weekday()]}"]
         return out
-    month = _MONTHS[day.month - 1]
+    month = MONTHS[day.month - 1]
     out = [f"on {month} {day.day}", f"on {day.day} {month}", f"on {month} {day.day}{_ordinal(day.day)}"]
     out += [("today", "tomorrow", "the day after tomorrow")[days]] if days < 3 else [f"in {days} days", f"{days} days from now"]
     if 0 < days < 7:
-        out += [f"on {_WEEKDAYS[day.weekday()]}", f"this {_WEEKDAYS[day.weekday()]}"]
+        out += [f"on {WEEKDAYS[day.weekday()]}", f"this {WEEKDAYS[day.weekday()]}"]
     if kind.is_bare:
         return [text.removeprefix("on ") for text in out if not text.endswith("from now") and not text.startswith("in ")]
     return out
-
-
-def _zh_weekday(weekday: int) -> str:
-    return "一二三四五六日"[weekday]
 
 
 def _ordinal(day: int) -> str:

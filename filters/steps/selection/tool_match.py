@@ -9,12 +9,16 @@ from filters.grounding.tool_reach import Reach, ReachConfig
 from filters.step import Context, Setup, WholeStep
 from filters.steps.selection.encode import vectors_of
 from synth.engines.encoder import encoder
+from synth.worlds import GROUNDED, WORLDS
 
 
 def load(setup: Setup) -> tuple[Reach, ReachConfig]:
     """The tools of the store, where rows that no world reads are kept at all."""
     encode = encoder(setup.config.encoder)
-    return tool_reach.load(setup.store, encode) if setup.config.ungrounded else Reach((), (), encode), setup.config.reach
+    if not setup.config.ungrounded:
+        return Reach((), (), encode), setup.config.reach
+    reach = tool_reach.load(setup.store, encode, {name: WORLDS[name] for name in GROUNDED})
+    return reach, setup.config.reach
 
 
 def step(rows: pl.DataFrame, given: tuple[Reach, ReachConfig], _: Context) -> pl.DataFrame:

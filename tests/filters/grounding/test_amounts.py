@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filters.grounding.amounts import AMOUNT, COLON, chinese_value, day_offset, is_bare, reading, values
+from filters.grounding.amounts import AMOUNT, is_bare, values
+from synth.text.number_words import chinese_value
+from synth.text.read_values import COLON, day_offset, read_amount
 from synth.text.slot_kinds import Date, Quantity
 from synth.text.value_spellings import chinese_number, value_spellings
 from synth.worlds import GROUNDED, WORLDS
@@ -34,14 +36,44 @@ def said(raw: str) -> dict[tuple[str, str], object]:
         ("4.5 stars", "stars", 4.5),
         (f"14{COLON}30", "clock", 870),
         (f"2{COLON}30  pm", "clock", 870),
-        ("12 am", "clock", 720),
+        ("12 am", "clock", 0),
+        ("12 pm", "clock", 720),
         ("下午两点半", "clock", 870),
         ("3 days", "count", 3),
         ("三个人", "count", 3),
     ],
 )
 def test_a_stretch_has_a_unit_and_a_value(raw: str, unit: str, value: float) -> None:
-    assert reading(raw)[:2] == (unit, value)
+    amount = read_amount(raw)
+    assert amount is not None
+    assert amount[:2] == (unit, value)
+
+
+@pytest.mark.parametrize(
+    ("raw", "unit", "value"),
+    [
+        *(("晚上12点", "clock", 0), ("中午1点", "clock", 780), ("中午11点半", "clock", 690), ("凌晨两点", "clock", 120)),
+        *(("九点一刻", "clock", 555), ("三点二十分", "clock", 200), ("一刻钟", "minutes", 15)),
+        *(("一小时二十分钟", "minutes", 80), ("1  hour  and  20  mins", "minutes", 80)),
+        *(("2  miles", "m", 3219), ("3英里", "m", 4828), ("5里路", "m", 2500), ("一百五十块", "yuan", 150)),
+    ],
+)
+def test_grounding_reads_what_answers_may_say(raw: str, unit: str, value: float) -> None:
+    # given a phrase that columns are searched for, then it is found whole, and read
+    found = pl.Series([f"  {raw}  "]).str.extract_all(AMOUNT)[0].to_list()
+    amount = read_amount(found[0])
+    assert amount is not None
+    assert len(found) == 1 and found[0].strip() == raw
+    assert amount[:2] == (unit, value)
+
+
+@pytest.mark.parametrize("raw", ["三四公里", "三四天后"])
+def test_two_numbers_are_no_amount(raw: str) -> None:
+    assert values(raw) == ()
+
+
+def test_ten_parts_means_very() -> None:
+    assert values("十分") == ()
 
 
 def test_what_a_number_may_be_depends_on_its_noun() -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from filters.grounding.frame_check import Supported, legal, mentions, supported
+from filters.grounding.frame_check import Supported, check_frame, legal, mentions
 from filters.taxonomy.agreement import Known, generate_requests
 from storage.records import canonical_json
 from synth.haystack.generate import usual_values
@@ -20,7 +20,7 @@ SLOTS = {"category": "cafe", "place": "Willow Park", "radius": 1500}
 
 def reasons(intent: str, text: str, **slots: str | float) -> list[str]:
     """What is wrong with a reading; nothing where it holds."""
-    found = supported(intent, list(slots.items()), mentions([text])[0])
+    found = check_frame(intent, list(slots.items()), mentions([text])[0])
     return [problem.reason for problem in found] if isinstance(found, list) else []
 
 
@@ -34,7 +34,7 @@ def test_true_frames_hold(asked: list[Known]) -> None:
     said = mentions([one.norm for one in asked])
     for one, own in zip(asked, said, strict=True):
         assert one.frame
-        found = supported(f"{one.frame.world}/{one.frame.intent}", list(one.frame.slots.items()), own)
+        found = check_frame(f"{one.frame.world}/{one.frame.intent}", list(one.frame.slots.items()), own)
         assert isinstance(found, Supported), (one, found)
         assert found.frame.id == one.frame.id
         assert found.unexplained == 0, one
@@ -51,17 +51,18 @@ def test_no_value_can_be_brought_in(asked: list[Known]) -> None:
             if others:
                 tried += 1
                 swapped = slots | {slot: rng.choice(others)}
-                held += [(one.norm, swapped)] if isinstance(supported(f"{world}/{intent}", list(swapped.items()), said), Supported) else []
+                found = check_frame(f"{world}/{intent}", list(swapped.items()), said)
+                held += [(one.norm, swapped)] if isinstance(found, Supported) else []
     assert tried > 500
     assert held == []
 
 
 def test_a_reading_is_canonical_however_its_values_are_told() -> None:
-    found = supported("city/poi_search_near", list(SLOTS.items()), mentions([TEXT])[0])
+    found = check_frame("city/poi_search_near", list(SLOTS.items()), mentions([TEXT])[0])
     assert isinstance(found, Supported)
     assert found.frame.slots == {"category": "cafe", "place": "willow_park", "radius": 1500}
     words = {"category": "coffee_shop", "place": "willow_park", "radius": "1.5 km"}
-    again = supported("city/poi_search_near", list(words.items()), mentions([TEXT])[0])
+    again = check_frame("city/poi_search_near", list(words.items()), mentions([TEXT])[0])
     assert isinstance(again, Supported) and again.frame == found.frame
 
 
@@ -93,13 +94,13 @@ def test_what_is_wrong_has_a_reason(intent: str, slots: dict[str, str | float], 
 
 
 def test_a_slot_that_stands_twice_is_refused() -> None:
-    found = supported("retail/close_order", [("order", "o17"), ("order", "o17")], mentions(["close o17"])[0])
+    found = check_frame("retail/close_order", [("order", "o17"), ("order", "o17")], mentions(["close o17"])[0])
     assert isinstance(found, list) and found[0].reason == "no_such_slot"
 
 
 def test_what_has_no_place_in_the_frame_is_counted() -> None:
     said = mentions(["find a coffee shop near willow park and 50 dollars, lotus park"])[0]
-    found = supported("city/poi_search_near", [("category", "cafe"), ("place", "willow_park")], said)
+    found = check_frame("city/poi_search_near", [("category", "cafe"), ("place", "willow_park")], said)
     assert isinstance(found, Supported) and found.unexplained == 2
 
 

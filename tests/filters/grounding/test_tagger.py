@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from filters import normalised_text
-from filters.grounding.lexicon import GAP, lexicon
+from filters.grounding.lexicon import GAP, lexicon, prepared
 from filters.grounding.tagger import Symbols, read, token_value
 
 
@@ -70,3 +70,17 @@ def test_wording_around_the_symbols_does_not_make_other_signatures() -> None:
 def test_rows_in_another_order_have_their_own_symbols() -> None:
     rows = rows_of("close order o17", "明天昆明天气怎么样")
     assert [read(one).signatures()[0] for one in (rows, rows.reverse())] == [found := read(rows).signatures()[0], found[::-1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "digits"),
+    [
+        ("one thousand five hundred bucks", "1500 bucks"),
+        ("two hundred and seventy bucks", "270 bucks"),
+        ("in twenty five minutes", "in 25 minutes"),
+        ("the one near me", "the one near me"),
+    ],
+)
+def test_numbers_in_words_become_digits(text: str, digits: str) -> None:
+    rows = pl.DataFrame({"norm": [text], "language": ["en"]})
+    assert " ".join(prepared(rows)["norm"].item().split()) == digits

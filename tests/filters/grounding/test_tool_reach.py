@@ -20,6 +20,7 @@ from synth.engines.encoder import Vectors, encode
 from synth.worlds import GROUNDED, WORLDS
 
 CONFIG = ReachConfig()
+READ = {name: WORLDS[name] for name in GROUNDED}
 
 
 def tool(name: str, description: str, *parameters: str, server: str = "clinic") -> Tool:
@@ -42,7 +43,7 @@ def reach(tmp_path_factory: pytest.TempPathFactory) -> Reach:
     store = Store(tmp_path_factory.mktemp("reach") / "store")
     save_clusters(store, [tool for world in GROUNDED for tool in WORLDS[world].tools])
     save_clusters(store, [*(tool for world in GROUNDED for tool in WORLDS[world].tools), *CLINIC, LONE])
-    return load(store, encode)
+    return load(store, encode, READ)
 
 
 def rows_of(ungrounded: list[str | None]) -> pl.DataFrame:
@@ -136,7 +137,7 @@ def test_rows_keep_their_order_and_what_they_hold(reach: Reach) -> None:
 
 
 def test_a_store_without_clusters_leaves_all_rows_as_they_are(tmp_path: Path) -> None:
-    empty = load(Store(tmp_path / "store"), encode)
+    empty = load(Store(tmp_path / "store"), encode, READ)
     found = step(rows_of(["unknown", "not_actionable", None]), encode(["a", "b", "c"]), empty, CONFIG)
 
     assert (empty.tools, empty.clusters) == ((), ())
@@ -188,7 +189,7 @@ def test_of_equal_texts_the_tool_of_a_cluster_is_found(tmp_path: Path) -> None:
     """Given a server that copies a tool of the clinic and feeds nothing, then the clinic's is the one that is found."""
     store = Store(tmp_path / "store")
     save_clusters(store, [*CLINIC, CLINIC[1].model_copy(update={"server": "a", "domain": "a"})])
-    reach = load(store, encode)
+    reach = load(store, encode, READ)
     found = step(rows_of(["unknown"]), encode(tool_texts([CLINIC[1]])), reach, CONFIG)
 
     assert found["tool_id"].to_list() == ["clinic.get_patient"]

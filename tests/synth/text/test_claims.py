@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synth.text.claims import NameIndex, has_word, is_near, minutes_in, normalise, numbers_in, read_claims
+from synth.text.datetimes import datetimes_in
+from synth.text.number_words import words_to_digits
 
 
 @pytest.mark.parametrize(
@@ -112,3 +114,16 @@ def test_a_name_with_a_digit_is_found_in_unspaced_text() -> None:
 def test_hours_of_hundreds_of_digits_are_no_duration(digit: str) -> None:
     for count in (400, 5_000):
         assert all(number.value > 1e18 or number.value == 20 for number in read_claims(f"{digit * count} h 20 min").numbers)
+
+
+@pytest.mark.parametrize(
+    ("text", "minute"),
+    [("晚上12点", 0), ("中午1点", 780), ("中午11点半", 690), ("中午12点", 720), ("下午3点", 900), ("12 am", 0), ("14:00 pm", 840)],
+)
+def test_an_hour_is_read_by_its_part_of_the_day(text: str, minute: int) -> None:
+    assert minutes_in(text) == {minute}
+    assert minute in datetimes_in(words_to_digits(text)).minutes()
+
+
+def test_a_mile_is_also_its_metres() -> None:
+    assert numbers_in("2 miles")[0].readings == pytest.approx((2, 3218.68))
