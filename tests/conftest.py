@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         changed = changed_files(config.rootpath)
         items.sort(key=lambda item: distance(item.path.relative_to(config.rootpath), changed))
     else:
-        items.sort(key=lambda item: (not _wants_services(item.path), item.get_closest_marker("ray") is not None))
+        items.sort(key=lambda item: ["server", "ray", ""].index(service(item.path)))
 
 
 def changed_files(root: Path) -> set[Path]:
@@ -84,22 +84,23 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Where several processes share the tests (`pytest -n 2`), a file's stay together, and all files that want the services: there is one
-    of each."""
+    """Shares tests among processes (`pytest -n 3`): the tests of a file stay together, those of Ray too (there is one cluster), and those of
+    the other services (few servers are started)."""
     from xdist.scheduler import LoadFileScheduling
 
     class Together(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
-            return "services" if _wants_services(config.rootpath / file) else file
+            return service(config.rootpath / file) or file
 
     return Together(config, log)
 
 
 @cache
-def _wants_services(file: Path) -> bool:
+def service(file: Path) -> str:
+    """`ray` or `server`, where tests of the file want that; else empty."""
     text = file.read_text()
-    return "mark.server" in text or "mark.ray" in text
+    return "ray" if "mark.ray" in text else "server" if "mark.server" in text else ""
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,12 @@
-"""The deployments of prefect.yaml, for real: a server, a worker, schedules, and events that start the next flow with no hand."""
+"""The deployments of prefect.yaml, for real: a server, a worker, schedules, events that start the next flow, and Ray for the training."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
+import urllib.request
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,11 @@ import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
 
 from flows.config import Config, read
-from tests.e2e.conftest import CI, LIMIT_S, ROOT, Finished, content_hash, headrace
+from storage.store import Store
+from tests.conftest import RayHead
+from tests.e2e.conftest import CI, LIMIT_S, ROOT, content_hash, headrace
 
-pytestmark = [pytest.mark.e2e, pytest.mark.server]
+pytestmark = [pytest.mark.e2e, pytest.mark.server, pytest.mark.ray]
 
 
 def test_prefect_yaml_fits_the_flows() -> None:
@@ -34,27 +38,32 @@ def test_prefect_yaml_fits_the_flows() -> None:
         assert each["concurrency_limit"] == {"limit": 1, "collision_strategy": "ENQUEUE"}
 
 
-def test_a_curated_store_is_tagged_trained_and_evaluated_with_no_hand(prefect_server: str, undisturbed: Finished, tmp_path: Path) -> None:
-    environment = dict(os.environ)
+def test_a_curated_store_is_tagged_trained_on_ray_and_evaluated(prefect_server: str, ray_head: RayHead, tmp_path: Path) -> None:
+    environment = os.environ | {"RAY_ADDRESS": ray_head.dashboard, "PREFECT_WORKER_QUERY_SECONDS": "1"}
     far_from_now = f'cron: "0 {(time.gmtime().tm_hour + 12) % 24} * * *"'
     (tmp_path / "prefect.yaml").write_text(re.sub(r'cron: "0 \d+ \* \* \*"', far_from_now, (ROOT / "prefect.yaml").read_text()))
-    config = read(CI, store=tmp_path / "chain" / "store").model_dump(mode="json")
-    # given all deployments and a worker (starting them twice does no harm)
+    small, cluster = read(CI, store=tmp_path / "chain" / "store"), read(ROOT / "configs" / "cluster.yaml").train
+    on_ray = small.train.model_copy(update={"backend": cluster.backend, "cluster": cluster.cluster})
+    config = small.model_copy(update={"train": on_ray}).model_dump(mode="json")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    store = Store(small.store)
+    # given all deployments and a worker that knows the cluster (starting them twice does no harm)
     headrace("up", folder=tmp_path, environment=environment)
     try:
         headrace("up", folder=tmp_path, environment=environment)
         with get_client(sync_client=True) as client:
-            # then the cron schedules have put runs into the future
-            assert wait_for(lambda: scheduled(client) >= {"synthesize", "curate"}, 90), scheduled(client)
             # when trajectories are made, and then queries curated
             start(client, "synthesize/nightly", config)
             assert wait_for(lambda: done(client)["synthesize"] == 1, LIMIT_S), states(client)
             start(client, "curate/nightly", config)
             # then tag, train and evaluate follow, each started by the event of the one before
             assert wait_for(lambda: done(client)["evaluate"] == 1, LIMIT_S), states(client)
-            # and a run of the whole pipeline chains nothing; called a second time, it finds everything there
-            again = headrace("run", "--config", str(CI), folder=undisturbed.folder, environment=environment)
-            assert content_hash(again) == content_hash(undisturbed.output)
+            # and the cron schedules have put runs into the future
+            assert wait_for(lambda: scheduled(client) >= {"synthesize", "curate"}, 90), scheduled(client)
+            # and a run of the whole pipeline finds everything there, and chains nothing
+            before = store.content_hash()
+            again = headrace("run", "--config", "config.yaml", folder=tmp_path, environment=environment)
+            assert content_hash(again) == before[:16]
             assert "stage sft1" not in again
             time.sleep(8)
             # and nothing ran twice
@@ -63,6 +72,11 @@ def test_a_curated_store_is_tagged_trained_and_evaluated_with_no_hand(prefect_se
     finally:
         headrace("down", folder=tmp_path, environment=environment)
     assert "nothing is running" in headrace("down", folder=tmp_path, environment=environment)
+    # and the cluster ran one job a stage
+    assert store.query("SELECT name, backend FROM stages ORDER BY name").rows() == [("rl", "ray"), ("sft1", "ray"), ("sft2", "ray")]
+    with urllib.request.urlopen(f"{ray_head.dashboard}/api/jobs/") as answer:
+        jobs = [job for job in json.load(answer) if str(store.root) in job["entrypoint"]]
+    assert [job["status"] for job in jobs] == ["SUCCEEDED"] * 3
 
 
 def wait_for(holds: Any, within_s: float) -> bool:

@@ -41,13 +41,19 @@ def test_it_shows_tables_store_report_and_a_query_that_works(undisturbed: Finish
     shown = subprocess.run(line.group(1), shell=True, cwd=undisturbed.folder, capture_output=True, text=True, check=True).stdout
     assert "mean_rate" in shown and "uncertain" in shown
     store = Store(undisturbed.store)
-    assert store.query("SELECT count(*) FROM queries").item() == 20_000
+    assert store.query("SELECT count(*) FROM queries").item() == 8_000
     assert store.query("SELECT count(*) FROM verdicts WHERE kept").item() == 60
     assert store.query("SELECT count(DISTINCT name) FROM stages").item() == 3
     licensed = ("export", "second", "--licence", "queries.parquet=Apache-2.0", "--out", "out", "--store", str(undisturbed.store))
     headrace(*licensed, folder=undisturbed.folder, environment=dict(os.environ))
     card = (undisturbed.folder / "out" / "README.md").read_text()
     assert re.search(r"^\| queries\.parquet \| \d+ \| Apache-2\.0 \|$", card, re.MULTILINE), card
+
+
+def test_a_second_call_finds_everything_there(undisturbed: Finished) -> None:
+    again = headrace("run", "--config", str(CI), folder=undisturbed.folder, environment=dict(os.environ))
+    assert content_hash(again) == content_hash(undisturbed.output)
+    assert "stage sft1" not in again
 
 
 def test_killed_anywhere_it_resumes_to_the_same_store(undisturbed: Finished, tmp_path: Path, marked: Marked) -> None:
