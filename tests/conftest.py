@@ -84,8 +84,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Shares tests among processes (`pytest -n 3`): the tests of a file stay together, those of Ray too (there is one cluster), and those of
-    the other services (few servers are started)."""
+    """Shares tests among processes (`pytest -n 3`): the tests of a file stay together, so do all tests of Ray (there is one cluster) and
+    all of another service (few servers are started)."""
     from xdist.scheduler import LoadFileScheduling
 
     class Together(LoadFileScheduling):
