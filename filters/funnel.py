@@ -108,15 +108,19 @@ def curate(
         return _Run(store, read, config, used, progress or (lambda *_: None), run, started).result()
 
 
-def new_files(store: Store, named: Sequence[str], executor: Executor) -> list[str]:
+def new_files(store: Store, locations: Sequence[str], executor: Executor) -> list[str]:
     """The files that no run has read into the store, known by their hash alone; what was read may be damaged by now.
 
     Raises NothingNew: there is none.
     """
-    known = read_before(store)
-    new = [name for name, content_hash in zip(named, executor.map(ingest.content_hash, named), strict=True) if content_hash not in known]
+    read_files = read_before(store)
+    new = [
+        name
+        for name, content_hash in zip(locations, executor.map(ingest.content_hash, locations), strict=True)
+        if content_hash not in read_files
+    ]
     if not new:
-        raise NothingNew(f"nothing new: every file ({len(named)} in all) was read into {store.root} before")
+        raise NothingNew(f"nothing new: every file ({len(locations)} in all) was read into {store.root} before")
     return new
 
 
@@ -144,15 +148,15 @@ class _Run:
         self.pieces = batches_of(self.files)
         self.batches = [batch for _, batches in self.pieces for batch in batches]
         read = [(file.content_hash, file.format) for file in source_files]
-        wanted = config.model_dump(mode="json", exclude=INDECISIVE)
+        settings = config.model_dump(mode="json", exclude=INDECISIVE)
         config = config.model_copy(update={"coverage": config.coverage.model_copy(update={"keep": config.wanted(count)})})
-        setup = Setup(store, config, count, {"read": read, "config": wanted})
+        setup = Setup(store, config, count, {"read": read, "config": settings})
         self.given = {step.name: _given(step, setup) for step in steps}
         self.config = config
         index = steps[: 1 + max(place for place, step in enumerate(steps) if step.name in INDEXED)]
         segments, code = [segment.id for segment in seen.segments], code_hash("filters", "synth")
-        self.id = content_id("funnel", read, wanted, code, self._made_by(steps), segments)
-        sections = {found[0] for step in index if step.config is not None and (found := section(config, step.config))}
+        self.id = content_id("funnel", read, settings, code, self._made_by(steps), segments)
+        sections = {match[0] for step in index if step.config is not None and (match := section(config, step.config))}
         decided_by = config.model_dump(mode="json", include=sections, exclude=INDECISIVE)
         self.segment = content_id("segment", read, decided_by, self.recipe, code, self._made_by(index), segments)
         self.is_indexed = store.query("SELECT 1 FROM segments WHERE segment = ?", [self.segment]).height > 0
@@ -165,21 +169,21 @@ class _Run:
         return [[step.name, *step.made_by(self.given[step.name])] for step in steps]
 
     def result(self) -> FunnelResult:
-        own = [part for step in self.steps for part in step.parts(self.given[step.name])]
+        parts_of_steps = [part for step in self.steps for part in step.parts(self.given[step.name])]
         names = self._part_names()
         of_index = dict.fromkeys(("segments", "seen", "asked", "bands"), self.segment)
         parts = {name: part_id(table, [of_index.get(table, self.id), name], {}, VERSION) for name, table in names.items()}
-        found = [self.store.find(part) for part in parts.values()]
-        if not all(found):
+        written = [self.store.find(part) for part in parts.values()]
+        if not all(written):
             runner = Runner(self.steps, self.given, self.context, self.pieces)
             runner.run()
             self.notes = runner.notes
-            found = [*self._write_rows(parts, runner), *self._write_segment(parts, runner), *self._write_results(parts, runner)]
-        self.store.commit([*own, *(part for part in found if part)])
+            written = [*self._write_rows(parts, runner), *self._write_segment(parts, runner), *self._write_results(parts, runner)]
+        self.store.commit([*parts_of_steps, *(part for part in written if part)])
         self.work.clear()
         funnel = self.store.query("SELECT * EXCLUDE (part_id) FROM funnel WHERE run = ? ORDER BY position", [self.id])
         tasks = [
-            pl.read_parquet(self.store.root / part.path, glob=False)["task_id"].sort() for part in found if part and part.table == "tasks"
+            pl.read_parquet(self.store.root / part.path, glob=False)["task_id"].sort() for part in written if part and part.table == "tasks"
         ]
         task_ids = tuple(tasks[0]) if tasks else ()
         notes = (*not_done(funnel, len(task_ids), self.config, self.given), *self.notes)
@@ -234,11 +238,13 @@ class _Run:
             keepers.append(compared[first:last])
         row = {"segment": self.segment, "recipe": self.recipe, "position": self.seen.known, "first_row": self.seen.rows}
         files_json = json.dumps([(file.content_hash, file.name, file.rows) for file in self.files])
-        own = {
+        step_parts = {
             **{table: [parts[f"{table}-{batch.name}"] for batch in self.batches] for table in ("seen", "asked")},
             "bands": [parts[f"bands-{band}"] for band in range(self.config.near.bands)],
         }
-        out = [self.store.write("segments", parts["segments"], pl.DataFrame([{**row, "files": files_json, "parts": json.dumps(own)}]))]
+        out = [
+            self.store.write("segments", parts["segments"], pl.DataFrame([{**row, "files": files_json, "parts": json.dumps(step_parts)}]))
+        ]
         about: Any = {"store": self.store, "work": self.work, "segment": self.segment, "first_row": self.seen.rows, "parts": parts}
         grounded, run = runner.origin["frame_id"], self.context.executor
         texts, ids = {runner.first_pass: ["norm", "key_high", "key_low"]}, {grounded: ["frame_id"]}
@@ -261,9 +267,9 @@ class _Run:
         out: list[Part] = []
         for number, group in enumerate(groups(self.batches)):
             rows = slice(group[0].first_row, group[-1].first_row + group[-1].rows)
-            own = has_own_frame[rows.start - self.seen.rows : rows.stop - self.seen.rows]
+            has_frame = has_own_frame[rows.start - self.seen.rows : rows.stop - self.seen.rows]
             verdicts = self.verdicts.frame(rows).drop("duplicate_of", "similarity")
-            out.append(write_frames(group, verdicts, own, pooled, part=parts[f"frames-{number}"], **about))
+            out.append(write_frames(group, verdicts, has_frame, pooled, part=parts[f"frames-{number}"], **about))
         funnel = self.verdicts.funnel(time.perf_counter() - self.started).with_columns(run=pl.lit(self.id))
         for table, frame in {"funnel": funnel, **runner.tables}.items():
             out.append(self.store.write(table, parts[table], frame))
@@ -274,8 +280,8 @@ def _given(step: Step, setup: Setup) -> Any:
     """What the step's function gets beside rows: what it loads, or its section of the configuration."""
     if step.load is not None:
         return step.load(setup)
-    found = section(setup.config, step.config) if step.config is not None else None
-    return found[1] if found is not None else None
+    step_section = section(setup.config, step.config) if step.config is not None else None
+    return step_section[1] if step_section is not None else None
 
 
 def _by_pass(columns: Mapping[str, str]) -> dict[str, list[str]]:

@@ -57,21 +57,21 @@ def ask_each(
     Raises:
         EngineFailure: the engine is gone. BudgetSpent: nothing more may be asked.
     """
-    found: list[Structured | EngineFailure] = []
+    answers: list[Structured | EngineFailure] = []
     for start in range(0, len(requests), _AT_ONCE):
         chunk = requests[start : start + _AT_ONCE]
         try:
-            found += ask(engine, chunk, check=_from(start, check))
+            answers += ask(engine, chunk, check=_from(start, check))
         except EngineFailure:
-            _one_by_one(engine, chunk, _from(start, check), found)
+            _one_by_one(engine, chunk, _from(start, check), answers)
         if progress is not None:
-            progress(label, len(found), len(requests))
-    return found
+            progress(label, len(answers), len(requests))
+    return answers
 
 
-def is_overflow(told: Structured) -> bool:
+def is_overflow(answer: Structured) -> bool:
     """Whether nothing was said for want of room, in the engine's window or in the answer: that tells nothing of what was asked about."""
-    last = told.answers[-1]
+    last = answer.answers[-1]
     return last.finish_reason == "length" and not last.message.content
 
 
@@ -81,14 +81,14 @@ def name_of(engine: Engine) -> str:
     return f"{engine.name}@{weights}" if weights else engine.name
 
 
-def _one_by_one(engine: Engine, requests: Sequence[ChatRequest], check: Check, found: list[Structured | EngineFailure]) -> None:
+def _one_by_one(engine: Engine, requests: Sequence[ChatRequest], check: Check, answers: list[Structured | EngineFailure]) -> None:
     """Adds what each request brought to what was found before."""
     for place, request in enumerate(requests):
         try:
-            found += ask(engine, [request], check=_from(place, check))
+            answers += ask(engine, [request], check=_from(place, check))
         except EngineFailure as failure:
-            found.append(failure)
-            if len(found) >= _GONE and all(isinstance(one, EngineFailure) for one in found[-_GONE:]):
+            answers.append(failure)
+            if len(answers) >= _GONE and all(isinstance(one, EngineFailure) for one in answers[-_GONE:]):
                 raise
 
 

@@ -33,5 +33,7 @@ _PHONE = (
 def masked(texts: pl.Series) -> pl.Series:
     """The texts with every piece of personal data replaced by `<email>`, `<phone>`, `<identity>` or `<card>`; null stays null."""
     suspects = (texts.str.contains("@", literal=True) | texts.str.contains(_DIGITS)).fill_null(False).arg_true()
-    found = texts.gather(suspects).str.replace_all(_EMAIL, EMAIL)
-    return texts.scatter(suspects, found.str.replace_all(_IDENTITY, IDENTITY).str.replace_all(_CARD, CARD).str.replace_all(_PHONE, PHONE))
+    replaced = texts.gather(suspects).str.replace_all(_EMAIL, EMAIL)
+    return texts.scatter(
+        suspects, replaced.str.replace_all(_IDENTITY, IDENTITY).str.replace_all(_CARD, CARD).str.replace_all(_PHONE, PHONE)
+    )

@@ -32,22 +32,27 @@ def collect(store: Store, config: near.NearConfig | None = None) -> str:
         BadInput: nothing was synthesised yet.
     """
     config = config or near.NearConfig()
-    made = store.query(
+    conversations = store.query(
         """SELECT trajectory_id, task_id, messages FROM trajectories JOIN blueprints USING (blueprint_id)
            WHERE accepted AND round >= 0 ORDER BY round, trajectory_id"""
     )
-    if made.is_empty():
+    if conversations.is_empty():
         raise BadInput(f"{store.root} holds no synthesised conversation; run `headrace synthesize` first")
-    texts = pl.Series("text", [_said(json.loads(messages)) for messages in made["messages"]], dtype=pl.String)
+    texts = pl.Series("text", [_said(json.loads(messages)) for messages in conversations["messages"]], dtype=pl.String)
     rows = texts.to_frame().select(norm=normalised(pl.col("text"))).with_row_index("row")
-    kept = made.filter(near.step(rows, config)["reason"].is_null())
+    distinct = conversations.filter(near.step(rows, config)["reason"].is_null())
     tasks = store.query("SELECT task_id, use FROM tasks WHERE blueprint_id IS NOT NULL AND query_id IS NULL ORDER BY task_id")
     splits = {
-        "sft": [ReleaseItem("trajectory", item, task) for item, task in kept.select("trajectory_id", "task_id").iter_rows()],
+        "sft": [ReleaseItem("trajectory", item, task) for item, task in distinct.select("trajectory_id", "task_id").iter_rows()],
         "rl": [ReleaseItem("task", task, task) for task in tasks.filter(pl.col("use") == "train")["task_id"]],
         "eval": [ReleaseItem("task", task, task) for task in tasks.filter(pl.col("use") != "train")["task_id"]],
     }
-    manifest = {"accepted": made.height, "near_duplicates": made.height - kept.height, "near": config.model_dump(), "version": VERSION}
+    manifest = {
+        "accepted": conversations.height,
+        "near_duplicates": conversations.height - distinct.height,
+        "near": config.model_dump(),
+        "version": VERSION,
+    }
     return make_release(store, NAME, {split: items for split, items in splits.items() if items}, manifest)
 
 

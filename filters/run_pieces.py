@@ -92,6 +92,6 @@ def sketch_batch(batch: Batch, is_alive: Mask, work: Workspace, sources: Sources
     if work.has_array(f"{step.name}-rows-{batch.name}"):
         return
     rows = living(batch, is_alive, work, sources)
-    for what, array in step.sketch(rows, given).items():
-        work.write_array(f"{step.name}-{what}-{batch.name}", array)
+    for name, array in step.sketch(rows, given).items():
+        work.write_array(f"{step.name}-{name}-{batch.name}", array)
     work.write_array(f"{step.name}-rows-{batch.name}", rows["row"].to_numpy())

@@ -89,16 +89,16 @@ class Runner:
         adds = [column for step in steps for column in step.adds]
         if not self.first_pass:
             seconds = self.context.executor.map(partial(read_batches, work=self.work, pass_name=name, calls=calls), self.pieces)
-            spent, kept = self._tell(steps, seconds, len(self.pieces)), adds
+            spent, columns_kept = self._tell(steps, seconds, len(self.pieces)), adds
             self.first_pass = name
             self._count_bytes()
         else:
             reads = _read_by(steps)
             later = {column for step in _after(steps[-1], self.steps) if not isinstance(step, WholeStep) for column in step.needs}
-            kept = [*dict.fromkeys([*adds, *(column for column in reads if column in later)])]
-            work = partial(pass_batch, work=self.work, pass_name=name, sources=self._sources(reads), calls=calls, keeps=kept)
+            columns_kept = [*dict.fromkeys([*adds, *(column for column in reads if column in later)])]
+            work = partial(pass_batch, work=self.work, pass_name=name, sources=self._sources(reads), calls=calls, keeps=columns_kept)
             spent = self._tell(steps, self.context.executor.map(work, self.batches, self._masks()), len(self.batches))
-        self.where |= dict.fromkeys(kept, name)
+        self.where |= dict.fromkeys(columns_kept, name)
         self.origin |= dict.fromkeys(adds, name)
         self.last_pass = name
         wall_s, busy_s = time.perf_counter() - started, sum(spent.values())
@@ -121,8 +121,8 @@ class Runner:
     def _tell(self, steps: Sequence[Step], seconds: Iterator[dict[str, float]], pieces: int) -> dict[str, float]:
         """Tells of every piece that is done, and adds up what each step took."""
         spent = dict.fromkeys((step.name for step in steps), 0.0)
-        for done, own in enumerate(seconds, 1):
-            spent = {name: total + own.get(name, 0.0) for name, total in spent.items()}
+        for done, step_seconds in enumerate(seconds, 1):
+            spent = {name: total + step_seconds.get(name, 0.0) for name, total in spent.items()}
             self.context.progress(steps[-1].name, done, pieces)
         return spent
 

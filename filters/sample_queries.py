@@ -27,15 +27,15 @@ def sample_store(store: Store, rows: int, seed: int) -> list[str]:
     Raises:
         BadInput: the store holds no queries.
     """
-    found = store.query(
+    texts = store.query(
         """SELECT DISTINCT q.text FROM queries q JOIN verdicts v USING (query_id, run) JOIN funnel f ON f.run = v.run AND f.step = v.step
            JOIN funnel n ON n.run = v.run AND n.step = 'near' WHERE f.position > n.position AND q.text IS NOT NULL
            ORDER BY md5(concat(?, q.text)), q.text LIMIT ?""",
         [f"{seed}:", 2 * rows],
     )
-    if not found.height:
+    if not texts.height:
         raise BadInput(f"{store.root} holds no queries yet; curate some first, or name files of queries")
-    return _requests(found["text"]).unique("norm", maintain_order=True).head(rows)["norm"].to_list()
+    return _requests(texts["text"]).unique("norm", maintain_order=True).head(rows)["norm"].to_list()
 
 
 def sample_files(files: Sequence[str | Path], config: IngestConfig, rows: int, seed: int) -> list[str]:
@@ -44,14 +44,14 @@ def sample_files(files: Sequence[str | Path], config: IngestConfig, rows: int, s
     Raises:
         BadInput: see `ingest.inspect`; or no row is a request.
     """
-    held = pl.DataFrame(schema={"norm": pl.String})
+    smallest = pl.DataFrame(schema={"norm": pl.String})
     for source in ingest.inspect(files, config):
         for piece in source.pieces:
             for texts in ingest.read_piece(piece):
-                held = _smallest(pl.concat([held, _requests(texts)]), rows, seed)
-    if not held.height:
+                smallest = _smallest(pl.concat([smallest, _requests(texts)]), rows, seed)
+    if not smallest.height:
         raise BadInput(f"{files[0]}: no row is a request in English or Chinese; is it the right column (--column)?")
-    return held["norm"].to_list()
+    return smallest["norm"].to_list()
 
 
 def _requests(texts: pl.Series) -> pl.DataFrame:
@@ -61,7 +61,7 @@ def _requests(texts: pl.Series) -> pl.DataFrame:
     return alive(rules.step(normalised, RulesConfig())).select("norm")
 
 
-def _smallest(found: pl.DataFrame, rows: int, seed: int) -> pl.DataFrame:
+def _smallest(texts: pl.DataFrame, rows: int, seed: int) -> pl.DataFrame:
     """The distinct rows with the smallest keyed hashes."""
     keyed = pl.concat_str(pl.lit(f"{seed}:"), "norm").nchash.xxh3_64()  # type: ignore[attr-defined]
-    return found.unique("norm").with_columns(key=keyed).sort("key", "norm").head(rows).drop("key")
+    return texts.unique("norm").with_columns(key=keyed).sort("key", "norm").head(rows).drop("key")

@@ -142,8 +142,8 @@ class Step:
 
     def arguments(self, given: Any, surveys: Mapping[str, pl.DataFrame]) -> tuple[Any, ...]:
         """What the function gets after the rows."""
-        own = (given,) if self.config is not None or self.load is not None else ()
-        return (*own, *((surveys.get(self.uses),) if self.uses is not None else ()))
+        given_argument = (given,) if self.config is not None or self.load is not None else ()
+        return (*given_argument, *((surveys.get(self.uses),) if self.uses is not None else ()))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,8 +48,8 @@ def curate(
 @task(cache_policy=NO_CACHE)
 def make_haystack(config: Config) -> Path:
     report("haystack", 0, 1)
-    wanted = config.curate.wanted(config.haystack.rows)
-    queries, _plants = generate.generate(config.folder / "haystack", config.haystack, wanted, config.families)
+    targets = config.curate.wanted(config.haystack.rows)
+    queries, _plants = generate.generate(config.folder / "haystack", config.haystack, targets, config.families)
     report("haystack", 1, 1)
     return queries
 

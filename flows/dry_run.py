@@ -82,11 +82,11 @@ def _duration(seconds: float) -> str:
 
 def _synthesize(config: Config) -> list[Line]:
     section = config.synthesize
-    what = f"{section.calibration} calibration and up to {section.max_proposals:,} steered conversations"
-    what += f", until {section.accepted:,} are accepted"
+    text = f"{section.calibration} calibration and up to {section.max_proposals:,} steered conversations"
+    text += f", until {section.accepted:,} are accepted"
     roles = ", ".join(f"{role} {name}" for role, name in section.roles.engines.items())
     cpu_s = CPU_S_PER_PROPOSAL * (section.calibration + min(section.max_proposals, 3 * section.accepted))
-    return [("synthesize", f"{what}; {roles or 'all roles scripted'}", cpu_s)]
+    return [("synthesize", f"{text}; {roles or 'all roles scripted'}", cpu_s)]
 
 
 def _haystack(config: Config) -> list[Line]:
@@ -94,14 +94,14 @@ def _haystack(config: Config) -> list[Line]:
 
 
 def _curate(config: Config, rows: int) -> list[Line]:
-    wanted = min(rows, config.curate.wanted(rows))
-    kept = f"up to {wanted:,} tasks" if wanted > 1 else "one task" if wanted else "no task"
-    what = f"{rows:,} rows, a verdict on each; {kept} kept"
+    tasks = min(rows, config.curate.wanted(rows))
+    kept_text = f"up to {tasks:,} tasks" if tasks > 1 else "one task" if tasks else "no task"
+    text = f"{rows:,} rows, a verdict on each; {kept_text} kept"
     ground, difficulty = config.curate.ground, config.curate.difficulty
-    what += f"; at most {min(rows, ground.max_asked):,} texts read by {ground.engine}" if ground.engine is not None else ""
+    text += f"; at most {min(rows, ground.max_asked):,} texts read by {ground.engine}" if ground.engine is not None else ""
     if difficulty.engine is not None:
-        what += f"; tool load of at most {min(rows, difficulty.max_asked):,} judged by {difficulty.engine}"
-    return [("curate", what, CPU_S_PER_MILLION_SIFTED * rows / 1e6 + CPU_S_PER_ADMITTED * wanted)]
+        text += f"; tool load of at most {min(rows, difficulty.max_asked):,} judged by {difficulty.engine}"
+    return [("curate", text, CPU_S_PER_MILLION_SIFTED * rows / 1e6 + CPU_S_PER_ADMITTED * tasks)]
 
 
 def _tag(config: Config) -> list[Line]:
@@ -130,11 +130,11 @@ def _train(config: Config) -> list[Line]:
 
 def _stage(cascade: CascadeConfig, stage: Stage) -> Line:
     if isinstance(stage, RLStage):
-        what = f"{stage.max_steps} steps of {stage.tasks_a_step} fresh tasks x {stage.draws}"
-        return stage.name, what, CPU_S_PER_RL_ROLLOUT * stage.max_steps * stage.tasks_a_step * stage.draws
+        text = f"{stage.max_steps} steps of {stage.tasks_a_step} fresh tasks x {stage.draws}"
+        return stage.name, text, CPU_S_PER_RL_ROLLOUT * stage.max_steps * stage.tasks_a_step * stage.draws
     split = f"{cascade.expert_budget} expert trajectories" if stage.split == "seed" else "own and expert trajectories"
-    what = f"{split}, up to {stage.max_steps} steps"
-    return stage.name, what, CPU_S_PER_SFT_CONVERSATION * stage.max_steps * stage.batch_size
+    text = f"{split}, up to {stage.max_steps} steps"
+    return stage.name, text, CPU_S_PER_SFT_CONVERSATION * stage.max_steps * stage.batch_size
 
 
 def _evaluate(config: Config) -> list[Line]:

@@ -120,7 +120,7 @@ def rounds(store: Store) -> Table:
     shown = [
         {
             "round": number,
-            "asked": f"{asked:,}",
+            "asked": f"{proposed:,}",
             "accepted": f"{accepted:,}",
             **{
                 title: f"{by_round[number][metric]:.2f}" if metric in by_round.get(number, {}) else ""
@@ -128,7 +128,7 @@ def rounds(store: Store) -> Table:
                 if any(metric in metrics for metrics in by_round.values())
             },
         }
-        for number, asked, accepted in counts.iter_rows()
+        for number, proposed, accepted in counts.iter_rows()
     ]
     return Table("rounds", "Rounds of the controller", shown)
 

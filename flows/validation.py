@@ -60,7 +60,7 @@ def check_has_tasks(config: Config) -> None:
         raise BadInput(f"{store.root} holds no tasks yet: curate or synthesize first")
 
 
-def check_policy(config: Config, named: str | None, *, or_none: bool = False) -> None:
+def check_policy(config: Config, name_or_id: str | None, *, or_none: bool = False) -> None:
     """Check that a policy or engine exists and can answer.
 
     named: id of a policy, or name of an engine; None: the policy promoted last.
@@ -69,7 +69,7 @@ def check_policy(config: Config, named: str | None, *, or_none: bool = False) ->
     from train.policies import find_policy, promoted_policy
 
     store = _existing(config.store)
-    policy = promoted_policy(store) if named is None and or_none else find_policy(store, named)
+    policy = promoted_policy(store) if name_or_id is None and or_none else find_policy(store, name_or_id)
     if policy is not None:
         policy.check()
 
@@ -119,16 +119,16 @@ def check_held_out(config: Config) -> None:
     load(config.curate.contamination, encode)
 
 
-def resolve_query_id(store: Store, named: str) -> str:
+def resolve_query_id(store: Store, name_or_id: str) -> str:
     """The query id of the row `FILE:ROW` (rows of a file count from 0). Any other text is returned as it is."""
-    source, _, row = named.rpartition(":")
+    source, _, row = name_or_id.rpartition(":")
     if not source or not row.isdecimal():
-        return named
+        return name_or_id
     ids = store.query("SELECT DISTINCT query_id FROM queries WHERE source = ? AND row = ?", [Path(source).name, int(row)])["query_id"]
     if len(ids) != 1:
-        known = store.query("SELECT DISTINCT source FROM queries ORDER BY source LIMIT 10")["source"].to_list()
-        files = f"no such row; files read: {', '.join(known) or 'none'}"
-        raise BadInput(f"{named}: {store.root} holds {'several files of that name' if len(ids) else files}; give the query's id")
+        sources = store.query("SELECT DISTINCT source FROM queries ORDER BY source LIMIT 10")["source"].to_list()
+        files = f"no such row; files read: {', '.join(sources) or 'none'}"
+        raise BadInput(f"{name_or_id}: {store.root} holds {'several files of that name' if len(ids) else files}; give the query's id")
     return str(ids[0])
 
 
@@ -218,19 +218,19 @@ def _drills(config: Config, worlds: list[str], accepted: int | None) -> dict[str
     return {name: config.synthesize.drills.get(name, share) for name in single}
 
 
-def resolve_release(store: Store, named: str | None) -> str:
+def resolve_release(store: Store, name_or_id: str | None) -> str:
     """The id of a release.
 
     named: id, or name (then the latest release of that name); None: make a release of all synthesised conversations.
     """
-    if named is None:
+    if name_or_id is None:
         from filters.release_synthetic import collect
 
         return collect(store)
     rows = store.query(
-        "SELECT release_id FROM releases JOIN parts USING (part_id) WHERE name = ? ORDER BY committed_at DESC LIMIT 1", [named]
+        "SELECT release_id FROM releases JOIN parts USING (part_id) WHERE name = ? ORDER BY committed_at DESC LIMIT 1", [name_or_id]
     )
-    return str(rows.item()) if rows.height else named
+    return str(rows.item()) if rows.height else name_or_id
 
 
 def parse_licences(texts: list[str], store: Store, release_id: str) -> dict[str, str]:
@@ -239,15 +239,15 @@ def parse_licences(texts: list[str], store: Store, release_id: str) -> dict[str,
     from storage.releases.release import manifest_of
 
     manifest_of(store, release_id)
-    known = [source for source, _ in sources_of(store, release_id)]
+    sources = [source for source, _ in sources_of(store, release_id)]
     licences: dict[str, str] = {}
     for text in texts:
         source, is_pair, licence = text.partition("=")
         if not is_pair or not licence.strip():
             raise BadInput(f"--licence {text}: write FILE=LICENCE, e.g. questions.parquet=CC-BY-4.0")
-        if source not in known:
+        if source not in sources:
             raise BadInput(
-                f"--licence {text}: no task of {release_id} came from {source}; they came from {', '.join(known) or 'no queries'}"
+                f"--licence {text}: no task of {release_id} came from {source}; they came from {', '.join(sources) or 'no queries'}"
             )
         licences[source] = licence.strip()
     return licences

@@ -127,8 +127,8 @@ def _list_problems(path: Path, node: yaml.Node | None, model: type[BaseModel], e
             reasons.setdefault((line, f"`{name}`: "), []).append(_reason(error))
             allowed[line, f"`{name}`: "] = _allowed(model, error)
     return [
-        (line, f"{path}:{line}: {what}{', or: '.join(dict.fromkeys(texts))}{allowed.get((line, what), '')}")
-        for (line, what), texts in reasons.items()
+        (line, f"{path}:{line}: {message}{', or: '.join(dict.fromkeys(texts))}{allowed.get((line, message), '')}")
+        for (line, message), texts in reasons.items()
     ]
 
 

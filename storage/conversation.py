@@ -67,7 +67,7 @@ def _folded(text: str) -> str:
 
 @lru_cache(maxsize=512)
 def _numbers_of(text: str) -> frozenset[float]:
-    return frozenset(float(found.replace(",", "")) for found in _NUMBER.findall(text))
+    return frozenset(float(digits.replace(",", "")) for digits in _NUMBER.findall(text))
 
 
 def _has_word(text: str, needle: str) -> bool:
@@ -102,17 +102,17 @@ class _Result:
     def _own(self) -> _Index:
         return _own_of(self._result, canonical_json(self._arguments))
 
-    def holds(self, wanted: JSON) -> bool:
-        if self._code and mentions(self._code, wanted):
+    def holds(self, value: JSON) -> bool:
+        if self._code and mentions(self._code, value):
             return False
-        return _may_hold(self._result, wanted) and self._own.holds(wanted)
+        return _may_hold(self._result, value) and self._own.holds(value)
 
 
-def _may_hold(result: str, wanted: JSON) -> bool:
+def _may_hold(result: str, value: JSON) -> bool:
     """False where a look at the text rules it out: of words without an escape, that is where they do not stand in it."""
-    if not isinstance(wanted, str) or "\\" in result:
+    if not isinstance(value, str) or "\\" in result:
         return True
-    needle = wanted.casefold().strip()
+    needle = value.casefold().strip()
     return not needle[:1].isalpha() or needle in _folded(result)
 
 
@@ -185,8 +185,8 @@ class _Index:
 def _data_keys(value: JSON) -> list[JSON]:
     """Keys of a JSON value that are data (`{"o17": ...}`, `{"Blue Café": ...}`) and not names of fields."""
     if isinstance(value, dict):
-        own = [key for key in value if _is_data(key)]
-        return own + [key for item in value.values() if isinstance(item, (dict, list)) for key in _data_keys(item)]
+        keys = [key for key in value if _is_data(key)]
+        return keys + [key for item in value.values() if isinstance(item, (dict, list)) for key in _data_keys(item)]
     if isinstance(value, list):
         return [key for item in value if isinstance(item, (dict, list)) for key in _data_keys(item)]
     return []
@@ -226,24 +226,24 @@ class ArgumentSources:
 
     def of(self, tool: str, arguments: dict[str, JSON]) -> dict[str, str]:
         """Argument name (dotted for nested ones) -> `user`, `const` or the id of a call."""
-        found: dict[str, str] = {}
+        by_path: dict[str, str] = {}
         for path, value in leaves(arguments):
             if isinstance(value, bool) or value is None:
-                found[path] = "const"
+                by_path[path] = "const"
                 continue
             if tool == CODE_TOOL and path == "code":
-                found[path] = self._of_code(str(value))
+                by_path[path] = self._of_code(str(value))
                 continue
             holding = next((result.call_id for result in reversed(self._results) if result.holds(value)), None)
-            found[path] = holding if holding is not None else "user" if self._is_said(value) else "const"
-        return found
+            by_path[path] = holding if holding is not None else "user" if self._is_said(value) else "const"
+        return by_path
 
     def _of_code(self, code: str) -> str:
         """The source of a program: the result that holds the most of its numbers, the latest of several, if that is half of them."""
         numbers = sorted(_numbers_of(code))
-        held = {result.call_id: sum(result.holds(number) for number in numbers) for result in reversed(self._results)}
-        best = max(held, key=held.__getitem__, default="")
-        if held and 2 * held[best] >= len(numbers) > 0:
+        counts = {result.call_id: sum(result.holds(number) for number in numbers) for result in reversed(self._results)}
+        best = max(counts, key=counts.__getitem__, default="")
+        if counts and 2 * counts[best] >= len(numbers) > 0:
             return best
         return "user" if any(map(self._is_said, numbers)) else "const"
 
@@ -251,14 +251,14 @@ class ArgumentSources:
         return any(mentions(text, value) for text in self._said)
 
 
-def _mode(message: Message, calls: Sequence[ExecutedCall], seen: set[tuple[str, str]], *, repairs: bool, is_last: bool) -> str:
+def _mode(message: Message, calls: Sequence[ExecutedCall], earlier_calls: set[tuple[str, str]], *, repairs: bool, is_last: bool) -> str:
     """The reasoning-mode token of one assistant step: the first rule of P3 that fits."""
     if not calls:
         asks = (message.content or "").strip().endswith(("?", "？"))
         return "A" if asks and not is_last else "F"
     if repairs:
         return "R"
-    if any((call.tool, canonical_json(call.arguments)) in seen for call in calls):
+    if any((call.tool, canonical_json(call.arguments)) in earlier_calls for call in calls):
         return "V"
     if any(call.tool == CODE_TOOL for call in calls):
         return "X"
@@ -269,12 +269,12 @@ def _mode(message: Message, calls: Sequence[ExecutedCall], seen: set[tuple[str, 
 
 def _observations(messages: Sequence[Message], start: int) -> dict[str, str]:
     """The results that directly follow an assistant message, by call id (ids may be used again later in a conversation)."""
-    found: dict[str, str] = {}
+    by_call: dict[str, str] = {}
     for message in messages[start + 1 :]:
         if message.role != "tool":
             break
-        found[message.tool_call_id or ""] = message.content or ""
-    return found
+        by_call[message.tool_call_id or ""] = message.content or ""
+    return by_call
 
 
 @lru_cache(maxsize=512)
@@ -313,7 +313,7 @@ def derive_turns(messages: Sequence[Message]) -> tuple[Turn, ...]:
     turns: list[Turn] = []
     user, steps = "", list[Step]()
     sources = ArgumentSources()
-    seen: set[tuple[str, str]] = set()
+    earlier_calls: set[tuple[str, str]] = set()
     failed: set[str] = set()
     """Tools whose call failed in the latest step that made calls."""
     is_same_turn = False
@@ -336,11 +336,11 @@ def derive_turns(messages: Sequence[Message]) -> tuple[Turn, ...]:
         results = _observations(messages, index)
         calls = tuple(_executed(call, results.get(call.id), sources) for call in message.tool_calls)
         repairs = bool(failed) if is_same_turn else any(call.tool in failed for call in calls)
-        mode = _mode(message, calls, seen, repairs=repairs, is_last=index == last)
+        mode = _mode(message, calls, earlier_calls, repairs=repairs, is_last=index == last)
         steps.append(Step(mode=mode, calls=calls, text=message.content or ""))
         if calls:
             failed, is_same_turn = {call.tool for call in calls if call.status in ("error", "empty")}, True
-            seen |= {(call.tool, canonical_json(call.arguments)) for call in calls if call.status == "ok"}
+            earlier_calls |= {(call.tool, canonical_json(call.arguments)) for call in calls if call.status == "ok"}
             for call in calls:
                 if call.status == "ok":
                     sources.show(call.tool, call.call_id, call.result, call.arguments or {})

@@ -114,11 +114,11 @@ def _unreadable(path: Path, error: Exception) -> Exception:
 
 def uncommitted(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part]) -> list[Part]:
     """The parts whose id is not committed yet; of several with one id, the first."""
-    known = {part for (part,) in connection.execute("SELECT part_id FROM parts").fetchall()}
+    committed = {part for (part,) in connection.execute("SELECT part_id FROM parts").fetchall()}
     fresh: list[Part] = []
     for part in parts:
-        if part.part_id not in known:
-            known.add(part.part_id)
+        if part.part_id not in committed:
+            committed.add(part.part_id)
             fresh.append(part)
     return fresh
 

@@ -25,9 +25,9 @@ def check_funnel(connection: duckdb.DuckDBPyConnection, runs: Sequence[str]) -> 
             _check_verdicts(connection, run, steps)
 
 
-def _refuse(run: str, what: str) -> None:
+def _refuse(run: str, problem: str) -> None:
     raise HeadraceError(
-        f"the funnel of run {run} does not add up: {what}; nothing was committed. "
+        f"the funnel of run {run} does not add up: {problem}; nothing was committed. "
         "This is a fault of Headrace, not of your files: report it, with the id of the run"
     )
 

@@ -67,13 +67,13 @@ class Journal:
 
     def entries(self) -> dict[str, JSON]:
         """All whole entries, in the order in which they were first appended."""
-        found: dict[str, JSON] = {}
+        entries: dict[str, JSON] = {}
         if self.path.exists():
             with self.path.open("rb") as file:
                 for line in file:
                     if line.endswith(b"\n") and (entry := _parse(line)) is not None:
-                        found.setdefault(entry[0], entry[1])
-        return found
+                        entries.setdefault(entry[0], entry[1])
+        return entries
 
     def discard(self, keys: Collection[str]) -> None:
         """Removes the entries of these keys, once they are committed. Deletes the file with its last entry.
@@ -84,9 +84,9 @@ class Journal:
         if self.path.exists():
             with self._mutex, disk_errors(f"discarding entries of {self.path.name}", self.path.parent):
                 with self._locked():
-                    left = [line for line in self.path.read_bytes().splitlines(True) if (entry := _parse(line)) and entry[0] not in keys]
-                    if left:
-                        replace_atomically(self.path, lambda temporary: temporary.write_bytes(b"".join(left)))
+                    lines = [line for line in self.path.read_bytes().splitlines(True) if (entry := _parse(line)) and entry[0] not in keys]
+                    if lines:
+                        replace_atomically(self.path, lambda temporary: temporary.write_bytes(b"".join(lines)))
                     else:
                         self.path.unlink()
                 self._close()

@@ -69,11 +69,11 @@ def fit(frame: pl.DataFrame, table: str) -> pl.DataFrame:
     missing, unknown = schema.columns.keys() - set(frame.columns), set(frame.columns) - schema.columns.keys()
     if missing or unknown:
         raise ValueError(f"a part of {table} lacks columns {sorted(missing)} and has unknown columns {sorted(unknown)}")
-    for name, wanted in schema.columns.items():
+    for name, dtype in schema.columns.items():
         given = frame.schema[name]
-        if not _casts_safely(given, wanted):
-            raise ValueError(f"column {name} of a part of {table} is {given}, not {wanted}")
-    fitted = frame.select(pl.col(name).cast(wanted) for name, wanted in schema.columns.items())
+        if not _casts_safely(given, dtype):
+            raise ValueError(f"column {name} of a part of {table} is {given}, not {dtype}")
+    fitted = frame.select(pl.col(name).cast(dtype) for name, dtype in schema.columns.items())
     doubled = 0 if _is_ordered(fitted, schema.key) else fitted.height - fitted.select(schema.key).n_unique()
     if doubled:
         example = fitted.select(schema.key).filter(pl.struct(schema.key).is_duplicated()).row(0, named=True)
@@ -87,16 +87,16 @@ def _is_ordered(frame: pl.DataFrame, key: tuple[str, ...]) -> bool:
     return first.null_count() == 0 and bool((first[:-1] < first[1:]).all())
 
 
-def _casts_safely(given: pl.DataType, wanted: pl.DataType) -> bool:
-    if given in (wanted, pl.Null):
+def _casts_safely(given: pl.DataType, target: pl.DataType) -> bool:
+    if given in (target, pl.Null):
         return True
-    if isinstance(wanted, pl.List):
+    if isinstance(target, pl.List):
         return isinstance(given, pl.List) and (given.inner in (pl.Null, pl.String) or isinstance(given.inner, pl.Categorical | pl.Enum))
-    if wanted == pl.String:
+    if target == pl.String:
         return isinstance(given, pl.Categorical | pl.Enum)
-    if wanted.is_integer():
+    if target.is_integer():
         return given.is_integer()
-    return wanted.is_float() and given.is_numeric()
+    return target.is_float() and given.is_numeric()
 
 
 def content_hash(frame: pl.DataFrame, table: str) -> str:

@@ -347,19 +347,19 @@ def _is_too_deep(text: str, value: JSON) -> bool:
 
 def leaves(value: JSON, path: str = "") -> list[tuple[str, JSON]]:
     """All scalars of a JSON value (of dicts, lists and tuples) with their dotted paths."""
-    found: list[tuple[str, JSON]] = []
-    _add_leaves(value, path, found)
-    return found
+    pairs: list[tuple[str, JSON]] = []
+    _add_leaves(value, path, pairs)
+    return pairs
 
 
-def _add_leaves(value: JSON, path: str, found: list[tuple[str, JSON]]) -> None:
+def _add_leaves(value: JSON, path: str, pairs: list[tuple[str, JSON]]) -> None:
     if isinstance(value, (str, int, float)) or value is None:
-        found.append((path, value))
+        pairs.append((path, value))
     elif isinstance(value, dict):
         for key, item in value.items():
-            _add_leaves(item, f"{path}.{key}" if path else str(key), found)
+            _add_leaves(item, f"{path}.{key}" if path else str(key), pairs)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
-            _add_leaves(item, f"{path}.{index}" if path else str(index), found)
+            _add_leaves(item, f"{path}.{index}" if path else str(index), pairs)
     else:
-        found.append((path, value))
+        pairs.append((path, value))

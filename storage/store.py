@@ -184,14 +184,14 @@ class Store:
         runs: set[str] = set()
         for part in parts:
             if part.table in ("funnel", "queries", "verdicts"):
-                found = pl.scan_parquet(self.root / part.path, glob=False).select(pl.col("run").unique()).collect()
-                runs |= set(found["run"].drop_nulls().to_list())
+                run_column = pl.scan_parquet(self.root / part.path, glob=False).select(pl.col("run").unique()).collect()
+                runs |= set(run_column["run"].drop_nulls().to_list())
         return sorted(runs)
 
     def _all_committed(self, parts: Sequence[Part]) -> bool:
-        wanted = {part.part_id for part in parts}
-        known = self.query("SELECT part_id FROM parts WHERE part_id IN (SELECT unnest(?))", [sorted(wanted)])
-        return known.height == len(wanted)
+        part_ids = {part.part_id for part in parts}
+        committed = self.query("SELECT part_id FROM parts WHERE part_id IN (SELECT unnest(?))", [sorted(part_ids)])
+        return committed.height == len(part_ids)
 
     def _drop_losers(self, parts: Sequence[Part]) -> None:
         """Removes the files of parts that lost the race, and old temporary files; whatever is registered stays."""

@@ -71,12 +71,12 @@ def run_cascade(store: Store, config: CascadeConfig, *, run: RunStage | None = N
     cascade = Cascade(store, config, run=run, progress=progress)
     result = CascadeResult()
     experts = cascade.experts()
-    made: dict[str, Policy] = {}
+    policies: dict[str, Policy] = {}
     for stage in config.cascade:
-        parent = made[stage.parent] if stage.parent is not None else None
+        parent = policies[stage.parent] if stage.parent is not None else None
         release = cascade.release(stage, parent, experts)
-        made[stage.name] = cascade.stage(stage.name, parent, release, SPLITS[stage.split].part, stage.settings, stage.backend)
-        cascade.judge(made[stage.name], result)
+        policies[stage.name] = cascade.stage(stage.name, parent, release, SPLITS[stage.split].part, stage.settings, stage.backend)
+        cascade.judge(policies[stage.name], result)
     result.promoted = promoted_policy(store)
     return result
 
@@ -147,9 +147,9 @@ class Cascade:
         """
         stage_id = self._stage_id(name, parent, release_id, split, settings)
         folder = self.store.root / "models" / stage_id
-        known = self.store.query("SELECT policy_id FROM policies WHERE stage_id = ?", [stage_id])
-        if known.height:
-            return Policy(known.item(), name, folder / "model")
+        earlier = self.store.query("SELECT policy_id FROM policies WHERE stage_id = ?", [stage_id])
+        if earlier.height:
+            return Policy(earlier.item(), name, folder / "model")
         model_in = parent.path if parent else None
         spec = self.config.spec(
             name, settings, store=self.store.root, release=release_id, split=split, model_in=model_in, model_out=folder / "model"
@@ -231,8 +231,8 @@ class Cascade:
         return self.prober.rollouts(policy, tasks, self.config.eval_samples, "eval_in", temperature=1.0)
 
     def _verdict(self, policy: Policy) -> bool | None:
-        found = self.store.query("SELECT passed FROM promotions WHERE policy_id = ?", [policy.id])
-        return bool(found["passed"][0]) if found.height else None
+        promotions = self.store.query("SELECT passed FROM promotions WHERE policy_id = ?", [policy.id])
+        return bool(promotions["passed"][0]) if promotions.height else None
 
 
 def _frame(rows: list[dict[str, Any]]) -> pl.DataFrame:

@@ -52,13 +52,13 @@ class Checkpoints(TrainerCallback):
         """The checkpoint to go on from, with what it holds restored; None: begin at the beginning. All else is removed."""
         whole = sorted(self._folder.glob(f"{_WHOLE}*"))
         state = _told(whole[-1]) if whole else {}
-        found = whole[-1] if state.get("made_by") == self._made_by else None
+        latest = whole[-1] if state.get("made_by") == self._made_by else None
         wait_for_all()
-        self._remove_all_but(found)
+        self._remove_all_but(latest)
         wait_for_all()
-        if found is not None:
+        if latest is not None:
             self._running.restore(state["running"])
-        return found
+        return latest
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """The trainer has written its part: completes it, and removes the checkpoint before it."""
@@ -79,9 +79,9 @@ class Checkpoints(TrainerCallback):
             sync_dir(self._folder)
         self._remove_all_but(whole)
 
-    def _remove_all_but(self, kept: Path | None) -> None:
+    def _remove_all_but(self, keep: Path | None) -> None:
         for path in self._folder.glob("*") if is_main() else ():
-            if path != kept:
+            if path != keep:
                 shutil.rmtree(path)
 
 

@@ -86,8 +86,8 @@ class CascadeConfig(BaseModel):
 
     def _check_batch(self, index: int, stage: SFTStage) -> None:
         processes = self.backend_of(stage).processes(self.draft_specs(Path())[stage.name])
-        share, rest = divmod(stage.batch_size, processes)
-        if rest:
+        share, remainder = divmod(stage.batch_size, processes)
+        if remainder:
             message = f"{stage.batch_size} does not divide among the {processes} GPUs of `cluster` in {stage.name}: give a multiple"
             raise refused(message, "stages", index, "batch_size")
         if share % min(stage.micro_batch_size or share, share):
@@ -105,10 +105,10 @@ class CascadeConfig(BaseModel):
         Raises:
             BadInput: there is none.
         """
-        found = {stage.name: stage for stage in self.cascade}
-        if name not in found:
-            raise BadInput(f"train.stages has no stage {name}; it has {', '.join(found)}")
-        return found[name]
+        by_name = {stage.name: stage for stage in self.cascade}
+        if name not in by_name:
+            raise BadInput(f"train.stages has no stage {name}; it has {', '.join(by_name)}")
+        return by_name[name]
 
     def with_stage(self, name: str, **changes: Any) -> CascadeConfig:
         """This configuration with other values at some keys of one stage."""
@@ -149,15 +149,15 @@ class CascadeConfig(BaseModel):
 
     def draft_specs(self, store: Path) -> dict[str, StageSpec]:
         """The spec of every stage before any has run, by name. What is not known yet (releases, and the stages' ids) is in capitals."""
-        found: dict[str, StageSpec] = {}
+        specs: dict[str, StageSpec] = {}
         for stage in self.cascade:
-            found[stage.name] = self.spec(
+            specs[stage.name] = self.spec(
                 stage.name,
                 stage.settings,
                 store=store,
                 release=f"RELEASE-FOR-{stage.name}",
                 split=SPLITS[stage.split].part,
-                model_in=found[stage.parent].model_out if stage.parent is not None else None,
+                model_in=specs[stage.parent].model_out if stage.parent is not None else None,
                 model_out=store / "models" / f"STAGE-{stage.name}" / "model",
             )
-        return found
+        return specs

@@ -60,31 +60,31 @@ class Policy:
     def check_weights(self) -> None:
         """Raises BadInput: where its engine's folder is, other weights lie now."""
         if self.engine and (now := engine_policy(self.engine)).id != self.id:
-            told = f"other weights lie there now ({now.id}); name the engine instead"
-            raise BadInput(f"{self.id} is no longer what {self.engine} holds: {told}")
+            problem = f"other weights lie there now ({now.id}); name the engine instead"
+            raise BadInput(f"{self.id} is no longer what {self.engine} holds: {problem}")
 
 
-def find_policy(store: Store, named: str | None) -> Policy:
+def find_policy(store: Store, name_or_id: str | None) -> Policy:
     """The policy that an id, a stage or an engine's name stands for; of None or `latest`, the one promoted last. Nothing is written.
 
     Raises:
         BadInput: there is none; the message names those that there are.
     """
-    if named is None or named == LATEST:
+    if name_or_id is None or name_or_id == LATEST:
         promoted = promoted_policy(store)
         if promoted is None:
             raise BadInput(f"{store.root} has no promoted policy yet: train one first, or name one with --policy")
         return promoted
-    return engine_policy(named) if ":" in named else known_policy(store, named)
+    return engine_policy(name_or_id) if ":" in name_or_id else known_policy(store, name_or_id)
 
 
 def promoted_policy(store: Store) -> Policy | None:
     """The policy that passed the gate last."""
-    found = store.query(PROMOTED_POLICY_SQL)
-    return known_policy(store, found.item()) if found.height else None
+    rows = store.query(PROMOTED_POLICY_SQL)
+    return known_policy(store, rows.item()) if rows.height else None
 
 
-def known_policy(store: Store, named: str) -> Policy:
+def known_policy(store: Store, name_or_id: str) -> Policy:
     """The policy with this id, or the latest that a stage or an engine of this name gave.
 
     Raises:
@@ -94,11 +94,11 @@ def known_policy(store: Store, named: str) -> Policy:
         f"""SELECT policy_id, {POLICY_NAME} AS name, p.path FROM policies p JOIN parts USING (part_id)
             LEFT JOIN stages s USING (stage_id) ORDER BY committed_at DESC, policy_id"""
     )
-    found = every.filter((pl.col("policy_id") == named) | (pl.col("name") == named))
-    if found.is_empty():
-        told = [f"{each} ({name})" if name != each else each for each, name, _ in every.sort("name", "policy_id").iter_rows()]
-        raise BadInput(f"{store.root} has no policy {named}; it has {', '.join(told) or 'none'}")
-    policy_id, name, path = found.row(0)
+    matches = every.filter((pl.col("policy_id") == name_or_id) | (pl.col("name") == name_or_id))
+    if matches.is_empty():
+        names = [f"{each} ({name})" if name != each else each for each, name, _ in every.sort("name", "policy_id").iter_rows()]
+        raise BadInput(f"{store.root} has no policy {name_or_id}; it has {', '.join(names) or 'none'}")
+    policy_id, name, path = matches.row(0)
     return Policy(policy_id, name, Path(path), path) if ":" in path else Policy(policy_id, name, store.root / path)
 
 

@@ -121,13 +121,13 @@ def _loaded(folder: Path) -> tuple[Any, Any]:
 
     check_folder(folder)
     try:
-        model, found = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+        model, loading_info = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except Exception as error:  # each library has its own
         if _is_out_of_memory(error):
             raise
         raise BadInput(f"{folder} cannot be loaded ({_first_line(error)}): copy the whole model folder again") from error
-    if lost := sorted(found["missing_keys"]):
+    if lost := sorted(loading_info["missing_keys"]):
         raise BadInput(f"{folder} lacks {len(lost)} of its model's weights, {lost[0]} among them: copy the whole model folder again")
     return model, tokenizer
 
@@ -191,8 +191,8 @@ def _offered(setting: Setting) -> list[dict[str, JSON]]:
 
 def _made_by(spec: StageSpec) -> str:
     """The same for stages that may go on from each other's checkpoints: all that decides the result, and the code."""
-    told = spec.model_dump(mode="json", exclude={"sft": {"checkpoint_steps"}, "rl": {"checkpoint_steps"}})
-    return content_id("made", told, processes(), _code())
+    settings = spec.model_dump(mode="json", exclude={"sft": {"checkpoint_steps"}, "rl": {"checkpoint_steps"}})
+    return content_id("made", settings, processes(), _code())
 
 
 def _code() -> str:

@@ -94,8 +94,8 @@ def _merge(given: Any) -> Any:
             raise refused("a stage is a mapping with a `name`", index)
         default = defaults.get(entry["name"], {})
         if entry.get("algorithm", default.get("algorithm")) is None:
-            told = f"{entry['name']} is none of the default stages ({', '.join(defaults)}): say its algorithm, split and parent"
-            raise refused(told, index, "name")
+            problem = f"{entry['name']} is none of the default stages ({', '.join(defaults)}): say its algorithm, split and parent"
+            raise refused(problem, index, "name")
         if entry.get("algorithm", default.get("algorithm")) == default.get("algorithm"):
             entries[index] = default | dict(entry)
     return [*entries, *(stage for name, stage in defaults.items() if name not in {entry["name"] for entry in entries})]
@@ -146,16 +146,16 @@ Stages = Annotated[
 
 def ordered(stages: Sequence[Stage]) -> tuple[Stage, ...]:
     """The stages that run, every one after its parent: the default ones first as far as their parents allow, then in the list's order."""
-    known = [stage.name for stage in DEFAULT]
+    names = [stage.name for stage in DEFAULT]
     running = {stage.name: stage for stage in stages if not stage.skip}
-    found: dict[str, Stage] = {}
+    by_name: dict[str, Stage] = {}
 
     def add(stage: Stage) -> None:
-        if stage.name not in found:
+        if stage.name not in by_name:
             if stage.parent is not None:
                 add(running[stage.parent])
-            found[stage.name] = stage
+            by_name[stage.name] = stage
 
-    for stage in sorted(running.values(), key=lambda one: known.index(one.name) if one.name in known else len(known)):
+    for stage in sorted(running.values(), key=lambda one: names.index(one.name) if one.name in names else len(names)):
         add(stage)
-    return tuple(found.values())
+    return tuple(by_name.values())

@@ -155,9 +155,9 @@ def unread_words(tokenizer: Any, text: str) -> list[str]:
     """The words of a text that such a tokenizer has no token for, so that its policy never learned them; none of any other tokenizer."""
     if tokenizer.chat_template != CHAT_TEMPLATE:
         return []
-    backend, known = tokenizer.backend_tokenizer, tokenizer.get_vocab()
+    backend, vocabulary = tokenizer.backend_tokenizer, tokenizer.get_vocab()
     pieces = (piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(text)))
-    return [piece.removeprefix(_MARK) for piece in pieces if piece not in known and any(letter.isalnum() for letter in piece)]
+    return [piece.removeprefix(_MARK) for piece in pieces if piece not in vocabulary and any(letter.isalnum() for letter in piece)]
 
 
 def render(messages: Sequence[Message]) -> str:

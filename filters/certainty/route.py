@@ -69,11 +69,11 @@ def route(
     """
     certain = tags.filter(pl.col("region") == Region.CERTAIN)
     replayed = tags.filter((pl.col("region") == Region.MASTERED) & _is_replayed(tags["task_id"], config.replay_share))
-    own = pl.concat([certain, replayed])
-    _refuse_empty("sft2", own, tags, config)
+    own_traces = pl.concat([certain, replayed])
+    _refuse_empty("sft2", own_traces, tags, config)
     _refuse_empty("rl", tags.filter(pl.col("region") == Region.UNCERTAIN), tags, config)
     return {
-        "sft2": [*seed_traces, *_own_traces(own["task_id"], rollouts)],
+        "sft2": [*seed_traces, *_own_traces(own_traces["task_id"], rollouts)],
         "rl": _rl_items(tags, queries, config.rl_uniform),
         "replay": _own_traces(replayed["task_id"], rollouts),
         "hold": [_task_item(task) for task in tags.filter(pl.col("region") == Region.OUT_OF_REACH)["task_id"].sort()],
@@ -91,8 +91,8 @@ def _is_replayed(task_ids: pl.Series, share: float) -> pl.Series:
     )
 
 
-def _refuse_empty(split: str, chosen: pl.DataFrame, tags: pl.DataFrame, config: RouteConfig) -> None:
-    if chosen.is_empty():
+def _refuse_empty(split: str, selected: pl.DataFrame, tags: pl.DataFrame, config: RouteConfig) -> None:
+    if selected.is_empty():
         regions = config.regions
         counted = ", ".join(f"{share}: {tasks}" for share, tasks in histogram(tags).items())
         raise HeadraceError(

@@ -38,8 +38,8 @@ class NothingNew(HeadraceError):
 
 def read_before(store: Store) -> frozenset[str]:
     """The content hashes of all files that were read into the store."""
-    told = store.query("SELECT files FROM segments")["files"]
-    return frozenset(content_hash for read in told for content_hash, *_ in json.loads(read))
+    segment_files = store.query("SELECT files FROM segments")["files"]
+    return frozenset(content_hash for read in segment_files for content_hash, *_ in json.loads(read))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class Segment:
 
 
 def _check_ids(store: Store, files: Sequence[Source]) -> None:
-    known = {content_hash[:ID_DIGITS]: content_hash for content_hash in read_before(store)}
+    hash_of_id = {content_hash[:ID_DIGITS]: content_hash for content_hash in read_before(store)}
     for file in files:
-        if known.get(file.content_hash[:ID_DIGITS], file.content_hash) != file.content_hash:
+        if hash_of_id.get(file.content_hash[:ID_DIGITS], file.content_hash) != file.content_hash:
             raise BadInput(f"{file.location}: its rows would have the ids of a file that was read before; read it into another store")
 
 
@@ -74,13 +74,13 @@ class Seen:
         self.segments: list[Segment] = []
         self.sources: list[Source] = []
         self.rows = 0
-        own, later = {file.content_hash for file in files}, dict[str, int]()
+        hashes, later = {file.content_hash for file in files}, dict[str, int]()
         sql = "SELECT segment, first_row, files, parts FROM segments WHERE recipe = ? ORDER BY position, segment"
-        known = store.query(sql, [recipe])
-        self.known = known.height
-        for segment, stored_first_row, told, parts in known.iter_rows():
+        segments = store.query(sql, [recipe])
+        self.known = segments.height
+        for segment, stored_first_row, told, parts in segments.iter_rows():
             read = json.loads(told)
-            if later or own & {content_hash for content_hash, *_ in read}:
+            if later or hashes & {content_hash for content_hash, *_ in read}:
                 later |= {content_hash: rows for content_hash, _, rows in read}
                 continue
             start = self.rows
@@ -93,8 +93,8 @@ class Seen:
             for (told,) in store.query("SELECT files FROM segments WHERE recipe <> ?", [recipe]).iter_rows()
             for content_hash, _, rows in json.loads(told)
         }
-        compared = own | {one.content_hash for one in self.sources}
-        self.not_compared = _not_compared(_rows_of(later, compared) if len(own) > 1 else 0, _rows_of(others, compared | later.keys()))
+        compared = hashes | {one.content_hash for one in self.sources}
+        self.not_compared = _not_compared(_rows_of(later, compared) if len(hashes) > 1 else 0, _rows_of(others, compared | later.keys()))
 
     def keys(self) -> Iterator[pl.DataFrame]:
         """row, key_high, key_low of every distinct text, part after part."""
@@ -102,14 +102,14 @@ class Seen:
 
     def frames(self) -> Iterator[pl.DataFrame]:
         """row, key_high, key_low of every distinct frame: a frame's first row, and its key; part after part."""
-        for told in self._each(["frame_high", "frame_low"]):
-            yield told.rename({"frame_high": "key_high", "frame_low": "key_low"})
+        for columns in self._each(["frame_high", "frame_low"]):
+            yield columns.rename({"frame_high": "key_high", "frame_low": "key_low"})
 
     def kinds(self) -> U32:
         """The kind of terms of each row that was compared, by its number; 0 elsewhere."""
         kinds = np.zeros(self.rows, np.uint32)
-        for told in self._each(["kind"]):
-            kinds[told["row"].to_numpy()] = told["kind"].to_numpy()
+        for column in self._each(["kind"]):
+            kinds[column["row"].to_numpy()] = column["kind"].to_numpy()
         return kinds
 
     def firsts(self, band: int) -> U64:
@@ -123,38 +123,38 @@ class Seen:
         """row, keeper (the kept row that stands for it; its own number where it is kept) of those rows that were compared, ascending by
         row."""
         pieces = [pl.DataFrame(schema={"row": pl.UInt32, "keeper": pl.UInt32})]
-        for segment, known in self._of(rows, "keeper"):
-            told = known.drop_nulls()
-            keeper = told["keeper"].to_numpy()
+        for segment, rows_of_segment in self._of(rows, "keeper"):
+            values = rows_of_segment.drop_nulls()
+            keeper = values["keeper"].to_numpy()
             moved = np.where(keeper >= segment.stored_first_row, keeper - segment.stored_first_row + segment.first_row, keeper)
-            pieces.append(pl.DataFrame({"row": told["row"], "keeper": moved}).cast(pl.UInt32))
+            pieces.append(pl.DataFrame({"row": values["row"], "keeper": moved}).cast(pl.UInt32))
         return pl.concat(pieces).sort("row")
 
     def combinations(self, rows: U32) -> pl.DataFrame:
         """row, key (`key_of` the combination that the row asks in, or that which stands for it) of those of the rows that ask in one."""
         standing = self.standing(rows)
         pieces = [pl.DataFrame(schema={"row": pl.UInt32, "combination": pl.Int64})]
-        pieces += [told for _, told in self._of(np.unique(standing["keeper"].to_numpy()), "combination", "asked")]
+        pieces += [part for _, part in self._of(np.unique(standing["keeper"].to_numpy()), "combination", "asked")]
         keys = pl.concat(pieces).select(keeper="row", key=pl.col("combination").reinterpret(signed=False))
         return standing.join(keys, on="keeper").select("row", "key")
 
     def texts(self, rows: U32) -> pl.Series:
         """The normalised texts of kept rows, in ascending order of their numbers."""
-        pieces = [pl.DataFrame(schema={"row": pl.UInt32, "norm": pl.String}), *(told for _, told in self._of(rows, "norm"))]
+        pieces = [pl.DataFrame(schema={"row": pl.UInt32, "norm": pl.String}), *(part for _, part in self._of(rows, "norm"))]
         return pl.concat(pieces).sort("row")["norm"]
 
     def _of(self, rows: U32, column: str, table: str = "seen") -> Iterable[tuple[Segment, pl.DataFrame]]:
         """row and a column of a table of some rows, a segment after the other."""
-        wanted = {one.id: rows[(rows >= one.first_row) & (rows < one.first_row + one.rows)] for one in self.segments}
-        for segment, told in self._read(table, [one for one in self.segments if wanted[one.id].size], ["row", column]):
-            numbered = told.with_columns((pl.col("row") + segment.first_row).cast(pl.UInt32))
-            yield segment, numbered.join(pl.DataFrame({"row": wanted[segment.id]}), on="row", how="semi")
+        rows_of = {one.id: rows[(rows >= one.first_row) & (rows < one.first_row + one.rows)] for one in self.segments}
+        for segment, table_rows in self._read(table, [one for one in self.segments if rows_of[one.id].size], ["row", column]):
+            numbered = table_rows.with_columns((pl.col("row") + segment.first_row).cast(pl.UInt32))
+            yield segment, numbered.join(pl.DataFrame({"row": rows_of[segment.id]}), on="row", how="semi")
 
     def _each(self, columns: list[str]) -> Iterator[pl.DataFrame]:
         """row and these columns (UInt64) of every part of `seen`, where they are not null."""
-        for segment, told in self._read("seen", self.segments, ["row", *columns]):
+        for segment, table_rows in self._read("seen", self.segments, ["row", *columns]):
             row = (pl.col("row") + segment.first_row).cast(pl.UInt32)
-            yield told.drop_nulls().select(row, pl.col(columns).reinterpret(signed=False))
+            yield table_rows.drop_nulls().select(row, pl.col(columns).reinterpret(signed=False))
 
     def _read(
         self, table: str, segments: Sequence[Segment], columns: list[str] | None = None, at: int | None = None
@@ -214,27 +214,27 @@ def write_seen(
     own_frames = own.select("row", high.alias("frame_high"), low.alias("frame_low"))
     kinds = pl.DataFrame({"row": work.array(f"near-rows-{batch.name}"), "kind": work.array(f"near-kinds-{batch.name}")})
     rows = living(batch, is_distinct, work, texts)
-    for known in (keepers, kinds, own_frames):
-        rows = rows.join(known, on="row", how="left", maintain_order="left")
-    seen = rows.select(
+    for array in (keepers, kinds, own_frames):
+        rows = rows.join(array, on="row", how="left", maintain_order="left")
+    columns = rows.select(
         pl.lit(segment).alias("segment"),
         pl.col("row").cast(pl.Int64) - first_row,
         pl.col("key_high", "key_low", "frame_high", "frame_low").reinterpret(signed=True),
         pl.col("kind", "keeper").cast(pl.Int64),
         pl.when(pl.col("keeper") == pl.col("row")).then("norm").alias("norm"),
     )
-    return store.write("seen", parts[f"seen-{batch.name}"], seen)
+    return store.write("seen", parts[f"seen-{batch.name}"], columns)
 
 
 def write_asked(batch: Batch, store: Store, work: Workspace, frames: str, segment: str, first_row: int, parts: Mapping[str, str]) -> Part:
     """The part of `asked` with a batch's rows that ask in a combination, and its key. frames: the pass that grounded them."""
     rows = work.read(f"{frames}-{batch.name}", ["row", "combination"]).drop_nulls()
-    asked = rows.select(
+    columns = rows.select(
         pl.lit(segment).alias("segment"),
         pl.col("row").cast(pl.Int64) - first_row,
         key_of("combination")[0].reinterpret(signed=True).alias("combination"),
     )
-    return store.write("asked", parts[f"asked-{batch.name}"], asked)
+    return store.write("asked", parts[f"asked-{batch.name}"], columns)
 
 
 def write_band(band: int, store: Store, work: Workspace, segment: str, first_row: int, parts: Mapping[str, str]) -> Part:

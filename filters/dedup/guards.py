@@ -80,10 +80,10 @@ def guards(texts: pl.Series, terms: Sequence[str], *, digits: bool = True) -> Gu
     if not terms:
         return Guards(runs, np.empty(0, np.uint32), np.zeros(len(texts) + 1, np.int64), term_bytes)
     spaced = [f" {term}" if term.isascii() else term for term in terms]  # a Latin term begins a word: `red` is not in `delivered`
-    found = (" " + texts).str.extract_many(spaced, overlapping=True)
+    matches = (" " + texts).str.extract_many(spaced, overlapping=True)
     offsets = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum(found.list.len().cast(pl.Int64).to_numpy(), out=offsets[1:])
-    numbers = found.explode(empty_as_null=False).cast(pl.Enum(spaced)).to_physical().cast(pl.UInt32).to_numpy()
+    np.cumsum(matches.list.len().cast(pl.Int64).to_numpy(), out=offsets[1:])
+    numbers = matches.explode(empty_as_null=False).cast(pl.Enum(spaced)).to_physical().cast(pl.UInt32).to_numpy()
     return Guards(runs, np.ascontiguousarray(numbers), offsets, term_bytes)
 
 

@@ -143,7 +143,7 @@ def bucket_pairs(ordered: U64, kinds: U32, old: int, pairs: U64, firsts: U64) ->
     representatives, and neither pairs nor representatives are told again.
     """
     represent = np.empty(8, np.uint64)
-    known, count, told = 0, 0, 0
+    known, count, reported = 0, 0, 0
     bucket = ~ordered[0]
     for entry in ordered:
         if (entry ^ bucket) >> np.uint64(32):
@@ -164,9 +164,9 @@ def bucket_pairs(ordered: U64, kinds: U32, old: int, pairs: U64, firsts: U64) ->
             represent[known] = row
             known += 1
             if row >= old:
-                firsts[told] = entry
-                told += 1
-    return count, told
+                firsts[reported] = entry
+                reported += 1
+    return count, reported
 
 
 @compiled
@@ -291,18 +291,18 @@ def _jaccard(
         state[1] = _pack(data, offsets[row], offsets[row + 1], mine)
         distinct[row] = _insert(mine, state[1], shift, table, stamps, row + np.uint32(1))
         state[0] = row
-    own = np.int64(distinct[row])
-    if own == 0:
+    size = np.int64(distinct[row])
+    if size == 0:
         return -1.0
     count = _pack(data, offsets[earlier], offsets[earlier + 1], other)
     state[2] += 1
-    needed = int(np.ceil(least * own - 1e-9))  # the union is never smaller than one of the two
+    needed = int(np.ceil(least * size - 1e-9))  # the union is never smaller than one of the two
     shared = _shared(other, count, needed, shift, table, stamps, row + np.uint32(1), turns, np.uint32(state[2]))
     if shared < needed:
         return -1.0
     if distinct[earlier] == 0:
         distinct[earlier] = _insert(other, count, shift, spare, spare_stamps, earlier + np.uint32(1))
-    jaccard = shared / (own + np.int64(distinct[earlier]) - shared)
+    jaccard = shared / (size + np.int64(distinct[earlier]) - shared)
     return jaccard if jaccard >= least else -1.0
 
 
@@ -326,12 +326,12 @@ def keep_first(
     that are dropped now; `similarity` [rows] gets the Jaccard of byte 6-grams with it.
     """
     scratch = _scratch(offsets)
-    asked = np.zeros(offsets.size - 1, np.uint32)
+    visited = np.zeros(offsets.size - 1, np.uint32)
     for pair in pairs:
         row, earlier = np.uint32(pair >> np.uint64(32)), keeper[np.uint32(pair & np.uint64(0xFFFFFFFF))]
-        if keeper[row] != row or asked[earlier] == row:
+        if keeper[row] != row or visited[earlier] == row:
             continue
-        asked[earlier] = row
+        visited[earlier] = row
         if _guards_agree(row, earlier, offsets, digits, terms, term_offsets, term_bytes):
             jaccard = _jaccard(row, earlier, data, offsets, threshold, scratch)
             if jaccard >= 0:

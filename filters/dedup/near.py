@@ -91,12 +91,12 @@ def recipe(config: NearConfig, terms: Sequence[str]) -> str:
 
 def sketch(texts: pl.Series, config: NearConfig, terms: Sequence[str] = ()) -> Sketch:
     """The batch part. texts: normalised, no nulls; `terms` (normalised, distinct) carry meaning, see `guards.py`."""
-    found = guards(texts, tuple(terms) if "terms" in config.protect else (), digits="digits" in config.protect)
+    guarded = guards(texts, tuple(terms) if "terms" in config.protect else (), digits="digits" in config.protect)
     data, offsets = text_buffer(texts)
     a, b = minhash.permutations(config.bands * config.rows_a_band, config.seed)
     keys = np.empty((config.bands, len(texts)), np.uint32)
-    minhash.fill_band_keys(data, offsets, a, b, found.digits, keys)
-    return Sketch(keys, found)
+    minhash.fill_band_keys(data, offsets, a, b, guarded.digits, keys)
+    return Sketch(keys, guarded)
 
 
 def join(keys: Sequence[U32], rows: Sequence[U32], kinds: U32, before: U64 | None = None) -> Joined:
@@ -107,13 +107,13 @@ def join(keys: Sequence[U32], rows: Sequence[U32], kinds: U32, before: U64 | Non
         kinds: each row's kind of terms (a hash), by its number.
         before: the `firsts` of rows that were joined before, whose numbers are smaller.
     """
-    size, known = sum(map(len, rows)), 0 if before is None else before.size
+    size, earlier_size = sum(map(len, rows)), 0 if before is None else before.size
     if not size:
         return Joined(np.empty(0, np.uint64), np.empty(0, np.uint64))
-    ordered = np.empty(known + size, np.uint64)
+    ordered = np.empty(earlier_size + size, np.uint64)
     if before is not None:
-        ordered[:known] = before
-    filled = known
+        ordered[:earlier_size] = before
+    filled = earlier_size
     for key, row in zip(keys, rows, strict=True):
         ordered[filled : filled + len(row)] = key
         ordered[filled : filled + len(row)] <<= np.uint64(32)
@@ -122,13 +122,13 @@ def join(keys: Sequence[U32], rows: Sequence[U32], kinds: U32, before: U64 | Non
     ordered.sort()
     old = int(next(row[0] for row in rows if len(row)))
     pairs, firsts = np.empty(size, np.uint64), np.empty(size, np.uint64)
-    count, told = minhash.bucket_pairs(ordered, kinds, old, pairs, firsts)
+    count, reported = minhash.bucket_pairs(ordered, kinds, old, pairs, firsts)
     if count > pairs.size:
         pairs = np.empty(count, np.uint64)
         minhash.bucket_pairs(ordered, kinds, old, pairs, firsts)
-    found = pairs[:count].copy()  # a view would keep all of it, in every band
-    found.sort()
-    return Joined(found, firsts[:told].copy())
+    joined = pairs[:count].copy()  # a view would keep all of it, in every band
+    joined.sort()
+    return Joined(joined, firsts[:reported].copy())
 
 
 def decide(data: U8, offsets: I64, guarded: Guards, pairs: U64, config: NearConfig, keeper: U32) -> F32:
@@ -147,13 +147,13 @@ def decide(data: U8, offsets: I64, guarded: Guards, pairs: U64, config: NearConf
 
 def distinct(bands: Iterable[U64]) -> U64:
     """All pairs of all bands in order, each once. Bands are merged as they come, so that pairs which many of them propose are held once."""
-    held, waiting, size = np.empty(0, np.uint64), list[U64](), 0
+    merged, waiting, size = np.empty(0, np.uint64), list[U64](), 0
     for pairs in bands:
         waiting.append(pairs)
         size += pairs.size
-        if size > max(held.size, _MERGED_PAIRS):
-            held, waiting, size = _merged([held, *waiting]), [], 0
-    return _merged([held, *waiting])
+        if size > max(merged.size, _MERGED_PAIRS):
+            merged, waiting, size = _merged([merged, *waiting]), [], 0
+    return _merged([merged, *waiting])
 
 
 def _merged(pairs: Sequence[U64]) -> U64:

@@ -34,10 +34,10 @@ class Batch:
 def query_ids(rows: pl.Series, files: Sequence[Source]) -> pl.Series:
     """The query ids of rows of a run (UInt32, null stays null): the file's hash and the row within it."""
     firsts = np.array([file.first_row for file in files], np.int64)
-    known = rows.fill_null(0).to_numpy().astype(np.int64)
-    of_file = np.searchsorted(firsts, known, side="right") - 1
+    row_numbers = rows.fill_null(0).to_numpy().astype(np.int64)
+    of_file = np.searchsorted(firsts, row_numbers, side="right") - 1
     hashes = pl.Series([file.content_hash[:ID_DIGITS] for file in files]).gather(of_file)
-    frame = pl.DataFrame({"hash": hashes, "row": known - firsts[of_file], "is_known": rows.is_not_null()})
+    frame = pl.DataFrame({"hash": hashes, "row": row_numbers - firsts[of_file], "is_known": rows.is_not_null()})
     text = pl.format("q-{}-{}", "hash", pl.col("row").cast(pl.String).str.zfill(8))
     return frame.select(pl.when("is_known").then(text)).to_series()
 
@@ -48,11 +48,11 @@ def batches_of(files: Sequence[Source]) -> list[tuple[Piece, list[Batch]]]:
     for number, file in enumerate(files):
         row, count = file.first_row, 0
         for piece in file.pieces:
-            own = []
+            batches = []
             for rows in piece.batches:
-                own.append(Batch(f"{number:02d}-{count:05d}", file.name, row - file.first_row, row, rows))
+                batches.append(Batch(f"{number:02d}-{count:05d}", file.name, row - file.first_row, row, rows))
                 row, count = row + rows, count + 1
-            cut.append((piece, own))
+            cut.append((piece, batches))
     return cut
 
 

@@ -46,5 +46,5 @@ def first_of_key(partition: int, partitions: int, names: Iterable[str], work: Wo
     for name in names:
         keyed = work.array(name)
         pieces.append(keyed[:, np.searchsorted(keyed[0], low) : np.searchsorted(keyed[0], high, side="right")])
-    own = np.concatenate(pieces, axis=1)
-    return firsts(pl.DataFrame(dict(zip(_COLUMNS, own, strict=True))).with_columns(pl.col("row").cast(pl.UInt32)))
+    keys_and_rows = np.concatenate(pieces, axis=1)
+    return firsts(pl.DataFrame(dict(zip(_COLUMNS, keys_and_rows, strict=True))).with_columns(pl.col("row").cast(pl.UInt32)))

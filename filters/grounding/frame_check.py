@@ -67,14 +67,14 @@ def mentions(norm: Sequence[str]) -> list[tuple[Mention, ...]]:
     codes, tokens = symbols.codes.tolist(), symbols.tokens.tolist()
 
     def mention(place: int) -> Mention | None:
-        if codes[place] == GAP or not (found := classes[codes[place]]).kinds:
+        if codes[place] == GAP or not (symbol := classes[codes[place]]).kinds:
             return None
-        return Mention(token_values(symbols, tokens[place]), bool(found.written) and not found.cues)
+        return Mention(token_values(symbols, tokens[place]), bool(symbol.written) and not symbol.cues)
 
     return [tuple(filter(None, map(mention, range(start, end)))) for start, end in pairwise(symbols.offsets.tolist())]
 
 
-def check_frame(intent: str, slots: Sequence[tuple[str, str | float]], said: Sequence[Mention]) -> Supported | list[Problem]:
+def check_frame(intent: str, slots: Sequence[tuple[str, str | float]], mentions: Sequence[Mention]) -> Supported | list[Problem]:
     """The frame of a reading, or all that is wrong with it.
 
     Args:
@@ -83,10 +83,10 @@ def check_frame(intent: str, slots: Sequence[tuple[str, str | float]], said: Seq
     world, _, name = intent.partition("/")
     if world not in GROUNDED or name not in WORLDS[world].intents:
         return [Problem("no_such_intent", f"there is no intent {intent!r}")]
-    asked = WORLDS[world].intents[name]
-    if problems := _form_problems(asked, [slot for slot, _ in slots]):
+    declared = WORLDS[world].intents[name]
+    if problems := _form_problems(declared, [slot for slot, _ in slots]):
         return problems
-    kinds = {slot.name: slot.kind for slot in asked.slots}
+    kinds = {slot.name: slot.kind for slot in declared.slots}
     values: dict[str, str] = {}
     for slot, given in slots:
         value = legal(world, kinds[slot], given)
@@ -94,7 +94,7 @@ def check_frame(intent: str, slots: Sequence[tuple[str, str | float]], said: Seq
             problems.append(Problem("illegal_value", f"{slot}: {given!r} is no {kinds[slot]}"))
         else:
             values[slot] = value
-    places = _matched({slot: ((world, kinds[slot]), value) for slot, value in values.items()}, said)
+    places = _matched({slot: ((world, kinds[slot]), value) for slot, value in values.items()}, mentions)
     problems += [
         Problem("invented_value", f"{slot}: the text does not say {dict(slots)[slot]!r}, or says it for another slot only")
         for slot in values
@@ -103,20 +103,20 @@ def check_frame(intent: str, slots: Sequence[tuple[str, str | float]], said: Seq
     if problems:
         return problems
     frame = Frame(world=world, intent=name, slots={slot: json.loads(value) for slot, value in sorted(values.items())})
-    meant = {((world, kinds[slot]), value) for slot, value in values.items()}
-    left = (one for place, one in enumerate(said) if place not in places.values() and one.is_plain)
-    return Supported(frame, sum(meant.isdisjoint(one.values.items()) for one in left))
+    read_values = {((world, kinds[slot]), value) for slot, value in values.items()}
+    left = (one for place, one in enumerate(mentions) if place not in places.values() and one.is_plain)
+    return Supported(frame, sum(read_values.isdisjoint(one.values.items()) for one in left))
 
 
-def _form_problems(intent: Intent, named: Sequence[str]) -> list[Problem]:
-    known = [slot.name for slot in intent.slots]
+def _form_problems(intent: Intent, slot_names: Sequence[str]) -> list[Problem]:
+    declared = [slot.name for slot in intent.slots]
     problems = [
-        Problem("no_such_slot", f"{intent.name} has no slot {name!r}; its slots are {', '.join(known) or 'none'}")
-        for name in dict.fromkeys(named)
-        if name not in known
+        Problem("no_such_slot", f"{intent.name} has no slot {name!r}; its slots are {', '.join(declared) or 'none'}")
+        for name in dict.fromkeys(slot_names)
+        if name not in declared
     ]
-    problems += [Problem("no_such_slot", f"{name} stands twice; name a slot once") for name in known if named.count(name) > 1]
-    missing = [slot.name for slot in intent.slots if slot.is_required and slot.name not in named]
+    problems += [Problem("no_such_slot", f"{name} stands twice; name a slot once") for name in declared if slot_names.count(name) > 1]
+    missing = [slot.name for slot in intent.slots if slot.is_required and slot.name not in slot_names]
     return problems + [Problem("missing_slot", f"{intent.name} needs the slot {name}") for name in missing]
 
 
@@ -136,8 +136,8 @@ def legal(world: str, kind: str, given: str | float) -> str | None:
         is_day = number.is_integer() and 0 <= number <= declared.horizon_days
         return canonical_json(int(number)) if is_day else None
     norm = pl.select(normalised(pl.lit(str(given).replace("_", " ")))).item()
-    found = {one.values[world, kind] for one in mentions([norm])[0] if (world, kind) in one.values}
-    return found.pop() if len(found) == 1 else None
+    values = {one.values[world, kind] for one in mentions([norm])[0] if (world, kind) in one.values}
+    return values.pop() if len(values) == 1 else None
 
 
 def _number(given: str | float) -> float | None:
@@ -147,13 +147,13 @@ def _number(given: str | float) -> float | None:
         return None
 
 
-def _matched(values: Mapping[str, tuple[Kind, str]], said: Sequence[Mention]) -> dict[str, int]:
+def _matched(values: Mapping[str, tuple[Kind, str]], mentions: Sequence[Mention]) -> dict[str, int]:
     """Slot -> position of its mention; no mention serves two slots, and slots without one are missing (augmenting paths)."""
     holder: dict[int, str] = {}
 
     def place(slot: str, tried: set[int]) -> bool:
         kind, value = values[slot]
-        for number, one in enumerate(said):
+        for number, one in enumerate(mentions):
             if number not in tried and one.values.get(kind) == value:
                 tried.add(number)
                 if number not in holder or place(holder[number], tried):

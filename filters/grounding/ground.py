@@ -35,12 +35,12 @@ class _Parses:
         self._known: dict[bytes, Parse | parser.Reason] = {}
 
     def get(self, key: bytes) -> Parse | parser.Reason:
-        found = self._known.get(key)
-        if found is None:
-            found = parser.parse(parser.classes_of(np.frombuffer(key, np.uint16).tolist(), lexicon.lexicon().classes))
+        parsed = self._known.get(key)
+        if parsed is None:
+            parsed = parser.parse(parser.classes_of(np.frombuffer(key, np.uint16).tolist(), lexicon.lexicon().classes))
             if len(self._known) < _MAX_PARSES:
-                self._known[key] = found
-        return found
+                self._known[key] = parsed
+        return parsed
 
 
 _PARSES = _Parses()
@@ -83,13 +83,13 @@ def shape_text(world: str, intent: str, slot_names: frozenset[str]) -> str:
     return str(WORLDS[world].intents[intent].shape(slot_names))
 
 
-def _frames(symbols: Symbols, parses: list[Parse | parser.Reason], which: I64) -> pl.DataFrame:
+def _frames(symbols: Symbols, parses: list[Parse | parser.Reason], parse_numbers: I64) -> pl.DataFrame:
     """The frame columns of all rows."""
-    width = max((len(found.slots) for found in parses if isinstance(found, Parse)), default=0)
-    table = pl.DataFrame([_parse_row(found, width) for found in parses], schema=_schema(width), orient="row")
-    rows = table[which]
+    width = max((len(parsed.slots) for parsed in parses if isinstance(parsed, Parse)), default=0)
+    table = pl.DataFrame([_parse_row(parsed, width) for parsed in parses], schema=_schema(width), orient="row")
+    rows = table[parse_numbers]
     values = [_slot_values(symbols, rows, index) for index in range(width)]
-    is_torn = _has_torn_repeats(symbols, parses, which)
+    is_torn = _has_torn_repeats(symbols, parses, parse_numbers)
     parts = [
         pl.concat_str(pl.lit("" if index == 0 else ","), pl.lit('"'), pl.col(f"name_{index}"), pl.lit('":'), value)
         for index, value in enumerate(values)
@@ -127,22 +127,22 @@ def _schema(width: int) -> dict[str, pl.DataType | type[pl.DataType]]:
     return {**fixed, "unexplained": pl.Int32, **slots}
 
 
-def _parse_row(found: Parse | parser.Reason, width: int) -> tuple[str | int | None, ...]:
-    if not isinstance(found, Parse):
-        return (found, *[None] * (5 + 3 * width))
-    names = frozenset(name for name, _ in found.slots)
-    combination = f"{found.world}/{found.intent}({','.join(sorted(names))})"
-    kinds = _kinds(found.world, found.intent)
-    slots = [item for name, position in found.slots for item in (name, kinds[name], position)]
+def _parse_row(parsed: Parse | parser.Reason, width: int) -> tuple[str | int | None, ...]:
+    if not isinstance(parsed, Parse):
+        return (parsed, *[None] * (5 + 3 * width))
+    names = frozenset(name for name, _ in parsed.slots)
+    combination = f"{parsed.world}/{parsed.intent}({','.join(sorted(names))})"
+    kinds = _kinds(parsed.world, parsed.intent)
+    slots = [item for name, position in parsed.slots for item in (name, kinds[name], position)]
     return (
         None,
-        found.world,
-        found.intent,
+        parsed.world,
+        parsed.intent,
         combination,
-        shape_text(found.world, found.intent, names),
-        found.unexplained,
+        shape_text(parsed.world, parsed.intent, names),
+        parsed.unexplained,
         *slots,
-        *[None] * (3 * (width - len(found.slots))),
+        *[None] * (3 * (width - len(parsed.slots))),
     )
 
 
@@ -156,25 +156,29 @@ def _slot_values(symbols: Symbols, rows: pl.DataFrame, index: int) -> pl.Series:
     at = rows[f"at_{index}"]
     has = at.is_not_null().to_numpy()
     position = symbols.offsets[:-1][has] + at.drop_nulls().to_numpy()
-    told = pl.DataFrame({"world": rows["world"].filter(has), "kind": rows[f"kind_{index}"].filter(has), "token": symbols.tokens[position]})
-    distinct = told.unique(maintain_order=True)
+    tokens = pl.DataFrame(
+        {"world": rows["world"].filter(has), "kind": rows[f"kind_{index}"].filter(has), "token": symbols.tokens[position]}
+    )
+    distinct = tokens.unique(maintain_order=True)
     texts = [token_value(symbols, token, (world, kind)) for world, kind, token in distinct.iter_rows()]
-    found = told.join(
+    values = tokens.join(
         distinct.with_columns(value=pl.Series(texts, dtype=pl.String)), on=["world", "kind", "token"], how="left", maintain_order="left"
     )
-    return found["value"].gather(pl.select(pl.when(pl.Series(has)).then(pl.Series(np.cumsum(has) - 1))).to_series())
+    return values["value"].gather(pl.select(pl.when(pl.Series(has)).then(pl.Series(np.cumsum(has) - 1))).to_series())
 
 
-def _has_torn_repeats(symbols: Symbols, parses: list[Parse | parser.Reason], which: I64) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _has_torn_repeats(
+    symbols: Symbols, parses: list[Parse | parser.Reason], parse_numbers: I64
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Whether a row names a value twice, and differently."""
-    torn = np.zeros(which.size, bool)
-    for number, found in enumerate(parses):
-        if isinstance(found, Parse) and found.repeats:
-            rows = np.flatnonzero(which == number)
-            kinds, positions = _kinds(found.world, found.intent), dict(found.slots)
-            for slot, position in found.repeats:
+    torn = np.zeros(parse_numbers.size, bool)
+    for number, parsed in enumerate(parses):
+        if isinstance(parsed, Parse) and parsed.repeats:
+            rows = np.flatnonzero(parse_numbers == number)
+            kinds, positions = _kinds(parsed.world, parsed.intent), dict(parsed.slots)
+            for slot, position in parsed.repeats:
                 for row in rows.tolist():
-                    start, kind = symbols.offsets[row], (found.world, kinds[slot])
+                    start, kind = symbols.offsets[row], (parsed.world, kinds[slot])
                     first, second = symbols.tokens[start + positions[slot]], symbols.tokens[start + position]
                     if first != second and token_value(symbols, first, kind) != token_value(symbols, second, kind):
                         torn[row] = True

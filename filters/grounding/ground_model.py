@@ -113,14 +113,14 @@ def read(engine: Engine, norm: Sequence[str], *, progress: Progress | None = Non
     """
     _check_window(engine)
     texts = list(dict.fromkeys(norm))
-    said = mentions(texts)
+    mentions_of = mentions(texts)
 
     def check(place: int, value: JSON) -> list[str]:
-        found = _judged(value, said[place])
-        return [problem.text for problem in found] if isinstance(found, list) else []
+        judged = _judged(value, mentions_of[place])
+        return [problem.text for problem in judged] if isinstance(judged, list) else []
 
     exchanges = ask_each(engine, [_request(text) for text in texts], check, label="ask", progress=progress)
-    readings = {text: _reading(one, own) for text, one, own in zip(texts, exchanges, said, strict=True)}
+    readings = {text: _reading(one, own) for text, one, own in zip(texts, exchanges, mentions_of, strict=True)}
     return [readings[text] for text in norm]
 
 
@@ -133,18 +133,18 @@ def _request(text: str) -> ChatRequest:
     return ChatRequest(messages, max_tokens=_MAX_TOKENS, schema=_schema())
 
 
-def _judged(value: Any, said: Sequence[Mention]) -> Reading | list[Problem]:
+def _judged(value: Any, mentions: Sequence[Mention]) -> Reading | list[Problem]:
     """What a value of the schema comes to."""
     intent, why, slots = value["intent"], value["why"], value["slots"]
     if intent == _NONE:
         if why not in VERDICTS:
             return [Problem("malformed", f"why: say why no intent fits: {', '.join(VERDICTS)}")]
         return Reading(None, why)
-    found = check_frame(intent, [(one["slot"], one["value"]) for one in slots], said)
-    return Reading(found.frame, unexplained=found.unexplained) if isinstance(found, Supported) else found
+    checked = check_frame(intent, [(one["slot"], one["value"]) for one in slots], mentions)
+    return Reading(checked.frame, unexplained=checked.unexplained) if isinstance(checked, Supported) else checked
 
 
-def _reading(exchange: Structured | EngineFailure, said: Sequence[Mention]) -> Reading:
+def _reading(exchange: Structured | EngineFailure, mentions: Sequence[Mention]) -> Reading:
     if isinstance(exchange, EngineFailure):
         return Reading(None, "engine_failure")
     if is_overflow(exchange):
@@ -152,8 +152,8 @@ def _reading(exchange: Structured | EngineFailure, said: Sequence[Mention]) -> R
     value, problems = checked(exchange.answers[-1].message.content or "", _schema())
     if problems:
         return Reading(None, "malformed")
-    found = _judged(value, said)
-    return Reading(None, found[0].reason) if isinstance(found, list) else found
+    judged = _judged(value, mentions)
+    return Reading(None, judged[0].reason) if isinstance(judged, list) else judged
 
 
 # ---- what the model is told ----------------------------------------------------------------------------------------------------
@@ -228,11 +228,13 @@ def remainder(parsed: Iterable[pl.DataFrame], limit: int) -> list[str]:
         parsed: rows in pieces, columns norm, ungrounded (null: has a frame).
     """
     rank = pl.col("ungrounded").replace_strict({reason: place for place, reason in enumerate(_PARSER_REASONS)}, return_dtype=pl.Int64)
-    held = pl.DataFrame(schema={"norm": pl.String, "rank": pl.Int64, "key_high": pl.UInt64})
+    smallest = pl.DataFrame(schema={"norm": pl.String, "rank": pl.Int64, "key_high": pl.UInt64})
     for rows in parsed:
         fresh = rows.drop_nulls("ungrounded").select("norm", rank.alias("rank"), key_of("norm")[0])
-        held = pl.concat([held, fresh]).sort("rank", "key_high", "norm").unique("norm", keep="first", maintain_order=True).head(limit)
-    return held["norm"].to_list()
+        smallest = (
+            pl.concat([smallest, fresh]).sort("rank", "key_high", "norm").unique("norm", keep="first", maintain_order=True).head(limit)
+        )
+    return smallest["norm"].to_list()
 
 
 def read_table(engine: Engine, norm: Sequence[str], *, progress: Progress | None = None) -> pl.DataFrame:

@@ -86,11 +86,11 @@ def _rule(world: str, name: str) -> Rule:
                 is_repeatable="repeats" in roles,
             )
         )
-    wanted = tuple(group for group in (cues("any"), cues("some")) if group)
+    groups = tuple(group for group in (cues("any"), cues("some")) if group)
     phases = tuple(tuple(slot for slot in slots if (slot.beside is not None) is is_beside) for is_beside in (False, True))
-    telling = cues("all") | cues("plus") | frozenset().union(*wanted)
+    telling = cues("all") | cues("plus") | frozenset().union(*groups)
     return Rule(
-        world, name, intent.leaf, tuple(slots), cues("all"), wanted, cues("none"), telling, telling | cues("may"), phases, _alike(slots)
+        world, name, intent.leaf, tuple(slots), cues("all"), groups, cues("none"), telling, telling | cues("may"), phases, _alike(slots)
     )
 
 
@@ -105,7 +105,7 @@ def _alike(slots: Sequence[SlotRule]) -> tuple[tuple[str, ...], ...]:
 @lru_cache(maxsize=1 << 16)
 def fitting(cues: int, kinds: int) -> tuple[tuple[tuple[int, Rule, RuleMask, float], ...], bool]:
     """(order, rule, its masks, what its cues gain) of the rules for which these cues and kinds may do; and whether one lacks but slots."""
-    found = []
+    intents = []
     is_short = False
     for order, (rule, mask) in enumerate(_ruled()):
         if mask.needed & ~cues or mask.unwanted & cues:
@@ -114,8 +114,8 @@ def fitting(cues: int, kinds: int) -> tuple[tuple[tuple[int, Rule, RuleMask, flo
             is_short |= bool(mask.needed) and bool(kinds)
             continue
         missing = sum(1 for group in mask.wanted if not group & cues)
-        found.append((order, rule, mask, (mask.telling & cues).bit_count() - 2.0 * missing))
-    return tuple(found), is_short
+        intents.append((order, rule, mask, (mask.telling & cues).bit_count() - 2.0 * missing))
+    return tuple(intents), is_short
 
 
 class _Bits:

@@ -197,11 +197,11 @@ def _patterns(phrases: Sequence[str]) -> dict[str, str]:
 
 def _phrases() -> dict[str, _Meaning]:
     """Every phrase in lower case with all that it may mean."""
-    found: dict[str, _Meaning] = {}
+    meanings: dict[str, _Meaning] = {}
 
     def meaning(phrase: str) -> _Meaning:
         plain = phrase.lower().strip()
-        return found.setdefault(plain.removesuffix("的") or plain, _Meaning({}, set(), set()))
+        return meanings.setdefault(plain.removesuffix("的") or plain, _Meaning({}, set(), set()))
 
     for world in GROUNDED:
         grounding = load_grounding(WORLDS[world])
@@ -211,16 +211,16 @@ def _phrases() -> dict[str, _Meaning]:
                 meaning(phrase).cues.add((world, cue))
         for name in sorted(used):
             for phrase, value, is_written in _names(world, name):
-                said = meaning(phrase)
+                phrase_meaning = meaning(phrase)
                 kind = (world, name)
-                if kind in said.values and is_written:
-                    said.read_only.discard(kind)
-                elif kind not in said.values:
-                    said.values[kind] = value
+                if kind in phrase_meaning.values and is_written:
+                    phrase_meaning.read_only.discard(kind)
+                elif kind not in phrase_meaning.values:
+                    phrase_meaning.values[kind] = value
                     if not is_written:
-                        said.read_only.add(kind)
-    _inherit_roles(found)
-    return found
+                        phrase_meaning.read_only.add(kind)
+    _inherit_roles(meanings)
+    return meanings
 
 
 def _names(world: str, name: str) -> Iterable[tuple[str, JSON, bool]]:
@@ -260,12 +260,12 @@ def role_cues() -> frozenset[Cue]:
     )
 
 
-def _inherit_roles(found: dict[str, _Meaning]) -> None:
+def _inherit_roles(meanings: dict[str, _Meaning]) -> None:
     """A phrase that ends in a role word plays its role too: "get to" stands before a destination like "to"."""
-    for phrase, said in found.items():
-        last = found.get(phrase.rsplit(" ", 1)[-1]) if " " in phrase and not said.values else None
+    for phrase, meaning in meanings.items():
+        last = meanings.get(phrase.rsplit(" ", 1)[-1]) if " " in phrase and not meaning.values else None
         if last is not None and phrase.isascii():
-            said.cues |= last.cues & role_cues()
+            meaning.cues |= last.cues & role_cues()
 
 
 def prepared(rows: pl.DataFrame) -> pl.DataFrame:

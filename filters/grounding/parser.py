@@ -76,7 +76,7 @@ def parse(symbols: tuple[SymbolClass | None, ...]) -> Parse | Reason:
     """The best explanation of a row of symbols (None: unread text), or why there is none."""
     context = _context(symbols)
     hopes, is_short_of_slots = _hopes(context)
-    found: list[tuple[float, Parse, int]] = []
+    candidates: list[tuple[float, Parse, int]] = []
     best = -math.inf
     for ceiling, _, rule in hopes:
         if ceiling < best - _TIE:
@@ -85,17 +85,17 @@ def parse(symbols: tuple[SymbolClass | None, ...]) -> Parse | Reason:
         if explained is None:
             is_short_of_slots |= bool(rule.needed)
         else:
-            found.append(explained)
+            candidates.append(explained)
             best = max(best, explained[0])
-    if not found:
+    if not candidates:
         if is_short_of_slots:
             return "missing_information"
         return "unknown" if context.values or context.cues else "not_actionable"
-    found.sort(key=lambda item: -item[0])
-    score, chosen, strong = found[0]
+    candidates.sort(key=lambda item: -item[0])
+    score, chosen, strong = candidates[0]
     if score < MIN_SCORE and not strong:
         return "missing_information" if is_short_of_slots else "unknown"
-    if len(found) > 1 and score - found[1][0] < _TIE:
+    if len(candidates) > 1 and score - candidates[1][0] < _TIE:
         return "ambiguous"
     return "unparsed" if strong else chosen
 
@@ -131,12 +131,12 @@ def _explain(rule: Rule, context: _Context) -> tuple[float, Parse, int] | None:
     assigned, gain = _assign(rule, context)
     if assigned is None:
         return None
-    taken = set(assigned.values())
+    used = set(assigned.values())
     slot_of_kind = {slot.kind: slot.name for slot in rule.slots if slot.is_repeatable and slot.name in assigned}
     repeats, strong, weak = [], 0, 0
     for position in context.values:
         symbol = context.symbols[position]
-        if position in taken or symbol is None or symbol.cues & rule.cues:
+        if position in used or symbol is None or symbol.cues & rule.cues:
             continue
         again = next((slot_of_kind[kind] for kind in symbol.kinds if kind in slot_of_kind), None)
         if again is not None:
@@ -158,9 +158,9 @@ def _odd_cues(rule: Rule, context: _Context) -> set[frozenset[Cue]]:
     odd = set()
     for symbol in context.symbols:
         if symbol is not None and not symbol.kinds and not symbol.cues & neutral:
-            own = frozenset(cue for cue in symbol.cues if cue[0] == rule.world)
-            if own:
-                odd.add(own)
+            cues = frozenset(cue for cue in symbol.cues if cue[0] == rule.world)
+            if cues:
+                odd.add(cues)
     return odd
 
 
@@ -183,12 +183,12 @@ def _assign(rule: Rule, context: _Context) -> tuple[dict[str, int] | None, float
 def _filled(rule: Rule, context: _Context, free: list[int]) -> tuple[dict[str, int], float]:
     """The best match of slots with the values at the `free` positions, and what it gained."""
     assigned: dict[str, int] = {}
-    taken: set[int] = set()
+    used: set[int] = set()
     gain = 0.0
     for slots in rule.phases:
         offers = []
         for position in free:
-            if position in taken:
+            if position in used:
                 continue
             symbol = context.symbols[position]
             assert symbol is not None
@@ -197,9 +197,9 @@ def _filled(rule: Rule, context: _Context, free: list[int]) -> tuple[dict[str, i
                 if fit >= 1 or not needs_role:
                     offers.append((-fit, position, order, slot.name))
         for cost, position, _, name in sorted(offers):
-            if name not in assigned and position not in taken:
+            if name not in assigned and position not in used:
                 assigned[name] = position
-                taken.add(position)
+                used.add(position)
                 gain += _A_SLOT + max(0.0, -cost) / 12
     _set_in_order(rule, assigned)
     return assigned, gain
@@ -243,10 +243,10 @@ def _kinds_at(context: _Context, position: int) -> frozenset[Kind]:
 
 def _neighbour(position: int, context: _Context, assigned: dict[str, int]) -> int:
     """The position of the value that this one describes: the next symbol if a slot took it, else the one before; -1 for none."""
-    taken = set(assigned.values())
+    used = set(assigned.values())
     symbols = context.symbols
     for other in (position + 1, position - 1):
-        if other in taken and 0 <= other < len(symbols):
+        if other in used and 0 <= other < len(symbols):
             return other
     return -1
 

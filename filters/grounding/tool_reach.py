@@ -168,7 +168,7 @@ def step(rows: pl.DataFrame, vectors: Vectors, reach: Reach, config: ReachConfig
     cluster = np.full(len(strange), -1)
     cluster[is_near] = nearest_clusters(vectors, strange[is_near], tool[is_near], reach)
     near = np.where(is_near, tool, -1)
-    told = pl.DataFrame(
+    nearest_tools = pl.DataFrame(
         {
             "at": strange,
             "cluster_id": _names([one.id for one in reach.clusters], cluster),
@@ -177,7 +177,9 @@ def step(rows: pl.DataFrame, vectors: Vectors, reach: Reach, config: ReachConfig
             "is_read": np.array([one.world in reach.read_worlds for one in reach.tools] + [False], bool)[near],
         }
     )
-    out = rows.with_row_index("at").with_columns(pl.col("at").cast(pl.Int64)).join(told, on="at", how="left", maintain_order="left")
+    out = (
+        rows.with_row_index("at").with_columns(pl.col("at").cast(pl.Int64)).join(nearest_tools, on="at", how="left", maintain_order="left")
+    )
     return out.with_columns(ungrounded=_ungrounded(config), reason=pl.lit(None, pl.String)).drop("at", "is_read")
 
 
@@ -205,20 +207,20 @@ def nearest(vectors: Vectors, rows: I64, reach: Reach) -> tuple[F32, I64]:
         index.add(reach.vectors)
         for start in range(0, len(rows), _ROWS):
             block = slice(start, start + _ROWS)
-            cosine, found = index.search(np.ascontiguousarray(vectors[rows[block]]), 1)
-            best[block], place[block] = cosine[:, 0], found[:, 0]
+            cosine, tool_numbers = index.search(np.ascontiguousarray(vectors[rows[block]]), 1)
+            best[block], place[block] = cosine[:, 0], tool_numbers[:, 0]
     return best, place
 
 
 def nearest_clusters(vectors: Vectors, rows: I64, tools: I64, reach: Reach) -> I64:
     """Of the clusters that hold each row's tool, the one whose tools have the highest mean cosine to it; -1 where none holds it."""
-    found = np.full(len(rows), -1)
+    cluster_numbers = np.full(len(rows), -1)
     for start in range(0, len(rows), _ROWS):
-        asked = pl.DataFrame({"at": np.arange(start, min(start + _ROWS, len(rows)))}).with_columns(tool=tools[start : start + _ROWS])
-        pairs = asked.join(reach.holders, on="tool", maintain_order="left_right")
+        queries = pl.DataFrame({"at": np.arange(start, min(start + _ROWS, len(rows)))}).with_columns(tool=tools[start : start + _ROWS])
+        pairs = queries.join(reach.holders, on="tool", maintain_order="left_right")
         if pairs.height:
-            own, centres = vectors[rows[pairs["at"].to_numpy()]], reach.centres[pairs["cluster"].to_numpy()]
-            ordered = pairs.with_columns(mean=np.einsum("nd,nd->n", own, centres)).sort("at", pl.col("mean").neg(), "cluster")
+            query_vectors, centres = vectors[rows[pairs["at"].to_numpy()]], reach.centres[pairs["cluster"].to_numpy()]
+            ordered = pairs.with_columns(mean=np.einsum("nd,nd->n", query_vectors, centres)).sort("at", pl.col("mean").neg(), "cluster")
             best = ordered.unique("at", keep="first", maintain_order=True)
-            found[best["at"].to_numpy()] = best["cluster"].to_numpy()
-    return found
+            cluster_numbers[best["at"].to_numpy()] = best["cluster"].to_numpy()
+    return cluster_numbers

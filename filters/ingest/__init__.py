@@ -109,8 +109,8 @@ def inspect(paths: Sequence[str | Path], config: IngestConfig, executor: Executo
         if source.content_hash in locations:
             raise BadInput(f"{source.location}: same content as {locations[source.content_hash]}; give each file once")
         locations[source.content_hash] = source.location
-        if (alike := prefixes.setdefault(source.content_hash[:ID_DIGITS], source.location)) != source.location:
-            raise BadInput(f"{source.location}: its rows would have the ids of {alike}'s (one in 4 billion); read it into another store")
+        if (other := prefixes.setdefault(source.content_hash[:ID_DIGITS], source.location)) != source.location:
+            raise BadInput(f"{source.location}: its rows would have the ids of {other}'s (one in 4 billion); read it into another store")
         sources.append(replace(source, first_row=sources[-1].first_row + sources[-1].rows if sources else 0))
     return sources
 
@@ -193,12 +193,14 @@ def _inspected(whole: Piece, config: IngestConfig) -> Source:
     with source_files.reading(whole.location):
         digest = content_hash(whole.location)
         pieces: list[Piece] = []
-        noted: list[_Batch] = []
-        for piece, found in _cut(whole, config):
-            pieces.append(replace(piece, batches=tuple(each.rows for each in found), checks=tuple(each.check for each in found)))
-            noted += found
-        _check_rows(whole, config, noted)
-    return Source(whole.location, digest, 0, sum(each.rows for each in noted), tuple(pieces))
+        batches: list[_Batch] = []
+        for piece, piece_batches in _cut(whole, config):
+            pieces.append(
+                replace(piece, batches=tuple(each.rows for each in piece_batches), checks=tuple(each.check for each in piece_batches))
+            )
+            batches += piece_batches
+        _check_rows(whole, config, batches)
+    return Source(whole.location, digest, 0, sum(each.rows for each in batches), tuple(pieces))
 
 
 def look_at(path: str, config: IngestConfig) -> Piece:
@@ -257,14 +259,14 @@ def _noted(reader: _Reader, rows: int) -> Iterator[_Batch]:
         yield _Batch(len(texts), _checksum(texts), bad, int(texts.is_null().arg_max() or 0) if bad else None)
 
 
-def _check_rows(whole: Piece, config: IngestConfig, noted: Sequence[_Batch]) -> None:
-    rows, undecodable = sum(each.rows for each in noted), sum(each.undecodable for each in noted)
+def _check_rows(whole: Piece, config: IngestConfig, batches: Sequence[_Batch]) -> None:
+    rows, undecodable = sum(each.rows for each in batches), sum(each.undecodable for each in batches)
     if rows == 0:
         raise BadInput(f"{whole.location}: no rows")
     if undecodable == 0:
         return
-    index, first_bad = next((index, each.first_bad) for index, each in enumerate(noted) if each.first_bad is not None)
-    first_bad += sum(each.rows for each in noted[:index])
+    index, first_bad = next((index, each.first_bad) for index, each in enumerate(batches) if each.first_bad is not None)
+    first_bad += sum(each.rows for each in batches[:index])
     if undecodable * 2 > rows:
         empty = _empty(whole)
         if empty * 2 > undecodable:
@@ -290,7 +292,7 @@ def _empty(whole: Piece) -> int:
     if kind == "jsonl":
         with source_files.unpacked(whole.location) as stream:
             lines, empty = Lines(stream, partial(without_value, keys=whole.keys)), 0
-            while len(found := lines.take(10_000)):
-                empty += int(found.sum())
+            while len(batch := lines.take(10_000)):
+                empty += int(batch.sum())
             return empty
     return 0

@@ -48,12 +48,12 @@ class Lines:
         """The next lines, decoded: `rows` of them at most, and some at least unless there are no more."""
         if not self._held:
             self._fill()
-        taken, self._held = self._held[:rows], self._held[rows:]
-        lengths = list(map(len, taken))
-        self.position += sum(lengths) + len(taken)
+        lines, self._held = self._held[:rows], self._held[rows:]
+        lengths = list(map(len, lines))
+        self.position += sum(lengths) + len(lines)
         if max(lengths, default=0) > MAX_LINE_BYTES:
-            taken = [_TOO_LONG if len(line) > MAX_LINE_BYTES else line for line in taken]
-        return self._decode(taken)
+            lines = [_TOO_LONG if len(line) > MAX_LINE_BYTES else line for line in lines]
+        return self._decode(lines)
 
     def _fill(self) -> None:
         while not self._held:
@@ -146,7 +146,7 @@ def refuse_truncated_json(path: str, last: bytes) -> None:
 
 def without_value(lines: list[bytes], keys: Keys) -> pl.Series:
     """Of each line, whether it is a JSON object that has no value at these keys."""
-    return pl.Series([bool((found := json_object(line)) and value_at(found, keys) is None) for line in lines], dtype=pl.Boolean)
+    return pl.Series([bool((parsed := json_object(line)) and value_at(parsed, keys) is None) for line in lines], dtype=pl.Boolean)
 
 
 def series(values: Sequence[object]) -> pl.Series:

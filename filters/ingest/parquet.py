@@ -61,14 +61,14 @@ def runs(path: str, rows: int) -> list[tuple[range, int]]:
     """The file's row groups in successive runs of about `rows` rows, each with the number of its rows."""
     with opened(path) as file:
         sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-    found: list[tuple[range, int]] = []
+    ranges: list[tuple[range, int]] = []
     for group, size in enumerate(sizes):
-        last, together = found[-1] if found else (range(0), 0)
-        if found and together + size <= rows:
-            found[-1] = (range(last.start, group + 1), together + size)
+        last, together = ranges[-1] if ranges else (range(0), 0)
+        if ranges and together + size <= rows:
+            ranges[-1] = (range(last.start, group + 1), together + size)
         else:
-            found.append((range(group, group + 1), size))
-    return found
+            ranges.append((range(group, group + 1), size))
+    return ranges
 
 
 class ParquetRows:
@@ -87,8 +87,8 @@ class ParquetRows:
         """The next texts: `rows` of them at most, and some at least unless there are no more; null where a text is missing or not UTF-8."""
         if not len(self._held):
             self._held = self._next()
-        taken, self._held = self._held[:rows], self._held[rows:]
-        return taken
+        rows_, self._held = self._held[:rows], self._held[rows:]
+        return rows_
 
     def _next(self) -> pl.Series:
         """The texts of the next step; of several, where row groups are small."""

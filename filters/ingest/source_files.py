@@ -33,15 +33,15 @@ def locate(names: Sequence[str | Path]) -> list[str]:
     Raises:
         BadInput: a name or pattern that stands for no file, a folder, a format that is unknown, a URL whose driver is not installed.
     """
-    found: list[str] = []
+    locations: list[str] = []
     for name in map(str, names):
         path = name.removeprefix("file://")
-        found += _on_server(path) if is_url(path) else _on_disk(path)
-    for path in found:
+        locations += _on_server(path) if is_url(path) else _on_disk(path)
+    for path in locations:
         if not format_of(path) or (format_of(path) == "parquet" and compression_of(path)):
             ends = f"{' '.join(FORMATS)}; all but .parquet also with {' '.join(COMPRESSIONS)} behind it"
             raise BadInput(f"{path}: unknown format; the name must end in one of {ends}")
-    return found
+    return locations
 
 
 def is_url(path: str) -> bool:
@@ -71,8 +71,8 @@ def stamp(path: str) -> str:
     """
     with reading(path):
         if not is_url(path):
-            found = Path(path).stat()
-            return f"{found.st_size} {found.st_mtime_ns}"
+            status = Path(path).stat()
+            return f"{status.st_size} {status.st_mtime_ns}"
         files, place = fsspec.core.url_to_fs(path)
         info = files.info(place)
         return " ".join(str(info[key]) for key in ("size", *[key for key in _CHANGED if key in info][:1]))
@@ -143,8 +143,8 @@ def _on_disk(name: str) -> list[str]:
         return [name]
     if not glob.has_magic(name):
         raise BadInput(f"{name}: no such file")
-    found = sorted(path for path in glob.glob(name, recursive=True) if not Path(path).is_dir())  # noqa: PTH207 (absolute, or not)
-    return found or _nothing(name)
+    paths = sorted(path for path in glob.glob(name, recursive=True) if not Path(path).is_dir())  # noqa: PTH207 (absolute, or not)
+    return paths or _nothing(name)
 
 
 def _on_server(name: str) -> list[str]:
@@ -163,8 +163,8 @@ def _on_server(name: str) -> list[str]:
             return [name]
         if not is_pattern:
             raise BadInput(f"{name}: no such file")
-        found = sorted(files.unstrip_protocol(path) for path in files.glob(place) if files.isfile(path))
-    return found or _nothing(name)
+        urls = sorted(files.unstrip_protocol(path) for path in files.glob(place) if files.isfile(path))
+    return urls or _nothing(name)
 
 
 def _nothing(pattern: str) -> list[str]:

@@ -19,12 +19,12 @@ NAME = "combination_counts"
 
 def count(pieces: Iterator[pl.DataFrame], _given: object, _opened: object, context: Context) -> pl.DataFrame:
     """combination, asked (rows of the log that ask in it), of the rows that were grounded (row, combination)."""
-    own, earlier = context.verdicts.standing_for()
+    own_rows, earlier = context.verdicts.standing_for()
     grounded = pl.concat(pieces).drop_nulls()
-    asking = pl.Series(own[grounded["row"].to_numpy() - np.uint32(context.seen.rows)])
-    asked = grounded.with_columns(asked=asking).group_by("combination").agg(pl.col("asked").sum())
+    asking = pl.Series(own_rows[grounded["row"].to_numpy() - np.uint32(context.seen.rows)])
+    counts = grounded.with_columns(asked=asking).group_by("combination").agg(pl.col("asked").sum())
     old = context.seen.combinations(earlier["row"].to_numpy()).join(earlier, on="row").group_by("key").agg(pl.col("rows").sum())
-    both = asked.with_columns(key=key_of("combination")[0]).join(old, on="key", how="left")
+    both = counts.with_columns(key=key_of("combination")[0]).join(old, on="key", how="left")
     return both.select("combination", asked=pl.col("asked") + pl.col("rows").fill_null(0)).sort("combination")
 
 

@@ -39,16 +39,16 @@ def load(setup: Setup) -> Given:
 
 def sketch(rows: pl.DataFrame, given: Given) -> Mapping[str, np.ndarray[Any, Any]]:
     """The arrays of a batch: band keys, guards and texts."""
-    found = near.sketch(rows["norm"], given.config, given.terms)
+    sketched = near.sketch(rows["norm"], given.config, given.terms)
     data, ends = text_buffer(rows["norm"])
     return {
         "text": data[ends[0] : ends[-1]],
         "lengths": np.diff(ends),
-        "digits": found.guards.digits,
-        "terms": found.guards.terms,
-        "counts": np.diff(found.guards.offsets),
-        "kinds": found.guards.kinds(),
-        "keys": found.keys,
+        "digits": sketched.guards.digits,
+        "terms": sketched.guards.terms,
+        "counts": np.diff(sketched.guards.offsets),
+        "kinds": sketched.guards.kinds(),
+        "keys": sketched.keys,
     }
 
 
@@ -71,22 +71,22 @@ def join_band(band: int, batches: Sequence[Batch], work: Workspace) -> None:
         return
     keys = [work.array(f"near-keys-{batch.name}")[band] for batch in batches]
     rows = [work.array(f"near-rows-{batch.name}") for batch in batches]
-    found = near.join(keys, rows, work.array("near-kinds"), work.array(f"near-before-{band}"))
-    work.write_array(f"near-pairs-{band}", found.pairs)
-    work.write_array(f"near-firsts-{band}", found.firsts)
+    joined = near.join(keys, rows, work.array("near-kinds"), work.array(f"near-before-{band}"))
+    work.write_array(f"near-pairs-{band}", joined.pairs)
+    work.write_array(f"near-firsts-{band}", joined.firsts)
 
 
 def decide_near(batches: Sequence[Batch], work: Workspace, seen: Seen, given: Given) -> pl.DataFrame:
     """row, keeper (the row that stands for it, of this run or of an earlier one; its own number where it is kept) and similarity of every
     row compared."""
     config, terms = given.config, given.terms
-    own: U32 = np.concatenate([work.array(f"near-rows-{batch.name}") for batch in batches])
+    own_rows: U32 = np.concatenate([work.array(f"near-rows-{batch.name}") for batch in batches])
     pairs = near.distinct(work.array(f"near-pairs-{band}") for band in range(config.bands))
     later, earlier = (pairs >> np.uint64(32)).astype(np.uint32), pairs.astype(np.uint32)
     before = seen.standing(np.unique(earlier[earlier < seen.rows]))
     old: U32 = np.unique(np.concatenate([before["row"].to_numpy(), before["keeper"].to_numpy()]))
-    place = np.zeros(int(own[-1]) + 1 - seen.rows if own.size else 0, np.uint32)
-    place[own - np.uint32(seen.rows)] = np.arange(old.size, old.size + own.size, dtype=np.uint32)
+    place = np.zeros(int(own_rows[-1]) + 1 - seen.rows if own_rows.size else 0, np.uint32)
+    place[own_rows - np.uint32(seen.rows)] = np.arange(old.size, old.size + own_rows.size, dtype=np.uint32)
 
     def compact(rows: U32) -> U32:
         is_old = rows < seen.rows
@@ -97,7 +97,7 @@ def decide_near(batches: Sequence[Batch], work: Workspace, seen: Seen, given: Gi
 
     pairs = (compact(later).astype(np.uint64) << np.uint64(32)) | compact(earlier)
     del later, earlier
-    keeper = np.arange(old.size + own.size, dtype=np.uint32)
+    keeper = np.arange(old.size + own_rows.size, dtype=np.uint32)
     keeper[np.searchsorted(old, before["row"].to_numpy())] = np.searchsorted(old, before["keeper"].to_numpy())
     if config.rule == "components":  # compares with the row itself, and of old rows only those that stand for others have a text
         pairs = (pairs >> np.uint64(32) << np.uint64(32)) | keeper[pairs & np.uint64(0xFFFFFFFF)]
@@ -116,15 +116,15 @@ def decide_near(batches: Sequence[Batch], work: Workspace, seen: Seen, given: Gi
     )
     offsets = _offsets(all_of("lengths", np.diff(old_ends)))
     similarity = near.decide(all_of("text", old_data), offsets, guarded, pairs, config, keeper)
-    numbers: U32 = np.concatenate([old, own])
-    return pl.DataFrame({"row": own, "keeper": numbers[keeper[old.size :]], "similarity": similarity[old.size :]})
+    numbers: U32 = np.concatenate([old, own_rows])
+    return pl.DataFrame({"row": own_rows, "keeper": numbers[keeper[old.size :]], "similarity": similarity[old.size :]})
 
 
 def _old_texts(seen: Seen, old: U32, before: pl.DataFrame) -> pl.Series:
     """The texts of the kept ones among old rows; the others, which nothing is compared with, are empty."""
-    kept: U32 = np.unique(before["keeper"].to_numpy())
+    keepers: U32 = np.unique(before["keeper"].to_numpy())
     texts = pl.select(pl.repeat("", old.size, dtype=pl.String)).to_series()
-    return texts.scatter(np.searchsorted(old, kept), seen.texts(kept))
+    return texts.scatter(np.searchsorted(old, keepers), seen.texts(keepers))
 
 
 def _offsets(lengths: I64) -> I64:

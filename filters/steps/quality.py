@@ -101,15 +101,15 @@ def _shorter(word: str) -> Iterable[str]:
 def is_misspelt(word: str) -> bool:
     """Whether an unread word is one slip away from a known one, or is no whole word: one Latin letter, Latin letters mixed with digits or
     marks, Latin letters or digits inside a Chinese word."""
-    known, shortened = _known()
+    known_words, shortened = _known()
     if word.isascii():
         if not word.isalpha() or len(word) < 2:
             return True
         swapped = (word[:at] + word[at + 1] + word[at] + word[at + 2 :] for at in range(len(word) - 1))
-        return word in shortened or any(other in known for other in _shorter(word)) or any(other in known for other in swapped)
+        return word in shortened or any(other in known_words for other in _shorter(word)) or any(other in known_words for other in swapped)
     if any(character.isascii() and character.isalnum() for character in word):
         return True
-    return len(word) == 2 and word[::-1] in known
+    return len(word) == 2 and word[::-1] in known_words
 
 
 def is_odd(rows: pl.DataFrame) -> pl.Series:

@@ -74,11 +74,11 @@ def _pattern(words: Sequence[str]) -> str:
 
 def _contains(worded: pl.DataFrame) -> pl.Series:
     """Whether each norm matches its own pattern; one pass a distinct pattern."""
-    found = pl.Series("is_explicit", [False] * worded.height, dtype=pl.Boolean)
+    is_explicit = pl.Series("is_explicit", [False] * worded.height, dtype=pl.Boolean)
     for pattern in worded["words"].unique().drop_nulls().sort():
         if pattern:
-            found |= (worded["words"] == pattern).fill_null(False) & worded["norm"].str.contains(pattern)
-    return found
+            is_explicit |= (worded["words"] == pattern).fill_null(False) & worded["norm"].str.contains(pattern)
+    return is_explicit
 
 
 STEP = BatchStep(

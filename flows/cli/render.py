@@ -115,13 +115,13 @@ def _write(rendered: Rendered, target: Path) -> None:
 def _spec(stage: str, config: CascadeConfig, store: Store, release_id: str, model: Path, folder: Path) -> StageSpec:
     from train.stages import SPLITS
 
-    chosen = config.stage(stage)
+    stage_config = config.stage(stage)
     return config.spec(
         stage,
-        chosen.settings,
+        stage_config.settings,
         store=store.root.absolute(),
         release=release_id,
-        split=SPLITS[chosen.split].part,
+        split=SPLITS[stage_config.split].part,
         model_in=model,
         model_out=folder / "model",
     )

@@ -66,8 +66,8 @@ def _store(config: Config) -> list[Finding]:
     bad = [path for path, rows in parts if rows_on_disk(store.root / path) != rows]
     if bad:
         advice = "restore them from a copy, or begin a new store"
-        what = f"{len(bad)} of {len(parts)} parts of {config.store} are missing or damaged, first {bad[0]} ({advice})"
-        return [valid, Finding("broken", "store", what)]
+        problem = f"{len(bad)} of {len(parts)} parts of {config.store} are missing or damaged, first {bad[0]} ({advice})"
+        return [valid, Finding("broken", "store", problem)]
     return [valid, Finding("ok", "store", f"{config.store}: {len(parts):,} parts, content hash {store.content_hash()[:16]}")]
 
 
@@ -151,11 +151,11 @@ def _requirements() -> Iterator[Finding]:
         yield _compare(f"extra `{extra}`", extras, "note", advice)
 
 
-def _compare(what: str, wanted: Sequence[Requirement], state_if_unmet: Literal["note", "broken"], advice: str) -> Finding:
+def _compare(subject: str, requirements: Sequence[Requirement], state_if_unmet: Literal["note", "broken"], advice: str) -> Finding:
     """Whether the installed packages meet their requirements."""
     met: list[str] = []
     unmet: list[str] = []
-    for each in wanted:
+    for each in requirements:
         try:
             installed = version(each.name)
         except PackageNotFoundError:
@@ -165,7 +165,7 @@ def _compare(what: str, wanted: Sequence[Requirement], state_if_unmet: Literal["
             met.append(f"{each.name} {installed}")
         else:
             unmet.append(f"{each.name} {installed} is not {each.specifier}")
-    return Finding(state_if_unmet, what, f"{'; '.join(unmet)} ({advice})") if unmet else Finding("ok", what, ", ".join(met))
+    return Finding(state_if_unmet, subject, f"{'; '.join(unmet)} ({advice})") if unmet else Finding("ok", subject, ", ".join(met))
 
 
 def _disk() -> Iterator[Finding]:

@@ -226,9 +226,9 @@ def _write_split(
     """The files of one split; returns their names."""
     names: list[str] = []
     for kind in ("conversations", "prompts"):
-        chosen = [item for item in items if (item.conversation is not None) == (kind == "conversations")]
-        if chosen:
-            rows = [_row(item, index, split, format, _tools_text(item, tools)) for index, item in enumerate(chosen)]
+        selected = [item for item in items if (item.conversation is not None) == (kind == "conversations")]
+        if selected:
+            rows = [_row(item, index, split, format, _tools_text(item, tools)) for index, item in enumerate(selected)]
             names += [f"{split}.{kind}.jsonl", f"{split}.{kind}.parquet"]
             with (folder / names[-2]).open("w", encoding="utf-8") as file:
                 file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -259,10 +259,10 @@ def _row(item: ReleasedItem, index: int, split: str, format: Format, tools: str)
     }
     if item.conversation is not None:
         messages: JSON = _openai(item.conversation.messages)
-        made = {"id": item.item.item_id, "kind": item.item.kind, "teacher": item.conversation.teacher, "reward": item.conversation.reward}
+        row = {"id": item.item.item_id, "kind": item.item.kind, "teacher": item.conversation.teacher, "reward": item.conversation.reward}
         if format == "roll":
-            return {"messages": json.dumps(messages, ensure_ascii=False), "tools": tools, "tag": item.setting.world, **made, **about}
-        return {"messages": messages, "tools": tools, **made, **about}
+            return {"messages": json.dumps(messages, ensure_ascii=False), "tools": tools, "tag": item.setting.world, **row, **about}
+        return {"messages": messages, "tools": tools, **row, **about}
     assert task is not None
     opening, spec = _openai(task.messages), canonical_json(task.model_dump(mode="json"))
     if format == "roll":

@@ -203,13 +203,13 @@ def _frame_facts(frame: dict[str, Any]) -> Facts:
 
 def _explain_frame(store: Store, node: str) -> Facts:
     facts: Facts = []
-    known = _rows(store, "SELECT * FROM frames WHERE frame_id = ? ORDER BY run, query_id", node)
-    if known:
-        facts += _frame_facts(known[0])
-        facts.append(("asked by", _shorten([row["query_id"] for row in known])))
+    rows = _rows(store, "SELECT * FROM frames WHERE frame_id = ? ORDER BY run, query_id", node)
+    if rows:
+        facts += _frame_facts(rows[0])
+        facts.append(("asked by", _shorten([row["query_id"] for row in rows])))
     task = _row(store, "SELECT world, intent, division, any_value(spec) AS spec FROM tasks WHERE frame_id = ? GROUP BY ALL", node)
     if task:
-        if not known:
+        if not rows:
             facts.append(("understood as", f"{task['world']}/{task['intent']}"))
         facts.append(("division", f"{task['division']}, by hash of the frame"))
     return facts
@@ -349,22 +349,22 @@ def _explain_split(store: Store, node: str) -> Facts:
 
 def _explain_blueprint(store: Store, node: str) -> Facts:
     row = _row(store, "SELECT * FROM blueprints WHERE blueprint_id = ?", node) or {}
-    made = _rows(store, "SELECT outcome, count(*) AS n FROM trajectories WHERE blueprint_id = ? GROUP BY 1 ORDER BY n DESC, 1", node)
+    outcomes = _rows(store, "SELECT outcome, count(*) AS n FROM trajectories WHERE blueprint_id = ? GROUP BY 1 ORDER BY n DESC, 1", node)
     return [
         ("status", _with_reason(row["status"], row["reason"])),
         ("cell", f"{row['domain']} x {row['mode_family']} x {row['complexity_band']}, round {row['round']}" if row["world"] else ""),
         ("world", _world(row)),
-        ("trajectories", _counts(made, "outcome")),
+        ("trajectories", _counts(outcomes, "outcome")),
     ]
 
 
 def _explain_cluster(store: Store, node: str) -> Facts:
     row = _row(store, "SELECT * FROM clusters WHERE cluster_id = ?", node) or {}
-    made = _rows(store, "SELECT status, count(*) AS n FROM blueprints WHERE cluster_id = ? GROUP BY 1 ORDER BY n DESC, 1", node)
+    statuses = _rows(store, "SELECT status, count(*) AS n FROM blueprints WHERE cluster_id = ? GROUP BY 1 ORDER BY n DESC, 1", node)
     return [
         ("domain", f"{row['domain']}, world {row['world'] or 'none: not executable'}"),
         ("tools", ", ".join(row["tool_ids"] or [])),
-        ("blueprints", _counts(made, "status")),
+        ("blueprints", _counts(statuses, "status")),
     ]
 
 

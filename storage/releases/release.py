@@ -122,12 +122,12 @@ def manifest_of(store: Store, release_id: str) -> dict[str, Any]:
     Raises:
         BadInput: there is no such release.
     """
-    found = store.query("SELECT manifest FROM releases WHERE release_id = ?", [release_id])
-    if found.is_empty():
-        known = store.query("SELECT release_id, name FROM releases JOIN parts USING (part_id) ORDER BY committed_at DESC LIMIT 5")
-        hint = ", ".join(f"{other} ({name})" for other, name in known.iter_rows()) or "none yet"
+    rows = store.query("SELECT manifest FROM releases WHERE release_id = ?", [release_id])
+    if rows.is_empty():
+        names = store.query("SELECT release_id, name FROM releases JOIN parts USING (part_id) ORDER BY committed_at DESC LIMIT 5")
+        hint = ", ".join(f"{other} ({name})" for other, name in names.iter_rows()) or "none yet"
         raise BadInput(f"{store.root} has no release {release_id}; the latest are {hint}")
-    manifest: dict[str, Any] = json.loads(found.item())
+    manifest: dict[str, Any] = json.loads(rows.item())
     return manifest
 
 
@@ -189,11 +189,11 @@ def rollout_of(row: Mapping[str, Any]) -> Rollout:
 
 
 def _conversations(store: Store, release_id: str, split: str) -> dict[str, Trajectory | Rollout]:
-    wanted = "SELECT item_id FROM release_items WHERE release_id = ? AND split = ? AND kind = ?"
-    trajectories = store.query(f"SELECT * FROM trajectories WHERE trajectory_id IN ({wanted})", [release_id, split, "trajectory"])
-    rollouts = store.query(f"SELECT * FROM rollouts WHERE rollout_id IN ({wanted})", [release_id, split, "rollout"])
-    found: dict[str, Trajectory | Rollout] = {row["trajectory_id"]: trajectory_of(row) for row in trajectories.iter_rows(named=True)}
-    return found | {row["rollout_id"]: rollout_of(row) for row in rollouts.iter_rows(named=True)}
+    query = "SELECT item_id FROM release_items WHERE release_id = ? AND split = ? AND kind = ?"
+    trajectories = store.query(f"SELECT * FROM trajectories WHERE trajectory_id IN ({query})", [release_id, split, "trajectory"])
+    rollouts = store.query(f"SELECT * FROM rollouts WHERE rollout_id IN ({query})", [release_id, split, "rollout"])
+    by_id: dict[str, Trajectory | Rollout] = {row["trajectory_id"]: trajectory_of(row) for row in trajectories.iter_rows(named=True)}
+    return by_id | {row["rollout_id"]: rollout_of(row) for row in rollouts.iter_rows(named=True)}
 
 
 def _settings(store: Store, release_id: str, split: str) -> dict[str, Setting]:
@@ -256,27 +256,27 @@ def _check_items(name: str, split: str, items: Sequence[ReleaseItem]) -> None:
 
 def _check_tasks(store: Store, name: str, split: str, items: Sequence[ReleaseItem]) -> None:
     task_ids = sorted({item.task_id for item in items if item.task_id is not None})
-    known = dict(store.query("SELECT task_id, use FROM tasks WHERE task_id IN (SELECT unnest(?))", [task_ids]).iter_rows())
-    missing = next((task for task in task_ids if task not in known), None)
+    uses = dict(store.query("SELECT task_id, use FROM tasks WHERE task_id IN (SELECT unnest(?))", [task_ids]).iter_rows())
+    missing = next((task for task in task_ids if task not in uses), None)
     if missing:
         raise HeadraceError(f"task {missing} in split {split} of release {name} is not in the store; commit it first")
     is_evaluation = split.startswith(EVALUATION_SPLITS)
-    astray = next((task for task in task_ids if (known[task] != "train") != is_evaluation), None)
+    astray = next((task for task in task_ids if (uses[task] != "train") != is_evaluation), None)
     if astray:
-        what = "is trained on elsewhere" if is_evaluation else "is held out for evaluation"
-        raise HeadraceError(f"task {astray} (use {known[astray]}) {what} and may not stand in split {split} of release {name}")
+        problem = "is trained on elsewhere" if is_evaluation else "is held out for evaluation"
+        raise HeadraceError(f"task {astray} (use {uses[astray]}) {problem} and may not stand in split {split} of release {name}")
 
 
 def _check_conversations(store: Store, name: str, split: str, items: Sequence[ReleaseItem]) -> None:
     for kind, table, key in (("trajectory", "trajectories", "trajectory_id"), ("rollout", "rollouts", "rollout_id")):
-        wanted = sorted({(item.item_id, item.task_id) for item in items if item.kind == kind}, key=str)
-        if wanted:
-            known = set(
+        pairs = sorted({(item.item_id, item.task_id) for item in items if item.kind == kind}, key=str)
+        if pairs:
+            existing = set(
                 store.query(
-                    f"SELECT {key}, task_id FROM {table} WHERE {key} IN (SELECT unnest(?))", [[item for item, _ in wanted]]
+                    f"SELECT {key}, task_id FROM {table} WHERE {key} IN (SELECT unnest(?))", [[item for item, _ in pairs]]
                 ).iter_rows()
             )
-            missing = next((pair for pair in wanted if pair not in known), None)
+            missing = next((pair for pair in pairs if pair not in existing), None)
             if missing:
                 raise HeadraceError(
                     f"{kind} {missing[0]} of task {missing[1] or '(none)'} in split {split} of release {name} is not in the store; "

@@ -52,14 +52,14 @@ def plain(text: str) -> str:
 def funnel_chart(funnel: pl.DataFrame) -> go.Figure:
     """Rows left after every step, on a logarithmic axis from 1. Columns: step, rows_in, kept, dropped; in order."""
     labels = ["read", *map(plain, funnel["step"])]
-    left = [int(funnel["rows_in"][0]), *funnel["kept"].to_list()]
+    counts = [int(funnel["rows_in"][0]), *funnel["kept"].to_list()]
     figure = go.Figure(
         go.Bar(
-            x=[max(1, count) for count in left],
+            x=[max(1, count) for count in counts],
             y=labels,
             orientation="h",
             marker={"color": [SERIES[0]] * funnel.height + [SERIES[2]], "line": {"width": 0}},
-            text=[f"{count:,}" for count in left],
+            text=[f"{count:,}" for count in counts],
             textposition="outside",
             cliponaxis=False,
             hovertext=["", *(f"{dropped:,} dropped" for dropped in funnel["dropped"])],
@@ -67,7 +67,7 @@ def funnel_chart(funnel: pl.DataFrame) -> go.Figure:
         )
     )
     figure.update_yaxes(autorange="reversed", ticklen=6, tickcolor="rgba(0,0,0,0)", showgrid=False)
-    figure.update_xaxes(type="log", range=[0, math.log10(max(10, left[0])) * 1.09], dtick=1, title="rows left")
+    figure.update_xaxes(type="log", range=[0, math.log10(max(10, counts[0])) * 1.09], dtick=1, title="rows left")
     return styled(figure, 70 + 29 * len(labels))
 
 
@@ -148,22 +148,22 @@ def learning_chart(metrics: pl.DataFrame, names: Sequence[str]) -> go.Figure:
     """Metrics of a training stage step by step: each as it came, pale, and its mean over the last twenty-fifth of all steps. Columns: step,
     and `names`; rows in order. Of many steps, evenly chosen ones are drawn."""
     figure = go.Figure()
-    drawn = metrics.with_columns(
+    points = metrics.with_columns(
         pl.col(name).rolling_mean(max(1, metrics.height // 25), min_samples=1).alias(f"{name} mean") for name in names
     ).gather_every(math.ceil(metrics.height / _STEPS_SHOWN))
     for place, name in enumerate(names):
         colour = SERIES[place % len(SERIES)]
         figure.add_scatter(
-            x=drawn["step"].to_list(),
-            y=drawn[name].to_list(),
+            x=points["step"].to_list(),
+            y=points[name].to_list(),
             mode="lines",
             line={"color": colour, "width": 1},
             opacity=0.3,
             showlegend=False,
         )
         figure.add_scatter(
-            x=drawn["step"].to_list(),
-            y=drawn[f"{name} mean"].to_list(),
+            x=points["step"].to_list(),
+            y=points[f"{name} mean"].to_list(),
             name=plain(name),
             mode="lines",
             line={"color": colour, "width": 2.5},

@@ -26,12 +26,12 @@ def evolution(store: Store) -> dict[str, Any] | None:
     )
     if rows.is_empty():
         return None
-    asked = {"domain": "domain", "family": "mode_family", "band": "complexity_band"}
+    columns = {"domain": "domain", "family": "mode_family", "band": "complexity_band"}
     return {
         "rounds": _rounds(rows),
         "maps": [
-            _heat_map(rows, "mode family by complexity band", asked["family"], asked["band"], _BANDS),
-            _heat_map(rows, "domain by mode family", asked["domain"], asked["family"], sorted(set(rows["mode_family"]))),
+            _heat_map(rows, "mode family by complexity band", columns["family"], columns["band"], _BANDS),
+            _heat_map(rows, "domain by mode family", columns["domain"], columns["family"], sorted(set(rows["mode_family"]))),
         ],
         "operators": rows.select(pl.col("operators").explode().drop_nulls().value_counts(sort=True, name="n")).unnest("operators").rows(),
         "decisions": rows.tail(_LISTED).reverse().to_dicts(),
@@ -40,7 +40,7 @@ def evolution(store: Store) -> dict[str, Any] | None:
 
 def _rounds(rows: pl.DataFrame) -> list[dict[str, Any]]:
     is_accepted = pl.col("status") == "accepted"
-    found = rows.group_by("round", maintain_order=True).agg(
+    totals = rows.group_by("round", maintain_order=True).agg(
         pl.len().alias("asked"),
         is_accepted.sum().alias("accepted"),
         pl.col("is_hit").sum().alias("hits"),
@@ -51,24 +51,24 @@ def _rounds(rows: pl.DataFrame) -> list[dict[str, Any]]:
         *(((pl.col("got_complexity_band") == band).sum() / is_accepted.sum()).alias(band) for band in _BANDS),
         pl.col("reason").drop_nulls().mode().sort().first().alias("reason"),
     )
-    return found.to_dicts()
+    return totals.to_dicts()
 
 
 def _heat_map(rows: pl.DataFrame, title: str, down: str, across: str, columns: Sequence[str]) -> dict[str, Any]:
     """Accepted conversations by the cell that they lie in, with how often it was asked for; most wanted rows first."""
-    asked = {(a, b): n for a, b, n in rows.group_by(down, across).len().iter_rows()}
+    counts = {(a, b): n for a, b, n in rows.group_by(down, across).len().iter_rows()}
     accepted = rows.filter(pl.col("status") == "accepted").group_by(f"got_{down}", f"got_{across}").len()
     got = {(a, b): n for a, b, n in accepted.iter_rows()}
     total: Counter[str] = Counter()
     for (label, _), n in got.items():
         total[label] += n
-    labels = sorted({label for label, _ in (*asked, *got)}, key=lambda label: (-total[label], label))
+    labels = sorted({label for label, _ in (*counts, *got)}, key=lambda label: (-total[label], label))
     most = max(got.values(), default=1)
     lines = [
         (
             label,
             [
-                (got.get((label, column), 0), asked.get((label, column), 0), round(100 * (got.get((label, column), 0) / most) ** 0.7))
+                (got.get((label, column), 0), counts.get((label, column), 0), round(100 * (got.get((label, column), 0) / most) ** 0.7))
                 for column in columns
             ],
         )

@@ -54,8 +54,8 @@ def by_facet(rows: pl.DataFrame) -> list[FacetLine]:
     that is the total."""
     policies = rows["policy_id"].unique(maintain_order=True).to_list()
     has_sampled = (pl.col("decoding") == "sampled").any().over("use")
-    chosen = rows.filter((pl.col("facet") != "all") & ((pl.col("decoding") == "sampled") | ~has_sampled))
-    several = chosen.filter(pl.col("facet_value").n_unique().over("use", "facet") > 1)
+    facet_rows = rows.filter((pl.col("facet") != "all") & ((pl.col("decoding") == "sampled") | ~has_sampled))
+    several = facet_rows.filter(pl.col("facet_value").n_unique().over("use", "facet") > 1)
     lines = []
     for (use, facet, value), group in several.group_by("use", "facet", "facet_value", maintain_order=True):
         of = {row["policy_id"]: row for row in group.to_dicts()}
@@ -65,8 +65,8 @@ def by_facet(rows: pl.DataFrame) -> list[FacetLine]:
 
 def parse_pass_k(pass_k: str | None) -> dict[int, tuple[float, float | None, float | None]]:
     """k -> pass^k with its 95 % interval, of a row; there are rows without intervals."""
-    found = {int(k): value for k, value in json.loads(pass_k or "{}").items()}
-    return {k: tuple(value) if isinstance(value, list) else (value, None, None) for k, value in sorted(found.items())}
+    by_k = {int(k): value for k, value in json.loads(pass_k or "{}").items()}
+    return {k: tuple(value) if isinstance(value, list) else (value, None, None) for k, value in sorted(by_k.items())}
 
 
 def format_rate(rate: float, low: float | None, high: float | None) -> str:

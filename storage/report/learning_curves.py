@@ -26,7 +26,7 @@ def curves(store: Store, chart: Chart) -> list[dict[str, Any]]:
             SELECT coalesce(s.name, s.stage_id), s.algorithm, p.path FROM trained t JOIN policies p USING (policy_id)
               JOIN stages s USING (stage_id) WHERE p.path IS NOT NULL ORDER BY t.depth DESC"""
     )
-    found = []
+    parts = []
     for name, algorithm, path in stages.iter_rows():
         try:
             metrics = pl.read_ndjson((store.root / path).parent / _FILE, infer_schema_length=None)
@@ -35,5 +35,5 @@ def curves(store: Store, chart: Chart) -> list[dict[str, Any]]:
         shown = [column for column in _SHOWN.get(algorithm, ()) if column in metrics.columns and metrics.schema[column].is_numeric()]
         if "step" in metrics.columns and shown and metrics.height:
             figure = charts.learning_chart(metrics, shown)
-            found.append({"name": name, "algorithm": algorithm, "steps": metrics.height, "metrics": shown, "chart": chart(figure)})
-    return found
+            parts.append({"name": name, "algorithm": algorithm, "steps": metrics.height, "metrics": shown, "chart": chart(figure)})
+    return parts

@@ -216,30 +216,30 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def _is_of_type(value: JSON, kind: JSON) -> bool:
-    wanted = _TYPES.get(kind) if isinstance(kind, str) else None
-    if wanted is None:
+    python_type = _TYPES.get(kind) if isinstance(kind, str) else None
+    if python_type is None:
         return True
-    return isinstance(value, wanted) and (kind == "boolean" or not isinstance(value, bool))
+    return isinstance(value, python_type) and (kind == "boolean" or not isinstance(value, bool))
 
 
 def _turn_problems(blueprint: Blueprint) -> list[str]:
     problems: list[str] = []
     if len(blueprint.turns) > MAX_USER_TURNS:
         problems.append(f"the user speaks {len(blueprint.turns)} times, and may {MAX_USER_TURNS} times")
-    withheld, revealed, made = set[str](), set[str](), list[int]()
+    withheld, revealed, goal_order = set[str](), set[str](), list[int]()
     for turn in blueprint.turns:
         withheld |= set(turn.withholds)
         revealed |= set(turn.reveals)
         if not turn.text.strip():
             problems.append(f"turn {turn.t} says nothing")
         for n in (n for step in turn.steps for n in step):
-            if any(parent not in made for parent in blueprint.nodes[n].after):
+            if any(parent not in goal_order for parent in blueprint.nodes[n].after):
                 problems.append(f"turn {turn.t} calls node {n} before what it depends on")
-            made.append(n)
+            goal_order.append(n)
     hidden = {f"{index}.{slot}" for index, goal in enumerate(blueprint.goals) for slot in goal.hidden}
     if missing := sorted(withheld - revealed - hidden):
         problems.append(f"withheld and never revealed: {', '.join(missing)}")
-    if sorted(made) != list(range(len(blueprint.nodes))):
+    if sorted(goal_order) != list(range(len(blueprint.nodes))):
         problems.append("the turn plan does not call every node exactly once")
     settled = sorted(goal for turn in blueprint.turns for goal in turn.settles)
     if settled != [index for index, goal in enumerate(blueprint.goals) if not goal.is_abandoned]:

@@ -40,10 +40,10 @@ class _About:
 
 @cached_per_world(_CACHED)
 def _about(world: type[World], intent: str) -> _About:
-    found = world.intents[intent]
-    required = frozenset(slot.name for slot in found.slots if slot.is_required)
-    optional = tuple(slot.name for slot in found.slots if not slot.is_required)
-    return _About(found.domain, required, optional, found.refusal, bool(found.shape(required).calls))
+    declared = world.intents[intent]
+    required = frozenset(slot.name for slot in declared.slots if slot.is_required)
+    optional = tuple(slot.name for slot in declared.slots if not slot.is_required)
+    return _About(declared.domain, required, optional, declared.refusal, bool(declared.shape(required).calls))
 
 
 @cached_per_world(4096)
@@ -85,8 +85,8 @@ def _goal(kitchen: IntentPool, intents: tuple[str, ...], rng: random.Random) -> 
     idle, busy = _split(kitchen.world, intents)
     intent = rng.choice(idle if not busy or (idle and rng.random() < _IDLE_SHARE) else busy)
     about = _about(kitchen.world, intent)
-    chosen = about.required.union([name for name in about.optional if rng.random() < _OPTIONAL_SHARE])
-    return GoalTemplate(intent, chosen if kitchen.tools.issuperset(_tools_of(kitchen.world, intent, chosen)) else about.required)
+    slot_names = about.required.union([name for name in about.optional if rng.random() < _OPTIONAL_SHARE])
+    return GoalTemplate(intent, slot_names if kitchen.tools.issuperset(_tools_of(kitchen.world, intent, slot_names)) else about.required)
 
 
 def native(kitchen: IntentPool, rng: random.Random, *, domain: str | None = None) -> ConversationTemplate:
@@ -120,7 +120,7 @@ def also_computing(recipe: ConversationTemplate, kitchen: IntentPool, rng: rando
 def domain_of(recipe: ConversationTemplate) -> str:
     """The domain of a conversation: that of its first goal that is done by calls, else of its first."""
     about = [_about(recipe.world, goal.intent) for goal in recipe.goals]
-    return next((found for found in about if found.is_busy), about[0]).domain
+    return next((each for each in about if each.is_busy), about[0]).domain
 
 
 @cached_per_world(_CACHED)
@@ -143,14 +143,14 @@ def _has_reads(world: type[World], intent: str, slots: frozenset[str]) -> bool:
 @cached_per_world(_CACHED)
 def _follow_ups(world: type[World], intent: str, slots: frozenset[str]) -> tuple[str, ...]:
     """Intents that can be about something that an answer to this one brings up."""
-    found = typical(world, intent, slots)
-    if found is None:
+    example = typical(world, intent, slots)
+    if example is None:
         return ()
 
     def takes_up(name: str) -> bool:
         pointed = [slot for slot in slots_of(world, name).values() if slot.is_entity and can_point_at(world, slot)]
-        named = [value for slot in pointed for value in mentioned(world, found.answer, name, slot.name, "en")]
-        return any(value not in found.slots.values() for value in named)
+        mentions = [value for slot in pointed for value in mentioned(world, example.answer, name, slot.name, "en")]
+        return any(value not in example.slots.values() for value in mentions)
 
     return tuple(name for name in world.intents if takes_up(name))
 
@@ -158,8 +158,8 @@ def _follow_ups(world: type[World], intent: str, slots: frozenset[str]) -> tuple
 @cached_per_world(_CACHED)
 def _open_slots(world: type[World], intent: str, slots: frozenset[str]) -> tuple[str, ...]:
     """Those of the slots that a request can leave out until asked."""
-    known = slots_of(world, intent)
-    return tuple(name for name in sorted(slots) if can_withhold(world, known[name]))
+    slots_by_name = slots_of(world, intent)
+    return tuple(name for name in sorted(slots) if can_withhold(world, slots_by_name[name]))
 
 
 def _has_pause(recipe: ConversationTemplate, goal: GoalTemplate) -> bool:
@@ -258,11 +258,11 @@ def _tool_outage(recipe: ConversationTemplate, kitchen: IntentPool, rng: random.
 @cached_per_world(_CACHED)
 def _substitutes(world: type[World], intent: str, slots: frozenset[str]) -> tuple[str, ...]:
     """Reading tools that could be called with some of what one of the intent's calls is given."""
-    found = typical(world, intent, slots)
-    given = [call.arguments.keys() for call in found.plan] if found is not None else []
+    example = typical(world, intent, slots)
+    given = [call.arguments.keys() for call in example.plan] if example is not None else []
     reading = [tool.name for tool in world.tools if not tool.changes_state]
-    wanted = [(tool, required_parameters(world, tool)) for tool in reading]
-    return tuple(tool for tool, names in wanted if names and any(names <= arguments for arguments in given))
+    required = [(tool, required_parameters(world, tool)) for tool in reading]
+    return tuple(tool for tool, names in required if names and any(names <= arguments for arguments in given))
 
 
 def _merge_goals(recipe: ConversationTemplate, kitchen: IntentPool, rng: random.Random) -> ConversationTemplate | None:

@@ -134,14 +134,14 @@ def _fine_token(step: Step, hops: Mapping[int, int]) -> str:
 def _dependencies(turns: Sequence[Turn]) -> list[tuple[ExecutedCall, int, int]]:
     """Every call with its number of distinct parent calls and its longest hop back, in steps that made calls (0: no parent)."""
     made_at: dict[str, int] = {}
-    found: list[tuple[ExecutedCall, int, int]] = []
+    dependencies: list[tuple[ExecutedCall, int, int]] = []
     calling = [step for step in _steps(turns) if step.calls]
     for position, step in enumerate(calling):
         for call in step.calls:
             parents = set(call.sources.values()) - CONVERSATION
-            found.append((call, len(parents), max((position - made_at[parent] for parent in parents), default=0)))
+            dependencies.append((call, len(parents), max((position - made_at[parent] for parent in parents), default=0)))
         made_at.update({call.call_id: position for call in step.calls})
-    return found
+    return dependencies
 
 
 # ---- complexity -----------------------------------------------------------------------------------------------------

@@ -94,8 +94,8 @@ class Offer:
 
     @property
     def tools(self) -> frozenset[str]:
-        own = _tool_names(self.cluster.tool_ids, self.has_code)
-        return own if self.partner is None else own | _tool_names(self.partner.tool_ids, self.has_code)
+        cluster_tools = _tool_names(self.cluster.tool_ids, self.has_code)
+        return cluster_tools if self.partner is None else cluster_tools | _tool_names(self.partner.tool_ids, self.has_code)
 
 
 @lru_cache(maxsize=8192)
@@ -198,16 +198,18 @@ class Draft:
         return draft.model_copy(update={"id": content_id("blueprint", draft.model_dump_json(exclude={"id"}))})
 
     def _perturbations(self, laid_out: Schedule) -> tuple[Perturbation, ...]:
-        found = [Perturbation(at=at, kind=kind, message=fault(self.rng) if kind == "error" else "") for at, kind in laid_out.disturbances]
+        perturbations = [
+            Perturbation(at=at, kind=kind, message=fault(self.rng) if kind == "error" else "") for at, kind in laid_out.disturbances
+        ]
         for at, (call, _) in laid_out.outages.items():
             tried = Call(tool=call.tool, arguments=dict(call.arguments))
-            found.append(Perturbation(at=at, kind="outage", message=fault(self.rng, is_lasting=True), tried=tried))
+            perturbations.append(Perturbation(at=at, kind="outage", message=fault(self.rng, is_lasting=True), tried=tried))
             self.applied.append("tool_outage")
         if "noisy_tools" in self.veils and laid_out.moves:
             by_tool = {tool: noise(self.rng) for tool in sorted({move.call.tool for move in laid_out.moves})}
-            found += [Perturbation(at=move.n, kind="noise", message=by_tool[move.call.tool]) for move in laid_out.moves]
+            perturbations += [Perturbation(at=move.n, kind="noise", message=by_tool[move.call.tool]) for move in laid_out.moves]
             self.applied.append("noisy_tools")
-        return tuple(found)
+        return tuple(perturbations)
 
     def _offered(self, used: Set[str]) -> tuple[str, ...]:
         """The tools on offer; as distractors, some that the world has beside them, and `run_python` now and then."""
@@ -223,12 +225,12 @@ class Draft:
 
     def _solve(self, index: int, goal: GoalTemplate, before: Sequence[_Solved]) -> _Solved:
         failure = PlanFailed("misfit", f"{goal.intent}: no slots fit")
-        kept = PlanFailed("not_allowed", "all frames drawn are kept for another use")
+        no_frame = PlanFailed("not_allowed", "all frames drawn are kept for another use")
 
         def may_use(slots: Mapping[str, JSON]) -> bool:
             nonlocal failure
             is_free = self._may_use(goal.intent, slots)
-            failure = failure if is_free else kept
+            failure = failure if is_free else no_frame
             return is_free
 
         for _ in range(1 if self.said else SLOT_DRAWS):
@@ -245,10 +247,10 @@ class Draft:
                 if not hidden or not may_use(drawn):
                     continue
             else:
-                such = self.world.draw_such(goal.intent, goal.slots, self.rng, may_use)
-                if such is None:
+                allowed_slots = self.world.draw_such(goal.intent, goal.slots, self.rng, may_use)
+                if allowed_slots is None:
                     raise failure
-                drawn = such
+                drawn = allowed_slots
             frame = Frame(world=self.recipe.world.name, intent=goal.intent, slots=drawn)
             try:
                 solution = solve(self.world, frame, self.language)
@@ -266,8 +268,8 @@ class Draft:
         for name, slot in sorted(slots_of(self.recipe.world, goal.intent).items()):
             if name not in slots or not slot.is_entity or not can_point_at(self.recipe.world, slot):
                 continue
-            named = mentioned(self.recipe.world, previous.solution.plan.answer, goal.intent, name, self.language)
-            others = [value for value in named if value not in previous.frame.slots.values()]
+            mentions = mentioned(self.recipe.world, previous.solution.plan.answer, goal.intent, name, self.language)
+            others = [value for value in mentions if value not in previous.frame.slots.values()]
             if others:
                 slots[name] = self.rng.choice(others)
                 return (name,)
@@ -303,10 +305,10 @@ class Draft:
             if secret:
                 found = {name: "hidden" if src == "const" and call.arguments[name] in secret else src for name, src in found.items()}
             sources.append(found)
-            made = f"{index}.{position}"
-            self.positions[made] = (index, position)
+            node_key = f"{index}.{position}"
+            self.positions[node_key] = (index, position)
             if call_status(observation.content) == "ok":
-                self.sources.show(call.tool, made, observation.content, call.arguments)
+                self.sources.show(call.tool, node_key, observation.content, call.arguments)
         return planned(self.recipe.world, [(call.tool, call.arguments) for call in calls], sources)
 
     def _request(self, goal: GoalTemplate, frame: Frame, hidden: tuple[str, ...]) -> tuple[str, str]:

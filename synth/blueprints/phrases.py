@@ -80,8 +80,8 @@ def vague_request(world: type[World], frame: Frame, language: Language, rng: ran
     """A frame in the words, of a few drawn, that name the fewest values and tools outright."""
     plain = [spellings(world, frame.intent, slot, value, language)[0].casefold() for slot, value in frame.slots.items()]
     plain += [word for words in world.tool_words.values() for word in words]
-    drawn = [render(world, frame, language, rng) for _ in range(_VAGUE_DRAWS)]
-    return min(drawn, key=lambda text: sum(word in text.casefold() for word in plain))
+    requests = [render(world, frame, language, rng) for _ in range(_VAGUE_DRAWS)]
+    return min(requests, key=lambda text: sum(word in text.casefold() for word in plain))
 
 
 def corrected(world: type[World], text: str, frame: Frame, slots: Sequence[str], language: Language, rng: random.Random) -> str | None:
@@ -91,8 +91,8 @@ def corrected(world: type[World], text: str, frame: Frame, slots: Sequence[str],
         kind = kinds[slots_of(world, frame.intent)[name].kind]
         choices = list(kind.names) if isinstance(kind, Vocabulary) else [] if isinstance(kind, Date) else list(kind.choices)
         others = [value for value in choices if value not in frame.slots.values()]
-        said = sorted(spellings(world, frame.intent, name, frame.slots[name], language), key=len, reverse=True)
-        right = next((spelling for spelling in said if _is_word(spelling, text)), None)
+        forms = sorted(spellings(world, frame.intent, name, frame.slots[name], language), key=len, reverse=True)
+        right = next((spelling for spelling in forms if _is_word(spelling, text)), None)
         if right is not None and others:
             wrong = spellings(world, frame.intent, name, rng.choice(others), language)[0]
             at = next(_places(right, text))
@@ -138,17 +138,17 @@ def _replace(text: str, names: Sequence[str], nouns: Sequence[str], stand_in: st
 def _without(text: str, name: str, lead: re.Pattern[str], stand_in: str, language: Language) -> str:
     """The text with `stand_in` for the name, as a word of its own, and what leads up to it. No pattern is compiled for the name."""
     plain = "".join(each.lower() if len(each.lower()) == 1 else each for each in text) if language == "en" else text
-    wanted = name.lower() if language == "en" else name
+    form = name.lower() if language == "en" else name
     parts, begin = [], 0
-    at = plain.find(wanted)
+    at = plain.find(form)
     while at >= 0:
-        end = at + len(wanted)
+        end = at + len(form)
         if not (name[:1].isascii() and _is_latin(text[at - 1 : at])) and not (name[-1:].isascii() and _is_latin(text[end : end + 1])):
-            found = lead.search(text[begin:at])
-            assert found is not None
-            parts += [text[begin : begin + found.start()], stand_in]
+            match = lead.search(text[begin:at])
+            assert match is not None
+            parts += [text[begin : begin + match.start()], stand_in]
             begin = end
-        at = plain.find(wanted, max(begin, at + 1))
+        at = plain.find(form, max(begin, at + 1))
     return "".join((*parts, text[begin:]))
 
 

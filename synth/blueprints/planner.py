@@ -48,13 +48,13 @@ def offers_code(world: type[World]) -> bool:
 @cached_per_world(65536)
 def _is_usable(world: type[World], is_allowed: FrameFilter, intent: str, slots: frozenset[str]) -> bool:
     """Whether any frame with these slots may be used: False where there are few, of words alone, and all are kept for other uses."""
-    named = [(slot, world.kinds[slot.kind]) for name, slot in slots_of(world, intent).items() if name in slots]
-    values = [tuple(kind.names) for slot, kind in named if isinstance(kind, Vocabulary) and not slot.is_entity]
-    if len(values) < len(named) or math.prod(map(len, values)) > _MOST_ENUMERATED:
+    slot_kinds = [(slot, world.kinds[slot.kind]) for name, slot in slots_of(world, intent).items() if name in slots]
+    values = [tuple(kind.names) for slot, kind in slot_kinds if isinstance(kind, Vocabulary) and not slot.is_entity]
+    if len(values) < len(slot_kinds) or math.prod(map(len, values)) > _MOST_ENUMERATED:
         return True
-    names = [slot.name for slot, _ in named]
-    drawn = (dict(zip(names, said, strict=True)) for said in itertools.product(*values))
-    return any(is_allowed(frame_id(world.name, intent, slots)) for slots in drawn)
+    names = [slot.name for slot, _ in slot_kinds]
+    candidates = (dict(zip(names, combination, strict=True)) for combination in itertools.product(*values))
+    return any(is_allowed(frame_id(world.name, intent, slots)) for slots in candidates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +126,10 @@ class Planner:
         """Recipes of the cell that need a program, or none, of the least worn sequences of modes first, every other one changed by an
         operator that leaves it where it is."""
         assert self.bands is not None
-        pots, found = intent_pool(offer.world, offer.tools), self._book(offer, cell.domain).get((cell.family, cell.band), {})
-        shelf = {modes: recipes for modes, recipes in found.items() if ("X" in modes) == is_computing}
-        drawn = sorted(rng.sample(list(shelf), len(shelf)), key=lambda modes: self._wear(modes, shelf[modes]))
-        usable = ([recipe for recipe in shelf[modes] if self._may_use(recipe)] for modes in drawn)
+        pots, entries = intent_pool(offer.world, offer.tools), self._book(offer, cell.domain).get((cell.family, cell.band), {})
+        shelf = {modes: recipes for modes, recipes in entries.items() if ("X" in modes) == is_computing}
+        templates = sorted(rng.sample(list(shelf), len(shelf)), key=lambda modes: self._wear(modes, shelf[modes]))
+        usable = ([recipe for recipe in shelf[modes] if self._may_use(recipe)] for modes in templates)
         for recipe in itertools.islice((self._one_of(recipes, rng) for recipes in usable if recipes), DRAFTS):
             changed = evolved(recipe, pots, rng) if rng.random() < 0.5 else recipe
             is_same = changed is recipe or pots.computes(changed) != is_computing or not self._may_use(changed)

@@ -90,7 +90,7 @@ def changing_tools(world: type[World]) -> frozenset[str]:
 
 @cached_per_world()
 def required_parameters(world: type[World], tool: str) -> frozenset[str]:
-    return frozenset(name for known in world.tools if known.name == tool for name in known.parameters.get("required", ()))
+    return frozenset(name for each in world.tools if each.name == tool for name in each.parameters.get("required", ()))
 
 
 class Move(NamedTuple):
@@ -202,19 +202,19 @@ class _Scheduler:
 
     def _fail(self, tool: str, index: int, numbers: Sequence[int]) -> None:
         """A call of `tool` in vain before the first call of the goal that has all it needs."""
-        wanted = required_parameters(self.recipe.world, tool)
+        required = required_parameters(self.recipe.world, tool)
         for number, call in zip(numbers, self.plans[index], strict=True):
-            if wanted and wanted <= call.arguments.keys():
-                given = {name: call.arguments[name] for name in sorted(wanted)}
+            if required and required <= call.arguments.keys():
+                given = {name: call.arguments[name] for name in sorted(required)}
                 tried = CallPlan.of(tool, given, {name: call.sources[name] for name in given}, changes_state=False)
                 self.outages[number] = (tried, tuple(sorted([self.numbers[parent] for parent in tried.parents])))
                 return
 
     def _check(self, lead: int, numbers: Sequence[int], acts: Sequence[int]) -> int | None:
-        wanted = self.recipe.goals[lead].check
+        check = self.recipe.goals[lead].check
         reads = [number for number in numbers if number not in acts and (not acts or number < acts[0])]
         reads = [number for number in reads if self.moves[number].call.tool != CODE_TOOL]
-        if wanted is None or not reads:
+        if check is None or not reads:
             return None
         repeated, number = self.moves[reads[-1]], len(self.moves)
         after = tuple(sorted({*numbers, *repeated.after}))

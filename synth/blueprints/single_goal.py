@@ -74,13 +74,13 @@ def _required(intent: Intent) -> frozenset[str]:
 
 
 def _draw(
-    world: type[World], intent: Intent, clusters: Sequence[Cluster], divisions: DivisionConfig, known: dict[str, Drill], rng: random.Random
+    world: type[World], intent: Intent, clusters: Sequence[Cluster], divisions: DivisionConfig, drills: dict[str, Drill], rng: random.Random
 ) -> Drill | None:
     for _ in range(_TRIES):
         names = frozenset(slot.name for slot in intent.slots if slot.is_required or rng.random() < _OPTIONAL_SHARE)
         slots = world(training_seed(rng.randrange(2**20))).draw_slots(intent.name, names, rng)
         frame = Frame(world=world.name, intent=intent.name, slots=slots)
-        if frame.id in known:
+        if frame.id in drills:
             continue
         side = division(frame.id, divisions)
         use: Use = "eval_out" if side == "held_out" else "train"
@@ -104,9 +104,9 @@ def _draw(
 
 def _cluster_of(task: Task, clusters: Sequence[Cluster]) -> str | None:
     """The first cluster of the task's world that holds all tools of its plan, else the first of its world."""
-    wanted = {call.tool for call in task.plan.calls}
+    tools = {call.tool for call in task.plan.calls}
     here = [cluster for cluster in clusters if cluster.world == task.world]
-    fitting = [cluster for cluster in here if wanted <= cluster.tool_names]
+    fitting = [cluster for cluster in here if tools <= cluster.tool_names]
     return (fitting or here)[0].id if here else None
 
 

@@ -25,12 +25,12 @@ _CACHED = 65536
 @cached_per_world(_CACHED)
 def _typical_slots(world: type[World], intent: str, shape: str) -> frozenset[str]:
     """The smallest set of slots that has this plan shape: a function of the intent alone, so that sketches do not depend on history."""
-    found = world.intents[intent]
-    required = frozenset(slot.name for slot in found.slots if slot.is_required)
-    optional = sorted(slot.name for slot in found.slots if not slot.is_required)
+    declared = world.intents[intent]
+    required = frozenset(slot.name for slot in declared.slots if slot.is_required)
+    optional = sorted(slot.name for slot in declared.slots if not slot.is_required)
     for size in range(len(optional) + 1):
         for extra in combinations(optional, size):
-            if str(found.shape(required | set(extra))) == shape:
+            if str(declared.shape(required | set(extra))) == shape:
                 return required | set(extra)
     return required
 
@@ -53,8 +53,8 @@ def skeleton(world: type[World], intent: str, slots: frozenset[str]) -> Skeleton
             solution = solve(place, frame, "en")
         except Unsolvable:
             continue
-        said = " ".join(sorted(place.slot_forms(intent, frame.slots)))
-        messages = _executed(place, [Message(role="user", content=said)], solution.plan.calls)
+        forms = " ".join(sorted(place.slot_forms(intent, frame.slots)))
+        messages = _executed(place, [Message(role="user", content=forms)], solution.plan.calls)
         plan = planned(world, [(call.tool, call.arguments) for call in solution.plan.calls], sources_of(messages, 0))
         return Skeleton(plan, frame.slots, solution.plan.answer)
     return None
@@ -72,18 +72,19 @@ def planned(world: type[World], calls: Sequence[tuple[str, Mapping[str, JSON]]],
     """Calls (tool, arguments) with the sources of their arguments, as a plan."""
     changing = changing_tools(world)
     return tuple(
-        CallPlan.of(tool, arguments, found, changes_state=tool in changing) for (tool, arguments), found in zip(calls, sources, strict=True)
+        CallPlan.of(tool, arguments, call_sources, changes_state=tool in changing)
+        for (tool, arguments), call_sources in zip(calls, sources, strict=True)
     )
 
 
 def sources_of(messages: Sequence[Message], goal: int) -> tuple[dict[str, Source], ...]:
     """Where each top-level argument of each call of one executed goal comes from."""
     positions: dict[str, int] = {}
-    found: list[dict[str, Source]] = []
+    by_call: list[dict[str, Source]] = []
     for call in (call for turn in derive_turns(messages) for step in turn.steps for call in step.calls):
         positions[call.call_id] = len(positions)
-        found.append(merged_sources(call.arguments or {}, call.sources, {key: (goal, at) for key, at in positions.items()}))
-    return tuple(found)
+        by_call.append(merged_sources(call.arguments or {}, call.sources, {key: (goal, at) for key, at in positions.items()}))
+    return tuple(by_call)
 
 
 def merged_sources(arguments: Mapping[str, JSON], sources: Mapping[str, str], calls: Mapping[str, tuple[int, int]]) -> dict[str, Source]:
@@ -119,10 +120,10 @@ def _placed(
     world: type[World], intent: str, slots: frozenset[str], index: int, is_dropped: bool, fed: tuple[int, int] | None
 ) -> GoalPlan | None:
     """A skeleton as goal number `index`: cut at its first act if it is dropped, its first call fed by the call `fed` of the goal before."""
-    found, changing = typical(world, intent, slots), changing_tools(world)
-    if found is None:
+    example, changing = typical(world, intent, slots), changing_tools(world)
+    if example is None:
         return None
-    plan = found.plan
+    plan = example.plan
     if is_dropped:
         plan = plan[: next((at for at, call in enumerate(plan) if call.tool in changing), len(plan))]
     sources: list[dict[str, Source]] = [

@@ -51,15 +51,15 @@ def build_library(world: type[World], tools: frozenset[str], domain: str, bands:
         return {}
     rng = random.Random(content_id("cookbook", world.name, sorted(tools), domain, volumes))
     before = build_library(world, tools, domain, bands, volumes - 1) if volumes else {}
-    shelves = {shelf: {modes: list(alike) for modes, alike in recipes.items()} for shelf, recipes in before.items()}
+    shelves = {shelf: {modes: list(group) for modes, group in recipes.items()} for shelf, recipes in before.items()}
 
     def file(recipe: ConversationTemplate) -> None:
         place = shelf_of(recipe, domain, bands)
         if place is None:
             return
-        alike = shelves.setdefault(place[0], {}).setdefault(place[1], [])
-        if len(alike) < _ALIKE and all(_intents(recipe) != _intents(other) for other in alike):
-            alike.append(recipe)
+        group = shelves.setdefault(place[0], {}).setdefault(place[1], [])
+        if len(group) < _ALIKE and all(_intents(recipe) != _intents(other) for other in group):
+            group.append(recipe)
 
     for _ in range(NATIVES if not volumes else 0):
         file(native(pots, rng, domain=domain))

@@ -124,9 +124,11 @@ class Agreement:
     def figures(self, prefix: str = "judge") -> list[Figure]:
         """As they are stored: `PREFIX_agreement`, with its 95 % Wilson interval, and so on."""
         low, high = wilson(self.agreed, self.labelled)
-        found = {"agreement": self.rate, "agreement_lo95": low, "agreement_hi95": high, "kappa": self.kappa}
-        found |= {f"missed:{planted}": float(count) for planted, count in sorted(self.missed.items())}
-        return [Figure(f"{prefix}_{name}", round(value, 6), None, self.labelled) for name, value in found.items() if not math.isnan(value)]
+        figures = {"agreement": self.rate, "agreement_lo95": low, "agreement_hi95": high, "kappa": self.kappa}
+        figures |= {f"missed:{planted}": float(count) for planted, count in sorted(self.missed.items())}
+        return [
+            Figure(f"{prefix}_{name}", round(value, 6), None, self.labelled) for name, value in figures.items() if not math.isnan(value)
+        ]
 
     @classmethod
     def of(cls, stored: Mapping[str, Figure], prefix: str = "judge") -> Agreement | None:

@@ -148,17 +148,17 @@ class _PlanCheck:
         return sorted(self.computing, key=lambda name: (intents[name].domain != self.cell.domain, name))[:_MAX_COMPUTING]
 
     def _intents(self) -> Iterator[_IntentText]:
-        own = [name for name in self.pool.intents if self.offer.world.intents[name].domain == self.cell.domain]
-        others = [name for name in self.pool.intents if name not in own]
-        factors = {name: self.rules.factors.get((self.offer.world.name, name), 1.0) for name in own}
-        own.sort(key=lambda name: -factors[name])
-        urgent = [name for name in own[:_MAX_URGENT] if factors[name] > 1]
+        in_domain = [name for name in self.pool.intents if self.offer.world.intents[name].domain == self.cell.domain]
+        others = [name for name in self.pool.intents if name not in in_domain]
+        factors = {name: self.rules.factors.get((self.offer.world.name, name), 1.0) for name in in_domain}
+        in_domain.sort(key=lambda name: -factors[name])
+        urgent = [name for name in in_domain[:_MAX_URGENT] if factors[name] > 1]
         world, rng = self.offer.world(self.seed), random.Random(self.example_seed)
         try:
-            for name in list(dict.fromkeys((*self._computing(), *own, *others)))[:_MAX_INTENTS]:
+            for name in list(dict.fromkeys((*self._computing(), *in_domain, *others)))[:_MAX_INTENTS]:
                 slots = slots_of(self.offer.world, name)
                 texts = tuple(_SlotText(slot.name, slot.is_required, self._legal_text(world.kinds[slot.kind])) for slot in slots.values())
-                yield _IntentText(name, name in own, name in urgent, texts, self._examples(world, name, rng))
+                yield _IntentText(name, name in in_domain, name in urgent, texts, self._examples(world, name, rng))
         finally:
             world.close()
 
@@ -183,9 +183,9 @@ class _PlanCheck:
         ):
             return problems
         recipe = ConversationTemplate(self.offer.world, tuple(_goal_template(goal, self.offer.world) for goal in goals), plan["parallel"])
-        said = [Said(goal["slots"], goal["request"], goal["reveal"] or "") for goal in goals]
+        goal_texts = [Said(goal["slots"], goal["request"], goal["reveal"] or "") for goal in goals]
         allowed, persona = self.rules.is_allowed, plan["persona"]
-        draft = Draft(recipe, self.offer, frozenset(), self.language, allowed, self.rng, said=said, seed=self.seed, persona=persona)
+        draft = Draft(recipe, self.offer, frozenset(), self.language, allowed, self.rng, said=goal_texts, seed=self.seed, persona=persona)
         try:
             written = self.rules.checked(_write(draft), None)
             for at, (goal, done) in enumerate(zip(goals, written.goals, strict=True)):
@@ -229,8 +229,8 @@ class _PlanCheck:
             return
         world = self.offer.world(self.seed)
         try:
-            own = self.pool.by_domain.get(self.cell.domain, ())
-            free = [f"{name} {one}" for name in dict.fromkeys((intent, *own)) for one in self._examples(world, name, self.rng)]
+            domain_intents = self.pool.by_domain.get(self.cell.domain, ())
+            free = [f"{name} {one}" for name in dict.fromkeys((intent, *domain_intents)) for one in self._examples(world, name, self.rng)]
         finally:
             world.close()
         yield f"these values together are kept for another use; take such as {' or '.join(free[:_EXAMPLES])}"

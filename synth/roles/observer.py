@@ -69,14 +69,14 @@ def observe(
 
 def _extra_calls(node_keys: Sequence[str], calls: Sequence[ExecutedCall], injected: frozenset[str]) -> int | None:
     """Number of calls beyond the planned ones, without injected faults; None if a planned call was not made, or failed."""
-    made = [
+    executed = [
         call_key(call.tool, call.arguments) for call in calls if call.call_id not in injected and call.status not in ("error", "missing")
     ]
     for key in node_keys:
-        if key not in made:
+        if key not in executed:
             return None
-        made.remove(key)
-    return len(made)
+        executed.remove(key)
+    return len(executed)
 
 
 def _waits(world: type[World], blueprint: Blueprint, turns: Sequence[Turn]) -> bool:
@@ -159,7 +159,7 @@ def _messages_for_goal(
     by_goal: dict[int, set[str]] = defaultdict(set)
     for node, key in zip(blueprint.nodes, node_keys, strict=True):
         by_goal[node.goal].add(key)
-    own, planned = by_goal[index], set(node_keys)
+    goal_messages, planned = by_goal[index], set(node_keys)
     opened_at = _opening_turn(blueprint, together, default=at)
     judged_before = (
         turn.t for turn in blueprint.turns if turn.t < at and not all(blueprint.goals[goal].is_abandoned for goal in turn.settles)
@@ -170,7 +170,7 @@ def _messages_for_goal(
 
     def counts(call: ToolCall) -> bool:
         key = call_key(call.function.name, parse_arguments(call.function.arguments))
-        return turn >= opened_at if key in own else key not in planned and turn > last_answer
+        return turn >= opened_at if key in goal_messages else key not in planned and turn > last_answer
 
     for message in transcript.messages:
         turn += message.role == "user"
@@ -179,9 +179,9 @@ def _messages_for_goal(
         if message.role != "assistant":
             out.append(message)
         elif message.tool_calls:
-            kept = tuple(call for call in message.tool_calls if counts(call))
-            if kept:
-                out.append(message if len(kept) == len(message.tool_calls) else message.model_copy(update={"tool_calls": kept}))
+            goal_calls = tuple(call for call in message.tool_calls if counts(call))
+            if goal_calls:
+                out.append(message if len(goal_calls) == len(message.tool_calls) else message.model_copy(update={"tool_calls": goal_calls}))
         elif turn == at:
             out.append(message)
     return out

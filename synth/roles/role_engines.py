@@ -78,11 +78,11 @@ class RolesConfig(AskingConfig):
 
     def identity(self) -> dict[str, Any]:
         """The settings that conversations depend on, without limits and budget; empty if all roles are scripted."""
-        named = self.engines
-        if not named:
+        engines = self.engines
+        if not engines:
             return {}
-        weights = {name: version for name in named.values() if (version := weights_of(name))}
-        about = {"version": VERSION, "prompts": prompt_versions(named), "weights": weights}
+        weights = {name: version for name in engines.values() if (version := weights_of(name))}
+        about = {"version": VERSION, "prompts": prompt_versions(engines), "weights": weights}
         return self.model_dump(mode="json", exclude=set(AskingConfig.model_fields)) | about
 
 
@@ -160,8 +160,8 @@ class RoleEngines:
     def judge_figures(self, split: Sequence[Labelled], progress: Progress) -> list[Figure]:
         """The judge's agreement with labelled conversations: with all, and with those that pass every check by code."""
         grades = side_by_side(self.grade, split, self.config.in_flight, "measuring the judge", progress)
-        asked = [at for at, one in enumerate(split) if passes_checks(one)]
-        asked_agreement = agreement([split[at] for at in asked], [grades[at] for at in asked])
+        positions = [at for at, one in enumerate(split) if passes_checks(one)]
+        asked_agreement = agreement([split[at] for at in positions], [grades[at] for at in positions])
         return [*agreement(split, grades).figures(), *asked_agreement.figures(ASKED)]
 
     def _model_assistant(self, engine: Engine, seed: str) -> ModelAssistant:

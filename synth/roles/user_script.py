@@ -95,8 +95,8 @@ def _referenced_forms(world: type[World], blueprint: Blueprint, turn: TurnPlan) 
 
 def _known_slots(goal: Goal) -> str:
     """The slots that the user knows, without those that the goal only refers to."""
-    known = {name: value for name, value in goal.slots.items() if name not in goal.hidden}
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in known.items()) or "nothing more to say about it"
+    known_slots = {name: value for name, value in goal.slots.items() if name not in goal.hidden}
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in known_slots.items()) or "nothing more to say about it"
 
 
 def script_problems(script: Script, turn: int, text: str, dialogue: Sequence[Message]) -> list[str]:
@@ -128,11 +128,11 @@ def mentions(text: str, forms: Iterable[str]) -> bool:
 
 def _invented(text: str, line: Line, dialogue: Sequence[Message]) -> list[str]:
     """Numbers of two or more digits, dates and identifiers that are neither in the plan nor in the dialogue."""
-    known = normalise("\n".join([line.text, *(message.content or "" for message in dialogue)]))
-    allowed, claimed = read_claims(known), read_claims(text)
-    values = {reading for number in (*numbers_in(known, also_parts=True), *allowed.numbers) for reading in number.readings}
+    known_text = normalise("\n".join([line.text, *(message.content or "" for message in dialogue)]))
+    allowed, claimed = read_claims(known_text), read_claims(text)
+    values = {reading for number in (*numbers_in(known_text, also_parts=True), *allowed.numbers) for reading in number.readings}
     numbers = [f"{number.value:g}" for number in claimed.numbers if abs(number.value) >= 10 and values.isdisjoint(number.readings)]
-    return numbers + sorted(claimed.dates - allowed.dates) + sorted(one for one in claimed.ids if not has_word(known, one))
+    return numbers + sorted(claimed.dates - allowed.dates) + sorted(one for one in claimed.ids if not has_word(known_text, one))
 
 
 def instruction_problems(text: str, tools: Collection[str], parameters: Collection[str]) -> list[str]:

@@ -86,10 +86,10 @@ def _play_to_the_end(
 
 def _check_alive(engine: Engine, over: Sequence[Episode], has_answered: bool) -> None:
     """Raises EngineFailure: see `rollout`. A later look may be at two draws, of which one that is never answered is half."""
-    asked = [episode for episode in over if not episode.is_lost]
-    unanswered = [episode.failure for episode in asked if episode.is_unanswered]
-    if is_dead(len(unanswered), len(asked)) and (len(unanswered) == len(asked) or not has_answered):
-        raise EngineFailure(f"{engine.name} left {len(unanswered)} of {len(asked)} rollouts without an answer: {unanswered[0]}")
+    answered = [episode for episode in over if not episode.is_lost]
+    unanswered = [episode.failure for episode in answered if episode.is_unanswered]
+    if is_dead(len(unanswered), len(answered)) and (len(unanswered) == len(answered) or not has_answered):
+        raise EngineFailure(f"{engine.name} left {len(unanswered)} of {len(answered)} rollouts without an answer: {unanswered[0]}")
 
 
 def _batches(tasks: Sequence[Task], size: int) -> Iterator[Sequence[Task]]:
@@ -150,13 +150,13 @@ class Draws:
 
 def rollout_until(engine: Engine, tasks: Sequence[Task], draws: Draws, *, first_draw: int = 0, **options: Any) -> list[Rollout]:
     """`rollout` with its options, each task as often as it takes; in the order of the tasks and then of the draws."""
-    made: dict[str, list[Rollout]] = {task.id: [] for task in tasks}
+    rollouts: dict[str, list[Rollout]] = {task.id: [] for task in tasks}
     undecided, before = list(tasks), 0
     for look in draws.looks:
         for one in rollout(engine, undecided, look - before, first_draw=first_draw + before, has_answered=before > 0, **options):
-            made[one.task_id].append(one)
-        undecided, before = [task for task in undecided if not draws.is_over(made[task.id])], look
-    return [one for task in tasks for one in made[task.id]]
+            rollouts[one.task_id].append(one)
+        undecided, before = [task for task in undecided if not draws.is_over(rollouts[task.id])], look
+    return [one for task in tasks for one in rollouts[task.id]]
 
 
 def rollout_parts(
@@ -186,7 +186,7 @@ def rollout_parts(
         EngineFailure, BudgetSpent: see `rollout`; parts that are whole are kept.
     """
     parts: list[Part] = []
-    wanted = Draws.each(draws) if isinstance(draws, int) else draws
+    rule = Draws.each(draws) if isinstance(draws, int) else draws
     options: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_turns": MAX_TURNS, "max_tokens": max_tokens}
     parameters = {"k": draws if isinstance(draws, int) else dict(draws.rule), "purpose": purpose, **options}
     parameters |= {"first_draw": first_draw} if first_draw else {}
@@ -194,9 +194,9 @@ def rollout_parts(
         identity = part_id("rollouts", [policy_id, *(task.id for task in batch)], parameters, VERSION)
         part = store.find(identity)
         if part is None:
-            made = rollout_until(engine, batch, wanted, first_draw=first_draw, in_flight=in_flight, policy_id=policy_id, **options)
-            part = store.write("rollouts", identity, rollouts_frame(made, purpose))
+            rollouts = rollout_until(engine, batch, rule, first_draw=first_draw, in_flight=in_flight, policy_id=policy_id, **options)
+            part = store.write("rollouts", identity, rollouts_frame(rollouts, purpose))
         parts.append(part)
         if progress is not None:
-            progress(purpose, min(len(tasks), (start + 1) * part_tasks) * wanted.most, len(tasks) * wanted.most)
+            progress(purpose, min(len(tasks), (start + 1) * part_tasks) * rule.most, len(tasks) * rule.most)
     return parts

@@ -50,16 +50,16 @@ class Trace:
 
 def trace(turns: Sequence[SampledTurn]) -> Trace:
     """The turns of a conversation as one sequence of tokens; what a turn that is not exact has sampled stands in no mask."""
-    found = Trace()
+    result = Trace()
     for turn in turns:
-        if not turn.is_exact or not (found.prompt_ids or turn.context_ids):
+        if not turn.is_exact or not (result.prompt_ids or turn.context_ids):
             continue
-        if found.prompt_ids:
-            _add(found, turn.context_ids, [0.0] * len(turn.context_ids), 0)
+        if result.prompt_ids:
+            _add(result, turn.context_ids, [0.0] * len(turn.context_ids), 0)
         else:
-            found.prompt_ids.extend(turn.context_ids)
-        _add(found, turn.token_ids, turn.logprobs, 1)
-    return found
+            result.prompt_ids.extend(turn.context_ids)
+        _add(result, turn.token_ids, turn.logprobs, 1)
+    return result
 
 
 def _add(to: Trace, ids: Sequence[int], logprobs: Sequence[float], mask: int) -> None:
@@ -207,9 +207,9 @@ class Episode:
     def record(self, policy_id: str, teacher: str, seed: int) -> Rollout:
         """The finished conversation as it is stored: the same draw has another id where it came out otherwise."""
         assert self.outcome is not None
-        tokens, said = [turn.token_ids for turn in self.turns], [message.to_openai() for message in self.messages]
+        tokens, spoken = [turn.token_ids for turn in self.turns], [message.to_openai() for message in self.messages]
         return Rollout(
-            id=content_id("rollout", self.task.id, policy_id, seed, self.draw, self.max_turns, tokens, said, self.outcome),
+            id=content_id("rollout", self.task.id, policy_id, seed, self.draw, self.max_turns, tokens, spoken, self.outcome),
             task_id=self.task.id,
             messages=tuple(self.messages),
             outcome=self.outcome,
@@ -254,7 +254,7 @@ def play(
     Raises:
         BudgetSpent: the engine may be asked nothing more.
     """
-    held = _held(episodes)
+    grouped = _held(episodes)
     requests = [
         ChatRequest(
             messages=episode.task.messages,
@@ -264,9 +264,9 @@ def play(
             seed=request_seed(seed, episode.task.id, episode.draw),
             is_traced=True,
         )
-        for episode, offered in held
+        for episode, offered in grouped
     ]
-    episodes = [episode for episode, _ in held]
+    episodes = [episode for episode, _ in grouped]
     if not isinstance(engine, Conversing):
         pairs = list(zip(episodes, requests, strict=True))
         side_by_side(lambda pair: _take_turns(engine, *pair), pairs, in_flight, "rollouts", lambda *_: None)
@@ -295,14 +295,14 @@ def _take_turns(engine: Engine, episode: Episode, request: ChatRequest) -> None:
 
 def _held(episodes: Sequence[Episode]) -> list[tuple[Episode, tuple[Tool, ...]]]:
     """The episodes that can be held, each with its task's tools; the others are lost."""
-    found: list[tuple[Episode, tuple[Tool, ...]]] = []
+    groups: list[tuple[Episode, tuple[Tool, ...]]] = []
     for episode in episodes:
         try:
             episode.kind = episode.kind or world_of(episode.task)
-            found.append((episode, tools_of(episode.kind, episode.task)))
+            groups.append((episode, tools_of(episode.kind, episode.task)))
         except Exception as error:  # whatever keeps a world from being made
             episode.lost(f"world {episode.task.world}: {_named(error)}")
-    return found
+    return groups
 
 
 def world_of(task: Task) -> type[World]:

@@ -41,7 +41,7 @@ def assess(world: type[World], draws: int, *, seed: int) -> Assessment:
     draws: how many tasks are drawn.
     """
     rng = random.Random(f"assess/{world.name}/{seed}")
-    intents, found = list(world.jobs()), Assessment()
+    intents, assessment = list(world.jobs()), Assessment()
     rng.shuffle(intents)
     for turn in range(draws):
         intent, language = intents[turn % len(intents)], _LANGUAGES[turn % 2]
@@ -49,13 +49,13 @@ def assess(world: type[World], draws: int, *, seed: int) -> Assessment:
         place = draw_seed(rng, "train")
         frame = Frame(world=world.name, intent=intent.name, slots=world(place).draw_slots(intent.name, names, rng))
         text = render(world, frame, language, rng)
-        found.tried += 1
+        assessment.tried += 1
         try:
             admit(world, frame, text=text, language=language, seed=place, division="seed")
         except NotAdmitted as refused:
-            found.refused[f"{intent.name}: {refused}"] += 1
+            assessment.refused[f"{intent.name}: {refused}"] += 1
             continue
-        found.solvable += 1
-        found.admitted[intent.name] += 1
-        found.requests[language].append(text)
-    return found
+        assessment.solvable += 1
+        assessment.admitted[intent.name] += 1
+        assessment.requests[language].append(text)
+    return assessment

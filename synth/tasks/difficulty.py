@@ -57,13 +57,13 @@ def _weighted(s_tool: int, s_chain: int, s_constraints: int) -> Difficulty:
 @cached_per_world(maxsize=65536)
 def rate(world: type[World], intent: str, slot_names: frozenset[str], names_a_tool: bool) -> Difficulty:
     """The rating of a combination of intent and slot names."""
-    found = world.intents[intent]
-    if found.refusal is not None:
+    declared = world.intents[intent]
+    if declared.refusal is not None:
         return Difficulty(-1)
-    shape = found.shape(slot_names)
-    if found.needs_no_tool or not shape.calls:
+    shape = declared.shape(slot_names)
+    if declared.needs_no_tool or not shape.calls:
         return Difficulty(0)
-    return score_shape(shape, found.constraints(slot_names), has_conflict=found.has_conflict(slot_names), names_a_tool=names_a_tool)
+    return score_shape(shape, declared.constraints(slot_names), has_conflict=declared.has_conflict(slot_names), names_a_tool=names_a_tool)
 
 
 @cached_per_world(maxsize=4096)

@@ -138,16 +138,16 @@ def is_grounded(answer: str, sources: Sources, names: Sequence[NameIndex]) -> bo
     if not all(sources.has_anywhere(identifier) for identifier in identifiers):
         return False
     if identifiers:
-        text = _ID.sub(lambda found: found[0] if _NO_ID.fullmatch(found[0]) else " ", text)
+        text = _ID.sub(lambda match: match[0] if _NO_ID.fullmatch(match[0]) else " ", text)
         if not MAY_CLAIM.search(text):
             return True
     listed = frozenset((len(mentions), len(set(identifiers)), len(_LIST_MARK.findall(text)), len(_BULLET.findall(text)))) - {0}
     moments = _told_moments(text)
     if not _are_known(moments, sources):
         return False
-    rest = _without_known_clocks(_without_known_days(moments.rest, sources), sources)
-    rest = _SPACED.sub(lambda found: _as_one_number(found[0], sources), rest)
-    return all(_is_supported(each, rest, sources, listed) for each in quantities_in(rest))
+    remaining = _without_known_clocks(_without_known_days(moments.rest, sources), sources)
+    remaining = _SPACED.sub(lambda match: _as_one_number(match[0], sources), remaining)
+    return all(_is_supported(each, remaining, sources, listed) for each in quantities_in(remaining))
 
 
 def told(answer: str) -> Claims:
@@ -216,46 +216,46 @@ class _Reader:
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             self.numbers.setdefault(float(value), set()).add(units_of_field(name, self.units.get(name)))
         elif isinstance(value, str) and not _ID.fullmatch(value) and MAY_CLAIM.search(value):
-            own = units_of_field(name, self.units.get(name))
-            if own and own[0][0] == LABEL:
+            field_units = units_of_field(name, self.units.get(name))
+            if field_units and field_units[0][0] == LABEL:
                 return
             self.texts.append(value)
             if _MOMENT.fullmatch(value):
                 return
-            for number, found in _seen_in_text(normalise(value)).numbers.items():
-                self.numbers.setdefault(number, set()).update(units or own for units in found)
+            for number, units_of_number in _seen_in_text(normalise(value)).numbers.items():
+                self.numbers.setdefault(number, set()).update(units or field_units for units in units_of_number)
 
 
 # ---- points in time -------------------------------------------------------------------------------------------------------------
 
 
-def _are_known(told: Datetimes, sources: Sources) -> bool:
-    if not (told.times or told.days or told.weekdays):
+def _are_known(stated: Datetimes, sources: Sources) -> bool:
+    if not (stated.times or stated.days or stated.weekdays):
         return True
-    shown = [seen.moments for seen in sources.shown]
-    if told.times:
+    shown = [known_times.moments for known_times in sources.shown]
+    if stated.times:
         minutes = {minute for each in shown for minutes in each.times for minute in minutes}
-        if not all(each & minutes for each in told.times):
+        if not all(each & minutes for each in stated.times):
             return False
     days = {day for each in shown for day in each.days}
-    if not all(any(_is_same_day(day, other) for other in days) for day in told.days):
+    if not all(any(_is_same_day(day, other) for other in days) for day in stated.days):
         return False
-    return told.weekdays <= {weekday_of(day) for day in days} | {weekday for each in shown for weekday in each.weekdays}
+    return stated.weekdays <= {weekday_of(day) for day in days} | {weekday for each in shown for weekday in each.weekdays}
 
 
-def _is_same_day(told: tuple[int | None, int, int], seen: tuple[int | None, int, int]) -> bool:
-    return told[1:] == seen[1:] and (told[0] is None or seen[0] is None or told[0] == seen[0])
+def _is_same_day(stated: tuple[int | None, int, int], known_day: tuple[int | None, int, int]) -> bool:
+    return stated[1:] == known_day[1:] and (stated[0] is None or known_day[0] is None or stated[0] == known_day[0])
 
 
 def _without_known_days(text: str, sources: Sources) -> str:
     if not _PART_OF_DAY.search(text):
         return text
-    days = {day for seen in sources.shown for day in seen.moments.days}
+    days = {day for source in sources.shown for day in source.moments.days}
     of_month, months = {day for _, _, day in days}, {month for _, month, _ in days}
     parts: tuple[Set[int | None], ...] = (of_month, of_month, months, {year for year, _, _ in days})
 
     def known(found: re.Match[str]) -> str:
-        is_known = any(part is not None and int(part) in seen for part, seen in zip(found.groups(), parts, strict=True))
+        is_known = any(part is not None and int(part) in source for part, source in zip(found.groups(), parts, strict=True))
         return " ; " if is_known else found[0]
 
     return _PART_OF_DAY.sub(known, text)
@@ -265,7 +265,7 @@ def _without_known_clocks(text: str, sources: Sources) -> str:
     """`18:30 h`, `at 18.30` and `1830 hrs` may be times of day; where none such was shown, they are left to be numbers."""
     if not _CLOCK_OR_NOT.search(text):
         return text
-    shown = {minute for seen in sources.shown for minute in seen.moments.minutes()}
+    shown = {minute for source in sources.shown for minute in source.moments.minutes()}
 
     def known(found: re.Match[str]) -> str:
         hour, minute = (int(part) for part in found.groups() if part is not None)
@@ -280,55 +280,60 @@ def _without_known_clocks(text: str, sources: Sources) -> str:
 def _as_one_number(text: str, sources: Sources) -> str:
     """`36 848` without its space where that number was shown, else as it is: it may be two."""
     joined = text.replace(" ", "")
-    return joined if any(float(joined) in seen.numbers for seen in sources.shown) else text
+    return joined if any(float(joined) in source.numbers for source in sources.shown) else text
 
 
-def _is_supported(told: StatedQuantity, text: str, sources: Sources, listed: Set[int]) -> bool:
+def _is_supported(stated: StatedQuantity, text: str, sources: Sources, listed: Set[int]) -> bool:
     """Whether a number was shown as what it is told to be. listed: how many things the answer lists."""
-    is_count = bool(told.units) and all(name == COUNT for name, _ in told.units)
-    if told.is_worded and (not told.units or (told.value == 1 and not _is_measured(told))):
+    is_count = bool(stated.units) and all(name == COUNT for name, _ in stated.units)
+    if stated.is_worded and (not stated.units or (stated.value == 1 and not _is_measured(stated))):
         return True
-    if is_count and told.value <= _FEW and _is_few_of_them(told, text):
+    if is_count and stated.value <= _FEW and _is_few_of_them(stated, text):
         return True
     shown = sources.shown
-    if any(_is_told_of(told, units, told.value) for seen in shown for units in seen.numbers.get(told.value, ())):
+    if any(_is_told_of(stated, units, stated.value) for source in shown for units in source.numbers.get(stated.value, ())):
         return True
-    if any(_is_told_of(told, units, value) for seen in shown for value, each in seen.numbers.items() for units in each):
+    if any(_is_told_of(stated, units, value) for source in shown for value, each in source.numbers.items() for units in each):
         return True
-    if any(name == COUNT for name, _ in told.units):
-        return any(told.value in seen.lengths for seen in shown) or (is_count and told.value in listed)
-    return not told.units and (any(told.value in seen.lengths for seen in shown) or _is_quoted(told, text, sources))
+    if any(name == COUNT for name, _ in stated.units):
+        return any(stated.value in source.lengths for source in shown) or (is_count and stated.value in listed)
+    return not stated.units and (any(stated.value in source.lengths for source in shown) or _is_quoted(stated, text, sources))
 
 
-def _is_measured(told: StatedQuantity) -> bool:
+def _is_measured(stated: StatedQuantity) -> bool:
     """Whether one of it, in words, is a claim: one kilometre, one hour; not one day, one person."""
-    return any(name not in (COUNT, RATING) and (name != "duration" or factor == 60) for name, factor in told.units)
+    return any(name not in (COUNT, RATING) and (name != "duration" or factor == 60) for name, factor in stated.units)
 
 
-def _is_few_of_them(told: StatedQuantity, text: str) -> bool:
+def _is_few_of_them(stated: StatedQuantity, text: str) -> bool:
     """`the two hotels`, `three options`: speaks of what the answer itself tells, and counts nothing that could be looked up."""
-    end = _end_of_digits(told, text)
-    return _THE_FEW.search(text[max(0, told.start - 12) : told.start + 1].rstrip("0123456789")) is not None or (
+    end = _end_of_digits(stated, text)
+    return _THE_FEW.search(text[max(0, stated.start - 12) : stated.start + 1].rstrip("0123456789")) is not None or (
         _CHOICE.match(text, end) is not None
     )
 
 
-def _end_of_digits(told: StatedQuantity, text: str) -> int:
-    place = told.start
+def _end_of_digits(stated: StatedQuantity, text: str) -> int:
+    place = stated.start
     while place < len(text) and (text[place].isdigit() or text[place] in f"{WORDED_MARK}.,-$€£¥"):
         place += 1
     return place
 
 
-def _is_told_of(told: StatedQuantity, units: tuple[Unit, ...], seen: float) -> bool:
+def _is_told_of(stated: StatedQuantity, units: tuple[Unit, ...], value: float) -> bool:
     """Whether a number may be told of one that was seen with these units."""
     if not units:
-        return _is_told_of_unknown(told, seen)
-    if not told.units:
-        return may_state(told, 1.0, seen) or any(
-            may_state(told, 1.0, seen * factor) for unit, factor in units if (unit, factor) in _SMALLER
+        return _is_told_of_unknown(stated, value)
+    if not stated.units:
+        return may_state(stated, 1.0, value) or any(
+            may_state(stated, 1.0, value * factor) for unit, factor in units if (unit, factor) in _SMALLER
         )
-    return any(may_state(told, factor, seen * other) for name, factor in told.units for own, other in units if are_comparable(name, own))
+    return any(
+        may_state(stated, factor, value * other)
+        for name, factor in stated.units
+        for source_unit, other in units
+        if are_comparable(name, source_unit)
+    )
 
 
 _SMALLER = frozenset({("length", 1000.0), ("duration", 60.0)})
@@ -337,18 +342,20 @@ _LIKELY: Mapping[str, tuple[float, ...]] = {"length": (1000.0,), "duration": (1 
 """Other units in which a number may be, by its dimension, where nothing tells its unit."""
 
 
-def _is_told_of_unknown(told: StatedQuantity, seen: float) -> bool:
-    if not told.units:
-        return may_state(told, 1.0, seen)
-    if any(may_state(told, factor, seen * other) for name, factor in told.units for other in (factor, 1.0, *_LIKELY.get(name, ()))):
+def _is_told_of_unknown(stated: StatedQuantity, value: float) -> bool:
+    if not stated.units:
+        return may_state(stated, 1.0, value)
+    if any(may_state(stated, factor, value * other) for name, factor in stated.units for other in (factor, 1.0, *_LIKELY.get(name, ()))):
         return True
-    return told.units[0][0] == SHARE and 0 < abs(seen) <= 1 and may_state(told, 1.0, seen * 100)
+    return stated.units[0][0] == SHARE and 0 < abs(value) <= 1 and may_state(stated, 1.0, value * 100)
 
 
-def _is_quoted(told: StatedQuantity, text: str, sources: Sources) -> bool:
+def _is_quoted(stated: StatedQuantity, text: str, sources: Sources) -> bool:
     """Whether a bare number (a house number, a telephone number) has a neighbour that it has in what was heard."""
-    end = _end_of_digits(told, text)
-    pieces = [text[start:stop].strip(" .,") for start, stop in ((max(0, told.start - 4), end), (told.start, end + 3), (told.start, end))]
+    end = _end_of_digits(stated, text)
+    pieces = [
+        text[start:stop].strip(" .,") for start, stop in ((max(0, stated.start - 4), end), (stated.start, end + 3), (stated.start, end))
+    ]
     return any(piece in source for piece in pieces if _LETTER.search(piece) or "-" in piece for source in (*sources.texts, *sources.said))
 
 
@@ -357,9 +364,9 @@ def _is_quoted(told: StatedQuantity, text: str, sources: Sources) -> bool:
 
 def _mentions(text: str, names: Sequence[NameIndex]) -> list[tuple[int, int, tuple[str, ...]]]:
     """Where known names stand, the longest of overlapping ones."""
-    found = sorted((each for index in names for each in index.spans(text)), key=lambda each: (each[0], -each[1]))
-    kept: list[tuple[int, int, tuple[str, ...]]] = []
-    for each in found:
-        if not kept or each[0] >= kept[-1][1]:
-            kept.append(each)
-    return kept
+    spans = sorted((each for index in names for each in index.spans(text)), key=lambda each: (each[0], -each[1]))
+    merged: list[tuple[int, int, tuple[str, ...]]] = []
+    for each in spans:
+        if not merged or each[0] >= merged[-1][1]:
+            merged.append(each)
+    return merged

@@ -102,25 +102,25 @@ class Found:
     failed: int
 
 
-def marked(task: Task, checks: Mapping[str, bool], found: Found) -> Marks:
+def marked(task: Task, checks: Mapping[str, bool], evidence: Found) -> Marks:
     """The marks of a conversation, from the verifier's checks and what it found."""
     is_answer = checks["ended_with_text"] and checks["own_words"]
     is_honest = is_answer and checks["grounded_arguments"]
-    told = quarters(_share(found.told)) if is_honest and found.told else 0.0
-    plan = told if not (task.success.changes or found.shown or found.changes) else _plan(task.success.changes, found)
+    told_share = quarters(_share(evidence.told)) if is_honest and evidence.told else 0.0
+    plan = told_share if not (task.success.changes or evidence.shown or evidence.changes) else _plan(task.success.changes, evidence)
     return Marks(
         grounded=float(checks["grounded_answer"] and checks["to_the_point"] and checks["refusal"]),
         plan=plan,
-        fidelity=plan if is_honest and not found.told else told,
-        presentation=presentation(found.text, task.language) if is_answer else 0.0,
-        failed=found.failed / max(found.calls, found.failed + 1),
+        fidelity=plan if is_honest and not evidence.told else told_share,
+        presentation=presentation(evidence.text, task.language) if is_answer else 0.0,
+        failed=evidence.failed / max(evidence.calls, evidence.failed + 1),
     )
 
 
-def _plan(wanted: Mapping[str, JSON], found: Found) -> float:
-    if any(path not in wanted or wanted[path] != value for path, value in found.changes.items()):
+def _plan(required: Mapping[str, JSON], evidence: Found) -> float:
+    if any(path not in required or required[path] != value for path, value in evidence.changes.items()):
         return 0.0
-    return quarters((len(found.changes) / len(wanted) if wanted else 1.0) * (_share(found.shown) if found.shown else 1.0))
+    return quarters((len(evidence.changes) / len(required) if required else 1.0) * (_share(evidence.shown) if evidence.shown else 1.0))
 
 
 def _share(of: Sequence[bool]) -> float:

@@ -87,10 +87,10 @@ def execute(world: World, opening: Sequence[Message], calls: Iterable[Call], ans
     messages = list(opening)
     for index, call in enumerate(calls):
         text = json.dumps(call.arguments, ensure_ascii=False)
-        made = ToolCall(id=f"call_{index}", function=FunctionCall(name=call.tool, arguments=text))
+        tool_call = ToolCall(id=f"call_{index}", function=FunctionCall(name=call.tool, arguments=text))
         observation = world.call(call.tool, text)
-        messages.append(Message(role="assistant", tool_calls=(made,)))
-        messages.append(Message(role="tool", content=observation.content, tool_call_id=made.id))
+        messages.append(Message(role="assistant", tool_calls=(tool_call,)))
+        messages.append(Message(role="tool", content=observation.content, tool_call_id=tool_call.id))
     messages.append(Message(role="assistant", content=answer))
     return Executed(tuple(messages), world.changes())
 
@@ -189,8 +189,8 @@ def check_admission(task: Task, world: World) -> None:
         raise NotAdmitted("expert_fails", ", ".join(name for name, holds in expert.checks.items() if not holds))
     if run((), "").success or (calls and run((), answer).success):
         raise NotAdmitted("idle_passes")
-    for name, tried, said in tricks(kind, task, look):
-        if run(tried, said).reward > 0 and not (name == ALWAYS_REFUSE and success.refusal):
+    for name, tried, description in tricks(kind, task, look):
+        if run(tried, description).reward > 0 and not (name == ALWAYS_REFUSE and success.refusal):
             raise NotAdmitted("reward_hack", name)
     if len(calls) > 1:
         for index, call in enumerate(calls):
@@ -293,14 +293,14 @@ def sibling(
     rng = random.Random(content_id("sibling", frame.id, index, language, use))
     failure = NotAdmitted("no_entities_left", "all that were drawn are kept for another use")
     for seed in world_seeds(frame.id, index, use, SIBLING_SEEDS):
-        drawn = _draw(frame, world(seed), use, rng)
-        if drawn is None:
+        candidate = _draw(frame, world(seed), use, rng)
+        if candidate is None:
             continue
-        text = render(world, drawn, language, rng, families, canonical=canonical)
+        text = render(world, candidate, language, rng, families, canonical=canonical)
         try:
             return admit(
                 world,
-                drawn,
+                candidate,
                 text=text,
                 language=language,
                 seed=seed,
@@ -320,9 +320,9 @@ def _draw(frame: Frame, world: World, use: Use, rng: random.Random) -> Frame | N
     entity_names = frozenset(slot.name for slot in world.intents[frame.intent].slots if slot.is_entity)
     has_entities = bool(entity_names & frozenset(frame.slots))
     for _ in range(DRAWS_PER_SEED):
-        drawn = Frame(world=frame.world, intent=frame.intent, slots=world.draw_entities(frame.intent, frame.slots, rng))
-        if not has_entities or are_evaluation_slots(drawn.intent, drawn.slots, entity_names) == (use != "train"):
-            return drawn
+        candidate = Frame(world=frame.world, intent=frame.intent, slots=world.draw_entities(frame.intent, frame.slots, rng))
+        if not has_entities or are_evaluation_slots(candidate.intent, candidate.slots, entity_names) == (use != "train"):
+            return candidate
     return None
 
 

@@ -138,8 +138,8 @@ class _Heard:
 
     def has_moment(self, moment: str) -> bool:
         day, minute = moment[:10], _minute(moment[11:16])
-        said = (*self.requests, *self.forms)
-        return any(day in dates_in(text) for text in said) and any(minute in minutes_in(text) for text in said)
+        claims = (*self.requests, *self.forms)
+        return any(day in dates_in(text) for text in claims) and any(minute in minutes_in(text) for text in claims)
 
     def supports(self, value: JSON) -> bool:
         """Whether an argument's value was said: a string literally, a point in time by its date and its time of day, a number exactly (or
@@ -182,10 +182,10 @@ def judge(world: type[World], task: Task, messages: Sequence[Message], changes: 
     last = messages[-1]
     answer = normalise(last.content or "").strip() if last.role == "assistant" and not last.tool_calls else ""
     system = [normalise(message.content or "") for message in messages if message.role == "system"]
-    said, success = told_in(answer), task.success
+    claims, success = told_in(answer), task.success
     bounds = (str(value) for value in task.slots.values() if isinstance(value, (int, float)))
-    asked = frozenset(fact.value for fact in success.facts).union(bounds)
-    told = [_is_told(fact, answer, said, asked) and _is_backed(fact, heard) for fact in success.facts]
+    given_values = frozenset(fact.value for fact in success.facts).union(bounds)
+    stated = [_is_told(fact, answer, claims, given_values) and _is_backed(fact, heard) for fact in success.facts]
     shown = [_is_shown(fact, walk.shown_in_time) for fact in success.evidence]
     checks = {
         "ended_with_text": bool(answer),
@@ -195,14 +195,14 @@ def judge(world: type[World], task: Task, messages: Sequence[Message], changes: 
         "grounded_arguments": walk.grounded_arguments,
         "evidence": all(shown),
         "end_state": dict(changes) == success.changes,
-        "facts": all(told),
+        "facts": all(stated),
         "grounded_answer": is_grounded((last.content or "") if answer else "", heard.sources(world, system), rules.names),
         "to_the_point": not _says_all(answer, heard, _wanted(task)),
         "refusal": _refuses_rightly(answer, success.refusal),
     }
     passed = all(checks.values())
-    found = Found(changes, shown, _news(success.facts, told, heard, asked), last.content or "", walk.calls, walk.failed)
-    marks = marked(task, checks, found)
+    evidence = Found(changes, shown, _news(success.facts, stated, heard, given_values), last.content or "", walk.calls, walk.failed)
+    marks = marked(task, checks, evidence)
     return Verdict(passed, reward(task, marks, success=passed), checks, marks)
 
 
@@ -296,29 +296,32 @@ def _is_shown(fact: Fact, texts: Sequence[str]) -> bool:
     return any(has_word(text, spelling) for spelling in _spellings(fact) for text in texts)
 
 
-def _is_told(fact: Fact, answer: str, said: Claims, asked: frozenset[str]) -> bool:
+def _is_told(fact: Fact, answer: str, claims: Claims, given_values: frozenset[str]) -> bool:
     """Whether the answer states the fact, and none of its rivals but those that are `asked` for (other facts' values, the request's
     numbers)."""
-    if any(_states(answer, said, rival) for rival in fact.rivals if rival not in asked):
+    if any(_states(answer, claims, rival) for rival in fact.rivals if rival not in given_values):
         return False
     if fact.kind in ("number", "price"):
         wanted = float(fact.value)
-        return any(is_near(reading, wanted) for number in said.numbers for reading in number.readings)
+        return any(is_near(reading, wanted) for number in claims.numbers for reading in number.readings)
     if fact.kind == "exact":
-        return _states(answer, said, fact.value)
+        return _states(answer, claims, fact.value)
     if fact.kind == "time":
-        return _minute(fact.value) in said.minutes
-    if fact.kind == "date" and not said.dates.isdisjoint({fact.value, f"-{fact.value[4:]}"}):
+        return _minute(fact.value) in claims.minutes
+    if fact.kind == "date" and not claims.dates.isdisjoint({fact.value, f"-{fact.value[4:]}"}):
         return True
     return any(has_word(answer, spelling) for spelling in _spellings(fact))
 
 
-def _news(facts: Sequence[Fact], told: Sequence[bool], heard: _Heard, asked: frozenset[str]) -> Sequence[bool]:
+def _news(facts: Sequence[Fact], stated: Sequence[bool], heard: _Heard, given_values: frozenset[str]) -> Sequence[bool]:
     """`told`, but where some fact is not told, without those that the requests say themselves."""
-    if all(told) or not any(told):
-        return told
-    said = [(text, told_in(text)) for text in heard.requests]
-    return [is_told and not any(_is_told(fact, *request, asked) for request in said) for fact, is_told in zip(facts, told, strict=True)]
+    if all(stated) or not any(stated):
+        return stated
+    request_claims = [(text, told_in(text)) for text in heard.requests]
+    return [
+        is_told and not any(_is_told(fact, *request, given_values) for request in request_claims)
+        for fact, is_told in zip(facts, stated, strict=True)
+    ]
 
 
 def _is_backed(fact: Fact, heard: _Heard) -> bool:
@@ -338,30 +341,30 @@ def _scalars(value: JSON) -> list[JSON]:
     return [leaf for _, leaf in leaves(value)]
 
 
-def _says_all(answer: str, heard: _Heard, wanted: Set[str]) -> bool:
+def _says_all(answer: str, heard: _Heard, values: Set[str]) -> bool:
     """Whether the answer states nearly all values that were observed, beyond those that the task is about or the user named."""
     observed = heard.observed
     if sum(has_word(answer, value) for value in observed) < _MANY:
         return False
-    others = {value for value in observed - wanted if not any(has_word(text, value) for text in heard.requests)}
-    stated = sum(has_word(answer, value) for value in others)
-    return stated >= _MANY and stated >= _NEARLY_ALL * len(others)
+    others = {value for value in observed - values if not any(has_word(text, value) for text in heard.requests)}
+    other_count = sum(has_word(answer, value) for value in others)
+    return other_count >= _MANY and other_count >= _NEARLY_ALL * len(others)
 
 
-def _refuses_rightly(answer: str, wanted: RefusalReason | None) -> bool:
+def _refuses_rightly(answer: str, reason: RefusalReason | None) -> bool:
     reasons = refusal_reasons(answer)
-    return RefusalReason.MISSING_TOOL not in reasons if wanted is None else reasons == {wanted}
+    return RefusalReason.MISSING_TOOL not in reasons if reason is None else reasons == {reason}
 
 
-def _states(answer: str, said: Claims, value: str) -> bool:
+def _states(answer: str, claims: Claims, value: str) -> bool:
     """Whether the answer states exactly this number, time or word."""
     if ":" in value:
-        return _minute(value) in said.minutes
+        return _minute(value) in claims.minutes
     try:
         wanted = float(value)
     except ValueError:
         return has_word(answer, normalise(value))
-    return any(number.value == wanted for number in said.numbers)
+    return any(number.value == wanted for number in claims.numbers)
 
 
 # ---- replay -----------------------------------------------------------------------------------------------------------------
@@ -392,14 +395,14 @@ def _covers_plan(world: type[World], task: Task, messages: Sequence[Message]) ->
         absent = defaults.get(name, {})
         return f"{name} {canonical_json({key: value for key, value in arguments.items() if absent.get(key, _NO_DEFAULT) != value})}"
 
-    made: list[str] = []
+    executed: list[str] = []
     for place, message in enumerate(messages):
         results = _results_after(messages, place) if message.tool_calls else {}
         for call in message.tool_calls:
             arguments = parse_arguments(call.function.arguments)
             if arguments is not None and not is_error(results.get(call.id, _NO_RESULT)):
-                made.append(key(call.function.name, arguments))
-    return not Counter(key(call.tool, call.arguments) for call in task.plan.calls) - Counter(made)
+                executed.append(key(call.function.name, arguments))
+    return not Counter(key(call.tool, call.arguments) for call in task.plan.calls) - Counter(executed)
 
 
 def _with(verdict: Verdict, name: str, holds: bool) -> Verdict:

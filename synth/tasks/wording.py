@@ -115,8 +115,8 @@ class Grounding:
 @cached_per_world()
 def load_grounding(world: type[World]) -> Grounding:
     """The `grounding.yaml` beside a world; of a world that brings its wording along, the synonyms in it."""
-    own = world.wording
-    raw = _yaml(_beside(world, "grounding.yaml")) if own is None else {"synonyms": own.get("synonyms", {})}
+    world_wording = world.wording
+    raw = _yaml(_beside(world, "grounding.yaml")) if world_wording is None else {"synonyms": world_wording.get("synonyms", {})}
     return Grounding(
         synonyms=MappingProxyType(raw.get("synonyms", {})),
         readings=raw.get("readings", {}),
@@ -143,10 +143,10 @@ def load_families(world: type[World], path: Path | None = None) -> Families:
 
 @cached_per_world()
 def _default_families(world: type[World]) -> Families:
-    own = world.wording
-    if own is None:
+    world_wording = world.wording
+    if world_wording is None:
         return _checked(world, _as_families(world, _yaml(_beside(world, "families.yaml"))), "families.yaml")
-    raw = {key: value for key, value in own.items() if key != "synonyms"}
+    raw = {key: value for key, value in world_wording.items() if key != "synonyms"}
     return _checked(world, _as_families(world, raw), f"the wording of {world.name}")
 
 
@@ -168,17 +168,17 @@ def _existing(path: Path) -> Path:
 @cached_per_world(maxsize=8)
 def _families_of(world: type[World], path: Path) -> Families:
     raw = _yaml(_existing(path))
-    own, other = _default_families(world), _as_families(world, raw.get(world.name) or {}, str(path))
+    defaults, other = _default_families(world), _as_families(world, raw.get(world.name) or {}, str(path))
     return _checked(
         world,
         Families(
             world=world.name,
-            intents={**own.intents, **other.intents},
-            canonical={**own.canonical, **other.canonical},
-            segments={**own.segments, **other.segments},
-            openers={**own.openers, **other.openers},
-            closers={**own.closers, **other.closers},
-            kinds={**own.kinds, **other.kinds},
+            intents={**defaults.intents, **other.intents},
+            canonical={**defaults.canonical, **other.canonical},
+            segments={**defaults.segments, **other.segments},
+            openers={**defaults.openers, **other.openers},
+            closers={**defaults.closers, **other.closers},
+            kinds={**defaults.kinds, **other.kinds},
         ),
         str(path),
     )
@@ -215,19 +215,19 @@ def _as_families(world: type[World], raw: Mapping[str, Any], where: str = "famil
             raise BadInput(f"{where}: {world.name}.{key}: expected non-empty lists of texts under en and zh")
         return {language: tuple(texts) for language, texts in value.items()}
 
-    def by_key(found: Any, section: str) -> dict[str, Phrases]:
-        if not isinstance(found, Mapping):
+    def by_key(entries: Any, section: str) -> dict[str, Phrases]:
+        if not isinstance(entries, Mapping):
             raise BadInput(f"{where}: {world.name}.{section}: expected names, and under each of them texts")
-        return {key: phrases(value, f"{section}.{key}") for key, value in found.items()}
+        return {key: phrases(value, f"{section}.{key}") for key, value in entries.items()}
 
     def by_kind() -> dict[str, dict[str, Phrases]]:
-        found = raw.get("kinds") or {}
-        if not isinstance(found, Mapping):
+        entries = raw.get("kinds") or {}
+        if not isinstance(entries, Mapping):
             raise BadInput(f"{where}: {world.name}.kinds: expected slot kinds, and under each of them {', '.join(sorted(_STYLES))}")
-        for kind, styles in found.items():
+        for kind, styles in entries.items():
             if isinstance(styles, Mapping) and (unknown := sorted(set(styles) - _STYLES)):
                 raise BadInput(f"{where}: {world.name}.kinds.{kind}: expected {', '.join(sorted(_STYLES))}, not {unknown[0]!r}")
-        return {kind: by_key(styles, f"kinds.{kind}") for kind, styles in found.items()}
+        return {kind: by_key(styles, f"kinds.{kind}") for kind, styles in entries.items()}
 
     return Families(
         world=world.name,
@@ -255,34 +255,34 @@ def _checked(world: type[World], families: Families, where: str) -> Families:
     for slot, phrases in families.segments.items():
         _check_segments(slot, phrases, f"{where}: {families.world}.segments.{slot}", intents)
     for name, intent in intents.items():
-        known = frozenset(slot.name for slot in intent.slots)
+        slot_names = frozenset(slot.name for slot in intent.slots)
         needed = frozenset(slot.name for slot in intent.slots if slot.is_required) - set(families.segments)
         for language in LANGUAGES:
             if not families.intents.get(name, {}).get(language):
                 raise BadInput(f"{where}: {families.world}.intents.{name}: no templates in {language!r}")
             for section, worded in (("intents", families.intents), ("canonical", families.canonical)):
                 for template in worded.get(name, {}).get(language, ()):
-                    _check_template(template, known, needed, f"{where}: {families.world}.{section}.{name}: {template!r}")
+                    _check_template(template, slot_names, needed, f"{where}: {families.world}.{section}.{name}: {template!r}")
     return families
 
 
 def _check_segments(slot: str, phrases: Phrases, where: str, intents: Mapping[str, Intent]) -> None:
-    if not any(slot == known.name for intent in intents.values() for known in intent.slots):
+    if not any(slot == declared.name for intent in intents.values() for declared in intent.slots):
         raise BadInput(f"{where}: no intent has such a slot")
     for text in (text for texts in phrases.values() for text in texts):
         if set(_FIELD.findall(text)) - {slot} or set("{}[]") & set(_FIELD.sub("", text)):
             raise BadInput(f"{where}: {text!r}: only {{{slot}}} can be put in")
 
 
-def _check_template(template: str, known: frozenset[str], needed: frozenset[str], where: str) -> None:
+def _check_template(template: str, slot_names: frozenset[str], needed: frozenset[str], where: str) -> None:
     """known: the intent's slots; needed: those of them that the template must hold itself."""
     try:
-        named = {slot for piece in parse_template(template) for slot in piece.slots}
+        used_slots = {slot for piece in parse_template(template) for slot in piece.slots}
     except ValueError as error:
         raise BadInput(f"{where}: {error}") from error
-    if unknown := sorted(named - known):
-        raise BadInput(f"{where} names the slot {unknown[0]!r}; there are {', '.join(sorted(known))}")
-    if missing := sorted(needed - named):
+    if unknown := sorted(used_slots - slot_names):
+        raise BadInput(f"{where} names the slot {unknown[0]!r}; there are {', '.join(sorted(slot_names))}")
+    if missing := sorted(needed - used_slots):
         raise BadInput(f"{where} leaves out the slot {missing[0]!r}")
 
 
@@ -304,8 +304,8 @@ def slot_kinds(world: type[World], intent: str) -> Mapping[str, str]:
 def pieces_for(template: str, slot_names: frozenset[str]) -> tuple[tuple[Piece, ...], tuple[str, ...]]:
     """The pieces of a template that a frame with these slots shows, and the slots that are left for {*}, in alphabetical order."""
     shown = tuple(piece for piece in parse_template(template) if set(piece.slots) <= slot_names)
-    said = {slot for piece in shown for slot in piece.slots}
-    return shown, tuple(sorted(slot_names - said))
+    shown_slots = {slot for piece in shown for slot in piece.slots}
+    return shown, tuple(sorted(slot_names - shown_slots))
 
 
 def joiner(language: Language) -> str:
@@ -347,6 +347,6 @@ def render(
                 values[slot] = choose(spellings(world, frame.intent, slot, frame.slots[slot], language))
         return _FIELD.sub(lambda match: values[match.group(1)], text)
 
-    said = "".join(joiner(language) + filled(choose(wording.phrases(slot, language))) for slot in rest)
-    text = "".join(said if piece.is_rest else filled(piece.text) for piece in shown)
+    suffix = "".join(joiner(language) + filled(choose(wording.phrases(slot, language))) for slot in rest)
+    text = "".join(suffix if piece.is_rest else filled(piece.text) for piece in shown)
     return tidied(text, language)

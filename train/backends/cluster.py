@@ -110,13 +110,13 @@ def job(cluster: ClusterConfig, submission_id: str, stage: str, spec: str, *, fo
     if cluster.checkpoints is not None:
         assert folder is not None
         command = [*_module("train.backends.remote_sync"), cluster.checkpoints, folder, *command]
-    taken = {"CPU": cluster.cpus, "GPU": float(cluster.gpus_per_node)} | cluster.resources
+    resources = {"CPU": cluster.cpus, "GPU": float(cluster.gpus_per_node)} | cluster.resources
     body: dict[str, Any] = {"submission_id": submission_id, "metadata": {"headrace_stage": stage}, "runtime_env": _runtime_env(cluster)}
     if cluster.nodes > 1:
-        spread = json.dumps({"nodes": cluster.nodes, "take": taken, "labels": cluster.labels}, separators=(",", ":"))
+        spread = json.dumps({"nodes": cluster.nodes, "take": resources, "labels": cluster.labels}, separators=(",", ":"))
         return body | {"entrypoint": shlex.join([*_module("train.backends.on_nodes"), spread, *command])}
-    body |= {"entrypoint": shlex.join(command), "entrypoint_num_cpus": taken.pop("CPU"), "entrypoint_num_gpus": taken.pop("GPU")}
-    more = {"entrypoint_resources": taken, "entrypoint_label_selector": cluster.labels}
+    body |= {"entrypoint": shlex.join(command), "entrypoint_num_cpus": resources.pop("CPU"), "entrypoint_num_gpus": resources.pop("GPU")}
+    more = {"entrypoint_resources": resources, "entrypoint_label_selector": cluster.labels}
     return body | {name: value for name, value in more.items() if value}
 
 
@@ -128,8 +128,8 @@ def _trained(cluster: ClusterConfig, spec: str) -> list[str]:
     several = {"num_processes": processes, "num_machines": cluster.nodes, "mixed_precision": "no", "dynamo_backend": "no"}
     if cluster.nodes > 1:
         several |= {"machine_rank": "{rank}", "main_process_ip": "{ip}", "main_process_port": "{port}", "rdzv_backend": "static"}
-    told = [word for name, value in several.items() for word in (f"--{name}", str(value))]
-    return ["accelerate", "launch", "--multi_gpu", *told, "-m", "train.run", spec]
+    options = [word for name, value in several.items() for word in (f"--{name}", str(value))]
+    return ["accelerate", "launch", "--multi_gpu", *options, "-m", "train.run", spec]
 
 
 def _module(name: str) -> list[str]:

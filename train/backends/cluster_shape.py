@@ -77,13 +77,13 @@ def check_stage(spec: StageSpec, shape: ClusterShape, items: Sequence[ReleasedIt
             f"tensor_parallel {shape.tensor_parallel} does not divide gpus_per_node {shape.gpus_per_node}; a copy of the policy may not "
             "span nodes"
         )
-    wanted, found = ("tasks", sum(item.item.kind == "task" for item in items))
+    kind, count = ("tasks", sum(item.item.kind == "task" for item in items))
     if spec.sft is not None:
-        wanted, found = ("conversations", sum(item.conversation is not None for item in items))
+        kind, count = ("conversations", sum(item.conversation is not None for item in items))
     batch = spec.sft.batch_size if spec.sft else spec.rl.tasks_a_step if spec.rl else 0
-    if found < batch:
+    if count < batch:
         raise BadInput(
-            f"split {spec.split} of release {spec.release_id} has {found} {wanted}, and a step of stage {spec.name} takes {batch}; "
+            f"split {spec.split} of release {spec.release_id} has {count} {kind}, and a step of stage {spec.name} takes {batch}; "
             "an engine drops a batch that is not full: lower the batch, or make a larger release"
         )
     if spec.rl is not None and spec.rl.max_tokens > shape.response_tokens:
@@ -91,20 +91,20 @@ def check_stage(spec: StageSpec, shape: ClusterShape, items: Sequence[ReleasedIt
     return spec.model_in
 
 
-def ratio_of(told: RLSettings) -> RatioName:
+def ratio_of(settings: RLSettings) -> RatioName:
     """The ratio that a stage's loss takes, where the settings name no other."""
-    return told.ratio or ("sequence" if told.loss == "gspo" else "token")
+    return settings.ratio or ("sequence" if settings.loss == "gspo" else "token")
 
 
-def rules_of(told: RLSettings, rules: Mapping[LossName, Rules], engine: str) -> Rules:
+def rules_of(settings: RLSettings, rules: Mapping[LossName, Rules], engine: str) -> Rules:
     """What a loss changes in an engine's configuration.
 
     Raises:
         BadInput: the engine's table lacks the loss.
     """
-    if told.loss not in rules:
-        raise BadInput(f"rl.loss is {told.loss}, which is not rendered for {engine}: set one of {', '.join(rules)}")
-    return rules[told.loss]
+    if settings.loss not in rules:
+        raise BadInput(f"rl.loss is {settings.loss}, which is not rendered for {engine}: set one of {', '.join(rules)}")
+    return rules[settings.loss]
 
 
 def _check_settings(spec: StageSpec) -> None:
@@ -120,8 +120,8 @@ def _check_settings(spec: StageSpec) -> None:
 
 def _check_model(folder: Path, shape: ClusterShape) -> None:
     """The conversation fits the model's positions, and its heads can be shared out."""
-    told: dict[str, Any] = json.loads((folder / "config.json").read_text())
-    positions, heads = told.get("max_position_embeddings"), told.get("num_attention_heads")
+    model_config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    positions, heads = model_config.get("max_position_embeddings"), model_config.get("num_attention_heads")
     if isinstance(positions, int) and shape.context_tokens > positions:
         raise BadInput(
             f"a conversation may have {shape.context_tokens} tokens (prompt_tokens + response_tokens), and the model in {folder} reads "

@@ -111,8 +111,8 @@ class WorldEnvironment:
         episode = self._episode
         if episode is None or episode.outcome is not None:
             raise HeadraceError("no conversation is going on: call reset with a row first")
-        said = _message(message)
-        goes_on = episode.step(ChatAnswer(said, "length" if cut_short else "tool_calls" if said.tool_calls else "stop"))
+        answer = _message(message)
+        goes_on = episode.step(ChatAnswer(answer, "length" if cut_short else "tool_calls" if answer.tool_calls else "stop"))
         if goes_on is not None:
             return Step([one.to_openai() for one in goes_on], None, False)
         (reward,) = of_episodes([episode], self._scorers, self._weights, self._collapse)
@@ -134,17 +134,17 @@ def task_of(row: Mapping[str, Any]) -> tuple[Task, list[dict[str, JSON]]]:
         ) from None
 
 
-def _message(said: Mapping[str, Any] | str) -> Message:
+def _message(raw: Mapping[str, Any] | str) -> Message:
     """Servers add fields of their own to a message, and some give a call's arguments as an object."""
-    if isinstance(said, str):
-        return Message(role="assistant", content=said)
-    kept = {key: said[key] for key in _MESSAGE_KEYS if said.get(key) is not None}
-    if kept.get("role", "assistant") != "assistant":
-        raise BadInput(f"a message of role {kept['role']} was given where the assistant's was due")
+    if isinstance(raw, str):
+        return Message(role="assistant", content=raw)
+    fields = {key: raw[key] for key in _MESSAGE_KEYS if raw.get(key) is not None}
+    if fields.get("role", "assistant") != "assistant":
+        raise BadInput(f"a message of role {fields['role']} was given where the assistant's was due")
     try:
-        return Message.model_validate(kept | {"role": "assistant", "tool_calls": [_call(one) for one in kept.get("tool_calls", ())]})
+        return Message.model_validate(fields | {"role": "assistant", "tool_calls": [_call(one) for one in fields.get("tool_calls", ())]})
     except (ValidationError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"this is no message of an assistant ({type(error).__name__}): {str(said)[:200]}") from None
+        raise BadInput(f"this is no message of an assistant ({type(error).__name__}): {str(raw)[:200]}") from None
 
 
 def _call(call: Mapping[str, Any]) -> dict[str, Any]:

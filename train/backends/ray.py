@@ -65,10 +65,10 @@ def check(cluster: ClusterConfig, *, patience_s: float | None = None) -> None:
     Raises:
         BadInput: none is named, or its Ray is too old or too new; or as `Mirror.check`. NoAnswer: it does not answer.
     """
-    found = Jobs(_address(cluster), cluster.patience_s if patience_s is None else patience_s).version()
+    version = Jobs(_address(cluster), cluster.patience_s if patience_s is None else patience_s).version()
     with suppress(InvalidVersion):
-        if not Version(OLDEST) <= Version(found) < Version(NEWEST):
-            raise BadInput(f"the Ray cluster {_address(cluster)} runs Ray {found}; jobs need at least {OLDEST}, and less than {NEWEST}")
+        if not Version(OLDEST) <= Version(version) < Version(NEWEST):
+            raise BadInput(f"the Ray cluster {_address(cluster)} runs Ray {version}; jobs need at least {OLDEST}, and less than {NEWEST}")
     if cluster.checkpoints is not None:
         Mirror(cluster.checkpoints).check()
 
@@ -98,18 +98,18 @@ class RayBackend(Backend[RayJob]):
         jobs = Jobs(_address(self.cluster), self.cluster.patience_s)
         for attempt in itertools.count(1):
             spec_text, body = described(spec, folder, self.cluster, attempt=attempt)
-            found = RayJob(spec, folder, body["submission_id"], body)
-            with self._cancelled_with_us(found):
-                known = jobs.find(found.name)
-                if known is not None and known.is_over:
-                    if known.status == "SUCCEEDED" and stage.has_arrived(_ARRIVAL_S):
+            stage_job = RayJob(spec, folder, body["submission_id"], body)
+            with self._cancelled_with_us(stage_job):
+                submitted = jobs.find(stage_job.name)
+                if submitted is not None and submitted.is_over:
+                    if submitted.status == "SUCCEEDED" and stage.has_arrived(_ARRIVAL_S):
                         return None
                     continue
-                if known is None:
+                if submitted is None:
                     stage.note(body)
                     stage.prepare(spec_text)
                     jobs.submit(body)
-                return found
+                return stage_job
         raise AssertionError
 
     def follow(self, handle: RayJob, progress: StepProgress = lambda *_: None) -> None:
@@ -121,16 +121,16 @@ class RayBackend(Backend[RayJob]):
         """
         jobs, stage, steps = Jobs(_address(self.cluster), self.cluster.patience_s), self._stage(handle), Steps.of(handle)
         while True:
-            known = jobs.find(handle.name)
-            if known is None:
+            submitted = jobs.find(handle.name)
+            if submitted is None:
                 raise HeadraceError(
                     f"the Ray cluster {jobs.address} no longer knows the job {handle.name}, as after a restart of its head; "
                     "the same command submits it again"
                 )
             stage.bring(jobs.log(handle.name))
             progress(*steps.now())
-            if known.is_over:
-                stage.end(jobs.address, handle.body, known)
+            if submitted.is_over:
+                stage.end(jobs.address, handle.body, submitted)
                 return
             time.sleep(POLL_S)
 
@@ -139,21 +139,21 @@ class RayBackend(Backend[RayJob]):
         jobs, end = Jobs(_address(self.cluster), _STOP_S), time.monotonic() + _STOP_S
         with suppress(NoAnswer):
             jobs.stop(handle.name)
-            while (found := jobs.find(handle.name)) and not found.is_over and time.monotonic() < end:
+            while (submitted := jobs.find(handle.name)) and not submitted.is_over and time.monotonic() < end:
                 time.sleep(0.2)
 
     def needs(self, spec: StageSpec) -> Sequence[Need]:
-        wanted = f"a Ray cluster (version {OLDEST} up to {NEWEST}) whose dashboard answers"
-        found = [Need("cluster", wanted, lambda patience_s: check(self.cluster, patience_s=patience_s))]
-        taken = taken_by(self.cluster, spec)
-        if taken.gpus_per_node:
-            found.append(Need("GPUs", f"{taken.nodes} x {taken.gpus_per_node} GPUs, free when a stage of {spec.algorithm} starts"))
-        return found
+        requirement = f"a Ray cluster (version {OLDEST} up to {NEWEST}) whose dashboard answers"
+        needs = [Need("cluster", requirement, lambda patience_s: check(self.cluster, patience_s=patience_s))]
+        resources = taken_by(self.cluster, spec)
+        if resources.gpus_per_node:
+            needs.append(Need("GPUs", f"{resources.nodes} x {resources.gpus_per_node} GPUs, free when a stage of {spec.algorithm} starts"))
+        return needs
 
     def processes(self, spec: StageSpec) -> int:
         """One a GPU."""
-        taken = taken_by(self.cluster, spec)
-        return max(1, taken.nodes * taken.gpus_per_node)
+        resources = taken_by(self.cluster, spec)
+        return max(1, resources.nodes * resources.gpus_per_node)
 
     def render(self, spec: StageSpec, folder: Path) -> Mapping[str, str]:
         text, body = described(spec, folder, self.cluster)
@@ -180,11 +180,11 @@ def described(spec: StageSpec, folder: Path, cluster: ClusterConfig, *, attempt:
     if url is not None:
         moved = {name: inside(root, getattr(spec, name)) for name in ("store", "model_in", "model_out")}
         spec = spec.model_copy(update=moved)
-    told = spec.model_dump_json(indent=1)
-    made_of = hashlib.sha256(f"{url or ''}\n{told}".encode()).hexdigest()[:8]
+    spec_json = spec.model_dump_json(indent=1)
+    made_of = hashlib.sha256(f"{url or ''}\n{spec_json}".encode()).hexdigest()[:8]
     name = f"headrace-{folder.name}-{made_of}{f'-{attempt}' if attempt > 1 else ''}"
     path = str(folder / "spec.json") if url is None else "spec.json"
-    return told, job(taken_by(cluster, spec), name, spec.name, path, folder=None if url is None else str(inside(root, folder)))
+    return spec_json, job(taken_by(cluster, spec), name, spec.name, path, folder=None if url is None else str(inside(root, folder)))
 
 
 class _Stage:
@@ -241,16 +241,20 @@ class _Stage:
         kind = _kind(ended, text)
         self.note(body, status=ended.status, kind=kind, message=last_line(ended.message) if ended.message else "")
         tail = "\n".join(text.rstrip().splitlines()[-15:])
-        told = f"stage {self._spec.name} failed as Ray job {name} on {address}: {_ADVICE[kind]}"
-        raise StageFailed(f"{told}; the end of {log}:\n{tail}", kind)
+        message = f"stage {self._spec.name} failed as Ray job {name} on {address}: {_ADVICE[kind]}"
+        raise StageFailed(f"{message}; the end of {log}:\n{tail}", kind)
 
     def note(self, body: dict[str, Any], **more: str) -> None:
         """Of a job that another call has submitted, what that one noted stays: it may have asked for something else."""
-        noted, told = self._folder / "job.json", {"address": _address(self._cluster), "job": body}
-        if more and noted.exists() and (before := json.loads(noted.read_text()))["job"]["submission_id"] == body["submission_id"]:
-            told = before
-        text = json.dumps(told | {name: value for name, value in more.items() if value}, indent=1)
-        replace_atomically(noted, lambda path: path.write_text(text))
+        record_path, record = self._folder / "job.json", {"address": _address(self._cluster), "job": body}
+        if (
+            more
+            and record_path.exists()
+            and (before := json.loads(record_path.read_text()))["job"]["submission_id"] == body["submission_id"]
+        ):
+            record = before
+        text = json.dumps(record | {name: value for name, value in more.items() if value}, indent=1)
+        replace_atomically(record_path, lambda path: path.write_text(text))
 
 
 def _address(cluster: ClusterConfig) -> str:
@@ -265,17 +269,17 @@ def _address(cluster: ClusterConfig) -> str:
 
 
 def _kind(ended: Job, log: str) -> FailureKind:
-    said = f"{log[-20_000:]}\n{ended.message}"
+    output = f"{log[-20_000:]}\n{ended.message}"
     if ended.status == "STOPPED":
         return "stopped"
-    if "Version mismatch" in said:
+    if "Version mismatch" in output:
         return "version"
-    if ended.exit_code in (-9, 137) or tells_of_memory(said):
+    if ended.exit_code in (-9, 137) or tells_of_memory(output):
         return "memory"
     if ended.exit_code == NO_NODES:
         return "resources"
-    if "ActorDiedError" in said:
+    if "ActorDiedError" in output:
         return "lost"
-    if ended.exit_code == 127 or "No module named" in said:
+    if ended.exit_code == 127 or "No module named" in output:
         return "start"
     return _OF_ERROR_TYPE.get(ended.error_type, "stage")

@@ -60,18 +60,18 @@ class Jobs:
 
     def version(self) -> str:
         """Of Ray. Raises NoAnswer: what answers there is no Ray."""
-        status, said = self._ask("GET", "/api/version")
-        if status != 200 or not isinstance(said, dict) or "ray_version" not in said:
+        status, answer = self._ask("GET", "/api/version")
+        if status != 200 or not isinstance(answer, dict) or "ray_version" not in answer:
             raise NoAnswer(f"{self.address} is no dashboard of a Ray cluster (status {status}); it is at port 8265 of the head as a rule")
-        return str(said["ray_version"])
+        return str(answer["ray_version"])
 
     def find(self, job_id: str) -> Job | None:
-        status, said = self._ask("GET", f"/api/jobs/{job_id}")
+        status, answer = self._ask("GET", f"/api/jobs/{job_id}")
         if status == 404:
             return None
-        if status != 200 or not isinstance(said, dict) or "status" not in said:
-            raise NoAnswer(f"{self.address} answers what no Ray cluster does (status {status}): {last_line(said)}")
-        return Job(said["status"], str(said.get("message") or ""), str(said.get("error_type") or ""), said.get("driver_exit_code"))
+        if status != 200 or not isinstance(answer, dict) or "status" not in answer:
+            raise NoAnswer(f"{self.address} answers what no Ray cluster does (status {status}): {last_line(answer)}")
+        return Job(answer["status"], str(answer.get("message") or ""), str(answer.get("error_type") or ""), answer.get("driver_exit_code"))
 
     def submit(self, body: dict[str, Any]) -> None:
         """Submits a job, or finds that its id is taken, which is as good: somebody was faster, or an answer was lost.
@@ -79,9 +79,9 @@ class Jobs:
         Raises:
             BadInput: the cluster does not take it.
         """
-        status, said = self._ask("POST", "/api/jobs/", body)
+        status, answer = self._ask("POST", "/api/jobs/", body)
         if status != 200 and self.find(body["submission_id"]) is None:
-            raise BadInput(f"the Ray cluster {self.address} does not take the job (status {status}): {last_line(said)}")
+            raise BadInput(f"the Ray cluster {self.address} does not take the job (status {status}): {last_line(answer)}")
 
     def stop(self, job_id: str) -> None:
         self._ask("POST", f"/api/jobs/{job_id}/stop")
@@ -89,8 +89,8 @@ class Jobs:
     def log(self, job_id: str) -> str | None:
         """All that the job has printed so far; None where its node cannot say now."""
         with suppress(NoAnswer):
-            status, said = self._ask("GET", f"/api/jobs/{job_id}/logs", patience_s=0)
-            return str(said["logs"]) if status == 200 and isinstance(said, dict) and "logs" in said else None
+            status, answer = self._ask("GET", f"/api/jobs/{job_id}/logs", patience_s=0)
+            return str(answer["logs"]) if status == 200 and isinstance(answer, dict) and "logs" in answer else None
         return None
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None, *, patience_s: float | None = None) -> tuple[int, Any]:
@@ -109,10 +109,10 @@ class Jobs:
                     raise NoAnswer(
                         f"the Ray cluster {self.address} {wants}: set RAY_AUTH_TOKEN to what `ray get-auth-token` prints on its head"
                     ) from None
-                said = _read(error)
+                content = _read(error)
                 if error.code < 500 and error.code != 429:
-                    return error.code, said
-                why = f"status {error.code}: {last_line(said)}"
+                    return error.code, content
+                why = f"status {error.code}: {last_line(content)}"
             except (OSError, HTTPException, UnicodeError) as error:  # the last: a name that no host can have
                 why = str(getattr(error, "reason", error)) or type(error).__name__
             if time.monotonic() >= deadline:
@@ -128,30 +128,30 @@ def _token() -> str | None:
     """Of the cluster, from where Ray's own clients take it, in their order (Ray's token authentication, "token sources")."""
     if token := os.environ.get("RAY_AUTH_TOKEN"):
         return token
-    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    token_path = os.environ.get("RAY_AUTH_TOKEN_PATH")
     try:
-        token = Path(named or Path.home() / ".ray" / "auth_token").read_text().strip()
+        token = Path(token_path or Path.home() / ".ray" / "auth_token").read_text().strip()
     except (OSError, UnicodeError):
         token = ""
-    if named and not token:
-        raise BadInput(f"RAY_AUTH_TOKEN_PATH is {named}, which holds no token: name the file of the Ray cluster's, or unset it")
+    if token_path and not token:
+        raise BadInput(f"RAY_AUTH_TOKEN_PATH is {token_path}, which holds no token: name the file of the Ray cluster's, or unset it")
     return token or None
 
 
 def _read(answer: Any) -> Any:
     """What was said, as JSON where it is; of an error's page, what came before the connection broke: nothing."""
     try:
-        said: bytes = answer.read()
+        content: bytes = answer.read()
     except (OSError, HTTPException):
         if isinstance(answer, urllib.error.HTTPError):
             return ""
         raise
     try:
-        return json.loads(said)
+        return json.loads(content)
     except ValueError:
-        return said.decode(errors="replace")
+        return content.decode(errors="replace")
 
 
-def last_line(said: Any) -> str:
+def last_line(output: Any) -> str:
     """Of a traceback, what it comes to."""
-    return next((line.strip() for line in reversed(str(said).splitlines()) if line.strip()), "nothing was said")[:300]
+    return next((line.strip() for line in reversed(str(output).splitlines()) if line.strip()), "nothing was said")[:300]

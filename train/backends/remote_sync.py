@@ -70,7 +70,7 @@ class Mirror:
 
     # ---- where the flow runs -------------------------------------------------------------------------------------------
 
-    def send_inputs(self, spec: StageSpec, place: str, told: Path) -> None:
+    def send_inputs(self, spec: StageSpec, place: str, spec_file: Path) -> None:
         """Sends what the stage reads. place: its folder; told: the file of its spec, as the job is to read it.
 
         The catalogue is the one of the beginning: whoever commits meanwhile adds parts that are not sent.
@@ -85,7 +85,7 @@ class Mirror:
         if policy is not None and not policy.is_absolute() and not self.has(f"{policy}.whole"):
             self._send_folder(store.root / policy, str(policy))
             self._write(f"{policy}.whole", b"")
-        self._send(told, f"{place}/input/spec.json")
+        self._send(spec_file, f"{place}/input/spec.json")
 
     def fetch_metrics(self, place: str, folder: Path) -> None:
         """The metrics so far, if any."""
@@ -182,8 +182,8 @@ class Mirror:
 
     def _fetch_folder(self, name: str, folder: Path) -> None:
         with self._reaching(name):
-            found = self._files.find(f"{self._root}/{name}")
-        for each in found:
+            paths = self._files.find(f"{self._root}/{name}")
+        for each in paths:
             self._fetch(self._name(each), folder / self._name(each).removeprefix(f"{name}/"))
 
     def _folders(self, name: str) -> list[str]:

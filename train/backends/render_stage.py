@@ -96,14 +96,14 @@ def _submission(spec: StageSpec, files: Mapping[str, str], folder: Path) -> str:
 
 
 def _notes(spec: StageSpec) -> list[str]:
-    found = []
+    notes = []
     rate = spec.rl.learning_rate if spec.rl else spec.sft.learning_rate if spec.sft else 0.0
     assert spec.model_in is not None
     width = json.loads((spec.model_in / "config.json").read_text()).get("hidden_size", 0)
     if width >= _LARGE_WIDTH and rate > _LARGE_RATE:
-        found.append(f"learning_rate {rate:g} suits the tiny policy; for a model {width} wide it is probably far too high")
+        notes.append(f"learning_rate {rate:g} suits the tiny policy; for a model {width} wide it is probably far too high")
     if (spec.rl.micro_batch_size if spec.rl else spec.sft and spec.sft.micro_batch_size) is not None:
-        found.append("micro_batch_size is not rendered: the engine's own keys say what a GPU holds at once")
+        notes.append("micro_batch_size is not rendered: the engine's own keys say what a GPU holds at once")
     if spec.rl is not None:
-        found.append("tasks are the split's own, drawn evenly and again every epoch; on this machine RL draws fresh siblings by weight")
-    return found
+        notes.append("tasks are the split's own, drawn evenly and again every epoch; on this machine RL draws fresh siblings by weight")
+    return notes

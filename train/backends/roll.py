@@ -59,11 +59,11 @@ def keys(spec: StageSpec, shape: ClusterShape, *, folder: Path, adapter: str) ->
         raise BadInput(f"rl.beta is {spec.rl.beta:g}, and no reference policy is rendered for ROLL: set it to 0, or render it for verl")
     if spec.rl.resample_rounds:
         raise BadInput(f"rl.resample_rounds is {spec.rl.resample_rounds}, and ROLL's own group filter keeps every group: set it to 0")
-    found = _pipeline(spec, spec.rl, shape, folder) | _roles(spec.rl, shape) | _environments(spec, spec.rl, folder, adapter)
-    found["reward_normalization"] = {"grouping": "traj_group_id", "norm_mean_type": "group", "norm_std_type": "group"}
+    content = _pipeline(spec, spec.rl, shape, folder) | _roles(spec.rl, shape) | _environments(spec, spec.rl, folder, adapter)
+    content["reward_normalization"] = {"grouping": "traj_group_id", "norm_mean_type": "group", "norm_std_type": "group"}
     clips = {"pg_clip_low": spec.rl.clip_low, "pg_clip_high": spec.rl.clip_high}
     return with_overrides(
-        found, {**rules_of(spec.rl, _RULES_OF_LOSS, "ROLL"), **{key: clip for key, clip in clips.items() if clip is not None}}
+        content, {**rules_of(spec.rl, _RULES_OF_LOSS, "ROLL"), **{key: clip for key, clip in clips.items() if clip is not None}}
     )
 
 
@@ -73,16 +73,16 @@ def with_overrides(content: dict[str, Any], changes: Mapping[str, Any]) -> dict[
     Raises:
         BadInput: a key that is not rendered; ROLL would ignore it silently.
     """
-    found = copy.deepcopy(content)
+    merged = copy.deepcopy(content)
     for key, value in changes.items():
         *path, last = key.split(".")
-        place: Any = found
+        place: Any = merged
         for name in path:
             place = place.get(name) if isinstance(place, dict) else None
         if not isinstance(place, dict) or last not in place:
             raise BadInput(f"{key} is no key of the rendered file for ROLL, which would ignore it silently")
         place[last] = value
-    return found
+    return merged
 
 
 def check(content: Mapping[str, Any]) -> None:
@@ -116,17 +116,17 @@ exec python3 examples/start_agentic_pipeline.py --config_path "$(realpath --rela
     return {"pipeline.yaml": yaml.safe_dump(dict(content), sort_keys=False, width=1000), "entrypoint.sh": entry}
 
 
-def notes(told: RLSettings) -> list[str]:
+def notes(settings: RLSettings) -> list[str]:
     """Where a stage is not, to the letter, what it is when it runs on this machine."""
-    found = ["the rate decays linearly to 0 (ROLL passes no final share)"]
-    if told.loss in ("dapo", "gspo") and told.resample_rounds is None:
-        found.append(f"{told.loss} is without its resampling: ROLL's own group filter keeps every group")
-    if ratio_of(told) == "sequence":
-        found.append("the ratio of a sequence is ROLL's of a segment: the mean over one answer, not over the whole conversation")
-    return found
+    lines = ["the rate decays linearly to 0 (ROLL passes no final share)"]
+    if settings.loss in ("dapo", "gspo") and settings.resample_rounds is None:
+        lines.append(f"{settings.loss} is without its resampling: ROLL's own group filter keeps every group")
+    if ratio_of(settings) == "sequence":
+        lines.append("the ratio of a sequence is ROLL's of a segment: the mean over one answer, not over the whole conversation")
+    return lines
 
 
-def _pipeline(spec: StageSpec, told: RLSettings, shape: ClusterShape, folder: Path) -> dict[str, Any]:
+def _pipeline(spec: StageSpec, settings: RLSettings, shape: ClusterShape, folder: Path) -> dict[str, Any]:
     return {
         "exp_name": spec.name,
         "seed": spec.seed,
@@ -136,27 +136,27 @@ def _pipeline(spec: StageSpec, told: RLSettings, shape: ClusterShape, folder: Pa
         "checkpoint_config": {"type": "file_system", "output_dir": str(folder / "checkpoints")},
         "track_with": "stdout",
         "num_gpus_per_node": shape.gpus_per_node,
-        "max_steps": told.max_steps,
-        "save_steps": told.checkpoint_steps or told.max_steps,
+        "max_steps": settings.max_steps,
+        "save_steps": settings.checkpoint_steps or settings.max_steps,
         "max_ckpt_to_keep": 2,
         "logging_steps": 1,
         "eval_steps": 0,
         "resume_from_checkpoint": False,
-        "rollout_batch_size": told.tasks_a_step * told.draws,
+        "rollout_batch_size": settings.tasks_a_step * settings.draws,
         "val_batch_size": 1,
         "prompt_length": shape.prompt_tokens,
         "sequence_length": shape.context_tokens,
         "async_generation_ratio": 0,
         "pretrain": str(spec.model_in),
         "adv_estimator": "grpo",
-        "ratio_type": "segment" if ratio_of(told) == "sequence" else "token",
+        "ratio_type": "segment" if ratio_of(settings) == "sequence" else "token",
         "loss_agg_mode": "token-mean",
         "use_pg_clip_range": True,
         "pg_clip_low": 0.2,
         "pg_clip_high": 0.2,
         "dual_clip_loss": False,
-        "ppo_epochs": told.updates_a_batch,
-        "max_grad_norm": told.max_grad_norm,
+        "ppo_epochs": settings.updates_a_batch,
+        "max_grad_norm": settings.max_grad_norm,
         "use_kl_loss": False,
         "init_kl_coef": 0,
         "entropy_loss_coef": 0,
@@ -165,25 +165,25 @@ def _pipeline(spec: StageSpec, told: RLSettings, shape: ClusterShape, folder: Pa
     }
 
 
-def _roles(told: RLSettings, shape: ClusterShape) -> dict[str, Any]:
+def _roles(settings: RLSettings, shape: ClusterShape) -> dict[str, Any]:
     """The two roles of the policy, each on all GPUs in turn."""
     everything = f"list(range(0,{shape.gpus}))"
-    return {"actor_train": _trainer(told, shape, everything), "actor_infer": _player(told, shape, everything)}
+    return {"actor_train": _trainer(settings, shape, everything), "actor_infer": _player(settings, shape, everything)}
 
 
-def _trainer(told: RLSettings, shape: ClusterShape, devices: str) -> dict[str, Any]:
-    rows = told.tasks_a_step * told.draws
+def _trainer(settings: RLSettings, shape: ClusterShape, devices: str) -> dict[str, Any]:
+    rows = settings.tasks_a_step * settings.draws
     if rows % shape.gpus:
         raise BadInput(f"{rows} rollouts a step (rl.tasks_a_step x rl.draws) cannot be shared by {shape.gpus} GPUs: give a multiple of it")
     return {
         "model_args": {"attn_implementation": "fa2", "dtype": "bf16", "disable_gradient_checkpointing": False},
         "training_args": {
-            "learning_rate": told.learning_rate,
-            "weight_decay": told.weight_decay,
-            "adam_beta2": told.adam_beta2,
+            "learning_rate": settings.learning_rate,
+            "weight_decay": settings.weight_decay,
+            "adam_beta2": settings.adam_beta2,
             "per_device_train_batch_size": 1,
             "gradient_accumulation_steps": rows // shape.gpus,
-            "warmup_steps": told.warmup_steps,
+            "warmup_steps": settings.warmup_steps,
             "lr_scheduler_type": "linear",
             "save_hf_model": True,
         },
@@ -202,12 +202,12 @@ def _trainer(told: RLSettings, shape: ClusterShape, devices: str) -> dict[str, A
     }
 
 
-def _player(told: RLSettings, shape: ClusterShape, devices: str) -> dict[str, Any]:
+def _player(settings: RLSettings, shape: ClusterShape, devices: str) -> dict[str, Any]:
     return {
         "model_args": {"attn_implementation": "fa2", "dtype": "bf16", "disable_gradient_checkpointing": True},
         "generating_args": {
-            "max_new_tokens": told.max_tokens,
-            "temperature": told.temperature,
+            "max_new_tokens": settings.max_tokens,
+            "temperature": settings.temperature,
             "top_p": 1.0,
             "top_k": -1,
             "num_return_sequences": 1,
@@ -225,7 +225,7 @@ def _player(told: RLSettings, shape: ClusterShape, devices: str) -> dict[str, An
     }
 
 
-def _environments(spec: StageSpec, told: RLSettings, folder: Path, adapter: str) -> dict[str, Any]:
+def _environments(spec: StageSpec, settings: RLSettings, folder: Path, adapter: str) -> dict[str, Any]:
     def manager(groups: int, size: int) -> dict[str, Any]:
         return {
             "num_env_groups": groups,
@@ -237,8 +237,8 @@ def _environments(spec: StageSpec, told: RLSettings, folder: Path, adapter: str)
 
     environment = {
         "env_type": ENVIRONMENT,
-        "max_steps": told.max_turns,
-        "max_tokens_per_step": told.max_tokens,
+        "max_steps": settings.max_turns,
+        "max_tokens_per_step": settings.max_tokens,
         "env_manager_cls": adapter,
         "agent_runner_cls": _RUNNER,
         "agent_system_template": "",
@@ -246,15 +246,15 @@ def _environments(spec: StageSpec, told: RLSettings, folder: Path, adapter: str)
         "env_config": {
             "rows": str(folder / "data" / f"{spec.split}.prompts.jsonl"),
             "store": str(spec.store),
-            "max_turns": told.max_turns,
-            "reward": told.reward,
-            "collapse": told.collapse,
+            "max_turns": settings.max_turns,
+            "reward": settings.reward,
+            "collapse": settings.collapse,
             "tool_call_parser": "qwen25",
             "trajectory_mode": "traj",
         },
     }
     return {
-        "train_env_manager": manager(told.tasks_a_step, told.draws),
+        "train_env_manager": manager(settings.tasks_a_step, settings.draws),
         "val_env_manager": manager(1, 1),
         "custom_envs": {ENVIRONMENT: environment},
     }

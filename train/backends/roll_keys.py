@@ -202,8 +202,8 @@ class Agentic(_Keys):
         games = self.val_env_manager.num_env_groups * self.val_env_manager.group_size
         if self.val_batch_size % games:
             raise ValueError(f"val_batch_size {self.val_batch_size} is not a multiple of the {games} environments of val_env_manager")
-        told, gpus = self.actor_train.training_args, len(devices(self.actor_train.device_mapping))
-        update = told.per_device_train_batch_size * told.gradient_accumulation_steps * max(1, gpus)
+        arguments, gpus = self.actor_train.training_args, len(devices(self.actor_train.device_mapping))
+        update = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps * max(1, gpus)
         if rows % update:
             raise ValueError(
                 f"rollout_batch_size {rows} is not a multiple of {update}, what one update takes "

@@ -70,12 +70,12 @@ def overrides(
     Raises:
         BadInput: a change with a prefix of Hydra's (++, ~, or + before a key that is rendered) by which no rule would see its key.
     """
-    found = _rl(spec, spec.rl, shape, folder) if spec.rl else _sft(spec, _sft_of(spec), shape, folder, adapter)
+    values = _rl(spec, spec.rl, shape, folder) if spec.rl else _sft(spec, _sft_of(spec), shape, folder, adapter)
     for key in changes or {}:
-        if key.startswith(("++", "~")) or (key.startswith("+") and key[1:] in found):
+        if key.startswith(("++", "~")) or (key.startswith("+") and key[1:] in values):
             raise BadInput(f"{key}: name a key as verl has it, without {key[: -len(key.lstrip('+~'))]}, so that it can be checked")
-    found |= changes or {}
-    return found | {"trainer.total_epochs": found.get("trainer.total_epochs", found["trainer.total_training_steps"])}
+    values |= changes or {}
+    return values | {"trainer.total_epochs": values.get("trainer.total_epochs", values["trainer.total_training_steps"])}
 
 
 def check_rules(values: Mapping[str, Value]) -> None:
@@ -124,16 +124,16 @@ def compose(values: Mapping[str, Value], algorithm: str) -> str | None:
     name = _ENTRY[algorithm][1]
     with initialize_config_dir(str(config), version_base=None):
         try:
-            found = hydra_compose(name, overrides=[line(key, value) for key, value in values.items()])
+            composed = hydra_compose(name, overrides=[line(key, value) for key, value in values.items()])
         except (HydraException, OmegaConfBaseException) as error:
-            said = " ".join(str(error).split()).partition(" To append to your config")[0]
-            raise BadInput(f"verl {VERSION} does not take this: {said}") from None
+            reason = " ".join(str(error).split()).partition(" To append to your config")[0]
+            raise BadInput(f"verl {VERSION} does not take this: {reason}") from None
         plain = hydra_compose(name)
     for key, value in values.items():
         if key.startswith("+") and not _is_free(plain, key[1:]):
             raise BadInput(f"{key[1:]} is no key of verl {VERSION}, which would ignore it: + adds to what verl leaves open and empty alone")
         _check_type(key, OmegaConf.select(plain, key), value)
-    return str(OmegaConf.to_yaml(found))
+    return str(OmegaConf.to_yaml(composed))
 
 
 def line(key: str, value: Value) -> str:
@@ -144,50 +144,50 @@ def line(key: str, value: Value) -> str:
 def files(values: Mapping[str, Value], spec: StageSpec, folder: Path, adapter: str) -> dict[str, str]:
     """File name -> text: what is started, how it is submitted, and, for RL, the list of agent loops."""
     module = _ENTRY[spec.algorithm][0]
-    said = " \\\n  ".join([f"exec python3 -m {module}", *(shlex.quote(line(key, value)) for key, value in values.items())])
-    found = {
-        "entrypoint.sh": f"#!/usr/bin/env bash\n{said}\n",
+    command = " \\\n  ".join([f"exec python3 -m {module}", *(shlex.quote(line(key, value)) for key, value in values.items())])
+    contents = {
+        "entrypoint.sh": f"#!/usr/bin/env bash\n{command}\n",
         "runtime_env.yaml": _yaml({"env_vars": {"VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl")}}),
     }
     if spec.rl is not None:
         loop: dict[str, Any] = {"name": AGENT, "_target_": adapter, "max_turns": spec.rl.max_turns, "max_tokens": spec.rl.max_tokens}
-        found["agent_loop.yaml"] = _yaml([loop | {"reward": spec.rl.reward, "collapse": spec.rl.collapse, "store": str(spec.store)}])
-    return found
+        contents["agent_loop.yaml"] = _yaml([loop | {"reward": spec.rl.reward, "collapse": spec.rl.collapse, "store": str(spec.store)}])
+    return contents
 
 
 def notes(spec: StageSpec) -> list[str]:
     """Where a stage is not, to the letter, what it is when it runs on this machine."""
-    found = ["the rate decays by a cosine to its final share (verl's FSDP optimiser has no linear decay)"]
+    lines = ["the rate decays by a cosine to its final share (verl's FSDP optimiser has no linear decay)"]
     if spec.sft is not None and spec.sft.plateau_window:
-        found.append(f"verl has no plateau rule: it goes on for all of max_steps, {spec.sft.max_steps}")
+        lines.append(f"verl has no plateau rule: it goes on for all of max_steps, {spec.sft.max_steps}")
     if spec.rl is None:
-        return found
+        return lines
     if spec.rl.loss == "lite_ppo":
-        found.append(
+        lines.append(
             "lite_ppo is verl's reinforce_plus_plus_baseline: group mean, then whitened over the batch's tokens, so long answers weigh "
             "more in the standard deviation than in ours, which is over rollouts"
         )
     if _resamples(spec.rl):
-        found.append("tasks whose rollouts all have the same reward are replaced as often as it takes, not in a number of rounds")
+        lines.append("tasks whose rollouts all have the same reward are replaced as often as it takes, not in a number of rounds")
     if spec.rl.updates_a_batch > 1 and ratio_of(spec.rl) == "token":
-        found.append("where an advantage is negative, verl also bounds the ratio at 3 (clip_ratio_c)")
-    return found
+        lines.append("where an advantage is negative, verl also bounds the ratio at 3 (clip_ratio_c)")
+    return lines
 
 
 # ---- what is rendered ------------------------------------------------------------------------------------------------------------
 
 
-def _rl(spec: StageSpec, told: RLSettings, shape: ClusterShape, folder: Path) -> dict[str, Value]:
+def _rl(spec: StageSpec, settings: RLSettings, shape: ClusterShape, folder: Path) -> dict[str, Value]:
     data = str(folder / "data" / f"{spec.split}.prompts.parquet")
     return {
-        "algorithm.adv_estimator": "reinforce_plus_plus_baseline" if told.loss == "lite_ppo" else "grpo",
-        "algorithm.norm_adv_by_std_in_grpo": told.loss != "dr_grpo",
+        "algorithm.adv_estimator": "reinforce_plus_plus_baseline" if settings.loss == "lite_ppo" else "grpo",
+        "algorithm.norm_adv_by_std_in_grpo": settings.loss != "dr_grpo",
         "algorithm.use_kl_in_reward": False,
-        "algorithm.filter_groups.enable": _resamples(told),
+        "algorithm.filter_groups.enable": _resamples(settings),
         "data.train_files": [data],
         "data.val_files": [data],
         "data.val_max_samples": 1,
-        "data.train_batch_size": told.tasks_a_step,
+        "data.train_batch_size": settings.tasks_a_step,
         "data.max_prompt_length": shape.prompt_tokens,
         "data.max_response_length": shape.response_tokens,
         "data.return_raw_chat": True,
@@ -197,9 +197,9 @@ def _rl(spec: StageSpec, told: RLSettings, shape: ClusterShape, folder: Path) ->
         "actor_rollout_ref.model.path": str(spec.model_in),
         "actor_rollout_ref.model.enable_gradient_checkpointing": True,
         "actor_rollout_ref.model.use_remove_padding": True,
-        **{f"actor_rollout_ref.actor.{key}": value for key, value in _actor(told, shape).items()},
-        **{f"actor_rollout_ref.rollout.{key}": value for key, value in _rollout(told, shape, folder).items()},
-        **_trainer(spec, shape, folder, told.max_steps, told.checkpoint_steps),
+        **{f"actor_rollout_ref.actor.{key}": value for key, value in _actor(settings, shape).items()},
+        **{f"actor_rollout_ref.rollout.{key}": value for key, value in _rollout(settings, shape, folder).items()},
+        **_trainer(spec, shape, folder, settings.max_steps, settings.checkpoint_steps),
         "trainer.val_before_train": False,
         "trainer.max_actor_ckpt_to_keep": 2,
         "trainer.use_v1": True,
@@ -207,47 +207,47 @@ def _rl(spec: StageSpec, told: RLSettings, shape: ClusterShape, folder: Path) ->
     }
 
 
-def _actor(told: RLSettings, shape: ClusterShape) -> dict[str, Value]:
+def _actor(settings: RLSettings, shape: ClusterShape) -> dict[str, Value]:
     """The loss, the optimiser, and what a GPU holds at once."""
     return {
-        "ppo_mini_batch_size": told.tasks_a_step,
-        "ppo_epochs": told.updates_a_batch,
+        "ppo_mini_batch_size": settings.tasks_a_step,
+        "ppo_epochs": settings.updates_a_batch,
         "use_dynamic_bsz": True,
         "ppo_max_token_len_per_gpu": 2 * shape.context_tokens,
-        "policy_loss.loss_mode": "gspo" if ratio_of(told) == "sequence" else "vanilla",
+        "policy_loss.loss_mode": "gspo" if ratio_of(settings) == "sequence" else "vanilla",
         "loss_agg_mode": "token-mean",
         "clip_ratio_low": 0.2,
         "clip_ratio_high": 0.2,
-        "use_kl_loss": told.beta > 0,
-        "kl_loss_coef": told.beta,
+        "use_kl_loss": settings.beta > 0,
+        "kl_loss_coef": settings.beta,
         "kl_loss_type": "low_var_kl",
         "entropy_coeff": 0,
-        **{f"optim.{key}": value for key, value in _optimiser(told).items()},
+        **{f"optim.{key}": value for key, value in _optimiser(settings).items()},
         "checkpoint.save_contents": list(_SAVED),
-        **rules_of(told, _RULES_OF_LOSS, "verl"),
-        **({"loss_scale_factor": shape.response_tokens} if told.loss == "dr_grpo" else {}),
-        **{f"clip_ratio_{end}": clip for end, clip in (("low", told.clip_low), ("high", told.clip_high)) if clip is not None},
+        **rules_of(settings, _RULES_OF_LOSS, "verl"),
+        **({"loss_scale_factor": shape.response_tokens} if settings.loss == "dr_grpo" else {}),
+        **{f"clip_ratio_{end}": clip for end, clip in (("low", settings.clip_low), ("high", settings.clip_high)) if clip is not None},
     }
 
 
-def _rollout(told: RLSettings, shape: ClusterShape, folder: Path) -> dict[str, Value]:
+def _rollout(settings: RLSettings, shape: ClusterShape, folder: Path) -> dict[str, Value]:
     """The engine that answers, and our agent loop in it."""
     return {
         "name": "vllm",
-        "n": told.draws,
-        "temperature": told.temperature,
+        "n": settings.draws,
+        "temperature": settings.temperature,
         "tensor_model_parallel_size": shape.tensor_parallel,
         "gpu_memory_utilization": MEMORY_SHARE,
         "max_model_len": shape.context_tokens,
         "max_num_batched_tokens": max(8192, shape.context_tokens),
         "multi_turn.enable": True,
-        "multi_turn.max_assistant_turns": told.max_turns,
+        "multi_turn.max_assistant_turns": settings.max_turns,
         "agent.default_agent_loop": AGENT,
         "agent.agent_loop_config_path": str(folder / "agent_loop.yaml"),
     }
 
 
-def _sft(spec: StageSpec, told: SFTSettings, shape: ClusterShape, folder: Path, adapter: str) -> dict[str, Value]:
+def _sft(spec: StageSpec, settings: SFTSettings, shape: ClusterShape, folder: Path, adapter: str) -> dict[str, Value]:
     module, _, name = adapter.rpartition(".")
     return {
         "data.train_files": [str(folder / "data" / f"{spec.split}.conversations.parquet")],
@@ -255,41 +255,41 @@ def _sft(spec: StageSpec, told: SFTSettings, shape: ClusterShape, folder: Path, 
         "data.tools_key": "tools",
         "data.custom_cls.path": f"pkg://{module}",
         "data.custom_cls.name": name,
-        "data.train_batch_size": told.batch_size,
+        "data.train_batch_size": settings.batch_size,
         "data.use_dynamic_bsz": True,
         "data.max_token_len_per_gpu": shape.context_tokens,
         "data.max_length": shape.context_tokens,
         "data.pad_mode": "no_padding",
         "data.truncation": "error",
         "model.path": str(spec.model_in),
-        "model.enable_gradient_checkpointing": told.gradient_checkpointing,
+        "model.enable_gradient_checkpointing": settings.gradient_checkpointing,
         "model.use_remove_padding": True,
-        **{f"optim.{key}": value for key, value in _optimiser(told).items()},
+        **{f"optim.{key}": value for key, value in _optimiser(settings).items()},
         "checkpoint.save_contents": list(_SAVED),
-        **_trainer(spec, shape, folder, told.max_steps, told.checkpoint_steps),
+        **_trainer(spec, shape, folder, settings.max_steps, settings.checkpoint_steps),
         "trainer.max_ckpt_to_keep": 2,
         "trainer.seed": spec.seed,
     }
 
 
-def _resamples(told: RLSettings) -> bool:
-    return told.loss in _RESAMPLED if told.resample_rounds is None else told.resample_rounds > 0
+def _resamples(settings: RLSettings) -> bool:
+    return settings.loss in _RESAMPLED if settings.resample_rounds is None else settings.resample_rounds > 0
 
 
-def _optimiser(told: SFTSettings | RLSettings) -> dict[str, Value]:
+def _optimiser(settings: SFTSettings | RLSettings) -> dict[str, Value]:
     return {
-        "lr": told.learning_rate,
+        "lr": settings.learning_rate,
         "lr_scheduler_type": "cosine",
-        "lr_warmup_steps": told.warmup_steps,
-        "min_lr_ratio": told.final_rate_share,
-        "weight_decay": told.weight_decay,
-        "betas": [0.9, told.adam_beta2],
-        "clip_grad": told.max_grad_norm,
+        "lr_warmup_steps": settings.warmup_steps,
+        "min_lr_ratio": settings.final_rate_share,
+        "weight_decay": settings.weight_decay,
+        "betas": [0.9, settings.adam_beta2],
+        "clip_grad": settings.max_grad_norm,
     }
 
 
 def _trainer(spec: StageSpec, shape: ClusterShape, folder: Path, steps: int, checkpoint_steps: int) -> dict[str, Value]:
-    told: dict[str, Value] = {
+    values: dict[str, Value] = {
         "nnodes": shape.nodes,
         "n_gpus_per_node": shape.gpus_per_node,
         "total_training_steps": steps,
@@ -301,7 +301,7 @@ def _trainer(spec: StageSpec, shape: ClusterShape, folder: Path, steps: int, che
         "project_name": "headrace",
         "experiment_name": spec.name,
     }
-    return {f"trainer.{key}": value for key, value in told.items()}
+    return {f"trainer.{key}": value for key, value in values.items()}
 
 
 def _sft_of(spec: StageSpec) -> SFTSettings:
@@ -318,9 +318,9 @@ def _schema_folder() -> Path | None:
     folder = Path(installed.origin).parent if installed and installed.origin else SCHEMA / "verl"
     if not folder.is_dir() or importlib.util.find_spec("hydra") is None:
         return None
-    known = (folder / "version" / "version").read_text().strip()
-    if known != VERSION:
-        raise BadInput(f"verl {known} is installed here, and this renders for {VERSION}: pip install --no-deps verl=={VERSION}")
+    version = (folder / "version" / "version").read_text().strip()
+    if version != VERSION:
+        raise BadInput(f"verl {version} is installed here, and this renders for {VERSION}: pip install --no-deps verl=={VERSION}")
     return folder / "trainer" / "config"
 
 
@@ -329,9 +329,9 @@ def _is_free(plain: Any, key: str) -> bool:
     from omegaconf import OmegaConf
 
     above = key.rpartition(".")[0]
-    while above and (found := OmegaConf.select(plain, above)) is None:
+    while above and (parent := OmegaConf.select(plain, above)) is None:
         above = above.rpartition(".")[0]
-    return bool(above) and found == {}
+    return bool(above) and parent == {}
 
 
 def _check_type(key: str, default: Any, value: Value) -> None:
@@ -365,9 +365,9 @@ def _hydra(value: Value) -> str:
         return f"[{','.join(_hydra(one) for one in value)}]"
     if not isinstance(value, str) or _PLAIN.fullmatch(value):
         return str(value)
-    escaped = re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value)
+    escaped = re.sub(r"(\\*)('|\Z)", lambda match: match[1] * 2 + ("\\'" if match[2] else ""), value)
     return f"'{escaped}'"
 
 
-def _yaml(told: dict[str, Any] | Sequence[Any]) -> str:
-    return yaml.safe_dump(told, sort_keys=False, width=1000)
+def _yaml(content: dict[str, Any] | Sequence[Any]) -> str:
+    return yaml.safe_dump(content, sort_keys=False, width=1000)

@@ -55,15 +55,15 @@ def sources(store: Store, *, worlds: Sequence[str], max_difficulty: int) -> list
            FROM tasks WHERE list_contains(?, world) ORDER BY frame_id, query_id NULLS LAST, blueprint_id, difficulty""",
         [list(worlds)],
     )
-    found: dict[str, Source] = {}
+    by_frame: dict[str, Source] = {}
     not_held_out: set[str] = set()
     for frame_id, world, intent, slots, division, difficulty, query_id, blueprint_id in rows.iter_rows():
         frame = Frame(world=world, intent=intent, slots=json.loads(slots))
         if division != "held_out":
             not_held_out.add(need(frame))
         if frame.id == frame_id and (query_id or blueprint_id) and difficulty <= max_difficulty:
-            found.setdefault(frame_id, Source(frame, division, difficulty, query_id, blueprint_id))
-    return [source for source in found.values() if source.division != "held_out" or need(source.frame) not in not_held_out]
+            by_frame.setdefault(frame_id, Source(frame, division, difficulty, query_id, blueprint_id))
+    return [source for source in by_frame.values() if source.division != "held_out" or need(source.frame) not in not_held_out]
 
 
 def need(frame: Frame) -> str:
@@ -73,7 +73,7 @@ def need(frame: Frame) -> str:
 
 
 def draw(
-    found: Sequence[Source], count: int, *, use: Use, language: Language, first_index: int = FIRST_INDEX, fewest: int | None = None
+    sources: Sequence[Source], count: int, *, use: Use, language: Language, first_index: int = FIRST_INDEX, fewest: int | None = None
 ) -> list[Task]:
     """`count` distinct tasks, three from queries for every two from blueprints (from one kind alone where the other has no source).
 
@@ -83,7 +83,7 @@ def draw(
         HeadraceError: the sources cannot give so many.
     """
     fewest = count if fewest is None else fewest
-    kinds = [kind for kind in ([s for s in found if s.query_id], [s for s in found if s.blueprint_id and not s.query_id]) if kind]
+    kinds = [kind for kind in ([s for s in sources if s.query_id], [s for s in sources if s.blueprint_id and not s.query_id]) if kind]
     if not kinds and fewest == 0:
         return []
     if not kinds:
@@ -99,7 +99,7 @@ def draw(
     if len(tasks) >= fewest:
         return list(tasks.values())
     raise HeadraceError(
-        f"only {len(tasks)} of {count} {use} tasks could be drawn from {len(found)} frames; curate more queries or ask for fewer"
+        f"only {len(tasks)} of {count} {use} tasks could be drawn from {len(sources)} frames; curate more queries or ask for fewer"
     )
 
 
@@ -135,15 +135,15 @@ def _individuals(frame: Frame) -> set[str]:
     return {slot.name for slot in WORLDS[frame.world].intents[frame.intent].slots if slot.is_entity}
 
 
-def _siblings(found: Sequence[Source], use: Use, language: Language, first_index: int) -> Iterator[Task]:
+def _siblings(sources: Sequence[Source], use: Use, language: Language, first_index: int) -> Iterator[Task]:
     """Siblings of each source in turn, index by index; a source that misses several times running is dropped."""
-    misses = [0] * len(found)
+    misses = [0] * len(sources)
     for index in itertools.count(first_index):
         alive = [position for position, missed in enumerate(misses) if missed < _MISSES]
         if not alive:
             return
         for position in alive:
-            source = found[position]
+            source = sources[position]
             try:
                 task = fresh(source.frame, index, language=language, use=use, origin=source)
             except NotAdmitted:

@@ -54,12 +54,12 @@ def marking_template(tokenizer: Any) -> str | None:
     if has_generation_markers(tokenizer.chat_template):
         return None
     try:
-        found: str | None = get_training_chat_template(tokenizer)
+        template: str | None = get_training_chat_template(tokenizer)
     except ValueError:
         raise BadInput(
             "the policy's chat template does not mark what the assistant writes: enclose that in {% generation %} and {% endgeneration %}"
         ) from None
-    return found
+    return template
 
 
 def learned_tokens(
@@ -90,17 +90,18 @@ def learned_tokens(
     ids, mask = rendered["input_ids"], rendered["assistant_masks"]
     if len(ids) > longest:
         raise BadInput(f"it has {len(ids)} tokens, the policy's window {longest}: leave it out, or take a larger model")
-    runs = [(bool(own), len(list(run))) for own, run in groupby(mask)]
-    wanted = rule(messages)
-    if sum(own for own, _ in runs) != len(wanted):
+    runs = [(bool(is_assistant), len(list(run))) for is_assistant, run in groupby(mask)]
+    is_learned = rule(messages)
+    marked = sum(is_assistant for is_assistant, _ in runs)
+    if marked != len(is_learned):
         raise BadInput(
-            f"the chat template marks {sum(own for own, _ in runs)} turns of an assistant that has {len(wanted)}; it must enclose each of "
-            "them, and nothing else, in {% generation %}"
+            f"the chat template marks {marked} turns of an assistant that has {len(is_learned)}; it must enclose each of them, and nothing "
+            "else, in {% generation %}"
         )
-    learned, labels = iter(wanted), list[int]()
-    for own, length in runs:
+    learned, labels = iter(is_learned), list[int]()
+    for is_assistant, length in runs:
         part = ids[len(labels) : len(labels) + length]
-        labels += part if own and next(learned) else [IGNORED] * length
+        labels += part if is_assistant and next(learned) else [IGNORED] * length
     return {"input_ids": list(ids), "labels": labels}
 
 

@@ -76,8 +76,8 @@ def select_cases(categories: Sequence[str] = CATEGORIES, limit: int | None = Non
     """
     if strange := [name for name in categories if name not in CATEGORIES]:
         raise BadInput(f"BFCL has no multi-turn category {strange[0]!r}; it has {', '.join(CATEGORIES)}")
-    found = cases(tuple(dict.fromkeys(categories)))
-    return [case for name in dict.fromkeys(categories) for case in [one for one in found if one.category == name][:limit]]
+    selected = cases(tuple(dict.fromkeys(categories)))
+    return [case for name in dict.fromkeys(categories) for case in [one for one in selected if one.category == name][:limit]]
 
 
 # ---- conversations -----------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def select_cases(categories: Sequence[str] = CATEGORIES, limit: int | None = Non
 
 def run_cases(
     engine: Engine,
-    wanted: Sequence[Case],
+    selected: Sequence[Case],
     *,
     max_tokens: int = MAX_TOKENS,
     in_flight: int = IN_FLIGHT,
@@ -105,7 +105,7 @@ def run_cases(
                 break
         return session
 
-    sessions = side_by_side(held, wanted, in_flight, "BFCL", progress or (lambda *_: None))
+    sessions = side_by_side(held, selected, in_flight, "BFCL", progress or (lambda *_: None))
     unanswered = [session.failure for session in sessions if session.is_unanswered]
     if is_dead(len(unanswered), len(sessions)):
         raise EngineFailure(f"{engine.name} left {len(unanswered)} of {len(sessions)} cases without an answer: {unanswered[0]}")
@@ -187,12 +187,12 @@ def accuracies(sessions: Sequence[Session]) -> list[Accuracy]:
     groups = {"all": list(sessions)}
     for session in sessions:
         groups.setdefault(session.case.category, []).append(session)
-    found = []
+    figures = []
     for category, group in groups.items():
         rated = sum(session.outcome.is_rated for session in group)
         passed = sum(session.outcome is Outcome.SUCCESS for session in group)
-        found.append(Accuracy(category, len(group), rated, passed, *wilson(passed, rated)))
-    return found
+        figures.append(Accuracy(category, len(group), rated, passed, *wilson(passed, rated)))
+    return figures
 
 
 def evaluation_frame(sessions: Sequence[Session], *, evaluation_id: str, policy_id: str) -> pl.DataFrame:

@@ -111,14 +111,14 @@ def _rollouts(store: Store, policy: str, purpose: str) -> pl.DataFrame:
 def _check_same_tasks(
     stores: Sequence[Store], policies: Sequence[tuple[str, str]], measured: Sequence[tuple[pl.DataFrame, pl.DataFrame]], purpose: str
 ) -> None:
-    wanted = set(measured[0][0]["task_id"])
+    task_ids = set(measured[0][0]["task_id"])
     for store, ids, pair in zip(stores, policies, measured, strict=True):
         for policy, rollouts in zip(ids, pair, strict=True):
             here = set(rollouts["task_id"])
-            if here != wanted:
+            if here != task_ids:
                 raise BadInput(
-                    f"the tasks are not the same: {purpose} of {policies[0][0]} in {stores[0].root} is of {len(wanted)} tasks, that of "
-                    f"{policy} in {store.root} of {len(here)}, {len(wanted & here)} of them the same; `headrace evaluate` with one "
+                    f"the tasks are not the same: {purpose} of {policies[0][0]} in {stores[0].root} is of {len(task_ids)} tasks, that of "
+                    f"{policy} in {store.root} of {len(here)}, {len(task_ids & here)} of them the same; `headrace evaluate` with one "
                     "configuration measures both on the same"
                 )
 
@@ -134,12 +134,12 @@ def _facets(store: Store, task_ids: Sequence[str]) -> pl.DataFrame:
 
 def _groups(about: pl.DataFrame) -> list[tuple[str, str, set[str]]]:
     """Facet, value, tasks: all of them, then by the values of every facet that has several."""
-    found = [("all", "all", set(about["task_id"]))]
+    facet_groups = [("all", "all", set(about["task_id"]))]
     for facet in FACETS:
         groups = about.group_by(facet).agg("task_id").sort(facet)
         if groups.height > 1:
-            found += [(facet, str(value), set(tasks)) for value, tasks in groups.iter_rows()]
-    return found
+            facet_groups += [(facet, str(value), set(tasks)) for value, tasks in groups.iter_rows()]
+    return facet_groups
 
 
 def _difference(

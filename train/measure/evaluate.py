@@ -86,12 +86,12 @@ def paired_difference(first: Sequence[pl.DataFrame], second: Sequence[pl.DataFra
     if any(not table["task_id"].equals(differences[0]["task_id"]) for table in differences):
         raise ValueError("the seeds were not measured on the same tasks")
     values = [table["difference"].to_numpy() for table in differences]
-    found = bootstrap(values, seed=seed)
+    estimate = bootstrap(values, seed=seed)
     if np.ptp(values) > 0:
-        return found
+        return estimate
     otherwise = 1 - wilson(len(values[0]), len(values[0]))[0]
-    kept = found.mean * (1 - otherwise)
-    return Estimate(found.mean, max(-1.0, kept - otherwise), min(1.0, kept + otherwise))
+    overall_mean = estimate.mean * (1 - otherwise)
+    return Estimate(estimate.mean, max(-1.0, overall_mean - otherwise), min(1.0, overall_mean + otherwise))
 
 
 def task_means(rollouts: pl.DataFrame) -> pl.DataFrame:
@@ -107,14 +107,14 @@ def task_means(rollouts: pl.DataFrame) -> pl.DataFrame:
 
 def pass_hat(means: pl.DataFrame, k: int) -> Estimate | None:
     """pass^k over the tasks of `task_means` with at least k samples; None where there is none."""
-    drawn = means.filter(pl.col("samples") >= k).select("successes", "samples").iter_rows()
-    shares = np.array([math.comb(hits, k) / math.comb(samples, k) for hits, samples in drawn])
+    counts = means.filter(pl.col("samples") >= k).select("successes", "samples").iter_rows()
+    shares = np.array([math.comb(hits, k) / math.comb(samples, k) for hits, samples in counts])
     return _interval(shares) if len(shares) else None
 
 
 def _powers(means: pl.DataFrame) -> dict[str, tuple[float, float, float]]:
-    found = {str(k): estimate for k in POWERS if (estimate := pass_hat(means, k)) is not None}
-    return {k: (round(one.mean, 6), round(one.low, 6), round(one.high, 6)) for k, one in found.items()}
+    estimates = {str(k): estimate for k in POWERS if (estimate := pass_hat(means, k)) is not None}
+    return {k: (round(one.mean, 6), round(one.low, 6), round(one.high, 6)) for k, one in estimates.items()}
 
 
 def facets(tasks: Sequence[Task]) -> pl.DataFrame:
@@ -126,8 +126,8 @@ def facets(tasks: Sequence[Task]) -> pl.DataFrame:
 
 
 def _mode(task: Task) -> str:
-    found = expert_profile(WORLDS[task.world], task)
-    return mode_family(found.coarse) if found is not None else CODE_MODE
+    profile = expert_profile(WORLDS[task.world], task)
+    return mode_family(profile.coarse) if profile is not None else CODE_MODE
 
 
 def evaluation_rows(

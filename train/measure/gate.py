@@ -56,8 +56,8 @@ def gate(
     old = task_means(promoted)
     difference = paired_difference([old], [new])
     forgotten: dict[str, float] = {}
-    for known in (old, *map(task_means, earlier)):
-        for group, fall in falls(known, new, tasks, config.min_intent_tasks).items():
+    for policy_means in (old, *map(task_means, earlier)):
+        for group, fall in falls(policy_means, new, tasks, config.min_intent_tasks).items():
             if fall > config.max_forgotten:
                 forgotten[group] = max(fall, forgotten.get(group, fall))
     return GateResult(
@@ -70,9 +70,9 @@ def falls(old: pl.DataFrame, new: pl.DataFrame, tasks: pl.DataFrame, min_tasks: 
     together (`few`), and besides over all tasks that need a program (`code`). A group of fewer tasks than that is not told of."""
     both = old.join(new.select("task_id", new="rate"), on="task_id", maintain_order="left")
     both = both.join(tasks.select("task_id", "world", "intent", "mode"), on="task_id", maintain_order="left")
-    own = pl.concat_str("world", pl.lit("."), "intent")
-    by_intent = both.with_columns(group=pl.when(pl.len().over("world", "intent") >= min_tasks).then(own).otherwise(pl.lit(FEW)))
+    label = pl.concat_str("world", pl.lit("."), "intent")
+    by_intent = both.with_columns(group=pl.when(pl.len().over("world", "intent") >= min_tasks).then(label).otherwise(pl.lit(FEW)))
     by_program = both.filter(pl.col("mode") == CODE_MODE).with_columns(group=pl.lit(CODE_MODE))
     groups = pl.concat([by_intent, by_program]).group_by("group")
-    told = groups.agg(fall=pl.col("rate").mean() - pl.col("new").mean(), tasks=pl.len()).filter(pl.col("tasks") >= min_tasks)
-    return dict(told.sort("group").select("group", "fall").iter_rows())
+    changes = groups.agg(fall=pl.col("rate").mean() - pl.col("new").mean(), tasks=pl.len()).filter(pl.col("tasks") >= min_tasks)
+    return dict(changes.sort("group").select("group", "fall").iter_rows())

@@ -109,24 +109,24 @@ class Prober:
     def __init__(self, store: Store, config: CascadeConfig, progress: Progress | None = None, engine: Engine | None = None) -> None:
         self.store, self.config, self.engine = store, config, engine
         self.progress: Progress = progress or (lambda *_: None)
-        found = sources(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
-        self.sources = {division: [s for s in found if s.division == division] for division in ("seed", "probe", "held_out")}
+        by_frame = sources(store, worlds=config.worlds, max_difficulty=config.max_difficulty)
+        self.sources = {division: [s for s in by_frame if s.division == division] for division in ("seed", "probe", "held_out")}
 
     def tasks(self, divisions: Sequence[Division], count: int, use: Use, *, fewest: int | None = None) -> list[Task]:
         """`count` tasks, written to the store (uncommitted work is found again by the part's id); as many as there are, from `fewest` on,
         where that is given."""
-        found = [source for division in divisions for source in self.sources[division]]
-        drawn = draw(found, count, use=use, language=self.config.language, fewest=fewest)
-        if not drawn:
+        pool = [source for division in divisions for source in self.sources[division]]
+        tasks = draw(pool, count, use=use, language=self.config.language, fewest=fewest)
+        if not tasks:
             return []
-        self.commit("tasks", part_id("tasks", [task.id for task in drawn], {}, VERSION), lambda: tasks_frame(drawn))
-        return drawn
+        self.commit("tasks", part_id("tasks", [task.id for task in tasks], {}, VERSION), lambda: tasks_frame(tasks))
+        return tasks
 
     def draws(self) -> Draws:
         """Of a probed task: until its region is settled."""
-        own, regions = self.config.draws, self.config.route.regions
-        rule = {"draws": own.model_dump(), "regions": regions.model_dump()}
-        return Draws(own.looks, lambda successes, rated, left: own.is_settled(successes, rated, left, regions), rule)
+        draws, regions = self.config.draws, self.config.route.regions
+        rule = {"draws": draws.model_dump(), "regions": regions.model_dump()}
+        return Draws(draws.looks, lambda successes, rated, remaining: draws.is_settled(successes, rated, remaining, regions), rule)
 
     def probe(self, policy: Policy) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Certainty of the probe tasks for a policy, and the rollouts that it was measured on, both as measured for this configuration.
@@ -176,16 +176,16 @@ class Prober:
         """Sampled and greedy rollouts, their rows in `evaluations`; returns the sampled rollouts."""
         sampled = self.rollouts(policy, tasks, self.config.eval_samples, use, temperature=1.0)
         greedy = self.rollouts(policy, tasks, 1, f"{use}_greedy", temperature=0.0)
-        told = facets(tasks)
+        task_facets = facets(tasks)
         for decoding, rollouts in (("sampled", sampled), ("greedy", greedy)):
             if not rollouts["outcome"].is_in(RATED).any():
                 why = f"`headrace explain {rollouts['rollout_id'][0]}` says what spoilt the first"
                 raise HeadraceError(f"{policy.name}, {use}, {decoding}: none of {rollouts.height:,} rollouts could be rated; {why}")
-            made = (self.config.seed, self.config.eval_samples if decoding == "sampled" else 1)
-            evaluation_id = content_id("evaluation", policy.id, use, decoding, made, [task.id for task in tasks], EVALUATION_VERSION)
+            settings = (self.config.seed, self.config.eval_samples if decoding == "sampled" else 1)
+            evaluation_id = content_id("evaluation", policy.id, use, decoding, settings, [task.id for task in tasks], EVALUATION_VERSION)
             part = part_id("evaluations", [evaluation_id], {}, EVALUATION_VERSION)
             about = {"evaluation_id": evaluation_id, "policy_id": policy.id, "use": use, "decoding": decoding}
-            self.commit("evaluations", part, partial(evaluation_rows, rollouts, told, **about))
+            self.commit("evaluations", part, partial(evaluation_rows, rollouts, task_facets, **about))
         return sampled
 
     def rollouts(
@@ -234,6 +234,6 @@ class Prober:
 
     def commit(self, table: str, part: str, make: Callable[[], pl.DataFrame]) -> Part:
         """Commits the part of this id; `make` is asked for its rows where it is not there."""
-        found = self.store.find(part) or self.store.write(table, part, make())
-        self.store.commit([found])
-        return found
+        committed = self.store.find(part) or self.store.write(table, part, make())
+        self.store.commit([committed])
+        return committed

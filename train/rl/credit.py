@@ -47,12 +47,12 @@ def turns_of(mask: torch.Tensor) -> torch.Tensor:
 
 def erred_of(turns: torch.Tensor, erred: Sequence[Sequence[bool]]) -> torch.Tensor:
     """What is known of each row's turns, spread over their tokens; a turn that nothing is known of did not err."""
-    found = torch.zeros_like(turns, dtype=torch.bool)
+    mask = torch.zeros_like(turns, dtype=torch.bool)
     for row, flags in enumerate(erred):
         for turn, is_wrong in enumerate(flags):
             if is_wrong:
-                found[row] |= turns[row] == turn
-    return found
+                mask[row] |= turns[row] == turn
+    return mask
 
 
 def uniform(batch: CreditBatch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -72,8 +72,8 @@ def combined(*credits: Credit) -> Credit:
     def product(batch: CreditBatch) -> tuple[torch.Tensor, torch.Tensor]:
         weights, mask = uniform(batch)
         for credit in credits:
-            others, kept = credit(batch)
-            weights, mask = weights * others, mask * kept
+            others, learned = credit(batch)
+            weights, mask = weights * others, mask * learned
         return weights, mask
 
     return product

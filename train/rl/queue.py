@@ -55,8 +55,8 @@ class RolloutQueue:
 
     def begin(self, checkpoint: Path | None) -> None:
         """The source stands at the step that is asked for first, running tags and all. checkpoint: one that `save` has added to."""
-        for kept in checkpoint.glob(f"{VERSION}*") if checkpoint else ():
-            shutil.copyfile(kept, self._weights / kept.name)
+        for version_folder in checkpoint.glob(f"{VERSION}*") if checkpoint else ():
+            shutil.copyfile(version_folder, self._weights / version_folder.name)
         self._player.begin(self._source)
 
     def batch(self, step: int) -> Batch:
@@ -72,13 +72,13 @@ class RolloutQueue:
         while self._to_ask < min(step + bound + 1, self._settings.max_steps):
             self._player.ask(self._to_ask, max(0, self._to_ask - bound))
             self._to_ask += 1
-        begun, dropped = time.monotonic(), 0
+        started, dropped = time.monotonic(), 0
         played = self._player.take()
         while step - played.batch.updates > bound:
             dropped += len(played.batch.rows)
             played = self._player.take()
         stale = step - played.batch.updates
-        figures = (stale, stale > 0, dropped, time.monotonic() - begun, played.idle_s)
+        figures = (stale, stale > 0, dropped, time.monotonic() - started, played.idle_s)
         self.metrics = dict(zip(METRICS, map(float, figures), strict=True))
         return played.batch
 

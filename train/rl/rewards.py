@@ -106,16 +106,16 @@ def learned(episodes: Sequence[Episode], settings: RLSettings, seed: str) -> lis
     """What RL learns from: a number an episode, None where it is not rated. seed: of the shuffling, where the settings ask for that."""
     reward = "success" if settings.reward == "shuffled" else settings.reward
     weights = reward if isinstance(reward, dict) else {reward: 1.0}
-    found = of_episodes(episodes, [SCORERS[name] for name in weights], list(weights.values()), COLLAPSES[settings.collapse])
-    return _dealt_anew(found, seed) if settings.reward == "shuffled" else found
+    rewards = of_episodes(episodes, [SCORERS[name] for name in weights], list(weights.values()), COLLAPSES[settings.collapse])
+    return _dealt_anew(rewards, seed) if settings.reward == "shuffled" else rewards
 
 
 def _dealt_anew(numbers: Sequence[float | None], seed: str) -> list[float | None]:
     """The same numbers, each at a place that has nothing to do with it; who had none has none."""
     dealt = [number for number in numbers if number is not None]
     random.Random(f"shuffled/{seed}").shuffle(dealt)
-    rest = iter(dealt)
-    return [None if number is None else next(rest) for number in numbers]
+    values = iter(dealt)
+    return [None if number is None else next(values) for number in numbers]
 
 
 def hardly_differ(numbers: Sequence[float | None], std: float) -> bool:
@@ -146,7 +146,7 @@ class Mark:
 
     def __call__(self, task: Task, rollouts: Sequence[Rated]) -> Scores:
         marks = (verify(WORLDS[task.world], task, one.messages).marks for one in rollouts)
-        return np.array([getattr(found, self.name) for found in marks], dtype=np.float64)
+        return np.array([getattr(mark, self.name) for mark in marks], dtype=np.float64)
 
 
 SCORERS: Mapping[ScorerName, Scorer] = {
@@ -178,21 +178,21 @@ class Judged:
             EngineFailure: half of what it was asked had no answer. BudgetSpent: as the engine's `chat`.
         """
         scores = np.zeros(len(rollouts))
-        asked = [place for place, one in enumerate(rollouts) if one.outcome is Outcome.SUCCESS]
-        found = side_by_side(lambda place: self._grade(task, rollouts[place]), asked, IN_FLIGHT, "judging", lambda *_: None)
-        lost = [one for one in found if isinstance(one, EngineFailure)]
-        if is_dead(len(lost), len(asked)):
+        successes = [place for place, one in enumerate(rollouts) if one.outcome is Outcome.SUCCESS]
+        grades = side_by_side(lambda place: self._grade(task, rollouts[place]), successes, IN_FLIGHT, "judging", lambda *_: None)
+        lost = [one for one in grades if isinstance(one, EngineFailure)]
+        if is_dead(len(lost), len(successes)):
             raise lost[0]
-        for place, one in zip(asked, found, strict=True):
+        for place, one in zip(successes, grades, strict=True):
             scores[place] = one if isinstance(one, float) else np.nan
         self.unjudged += int(np.isnan(scores).sum())
         return scores
 
     def _grade(self, task: Task, rollout: Rated) -> float | EngineFailure | JudgeFailed:
-        wanted = "\n".join(message.content or "" for message in task.messages if message.role == "user")
+        request = "\n".join(message.content or "" for message in task.messages if message.role == "user")
         tools = {tool.name: tool for tool in WORLDS[task.world].tools}
         try:
-            grades = self._judge.grade(wanted, [tools[name] for name in task.tools], rollout.messages).grades
+            grades = self._judge.grade(request, [tools[name] for name in task.tools], rollout.messages).grades
         except (EngineFailure, JudgeFailed) as failed:
             return failed
         return (grades.planning + grades.fidelity + grades.presentation - 3) / 12

@@ -64,20 +64,20 @@ class PolicyTrainer(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, torch.Tensor]:
         """TRL's rows, each token with its credit; where the batch is stale, with the log-probabilities that it was sampled with."""
-        found: dict[str, torch.Tensor] = super()._generate_and_score_completions(inputs)
+        rows: dict[str, torch.Tensor] = super()._generate_and_score_completions(inputs)
         batch = self.rollout_func.batch
         rewards = [row.learned for row in batch.rows]
-        found["advantages"] = self._advantages(found["advantages"], rewards)
-        written = found["completion_mask"] * found["tool_mask"]
+        rows["advantages"] = self._advantages(rows["advantages"], rewards)
+        written = rows["completion_mask"] * rows["tool_mask"]
         turns = turns_of(written)
         erred = erred_of(turns, [row.erred for row in batch.rows])
-        sampled = found["sampling_per_token_logps"]
-        found["weights"], mask = self._credit(CreditBatch(written, turns, erred, found["advantages"], sampled))
-        found["tool_mask"] = mask
-        found["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
+        sampled = rows["sampling_per_token_logps"]
+        rows["weights"], mask = self._credit(CreditBatch(written, turns, erred, rows["advantages"], sampled))
+        rows["tool_mask"] = mask
+        rows["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
         if batch.updates * self._passes < self.state.global_step:
-            found["old_per_token_logps"] = sampled
-        return found
+            rows["old_per_token_logps"] = sampled
+        return rows
 
     def _advantages(self, advantages: torch.Tensor, rewards: Sequence[float | None]) -> torch.Tensor:
         """TRL's, but 0 in groups that hardly differ; of a loss without a baseline the rewards."""
@@ -85,8 +85,8 @@ class PolicyTrainer(GRPOTrainer):
             return torch.tensor([reward or 0.0 for reward in rewards], device=advantages.device)
         draws = self.num_generations
         groups = (rewards[start : start + draws] for start in range(0, len(rewards), draws))
-        alike = torch.tensor([hardly_differ(group, self._loss.alike_std) for group in groups], device=advantages.device)
-        return advantages.masked_fill(alike.repeat_interleave(draws), 0.0)
+        is_uniform = torch.tensor([hardly_differ(group, self._loss.alike_std) for group in groups], device=advantages.device)
+        return advantages.masked_fill(is_uniform.repeat_interleave(draws), 0.0)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         parts = self.current_gradient_accumulation_steps
@@ -110,12 +110,12 @@ class PolicyTrainer(GRPOTrainer):
         )
         mask = rows["completion_mask"] * rows["tool_mask"]
         old, reference = rows.get("old_per_token_logps"), rows.get("ref_per_token_logps")
-        found = token_losses(logps, old, rows["advantages"], rows["weights"], mask, self._objective, reference)
+        losses = token_losses(logps, old, rows["advantages"], rows["weights"], mask, self._objective, reference)
         drift = divergence((logps.detach() - rows["sampling_per_token_logps"]) * mask)
-        seen = {"entropy": entropies, "mean_ratio": found.ratios, "clipped_share": found.is_clipped, "sampled_kl": drift}
-        seen |= {"kl": found.kl} if found.kl is not None else {}
-        self._count(**{name: (values * mask).sum() / mask.sum().clamp(min=1.0) for name, values in seen.items()})
-        return averaged(found.losses, mask, self._objective.average, whole)
+        metrics = {"entropy": entropies, "mean_ratio": losses.ratios, "clipped_share": losses.is_clipped, "sampled_kl": drift}
+        metrics |= {"kl": losses.kl} if losses.kl is not None else {}
+        self._count(**{name: (values * mask).sum() / mask.sum().clamp(min=1.0) for name, values in metrics.items()})
+        return averaged(losses.losses, mask, self._objective.average, whole)
 
     def _busy(self, inputs: dict[str, Any]) -> torch.Tensor:
         """Of every row, whether anything is learned from it. A reference policy has something to say of all of them."""

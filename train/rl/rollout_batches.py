@@ -82,15 +82,15 @@ def play_batch(
     rounds = loss.resample_rounds if settings.resample_rounds is None else settings.resample_rounds
     groups, left_out = _groups(episodes, settings, f"{seed}/{step}"), list[Row]()
     for again in range(1, rounds + 1):
-        alike = [place for place, group in enumerate(groups) if _is_alike(group, loss)]
-        fresh = others(again)[: len(alike)] if alike else ()
+        uniform = [place for place, group in enumerate(groups) if _is_alike(group, loss)]
+        fresh = others(again)[: len(uniform)] if uniform else ()
         if not fresh:
             break
         for group in _groups(_played(engine, fresh, settings, seed), settings, f"{seed}/{step}/{again}"):
             if _is_alike(group, loss):
                 left_out += group
             else:
-                place = alike.pop(0)
+                place = uniform.pop(0)
                 left_out += groups[place]
                 groups[place] = group
     return Batch(step, updates, tuple(row for group in groups for row in group), tuple(left_out))

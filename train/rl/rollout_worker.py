@@ -65,11 +65,11 @@ def weights_file(folder: Path, version: int) -> Path:
 class Player:
     """The process, for who asks; it plays in the order in which it is asked. Its start takes seconds, and nobody waits before `take`."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, job: Told) -> None:
         self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=start_worker, initargs=(os.getpid(),))
         self._asked: deque[Future[Played]] = deque()
         with _named_failures():
-            self._ready: list[Future[None]] = [self._pool.submit(_load, told)]
+            self._ready: list[Future[None]] = [self._pool.submit(_load, job)]
 
     def begin(self, source: FreshTasks) -> None:
         """Gives it the tasks to draw; it works on a copy, as it is now."""
@@ -120,17 +120,17 @@ def _named_failures() -> Iterator[None]:
 class _Playing:
     """A policy whose weights are exchanged, and its tasks."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, job: Told) -> None:
         import torch
 
         from synth.engines.local.hf import HFEngine
 
-        assert told.spec.rl is not None
-        register_stored(Store(told.spec.store))
-        self._settings, self._seed, self._weights = told.spec.rl, told.spec.seed, told.weights
-        self._model = told.architecture(told.config).to("cuda" if torch.cuda.is_available() else "cpu")
+        assert job.spec.rl is not None
+        register_stored(Store(job.spec.store))
+        self._settings, self._seed, self._weights = job.spec.rl, job.spec.seed, job.weights
+        self._model = job.architecture(job.config).to("cuda" if torch.cuda.is_available() else "cpu")
         rows = self._settings.tasks_a_step * self._settings.draws
-        self._engine = HFEngine(self._model, told.tokenizer, policy_version=told.spec.model_out.parent.name, batch_rows=rows)
+        self._engine = HFEngine(self._model, job.tokenizer, policy_version=job.spec.model_out.parent.name, batch_rows=rows)
         self._version = -1
         self.source: FreshTasks
         self._idle_since = time.monotonic()
@@ -153,8 +153,8 @@ _playing: list[_Playing] = []
 """The one of this process."""
 
 
-def _load(told: Told) -> None:
-    _playing[:] = [_Playing(told)]
+def _load(job: Told) -> None:
+    _playing[:] = [_Playing(job)]
 
 
 def _begin(source: FreshTasks) -> None:

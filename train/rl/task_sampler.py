@@ -42,10 +42,10 @@ class FreshTasks:
     """
 
     def __init__(self, items: Sequence[ReleasedItem], spec: StageSpec, settings: RLSettings, routing: RouteConfig | None = None) -> None:
-        chosen = [(item.task, item.item.weight) for item in items if item.task is not None]
-        if not chosen:
+        weighted = [(item.task, item.item.weight) for item in items if item.task is not None]
+        if not weighted:
             raise HeadraceError(f"split {spec.split} of release {spec.release_id} has no task to draw siblings of; RL needs tasks")
-        self._tasks, self._weights = [task for task, _ in chosen], [weight for _, weight in chosen]
+        self._tasks, self._weights = [task for task, _ in weighted], [weight for _, weight in weighted]
         self._tries = max(_TRIES, 4 * settings.tasks_a_step)
         self._spec, self._settings, self._routing = spec, settings, routing or RouteConfig()
         self._last: tuple[int, list[Task], dict[str, str]] = (-1, [], {})
@@ -58,12 +58,12 @@ class FreshTasks:
             HeadraceError: the split's frames give no siblings.
         """
         if again:
-            drawn = self._draw(step, again)
-            self._last[2].update({sibling.id: parent.id for sibling, parent in drawn})
-            return [sibling for sibling, _ in drawn]
+            pairs = self._draw(step, again)
+            self._last[2].update({sibling.id: parent.id for sibling, parent in pairs})
+            return [sibling for sibling, _ in pairs]
         if self._last[0] != step:
-            drawn = self._draw(step)
-            self._last = (step, [sibling for sibling, _ in drawn], {sibling.id: parent.id for sibling, parent in drawn})
+            pairs = self._draw(step)
+            self._last = (step, [sibling for sibling, _ in pairs], {sibling.id: parent.id for sibling, parent in pairs})
         return self._last[1]
 
     @property
@@ -90,31 +90,31 @@ class FreshTasks:
         """Siblings, each with its task."""
         rng, weights = random.Random(f"fresh/{self._spec.seed}/{step}" + f"/{again}" * bool(again)), self.weights()
         first = FIRST_FRESH_INDEX + (again * _MOST_STEPS + step) * self._tries
-        drawn: list[tuple[Task, Task]] = []
+        pairs: list[tuple[Task, Task]] = []
         for attempt in range(self._tries):
             (parent,) = rng.choices(self._tasks, weights)
             try:
-                drawn.append((_sibling(parent, first + attempt, self._spec), parent))
+                pairs.append((_sibling(parent, first + attempt, self._spec), parent))
             except NotAdmitted:
                 continue
-            if len(drawn) == self._settings.tasks_a_step:
-                return drawn
-        wanted = self._settings.tasks_a_step
-        raise HeadraceError(f"split {self._spec.split}: {self._tries} draws gave only {len(drawn)} of {wanted} fresh tasks for step {step}")
+            if len(pairs) == self._settings.tasks_a_step:
+                return pairs
+        count = self._settings.tasks_a_step
+        raise HeadraceError(f"split {self._spec.split}: {self._tries} draws gave only {len(pairs)} of {count} fresh tasks for step {step}")
 
 
 def routed_tasks(store: Store, items: Sequence[ReleasedItem], spec: StageSpec, settings: RLSettings) -> FreshTasks:
     """The fresh tasks of a stage; running tags by its release's thresholds, beginning with the rollouts of its probe, if any."""
     manifest = manifest_of(store, spec.release_id)
-    found = FreshTasks(items, spec, settings, RouteConfig.model_validate(manifest.get("routing", {})))
+    sampler = FreshTasks(items, spec, settings, RouteConfig.model_validate(manifest.get("routing", {})))
     probed = store.query(
         """SELECT task_id, outcome, reward FROM rollouts WHERE policy_id = ? AND purpose = 'probe' AND task_id IN (SELECT unnest(?))
            ORDER BY task_id, draw, rollout_id""",
         [manifest.get("probed_policy"), [item.task.id for item in items if item.task is not None]],
     )
     for task, outcome, reward in probed.iter_rows():
-        found.running.add(task, step=BEFORE_TRAINING, outcome=outcome, reward=reward)
-    return found
+        sampler.running.add(task, step=BEFORE_TRAINING, outcome=outcome, reward=reward)
+    return sampler
 
 
 def _sibling(parent: Task, index: int, spec: StageSpec) -> Task:

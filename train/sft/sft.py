@@ -85,19 +85,19 @@ def train_sft(
     rows = _rows(tokenizer, conversations, tools, settings, longest=model.config.max_position_embeddings)
     fillers = [{"input_ids": rows[0]["input_ids"][:2], "labels": [IGNORED, IGNORED]}] if processes() > 1 else []
     order = Order([len(row["input_ids"]) for row in rows], settings.batch_size, len(rows) if fillers else None)
-    kept = checkpoints(order) if checkpoints else None
+    saved = checkpoints(order) if checkpoints else None
     metrics = LiveMetrics(live, ("step", "loss", "learning_rate"))
     plateau = _Plateau(settings.plateau_window, settings.plateau_gain)
     trainer = OrderedTrainer(
         order=order,
         model=model,
-        args=_arguments(settings, sizes, seed, scratch, kept),
+        args=_arguments(settings, sizes, seed, scratch, saved),
         train_dataset=Dataset.from_list([*rows, *fillers]),
         processing_class=tokenizer,
-        callbacks=[StopDiverged(), plateau, metrics, *([kept] if kept else [])],
+        callbacks=[StopDiverged(), plateau, metrics, *([saved] if saved else [])],
     )
     trainer.remove_callback(PrinterCallback)
-    last = kept.last() if kept else None
+    last = saved.last() if saved else None
     trainer.train(resume_from_checkpoint=str(last) if last else None)
     return metrics.rows(trainer.state)
 

@@ -89,10 +89,10 @@ class _Admitting:
                 self._fill(stratum, missing)
         return self.result
 
-    def _fill(self, stratum: tuple[int, bool], wanted: int) -> None:
+    def _fill(self, stratum: tuple[int, bool], count: int) -> None:
         """Tries the stratum's rows, in order, until `wanted` more tasks are there or none is left."""
         queue = self.queues[stratum]
-        while wanted and queue:
+        while count and queue:
             row = queue.pop(0)
             try:
                 task = self._task(row)
@@ -100,15 +100,15 @@ class _Admitting:
                 self.result.refused[row["row"]] = refused.reason
                 continue
             self.result.tasks[row["row"]] = task
-            wanted -= 1
+            count -= 1
             if self.progress:
                 self.progress("admission", len(self.result.tasks), self.config.keep)
 
     def _trim_refusals(self) -> None:
         """Takes back the last tasks of a reason that has more than all others together."""
-        held = max(self.refusals.values(), key=len, default=[])
-        others = sum(map(len, self.refusals.values())) - len(held)
-        for row in held[others:]:
+        largest = max(self.refusals.values(), key=len, default=[])
+        others = sum(map(len, self.refusals.values())) - len(largest)
+        for row in largest[others:]:
             del self.result.tasks[row]
             self.result.refused[row] = "reason_full"
 

@@ -175,7 +175,7 @@ def test_a_window_too_short_for_an_answer_is_refused(store: Store, served: Serve
     async def narrow(self: OpenAIEngine, tools: bool, traced: bool) -> None:
         self.context_tokens = 900
 
-    monkeypatch.setattr(OpenAIEngine, "_checked", narrow)
+    monkeypatch.setattr(OpenAIEngine, "_check", narrow)
     with pytest.raises(BadInput, match="has a window of 900 tokens"):
         tag(store, CONFIG, policy=ENGINE)
     assert served.answered.total() == 0
