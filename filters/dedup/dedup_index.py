@@ -209,9 +209,9 @@ def write_seen(
     Args:
         texts, frames: from where norm and its key come, and frame_id.
     """
-    own = living(batch, has_own_frame, work, frames).drop_nulls()
+    row_frames = living(batch, has_own_frame, work, frames).drop_nulls()
     high, low = key_of("frame_id")
-    own_frames = own.select("row", high.alias("frame_high"), low.alias("frame_low"))
+    own_frames = row_frames.select("row", high.alias("frame_high"), low.alias("frame_low"))
     kinds = pl.DataFrame({"row": work.array(f"near-rows-{batch.name}"), "kind": work.array(f"near-kinds-{batch.name}")})
     rows = living(batch, is_distinct, work, texts)
     for array in (keepers, kinds, own_frames):

@@ -177,7 +177,7 @@ def step(rows: pl.DataFrame, config: NearConfig, terms: Sequence[str] = (), *, e
         bands = [[one.keys[band] for one in sketches] for band in range(config.bands)]
         numbers = np.split(np.arange(size, dtype=np.uint32), np.cumsum([one.keys.shape[1] for one in sketches])[:-1])
         del sketches
-        pairs = distinct(found.pairs for found in run.map(partial(join, rows=numbers, kinds=guarded.kinds()), bands))
+        pairs = distinct(band_join.pairs for band_join in run.map(partial(join, rows=numbers, kinds=guarded.kinds()), bands))
         del bands
     keeper = np.arange(size, dtype=np.uint32)
     similarity = decide(*text_buffer(texts), guarded, pairs, config, keeper)

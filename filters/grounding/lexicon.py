@@ -157,12 +157,12 @@ def _lexicon() -> Lexicon:
     for phrase in sorted(patterns, key=lambda phrase: (-len(phrase), phrase)):
         symbol, meaning, pattern = _FILLER_SYMBOL, meanings_of.get(phrase), patterns[phrase]
         if meaning is not None:
-            found = meaning.symbol_class
-            if found not in numbers:
-                numbers[found] = len(classes)
-                classes.append(found)
+            symbol_class = meaning.symbol_class
+            if symbol_class not in numbers:
+                numbers[symbol_class] = len(classes)
+                classes.append(symbol_class)
             symbol = chr(FIRST + len(meanings))
-            codes[ord(symbol)] = numbers[found]
+            codes[ord(symbol)] = numbers[symbol_class]
             meanings.append({kind: canonical_json(value) for kind, value in meaning.values.items()})
         is_early = _has_digit(phrase) or phrase in _EARLY_FILLERS
         (spaced_early if is_early else late)[pattern] = f" {symbol} " if pattern.startswith(" ") else symbol
@@ -170,10 +170,10 @@ def _lexicon() -> Lexicon:
         if is_early or is_name or (len(phrase) >= _MIN_UNSPACED and not phrase.isascii()):
             unspaced_early[pattern.strip().replace("  ", " ")] = symbol
     idle = {}
-    for number, found in enumerate(tuple(classes)):
-        if found.cues & role_cues() and not found.kinds:
+    for number, symbol_class in enumerate(tuple(classes)):
+        if symbol_class.cues & role_cues() and not symbol_class.kinds:
             idle[number] = len(classes)
-            classes.append(replace(found, is_idle=True))
+            classes.append(replace(symbol_class, is_idle=True))
     return Lexicon(_table(spaced_early), _table(unspaced_early), _table(late), codes, meanings, classes, numbers, idle)
 
 

@@ -92,12 +92,12 @@ def parse(symbols: tuple[SymbolClass | None, ...]) -> Parse | Reason:
             return "missing_information"
         return "unknown" if context.values or context.cues else "not_actionable"
     candidates.sort(key=lambda item: -item[0])
-    score, chosen, strong = candidates[0]
+    score, winner, strong = candidates[0]
     if score < MIN_SCORE and not strong:
         return "missing_information" if is_short_of_slots else "unknown"
     if len(candidates) > 1 and score - candidates[1][0] < _TIE:
         return "ambiguous"
-    return "unparsed" if strong else chosen
+    return "unparsed" if strong else winner
 
 
 def _hopes(context: _Context) -> tuple[list[tuple[float, int, Rule]], bool]:
@@ -227,9 +227,9 @@ def _fit(slot: SlotRule, position: int, context: _Context, assigned: dict[str, i
     if slot.beside is not None:
         return 3.0 if assigned.get(slot.beside) == _neighbour(position, context, assigned) else 0.0
     fit = 0.0
-    for cues, (found, weight), bonus in ((slot.before, context.before[position], 3.1), (slot.after, context.after[position], 3.0)):
+    for cues, (other_cue, weight), bonus in ((slot.before, context.before[position], 3.1), (slot.after, context.after[position], 3.0)):
         for rank, cue in enumerate(cues):
-            if cue in found:
+            if cue in other_cue:
                 fit = max(fit, (bonus - 0.5 * rank) * weight)
     if slot.is_last and fit < 1 and position == max(other for other in context.values if slot.kind in _kinds_at(context, other)):
         fit = 1.0

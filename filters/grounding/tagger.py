@@ -62,45 +62,43 @@ class Symbols:
 
 def read(rows: pl.DataFrame) -> Symbols:
     """The symbols of normalised texts (columns norm, language; no nulls)."""
-    lexicon_, ready = lexicon(), prepared(rows.select("norm", "language"))
+    words, ready = lexicon(), prepared(rows.select("norm", "language"))
     norm = pl.col("norm")
-    spaced = norm.str.replace_many(*lexicon_.spaced_early, leftmost=True)
+    spaced = norm.str.replace_many(*words.spaced_early, leftmost=True)
     is_zh = pl.col("language") == "zh"
-    early = ready.select(
-        pl.coalesce(pl.when(is_zh).then(norm).str.replace_many(*lexicon_.unspaced_early, leftmost=True), spaced)
-    ).to_series()
+    early = ready.select(pl.coalesce(pl.when(is_zh).then(norm).str.replace_many(*words.unspaced_early, leftmost=True), spaced)).to_series()
     amount = pl.when(early.str.contains("[0-9零〇一二两三四五六七八九十百千半天日周期拜]|day|tomorrow")).then(early)
-    amounts_ = pl.select(amount).to_series().str.extract_all(amounts.AMOUNT).explode(empty_as_null=False).drop_nulls()
-    late = early.str.replace_all(amounts.AMOUNT, f" {AMOUNT_SYMBOL} ").str.replace_many(*lexicon_.late, leftmost=True)
+    amounts_found = pl.select(amount).to_series().str.extract_all(amounts.AMOUNT).explode(empty_as_null=False).drop_nulls()
+    late = early.str.replace_all(amounts.AMOUNT, f" {AMOUNT_SYMBOL} ").str.replace_many(*words.late, leftmost=True)
     residue = late.str.replace_all(rf"(?:{SYMBOLS}| )+", " ").str.strip_chars(" .'-")
-    codes, tokens, stretches = _classified(late, amounts_, lexicon_)
-    return Symbols(*_compressed(late, codes, tokens, lexicon_), stretches, residue)
+    codes, tokens, stretches = _classified(late, amounts_found, words)
+    return Symbols(*_compressed(late, codes, tokens, words), stretches, residue)
 
 
-def _amount_code(lexicon_: Lexicon, stretch: str) -> int:
+def _amount_code(words: Lexicon, stretch: str) -> int:
     kinds = frozenset((world, kind) for world, kind, _ in amounts.values(stretch))
     symbol = SymbolClass(read=kinds) if amounts.is_bare(stretch) else SymbolClass(written=kinds)
     with LOCK:
-        if symbol not in lexicon_.numbers:
-            lexicon_.numbers[symbol] = len(lexicon_.classes)
-            lexicon_.classes.append(symbol)
-        return lexicon_.numbers[symbol]
+        if symbol not in words.numbers:
+            words.numbers[symbol] = len(words.classes)
+            words.classes.append(symbol)
+        return words.numbers[symbol]
 
 
-def _classified(late: pl.Series, amounts_: pl.Series, lexicon_: Lexicon) -> tuple[I64, I64, list[str]]:
+def _classified(late: pl.Series, amounts_found: pl.Series, words: Lexicon) -> tuple[I64, I64, list[str]]:
     """Class code and token of every character of all texts in a row, and the distinct amounts."""
     characters = np.frombuffer("".join(late.to_list()).encode("utf-32-le"), np.uint32).astype(np.int64)
-    codes, tokens = lexicon_.codes[characters], characters - FIRST
+    codes, tokens = words.codes[characters], characters - FIRST
     tokens[characters < FIRST] = -1
-    distinct = amounts_.unique().sort().to_list()
-    numbers = amounts_.cast(pl.Enum(distinct)).to_physical().to_numpy().astype(np.int64)
+    distinct = amounts_found.unique().sort().to_list()
+    numbers = amounts_found.cast(pl.Enum(distinct)).to_physical().to_numpy().astype(np.int64)
     is_amount = characters == ord(AMOUNT_SYMBOL)
-    codes[is_amount] = np.array([_amount_code(lexicon_, stretch) for stretch in distinct], np.int64)[numbers]
+    codes[is_amount] = np.array([_amount_code(words, stretch) for stretch in distinct], np.int64)[numbers]
     tokens[is_amount] = -2 - numbers
     return codes, tokens, distinct
 
 
-def _compressed(late: pl.Series, codes: I64, tokens: I64, lexicon_: Lexicon) -> tuple[I64, I64, I64]:
+def _compressed(late: pl.Series, codes: I64, tokens: I64, words: Lexicon) -> tuple[I64, I64, I64]:
     """Row offsets, codes and tokens without what is skipped. Of unread text only what parts a value from a cue of roles stays, as a gap;
     cues that stand beside no value come first, once each, in the order of their codes: where they stand says nothing."""
     lengths = late.str.len_chars().cast(pl.Int64).to_numpy()
@@ -111,7 +109,7 @@ def _compressed(late: pl.Series, codes: I64, tokens: I64, lexicon_: Lexicon) -> 
     is_repeat = np.zeros(codes.size, bool)
     is_repeat[1:] = is_gap[1:] & is_gap[:-1] & (row_of[1:] == row_of[:-1])
     row_of, codes, tokens = row_of[~is_repeat], codes[~is_repeat], tokens[~is_repeat]
-    is_value, is_role, idle = _properties(lexicon_)
+    is_value, is_role, idle = _properties(words)
     parts, plays = _roles(codes, row_of, is_value[codes], is_role[codes])
     codes = np.where(is_role[codes] & ~is_value[codes] & ~plays, idle[codes], codes)
     is_cue = ~is_value[codes] & ~plays & (codes != GAP)
@@ -142,12 +140,12 @@ def _roles(codes: I64, row_of: I64, is_value: Mask, is_role: Mask) -> tuple[Mask
     return parts, plays & ~is_value
 
 
-def _properties(lexicon_: Lexicon) -> tuple[Mask, Mask, I64]:
+def _properties(words: Lexicon) -> tuple[Mask, Mask, I64]:
     """Whether each class may be a value, whether it plays a role, and its code where it is idle, by class code."""
     with LOCK:
-        classes = list(lexicon_.classes)
+        classes = list(words.classes)
     idle = np.arange(len(classes))
-    for code, other in lexicon_.idle.items():
+    for code, other in words.idle.items():
         idle[code] = other
     return np.array([bool(one.kinds) for one in classes]), np.array([bool(one.cues & role_cues()) for one in classes]), idle
 

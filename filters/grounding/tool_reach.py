@@ -135,12 +135,12 @@ def load(store: Store, encode: Encode, worlds: Mapping[str, type[World]]) -> Rea
     if not clusters:
         return Reach((), (), encode)
     built_in = {tool.id: tool for world in worlds.values() for tool in world.tools}
-    known = built_in | {tool.id: tool for tool in read_tools(store)}
+    by_id = built_in | {tool.id: tool for tool in read_tools(store)}
     first: dict[str, int] = {}
     for rank, cluster in enumerate(clusters):
         for tool_id in cluster.tool_ids:
             first.setdefault(tool_id, rank)
-    callable_by_users = [tool for tool in known.values() if tool.world is None or tool.name != CODE_TOOL]
+    callable_by_users = [tool for tool in by_id.values() if tool.world is None or tool.name != CODE_TOOL]
     tools = sorted(callable_by_users, key=lambda tool: (first.get(tool.id, len(clusters)), tool.id))
     return Reach(tuple(tools), tuple(clusters), encode, frozenset(worlds))
 

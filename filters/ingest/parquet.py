@@ -87,8 +87,8 @@ class ParquetRows:
         """The next texts: `rows` of them at most, and some at least unless there are no more; null where a text is missing or not UTF-8."""
         if not len(self._held):
             self._held = self._next()
-        rows_, self._held = self._held[:rows], self._held[rows:]
-        return rows_
+        batch, self._held = self._held[:rows], self._held[rows:]
+        return batch
 
     def _next(self) -> pl.Series:
         """The texts of the next step; of several, where row groups are small."""

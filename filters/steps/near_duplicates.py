@@ -105,8 +105,8 @@ def decide_near(batches: Sequence[Batch], work: Workspace, seen: Seen, given: Gi
     old_data, old_ends = text_buffer(old_texts)
     old_guards = guards(old_texts, terms if "terms" in config.protect else (), digits="digits" in config.protect)
 
-    def all_of(what: str, first: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return np.concatenate([first, *(work.array(f"near-{what}-{batch.name}") for batch in batches)])
+    def all_of(name: str, first: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.concatenate([first, *(work.array(f"near-{name}-{batch.name}") for batch in batches)])
 
     guarded = Guards(
         all_of("digits", old_guards.digits),

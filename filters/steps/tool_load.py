@@ -102,14 +102,14 @@ def judged(engine: Engine, rows: pl.DataFrame, most: int, *, progress: Progress 
     requests = [_request(*values) for values in kinds.select("norm", "world", "intent", "slots").iter_rows()]
     for request in requests:
         check_window(engine, request.messages, _MAX_TOKENS)
-    told = ask_each(engine, requests, lambda *_: (), label="judge tool load", progress=progress)
-    return kinds.select("combination", "is_explicit").with_columns(pl.Series("judged", [_grade(one) for one in told], dtype=pl.Int8))
+    answers = ask_each(engine, requests, lambda *_: (), label="judge tool load", progress=progress)
+    return kinds.select("combination", "is_explicit").with_columns(pl.Series("judged", [_grade(one) for one in answers], dtype=pl.Int8))
 
 
-def note(config: DifficultyConfig, found: pl.DataFrame) -> str:
+def note(config: DifficultyConfig, ratings: pl.DataFrame) -> str:
     """What a model's judgements came to, in words."""
-    graded = found["judged"].drop_nulls().len()
-    return f"{config.engine} judged the tool load of {found.height:,} kinds of request; {found.height - graded:,} keep the counted one"
+    graded = ratings["judged"].drop_nulls().len()
+    return f"{config.engine} judged the tool load of {ratings.height:,} kinds of request; {ratings.height - graded:,} keep the counted one"
 
 
 def _request(text: str, world: str, intent: str, slots: str) -> ChatRequest:
@@ -125,8 +125,8 @@ def _offered(world: str) -> tuple[Mapping[str, str], ...]:
     return tuple({"name": tool.name, "description": tool.description} for tool in WORLDS[world].tools)
 
 
-def _grade(told: Structured | EngineFailure) -> int | None:
-    return None if isinstance(told, EngineFailure) or not isinstance(told.value, dict) else int(str(told.value["s_tool"]))
+def _grade(answer: Structured | EngineFailure) -> int | None:
+    return None if isinstance(answer, EngineFailure) or not isinstance(answer.value, dict) else int(str(answer.value["s_tool"]))
 
 
 def _judge(framed: Iterator[pl.DataFrame], config: DifficultyConfig, _opened: object, context: Context) -> pl.DataFrame:

@@ -90,14 +90,16 @@ def generate_requests(rows: int, seed: int) -> list[Known]:
     return [Known(norm, frame) for norm, frame in distinct.items()]
 
 
-def measure_labels(annotator: Annotator, asked: Sequence[Known], encode: Callable[[Sequence[str]], Vectors], tree: Tree) -> Agreement:
+def measure_labels(annotator: Annotator, known_rows: Sequence[Known], encode: Callable[[Sequence[str]], Vectors], tree: Tree) -> Agreement:
     """How many requests get the leaf of their intent; those that are nothing, or whose intent has no leaf in the tree, are left out.
 
     Raises what the annotator raises.
     """
     leaf_of = tree.leaf_of_intent
     leaves = {
-        one.norm: leaf_of[key] for one in asked if one.frame is not None and (key := f"{one.frame.world}/{one.frame.intent}") in leaf_of
+        one.norm: leaf_of[key]
+        for one in known_rows
+        if one.frame is not None and (key := f"{one.frame.world}/{one.frame.intent}") in leaf_of
     }
     labels = annotator.annotate(list(leaves), encode(list(leaves)), tree).labels
     misses = Counter(
@@ -106,14 +108,14 @@ def measure_labels(annotator: Annotator, asked: Sequence[Known], encode: Callabl
     return Agreement(len(labels) - misses.total(), len(labels), dict(sorted(misses.items())))
 
 
-def measure_frames(read: Read, asked: Sequence[Known]) -> Agreement:
+def measure_frames(read: Read, known_rows: Sequence[Known]) -> Agreement:
     """How many requests get their own frame, or none where there is none. misses: `another_frame`, `frame_of_nothing`, or the reason why
     there was none.
 
     Raises what the reader raises.
     """
     right, unanswered, misses = 0, 0, Counter[str]()
-    for one, reading in zip(asked, read([one.norm for one in asked]), strict=True):
+    for one, reading in zip(known_rows, read([one.norm for one in known_rows]), strict=True):
         if reading.reason == _UNANSWERED:
             unanswered += 1
         elif (reading.frame and reading.frame.id) == (one.frame and one.frame.id):
@@ -128,10 +130,10 @@ def measure_frames(read: Read, asked: Sequence[Known]) -> Agreement:
 def parse_frames(norm: Sequence[str]) -> list[Reading]:
     """What the parser makes of normalised texts: what a model is compared with."""
     rows = pl.DataFrame({"norm": list(norm)}, schema={"norm": pl.String})
-    found = ground.step(rows.with_columns(language=normalised_text.languages(rows["norm"])), ungrounded=True)
+    frames = ground.step(rows.with_columns(language=normalised_text.languages(rows["norm"])), ungrounded=True)
     return [
         Reading(None, why) if why else Reading(Frame(world=world, intent=intent, slots=json.loads(slots)))
-        for why, world, intent, slots in found.select("ungrounded", "world", "intent", "slots").iter_rows()
+        for why, world, intent, slots in frames.select("ungrounded", "world", "intent", "slots").iter_rows()
     ]
 
 

@@ -82,18 +82,18 @@ class Scripted:
         """`annotate` without open labels."""
         if not tree.leaves or not len(texts):
             return [OTHER] * len(texts), np.ones(len(texts))
-        found = self._prototypes(tree).probabilities(vectors, math.log(CUE_FACTOR) * _cues(texts, tree))
-        return _descended(found, tree)
+        probabilities = self._prototypes(tree).probabilities(vectors, math.log(CUE_FACTOR) * _cues(texts, tree))
+        return _descended(probabilities, tree)
 
     def _prototypes(self, tree: Tree) -> Prototypes:
         examples = {text: None for leaf in tree.leaves for text in leaf.texts if text not in self._vectors}
         fresh = pl.DataFrame({"text": list(examples)}, schema={"text": pl.String})
         encoded = self._encode(fresh.select(normalised(pl.col("text"))).to_series().to_list())
         self._vectors.update(zip(examples, encoded, strict=True))
-        which = np.repeat(np.arange(len(tree.leaves)), [len(leaf.texts) for leaf in tree.leaves])
+        leaf_of_text = np.repeat(np.arange(len(tree.leaves)), [len(leaf.texts) for leaf in tree.leaves])
         classes = [leaf.id.split(".")[0] for leaf in tree.leaves]
         tops = np.unique(classes, return_inverse=True)[1].astype(np.int64)
-        return prototypes.fit(np.stack([self._vectors[text] for leaf in tree.leaves for text in leaf.texts]), which, tops)
+        return prototypes.fit(np.stack([self._vectors[text] for leaf in tree.leaves for text in leaf.texts]), leaf_of_text, tops)
 
 
 def is_other(label: str) -> bool:
@@ -103,34 +103,34 @@ def is_other(label: str) -> bool:
 
 def _cues(texts: Sequence[str], tree: Tree) -> Reals:
     """How many kinds of cues (a node's words, the worlds' rules) speak for each leaf, [n, leaves]."""
-    found = np.zeros((len(texts), len(tree.leaves)))
+    counts = np.zeros((len(texts), len(tree.leaves)))
     norm = pl.Series("norm", texts, dtype=pl.String)
     padded = " " + norm.str.replace_all(r"[^\w]+", " ") + " "
     place = {leaf.id: number for number, leaf in enumerate(tree.leaves)}
     for leaf in tree.leaves:
         if leaf.cues:
             words = [f" {cue} " if cue.isascii() else cue for cue in (cue.lower() for cue in leaf.cues)]
-            found[:, place[leaf.id]] += padded.str.contains_any(words).to_numpy()
+            counts[:, place[leaf.id]] += padded.str.contains_any(words).to_numpy()
     if tree.leaf_of_intent:
-        told = by_rules(norm.to_frame().with_columns(language=languages(norm)), tree.leaf_of_intent)
-        rows = np.array([row for row, leaf in enumerate(told) if leaf is not None], np.int64)
-        found[rows, [place[leaf] for leaf in told if leaf is not None]] += 1
-    return found
+        labels = by_rules(norm.to_frame().with_columns(language=languages(norm)), tree.leaf_of_intent)
+        rows = np.array([row for row, leaf in enumerate(labels) if leaf is not None], np.int64)
+        counts[rows, [place[leaf] for leaf in labels if leaf is not None]] += 1
+    return counts
 
 
-def _descended(found: Reals, tree: Tree) -> tuple[list[str], Reals]:
+def _descended(probabilities: Reals, tree: Tree) -> tuple[list[str], Reals]:
     """The deepest likely node on the way to each row's likeliest leaf; and how sure: the leaf's probability, or for an `other` that of its
     node less that of the node's likeliest child."""
     below = {node.id: np.array([is_below(leaf.id, node.id) for leaf in tree.leaves]) for node in tree.nodes}
-    best: I64 = found.argmax(axis=1)
-    labels = np.full(len(found), OTHER, dtype=object)
-    confidence = np.ones(len(found))
+    best: I64 = probabilities.argmax(axis=1)
+    labels = np.full(len(probabilities), OTHER, dtype=object)
+    confidence = np.ones(len(probabilities))
     for number, leaf in enumerate(tree.leaves):
         rows = np.flatnonzero(best == number)
         reached = np.ones(len(rows))
         is_open = np.ones(len(rows), bool)
         for node in ancestors(leaf.id):
-            likely = found[np.ix_(rows, np.flatnonzero(below[node]))].sum(axis=1)
+            likely = probabilities[np.ix_(rows, np.flatnonzero(below[node]))].sum(axis=1)
             stops = is_open & (likely < _LIKELY)
             confidence[rows[stops]] = reached[stops] - likely[stops]
             is_open &= ~stops

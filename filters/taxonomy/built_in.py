@@ -27,7 +27,7 @@ _OPTIONAL = 0.3
 @lru_cache(maxsize=1)
 def built_in() -> Tree:
     """The tree of the worlds as they are in the code; made once a process (about 0.3 s)."""
-    told: dict[str, str] = yaml.safe_load((files("filters.taxonomy") / "descriptions.yaml").read_text(encoding="utf-8"))
+    descriptions: dict[str, str] = yaml.safe_load((files("filters.taxonomy") / "descriptions.yaml").read_text(encoding="utf-8"))
     intents: dict[str, list[str]] = {}
     for world in GROUNDED:
         for name, intent in WORLDS[world].intents.items():
@@ -38,7 +38,7 @@ def built_in() -> Tree:
         Node(
             id=node,
             name=node.rpartition(".")[2].replace("_", " "),
-            description=told.get(node, ""),
+            description=descriptions.get(node, ""),
             examples=_examples(intents[node], rng) if node in intents else (),
             intents=tuple(intents.get(node, ())),
         )
@@ -48,13 +48,13 @@ def built_in() -> Tree:
 
 def _examples(intents: list[str], rng: random.Random) -> tuple[str, ...]:
     """Up to EXAMPLES distinct texts; an intent that can be worded in few ways gives fewer."""
-    found: dict[str, None] = {}
+    examples: dict[str, None] = {}
     for number in range(2 * EXAMPLES):
-        if len(found) == EXAMPLES:
+        if len(examples) == EXAMPLES:
             break
         world, _, name = intents[number // len(LANGUAGES) % len(intents)].partition("/")
-        found[_worded(world, name, LANGUAGES[number % len(LANGUAGES)], rng)] = None
-    return tuple(found)
+        examples[_worded(world, name, LANGUAGES[number % len(LANGUAGES)], rng)] = None
+    return tuple(examples)
 
 
 def _worded(world: str, name: str, language: Language, rng: random.Random) -> str:

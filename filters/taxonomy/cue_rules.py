@@ -18,7 +18,7 @@ def by_rules(rows: pl.DataFrame, leaf_of: Mapping[str, str]) -> list[str | None]
     Args:
         rows: columns norm, language. leaf_of: `world/intent` -> leaf; other intents do not count.
     """
-    signatures, which = read(rows).signatures()
+    signatures, signature_of_row = read(rows).signatures()
     classes = lexicon.lexicon().classes
     about = [nearest(parser.classes_of(np.frombuffer(one, np.uint16).tolist(), classes), leaf_of) for one in signatures]
-    return [about[number] for number in which]
+    return [about[number] for number in signature_of_row]

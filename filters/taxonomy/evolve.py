@@ -123,44 +123,44 @@ class _Growth:
         seeds = self._seeds()
         grown, added, merged = self._grown(self._fed_back())
         after = self.annotator.annotate(self.texts, self.vectors, grown)
-        kept = [after.labels[row] == self.now.labels[row] for row in seeds.tolist()]
+        unchanged = [after.labels[row] == self.now.labels[row] for row in seeds.tolist()]
         self.tree, self.now = grown, after
         other = sum(map(is_other, after.labels)) / max(len(self.texts), 1)
-        return Round(float(np.mean(kept)) if kept else 1.0, other, tuple(added), tuple(merged))
+        return Round(float(np.mean(unchanged)) if unchanged else 1.0, other, tuple(added), tuple(merged))
 
     def _rows_by_label(self) -> dict[str, I64]:
         """Rows in the preferred order, by label."""
-        found: dict[str, list[int]] = {}
+        by_label: dict[str, list[int]] = {}
         for row in self.order.tolist():
-            found.setdefault(self.now.labels[row], []).append(row)
-        return {label: np.array(found[label], np.int64) for label in sorted(found)}
+            by_label.setdefault(self.now.labels[row], []).append(row)
+        return {label: np.array(by_label[label], np.int64) for label in sorted(by_label)}
 
     def _seeds(self) -> I64:
         """Rows of every label in equal shares as far as there are so many, a third of each the least sure."""
         by_label = self._rows_by_label()
         share = -(-self.config.seeds // max(len(by_label), 1))
-        chosen = []
+        seeds = []
         for rows in by_label.values():
             unsure = rows[np.argsort(self.now.confidence[rows], kind="stable")][: round(share * _UNSURE_SHARE)]
-            chosen.append(np.concatenate([unsure, rows[~np.isin(rows, unsure)][: share - len(unsure)]]))
-        return np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
+            seeds.append(np.concatenate([unsure, rows[~np.isin(rows, unsure)][: share - len(unsure)]]))
+        return np.concatenate(seeds) if seeds else np.zeros(0, np.int64)
 
     def _fed_back(self) -> dict[str, Node]:
         """The nodes by id; leaves with the rows that they are sure of as examples beside their own, new leaves without rows left out."""
         nodes = {node.id: node for node in self.tree.nodes}
         by_label = self._rows_by_label()
-        taken = {text for examples in self.own.values() for text in examples}
+        used_texts = {text for examples in self.own.values() for text in examples}
         left: set[str] = set()
         for leaf in self.tree.leaves:
             rows = by_label.get(leaf.id, np.zeros(0, np.int64))
-            own = self.own.get(leaf.id, ())
-            wanted = min(_TAKEN, MAX_EXAMPLES - len(own)) if own else _BORN_WITH
+            fed_back = self.own.get(leaf.id, ())
+            room = min(_TAKEN, MAX_EXAMPLES - len(fed_back)) if fed_back else _BORN_WITH
             sure = (self.texts[row] for row in rows[self.now.confidence[rows] >= _SURE].tolist())
-            fresh = [text for text in sure if text not in taken and len(text) <= MAX_TEXT][:wanted]
-            if not own and len(fresh) < _BORN_WITH // 2:
-                fresh = [text for text in leaf.examples if text not in taken]
-            taken.update(fresh)
-            nodes[leaf.id] = leaf.model_copy(update={"examples": (*own, *fresh)})
+            fresh = [text for text in sure if text not in used_texts and len(text) <= MAX_TEXT][:room]
+            if not fed_back and len(fresh) < _BORN_WITH // 2:
+                fresh = [text for text in leaf.examples if text not in used_texts]
+            used_texts.update(fresh)
+            nodes[leaf.id] = leaf.model_copy(update={"examples": (*fed_back, *fresh)})
             if leaf.id in self.born and len(rows) < self.config.min_group // 2:
                 left.add(self.born.pop(leaf.id))
                 del nodes[leaf.id]
@@ -181,15 +181,15 @@ class _Growth:
         inner = sorted({node.parent for node in nodes.values()} | {""})
         for place in inner:
             rows = by_label.get(other_of(place), np.zeros(0, np.int64))
-            all_here = sum(len(found) for label, found in by_label.items() if not place or label.startswith(f"{place}."))
+            all_here = sum(len(rows_of_label) for label, rows_of_label in by_label.items() if not place or label.startswith(f"{place}."))
             if place in self.barren or len(rows) <= self.config.expand_share * all_here or place.count(".") >= MAX_DEPTH - 2:
                 continue
             pool = np.sort(rows[:MAX_ROWS])
             groups = coherent_groups(self.vectors[pool], strangers(self.vectors, len(pool), self.rng), self.config.min_group)
             fresh = [group for group in groups if not self._merge(pool, group, nodes, merged)]
-            made = self._make(place, pool, fresh, nodes)
-            self.born |= dict.fromkeys(made, place)
-            added += made
+            created = self._make(place, pool, fresh, nodes)
+            self.born |= dict.fromkeys(created, place)
+            added += created
         return tree_of(nodes.values()), added, merged
 
     def _merge(self, pool: I64, group: Group, nodes: dict[str, Node], merged: list[str]) -> bool:
@@ -218,13 +218,13 @@ class _Growth:
         for family in families.values():
             parent = place
             if len(family) > 1:
-                told = self._proposal(np.concatenate([members for members, _ in family]))
-                parent = _free_id(place, told.name, nodes)
-                nodes[parent] = Node(id=parent, name=told.name, description=told.description)
+                proposal = self._proposal(np.concatenate([members for members, _ in family]))
+                parent = _free_id(place, proposal.name, nodes)
+                nodes[parent] = Node(id=parent, name=proposal.name, description=proposal.description)
             for members, examples in family:
-                told = self._proposal(members)
-                leaf = _free_id(parent, told.name, nodes)
-                nodes[leaf] = Node(id=leaf, name=told.name, description=told.description, examples=examples, cues=told.cues)
+                proposal = self._proposal(members)
+                leaf = _free_id(parent, proposal.name, nodes)
+                nodes[leaf] = Node(id=leaf, name=proposal.name, description=proposal.description, examples=examples, cues=proposal.cues)
                 added.append(leaf)
         return added
 
@@ -233,8 +233,8 @@ class _Growth:
 
     def _examples(self, members: I64, nodes: dict[str, Node]) -> tuple[str, ...]:
         """Texts from the middle of a group to its edge that no leaf has yet."""
-        taken = {text for node in nodes.values() for text in node.examples}
-        free = [text for row in members.tolist() if (text := self.texts[row]) not in taken and len(text) <= MAX_TEXT]
+        used_texts = {text for node in nodes.values() for text in node.examples}
+        free = [text for row in members.tolist() if (text := self.texts[row]) not in used_texts and len(text) <= MAX_TEXT]
         return tuple(free[number] for number in _spread(len(free), _BORN_WITH).tolist())
 
 
@@ -247,9 +247,9 @@ def _free_id(parent: str, name: str, nodes: dict[str, Node]) -> str:
     """An id below `parent` that no node has, from the first two words of a name."""
     words = "".join(letter if letter.isalnum() else " " for letter in name.lower()).split()[:2]
     stem = "_".join(words) if words and words != [OTHER] else "group"
-    own = f"{parent}.{stem}" if parent else stem
+    base_id = f"{parent}.{stem}" if parent else stem
     number = 2
-    found = own
-    while found in nodes:
-        found, number = f"{own}_{number}", number + 1
-    return found
+    free_id = base_id
+    while free_id in nodes:
+        free_id, number = f"{base_id}_{number}", number + 1
+    return free_id

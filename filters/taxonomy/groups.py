@@ -34,8 +34,8 @@ class Group:
 
 def strangers(vectors: Vectors, count: int, rng: np.random.Generator) -> Vectors:
     """`count` unit vectors without structure: of drawn rows of `vectors` (unit rows [n, d]), every column shuffled."""
-    drawn = rng.permuted(vectors[rng.integers(0, len(vectors), count)], axis=0)
-    out: Vectors = drawn / np.maximum(np.linalg.norm(drawn, axis=1, keepdims=True), np.float32(1e-12))
+    shuffled = rng.permuted(vectors[rng.integers(0, len(vectors), count)], axis=0)
+    out: Vectors = shuffled / np.maximum(np.linalg.norm(shuffled, axis=1, keepdims=True), np.float32(1e-12))
     return out
 
 
@@ -56,9 +56,11 @@ def coherent_groups(vectors: Vectors, unrelated: Vectors, min_size: int) -> list
         return []
     cut = min((background + near) / 2, 1 - 1e-6)
     merges = linkage(vectors.astype(np.float64), "average", metric="cosine")
-    which = fcluster(merges, 1 - cut, "distance")
+    group_of_row = fcluster(merges, 1 - cut, "distance")
     family = fcluster(merges, 1 - (background + cut) / 2, "distance")
-    groups = [_group(np.flatnonzero(which == number), family, vectors) for number in np.flatnonzero(np.bincount(which) >= min_size)]
+    groups = [
+        _group(np.flatnonzero(group_of_row == number), family, vectors) for number in np.flatnonzero(np.bincount(group_of_row) >= min_size)
+    ]
     return sorted(groups, key=lambda group: (-len(group.members), int(group.members.min())))
 
 

@@ -73,9 +73,9 @@ class ModelAnnotator:
         shown = _shown(tree)
         key = json.dumps(shown)
         missing = [text for text in dict.fromkeys(texts) if (key, text) not in self._known]
-        self._known |= {(key, text): found for text, found in zip(missing, self._labelled(missing, shown), strict=True)}
-        told = [self._known[key, text] for text in texts]
-        return Annotation([one.label for one in told], np.array([one.sure for one in told]), [one.about for one in told])
+        self._known |= {(key, text): label for text, label in zip(missing, self._labelled(missing, shown), strict=True)}
+        labels = [self._known[key, text] for text in texts]
+        return Annotation([one.label for one in labels], np.array([one.sure for one in labels]), [one.about for one in labels])
 
     def propose(self, texts: Sequence[str]) -> Proposal:
         """See `Annotator`. Where the model gives nothing usable: `unnamed`, which is counted.
@@ -86,22 +86,22 @@ class ModelAnnotator:
         places = np.unique(np.linspace(0, len(texts) - 1, min(len(texts), _NAMED_BY)).round().astype(np.int64)).tolist()
         shown = [_short(texts[place]) for place in places]
         request = ChatRequest(prompt(NAME).messages(texts=[_quoted(text) for text in shown]), max_tokens=_TOKENS, schema=_NAME_SCHEMA)
-        (told,) = ask(self._engine, [request], check=lambda _, value: _naming_problems(value, texts))
-        if told.problems:
+        (answer,) = ask(self._engine, [request], check=lambda _, value: _naming_problems(value, texts))
+        if answer.problems:
             self.reasons["unnamed"] += 1
             return Proposal("unnamed", f"Texts such as: {shown[0]}", ())
-        value: Any = told.value
+        value: Any = answer.value
         cues = dict.fromkeys(cue.strip().lower() for cue in value["cues"])
         return Proposal(value["name"].strip(), _short(value["description"].strip()), tuple(cues)[:_CUES])
 
     def _labelled(self, texts: Sequence[str], shown: list[dict[str, str]]) -> list[_Told]:
         batches = [list(texts[start : start + _TEXTS_ASKED]) for start in range(0, len(texts), _TEXTS_ASKED)]
-        told = [_told(one) for one in self._asked(batches, shown)]
-        wrong = [place for place, found in enumerate(told) if found is None]
+        answers = [_told(one) for one in self._asked(batches, shown)]
+        wrong = [place for place, labels in enumerate(answers) if labels is None]
         singles = self._asked([[text] for place in wrong for text in batches[place]], shown)
-        alone = iter([found[0] if (found := _told(one)) is not None else self._other(one, shown) for one in singles])
-        rows = ([next(alone) for _ in batch] if found is None else found for batch, found in zip(batches, told, strict=True))
-        return [row for found in rows for row in found]
+        alone = iter([labels[0] if (labels := _told(one)) is not None else self._other(one, shown) for one in singles])
+        rows = ([next(alone) for _ in batch] if labels is None else labels for batch, labels in zip(batches, answers, strict=True))
+        return [row for labels in rows for row in labels]
 
     def _asked(self, batches: Sequence[list[str]], shown: list[dict[str, str]]) -> list[Structured]:
         schema = _label_schema([one["id"] for one in shown])
@@ -113,25 +113,25 @@ class ModelAnnotator:
             )
             for batch in batches
         ]
-        found: list[Structured] = []
-        for told in ask_each(
+        answers: list[Structured] = []
+        for batch_answer in ask_each(
             self._engine,
             requests,
             check=lambda place, value: _row_problems(value, len(batches[place])),
             label="annotate",
             progress=self._progress,
         ):
-            if isinstance(told, EngineFailure):
-                raise told
-            found.append(told)
-        return found
+            if isinstance(batch_answer, EngineFailure):
+                raise batch_answer
+            answers.append(batch_answer)
+        return answers
 
-    def _other(self, told: Structured, shown: list[dict[str, str]]) -> _Told:
+    def _other(self, answer: Structured, shown: list[dict[str, str]]) -> _Told:
         """What stands for the label of a text that the model gave none: `other`, not sure at all; the reason is counted."""
-        value: Any = checked(told.answers[-1].message.content or "", _label_schema(None))[0] or {"rows": []}
+        value: Any = checked(answer.answers[-1].message.content or "", _label_schema(None))[0] or {"rows": []}
         labels = {one["id"] for one in shown}
         is_strange = any(row["label"] not in labels for row in value["rows"])
-        self.reasons["overflow" if is_overflow(told) else "no_leaf" if is_strange else "malformed"] += 1
+        self.reasons["overflow" if is_overflow(answer) else "no_leaf" if is_strange else "malformed"] += 1
         return _Told(OTHER, 0.0, None)
 
 
@@ -178,10 +178,10 @@ def _row_problems(value: Any, count: int) -> list[str]:
 
 
 def _naming_problems(value: Any, texts: Iterable[str]) -> list[str]:
-    said = [text.lower() for text in texts]
+    lowered = [text.lower() for text in texts]
     problems = [f"name: give one to three words, {value['name']!r} is not"] if not _is_name(value["name"]) else []
     problems += ["description: say which requests belong to the class"] if not value["description"].strip() else []
-    strange = [cue for cue in value["cues"] if not _is_name(cue) or not any(cue.strip().lower() in text for text in said)]
+    strange = [cue for cue in value["cues"] if not _is_name(cue) or not any(cue.strip().lower() in text for text in lowered)]
     return problems + [f"cues: {cue!r} stands in none of the requests; leave it out" for cue in strange]
 
 
@@ -189,11 +189,11 @@ def _is_name(text: str) -> bool:
     return any(map(str.isalnum, text)) and len(text) <= _NAME_LENGTH
 
 
-def _told(found: Structured) -> list[_Told] | None:
+def _told(answer: Structured) -> list[_Told] | None:
     """The rows of an answer; None where it is not right."""
-    if found.problems:
+    if answer.problems:
         return None
-    value: Any = found.value
+    value: Any = answer.value
     return [
         _Told(row["label"], float(row["sure"]), ((row["about"] or "").strip()[:_NAME_LENGTH] or None) if is_other(row["label"]) else None)
         for row in value["rows"]

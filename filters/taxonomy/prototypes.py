@@ -53,33 +53,33 @@ class Prototypes:
         return _softmax(logits, self.background / self.temperature)
 
 
-def fit(vectors: Vectors, which: I64, tops: I64) -> Prototypes:
+def fit(vectors: Vectors, leaf_of_row: I64, tops: I64) -> Prototypes:
     """Prototypes of examples.
 
     Args:
         vectors: unit rows [n, d]. which: number of each example's leaf, 0 .. leaves - 1, every one met. tops: number of each leaf's top
             class.
     """
-    projection, means = _projected(vectors, which)
-    folds = _fold(which)
-    held = np.full((len(vectors), len(tops)), np.nan, np.float64)
+    projection, means = _projected(vectors, leaf_of_row)
+    folds = _fold(leaf_of_row)
+    held_out = np.full((len(vectors), len(tops)), np.nan, np.float64)
     for number in range(_FOLDS):
         rest, out = folds != number, folds == number
-        if out.any() and len(np.unique(which[rest])) == len(tops):
-            own, others = _projected(vectors[rest], which[rest])
-            held[out] = _unit(vectors[out] @ own) @ others.T
-    usable = ~np.isnan(held[:, 0])
-    temperature, background = _calibrated(held[usable], which[usable], tops) if usable.any() and len(tops) > 1 else _ALONE
+        if out.any() and len(np.unique(leaf_of_row[rest])) == len(tops):
+            own, others = _projected(vectors[rest], leaf_of_row[rest])
+            held_out[out] = _unit(vectors[out] @ own) @ others.T
+    usable = ~np.isnan(held_out[:, 0])
+    temperature, background = _calibrated(held_out[usable], leaf_of_row[usable], tops) if usable.any() and len(tops) > 1 else _ALONE
     return Prototypes(projection, means, temperature, background)
 
 
-def _projected(vectors: Vectors, which: I64) -> tuple[Vectors, Vectors]:
+def _projected(vectors: Vectors, leaf_of_row: I64) -> tuple[Vectors, Vectors]:
     """The projection, and the projected unit means of the leaves."""
-    counts = np.bincount(which)
+    counts = np.bincount(leaf_of_row)
     means = np.zeros((len(counts), vectors.shape[1]), np.float64)
-    np.add.at(means, which, vectors)
+    np.add.at(means, leaf_of_row, vectors)
     means /= counts[:, None]
-    inside = vectors - means[which]
+    inside = vectors - means[leaf_of_row]
     covariance = inside.T @ inside / len(vectors)
     level = float(np.trace(covariance)) / len(covariance)
     if level <= 1e-12:
@@ -89,26 +89,26 @@ def _projected(vectors: Vectors, which: I64) -> tuple[Vectors, Vectors]:
     return projection.astype(np.float32), _unit((means @ projection).astype(np.float32))
 
 
-def _fold(which: I64) -> I64:
+def _fold(leaf_of_row: I64) -> I64:
     """Folds that share out every leaf's examples evenly; a leaf's first example, if it is the only one, stays in training always."""
-    place = np.zeros(len(which), np.int64)
-    for leaf in np.unique(which):
-        members = np.flatnonzero(which == leaf)
+    place = np.zeros(len(leaf_of_row), np.int64)
+    for leaf in np.unique(leaf_of_row):
+        members = np.flatnonzero(leaf_of_row == leaf)
         place[members] = np.arange(len(members)) % _FOLDS if len(members) > 1 else _FOLDS
     return place
 
 
-def _calibrated(likeness: Reals, which: I64, tops: I64) -> tuple[float, float]:
+def _calibrated(likeness: Reals, leaf_of_row: I64, tops: I64) -> tuple[float, float]:
     """Temperature and background with the least expected log-loss."""
-    rows = np.arange(len(which))
+    rows = np.arange(len(leaf_of_row))
     groups = tops if len(np.unique(tops)) > 1 else np.arange(len(tops))
-    hidden = np.where(groups[None, :] == groups[which][:, None], -np.inf, likeness)
+    hidden = np.where(groups[None, :] == groups[leaf_of_row][:, None], -np.inf, likeness)
     best, least = _ALONE, np.inf
     for temperature in _TEMPERATURES.tolist():
         for background in _BACKGROUNDS.tolist():
-            known = _softmax(likeness / temperature, background / temperature)[rows, which]
+            true_probabilities = _softmax(likeness / temperature, background / temperature)[rows, leaf_of_row]
             none = 1 - _softmax(hidden / temperature, background / temperature).sum(axis=1)
-            loss = -(1 - PRIOR_NONE) * np.log(known + 1e-12).mean() - PRIOR_NONE * np.log(none + 1e-12).mean()
+            loss = -(1 - PRIOR_NONE) * np.log(true_probabilities + 1e-12).mean() - PRIOR_NONE * np.log(none + 1e-12).mean()
             if loss < least - 1e-12:
                 best, least = (temperature, background), loss
     return best

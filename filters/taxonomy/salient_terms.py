@@ -35,23 +35,23 @@ class Corpus:
     def salient(self, texts: Sequence[str], limit: int) -> list[str]:
         """Up to `limit` terms of a group, the most salient first; of Chinese terms that overlap (退货 货单) only the first."""
         inside = Corpus(texts).counts
-        found: list[str] = []
+        terms: list[str] = []
         for term in sorted(inside, key=lambda term: (-self._weight(inside[term] / len(texts), term), term)):
-            if self._weight(inside[term] / len(texts), term) <= 0 or len(found) == limit:
+            if self._weight(inside[term] / len(texts), term) <= 0 or len(terms) == limit:
                 break
-            if not any(_overlap(term, other) for other in found):
-                found.append(term)
-        return found
+            if not any(_overlap(term, other) for other in terms):
+                terms.append(term)
+        return terms
 
     def marks(self, texts: Sequence[str], share: float, lift: float) -> list[str]:
         """Terms that at least this share of a group's texts have, and `lift` times the corpus's share; the commonest first."""
         inside = Corpus(texts).counts
-        found = [
+        marks = [
             term
             for term, count in inside.items()
             if count >= share * len(texts) and count / len(texts) >= lift * self.counts[term] / max(self.size, 1)
         ]
-        return sorted(found, key=lambda term: (-inside[term], term))
+        return sorted(marks, key=lambda term: (-inside[term], term))
 
     def _weight(self, share: float, term: str) -> float:
         return share * math.log(share * (self.size + 1) / (self.counts[term] + 1))

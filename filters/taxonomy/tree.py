@@ -95,11 +95,11 @@ def tree_of(nodes: Iterable[Node], where: str = "taxonomy") -> Tree:
     Raises:
         BadInput: it is no tree; the first five problems are told, each with the node's id.
     """
-    found = tuple(sorted(nodes, key=lambda node: node.id.split(".")))
-    if problems := list(_problems(found)):
+    ordered = tuple(sorted(nodes, key=lambda node: node.id.split(".")))
+    if problems := list(_problems(ordered)):
         more = f"; and {len(problems) - _TOLD} more" if len(problems) > _TOLD else ""
         raise BadInput(f"{where}: {'; '.join(problems[:_TOLD])}{more}")
-    return Tree(found)
+    return Tree(ordered)
 
 
 def _problems(nodes: Sequence[Node]) -> Iterator[str]:
@@ -107,20 +107,20 @@ def _problems(nodes: Sequence[Node]) -> Iterator[str]:
         yield f"{len(nodes):,} nodes, at most {MAX_NODES:,} are taken"
     ids = {node.id for node in nodes}
     inner = {node.parent for node in nodes}
-    seen: set[str] = set()
+    seen_ids: set[str] = set()
     holder: dict[tuple[str, str], str] = {}
     for node in nodes:
         yield from (f"{node.id}: {problem}" for problem in _own_problems(node, node.id in inner))
-        if node.id in seen:
+        if node.id in seen_ids:
             yield f"{node.id}: stands twice; keep one"
         if node.parent and node.parent not in ids:
             yield f"{node.id}: its parent {node.parent} is missing; add it, or rename the node"
-        seen.add(node.id)
-        for what, texts in (("example", node.examples), ("intent", node.intents)):
+        seen_ids.add(node.id)
+        for kind, texts in (("example", node.examples), ("intent", node.intents)):
             for text in texts:
-                first = holder.setdefault((what, text), node.id)
+                first = holder.setdefault((kind, text), node.id)
                 if first != node.id:
-                    yield f"{node.id}: the {what} {_short(text)} is in {first} as well; keep it in one"
+                    yield f"{node.id}: the {kind} {_short(text)} is in {first} as well; keep it in one"
 
 
 def _own_problems(node: Node, is_inner: bool) -> Iterator[str]:
@@ -138,11 +138,11 @@ def _own_problems(node: Node, is_inner: bool) -> Iterator[str]:
         yield "a leaf needs examples (texts that belong to it), or a description at least"
     if len(node.examples) > MAX_EXAMPLES:
         yield f"{len(node.examples)} examples, at most {MAX_EXAMPLES} are taken"
-    for what, texts in (("example", node.examples), ("cue", node.cues), ("intent", node.intents)):
+    for kind, texts in (("example", node.examples), ("cue", node.cues), ("intent", node.intents)):
         if len(set(texts)) < len(texts):
-            yield f"one {what} stands twice; keep one"
+            yield f"one {kind} stands twice; keep one"
         if any(not text.strip() for text in texts):
-            yield f"one {what} is empty; take it out"
+            yield f"one {kind} is empty; take it out"
     for text in (node.name, node.description, *node.examples, *node.cues):
         if len(text) > MAX_TEXT:
             yield f"{_short(text)} is longer than {MAX_TEXT:,} characters; shorten it"

@@ -44,8 +44,8 @@ def versions(store: Store) -> list[Version]:
 
 def newest(store: Store) -> Version:
     """The version that counts."""
-    found = _read(store, "WHERE position = (SELECT max(position) FROM taxonomies)")
-    return found[0] if found else versions(store)[-1]
+    rows = _read(store, "WHERE position = (SELECT max(position) FROM taxonomies)")
+    return rows[0] if rows else versions(store)[-1]
 
 
 def version(store: Store, position: int | None) -> Version:
@@ -57,10 +57,10 @@ def version(store: Store, position: int | None) -> Version:
     last = newest(store)
     if position is None or position == last.position:
         return last
-    found = _read(store, "WHERE position = ?", position)
-    if not found:
+    rows = _read(store, "WHERE position = ?", position)
+    if not rows:
         raise BadInput(f"{store.root} has no version {position} of the taxonomy; it has 1 to {last.position}")
-    return found[0]
+    return rows[0]
 
 
 def _read(store: Store, where: str, *params: int) -> list[Version]:
@@ -80,9 +80,9 @@ def save_version(store: Store, tree: Tree, origin: Origin, statistics: dict[str,
     last = newest(store)
     if last.tree.id == tree.id:
         return last
-    kept = Version(last.position + 1, tree, last.tree.id, origin, statistics or {})
-    store.commit([_part(store, each) for each in (last, kept)])
-    return kept
+    new_version = Version(last.position + 1, tree, last.tree.id, origin, statistics or {})
+    store.commit([_part(store, each) for each in (last, new_version)])
+    return new_version
 
 
 def statistics_of(evolved: Evolved, config: EvolveConfig) -> dict[str, Any]:
@@ -102,22 +102,22 @@ def statistics_of(evolved: Evolved, config: EvolveConfig) -> dict[str, Any]:
 
 def _open_labels(evolved: Evolved) -> dict[str, list[str]]:
     """For every `other` some of what its rows are about."""
-    found: dict[str, dict[str, None]] = {}
+    by_label: dict[str, dict[str, None]] = {}
     for label, open_label in zip(evolved.annotation.labels, evolved.annotation.open_labels, strict=True):
-        if is_other(label) and open_label and len(found.setdefault(label, {})) < 10:
-            found[label][open_label] = None
-    return {label: list(told) for label, told in sorted(found.items())}
+        if is_other(label) and open_label and len(by_label.setdefault(label, {})) < 10:
+            by_label[label][open_label] = None
+    return {label: list(labels) for label, labels in sorted(by_label.items())}
 
 
-def _part(store: Store, kept: Version) -> Part:
-    name = part_id("taxonomies", [kept.tree.id], {"position": kept.position, "parent": kept.parent}, VERSION)
+def _part(store: Store, stored_version: Version) -> Part:
+    name = part_id("taxonomies", [stored_version.tree.id], {"position": stored_version.position, "parent": stored_version.parent}, VERSION)
     row = {
-        "position": kept.position,
-        "taxonomy_id": kept.tree.id,
-        "parent_id": kept.parent,
-        "origin": kept.origin,
-        "tree": dump(kept.tree),
-        "statistics": canonical_json(kept.statistics),
+        "position": stored_version.position,
+        "taxonomy_id": stored_version.tree.id,
+        "parent_id": stored_version.parent,
+        "origin": stored_version.origin,
+        "tree": dump(stored_version.tree),
+        "statistics": canonical_json(stored_version.statistics),
     }
     return store.find(name) or store.write(
         "taxonomies", name, pl.DataFrame([row], schema_overrides={"position": pl.Int32, "parent_id": pl.String})

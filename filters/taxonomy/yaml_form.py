@@ -88,13 +88,13 @@ def _entries(node: yaml.Node | None, where: str) -> Iterator[tuple[str, yaml.Nod
         return
     if not isinstance(node, yaml.MappingNode):
         raise BadInput(f"{_at(where, node)}: keys with values are wanted here")
-    seen: set[str] = set()
+    ids: set[str] = set()
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
             raise BadInput(f"{_at(where, key)}: a key is plain text")
-        if key.value in seen:
+        if key.value in ids:
             raise BadInput(f"{_at(where, key)}: the key {key.value!r} is given twice; keep one")
-        seen.add(key.value)
+        ids.add(key.value)
         yield key.value, value
 
 

@@ -236,22 +236,22 @@ class Draft:
         for _ in range(1 if self.said else SLOT_DRAWS):
             hidden: tuple[str, ...] = ()
             if self.said and not goal.is_chained:
-                drawn = dict(self.said[index].slots)
-                if not may_use(drawn):
+                goal_slots = dict(self.said[index].slots)
+                if not may_use(goal_slots):
                     break
             elif goal.is_chained:
-                drawn = self.world.draw_slots(goal.intent, goal.slots, self.rng) | (dict(self.said[index].slots) if self.said else {})
-                hidden = self._point_at(goal, drawn, before[-1]) if before else ()
+                goal_slots = self.world.draw_slots(goal.intent, goal.slots, self.rng) | (dict(self.said[index].slots) if self.said else {})
+                hidden = self._point_at(goal, goal_slots, before[-1]) if before else ()
                 if not hidden:
                     failure = PlanFailed("nothing_to_point_at", goal.intent)
-                if not hidden or not may_use(drawn):
+                if not hidden or not may_use(goal_slots):
                     continue
             else:
                 allowed_slots = self.world.draw_such(goal.intent, goal.slots, self.rng, may_use)
                 if allowed_slots is None:
                     raise failure
-                drawn = allowed_slots
-            frame = Frame(world=self.recipe.world.name, intent=goal.intent, slots=drawn)
+                goal_slots = allowed_slots
+            frame = Frame(world=self.recipe.world.name, intent=goal.intent, slots=goal_slots)
             try:
                 solution = solve(self.world, frame, self.language)
             except Unsolvable as unsolvable:
@@ -301,10 +301,12 @@ class Draft:
             observation = self.world.call(call.tool, call.arguments)
             if observation.is_error:
                 raise PlanFailed("call_refused", observation.content)
-            found = merged_sources(call.arguments, self.sources.of(call.tool, call.arguments), self.positions)
+            call_sources = merged_sources(call.arguments, self.sources.of(call.tool, call.arguments), self.positions)
             if secret:
-                found = {name: "hidden" if src == "const" and call.arguments[name] in secret else src for name, src in found.items()}
-            sources.append(found)
+                call_sources = {
+                    name: "hidden" if src == "const" and call.arguments[name] in secret else src for name, src in call_sources.items()
+                }
+            sources.append(call_sources)
             node_key = f"{index}.{position}"
             self.positions[node_key] = (index, position)
             if call_status(observation.content) == "ok":

@@ -167,8 +167,8 @@ def reveal(world: type[World], frame: Frame, slot: Slot, language: Language, rng
     value = rng.choice(spellings(world, frame.intent, slot.name, frame.slots[slot.name], language))
     if slot.is_required:
         return phrase("reveal", language, rng, value=value)
-    said = rng.choice(load_families(world).phrases(slot.name, language))
-    return said.replace(f"{{{slot.name}}}", value)
+    value_phrase = rng.choice(load_families(world).phrases(slot.name, language))
+    return value_phrase.replace(f"{{{slot.name}}}", value)
 
 
 @cached_per_world(1024)

@@ -330,19 +330,19 @@ def _group_of_bridge(graph: _ToolGraph, source: int, target: int, config: Cluste
 
 def _without_copies(candidates: Sequence[_Candidate], config: ClusterConfig) -> list[_Candidate]:
     """The candidates without near copies: of those the one with most plans and weight stays, and any that adds a plan."""
-    kept: list[_Candidate] = []
+    distinct: list[_Candidate] = []
     covered_plans = set[int]()
     holders: dict[int, list[int]] = defaultdict(list)
     for candidate in sorted(candidates, key=lambda candidate: (-len(candidate.plans), -candidate.weight, candidate.members)):
         shared = Counter(other for member in candidate.members for other in holders[member])
         size = len(candidate.members)
-        is_copy = any(n / (size + len(kept[other].members) - n) >= config.copy_similarity for other, n in shared.items())
+        is_copy = any(n / (size + len(distinct[other].members) - n) >= config.copy_similarity for other, n in shared.items())
         if not is_copy or not candidate.plans <= covered_plans:
             covered_plans |= candidate.plans
             for member in candidate.members:
-                holders[member].append(len(kept))
-            kept.append(candidate)
-    return kept
+                holders[member].append(len(distinct))
+            distinct.append(candidate)
+    return distinct
 
 
 def _select(candidates: Sequence[_Candidate], graph: _ToolGraph, config: ClusterConfig) -> list[_Candidate]:

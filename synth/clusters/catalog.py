@@ -112,23 +112,23 @@ def read_catalogue(path: Path) -> Catalogue:
             _collect(lines, read)
     except (OSError, EOFError, zlib.error) as error:
         raise BadInput(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    known = _servers_by_property(read.usable)
+    servers_by_property = _servers_by_property(read.usable)
     tools: list[Tool] = []
-    seen: set[str] = set()
+    names: set[str] = set()
     ids: set[str] = set()
     copies = 0
     for row in read.usable:
-        tool = _tool(row, known, path) if row.get("world") is None else _world_tool(row, path)
+        tool = _tool(row, servers_by_property, path) if row.get("world") is None else _world_tool(row, path)
         has_content = bool(tool.description or tool.parameters) and tool.world is None
         content = canonical_json([tool.name, tool.description, tool.parameters, tool.output, None if has_content else tool.server])
-        if content in seen:
+        if content in names:
             copies += 1
         elif tool.id in ids:
             read.drop(row["line"], "server has another tool of this name")
         else:
             tools.append(tool)
             ids.add(tool.id)
-        seen.add(content)
+        names.add(content)
     dropped = tuple(Dropped(reason, count, read.lines[reason]) for reason, count in read.reasons.most_common())
     if not tools:
         raise BadInput(_no_tool_message(path, dropped))
@@ -244,7 +244,7 @@ def _problem_of(row: Mapping[str, JSON]) -> str | None:
 # ---- one tool -------------------------------------------------------------------------------------------------------
 
 
-def _tool(row: Mapping[str, JSON], known: Mapping[str, int], path: Path) -> Tool:
+def _tool(row: Mapping[str, JSON], servers_by_property: Mapping[str, int], path: Path) -> Tool:
     name = row["name"].strip()
     server, label = row.get("server"), row.get("label")
     server_name = _one_line(server) or path.name.split(".")[0]
@@ -255,7 +255,7 @@ def _tool(row: Mapping[str, JSON], known: Mapping[str, int], path: Path) -> Tool
     return Tool(
         name=name,
         description=_description(row.get("description")),
-        parameters=clean_schema(_first(row, "parameters", "inputSchema", "input_schema"), name, known),
+        parameters=clean_schema(_first(row, "parameters", "inputSchema", "input_schema"), name, servers_by_property),
         server=server_key(server_name, row.get("server_id")),
         domain=_one_line(label) or server_name,
         output=dict(output) if isinstance(output, Mapping) and output else None,
@@ -309,7 +309,7 @@ def _description(text: JSON) -> str:
 # ---- schemas --------------------------------------------------------------------------------------------------------
 
 
-def clean_schema(schema: JSON, tool_name: str = "", known: Mapping[str, int] | None = None) -> dict[str, JSON]:
+def clean_schema(schema: JSON, tool_name: str = "", servers_by_property: Mapping[str, int] | None = None) -> dict[str, JSON]:
     """A clean schema of a tool's parameters: an object whose properties are mappings. `{}` if the parameters are unknown.
 
     Args:
@@ -320,7 +320,7 @@ def clean_schema(schema: JSON, tool_name: str = "", known: Mapping[str, int] | N
     if isinstance(schema, str):
         schema = _object_in(schema)
     if isinstance(schema, list):
-        return _from_list(schema, tool_name, known or {})
+        return _from_list(schema, tool_name, servers_by_property or {})
     if not isinstance(schema, Mapping) or not schema:
         return {}
     items = _properties(schema)
@@ -364,17 +364,21 @@ def _property(item: JSON) -> dict[str, JSON]:
     return {}
 
 
-def _from_list(schema: Sequence[JSON], tool_name: str, known: Mapping[str, int]) -> dict[str, JSON]:
+def _from_list(schema: Sequence[JSON], tool_name: str, servers_by_property: Mapping[str, int]) -> dict[str, JSON]:
     """A schema of listed parameters (`name`, `required` ...), without those that are only words of a crawled page."""
     rows = [row for row in schema if isinstance(row, Mapping) and isinstance(row.get("name"), str) and row["name"].strip()]
-    kept = {
+    cleaned = {
         row["name"].strip(): {key: row[key] for key in ("description", "enum") if row.get(key)}
         for row in rows
         if row["name"].strip() != tool_name
-        and (row.get("required") is True or _IDENTIFIER.match(row["name"].strip()) or known.get(row["name"].strip(), 0) >= _KNOWN_SERVERS)
+        and (
+            row.get("required") is True
+            or _IDENTIFIER.match(row["name"].strip())
+            or servers_by_property.get(row["name"].strip(), 0) >= _KNOWN_SERVERS
+        )
     }
-    required = [row["name"].strip() for row in rows if row.get("required") is True and row["name"].strip() in kept]
-    return {"type": "object", "properties": kept, **({"required": required} if required else {})} if kept else {}
+    required = [row["name"].strip() for row in rows if row.get("required") is True and row["name"].strip() in cleaned]
+    return {"type": "object", "properties": cleaned, **({"required": required} if required else {})} if cleaned else {}
 
 
 def _servers_by_property(rows: Sequence[Mapping[str, JSON]]) -> Mapping[str, int]:

@@ -99,8 +99,10 @@ def read_cluster(store: Store, name: str) -> tuple[Cluster, list[Tool]]:
     matches = _read(store, "starts_with(cluster_id, ?)", start)
     if len(matches) != 1:
         examples = ", ".join(cluster.id for cluster in (matches or read_clusters(store))[:_EXAMPLES])
-        what = "no cluster" if not matches else f"{len(matches)} clusters"
-        raise BadInput(f"{store.root} has {what} {name}; {f'for example {examples}' if examples else 'it has none: build some first'}")
+        count_text = "no cluster" if not matches else f"{len(matches)} clusters"
+        raise BadInput(
+            f"{store.root} has {count_text} {name}; {f'for example {examples}' if examples else 'it has none: build some first'}"
+        )
     (part,) = store.query("SELECT part_id FROM clusters WHERE cluster_id = ?", [matches[0].id])["part_id"]
     return matches[0], _tools_of(store, part, matches[0].tool_ids)
 

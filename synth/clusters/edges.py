@@ -134,8 +134,8 @@ def candidate_edges(described: ToolFeatures, *, least: float = 0.0) -> Candidate
     order = np.lexsort((names, -scores, targets, sources))
     is_best_of_pair = np.ones(len(order), dtype=np.bool_)
     is_best_of_pair[1:] = (np.diff(sources[order]) != 0) | (np.diff(targets[order]) != 0)
-    kept = order[is_best_of_pair]
-    return CandidateEdges(sources, targets, scores, names, tuple(numbers)).select(kept[scores[kept] >= least])
+    best = order[is_best_of_pair]
+    return CandidateEdges(sources, targets, scores, names, tuple(numbers)).select(best[scores[best] >= least])
 
 
 def find_edges(described: ToolFeatures, *, threshold: float = THRESHOLD) -> list[Edge]:
@@ -289,9 +289,9 @@ def _fits(field: _Field, parameter: _Field) -> bool:
 
 def _outputs(tool: Tool) -> list[_Field]:
     """Scalar fields of a declared output, without those that the tool takes as parameters."""
-    taken = {words(name) for name in properties(tool.parameters)}
+    parameter_words = {words(name) for name in properties(tool.parameters)}
     fields = [_Field(name, field_words, kind) for name, field_words, kind in _scalars(tool.output, ())]
-    return [field for field in fields if field.words not in taken and words(field.name) not in taken]
+    return [field for field in fields if field.words not in parameter_words and words(field.name) not in parameter_words]
 
 
 def _inputs(tool: Tool) -> list[_Field]:

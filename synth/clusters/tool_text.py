@@ -103,12 +103,12 @@ def _count_words(
 def _project(rows: NDArray[np.int64], ids: NDArray[np.int64], weights: Vectors, count: int, signs: NDArray[np.int8]) -> Vectors:
     """Unit vectors [count, 256] of weighted words; the words of a row are adjacent."""
     out = np.zeros((count, DIMENSIONS), dtype=np.float32)
-    begins = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]]) if len(rows) else np.empty(0, dtype=np.int64)
-    ends = np.r_[begins[1:], len(rows)]
-    for first in range(0, len(begins), _ROWS):
-        last = min(first + _ROWS, len(begins))
-        part = slice(int(begins[first]), int(ends[last - 1]))
+    starts = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]]) if len(rows) else np.empty(0, dtype=np.int64)
+    ends = np.r_[starts[1:], len(rows)]
+    for first in range(0, len(starts), _ROWS):
+        last = min(first + _ROWS, len(starts))
+        part = slice(int(starts[first]), int(ends[last - 1]))
         values = signs[ids[part]] * weights[part, None].astype(np.float32)
-        out[rows[begins[first:last]]] = np.add.reduceat(values, begins[first:last] - begins[first], axis=0)
+        out[rows[starts[first:last]]] = np.add.reduceat(values, starts[first:last] - starts[first], axis=0)
     out /= np.maximum(np.linalg.norm(out, axis=1, keepdims=True), np.float32(1e-12))
     return out

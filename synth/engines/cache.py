@@ -37,8 +37,8 @@ class Answers:
     def __init__(self, store: Store) -> None:
         self._store, self._journal = store, store.journal(_JOURNAL)
         self._lock = threading.Lock()
-        kept = store.query("SELECT answer_id, answer FROM answers")
-        self._known: dict[str, bytes] = {key: answer.encode() for key, answer in kept.iter_rows()}
+        stored = store.query("SELECT answer_id, answer FROM answers")
+        self._known: dict[str, bytes] = {key: answer.encode() for key, answer in stored.iter_rows()}
         self._fresh: dict[str, Any] = dict(self._journal.entries())
         self._known |= {key: orjson.dumps(entry["answer"]) for key, entry in self._fresh.items()}
         self.hits = 0
@@ -78,14 +78,14 @@ class Answers:
         with self._lock:
             fresh = dict(self._fresh)
         from_journal = [entry["answer"] for entry in fresh.values() if entry["answer"].get("run") == self.run]
-        kept = self._store.query(
+        totals = self._store.query(
             """SELECT coalesce(sum(prompt_tokens), 0), coalesce(sum(completion_tokens), 0) FROM answers
                WHERE answer ->> '$.run' = ? AND answer_id NOT IN (SELECT unnest(?::VARCHAR[]))""",
             [self.run, list(fresh)],  # a kill between the two steps of `commit` leaves an answer in both places
         ).row(0)
         return (
-            int(kept[0]) + sum(answer.get("prompt_tokens", 0) for answer in from_journal),
-            int(kept[1]) + sum(answer.get("completion_tokens", 0) for answer in from_journal),
+            int(totals[0]) + sum(answer.get("prompt_tokens", 0) for answer in from_journal),
+            int(totals[1]) + sum(answer.get("completion_tokens", 0) for answer in from_journal),
         )
 
     def commit(self) -> Part | None:

@@ -190,12 +190,12 @@ def _vectors(answer: Any, count: int, config: EncoderConfig) -> Vectors:
     """
     try:
         ordered: Sequence[Mapping[str, Any]] = sorted(answer["data"], key=lambda item: int(item["index"]))
-        found = np.array([item["embedding"] for item in ordered], dtype=np.float32)
+        vectors = np.array([item["embedding"] for item in ordered], dtype=np.float32)
         places = [int(item["index"]) for item in ordered]
     except (KeyError, TypeError, ValueError) as error:
         raise HeadraceError(f"{config.server}: the answer is no list of embeddings of one length ({error})") from error
     if places != list(range(count)):
         raise HeadraceError(f"{config.server}: {len(places)} vectors for {count} texts, or not one for each")
-    if found.ndim != 2 or not np.isfinite(found).all() or not np.abs(found).sum(axis=1).all():
+    if vectors.ndim != 2 or not np.isfinite(vectors).all() or not np.abs(vectors).sum(axis=1).all():
         raise HeadraceError(f"{config.server}: an embedding is empty, zero, or holds what is no number")
-    return found
+    return vectors

@@ -286,9 +286,9 @@ class OpenAIEngine:
             "seed": request.seed % 2**63,
         }
         if request.tools:
-            named: JSON = {"type": "function", "function": {"name": request.tool_choice}}
+            choice: JSON = {"type": "function", "function": {"name": request.tool_choice}}
             body["tools"] = [tool.to_openai() for tool in request.tools]
-            body["tool_choice"] = request.tool_choice if request.tool_choice in ("auto", "required", "none") else named
+            body["tool_choice"] = request.tool_choice if request.tool_choice in ("auto", "required", "none") else choice
         if request.schema is not None:
             form = {"name": "answer", "schema": dict(request.schema), "strict": is_closed(request.schema)}
             body["response_format"] = {"type": "json_schema", "json_schema": form}
@@ -304,17 +304,17 @@ def is_closed(schema: JSON) -> bool:
     others, every array has `items`."""
     if not isinstance(schema, Mapping) or not _NEVER_STRICT.isdisjoint(schema):
         return False
-    kind, named = schema.get("type", ()), schema.get("properties", {})
+    kind, property_schemas = schema.get("type", ()), schema.get("properties", {})
     kinds = {kind} if isinstance(kind, str) else set(kind)
     if not kinds and "anyOf" not in schema and "$ref" not in schema:
         return False
-    if "object" in kinds and (schema.get("additionalProperties") is not False or set(schema.get("required", ())) != set(named)):
+    if "object" in kinds and (schema.get("additionalProperties") is not False or set(schema.get("required", ())) != set(property_schemas)):
         return False
     if "array" in kinds and "items" not in schema:
         return False
     defined = [*schema.get("$defs", {}).values(), *schema.get("definitions", {}).values()]
     items = [schema["items"]] if "items" in schema else []
-    return all(is_closed(one) for one in (*named.values(), *items, *schema.get("anyOf", ()), *defined))
+    return all(is_closed(one) for one in (*property_schemas.values(), *items, *schema.get("anyOf", ()), *defined))
 
 
 def _read(response: Any) -> dict[str, JSON]:

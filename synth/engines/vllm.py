@@ -167,8 +167,8 @@ def _command(config: VLLMConfig, port: int) -> list[str]:
 def server_environment() -> dict[str, str]:
     """The server's environment, without our API key and Python settings."""
     removed = ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "OPENAI_API_KEY")
-    kept = {key: value for key, value in os.environ.items() if key not in removed}
-    return kept | _SETTINGS | ({} if has_gpu() else _CPU_SETTINGS)
+    environment = {key: value for key, value in os.environ.items() if key not in removed}
+    return environment | _SETTINGS | ({} if has_gpu() else _CPU_SETTINGS)
 
 
 def has_gpu() -> bool:

@@ -150,8 +150,8 @@ def combinations_of(world: str) -> Iterator[Combination]:
         optional = [slot.name for slot in intent.slots if not slot.is_required]
         for size in range(len(optional) + 1):
             if size <= _MAX_SUBSET or size == len(optional):
-                for chosen in combinations(optional, size):
-                    yield Combination(world, name, tuple(sorted((*required, *chosen))))
+                for combination in combinations(optional, size):
+                    yield Combination(world, name, tuple(sorted((*required, *combination))))
 
 
 class _Log:
@@ -329,10 +329,10 @@ class _Log:
         texts = np.empty(len(codes), dtype=object)
         is_zh = self.rng.random(len(codes)) < self.config.zh_share
         by_language: dict[Language, Any] = {"en": ~is_zh, "zh": is_zh}
-        for language, chosen in by_language.items():
+        for language, of_language in by_language.items():
             templates = self.families[combination.world].templates(combination.intent, language)
             for number, pattern in enumerate(templates):
-                rows = np.flatnonzero(chosen & (template % len(templates) == number))
+                rows = np.flatnonzero(of_language & (template % len(templates) == number))
                 if len(rows):
                     texts[rows] = self._batch(combination, codes[rows], pattern, language)
         return [str(text) for text in texts]
@@ -370,11 +370,11 @@ class _Log:
             for language in ("en", "zh"):
                 in_group = (rows["world"] == world).to_numpy() & (is_zh == (language == "zh"))
                 for phrases, is_opener in ((self.families[world].openers, True), (self.families[world].closers, False)):
-                    chosen = np.flatnonzero(in_group & (self.rng.random(len(texts)) < 1 / 3))
+                    with_talk = np.flatnonzero(in_group & (self.rng.random(len(texts)) < 1 / 3))
                     options = np.array(phrases.get(language, ("",)), dtype=object)
-                    small_talk = options[self.rng.integers(0, len(options), len(chosen))]
+                    small_talk = options[self.rng.integers(0, len(options), len(with_talk))]
                     between = joiner(language)
-                    texts[chosen] = small_talk + between + texts[chosen] if is_opener else texts[chosen] + between + small_talk
+                    texts[with_talk] = small_talk + between + texts[with_talk] if is_opener else texts[with_talk] + between + small_talk
         return pl.Series("text", texts.tolist(), dtype=pl.String)
 
     def _popular(self, rows: pl.DataFrame, count: int) -> pl.DataFrame:
@@ -382,8 +382,8 @@ class _Log:
         rank = self.rng.permutation(rows.height)
         popular = np.minimum((rows.height ** self.rng.random(count)).astype(np.int64), rows.height) - 1
         uniform = self.rng.integers(0, rows.height, count)
-        chosen = rank[np.where(self.rng.random(count) < 0.5, popular, uniform)]
-        return rows[chosen].with_columns(twin=pl.Series(chosen.astype(np.uint32)))
+        ranks = rank[np.where(self.rng.random(count) < 0.5, popular, uniform)]
+        return rows[ranks].with_columns(twin=pl.Series(ranks.astype(np.uint32)))
 
 
 def _in_turns(candidates: Sequence[Combination]) -> list[Combination]:

@@ -40,8 +40,8 @@ def exact_variants(rows: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame
         text + "？",
     )
     choice = pl.Series(rng.integers(0, len(variants), rows.height))
-    chosen = pl.coalesce(pl.when(pl.lit(choice) == number).then(variant) for number, variant in enumerate(variants))
-    return rows.with_columns(text=chosen, kind=pl.lit("exact"))
+    varied = pl.coalesce(pl.when(pl.lit(choice) == number).then(variant) for number, variant in enumerate(variants))
+    return rows.with_columns(text=varied, kind=pl.lit("exact"))
 
 
 def near_variants(rows: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:

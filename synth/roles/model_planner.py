@@ -170,8 +170,8 @@ class _PlanCheck:
         examples = []
         for more in range(_EXAMPLES):
             names = required.union(rng.sample(optional, min(more, len(optional))))
-            drawn = world.draw_such(intent, names, rng, lambda slots: may_use(self.rules.is_allowed, self.offer.world, intent, slots))
-            examples += [json.dumps(drawn, ensure_ascii=False)] if drawn is not None else []
+            drawn_slots = world.draw_such(intent, names, rng, lambda slots: may_use(self.rules.is_allowed, self.offer.world, intent, slots))
+            examples += [json.dumps(drawn_slots, ensure_ascii=False)] if drawn_slots is not None else []
         return tuple(dict.fromkeys(examples))
 
     def problems(self, plan: JSON) -> list[str]:
@@ -349,7 +349,7 @@ def _schema(intents: Sequence[str]) -> dict[str, JSON]:
 def _family_text(family: str) -> str:
     """A mode family in words."""
     if family == OTHER:
-        return "unlike all of these: " + "; ".join(_family_text(known) for known in FAMILIES)
+        return "unlike all of these: " + "; ".join(_family_text(other) for other in FAMILIES)
     return ", then ".join(_MODES[mode] for mode in family.split(">"))
 
 

@@ -126,7 +126,7 @@ class ModelJudge:
         self.name = engine.name
         self._engine = engine
 
-    def grade(self, wanted: str, tools: Sequence[Tool], dialogue: Sequence[Message]) -> JudgeVerdict:
+    def grade(self, user_request: str, tools: Sequence[Tool], dialogue: Sequence[Message]) -> JudgeVerdict:
         """The grades of a conversation.
 
         Args:
@@ -135,16 +135,16 @@ class ModelJudge:
         Raises:
             JudgeFailed: no answer had the required form. EngineFailure, BudgetSpent: as the engine's `chat`.
         """
-        criteria, criteria_cost = self._ask(prompt(CRITERIA_PROMPT).messages(wanted=wanted, tools=tools), _CRITERIA, wanted)
+        criteria, criteria_cost = self._ask(prompt(CRITERIA_PROMPT).messages(wanted=user_request, tools=tools), _CRITERIA, user_request)
         lines = [line for message in dialogue for line in _lines(message)]
-        request = prompt(JUDGE_PROMPT).messages(wanted=wanted, criteria=criteria, lines=lines)
+        request = prompt(JUDGE_PROMPT).messages(wanted=user_request, criteria=criteria, lines=lines)
         try:
-            grades, cost = self._ask(request, _GRADE, wanted)
+            grades, cost = self._ask(request, _GRADE, user_request)
         except JudgeFailed as failed:
             raise JudgeFailed(str(failed), failed.cost + criteria_cost) from failed
         return JudgeVerdict(Grades(**{name: grades[name]["grade"] for name in _DIMENSIONS}), criteria, criteria_cost + cost)
 
-    def _ask(self, messages: tuple[Message, ...], form: Mapping[str, JSON], wanted: str) -> tuple[dict[str, JSON], Cost]:
+    def _ask(self, messages: tuple[Message, ...], form: Mapping[str, JSON], user_request: str) -> tuple[dict[str, JSON], Cost]:
         """A value of this form for each dimension, and its cost."""
         schema: dict[str, JSON] = {
             "type": "object",
@@ -152,7 +152,7 @@ class ModelJudge:
             "required": list(_DIMENSIONS),
             "additionalProperties": False,
         }
-        request = ChatRequest(messages, (), 0.0, JUDGE_TOKENS, seed_of("judge", wanted), schema=schema)
+        request = ChatRequest(messages, (), 0.0, JUDGE_TOKENS, seed_of("judge", user_request), schema=schema)
         (result,) = ask(self._engine, [request], repairs=_JUDGE_REPAIRS)
         if result.problems or not isinstance(result.value, dict):
             raise JudgeFailed(f"no verdict of the form asked for: {result.problems[0]}", result.cost)

@@ -187,8 +187,8 @@ def open_role_engines(config: RolesConfig, store: Store, logs: Path) -> Iterator
         BadInput: an engine does not exist, does not serve the model, accepts no tools, or has a too short window for its role.
         HeadraceError: a server did not start.
     """
-    named = config.engines
-    if not named:
+    engine_names = config.engines
+    if not engine_names:
         yield RoleEngines(config)
         return
     answers, budget = Answers(store), config.budget()
@@ -198,14 +198,14 @@ def open_role_engines(config: RolesConfig, store: Store, logs: Path) -> Iterator
         shared: dict[str, Any] = {"in_flight": config.in_flight, "timeout_s": config.timeout_s, "answers": answers, "budget": budget}
         engines = {
             name: stack.enter_context(
-                engine_named(name, EngineUse(logs / f"engine-{at}.log", tools=name == named.get("assistant"), **shared))
+                engine_named(name, EngineUse(logs / f"engine-{at}.log", tools=name == engine_names.get("assistant"), **shared))
             )
-            for at, name in enumerate(sorted(set(named.values())))
+            for at, name in enumerate(sorted(set(engine_names.values())))
         }
-        for role, name in named.items():
+        for role, name in engine_names.items():
             longest = max((prompt(one).text for one in _PROMPTS.get(role, ())), key=len, default="")
             check_window(engines[name], [Message(role="system", content=longest)], _ANSWER_TOKENS.get(role, config.answer_tokens))
-        planner, user, assistant, judge = (engines.get(named.get(role, "")) for role in ROLES)
+        planner, user, assistant, judge = (engines.get(engine_names.get(role, "")) for role in ROLES)
         yield RoleEngines(config, planner, user, assistant, judge, answers, budget)
 
 

@@ -80,12 +80,12 @@ class ScriptedAssistant:
         return self._calls([(self._blueprint.nodes[n].tool, self._blueprint.nodes[n].values()) for n in nodes])
 
     def _calls(self, calls: Sequence[tuple[str, Mapping[str, JSON]]]) -> Message:
-        made = [
+        tool_calls = [
             {"id": f"call_{number}", "function": {"name": tool, "arguments": plain_json(arguments)}}
             for number, (tool, arguments) in enumerate(calls, self._call_count)
         ]
-        self._call_count += len(made)
-        return Message.model_validate({"role": "assistant", "tool_calls": made})  # one call: cheaper than a record for every call
+        self._call_count += len(tool_calls)
+        return Message.model_validate({"role": "assistant", "tool_calls": tool_calls})  # one call: cheaper than a record for every call
 
 
 def scripted_grades(language: Language, checks: Mapping[str, bool], extra_calls: int | None, dialogue: Sequence[Message]) -> Grades:

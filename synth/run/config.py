@@ -72,8 +72,8 @@ class SynthesisConfig(BaseModel):
 
     @model_validator(mode="after")
     def _drills_where_it_works(self) -> SynthesisConfig:
-        for setting, asked in (("drills", self.drills), ("programs", self.programs)):
-            if others := sorted(set(asked) - set(names_in(self.worlds))):
+        for setting, requested in (("drills", self.drills), ("programs", self.programs)):
+            if others := sorted(set(requested) - set(names_in(self.worlds))):
                 raise ValueError(f"{setting}: {others[0]!r} is not among worlds ({', '.join(self.worlds)}): add it there, or drill another")
         if plain := [world for world in self.programs if not has_programs(WORLDS[world])]:
             raise ValueError(f"programs: no task of {plain[0]!r} needs a program: name a compiled domain that has sums to do")

@@ -170,12 +170,12 @@ class Controller:
         """Counts one proposal. A cell, a (family, band) and a domain are hit where what was accepted lies in them.
 
         A domain is not blamed for a cell that could not be planned: that says something of the modes and the band."""
-        asked, got = report.asked, report.got
-        at = self._at(asked)
-        self._by_cell.add(at, got == asked)
-        self._by_mode.add(at[1:], got is not None and (got.family, got.band) == (asked.family, asked.band))
+        target, got = report.asked, report.got
+        at = self._at(target)
+        self._by_cell.add(at, got == target)
+        self._by_mode.add(at[1:], got is not None and (got.family, got.band) == (target.family, target.band))
         if report.was_planned:
-            self._by_domain.add(at[:1], got is not None and got.domain == asked.domain)
+            self._by_domain.add(at[:1], got is not None and got.domain == target.domain)
         if got is not None:
             self.used_modes[report.coarse] += 1
             self._count(got, 1)
@@ -220,9 +220,9 @@ class Controller:
 
     def _feasibility(self) -> Floats:
         backed_off = np.minimum(self._by_domain.lower[:, None, None], self._by_mode.lower[None])
-        own = self._by_cell.lower
-        found: Floats = np.maximum(self.config.least_feasibility, np.where(np.isnan(own), backed_off, own))
-        return found
+        cell_rate = self._by_cell.lower
+        feasibility: Floats = np.maximum(self.config.least_feasibility, np.where(np.isnan(cell_rate), backed_off, cell_rate))
+        return feasibility
 
     def _measured_on(self, at: tuple[int, int, int]) -> Measured:
         """What the feasibility of a cell rests on."""
@@ -244,8 +244,8 @@ class Controller:
         weights = np.exp(heat - heat.max())
         weights *= self._owed() / np.maximum(weights.sum(axis=(0, 1)), np.finfo(np.float64).tiny)
         uniform = self.config.uniform_share
-        found: Floats = (1 - uniform) * weights / weights.sum() + uniform / weights.size
-        return found
+        probabilities: Floats = (1 - uniform) * weights / weights.sum() + uniform / weights.size
+        return probabilities
 
     def _owed(self) -> Floats:
         """Share of the next proposals for each band: in proportion to what it lacks of its target a few acceptances from now.
@@ -285,13 +285,13 @@ class Controller:
 
     def draw_round(self, rng: random.Random, proposals: int) -> list[Draw]:
         """The cells of a whole round, which can then be worked on side by side: each draw counts the cells before it as delivered."""
-        feasibility, drawn = self._feasibility(), list[Draw]()
+        feasibility, draws = self._feasibility(), list[Draw]()
         for _ in range(proposals):
-            drawn.append(self.draw(rng, feasibility))
-            self._count(drawn[-1].cell, 1)
-        for draw in drawn:
+            draws.append(self.draw(rng, feasibility))
+            self._count(draws[-1].cell, 1)
+        for draw in draws:
             self._count(draw.cell, -1)
-        return drawn
+        return draws
 
     # ---- when to stop, when to shout ------------------------------------------------------------------------------------
 

@@ -133,9 +133,9 @@ def failures(store: Store, made_for: Mapping[str, JSON]) -> Focus:
         raise BadInput(f"{store.root} has no promoted policy yet, so there are no failures to focus on: train one first")
     policy = str(promoted.item())
     part = part_id("focus", [policy], dict(made_for), VERSION)
-    kept = store.find(part)
-    if kept is not None:
-        return Focus(part, policy, pl.read_parquet(store.root / kept.path))
+    stored = store.find(part)
+    if stored is not None:
+        return Focus(part, policy, pl.read_parquet(store.root / stored.path))
     rows = _rows(store.query(_PROBED_SQL, [policy]).to_dicts(), content_id("focus", part), policy)
     if rows.is_empty():
         raise BadInput(
@@ -156,7 +156,7 @@ def _rows(probed: Iterable[Mapping[str, Any]], focus_id: str, policy: str) -> pl
         task = Task.model_validate_json(tag["spec"])
         if task.world not in WORLDS or task.intent not in WORLDS[task.world].intents:
             continue
-        found = expert_profile(WORLDS[task.world], task)
+        profile = expert_profile(WORLDS[task.world], task)
         rows.append(
             {
                 "focus_id": focus_id,
@@ -165,8 +165,8 @@ def _rows(probed: Iterable[Mapping[str, Any]], focus_id: str, policy: str) -> pl
                 "world": task.world,
                 "intent": task.intent,
                 "domain": WORLDS[task.world].intents[task.intent].domain,
-                "mode_family": mode_family(found.coarse) if found is not None else None,
-                "complexity": found.complexity if found is not None else None,
+                "mode_family": mode_family(profile.coarse) if profile is not None else None,
+                "complexity": profile.complexity if profile is not None else None,
                 "k": tag["k"],
                 "successes": tag["successes"],
                 "urgency": round(urgency(tag["reward_mean"], tag["learnability"]), 6),

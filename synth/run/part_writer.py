@@ -24,9 +24,9 @@ class Ledger:
 
     def keep(self, *parts: Part | None) -> None:
         """Counts parts that are there to this run; None is left out."""
-        found = [part for part in parts if part is not None]
-        self.parts += found
-        self._uncommitted += found
+        written = [part for part in parts if part is not None]
+        self.parts += written
+        self._uncommitted += written
 
     def kept(self, table: str, id: str, make: Callable[[], pl.DataFrame]) -> Part:
         """The part of that id, kept: as it was found, or written with the rows that are made."""

@@ -119,12 +119,14 @@ def held(jobs: Sequence[Job], cast: RoleEngines, label: str, progress: Progress)
     Raises:
         BudgetSpent: nothing more may be asked. EngineFailure: so many got no answer that an engine is gone.
     """
-    made = side_by_side(lambda job: proposed(job, cast), jobs, cast.config.in_flight, label, progress)
-    unanswered = [one for one in made if one.outcome == Outcome.INFRA_FAILURE]
-    if is_dead(len(unanswered), len(made)):
+    proposals = side_by_side(lambda job: proposed(job, cast), jobs, cast.config.in_flight, label, progress)
+    unanswered = [one for one in proposals if one.outcome == Outcome.INFRA_FAILURE]
+    if is_dead(len(unanswered), len(proposals)):
         why = next((one.simulated.failure for one in unanswered if one.simulated is not None), "no plan was answered")
-        raise EngineFailure(f"{len(unanswered)} of {len(made)} conversations of {label} got no answer ({why}); nothing of it is stored")
-    return made
+        raise EngineFailure(
+            f"{len(unanswered)} of {len(proposals)} conversations of {label} got no answer ({why}); nothing of it is stored"
+        )
+    return proposals
 
 
 @lru_cache(maxsize=64)
@@ -199,24 +201,24 @@ def _opening(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(messages[: last + 1])
 
 
-def report(made: Made, bands: Bands) -> Report | None:
+def report(proposal: Made, bands: Bands) -> Report | None:
     """What the controller is to be told; None where it is nothing."""
-    assert made.job.cell is not None
-    if made.is_held_against_nobody:
+    assert proposal.job.cell is not None
+    if proposal.is_held_against_nobody:
         return None
-    if made.simulated is None or not made.accepted:
-        return Report(made.job.cell, was_planned=made.blueprint is not None)
-    profile = made.simulated.profile
+    if proposal.simulated is None or not proposal.accepted:
+        return Report(proposal.job.cell, was_planned=proposal.blueprint is not None)
+    profile = proposal.simulated.profile
     got = Cell(profile.domain, mode_family(profile.coarse), bands.band(profile.complexity))
-    return Report(made.job.cell, profile.coarse, got)
+    return Report(proposal.job.cell, profile.coarse, got)
 
 
-def decision_rows(run: str, number: int, draws: Sequence[Draw], made: Sequence[Made], bands: Bands) -> pl.DataFrame:
+def decision_rows(run: str, number: int, draws: Sequence[Draw], proposals: Sequence[Made], bands: Bands) -> pl.DataFrame:
     """Rows of table `decisions`: what was asked for and why (draws), and what came of it (made), proposal by proposal."""
     rows = []
-    for position, (draw, one) in enumerate(zip(draws, made, strict=True)):
-        told = report(one, bands)
-        got = None if told is None else told.got
+    for position, (draw, one) in enumerate(zip(draws, proposals, strict=True)):
+        outcome = report(one, bands)
+        got = None if outcome is None else outcome.got
         rows.append(
             {
                 "run": run,
@@ -245,10 +247,10 @@ def decision_rows(run: str, number: int, draws: Sequence[Draw], made: Sequence[M
     return pl.DataFrame(rows, schema=TABLES["decisions"].columns)
 
 
-def blueprint_rows(number: int, made: Sequence[Made]) -> pl.DataFrame:
+def blueprint_rows(number: int, proposals: Sequence[Made]) -> pl.DataFrame:
     """Rows of table `blueprints`. Domain, family and band are those of the cell that was asked for, or the blueprint's own."""
     rows = []
-    for one in made:
+    for one in proposals:
         cell, blueprint = one.job.cell, one.blueprint
         band: Band | None = None if cell is None else cell.band
         rows.append(

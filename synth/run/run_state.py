@@ -38,16 +38,16 @@ class SoFar:
     def all_vectors(self) -> NDArray[np.float32]:
         return np.concatenate(self.vectors)
 
-    def add(self, made: Sequence[Made]) -> None:
+    def add(self, proposals: Sequence[Made]) -> None:
         """A round that was made."""
-        kept = [one for one in made if one.accepted]
-        self.cluster_use.update(one.cluster.id for one in made)
-        self.rejected.update(one.reason for one in made if one.reason)
-        self.proposals += len(made)
-        self.unrated += sum(one.is_held_against_nobody for one in made)
-        self.tasks += sum(one.task is not None for one in made)
-        self.profiles += [one.simulated.profile for one in kept if one.simulated is not None]
-        self.vectors.append(vectors_of(kept))
+        accepted = [one for one in proposals if one.accepted]
+        self.cluster_use.update(one.cluster.id for one in proposals)
+        self.rejected.update(one.reason for one in proposals if one.reason)
+        self.proposals += len(proposals)
+        self.unrated += sum(one.is_held_against_nobody for one in proposals)
+        self.tasks += sum(one.task is not None for one in proposals)
+        self.profiles += [one.simulated.profile for one in accepted if one.simulated is not None]
+        self.vectors.append(vectors_of(accepted))
 
     def add_stored(self, blueprints: pl.DataFrame, trajectories: pl.DataFrame, tasks: pl.DataFrame) -> list[Report]:
         """A round by its rows of these tables; returns what its controller is to be told, in order."""
@@ -55,7 +55,7 @@ class SoFar:
         texts: list[str] = []
         reports: list[Report] = []
         for row in blueprints.to_dicts():
-            asked = Cell(row["domain"], row["mode_family"], row["complexity_band"])
+            cell = Cell(row["domain"], row["mode_family"], row["complexity_band"])
             got = done.get(row["blueprint_id"])
             self.cluster_use[row["cluster_id"]] += 1
             self.rejected.update([row["reason"]] if row["reason"] else [])
@@ -63,9 +63,9 @@ class SoFar:
                 self.unrated += 1
                 continue
             if got is None or not got["accepted"]:
-                reports.append(Report(asked, was_planned=got is not None))
+                reports.append(Report(cell, was_planned=got is not None))
                 continue
-            reports.append(Report(asked, got["mode_coarse"], Cell(got["domain"], mode_family(got["mode_coarse"]), got["complexity_band"])))
+            reports.append(Report(cell, got["mode_coarse"], Cell(got["domain"], mode_family(got["mode_coarse"]), got["complexity_band"])))
             self.profiles.append(
                 Profile(got["world"], got["domain"], got["mode_coarse"], got["mode_fine"], got["complexity"], tuple(got["tools_used"]))
             )
@@ -76,10 +76,10 @@ class SoFar:
         return reports
 
 
-def vectors_of(made: Sequence[Made]) -> NDArray[np.float32]:
+def vectors_of(proposals: Sequence[Made]) -> NDArray[np.float32]:
     """Embeddings of what the users said, [conversations, dimensions]; always of one round's list, so that a resumed run has the same
     bytes."""
-    talks = [one.simulated.trajectory.messages for one in made if one.simulated is not None]
+    talks = [one.simulated.trajectory.messages for one in proposals if one.simulated is not None]
     return encode([_joined(message.content for message in talk if message.role == "user") for talk in talks])
 
 

@@ -84,16 +84,16 @@ class SynthesisSetup:
         Raises:
             HeadraceError: there is none.
         """
-        found: dict[str, list[Cluster]] = {}
+        by_domain: dict[str, list[Cluster]] = {}
         for cluster in self.clusters:
             assert cluster.world is not None
             for intent in intent_pool(WORLDS[cluster.world], cluster.tool_names).busy:
-                served = found.setdefault(WORLDS[cluster.world].intents[intent].domain, [])
+                served = by_domain.setdefault(WORLDS[cluster.world].intents[intent].domain, [])
                 if cluster not in served:
                     served.append(cluster)
-        if not found:
+        if not by_domain:
             raise HeadraceError("no cluster of tools can serve any intent; lower clusters.edge_threshold or clusters.growth_floor")
-        return found
+        return by_domain
 
     def _known_tools(self) -> list[Tool]:
         """The tools that are clustered, and all others of their worlds: tasks are shown with these too."""
@@ -102,24 +102,24 @@ class SynthesisSetup:
 
     def _keep_worlds(self) -> None:
         """The specs of worlds of the user's own."""
-        own = worlds_frame(self.worlds)
-        for name, spec in own.select("world", "spec").iter_rows():
+        frame = worlds_frame(self.worlds)
+        for name, spec in frame.select("world", "spec").iter_rows():
             part = part_id("worlds", [name], {"spec": spec}, VERSION)
-            self.ledger.keep(self.store.find(part) or self.store.write("worlds", part, own.filter(pl.col("world") == name)))
+            self.ledger.keep(self.store.find(part) or self.store.write("worlds", part, frame.filter(pl.col("world") == name)))
 
     def _drill(self) -> None:
         """Drills of every drill world, without and, where one can be run, with programs: their blueprints and tasks."""
-        wanted = [("drills", *each) for each in self.config.drills.items()] + [("programs", *each) for each in self._programs.items()]
-        for kind, world, count in wanted:
+        sections = [("drills", *each) for each in self.config.drills.items()] + [("programs", *each) for each in self._programs.items()]
+        for kind, world, count in sections:
             about = {"world": world, "config": self.parameters, "version": drilling.VERSION}
             blueprints, tasks = self.ledger.id("blueprints", [kind], about), self.ledger.id("tasks", [kind], about)
-            found = self.store.find(blueprints), self.store.find(tasks)
-            if not all(found):
+            parts = self.store.find(blueprints), self.store.find(tasks)
+            if not all(parts):
                 drills = drilling.draw_drills(
                     WORLDS[world], count, self.clusters, self.divisions, seed=self.config.seed, programs=kind == "programs"
                 )
-                found = (
+                parts = (
                     self.store.write("blueprints", blueprints, drilling.drill_rows(drills)),
                     self.store.write("tasks", tasks, tasks_frame([drill.task for drill in drills])),
                 )
-            self.ledger.keep(*found)
+            self.ledger.keep(*parts)

@@ -81,8 +81,8 @@ def synthesize(
     tell = progress or (lambda label, done, total: None)
     if cast is not None:
         return _Run(store, config, divisions, tell, executor, cast).result()
-    with open_role_engines(config.roles, store, store.root.parent / "logs") as own:
-        return _Run(store, config, divisions, tell, executor, own).result()
+    with open_role_engines(config.roles, store, store.root.parent / "logs") as engines:
+        return _Run(store, config, divisions, tell, executor, engines).result()
 
 
 def preview(
@@ -104,8 +104,8 @@ def preview(
     tell = progress or (lambda label, done, total: None)
     if cast is not None:
         return _Run(store, config, divisions, tell, None, cast).preview(proposals)
-    with open_role_engines(config.roles, store, store.root.parent / "logs") as own:
-        return _Run(store, config, divisions, tell, None, own).preview(proposals)
+    with open_role_engines(config.roles, store, store.root.parent / "logs") as engines:
+        return _Run(store, config, divisions, tell, None, engines).preview(proposals)
 
 
 # ---- the run --------------------------------------------------------------------------------------------------------
@@ -182,20 +182,20 @@ class _Run:
         bands, _ = self._calibrate(self._round_ids(CALIBRATION, self.ledger.parts[-1].part_id))
         controller = controller_of(domains, self.config.evolution, self.focus, bands)
         try:
-            made = self._work(self._jobs(0, controller, bands)[1][:proposals], "preview")
+            rated = self._work(self._jobs(0, controller, bands)[1][:proposals], "preview")
         finally:
             if self.cast.answers is not None:
                 self.cast.answers.commit()
-        accepted, cost = sum(one.accepted for one in made), sum((one.cost for one in made), Cost())
+        accepted, cost = sum(one.accepted for one in rated), sum((one.cost for one in rated), Cost())
         limit = self.config.max_proposals
-        expected = min(limit, math.ceil(self.config.accepted * len(made) / accepted)) if accepted else limit
+        expected = min(limit, math.ceil(self.config.accepted * len(rated) / accepted)) if accepted else limit
         return Preview(
-            proposals=len(made),
+            proposals=len(rated),
             accepted=accepted,
-            outcomes=Counter(one.outcome for one in made),
+            outcomes=Counter(one.outcome for one in rated),
             cost=cost,
             expected_proposals=expected,
-            expected_cost=cost.times(expected / len(made)),
+            expected_cost=cost.times(expected / len(rated)),
         )
 
     def _is_over(self, controller: Controller) -> bool:
@@ -204,16 +204,16 @@ class _Run:
 
     def _stopped_short(self) -> list[str]:
         """Why fewer trajectories were accepted than wanted, if so, and what to do."""
-        got, wanted = len(self.so_far.profiles), self.config.accepted
-        if got >= wanted:
+        got, target = len(self.so_far.profiles), self.config.accepted
+        if got >= target:
             return []
         if self.cast.budget is not None and self.cast.budget.is_spent:
-            return [f"{got:,} of {wanted:,} accepted when the budget was spent"]
+            return [f"{got:,} of {target:,} accepted when the budget was spent"]
         if self.so_far.proposals >= self.config.max_proposals:
-            return [f"stopped at {got:,} of {wanted:,} accepted: all {self.config.max_proposals:,} proposals are used up (max_proposals)"]
+            return [f"stopped at {got:,} of {target:,} accepted: all {self.config.max_proposals:,} proposals are used up (max_proposals)"]
         rounds = self.config.evolution.stop_idle_rounds
         return [
-            f"stopped at {got:,} of {wanted:,} accepted: the last rounds ({rounds}) brought nothing new; more worlds would, or raise "
+            f"stopped at {got:,} of {target:,} accepted: the last rounds ({rounds}) brought nothing new; more worlds would, or raise "
             "evolution.stop_idle_rounds for more of the same"
         ]
 
@@ -227,8 +227,8 @@ class _Run:
             rows = self.ledger.read(there["diversity"])
             stored = tuple(Figure(row["metric"], row["value"], row["sd"], row["n"]) for row in rows.to_dicts())
             if rows["run"][0] != self.run:  # another run's, who plays the roles apart: this one stands on the same figures
-                own = self.ledger.id("diversity", [ids["diversity"]], {"run": self.run})
-                self.ledger.kept("diversity", own, lambda: self._diversity_rows(CALIBRATION, stored))
+                part_id = self.ledger.id("diversity", [ids["diversity"]], {"run": self.run})
+                self.ledger.kept("diversity", part_id, lambda: self._diversity_rows(CALIBRATION, stored))
         else:
             stored = self._make_calibration(ids)
         by_name = {figure.metric: figure.value for figure in stored}
@@ -237,27 +237,27 @@ class _Run:
     def _make_calibration(self, ids: Mapping[str, str]) -> tuple[Figure, ...]:
         rng = random.Random(content_id("calibration", self.config.seed))
         jobs = [self._job("calibration", index, [rng.choice(self.ground.clusters)], None, None) for index in range(self.config.calibration)]
-        made = [one for one in self._work(jobs, "calibrating") if one.accepted]
-        if len(made) < self.config.calibration / 3:
+        accepted = [one for one in self._work(jobs, "calibrating") if one.accepted]
+        if len(accepted) < self.config.calibration / 3:
             raise HeadraceError(
-                f"only {len(made)} of {self.config.calibration} calibration conversations passed; the worlds do not fit together"
+                f"only {len(accepted)} of {self.config.calibration} calibration conversations passed; the worlds do not fit together"
             )
-        profiles = [one.simulated.profile for one in made if one.simulated is not None]
+        profiles = [one.simulated.profile for one in accepted if one.simulated is not None]
         low, high = np.quantile([profile.complexity for profile in profiles], [1 / 3, 2 / 3])
-        found = self._figures(profiles, vectors_of(made))
-        found += [
-            Figure("complexity_low_to", round(float(low), 6), None, len(made)),
-            Figure("complexity_high_from", round(float(high), 6), None, len(made)),
+        measures = self._figures(profiles, vectors_of(accepted))
+        measures += [
+            Figure("complexity_low_to", round(float(low), 6), None, len(accepted)),
+            Figure("complexity_high_from", round(float(high), 6), None, len(accepted)),
         ]
-        self._write_round(CALIBRATION, ids, made, None, found)
-        return tuple(found)
+        self._write_round(CALIBRATION, ids, accepted, None, measures)
+        return tuple(measures)
 
     def _judge_measured(self, calibration: str) -> Agreement | None:
         """What the judge's verdicts are worth, if it is a model: measured on labelled conversations of calibration's blueprints."""
         judge = self.cast.judge
         if judge is None:
             return None
-        own = self.ledger.id("diversity", [calibration], {"judge": self.run})
+        part_id = self.ledger.id("diversity", [calibration], {"judge": self.run})
 
         def measured() -> pl.DataFrame:
             count = self.config.roles.judge_labelled
@@ -265,7 +265,7 @@ class _Run:
             split = labelled([Blueprint.model_validate_json(spec) for spec in specs])
             return self._diversity_rows(CALIBRATION, self.cast.judge_figures(split, self.progress))
 
-        part = self.ledger.kept("diversity", own, measured)
+        part = self.ledger.kept("diversity", part_id, measured)
         stored = [Figure(row["metric"], row["value"], row["sd"], row["n"]) for row in self.ledger.read(part).to_dicts()]
         return Agreement.of({figure.metric: figure for figure in stored}, ASKED)
 
@@ -289,19 +289,21 @@ class _Run:
 
     def _make_round(self, number: int, ids: Mapping[str, str], controller: Controller, bands: Bands) -> None:
         draws, jobs = self._jobs(number, controller, bands)
-        made = self._trimmed(self._work(jobs, f"round {number}"))
-        for one in made:
-            told = report(one, bands)
-            if told is not None:
-                controller.record(told)
-        self.so_far.add(made)
-        found = self._figures(self.so_far.profiles, self.so_far.all_vectors()) if self.so_far.profiles else []
+        proposals = self._trimmed(self._work(jobs, f"round {number}"))
+        for one in proposals:
+            outcome = report(one, bands)
+            if outcome is not None:
+                controller.record(outcome)
+        self.so_far.add(proposals)
+        measures = self._figures(self.so_far.profiles, self.so_far.all_vectors()) if self.so_far.profiles else []
         shares = controller.band_shares()
-        found += [Figure(f"band_share_{band}", round(shares[band], 6), None, len(self.so_far.profiles)) for band in BANDS]
+        measures += [Figure(f"band_share_{band}", round(shares[band], 6), None, len(self.so_far.profiles)) for band in BANDS]
         rated = self.so_far.proposals - self.so_far.unrated
-        found += [Figure("accepted_share", round(len(self.so_far.profiles) / rated, 6), None, rated)] if rated else []
-        found += self._adherence(made)
-        self._write_round(number, ids, made, bands, found, decision_rows(self.run, number, draws[: len(made)], made, bands))
+        measures += [Figure("accepted_share", round(len(self.so_far.profiles) / rated, 6), None, rated)] if rated else []
+        measures += self._adherence(proposals)
+        self._write_round(
+            number, ids, proposals, bands, measures, decision_rows(self.run, number, draws[: len(proposals)], proposals, bands)
+        )
 
     def _jobs(self, number: int, controller: Controller, bands: Bands) -> tuple[list[Draw], list[Job]]:
         """What a round asks for."""
@@ -327,11 +329,11 @@ class _Run:
             )
         return draws, jobs
 
-    def _adherence(self, made: Sequence[Made]) -> list[Figure]:
+    def _adherence(self, proposals: Sequence[Made]) -> list[Figure]:
         """How often a user that is a model kept to its script at once, in this round."""
         if self.cast.user is None:
             return []
-        turns, adhered = (sum(one.simulated.user_turns[at] for one in made if one.simulated is not None) for at in (0, 1))
+        turns, adhered = (sum(one.simulated.user_turns[at] for one in proposals if one.simulated is not None) for at in (0, 1))
         return [Figure("user_adherence", round(adhered / turns, 6), None, turns)] if turns else []
 
     def _owed_code(self, cells: Sequence[Cell]) -> list[float | None]:
@@ -343,13 +345,13 @@ class _Run:
         able = [at for at, cell in enumerate(cells) if cell.domain in self.ground.coding]
         lacking = self.ground.code_share * (len(done) + len(able)) - sum(CODE_TOOL in profile.tools for profile in done)
         able.sort(key=lambda at: -BANDS.index(cells[at].band))
-        wanted = set(able[: max(0, round(lacking))])
-        return [float(at in wanted) for at in range(len(cells))]
+        with_code = set(able[: max(0, round(lacking))])
+        return [float(at in with_code) for at in range(len(cells))]
 
-    def _trimmed(self, made: Sequence[Made]) -> list[Made]:
+    def _trimmed(self, proposals: Sequence[Made]) -> list[Made]:
         """A round up to the acceptance that reaches the target; the proposals after it are as if never made."""
         room, out = self.config.accepted - len(self.so_far.profiles), []
-        for one in made:
+        for one in proposals:
             if room == 0:
                 break
             out.append(one)
@@ -370,14 +372,14 @@ class _Run:
             return held(jobs, self.cast, label, self.progress)
         batches = [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)]
         run = self.executor.map if self.executor is not None else map
-        made: list[Made] = []
+        proposals: list[Made] = []
         for batch in run(propose, batches):
-            made += batch
-            self.progress(label, len(made), len(jobs))
-        return made
+            proposals += batch
+            self.progress(label, len(proposals), len(jobs))
+        return proposals
 
     def _figures(self, profiles: Sequence[Profile], vectors: NDArray[np.float32]) -> list[Figure]:
-        found = figures(
+        measured = figures(
             profiles,
             domains=tuple(sorted(self.ground.by_domain)),
             universe=[(tool.world or tool.server, tool.name) for tool in self.ground.tools],
@@ -385,23 +387,23 @@ class _Run:
             size=self.config.subsample,
             seed=self.config.seed,
         )
-        return [Figure(f.metric, round(f.value, 6), None if f.sd is None else round(f.sd, 6), f.n) for f in found]
+        return [Figure(f.metric, round(f.value, 6), None if f.sd is None else round(f.sd, 6), f.n) for f in measured]
 
     def _write_round(
         self,
         number: int,
         ids: Mapping[str, str],
-        made: Sequence[Made],
+        proposals: Sequence[Made],
         bands: Bands | None,
-        found: Sequence[Figure],
+        measures: Sequence[Figure],
         decisions: pl.DataFrame | None = None,
     ) -> None:
-        done = [(one.blueprint, one.simulated, one.task) for one in made if one.blueprint is not None and one.simulated is not None]
+        done = [(one.blueprint, one.simulated, one.task) for one in proposals if one.blueprint is not None and one.simulated is not None]
         frames = {
-            "blueprints": blueprint_rows(number, made),
+            "blueprints": blueprint_rows(number, proposals),
             "trajectories": simulated_frame(done, bands),
-            "tasks": tasks_frame([one.task for one in made if one.task is not None]),
-            "diversity": self._diversity_rows(number, found),
+            "tasks": tasks_frame([one.task for one in proposals if one.task is not None]),
+            "diversity": self._diversity_rows(number, measures),
         }
         if decisions is not None:
             frames["decisions"] = decisions
@@ -409,8 +411,8 @@ class _Run:
             frames["provenance"] = provenance_frame([simulated for _, simulated, _ in done], self.cast)
         self.ledger.keep(*(self.store.write(table, ids[table], frames[table]) for table in ids))
 
-    def _diversity_rows(self, number: int, found: Sequence[Figure]) -> pl.DataFrame:
-        rows = [{"run": self.run, "round": number, "metric": f.metric, "value": f.value, "sd": f.sd, "n": f.n} for f in found]
+    def _diversity_rows(self, number: int, measures: Sequence[Figure]) -> pl.DataFrame:
+        rows = [{"run": self.run, "round": number, "metric": f.metric, "value": f.value, "sd": f.sd, "n": f.n} for f in measures]
         return pl.DataFrame(rows, schema=TABLES["diversity"].columns)
 
     def _round_ids(self, number: int, previous: str) -> dict[str, str]:

@@ -128,9 +128,9 @@ def wait_until_ready(box: Box) -> None:
     try:
         box.connection.receive(0, time.monotonic() + READY_S)
     except SandboxError as error:
-        said = " ".join(box.complaints().split())
+        complaint = " ".join(box.complaints().split())
         box.close()
-        raise SandboxError(f"the box {box.name} did not start: {error}{f'; it said: {said}' if said else ''}") from error
+        raise SandboxError(f"the box {box.name} did not start: {error}{f'; it said: {complaint}' if complaint else ''}") from error
 
 
 # ---- the connection ---------------------------------------------------------------------------------------------------
@@ -195,9 +195,9 @@ class Connection:
                     self.stderr += data[: STDERR_BYTES - len(self.stderr)]
             else:
                 self._buffer += self._some(1 << 16, deadline)
-        taken = bytes(self._buffer[:count])
+        content = bytes(self._buffer[:count])
         del self._buffer[:count]
-        return taken
+        return content
 
     def _raw(self, count: int, deadline: float) -> bytes:
         parts = bytearray()

@@ -206,9 +206,9 @@ class ControlGroup:
                     time.sleep(0.002)
 
 
-def cgroup_homes(root: Path = CGROUP_ROOT, own: str | None = None) -> tuple[Path, ...]:
+def cgroup_homes(root: Path = CGROUP_ROOT, own_group: str | None = None) -> tuple[Path, ...]:
     """The folders in which we may make groups; none where we may not. own: the content of /proc/self/cgroup."""
-    lines = (own if own is not None else Path("/proc/self/cgroup").read_text()).splitlines()
+    lines = (own_group if own_group is not None else Path("/proc/self/cgroup").read_text()).splitlines()
     paths = {controller: path for _, names, path in (line.split(":", 2) for line in lines) for controller in names.split(",")}
     if (root / "cgroup.controllers").exists():
         parents = [(root / paths.get("", "/").lstrip("/")).parent, root]

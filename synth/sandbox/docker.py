@@ -82,10 +82,10 @@ class Docker:
         try:
             client = self.client()
             with _asking("list its images"):
-                found = client.images(name=IMAGE)
+                images = client.images(name=IMAGE)
         except SandboxError as error:
             return str(error)
-        return "" if found else f"the Docker engine has no image {IMAGE}: {BUILD}"
+        return "" if images else f"the Docker engine has no image {IMAGE}: {BUILD}"
 
     def client(self) -> docker.APIClient:
         """A client whose engine has answered. Raises SandboxError where the SDK is not installed or no engine answers."""
@@ -113,8 +113,8 @@ class Docker:
     def reap(self) -> int:
         client = self.client()
         with _asking("list its containers"):
-            found = client.containers(all=True, filters={"label": LABEL})
-        orphans = [each["Id"] for each in found if is_orphan(each["Labels"].get(LABEL, ""))]
+            containers = client.containers(all=True, filters={"label": LABEL})
+        orphans = [each["Id"] for each in containers if is_orphan(each["Labels"].get(LABEL, ""))]
         for orphan in orphans:
             _remove(client, orphan)
         return len(orphans)
@@ -154,7 +154,7 @@ class Docker:
 
 
 @contextmanager
-def _asking(what: str) -> Iterator[None]:
+def _asking(action: str) -> Iterator[None]:
     """Errors of the engine and of its client, as a SandboxError that says what was asked."""
     import docker
 
@@ -162,7 +162,7 @@ def _asking(what: str) -> Iterator[None]:
         yield
     except (docker.errors.DockerException, OSError) as error:
         advice = f" ({BUILD})" if isinstance(error, docker.errors.ImageNotFound) else ""
-        raise SandboxError(f"Docker could not {what}: {error}{advice}") from error
+        raise SandboxError(f"Docker could not {action}: {error}{advice}") from error
 
 
 def _remove(client: docker.APIClient, container: str) -> None:

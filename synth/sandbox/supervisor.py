@@ -62,9 +62,9 @@ libc = ctypes.CDLL(None, use_errno=True)
 # ---- getting ready ----------------------------------------------------------------------------------------------------
 
 
-def check(returned: int, what: str) -> None:
+def check(returned: int, action: str) -> None:
     if returned != 0:
-        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+        raise OSError(ctypes.get_errno(), f"{action}: {os.strerror(ctypes.get_errno())}")
 
 
 def secure(config: dict[str, JSON]) -> None:

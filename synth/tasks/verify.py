@@ -287,9 +287,9 @@ def _minute(value: str) -> int:
 def _is_shown(fact: Fact, texts: Sequence[str]) -> bool:
     """Whether one of the observations shows the fact."""
     if fact.kind in ("number", "price"):
-        wanted = float(fact.value)
+        fact_number = float(fact.value)
         return any(
-            is_near(reading, wanted) for text in texts for number in numbers_in(text, also_parts=True) for reading in number.readings
+            is_near(reading, fact_number) for text in texts for number in numbers_in(text, also_parts=True) for reading in number.readings
         )
     if fact.kind == "time":
         return any(_minute(fact.value) in minutes_in(text) for text in texts)
@@ -302,8 +302,8 @@ def _is_told(fact: Fact, answer: str, claims: Claims, given_values: frozenset[st
     if any(_states(answer, claims, rival) for rival in fact.rivals if rival not in given_values):
         return False
     if fact.kind in ("number", "price"):
-        wanted = float(fact.value)
-        return any(is_near(reading, wanted) for number in claims.numbers for reading in number.readings)
+        fact_number = float(fact.value)
+        return any(is_near(reading, fact_number) for number in claims.numbers for reading in number.readings)
     if fact.kind == "exact":
         return _states(answer, claims, fact.value)
     if fact.kind == "time":
@@ -361,10 +361,10 @@ def _states(answer: str, claims: Claims, value: str) -> bool:
     if ":" in value:
         return _minute(value) in claims.minutes
     try:
-        wanted = float(value)
+        stated_number = float(value)
     except ValueError:
         return has_word(answer, normalise(value))
-    return any(number.value == wanted for number in claims.numbers)
+    return any(number.value == stated_number for number in claims.numbers)
 
 
 # ---- replay -----------------------------------------------------------------------------------------------------------------

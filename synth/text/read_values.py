@@ -138,11 +138,11 @@ def day_offset(text: str, today: date) -> int:
     plain = _digits(re.sub(r"(?<=[a-z])(?=\d)", " ", re.sub("^on ", "", text)))
     if plain in words or "day after tomorrow" in plain:
         return words.get(plain, 2)
-    named = datetimes_in(plain)
-    for weekday in named.weekdays:
+    dates = datetimes_in(plain)
+    for weekday in dates.weekdays:
         days = (weekday - today.weekday()) % 7 or 7
         return days + 7 if text.startswith(("next", "下")) and weekday > today.weekday() else days
-    for _, month, day in named.days:
+    for _, month, day in dates.days:
         try:
             return max((date(today.year, month, day) - today).days, -1)
         except ValueError:

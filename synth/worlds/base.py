@@ -197,14 +197,14 @@ class World(ABC):
         self, intent: str, slot_names: frozenset[str], rng: random.Random, is_wanted: Callable[[Mapping[str, JSON]], bool]
     ) -> dict[str, JSON] | None:
         """`draw_slots`, drawn again until the values are wanted; None where some draws were not."""
-        drawn = (self.draw_slots(intent, slot_names, rng) for _ in range(WANTED_DRAWS))
-        return next((slots for slots in drawn if is_wanted(slots)), None)
+        candidates = (self.draw_slots(intent, slot_names, rng) for _ in range(WANTED_DRAWS))
+        return next((slots for slots in candidates if is_wanted(slots)), None)
 
     def draw_entities(self, intent: str, slots: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
         """`slots` with those that name individuals drawn anew, the others kept; usually solvable in this seed."""
-        drawn = self.draw_slots(intent, frozenset(slots), rng)
+        redrawn = self.draw_slots(intent, frozenset(slots), rng)
         entities = {slot.name for slot in self.intents[intent].slots if slot.is_entity}
-        return {name: drawn[name] if name in entities else value for name, value in slots.items()}
+        return {name: redrawn[name] if name in entities else value for name, value in slots.items()}
 
     def slot_forms(self, intent: str, slots: Mapping[str, JSON]) -> frozenset[str]:
         """Every spelling in which a call may carry what these slots say: canonical values and both languages' names.
@@ -255,12 +255,12 @@ def cached_per_world(
 
     def decorate(function: Callable[Concatenate[type[World], P], R]) -> Callable[Concatenate[type[World], P], R]:
         @wraps(function)
-        def cached(world: type[World], /, *arguments: P.args, **named: P.kwargs) -> R:
-            known: Callable[P, R] | None = world.caches.get(function)
-            if known is None:
-                known = cast("Callable[P, R]", lru_cache(maxsize)(partial(function, world)))
-                world.caches[function] = known
-            return known(*arguments, **named)
+        def cached(world: type[World], /, *arguments: P.args, **keywords: P.kwargs) -> R:
+            cached_function: Callable[P, R] | None = world.caches.get(function)
+            if cached_function is None:
+                cached_function = cast("Callable[P, R]", lru_cache(maxsize)(partial(function, world)))
+                world.caches[function] = cached_function
+            return cached_function(*arguments, **keywords)
 
         return cached
 

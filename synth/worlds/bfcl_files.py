@@ -21,10 +21,10 @@ def files(pattern: str) -> list[Path]:
     Raises:
         BadInput: the package bfcl-eval is not installed.
     """
-    found = importlib.util.find_spec("bfcl_eval")
-    if found is None or found.origin is None:
+    package = importlib.util.find_spec("bfcl_eval")
+    if package is None or package.origin is None:
         raise BadInput("BFCL is not here: it comes with the package bfcl-eval: pip install --no-deps bfcl-eval")
-    return sorted((Path(found.origin).parent / "data").glob(pattern))
+    return sorted((Path(package.origin).parent / "data").glob(pattern))
 
 
 def cases(path: Path) -> Iterator[dict[str, Any]]:

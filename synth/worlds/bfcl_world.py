@@ -85,24 +85,24 @@ class BFCLWorld(World):
         """The start state of the case, whatever the seed."""
         self._objects: dict[str, Any] = {}
         for name in self.case.classes:
-            made = getattr(importlib.import_module(f"{_PACKAGE}.{_MODULES[name]}"), name)()
+            instance = getattr(importlib.import_module(f"{_PACKAGE}.{_MODULES[name]}"), name)()
             if name not in _WITHOUT_STATE:
-                made._load_scenario(copy.deepcopy(self.case.config.get(name, {})), long_context=self.case.category == "long_context")
-            self._objects[name] = made
+                instance._load_scenario(copy.deepcopy(self.case.config.get(name, {})), long_context=self.case.category == "long_context")
+            self._objects[name] = instance
         self._start = _flat(self.state())
 
     def call(self, tool: str, arguments: str | Mapping[str, JSON]) -> Observation:
         """Executes one call; what the leaderboard's code raises is an error observation."""
-        told = parse_arguments(arguments) if isinstance(arguments, str) else dict(arguments)
+        values = parse_arguments(arguments) if isinstance(arguments, str) else dict(arguments)
         if tool not in self._parameters:
             return _error(f"there is no tool {tool}")
-        if told is None:
+        if values is None:
             return _error("the arguments are no JSON object")
-        if problem := _against(self._parameters[tool], told):
+        if problem := _against(self._parameters[tool], values):
             return _error(problem)
         holder = next(one for one in self._objects.values() if hasattr(type(one), tool))
         try:
-            result = getattr(holder, tool)(**copy.deepcopy(told))  # some keep what they are given, and change it later
+            result = getattr(holder, tool)(**copy.deepcopy(values))  # some keep what they are given, and change it later
         except Exception as error:  # as the leaderboard does: whatever its code raises is the call's result
             return _error(str(error))
         text = result if isinstance(result, str) else json.dumps(result, default=str, ensure_ascii=False)
@@ -134,14 +134,14 @@ def cases(categories: Sequence[str] = CATEGORIES) -> list[Case]:
     Raises:
         BadInput: the package bfcl-eval is not installed.
     """
-    found: list[Case] = []
+    result: list[Case] = []
     for category in categories:
         name = f"BFCL_v*_multi_turn_{category}.json"
         questions, answers = bfcl_files.files(name), bfcl_files.files(f"possible_answer/{name}")
         for path, gold in zip(questions, answers, strict=True):
             references = {one["id"]: one["ground_truth"] for one in bfcl_files.cases(gold)}
-            found += [_case(one, category, references[one["id"]]) for one in bfcl_files.cases(path)]
-    return found
+            result += [_case(one, category, references[one["id"]]) for one in bfcl_files.cases(path)]
+    return result
 
 
 def _case(row: Mapping[str, Any], category: str, reference: Sequence[Sequence[str]]) -> Case:
@@ -152,8 +152,8 @@ def _case(row: Mapping[str, Any], category: str, reference: Sequence[Sequence[st
     turns = []
     for index, (messages, calls) in enumerate(zip(row["question"], reference, strict=True)):
         withheld = frozenset[str]().union(*(names for turn, names in later.items() if turn > index))
-        said = "\n".join(message["content"] for message in messages) or MORE_TOOLS
-        turns.append(Turn(said, frozenset(signatures) - withheld, tuple(_call(text, signatures) for text in calls)))
+        request = "\n".join(message["content"] for message in messages) or MORE_TOOLS
+        turns.append(Turn(request, frozenset(signatures) - withheld, tuple(_call(text, signatures) for text in calls)))
     return Case(row["id"], category, tuple(turns), tuple(row["involved_classes"]), row["initial_config"], tools)
 
 
@@ -180,10 +180,10 @@ def _schema(value: Any) -> Any:
         return [_schema(item) for item in value]
     if not isinstance(value, dict):
         return value
-    found = {key: _schema(item) for key, item in value.items()}
-    if isinstance(found.get("type"), str):
-        found["type"] = _JSON_TYPES.get(found["type"], found["type"])
-    return found
+    converted = {key: _schema(item) for key, item in value.items()}
+    if isinstance(converted.get("type"), str):
+        converted["type"] = _JSON_TYPES.get(converted["type"], converted["type"])
+    return converted
 
 
 def _call(text: str, signatures: Mapping[str, Any]) -> Call:
@@ -225,16 +225,16 @@ def _plain(value: Any) -> JSON:
 def _flat(value: JSON, path: str = "") -> dict[str, JSON]:
     """The scalars and empty containers of a state by their "/"-joined paths."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    found: dict[str, JSON] = {}
+    leaves: dict[str, JSON] = {}
     for key, item in items:
-        found |= _flat(item, f"{path}/{key}" if path else str(key))
-    return found or {path: value}
+        leaves |= _flat(item, f"{path}/{key}" if path else str(key))
+    return leaves or {path: value}
 
 
 # ---- judging -------------------------------------------------------------------------------------------------------------------
 
 
-def judge_session(case: Case, made: Sequence[Sequence[Call]]) -> dict[str, bool]:
+def judge_session(case: Case, calls_by_turn: Sequence[Sequence[Call]]) -> dict[str, bool]:
     """The checks of a conversation, by name; all hold where it did what the reference does.
 
     Args:
@@ -243,16 +243,18 @@ def judge_session(case: Case, made: Sequence[Sequence[Call]]) -> dict[str, bool]
     Raises:
         ValueError: they are more turns or fewer.
     """
-    if len(made) != len(case.turns):
-        raise ValueError(f"{case.id} has {len(case.turns)} turns; here are {len(made)}")
-    own, reference = BFCLWorld(case), BFCLWorld(case)
+    if len(calls_by_turn) != len(case.turns):
+        raise ValueError(f"{case.id} has {len(case.turns)} turns; here are {len(calls_by_turn)}")
+    played, reference = BFCLWorld(case), BFCLWorld(case)
     checks = dict.fromkeys(("known_tools", "well_formed", "observations", "end_state"), True)
-    for turn, calls in zip(case.turns, made, strict=True):
+    for turn, calls in zip(case.turns, calls_by_turn, strict=True):
         checks["known_tools"] &= all(call.tool in turn.tools for call in calls)
-        checks["well_formed"] &= all(not _against(own._parameters[call.tool], call.arguments) for call in calls if call.tool in turn.tools)
-        wanted = Counter(reference.call(call.tool, call.arguments).content for call in turn.calls)
-        checks["observations"] &= wanted <= Counter(
-            own.call(call.tool, call.arguments).content for call in calls if call.tool in turn.tools
+        checks["well_formed"] &= all(
+            not _against(played._parameters[call.tool], call.arguments) for call in calls if call.tool in turn.tools
         )
-        checks["end_state"] &= own.state() == reference.state()
+        expected = Counter(reference.call(call.tool, call.arguments).content for call in turn.calls)
+        checks["observations"] &= expected <= Counter(
+            played.call(call.tool, call.arguments).content for call in calls if call.tool in turn.tools
+        )
+        checks["end_state"] &= played.state() == reference.state()
     return checks

@@ -134,10 +134,10 @@ class ToolCache:
     def save(self, path: Path) -> int:
         """Writes a snapshot of all answers but the errors, whole or not at all; returns how many. Equal answers give equal bytes."""
         with self._lock:
-            kept = sorted((key, entry.observation.content) for key, entry in self._entries.items() if entry.expires is None)
-        lines = [json.dumps(each) + "\n" for each in ({"format": FORMAT, "entries": len(kept)}, *kept)]
+            entries = sorted((key, entry.observation.content) for key, entry in self._entries.items() if entry.expires is None)
+        lines = [json.dumps(each) + "\n" for each in ({"format": FORMAT, "entries": len(entries)}, *entries)]
         replace_atomically(path, lambda temporary: temporary.write_text("".join(lines), encoding="ascii"))
-        return len(kept)
+        return len(entries)
 
     @classmethod
     def frozen(cls, path: Path, *, may_call: bool = False) -> ToolCache:
@@ -163,9 +163,9 @@ class ToolCache:
     def _answer(self, key: str, tool: Tool, arguments: Mapping[str, JSON], run: Callable[[], Observation]) -> Observation:
         mine: Future[Observation] | None = None
         with self._lock:
-            known = self._look_up(key)
-            if known is not None:
-                return known
+            cached = self._look_up(key)
+            if cached is not None:
+                return cached
             in_flight = self._in_flight.get(key)
             if in_flight is not None:
                 self._counts["shared"] += 1
@@ -223,9 +223,9 @@ class ToolCache:
     def _drop(self, key: str) -> None:
         self._size_bytes -= self._entries.pop(key).size_bytes
 
-    def _count(self, what: str) -> None:
+    def _count(self, event: str) -> None:
         with self._lock:
-            self._counts[what] += 1
+            self._counts[event] += 1
 
 
 def cache_key(tool: Tool, version: int | str, arguments: Mapping[str, JSON], scope: str = "") -> str:
@@ -258,8 +258,8 @@ def time_bucket(kind: str, now_s: float) -> str:
 
 
 def _types(schema: Mapping[str, JSON]) -> Sequence[str]:
-    named = schema.get("type", ())
-    return (named,) if isinstance(named, str) else named
+    types = schema.get("type", ())
+    return (types,) if isinstance(types, str) else types
 
 
 def _schema_of(value: JSON) -> Mapping[str, JSON]:

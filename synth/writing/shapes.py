@@ -68,14 +68,14 @@ def _edges(world: type[SpecWorld]) -> Iterable[Edge]:
     by_pattern = {f"^{entity.pattern}$": name for name, entity in domain.entities.items()}
     for tool in (callee.tool for callee in world.callees.values()):
         for name, schema in tool.parameters["properties"].items():
-            taken = by_pattern.get(str(schema.get("pattern", "")))
-            if taken is not None:
-                yield tool.name, taken, "takes" if name in tool.parameters["required"] else "may take"
+            entity_of_pattern = by_pattern.get(str(schema.get("pattern", "")))
+            if entity_of_pattern is not None:
+                yield tool.name, entity_of_pattern, "takes" if name in tool.parameters["required"] else "may take"
     for entity in domain.entities.values():
-        named = [get_name(entity), search_name(entity), *(list_name(entity, owner) for owner in entity.owners())]
-        for name in named:
+        tool_names = [get_name(entity), search_name(entity), *(list_name(entity, owner) for owner in entity.owners())]
+        for name in tool_names:
             if name in domain.public:
-                yield from ((domain.public[name].tool, given, "gives") for given in _shown_entities(entity, in_full=name == named[0]))
+                yield from ((domain.public[name].tool, given, "gives") for given in _shown_entities(entity, in_full=name == tool_names[0]))
     for act in domain.acts.values():
         yield from ((domain.public[act.name].tool, given, "gives") for given in _changed_entities(domain, act))
 

@@ -108,8 +108,8 @@ class SpecFolder:
         """Records an attempt as kept and writes its spec to a new file."""
         assert result.world is not None
         name = result.world.domain.name
-        taken = (self.path / f"{name}.yaml").exists()
-        settled = attempt.model_copy(update={"file": f"{name}-{result.world.domain.digest[:8]}.yaml" if taken else f"{name}.yaml"})
+        exists = (self.path / f"{name}.yaml").exists()
+        settled = attempt.model_copy(update={"file": f"{name}-{result.world.domain.digest[:8]}.yaml" if exists else f"{name}.yaml"})
         self.note([settled])
         text = _provenance(settled) + result.text
         replace_atomically(self.path / settled.file, lambda path: path.write_text(text, encoding="utf-8"))
@@ -148,7 +148,7 @@ def body_of(text: str) -> str:
 
 
 def _provenance(attempt: Attempt) -> str:
-    order, (admitted, drawn) = attempt.order, attempt.intents
+    order, (admitted, total) = attempt.order, attempt.intents
     lines = {
         "written by": f"headrace worlds write; attempt {order.number}, seed {order.seed}, {attempt.tries} tries",
         "engine": attempt.engine,
@@ -156,7 +156,7 @@ def _provenance(attempt: Attempt) -> str:
         "about": order.about or "anything",
         "parent": f"{order.parent} ({order.change})" if order.parent else "none",
         "shown": ", ".join(order.examples) or "the starter",
-        "admitted": f"{admitted} of {drawn} intents",
+        "admitted": f"{admitted} of {total} intents",
         "likest": f"{attempt.likest} ({attempt.likeness:.2f})",
         "tokens": f"{attempt.prompt_tokens:,} read, {attempt.completion_tokens:,} written",
     }

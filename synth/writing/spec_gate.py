@@ -63,7 +63,7 @@ class GateResult:
     likest: tuple[str, float] = ("", 0.0)
 
 
-def check_answer(answer: str, known: Mapping[str, Signatures], config: SpecGateConfig) -> GateResult:
+def check_answer(answer: str, earlier: Mapping[str, Signatures], config: SpecGateConfig) -> GateResult:
     """Checks a model's answer. known: the worlds that the spec must differ from, by name."""
     text = yaml_in(answer)
     if text is None:
@@ -77,7 +77,7 @@ def check_answer(answer: str, known: Mapping[str, Signatures], config: SpecGateC
         return GateResult("not_admitted", problems, text, world, intents)
     signatures = signatures_of(world)
     likest = name, share = max(
-        ((each, likeness(signatures, other)) for each, other in known.items()), key=lambda pair: pair[1], default=("", 0.0)
+        ((each, likeness(signatures, other)) for each, other in earlier.items()), key=lambda pair: pair[1], default=("", 0.0)
     )
     if share >= config.most_alike:
         problem = (
@@ -102,18 +102,18 @@ def _check_tasks(world: type[SpecWorld], config: SpecGateConfig) -> tuple[tuple[
     """Numbers of admitted and of all intents, and the problems, if too few are admitted. An intent is admitted if half of its tasks are."""
     jobs = world.jobs()
     try:
-        drawn = assess(world, config.tasks_per_intent * len(jobs), seed=0)
+        assessment = assess(world, config.tasks_per_intent * len(jobs), seed=0)
     except OverflowError as error:
         return (0, len(jobs)), (f"numbers grow out of all bounds when tasks are drawn ({error}); look at what is multiplied",)
     except (ValueError, Refused) as error:
         return (0, len(jobs)), (f"tasks cannot be drawn: {error}",)
-    admitted = sum(2 * drawn.admitted.get(intent.name, 0) >= config.tasks_per_intent for intent in jobs)
+    admitted = sum(2 * assessment.admitted.get(intent.name, 0) >= config.tasks_per_intent for intent in jobs)
     if admitted >= max(config.least_intents, config.least_intent_share * len(jobs)):
         return (admitted, len(jobs)), ()
     advice = "let more rows fit what actions need, and break one rule at a time; add actions, rules, searched entities and questions"
     least = f"at least {config.least_intents} and {config.least_intent_share:.0%} must be"
     head = f"tasks of only {admitted} of {len(jobs)} intents can be solved; {least}"
-    refused = (f"{why} ({count} of {config.tasks_per_intent} tasks)" for why, count in drawn.refused.most_common(_MAX_PROBLEMS))
+    refused = (f"{why} ({count} of {config.tasks_per_intent} tasks)" for why, count in assessment.refused.most_common(_MAX_PROBLEMS))
     left_out = (f"{name}: left out, {why}" for name, why in world.unsolvable.items())
     return (admitted, len(jobs)), _cut((f"{head}; {advice}", *refused, *left_out))
 

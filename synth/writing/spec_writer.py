@@ -91,14 +91,14 @@ def starter_text() -> str:
 def known_worlds(like: Sequence[Example]) -> dict[str, Signatures]:
     """The worlds that a new spec must differ from, without those of its folder: shipped, registered, the starter, the examples."""
     starter = compile_spec(parse_text(starter_text()))
-    known = {name: signatures_of(WORLDS[name]) for name in WORLDS.names()}
-    return {**known, _STARTER: signatures_of(starter), **{each.name: each.signatures for each in like}}
+    signatures = {name: signatures_of(WORLDS[name]) for name in WORLDS.names()}
+    return {**signatures, _STARTER: signatures_of(starter), **{each.name: each.signatures for each in like}}
 
 
 def write_specs(
     engine: Engine,
     out: Path,
-    wanted: int,
+    count: int,
     *,
     like: Sequence[Example] = (),
     about: str = "",
@@ -121,7 +121,7 @@ def write_specs(
         config = config or SpecWriterConfig()
         orders = _Orders(SpecFolder(out), like, config)
         check_window(engine, orders.opening(Order(number=0, seed=0, about=about)), config.max_tokens)
-        return WriteResult(orders.folder, _Writer(engine, orders, config, known_worlds(like)).run(wanted, about, seed, progress))
+        return WriteResult(orders.folder, _Writer(engine, orders, config, known_worlds(like)).run(count, about, seed, progress))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Estimate:
 
 
 def estimate(
-    out: Path, wanted: int, *, like: Sequence[Example] = (), about: str = "", seed: int = 0, config: SpecWriterConfig | None = None
+    out: Path, count: int, *, like: Sequence[Example] = (), about: str = "", seed: int = 0, config: SpecWriterConfig | None = None
 ) -> Estimate:
     """Estimates the cost of `write_specs`, without any request or file.
 
@@ -153,11 +153,11 @@ def estimate(
     """
     config = config or SpecWriterConfig()
     orders = _Orders(SpecFolder(out), like, config)
-    missing = max(0, wanted - len(orders.folder.kept()))
-    openings = [orders.opening(attempt.order) for attempt in orders.next_round(wanted, about, seed)] if missing else []
+    missing = max(0, count - len(orders.folder.kept()))
+    openings = [orders.opening(attempt.order) for attempt in orders.next_round(count, about, seed)] if missing else []
     first = max((sum(estimated_tokens(message.content or "") for message in opening) for opening in openings), default=0)
     spec = estimated_tokens(starter_text())
-    attempts = orders.left(wanted) if missing else 0
+    attempts = orders.left(count) if missing else 0
     most = attempts * (config.repairs + 1) * (first + 2 * config.max_tokens)
     return Estimate(missing, attempts, first, min(missing, attempts) * (first + spec), most, openings[0] if openings else ())
 
@@ -176,15 +176,18 @@ class _Orders:
         """Adds a kept spec to the examples and parents."""
         self._shown[file] = replace(example_of(self.folder.path / file), name=file)
 
-    def left(self, wanted: int) -> int:
+    def left(self, count: int) -> int:
         """Number of attempts that are left for so many specs."""
-        return len(self._open()) + len(self._numbers(wanted))
+        return len(self._open()) + len(self._numbers(count))
 
-    def next_round(self, wanted: int, about: str, seed: int) -> list[Attempt]:
+    def next_round(self, target: int, about: str, seed: int) -> list[Attempt]:
         """As many attempts as specs are missing, open ones first; empty if none is left."""
-        count = min(wanted - len(self.folder.kept()), self._config.at_once)
-        begun = self._open()[:count]
-        return [*begun, *(Attempt(order=self._order(number, about, seed)) for number in self._numbers(wanted)[: count - len(begun)])]
+        count = min(target - len(self.folder.kept()), self._config.at_once)
+        open_attempts = self._open()[:count]
+        return [
+            *open_attempts,
+            *(Attempt(order=self._order(number, about, seed)) for number in self._numbers(target)[: count - len(open_attempts)]),
+        ]
 
     def opening(self, order: Order) -> tuple[Message, ...]:
         """The first request of an attempt."""
@@ -199,13 +202,13 @@ class _Orders:
 
     def _open(self) -> list[Attempt]:
         """Attempts without an outcome whose examples and parent still exist."""
-        begun = [attempt for attempt in self.folder.attempts if attempt.outcome is None]
-        return [each for each in begun if {*each.order.examples, each.order.parent} <= {*self._shown, ""}]
+        unfinished = [attempt for attempt in self.folder.attempts if attempt.outcome is None]
+        return [each for each in unfinished if {*each.order.examples, each.order.parent} <= {*self._shown, ""}]
 
-    def _numbers(self, wanted: int) -> list[int]:
+    def _numbers(self, count: int) -> list[int]:
         """Numbers of the attempts that have not begun."""
-        begun = {attempt.order.number for attempt in self.folder.attempts}
-        return [number for number in range(wanted * self._config.attempts_per_spec) if number not in begun]
+        used = {attempt.order.number for attempt in self.folder.attempts}
+        return [number for number in range(count * self._config.attempts_per_spec) if number not in used]
 
     def _order(self, number: int, about: str, seed: int) -> Order:
         rng = random.Random(f"spec/{seed}/{number}")
@@ -227,17 +230,17 @@ class _Draft:
 
 
 class _Writer:
-    def __init__(self, engine: Engine, orders: _Orders, config: SpecWriterConfig, known: Mapping[str, Signatures]) -> None:
+    def __init__(self, engine: Engine, orders: _Orders, config: SpecWriterConfig, signatures: Mapping[str, Signatures]) -> None:
         self.engine, self.orders, self.config = engine, orders, config
-        self.folder, self._known = orders.folder, {**known, **orders.folder.signatures()}
+        self.folder, self._known = orders.folder, {**signatures, **orders.folder.signatures()}
 
-    def run(self, wanted: int, about: str, seed: int, progress: Progress) -> str:
+    def run(self, count: int, about: str, seed: int, progress: Progress) -> str:
         """Rounds until enough specs are kept. Returns why it stopped earlier, or an empty text."""
-        while (missing := wanted - len(self.folder.kept())) > 0:
-            progress("write specs", wanted - missing, wanted)
-            attempts = self.orders.next_round(wanted, about, seed)
+        while (missing := count - len(self.folder.kept())) > 0:
+            progress("write specs", count - missing, count)
+            attempts = self.orders.next_round(count, about, seed)
             if not attempts:
-                return f"{wanted - missing} of {wanted} specs kept, and no attempt is left; the table says what was wrong with the others"
+                return f"{count - missing} of {count} specs kept, and no attempt is left; the table says what was wrong with the others"
             self.folder.note(attempts)
             try:
                 failures = self._round([_Draft(attempt, self.orders.opening(attempt.order)) for attempt in attempts])
@@ -245,7 +248,7 @@ class _Writer:
                 return str(spent)
             if len(failures) == len(attempts):
                 return f"the engine failed: {failures[0]}; the same command continues"
-        progress("write specs", wanted, wanted)
+        progress("write specs", count, count)
         return ""
 
     # ---- a round --------------------------------------------------------------------------------------------------------------

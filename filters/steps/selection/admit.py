@@ -129,10 +129,10 @@ class _Admitting:
         if (task.difficulty == -1) != (row["difficulty"] == -1):
             raise NotAdmitted("other_difficulty", "it is to be refused here, though its frame is not, or the other way round")
         if task.success.refusal is not None:
-            held = self.refusals[task.success.refusal]
-            if len(held) >= self.refusal_cap:
+            stratum_refusals = self.refusals[task.success.refusal]
+            if len(stratum_refusals) >= self.refusal_cap:
                 raise NotAdmitted("reason_full", "this refusal reason has its half of the refusal tasks")
-            held.append(row["row"])
+            stratum_refusals.append(row["row"])
         return task
 
 

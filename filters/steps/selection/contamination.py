@@ -164,8 +164,8 @@ def step(rows: pl.DataFrame, compared: pl.DataFrame, config: ContaminationConfig
         similarity=pl.when(is_near).then("near").otherwise("semantic").cast(pl.Float64),
     )
     nearest = leaks.sort("held_out_by", pl.col("similarity").neg(), maintain_order=True).unique("row", keep="first", maintain_order=True)
-    found = rows.join(nearest, on="row", how="left", maintain_order="left")
-    return found.with_columns(reason=pl.when(pl.col("held_out").is_not_null()).then(pl.lit("contaminated")))
+    joined = rows.join(nearest, on="row", how="left", maintain_order="left")
+    return joined.with_columns(reason=pl.when(pl.col("held_out").is_not_null()).then(pl.lit("contaminated")))
 
 
 def histogram(compared: pl.DataFrame) -> pl.DataFrame:
@@ -257,7 +257,7 @@ def _nearest(data: U8, offsets: I64, keys: U64, starts: I64, owners: I64, sizes:
     touched = np.empty(sizes.size, np.int64)
     for row in range(best.size):
         count = _shingles(data, offsets[row], offsets[row + 1], mine)
-        known = 0
+        seen_count = 0
         for index in range(count):
             at = np.searchsorted(keys, mine[index])
             if at == keys.size or keys[at] != mine[index]:
@@ -265,10 +265,10 @@ def _nearest(data: U8, offsets: I64, keys: U64, starts: I64, owners: I64, sizes:
             for entry in range(starts[at], starts[at + 1]):
                 question = owners[entry]
                 if shared[question] == 0:
-                    touched[known] = question
-                    known += 1
+                    touched[seen_count] = question
+                    seen_count += 1
                 shared[question] += 1
-        for index in range(known):
+        for index in range(seen_count):
             question = touched[index]
             jaccard = np.float32(shared[question] / (count + sizes[question] - shared[question]))
             if jaccard > best[row] or (jaccard == best[row] and question < place[row]):

@@ -104,11 +104,11 @@ def quotas(available: Mapping[tuple[int, bool], int], config: CoverageConfig) ->
     easy = [level for level in QUOTAS if 1 <= level <= config.learnable_difficulty]
     easy_share = sum(QUOTAS[level] for level in easy)
     inside = min(1.0, config.learnable_share / easy_share) if easy_share else 0.0
-    wanted: dict[tuple[int, bool], float] = {}
+    targets: dict[tuple[int, bool], float] = {}
     for level, share in QUOTAS.items():
         learnable = inside if level in easy else 0.0
-        wanted[level, True], wanted[level, False] = share * learnable, share * (1 - learnable)
-    return _filled(wanted, available, config.keep)
+        targets[level, True], targets[level, False] = share * learnable, share * (1 - learnable)
+    return _filled(targets, available, config.keep)
 
 
 def leaf_quotas(sizes: Mapping[str, float], available: Mapping[str, int], total: int, floor: int) -> dict[str, int]:
@@ -139,7 +139,7 @@ def allotted(strata: Mapping[tuple[int, bool], pl.DataFrame], config: CoverageCo
         strata: rows of each, columns leaf, leaf_rows (rows of the leaf in the log), tier, peers, extra (that of a leaf is the mean of
             its intents', each by the square root of its size).
     """
-    wanted = quotas({stratum: rows.height for stratum, rows in strata.items()}, config)
+    targets = quotas({stratum: rows.height for stratum, rows in strata.items()}, config)
     cells = [
         rows.with_columns(turns=1 / pl.col("peers").sqrt())
         .group_by("leaf")
@@ -164,7 +164,7 @@ def allotted(strata: Mapping[tuple[int, bool], pl.DataFrame], config: CoverageCo
     place = {name: at for at, name in enumerate(names)}
     for leaf, count, rare, at in table.select("leaf", "len", "rare", "at").iter_rows():
         room["len"][at, place[leaf]], room["rare"][at, place[leaf]] = count, rare
-    lacking = np.array([wanted.get(stratum, 0) for stratum in strata], np.int64)
+    lacking = np.array([targets.get(stratum, 0) for stratum in strata], np.int64)
     given = np.zeros_like(room["len"])
     for kind, until in (("rare", int(config.rare_share * lacking.sum())), ("len", int(lacking.sum()))):
         while given.sum() < until:
@@ -200,21 +200,21 @@ def pool(
     framed, strange = _tiered(rows.filter(is_framed), config, max(1.0, log_rows / 1_000_000)), rows.filter(~is_framed)
     strange = strange.with_columns(tier=pl.lit(0, pl.Int8), peers=pl.len().over("leaf"))
     room = _filled({True: 1.0, False: 1.0}, {True: framed.height, False: strange.height}, config.pool_rows)
-    chosen = []
+    chosen_rows = []
     strata = _strata(framed)
     available = {stratum: group.height for stratum, group in strata.items()}
     allotment = allotted(strata, config)
     counts = _filled(quotas(available, config), available, room.get(True, 0))
     for stratum in sorted(strata):
         ordered = strata[stratum].sort("tier", pl.col("quality").neg(), "row")
-        chosen.append(_taking_turns(ordered, allotment[stratum]).head(counts.get(stratum, _IN_RESERVE))["row"])
+        chosen_rows.append(_taking_turns(ordered, allotment[stratum]).head(counts.get(stratum, _IN_RESERVE))["row"])
     leaves = dict(strange.group_by("leaf").len().sort("leaf").iter_rows())
-    wanted = leaf_quotas(leaves, leaves, room.get(False, 0), _floor(room.get(False, 0), config))
+    leaf_targets = leaf_quotas(leaves, leaves, room.get(False, 0), _floor(room.get(False, 0), config))
     ordered = strange.sort(pl.col("row").cast(pl.UInt64) * _SPREAD % (1 << 32))
-    chosen.append(ordered.filter(pl.int_range(pl.len()).over("leaf") < pl.col("leaf").replace_strict(wanted, default=0))["row"])
+    chosen_rows.append(ordered.filter(pl.int_range(pl.len()).over("leaf") < pl.col("leaf").replace_strict(leaf_targets, default=0))["row"])
     marks = pl.concat([part.select("row", "tier", pl.col("peers").cast(pl.UInt32)) for part in (framed, strange)])
     return rows.join(marks, on="row", how="left", maintain_order="left").with_columns(
-        reason=pl.when(~pl.col("row").is_in(pl.concat(chosen).implode())).then(pl.lit("not_pooled"))
+        reason=pl.when(~pl.col("row").is_in(pl.concat(chosen_rows).implode())).then(pl.lit("not_pooled"))
     )
 
 
@@ -229,10 +229,10 @@ def shortlist(rows: pl.DataFrame, vectors: Vectors, config: CoverageConfig) -> p
     is_framed = rows["frame_id"].is_not_null()
     ranked = []
     strata = _strata(_marked(placed.filter(is_framed), config))
-    wanted = quotas({stratum: group.height for stratum, group in strata.items()}, config)
+    targets = quotas({stratum: group.height for stratum, group in strata.items()}, config)
     allotment = allotted(strata, config)
     for stratum in sorted(strata):
-        size = math.ceil(wanted.get(stratum, _IN_RESERVE) * config.shortlist)
+        size = math.ceil(targets.get(stratum, _IN_RESERVE) * config.shortlist)
         ordered = _spread(strata[stratum], vectors, ["tier", "world", "intent"], size, config.outliers)
         ranked.append(_taking_turns(ordered, allotment[stratum]).head(size))
     for leaf, count in _leaf_rows(placed.filter(~is_framed), config.keep, config).items():
@@ -244,9 +244,9 @@ def shortlist(rows: pl.DataFrame, vectors: Vectors, config: CoverageConfig) -> p
     )
 
 
-def fill(rows: pl.DataFrame, wanted: int, config: CoverageConfig) -> pl.DataFrame:
+def fill(rows: pl.DataFrame, count: int, config: CoverageConfig) -> pl.DataFrame:
     """The rows of the shortlist that have no frame, after admission: `not_needed` but for the first of every leaf, `wanted` in all."""
-    counts = _leaf_rows(rows, wanted, config)
+    counts = _leaf_rows(rows, count, config)
     is_wanted = pl.col("stratum_rank") < pl.col("leaf").replace_strict(counts, default=0, return_dtype=pl.Int64)
     return rows.with_columns(reason=pl.when(~is_wanted).then(pl.lit("not_needed")))
 
@@ -259,8 +259,8 @@ def _leaf_rows(rows: pl.DataFrame, total: int, config: CoverageConfig) -> dict[s
 
 def _with_extra(rows: pl.DataFrame, urgency: Mapping[tuple[str, str], float], config: CoverageConfig) -> pl.DataFrame:
     """Adds extra, in [0, 1]."""
-    known = [(world, intent, config.focus * value) for (world, intent), value in urgency.items()]
-    extras = pl.DataFrame(known, schema={"world": pl.String, "intent": pl.String, "extra": pl.Float64}, orient="row")
+    urgencies = [(world, intent, config.focus * value) for (world, intent), value in urgency.items()]
+    extras = pl.DataFrame(urgencies, schema={"world": pl.String, "intent": pl.String, "extra": pl.Float64}, orient="row")
     return rows.join(extras, on=["world", "intent"], how="left", maintain_order="left").with_columns(pl.col("extra").fill_null(0.0))
 
 
@@ -321,14 +321,14 @@ def k_center(vectors: Vectors, count: int | None = None) -> NDArray[np.int64]:
     Args:
         vectors: unit rows, [n, d].
     """
-    wanted = len(vectors) if count is None else min(count, len(vectors))
-    if wanted == 0:
+    target = len(vectors) if count is None else min(count, len(vectors))
+    if target == 0:
         return np.empty(0, np.int64)
     parts = _parts(vectors, np.arange(len(vectors)))
-    share = math.ceil(wanted / len(parts)) + 1  # halves differ by a row
+    share = math.ceil(target / len(parts)) + 1  # halves differ by a row
     orders = [part[_greedy(vectors[part], min(share, len(part)))] for part in parts]
     turns = np.concatenate([np.arange(len(order)) for order in orders])
-    merged: NDArray[np.int64] = np.concatenate(orders)[np.argsort(turns, kind="stable")][:wanted]
+    merged: NDArray[np.int64] = np.concatenate(orders)[np.argsort(turns, kind="stable")][:target]
     return merged
 
 
@@ -345,13 +345,13 @@ def _parts(vectors: Vectors, places: NDArray[np.int64]) -> list[NDArray[np.int64
 
 
 def _greedy(vectors: Vectors, count: int) -> list[int]:
-    chosen = [int(np.argmax(vectors @ vectors.mean(axis=0)))]
+    centres = [int(np.argmax(vectors @ vectors.mean(axis=0)))]
     closest = np.full(len(vectors), -np.inf, dtype=np.float32)
     for _ in range(count - 1):
-        np.maximum(closest, vectors @ vectors[chosen[-1]], out=closest)
-        closest[chosen[-1]] = np.inf
-        chosen.append(int(np.argmin(closest)))
-    return chosen
+        np.maximum(closest, vectors @ vectors[centres[-1]], out=closest)
+        closest[centres[-1]] = np.inf
+        centres.append(int(np.argmin(closest)))
+    return centres
 
 
 def _filled(shares: Mapping[Key, float], available: Mapping[Key, int], total: int) -> dict[Key, int]:

@@ -37,8 +37,8 @@ def load(setup: Setup) -> Given:
 
 
 def step(rows: pl.DataFrame, given: Given, context: Context) -> pl.DataFrame:
-    asked = context.surveys[combination_counts.NAME]
-    counted = rows.join(asked, on="combination", how="left", maintain_order="left")
+    counts = context.surveys[combination_counts.NAME]
+    counted = rows.join(counts, on="combination", how="left", maintain_order="left")
     return coverage.pool(counted, given.config, given.rows, given.urgency)
 
 

@@ -79,8 +79,8 @@ def step(rows: pl.DataFrame, vectors: Vectors, config: SemanticConfig, terms: Se
         .otherwise(config.en)
     ).to_series().to_numpy()  # fmt: skip
     for places in _groups(rows, config, terms):
-        kept, cosine = keep_first(vectors[places], thresholds[places], config.seed)
-        keeper[places], similarity[places] = places[kept], cosine
+        is_kept, cosine = keep_first(vectors[places], thresholds[places], config.seed)
+        keeper[places], similarity[places] = places[is_kept], cosine
     is_dropped = pl.Series(keeper != np.arange(rows.height))
     return rows.with_columns(
         reason=pl.when(is_dropped).then(pl.lit("semantic_duplicate")),
@@ -178,8 +178,8 @@ def keep_first(vectors: Vectors, thresholds: F64, seed: int = 0) -> tuple[I64, F
         for at, place in enumerate(places):
             if keeper[start + place] == start + place:
                 later = places[at + 1 :]
-                found = (among[at, at + 1 :] >= thresholds[start + later]) & (keeper[start + later] == start + later)
-                keeper[start + later[found]], cosine[start + later[found]] = start + place, among[at, at + 1 :][found]
+                is_duplicate = (among[at, at + 1 :] >= thresholds[start + later]) & (keeper[start + later] == start + later)
+                keeper[start + later[is_duplicate]], cosine[start + later[is_duplicate]] = start + place, among[at, at + 1 :][is_duplicate]
         search.add(start + places[keeper[start + places] == start + places])
     return keeper, cosine
 

@@ -147,13 +147,13 @@ class HFEngine:
     def prompt_ids(self, messages: tuple[Message, ...], tools: tuple[Tool, ...] = ()) -> list[int]:
         """The tokens of a conversation up to the next assistant message."""
         key = (messages, tuple(tool.id for tool in tools))
-        found = self._prompts.get(key)
-        if found is None:
+        ids = self._prompts.get(key)
+        if ids is None:
             if len(self._prompts) > 20_000:
                 self._prompts.clear()
             text = self._render([message.to_openai() for message in messages], [tool.to_openai() for tool in tools], generation=True)
-            found = self._prompts[key] = self._encode(text)
-        return found
+            ids = self._prompts[key] = self._encode(text)
+        return ids
 
     def _render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], *, generation: bool) -> str:
         text: str = self.tokenizer.apply_chat_template(messages, tools=tools or None, tokenize=False, add_generation_prompt=generation)
@@ -166,8 +166,8 @@ class HFEngine:
     def _suffix_ids(self, messages: Sequence[Message]) -> list[int]:
         """The tokens between the end of an assistant message and the next one, if `messages` come between."""
         key = tuple(f"{message.role}:{message.content}" for message in messages)
-        found = self._suffixes.get(key)
-        if found is None:
+        ids = self._suffixes.get(key)
+        if ids is None:
             if len(self._suffixes) > 20_000:
                 self._suffixes.clear()
             before = [{"role": "user", "content": _PLACEHOLDER}, {"role": "assistant", "content": _PLACEHOLDER}]
@@ -178,18 +178,18 @@ class HFEngine:
                 raise EngineFailure(
                     f"{self.name}: the chat template rewrites earlier messages when new ones are appended; use another template"
                 )
-            found = self._suffixes[key] = self._encode(whole[len(head) :])
-        return found
+            ids = self._suffixes[key] = self._encode(whole[len(head) :])
+        return ids
 
     def _message(self, ids: list[int], first_call: int) -> Message:
         key = (first_call, *ids)
-        found = self._messages.get(key)
-        if found is None:
+        message = self._messages.get(key)
+        if message is None:
             if len(self._messages) > 20_000:
                 self._messages.clear()
             text = self.tokenizer.decode(ids, skip_special_tokens=False).removesuffix(self._end_text)
-            found = self._messages[key] = parse_hermes(text, first_call=first_call)
-        return found
+            message = self._messages[key] = parse_hermes(text, first_call=first_call)
+        return message
 
     # ---- chatting ------------------------------------------------------------------------------------------------------
 
@@ -243,10 +243,10 @@ class HFEngine:
         logprobs = torch.log_softmax(scaled, dim=-1)
         noise = torch.from_numpy(np.array([row.noise[len(row.known)] for row in rows], dtype=np.float32))
         cumulative = logprobs.exp().cumsum(dim=-1)
-        drawn = torch.searchsorted(cumulative, (noise * cumulative[:, -1])[:, None], right=True)[:, 0].clamp(max=scaled.shape[1] - 1)
-        chosen = torch.where(torch.from_numpy(temperatures > 0), drawn, scaled.argmax(dim=-1))
-        values = logprobs.gather(1, chosen[:, None])[:, 0].tolist()
-        for row, token, value in zip(rows, chosen.tolist(), values, strict=True):
+        sampled = torch.searchsorted(cumulative, (noise * cumulative[:, -1])[:, None], right=True)[:, 0].clamp(max=scaled.shape[1] - 1)
+        next_tokens = torch.where(torch.from_numpy(temperatures > 0), sampled, scaled.argmax(dim=-1))
+        values = logprobs.gather(1, next_tokens[:, None])[:, 0].tolist()
+        for row, token, value in zip(rows, next_tokens.tolist(), values, strict=True):
             row.known.append(token)
             row.logprobs.append(value)
 
@@ -285,9 +285,9 @@ def parse_hermes(text: str, *, first_call: int = 0) -> Message:
     first_call: number of the first call id; ids are `call_0`, `call_1`, ... within a conversation.
     """
     calls: list[ToolCall] = []
-    for position, found in enumerate(_CALL.findall(text)):
+    for position, call_text in enumerate(_CALL.findall(text)):
         try:
-            value = json.loads(found)
+            value = json.loads(call_text)
             name, arguments = value["name"], json.dumps(value["arguments"], ensure_ascii=False)
             is_sound = isinstance(name, str) and isinstance(value["arguments"], dict) and _depth(value["arguments"]) <= _MAX_DEPTH
             f"{name}{arguments}".encode()

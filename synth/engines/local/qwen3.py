@@ -205,8 +205,8 @@ class Qwen3Decoder:
         x = F.embedding(tokens, self._embeddings)
         for (qkv, norms, out, gate_up, down), (keys, values) in zip(self._layers, self._caches, strict=True):
             mixed = F.linear(torch.from_numpy(_scaled(x.numpy(), epsilon)), qkv)
-            seen = _attend(mixed.numpy(), slots, positions, keys, values, norms, self._cosines, self._sines, epsilon)
-            x = torch.addmm(x, torch.from_numpy(seen), out.T)
+            attended = _attend(mixed.numpy(), slots, positions, keys, values, norms, self._cosines, self._sines, epsilon)
+            x = torch.addmm(x, torch.from_numpy(attended), out.T)
             gate, up = F.linear(torch.from_numpy(_scaled(x.numpy(), epsilon)), gate_up).chunk(2, dim=-1)
             x = torch.addmm(x, F.silu(gate).mul_(up), down.T)
         return x

@@ -54,18 +54,18 @@ def draw_slots(world: CityBased, intent: Intent, names: frozenset[str], rng: ran
 def draw_entities(world: CityBased, intent: Intent, slots: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
     """`slots` with the entities drawn anew: the first of a dozen draws that has an answer, else the last."""
     entities = {slot.name for slot in intent.slots if slot.is_entity}
-    kept = {name: value for name, value in slots.items() if name not in entities}
-    drawn: dict[str, JSON] = dict(slots)
+    fixed = {name: value for name, value in slots.items() if name not in entities}
+    values: dict[str, JSON] = dict(slots)
     for _ in range(_ENTITY_TRIES if entities & slots.keys() else 0):
-        drawn = _Draw(world, intent, frozenset(slots), kept, rng).values()
+        values = _Draw(world, intent, frozenset(slots), fixed, rng).values()
         try:
-            intent.solve(world, drawn, "en")
+            intent.solve(world, values, "en")
         except Unsolvable as problem:
             if problem.is_refusal:
                 break
             continue
         break
-    return drawn
+    return values
 
 
 class _Draw:
@@ -101,11 +101,11 @@ class _Draw:
 
     def _free(self, slot: Slot) -> JSON:
         """Any value that no other slot of the same kind has."""
-        taken = {self.out.get(other.name) for other in self.slots.values() if other.kind == slot.kind and other.name in self.names}
+        used = {self.out.get(other.name) for other in self.slots.values() if other.kind == slot.kind and other.name in self.names}
         choices = self._choices(slot)
-        if len(choices) <= 2 * len(taken):
-            return self.rng.choice([choice for choice in choices if choice not in taken])
-        while (value := self.rng.choice(choices)) in taken:
+        if len(choices) <= 2 * len(used):
+            return self.rng.choice([choice for choice in choices if choice not in used])
+        while (value := self.rng.choice(choices)) in used:
             pass
         return value
 
@@ -131,16 +131,16 @@ class _Draw:
         keys = [key for key in CITIES if key != "lanchuan" or "city_from" in self.names]
         for _ in range(_PAIR_TRIES):
             names = [name for name in self.slots if self.slots[name].kind == "city" and name in self.names]
-            drawn = {name: self.out.get(name) or self.rng.choice(keys) for name in names}
-            if len(set(drawn.values())) == len(drawn) and self._are_connected(drawn, tool):
+            cities = {name: self.out.get(name) or self.rng.choice(keys) for name in names}
+            if len(set(cities.values())) == len(cities) and self._are_connected(cities, tool):
                 break
-        self.out |= drawn
-        if self._lacks("price") and "city_to" in drawn:
-            self.out["price"] = self._fare_around(drawn["city_from"], drawn["city_to"], "train", "price", (0.6, 1.8))
+        self.out |= cities
+        if self._lacks("price") and "city_to" in cities:
+            self.out["price"] = self._fare_around(cities["city_from"], cities["city_to"], "train", "price", (0.6, 1.8))
         if self._lacks("price_max") and self.intent.name == "destination_for":
             if self._lacks("pick"):
                 self.out["pick"] = self._free(self.slots["pick"])
-            self.out["price_max"] = self._fare_around(drawn["city_from"], self._recommended(), "flight", "price_max", (1.5, 2.2))
+            self.out["price_max"] = self._fare_around(cities["city_from"], self._recommended(), "flight", "price_max", (1.5, 2.2))
 
     def _recommended(self) -> str:
         """The city that this seed's guide names for the interest."""
@@ -150,24 +150,24 @@ class _Draw:
         fields = pages()[number].fill(self.world.city.seed, number, self.world.city.transit)
         return resolve(fields["city"][0])[0].key
 
-    def _are_connected(self, drawn: Mapping[str, str], tool: str) -> bool:
+    def _are_connected(self, cities: Mapping[str, str], tool: str) -> bool:
         seed = self.world.city.seed
         if self.intent.name == "destination_for":
-            drawn = {**drawn, "city_to": self._recommended()}
-            if drawn["city_to"] == drawn["city_from"]:
+            cities = {**cities, "city_to": self._recommended()}
+            if cities["city_to"] == cities["city_from"]:
                 return False
-        start = drawn.get("city_from", "lanchuan" if self.intent.name == "long_trip" else None)
+        start = cities.get("city_from", "lanchuan" if self.intent.name == "long_trip" else None)
         if start is None:
             return True
         kinds = ("train", "flight") if self.intent.name == "train_or_flight" else (tool,)
-        ends = [city for name, city in drawn.items() if name != "city_from"]
+        ends = [city for name, city in cities.items() if name != "city_from"]
         return all(services(seed, kind, CITIES[start], CITIES[end]) for kind in kinds for end in ends)
 
     def _fare_around(self, origin: str, destination: str, kind: Kind, name: str, span: tuple[float, float]) -> JSON:
         """A round sum that is the wanted fare times a factor of this span, about."""
-        found = services(self.world.city.seed, kind, CITIES[origin], CITIES[destination])
+        offered = services(self.world.city.seed, kind, CITIES[origin], CITIES[destination])
         day = TODAY.fromordinal(TODAY.toordinal() + self.out.get("date", 1))
-        best = summary(departures(found, kind, day, 0))
+        best = summary(departures(offered, kind, day, 0))
         fare = best[self.out.get("pick", "cheapest")]["price"] if best else 300
         wish = fare * self.rng.uniform(*span)
         return min(self._choices(self.slots[name]), key=lambda choice: abs(choice - wish))
@@ -193,12 +193,12 @@ class _Draw:
 
     def _count(self, places: Places, main: str) -> int:
         """How many places meet all that is asked for now, near the anchor where there is one."""
-        found = self._fitting(places, main)
+        indices = self._fitting(places, main)
         if "place" in self.out:
             at = landmark_index()[self.out["place"]]
-            metres = np.hypot(places.x[found] - places.x[at], places.y[found] - places.y[at])
-            found = found[(metres <= self.out.get("radius", _DEFAULT_RADIUS_M)) & (metres > 1.0)]
-        return int(found.size)
+            metres = np.hypot(places.x[indices] - places.x[at], places.y[indices] - places.y[at])
+            indices = indices[(metres <= self.out.get("radius", _DEFAULT_RADIUS_M)) & (metres > 1.0)]
+        return int(indices.size)
 
     def _aim(self, places: Places, candidates: NDArray[np.int64], main: str) -> None:
         """Draws one of the candidates, and from it the filters, district and anchors."""
@@ -226,8 +226,8 @@ class _Draw:
             needs_price = needs_price or str(self.out["sort"]).startswith("price")
         for name in ("category", "category_a", "category_b", "category_c", "ranking", "theme"):
             if self._lacks(name):
-                taken = {self.out.get(other) for other in ("category", "category_a", "category_b", "category_c")}
-                choices = [choice for choice in self._choices(self.slots[name]) if choice not in taken]
+                used = {self.out.get(other) for other in ("category", "category_a", "category_b", "category_c")}
+                choices = [choice for choice in self._choices(self.slots[name]) if choice not in used]
                 if name != "theme" and needs_price:
                     choices = [choice for choice in choices if CATEGORIES[choice].price is not None]
                 if self.intent.name == "long_trip":
@@ -239,19 +239,19 @@ class _Draw:
     def _fitting(self, places: Places, main: str) -> NDArray[np.int64]:
         """Places of the kind that is wanted, and that meet the filters that are given."""
         kinds = THEMES[self.out["theme"]][2] if main == "theme" else (self.out[main],)
-        found = np.concatenate([places.of_category(kind) for kind in kinds])
-        keep = np.ones(found.size, np.bool_)
+        indices = np.concatenate([places.of_category(kind) for kind in kinds])
+        keep = np.ones(indices.size, np.bool_)
         if "open_now" in self.names:
-            keep &= places.is_open[found]
+            keep &= places.is_open[indices]
         if "feature" in self.names:
             bit = FEATURE_BITS.get(self.out.get("feature", ""), 0)
-            keep &= (places.features[found] & bit) == bit if bit else places.features[found] > 0
-        keep &= places.rating[found] >= self.out.get("min_rating", 3.8 if "min_rating" in self.names else 0.0)
-        keep &= places.yuan[found] >= self.out.get("price_min", 30 if "price_min" in self.names else 0)
-        keep &= places.yuan[found] <= self.out.get("price_max", 1200)
+            keep &= (places.features[indices] & bit) == bit if bit else places.features[indices] > 0
+        keep &= places.rating[indices] >= self.out.get("min_rating", 3.8 if "min_rating" in self.names else 0.0)
+        keep &= places.yuan[indices] >= self.out.get("price_min", 30 if "price_min" in self.names else 0)
+        keep &= places.yuan[indices] <= self.out.get("price_max", 1200)
         if self.out.get("district") in DISTRICT_KEYS:
-            keep &= places.district[found] == DISTRICT_KEYS.index(self.out["district"])
-        return found[keep]
+            keep &= places.district[indices] == DISTRICT_KEYS.index(self.out["district"])
+        return indices[keep]
 
     def _take_filters(self, places: Places, target: int, main: str) -> None:
         rating, yuan, features = float(places.rating[target]), int(places.yuan[target]), int(places.features[target])
@@ -265,8 +265,8 @@ class _Draw:
         if self._lacks("price_min"):
             self.out["price_min"] = self._choose("price_min", lambda choice: choice <= yuan, minimum=True)
         if self._lacks("feature"):
-            own = [key for key, bit in FEATURE_BITS.items() if features & bit]
-            self.out["feature"] = self.rng.choice(own or list(FEATURE_BITS))
+            keys = [key for key, bit in FEATURE_BITS.items() if features & bit]
+            self.out["feature"] = self.rng.choice(keys or list(FEATURE_BITS))
         if self._lacks("limit"):
             self.out["limit"] = self.rng.choice([2, 2, 3, 3, 4, 5])
         if self._lacks("radius"):
@@ -301,13 +301,13 @@ class _Draw:
         at = np.array(list(landmark_index().values()))
         best, best_m = [0, 1, 2][: len(names)], float("inf")
         for _ in range(8):
-            drawn = self.rng.sample(range(len(keys)), len(names)) if names else []
-            if not drawn:
+            numbers = self.rng.sample(range(len(keys)), len(names)) if names else []
+            if not numbers:
                 return
-            x, y = places.x[at[drawn]].mean(), places.y[at[drawn]].mean()
+            x, y = places.x[at[numbers]].mean(), places.y[at[numbers]].mean()
             metres = float(np.hypot(x - places.x[target], y - places.y[target]))
             if metres < best_m:
-                best, best_m = drawn, metres
+                best, best_m = numbers, metres
             if best_m <= self.out.get("radius", 10000) * 0.95:
                 break
         self.out |= {name: keys[place] for name, place in zip(names, best, strict=True)}
@@ -356,5 +356,5 @@ class _Draw:
                 choices = [choice for choice in choices if choice != "transit"]
             elif "depart" in self.names or "arrive" in self.names:
                 choices = [choice for choice in choices if choice != "transit"] if self.rng.random() < 0.5 else choices
-            taken = {self.out.get(other) for other in ("mode_a", "mode_b", "mode_c")}
-            self.out[name] = self.rng.choice([choice for choice in choices if choice not in taken])
+            used = {self.out.get(other) for other in ("mode_a", "mode_b", "mode_c")}
+            self.out[name] = self.rng.choice([choice for choice in choices if choice not in used])

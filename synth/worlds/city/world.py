@@ -142,5 +142,5 @@ class CityWorld(CityBased):
     def possible_names() -> Mapping[str, tuple[str, ...]]:
         """What the grammar of names (stem and kind) gives beyond the catalogue."""
         kinds = [(en, zh) for en, zh, _ in LANDMARK_KINDS] + [(en, zh) for en, zh, _ in NOUNS.values()]
-        made = ((f"{stem[0]} {kind[0]}", f"{stem[1]}{kind[1]}") for stem in STEMS for kind in kinds)
-        return {name: spellings for spellings in made for name in spellings}
+        generated = ((f"{stem[0]} {kind[0]}", f"{stem[1]}{kind[1]}") for stem in STEMS for kind in kinds)
+        return {name: spellings for spellings in generated for name in spellings}

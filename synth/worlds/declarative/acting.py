@@ -33,14 +33,14 @@ def failing(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -
     for condition in act.conditions:
         if not condition.test.run(state, values):
             return condition.said(domain, state, values)
-    taken: dict[tuple[int, str, int], float] = {}
+    totals: dict[tuple[int, str, int], float] = {}
     for transfer in act.transfers:
         (row, entity, place, name), amount = transfer.source, transfer.amount.run(state, values)
         target_row, target_entity, target_place, _ = transfer.target
         key = row.run(state, values)
         if (entity, key, place) == (target_entity, target_row.run(state, values), target_place):
             return "from and to are the same"
-        whole = taken[entity, key, place] = taken.get((entity, key, place), 0) + amount
+        whole = totals[entity, key, place] = totals.get((entity, key, place), 0) + amount
         if amount < 0 or state.row(entity, key)[place] < whole:
             return f"not enough {name.replace('_', ' ')}"
     return None
@@ -91,15 +91,15 @@ def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -
 
 def told(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -> dict[str, JSON]:
     """What the tool of an act with `tells` answers, in the state after it."""
-    found: dict[str, JSON] = {}
+    fields: dict[str, JSON] = {}
     for each in act.tells:
         if each.value is not None:
-            found[each.name] = outside(domain, each.value.type.kind, each.value.run(state, values))
+            fields[each.name] = outside(domain, each.value.type.kind, each.value.run(state, values))
         else:
             given = next((values[name] for name in act.either.get(each.param, (each.param,)) if values[name] is not None), None)
             if given is not None:
-                found[each.name] = given
-    return found
+                fields[each.name] = given
+    return fields
 
 
 def settled(field: Field, value: Any) -> Any:

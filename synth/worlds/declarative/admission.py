@@ -75,23 +75,23 @@ def _problem(intent: SpecIntent, state: State, rng: random.Random, at: int, *, i
 
 def problems_of(domain: Domain, intents: Sequence[SpecIntent], refused: dict[str, str]) -> list[Problem]:
     """What makes the whole spec unusable: a rule that traps nobody, or no act that can be done."""
-    found = []
+    problems = []
     for intent in intents:
         if isinstance(intent, ActIntent) and intent.against and intent.name in refused:
             path = f"actions.{intent.act.name}.rules.{intent.against}"
-            found.append(
+            problems.append(
                 Problem(
                     path,
                     f"no task with this rule in the way ({refused[intent.name]}); let some rows break it while all else about them fits",
                 )
             )
         if isinstance(intent, Scripted) and intent.name in refused:
-            found.append(Problem(f"intents.{intent.name}", f"can hardly ever be done ({refused[intent.name]}); let more rows fit it"))
+            problems.append(Problem(f"intents.{intent.name}", f"can hardly ever be done ({refused[intent.name]}); let more rows fit it"))
     able = [intent for intent in intents if intent.name not in refused]
     acts = {intent.act.name for intent in able if isinstance(intent, ActIntent) and not intent.against}
     acts |= {name for intent in able if isinstance(intent, Scripted) for name in intent.acts}
     for name in domain.acts:
         if name not in acts:
             reason = refused.get(name, "it has no intent")
-            found.append(Problem(f"actions.{name}", f"can hardly ever be done ({reason}); let more rows fit what it needs"))
-    return found
+            problems.append(Problem(f"actions.{name}", f"can hardly ever be done ({reason}); let more rows fit what it needs"))
+    return problems

@@ -138,8 +138,8 @@ def param_argument(domain: Domain, param: Param) -> Checked:
     if isinstance(spec, schema.FlagParam):
         return _flag_argument(name, label, param.default, is_required=needed)
     is_whole = not isinstance(spec, schema.NumberParam)
-    said = f"{label} in {domain.spec.head.currency}" if isinstance(spec, schema.MoneyParam) else label
-    return number_argument(name, said, spec.min, spec.max, is_whole=is_whole, default=param.default, is_required=needed)
+    description = f"{label} in {domain.spec.head.currency}" if isinstance(spec, schema.MoneyParam) else label
+    return number_argument(name, description, spec.min, spec.max, is_whole=is_whole, default=param.default, is_required=needed)
 
 
 def filter_argument(domain: Domain, field: Field) -> Checked:
@@ -159,8 +159,8 @@ def filter_argument(domain: Domain, field: Field) -> Checked:
     if isinstance(spec, schema.TimeField):
         return _clock_argument(name, f"{label}, {bound}".rstrip(", "), "00:00", "23:30", is_required=False)
     unit = f"in {domain.spec.head.currency}, " if isinstance(spec, schema.MoneyField) else ""
-    said = f"{label}, {unit}{bound}inclusive" if bound else label
-    return number_argument(name, said, -1_000_000, 1_000_000, is_whole=False, is_required=False)
+    description = f"{label}, {unit}{bound}inclusive" if bound else label
+    return number_argument(name, description, -1_000_000, 1_000_000, is_whole=False, is_required=False)
 
 
 def default_of(spec: Any, kind: Type) -> Any:

@@ -50,23 +50,23 @@ def names_of(kind: str, count: int, salt: str) -> tuple[Words, ...]:
     """`count` different names of a list (all of it, where it has fewer), drawn by `salt`, in a fixed order."""
     heads, gap_en, gap_zh, tails = _PARTS[kind]
     pairs = [(head, tail) for head in range(len(heads)) for tail in range(len(tails))]
-    drawn = random.Random(f"names/{salt}").sample(pairs, min(count, len(pairs)))
+    sample = random.Random(f"names/{salt}").sample(pairs, min(count, len(pairs)))
     return tuple(
         Words(en=f"{heads[head][0]}{gap_en}{tails[tail][0]}", zh=f"{heads[head][1]}{gap_zh}{tails[tail][1]}")
-        for head, tail in sorted(drawn)
+        for head, tail in sorted(sample)
     )
 
 
 @cache
 def possible_names() -> dict[str, tuple[str, ...]]:
     """Every name of every list, each spelling with both."""
-    found: dict[str, tuple[str, ...]] = {}
+    names: dict[str, tuple[str, ...]] = {}
     for heads, gap_en, gap_zh, tails in _PARTS.values():
         for head in heads:
             for tail in tails:
                 spellings = (f"{head[0]}{gap_en}{tail[0]}", f"{head[1]}{gap_zh}{tail[1]}")
-                found.update(dict.fromkeys(spellings, spellings))
-    return found
+                names.update(dict.fromkeys(spellings, spellings))
+    return names
 
 
 _IRREGULAR = dict(

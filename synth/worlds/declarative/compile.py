@@ -48,14 +48,14 @@ def compile_spec(raw: Any, *, name: str | None = None, where: str = "", files: P
     """
     domain = resolve(raw, where, is_worded=files is not None)
     key = (name, domain.digest)
-    found = _compiled.get(key)
-    if found is None:
-        found = _compiled[key] = _class(domain, raw, name or f"{domain.name}@{domain.digest[:8]}", where, files)
+    world = _compiled.get(key)
+    if world is None:
+        world = _compiled[key] = _class(domain, raw, name or f"{domain.name}@{domain.digest[:8]}", where, files)
         if len(_compiled) > CACHED:
             _compiled.popitem(last=False)
     else:
         _compiled.move_to_end(key)
-    return found
+    return world
 
 
 def compile_file(path: Path, *, name: str | None = None, files: Path | None = None) -> type[SpecWorld]:
@@ -66,13 +66,13 @@ def compile_file(path: Path, *, name: str | None = None, files: Path | None = No
 def _class(domain: Domain, raw: Any, name: str, where: str, files: Path | None) -> type[SpecWorld]:
     inside = callees(domain)
     domain.public = public_names(domain, inside)
-    made: dict[str, Callee] = published(domain, inside, domain.public)
-    if run_python.TOOL.name in made:
-        taken = f"a tool would be called {run_python.TOOL.name}, as the one for programs is; take other verbs or a prefix"
-        raise SpecError([Problem("naming", taken)], where)
+    public_tools: dict[str, Callee] = published(domain, inside, domain.public)
+    if run_python.TOOL.name in public_tools:
+        clash = f"a tool would be called {run_python.TOOL.name}, as the one for programs is; take other verbs or a prefix"
+        raise SpecError([Problem("naming", clash)], where)
     mark = "" if name == domain.name else f"-{name.removeprefix(f'{domain.name}@')}"  # servers of two worlds are never one
     tools: tuple[Tool, ...] = tuple(
-        each.tool.model_copy(update={"world": name, "server": each.tool.server + mark}) for each in made.values()
+        each.tool.model_copy(update={"world": name, "server": each.tool.server + mark}) for each in public_tools.values()
     )
     code = run_python.TOOL.model_copy(update={"world": name, "server": f"{domain.name}-python{mark}", "domain": domain.name})
     intents = intents_of(domain)
@@ -82,7 +82,7 @@ def _class(domain: Domain, raw: Any, name: str, where: str, files: Path | None) 
         raise SpecError([Problem("", "numbers grow out of all bounds; look at what is multiplied")], where) from None
     if problems := problems_of(domain, intents, refused):
         raise SpecError(problems, where)
-    kept = {intent.name: intent for intent in intents if intent.name not in refused}
+    admitted = {intent.name: intent for intent in intents if intent.name not in refused}
     return type(
         "SpecWorld_" + domain.name,
         (SpecWorld,),
@@ -91,13 +91,13 @@ def _class(domain: Domain, raw: Any, name: str, where: str, files: Path | None) 
             "version": VERSION << 32 | int(domain.digest[:8], 16),
             "domain": domain,
             "source": raw,
-            "callees": made,
+            "callees": public_tools,
             "tools": (*tools, code) if domain.spec.head.combined else tools,
-            "intents": kept,
+            "intents": admitted,
             "unsolvable": refused,
-            "kinds": {kind: of for intent in kept.values() for kind, of in intent.kinds.items()},
+            "kinds": {kind: of for intent in admitted.values() for kind, of in intent.kinds.items()},
             "system_prompt": system_prompt(domain),
-            "wording": Wording(domain, tuple(kept.values())) if files is None else None,
+            "wording": Wording(domain, tuple(admitted.values())) if files is None else None,
             "files": files,
             "tool_words": tool_words(domain),
             "person_names": proper_names(domain),
@@ -108,13 +108,20 @@ def _class(domain: Domain, raw: Any, name: str, where: str, files: Path | None) 
 
 def tool_words(domain: Domain) -> dict[str, tuple[str, ...]]:
     """Per tool, the words that name what it does outright."""
-    found: dict[str, tuple[str, ...]] = {}
+    words_of: dict[str, tuple[str, ...]] = {}
     for entity in domain.by_number:
         tools = entity.spec.tools
-        found[get_name(entity)] = tuple(tools.get.words if tools.get else ()) or ("look up", "check", "查")
-        found[search_name(entity)] = tuple(tools.search.words if tools.search else ()) or ("search", "find", "how many", "搜", "找", "多少")
+        words_of[get_name(entity)] = tuple(tools.get.words if tools.get else ()) or ("look up", "check", "查")
+        words_of[search_name(entity)] = tuple(tools.search.words if tools.search else ()) or (
+            "search",
+            "find",
+            "how many",
+            "搜",
+            "找",
+            "多少",
+        )
         for owner in entity.owners():
-            found[list_name(entity, owner)] = tuple(tools.list.words if tools.list else ()) or (
+            words_of[list_name(entity, owner)] = tuple(tools.list.words if tools.list else ()) or (
                 "list",
                 f"all {entity.plural}",
                 "所有",
@@ -123,32 +130,32 @@ def tool_words(domain: Domain) -> dict[str, tuple[str, ...]]:
     for act in domain.acts.values():
         english = act.spec.verb.en.partition("_")[0].strip()
         chinese = act.spec.verb.zh.partition("_")[0] or act.spec.verb.zh.partition("_")[2]
-        found[act.name] = tuple(act.spec.words) or (english.lower(), chinese)
-    outside = {domain.public[name].tool: words for name, words in found.items() if name in domain.public}
+        words_of[act.name] = tuple(act.spec.words) or (english.lower(), chinese)
+    outside = {domain.public[name].tool: words for name, words in words_of.items() if name in domain.public}
     return {**outside, run_python.TOOL.name: ("calculate", "compute", "work out", "算")} if domain.spec.head.combined else outside
 
 
 def proper_names(domain: Domain) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    names: dict[str, tuple[str, ...]] = {}
     for entity in domain.by_number:
         for field in entity.fields.values():
             if field.type.kind == "name" or getattr(field.spec, "guarded", False):
                 for words in field.words.values():
-                    found[words.en] = found[words.zh] = (words.en, words.zh)
-    return found
+                    names[words.en] = names[words.zh] = (words.en, words.zh)
+    return names
 
 
 def units_of(domain: Domain) -> dict[str, str]:
     """Units of the fields that have the same one in every entity, by name; what is counted in lists too."""
-    found: dict[str, set[str]] = {}
+    by_name: dict[str, set[str]] = {}
     for entity in domain.by_number:
         for field in entity.fields.values():
             is_money = isinstance(field.spec, schema.MoneyField)
             unit = domain.spec.head.currency if is_money else getattr(field.spec, "unit", "")
-            found.setdefault(field.name, set()).add(unit if isinstance(field.spec, schema.IntegerField) or unit != "count" else "")
-        found[found_key(entity)] = found[listed_key(entity)] = {"count"}
+            by_name.setdefault(field.name, set()).add(unit if isinstance(field.spec, schema.IntegerField) or unit != "count" else "")
+        by_name[found_key(entity)] = by_name[listed_key(entity)] = {"count"}
     for action in domain.spec.actions.values():
-        for name, told in action.tells.items():
-            if told.unit is not None:
-                found.setdefault(name, set()).add(told.unit)
-    return {name: min(units) for name, units in found.items() if len(units) == 1 and "" not in units}
+        for name, told_field in action.tells.items():
+            if told_field.unit is not None:
+                by_name.setdefault(name, set()).add(told_field.unit)
+    return {name: min(units) for name, units in by_name.items() if len(units) == 1 and "" not in units}

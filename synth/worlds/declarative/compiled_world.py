@@ -98,20 +98,20 @@ class SpecWorld(StateWorld):
     def draw_such(
         self, intent: str, slot_names: frozenset[str], rng: random.Random, is_wanted: Callable[[Mapping[str, JSON]], bool]
     ) -> dict[str, JSON] | None:
-        found = self.intents[intent]
-        if not isinstance(found, ActIntent):
+        declared = self.intents[intent]
+        if not isinstance(declared, ActIntent):
             return super().draw_such(intent, slot_names, rng, is_wanted)
-        return found.draw_such(self.now, slot_names, rng, is_wanted)
+        return declared.draw_such(self.now, slot_names, rng, is_wanted)
 
     def draw_entities(self, intent: str, slots: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
-        kept = {slot.name: slots[slot.name] for slot in self.intents[intent].slots if slot.name in slots and not slot.is_entity}
-        return self._drawn(intent, frozenset(slots), kept, rng)
+        fixed = {slot.name: slots[slot.name] for slot in self.intents[intent].slots if slot.name in slots and not slot.is_entity}
+        return self._drawn(intent, frozenset(slots), fixed, rng)
 
     def _drawn(self, intent: str, names: frozenset[str], given: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
-        found = self.intents[intent]
-        assert isinstance(found, SpecIntent)
-        slots = found.draw(self.now, names, given, rng)
-        return slots if slots is not None else self._at_random(found, names, given, rng)
+        declared = self.intents[intent]
+        assert isinstance(declared, SpecIntent)
+        slots = declared.draw(self.now, names, given, rng)
+        return slots if slots is not None else self._at_random(declared, names, given, rng)
 
     def _at_random(self, intent: SpecIntent, names: frozenset[str], given: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
         """Any values, where nothing in this seed suits: the caller finds that they cannot be solved, and takes another seed."""

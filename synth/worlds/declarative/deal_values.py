@@ -17,19 +17,19 @@ _TRIES = 32
 
 def even(values: Sequence[Any], count: int, rng: random.Random) -> list[Any]:
     """Every value as often as the others, give or take one, in random order."""
-    found = [values[at % len(values)] for at in range(count)]
-    rng.shuffle(found)
-    return found
+    dealt = [values[at % len(values)] for at in range(count)]
+    rng.shuffle(dealt)
+    return dealt
 
 
 def different(
     groups: Sequence[Hashable], values: Sequence[Any], rng: random.Random, kind_of: Callable[[Any], Hashable] = lambda value: value
 ) -> list[Any]:
     """A value a row: those of one group are of different kinds."""
-    taken: dict[Hashable, set[Hashable]] = {}
-    found = []
+    used: dict[Hashable, set[Hashable]] = {}
+    dealt = []
     for group in groups:
-        mine = taken.setdefault(group, set())
+        mine = used.setdefault(group, set())
         value = rng.choice(values)
         for _ in range(_TRIES):
             if kind_of(value) not in mine:
@@ -38,18 +38,18 @@ def different(
         else:
             value = next((each for each in values if kind_of(each) not in mine), value)
         mine.add(kind_of(value))
-        found.append(value)
-    return found
+        dealt.append(value)
+    return dealt
 
 
 def mixed(groups: Sequence[Hashable], values: Sequence[Any], mix: Sequence[int], rng: random.Random) -> list[Any]:
     """A value a row: each group has as many values as `mix` has numbers, the first of them on so many rows, and so on."""
     left: dict[Hashable, list[Any]] = {}
-    found = []
+    dealt = []
     for group in groups:
         hand = left.setdefault(group, [])
         if not hand:
             hand += [value for value, times in zip(rng.sample(values, len(mix)), mix, strict=True) for _ in range(times)]
             rng.shuffle(hand)
-        found.append(hand.pop())
-    return found
+        dealt.append(hand.pop())
+    return dealt

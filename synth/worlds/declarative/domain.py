@@ -269,9 +269,9 @@ def system_prompt(domain: Domain) -> str:
     if spec.head.prompt is not None:
         return spec.head.prompt
     rules = [rule.words.en for action in spec.actions.values() for rule in action.rules.values()]
-    told = [info.words.en for info in spec.info]
-    said = " ".join(dict.fromkeys((*rules, *told)))
+    facts = [info.words.en for info in spec.info]
+    sentences = " ".join(dict.fromkeys((*rules, *facts)))
     return (
         f"You work for {spec.head.about.en}. Today is {domain.today.isoformat()}. Look at what a rule is about before you act. "
-        f"Rules: {said} If you must refuse, say why."
+        f"Rules: {sentences} If you must refuse, say why."
     )

@@ -33,7 +33,7 @@ def public_names(domain: Domain, inside: Mapping[str, Callee]) -> dict[str, Publ
 
 def published(domain: Domain, inside: Mapping[str, Callee], names: Mapping[str, Public]) -> dict[str, Callee]:
     """The tools under their names outside."""
-    found = {}
+    by_name = {}
     for name, callee in inside.items():
         public = names[name]
         renamed = {public.arguments[key]: replace(checked, inside=key) for key, checked in callee.arguments.items()}
@@ -43,8 +43,10 @@ def published(domain: Domain, inside: Mapping[str, Callee], names: Mapping[str, 
             "required": [public.arguments[key] for key in callee.required],
         }
         tool = callee.tool.model_copy(update={"name": public.tool, "parameters": parameters})
-        found[public.tool] = replace(callee, tool=tool, arguments=renamed, required=tuple(public.arguments[key] for key in callee.required))
-    return found
+        by_name[public.tool] = replace(
+            callee, tool=tool, arguments=renamed, required=tuple(public.arguments[key] for key in callee.required)
+        )
+    return by_name
 
 
 def _reading(domain: Domain, style: schema.Naming) -> dict[str, str]:
@@ -55,9 +57,9 @@ def _reading(domain: Domain, style: schema.Naming) -> dict[str, str]:
         for owner in entity.owners():
             names[list_name(entity, owner)] = _listed(style, entity, owner.name)
         for view, inside in (("get", get_name(entity)), ("search", search_name(entity)), ("list", _only_list(entity))):
-            own = getattr(entity.spec.tools, view)
-            if own is not None and own.name is not None and inside:
-                names[inside] = own.name
+            tool_spec = getattr(entity.spec.tools, view)
+            if tool_spec is not None and tool_spec.name is not None and inside:
+                names[inside] = tool_spec.name
     return names
 
 

@@ -64,35 +64,35 @@ def subject_of(act: Act) -> str | None:
 def act_wordings(domain: Domain, act: Act, finders: Mapping[str, Finder], language: Language) -> list[str]:
     """Requests for an act whose rows are named in these ways."""
     target, subject = object_of(act), subject_of(act)
-    found: list[str] = []
+    templates: list[str] = []
     ways = finders[target].ways(language) if target is not None else [("", "")]
     for form in ORDERS[language]:
         if subject is not None and language == "en" and form.endswith("for me"):
             continue
-        for lead, named in ways:
-            command = form.replace("{}", _command(domain, act, finders, target, named, subject, language))
-            found += _with_subject(domain, act, subject, finders, lead, command, language)
-    own = [each[language] for each in act.spec.says] if all(each.is_by_id for each in finders.values()) else []
-    return [*found, *own]
+        for lead, subject_form in ways:
+            command = form.replace("{}", _command(domain, act, finders, target, subject_form, subject, language))
+            templates += _with_subject(domain, act, subject, finders, lead, command, language)
+    spec_templates = [each[language] for each in act.spec.says] if all(each.is_by_id for each in finders.values()) else []
+    return [*templates, *spec_templates]
 
 
 def _command(
-    domain: Domain, act: Act, finders: Mapping[str, Finder], target: str | None, named: str, subject: str | None, language: Language
+    domain: Domain, act: Act, finders: Mapping[str, Finder], target: str | None, target_form: str, subject: str | None, language: Language
 ) -> str:
     verb = act.spec.verb[language]
-    gap = " " if language == "en" and named else ""
-    text = verb.replace("_", named) if "_" in verb else f"{verb}{gap}{named}"
+    gap = " " if language == "en" and target_form else ""
+    text = verb.replace("_", target_form) if "_" in verb else f"{verb}{gap}{target_form}"
     for param in act.params.values():
         if param.name in (target, subject):
             continue
-        said = _phrase(param, language)
+        phrase = _phrase(param, language)
         if param.name in finders:
             noun = domain.entities[param.type.entity].noun[language] + (" " if language == "en" else "")
-            said = said.replace(f"{noun}_", "_").replace("_", finders[param.name].ways(language)[-1][1])
+            phrase = phrase.replace(f"{noun}_", "_").replace("_", finders[param.name].ways(language)[-1][1])
         else:
-            said = said.replace("_", f"{{{param.name}}}")
-        said = f" {said}" if language == "en" else f"，{said}"
-        text += said if param.is_required else f"[{said}]"
+            phrase = phrase.replace("_", f"{{{param.name}}}")
+        phrase = f" {phrase}" if language == "en" else f"，{phrase}"
+        text += phrase if param.is_required else f"[{phrase}]"
     return text
 
 
@@ -118,37 +118,37 @@ def _with_subject(
     """The command with who wants it: "I am m012, ..." and "... for member m012"."""
     if subject is None:
         return [joined(lead, command, language)]
-    who = finders[subject].ways(language)[-1][1]
+    subject_form = finders[subject].ways(language)[-1][1]
     bare = "".join(f"{{{slot.name}}}" for slot, _ in finders[subject].slots if slot.is_entity)
     if language == "en":
-        return [joined(f"I am {bare}", command, language), joined(lead, f"{command} for {who}", language)]
-    return [joined(f"我是{bare}", command, language), joined(lead, f"为{who}办理：{command}", language)]
+        return [joined(f"I am {bare}", command, language), joined(lead, f"{command} for {subject_form}", language)]
+    return [joined(f"我是{bare}", command, language), joined(lead, f"为{subject_form}办理：{command}", language)]
 
 
 def done_words(act: Act, entity: Entity | None, key: str, language: Language) -> str:
     """The answer once it is done."""
-    named = "" if entity is None else f"{entity.noun.en} {key}" if language == "en" else f"{entity.noun.zh}{key}"
+    target = "" if entity is None else f"{entity.noun.en} {key}" if language == "en" else f"{entity.noun.zh}{key}"
     if language == "zh":
         verb = act.spec.done.zh if act.spec.done is not None else act.spec.verb.zh
-        text = verb.replace("_", named) if "_" in verb else f"{verb}{named}"
+        text = verb.replace("_", target) if "_" in verb else f"{verb}{target}"
         return f"已{text.removeprefix('已')}。"
     done = act.spec.done.en if act.spec.done is not None else participle_of(act.spec.verb.en)
-    text = done.replace("_", named) if "_" in done else f"{done} {named}".strip()
+    text = done.replace("_", target) if "_" in done else f"{done} {target}".strip()
     return f"I have {text}."
 
 
-def reply(domain: Domain, act: Act, values: Mapping[str, Any], language: Language, own: Words | None = None) -> str:
+def reply(domain: Domain, act: Act, values: Mapping[str, Any], language: Language, reply_words: Words | None = None) -> str:
     """What one says once an act is done: `own`, else what the spec says, else that it is done. values: of its parameters, None for a row
     that is not given."""
-    words = own or act.spec.reply
+    words = reply_words or act.spec.reply
     if words is None:
         target = object_of(act)
         key = values[target] if target is not None else None
         return done_words(act, domain.entities[act.params[target].type.entity] if target and key else None, key or "", language)
-    said = {name: _said(domain, act.params[name], value, language) for name, value in values.items() if value is not None}
+    values_text = {name: _said(domain, act.params[name], value, language) for name, value in values.items() if value is not None}
     for name, among in act.either.items():
-        said[name] = next(said[each] for each in among if each in said)
-    return filled(words, said, language)
+        values_text[name] = next(values_text[each] for each in among if each in values_text)
+    return filled(words, values_text, language)
 
 
 def _said(domain: Domain, param: Param, value: Any, language: Language) -> str:
@@ -207,12 +207,12 @@ class Wording(Mapping[str, Any]):
 
 
 def _wording_of(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, Any]:
-    known = {kind for intent in intents for kind in intent.kinds}
+    kinds = {kind for intent in intents for kind in intent.kinds}
     worded = {intent.name: {language: list(dict.fromkeys(texts)) for language, texts in intent.wordings().items()} for intent in intents}
     return {
         "intents": worded,
         "canonical": {name: {language: texts[:2] for language, texts in each.items()} for name, each in worded.items()},
-        "kinds": {kind: styles for kind, styles in _kinds(domain).items() if kind in known},
+        "kinds": {kind: styles for kind, styles in _kinds(domain).items() if kind in kinds},
         "openers": OPENERS,
         "closers": CLOSERS,
     }
@@ -220,10 +220,10 @@ def _wording_of(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, Any]
 
 def _kinds(domain: Domain) -> dict[str, Any]:
     """How roles leave values open, by slot kind: rows, and parameters that need not be given at once."""
-    found: dict[str, Any] = {}
+    phrases: dict[str, Any] = {}
     for entity in domain.by_number:
         en, zh, measure = entity.noun.en, entity.noun.zh, entity.spec.measure
-        found[entity.name] = {
+        phrases[entity.name] = {
             "vague": {"en": [f"a certain {en}", f"one of the {entity.plural}"], "zh": [f"某{measure}{zh}"]},
             "that": {"en": [f"that {en}"], "zh": [f"那{measure}{zh}"]},
             "nouns": {"en": [en], "zh": [zh]},
@@ -231,12 +231,12 @@ def _kinds(domain: Domain) -> dict[str, Any]:
         }
         for field in entity.fields.values():
             if field.type.kind in ("choice", "whole", "real"):
-                found[f"{entity.name}.{field.name}"] = _ask(field.label, field.spec)
+                phrases[f"{entity.name}.{field.name}"] = _ask(field.label, field.spec)
     for act in domain.acts.values():
         for param in act.params.values():
             if param.type.kind != "ref":
-                found[f"{act.name}.{param.name}"] = _ask(param.label, param.spec)
-    return found
+                phrases[f"{act.name}.{param.name}"] = _ask(param.label, param.spec)
+    return phrases
 
 
 def _ask(label: Words, spec: Any) -> dict[str, Any]:

@@ -38,13 +38,13 @@ class Table:
 
     def index(self, place: int) -> Mapping[Any, list[str]]:
         """Ids by the value at a place of the row."""
-        found = self._indexes.get(place)
-        if found is None:
-            found = {}
+        index = self._indexes.get(place)
+        if index is None:
+            index = {}
             for key, row in self.rows.items():
-                found.setdefault(row[place], []).append(key)
-            self._indexes[place] = found
-        return found
+                index.setdefault(row[place], []).append(key)
+            self._indexes[place] = index
+        return index
 
 
 class Base:
@@ -56,10 +56,10 @@ class Base:
         """Those that were looked at; `table` makes the others."""
 
     def table(self, entity: int) -> Table:
-        found = self.tables[entity]
-        if found is None:
-            found = self.tables[entity] = Table(self._rows(self.domain.by_number[entity]))
-        return found
+        table = self.tables[entity]
+        if table is None:
+            table = self.tables[entity] = Table(self._rows(self.domain.by_number[entity]))
+        return table
 
     def row(self, entity: int, key: str) -> Row:
         return (self.tables[entity] or self.table(entity)).rows[key]
@@ -79,8 +79,8 @@ class Base:
         if not worked_out:
             return dict(zip(entity.ids, zip(*columns, strict=True), strict=True))
         rows: dict[str, Row] = {}
-        for key, drawn in zip(entity.ids, zip(*columns, strict=True), strict=True):
-            row = list(drawn)
+        for key, values in zip(entity.ids, zip(*columns, strict=True), strict=True):
+            row = list(values)
             for place, run in worked_out:
                 row[place] = run(self, row)
             rows[key] = tuple(row)
@@ -137,9 +137,9 @@ def drawn(values: Sequence[Any], count: int, rng: random.Random) -> list[Any]:
 
 def permuted(values: Sequence[Any], rng: random.Random) -> list[Any]:
     """The values in random order: `random.sample`, at half its price."""
-    found, draw = list(values), rng.random
-    found.sort(key=lambda _: draw())
-    return found
+    shuffled, draw = list(values), rng.random
+    shuffled.sort(key=lambda _: draw())
+    return shuffled
 
 
 @lru_cache(maxsize=8192)
@@ -199,19 +199,19 @@ class State:
         rows = table.rows
         if equal:
             place, value = equal[0]
-            found = [(key, rows[key]) for key in table.index(place).get(value, ())]
-            for other, wanted in equal[1:]:
-                found = [pair for pair in found if pair[1][other] == wanted]
+            pairs = [(key, rows[key]) for key in table.index(place).get(value, ())]
+            for other, expected in equal[1:]:
+                pairs = [pair for pair in pairs if pair[1][other] == expected]
         else:
-            found = list(rows.items())
+            pairs = list(rows.items())
         if changed:
-            found = [pair for pair in found if pair[0] not in changed]
+            pairs = [pair for pair in pairs if pair[0] not in changed]
             now = list(changed.items())
             for place, value in equal:
                 now = [pair for pair in now if pair[1][place] == value]
-            found += now
-            found.sort(key=_first)
-        return found
+            pairs += now
+            pairs.sort(key=_first)
+        return pairs
 
     def base_keys(self, entity: int, equal: Sequence[tuple[int, Any]]) -> list[str]:
         """Ids of rows that a fresh world has, with these values now."""
@@ -219,8 +219,8 @@ class State:
             rows = self.base.table(entity).rows
             return [key for key, _ in self.select(entity, equal) if key in rows]
         table = self.base.table(entity)
-        found = table.index(equal[0][0]).get(equal[0][1], [])
-        return found if len(equal) == 1 else [key for key in found if all(table.rows[key][place] == value for place, value in equal)]
+        keys = table.index(equal[0][0]).get(equal[0][1], [])
+        return keys if len(equal) == 1 else [key for key in keys if all(table.rows[key][place] == value for place, value in equal)]
 
     def count(self, entity: int, places: tuple[int, ...], values: tuple[Any, ...]) -> int:
         return len(self.select(entity, tuple(zip(places, values, strict=True))))
@@ -233,21 +233,21 @@ class State:
         """The id of a row about to be created: by its content, so that independent acts commute; the same content again gets the next
         one. None where none is left."""
         size = 10 ** (digits := entity.spec.id.count("#") + CREATED_DIGITS)
-        taken = self.changed.get(entity.number, {})
-        wanted = int.from_bytes(hashlib.blake2b(repr((entity.name, values)).encode(), digest_size=8).digest())
-        keys = (f"{entity.prefix}{(wanted + turn) % size:0{digits}d}" for turn in range(size))
-        return next((key for key in keys if key not in taken), None)
+        changed = self.changed.get(entity.number, {})
+        digest = int.from_bytes(hashlib.blake2b(repr((entity.name, values)).encode(), digest_size=8).digest())
+        keys = (f"{entity.prefix}{(digest + turn) % size:0{digits}d}" for turn in range(size))
+        return next((key for key in keys if key not in changed), None)
 
     def snapshot(self) -> object:
         return (self.base.seed, tuple((entity, rows.copy()) for entity, rows in self.changed.items()), self.acts.copy(), self.kept.copy())
 
     def restore(self, snapshot: Any) -> None:
-        _, changed, acts, kept = snapshot
+        _, changed, acts, totals = snapshot
         self.changed = {entity: rows.copy() for entity, rows in changed}
-        self.acts, self.kept = acts.copy(), kept.copy()
+        self.acts, self.kept = acts.copy(), totals.copy()
 
     def changes(self) -> dict[str, JSON]:
-        found: dict[str, JSON] = {}
+        changes: dict[str, JSON] = {}
         domain = self.base.domain
         for number, rows in self.changed.items():
             entity, base = domain.by_number[number], self.base.table(number).rows
@@ -256,12 +256,12 @@ class State:
                 for field in entity.stored:
                     value = row[field.place]
                     if before is None or before[field.place] != value:
-                        found[f"{entity.name}/{key}/{field.name}"] = shown(domain, field, value)
+                        changes[f"{entity.name}/{key}/{field.name}"] = shown(domain, field, value)
         for (act, key), times in self.acts.items():
-            found[f"acts/{act}/{key}"] = times
+            changes[f"acts/{act}/{key}"] = times
         for (name, key), number in self.kept.items():
-            found[f"{name}/{key}"] = number
-        return found
+            changes[f"{name}/{key}"] = number
+        return changes
 
     def whole(self) -> dict[str, JSON]:
         """Everything, as JSON."""
@@ -276,10 +276,10 @@ class State:
         acts: dict[str, dict[str, int]] = {}
         for (act, key), times in self.acts.items():
             acts.setdefault(act, {})[key] = times
-        kept: dict[str, dict[str, int]] = {each.name: {} for act in domain.acts.values() for each in act.kept}
+        totals: dict[str, dict[str, int]] = {each.name: {} for act in domain.acts.values() for each in act.kept}
         for (name, key), number in self.kept.items():
-            kept[name][key] = number
-        return out | {"acts": acts} | kept
+            totals[name][key] = number
+        return out | {"acts": acts} | totals
 
 
 def _first(pair: tuple[str, Row]) -> str:

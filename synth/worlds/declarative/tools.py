@@ -41,12 +41,12 @@ class Callee:
 
     def call(self, state: State, given: Mapping[str, JSON]) -> Observation:
         values: dict[str, Any] = {}
-        known = self.arguments
+        checks = self.arguments
         for name in self.required:
             if name not in given:
                 return failed(f"{name} is missing")
         for name, value in given.items():
-            checked = known.get(name)
+            checked = checks.get(name)
             if checked is None:
                 return failed("unknown argument")
             values[checked.inside or name] = parsed = checked.parse(state, value)
@@ -81,10 +81,10 @@ class Writer:
         if not self._keeps[view] or key in state.changed.get(number, ()):
             return self._written(state, key, row, fields)
         texts = state.base.table(number).texts
-        found = texts.get((key, fields))
-        if found is None:
-            found = texts[key, fields] = self._written(state, key, row, fields)
-        return found
+        text = texts.get((key, fields))
+        if text is None:
+            text = texts[key, fields] = self._written(state, key, row, fields)
+        return text
 
     def _written(self, state: State, key: str, row: Row, fields: Iterable[Field]) -> str:
         values = {each.name: shown(self.domain, each, value_of(state, row, each)) for each in fields}
@@ -158,9 +158,9 @@ def lister(domain: Domain, entity: Entity, owner: Field, writer: Writer) -> Call
     number, place, key_name, counted = entity.number, owner.place, owner.name, listed_key(entity)
 
     def work(state: State, values: dict[str, Any]) -> str:
-        found = state.select(number, ((place, values[key_name]),))
-        rows = ",".join(writer.text(state, key, row, "list") for key, row in found[:LIST_LIMIT])
-        return f"[{rows}]" if spec.bare else f'{{"{counted}":{len(found)},"rows":[{rows}]}}'
+        pairs = state.select(number, ((place, values[key_name]),))
+        rows = ",".join(writer.text(state, key, row, "list") for key, row in pairs[:LIST_LIMIT])
+        return f"[{rows}]" if spec.bare else f'{{"{counted}":{len(pairs)},"rows":[{rows}]}}'
 
     return _callee(tool, arguments, work)
 
@@ -211,19 +211,19 @@ class Search:
 
     def find(self, state: State, values: Mapping[str, Any]) -> list[tuple[str, Row]]:
         """All that fits, in the order that is asked for."""
-        found = state.select(self.entity.number, [(self._equal[name], value) for name, value in values.items() if name in self._equal])
+        pairs = state.select(self.entity.number, [(self._equal[name], value) for name, value in values.items() if name in self._equal])
         for name, field in self._others.items():
             if name in values:
-                found = _bounded(state, found, field, values[name])
+                pairs = _bounded(state, pairs, field, values[name])
         order = values.get("sort", self.spec.sort)
         if order is not None:
             field, is_descending = self.orders[order]
             place = field.place
             if place >= 0:
-                found = sorted(found, key=lambda pair: pair[1][place], reverse=is_descending)
+                pairs = sorted(pairs, key=lambda pair: pair[1][place], reverse=is_descending)
             else:
-                found = sorted(found, key=lambda pair: value_of(state, pair[1], field), reverse=is_descending)
-        return found
+                pairs = sorted(pairs, key=lambda pair: value_of(state, pair[1], field), reverse=is_descending)
+        return pairs
 
 
 def searcher(domain: Domain, entity: Entity, writer: Writer) -> Callee:
@@ -233,21 +233,21 @@ def searcher(domain: Domain, entity: Entity, writer: Writer) -> Callee:
     tool = _tool(domain, search_name(entity), about, search.arguments, entity.spec.group)
 
     def work(state: State, values: dict[str, Any]) -> str:
-        found = search.find(state, values)
-        rows = ",".join(writer.text(state, key, row, "search") for key, row in found[: values.get("limit", spec.limit)])
-        return f"[{rows}]" if spec.bare else f'{{"{counted}":{len(found)},"rows":[{rows}]}}'
+        pairs = search.find(state, values)
+        rows = ",".join(writer.text(state, key, row, "search") for key, row in pairs[: values.get("limit", spec.limit)])
+        return f"[{rows}]" if spec.bare else f'{{"{counted}":{len(pairs)},"rows":[{rows}]}}'
 
     return _callee(tool, search.arguments, work)
 
 
-def _bounded(state: State, found: list[tuple[str, Row]], field: Field, bound: Any) -> list[tuple[str, Row]]:
+def _bounded(state: State, pairs: list[tuple[str, Row]], field: Field, bound: Any) -> list[tuple[str, Row]]:
     if field.filter == "max":
-        return [pair for pair in found if value_of(state, pair[1], field) <= bound]
+        return [pair for pair in pairs if value_of(state, pair[1], field) <= bound]
     if field.filter == "min":
-        return [pair for pair in found if value_of(state, pair[1], field) >= bound]
+        return [pair for pair in pairs if value_of(state, pair[1], field) >= bound]
     if field.filter == "only" and not bound:
-        return found
-    return [pair for pair in found if value_of(state, pair[1], field) == bound]
+        return pairs
+    return [pair for pair in pairs if value_of(state, pair[1], field) == bound]
 
 
 # ---- acts -------------------------------------------------------------------------------------------------------------------------
@@ -283,19 +283,19 @@ def _described(act: Act) -> str:
     rows = (param for param in act.params.values() if isinstance(param.spec, schema.RefParam) and not param.is_person)
     first = next(rows, None) if act.on is None else None
     target = f" {_one(act.on.noun.en)}" if act.on is not None else f" {_one(first.label.en)}" if first is not None else ""
-    said = verb.replace("_", target.strip() or "it") if "_" in verb else verb + target
-    return f"{said[:1].upper()}{said[1:]}."
+    text = verb.replace("_", target.strip() or "it") if "_" in verb else verb + target
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def callees(domain: Domain) -> dict[str, Callee]:
     """All tools of a domain by name: what reads, entity by entity, then what acts."""
-    found: list[Callee] = []
+    result: list[Callee] = []
     for entity in domain.by_number:
         writer = Writer(domain, entity)
         if "get" in entity.spec.tools:
-            found.append(getter(domain, entity, writer))
-        found += [lister(domain, entity, owner, writer) for owner in entity.owners()]
+            result.append(getter(domain, entity, writer))
+        result += [lister(domain, entity, owner, writer) for owner in entity.owners()]
         if "search" in entity.spec.tools:
-            found.append(searcher(domain, entity, writer))
-    found += [actor(domain, act) for act in domain.acts.values()]
-    return {each.tool.name: each for each in found}
+            result.append(searcher(domain, entity, writer))
+    result += [actor(domain, act) for act in domain.acts.values()]
+    return {each.tool.name: each for each in result}

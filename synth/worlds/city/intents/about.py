@@ -158,9 +158,9 @@ class AreaSummary(CityIntent):
             script.say(f"The ranking is led by {leaders[0]['name']}.", f"榜首是{leaders[0]['name_zh']}。")
         if "theme" in slots:
             query = label("theme", slots["theme"], script.language)
-            found = rows_of(script.call(SEARCH, {"query": query, "region": district}))
-            script.fact("name", named(script, found[0]), *(name for row in found for name in both(row)))
-            script.say(f"Try {found[0]['name']}.", f"可以去{found[0]['name_zh']}。")
+            rows = rows_of(script.call(SEARCH, {"query": query, "region": district}))
+            script.fact("name", named(script, rows[0]), *(name for row in rows for name in both(row)))
+            script.say(f"Try {rows[0]['name']}.", f"可以去{rows[0]['name_zh']}。")
         if "date" in slots:
             tell_weather(script, forecast(script, district, slots["date"]))
 

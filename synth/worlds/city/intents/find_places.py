@@ -139,9 +139,9 @@ class MeetInTheMiddle(CityIntent):
 
     def report(self, script: Script, slots: Slots) -> None:
         result = _central(script, slots, _homes(script, slots))
-        told = tell_found(script, slots, result, "max_m")
-        script.fact("number", told[0]["mean_m"])
-        script.say(f"The mean way is {told[0]['mean_m']} m.", f"平均路程{told[0]['mean_m']}米。")
+        rows = tell_found(script, slots, result, "max_m")
+        script.fact("number", rows[0]["mean_m"])
+        script.say(f"The mean way is {rows[0]['mean_m']} m.", f"平均路程{rows[0]['mean_m']}米。")
 
 
 class MeetAndGo(CityIntent):

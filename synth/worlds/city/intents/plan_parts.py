@@ -135,22 +135,25 @@ def tell_found(script: Script, slots: Slots, result: Row, key: str | None = None
     rows = rows_of(result, count)
     order = slots.get("sort")
     key = key or {"distance": "distance_m", "rating:d": "rating", "price:a": "price", "price:d": "price"}.get(order or "")
-    told = rows[:count]
-    if {row["name"] for row in told} & {KINDS["place"].names[value]["en"] for value in slots.values() if value in KINDS["place"].names}:  # type: ignore[union-attr]
+    reported = rows[:count]
+    if {row["name"] for row in reported} & {KINDS["place"].names[value]["en"] for value in slots.values() if value in KINDS["place"].names}:  # type: ignore[union-attr]
         raise misfit("the place found is one that was named")
-    for row in told:
+    for row in reported:
         ties = [other for other in rows if key is None or _value(other, key) == _value(row, key)]
         script.fact("name", named(script, row), *(name for other in [row, *ties] for name in both(other)))
     if order is not None:
         script.evidence("word", order, f"complete list of {result['total']}")
-    first = told[0]
+    first = reported[0]
     if key is not None:
         script.fact("number", _value(first, key))
-    others_en, others_zh = "".join(f", then {row['name']}" for row in told[1:]), "".join(f"，其次{row['name_zh']}" for row in told[1:])
+    others_en, others_zh = (
+        "".join(f", then {row['name']}" for row in reported[1:]),
+        "".join(f"，其次{row['name_zh']}" for row in reported[1:]),
+    )
     script.say(
         f"{first['name']} ({describe(first, key, 'en')}){others_en}.", f"{first['name_zh']}（{describe(first, key, 'zh')}）{others_zh}。"
     )
-    return told
+    return reported
 
 
 def _value(row: Row, key: str) -> JSON:
@@ -235,9 +238,9 @@ def forecast(script: Script, location: str, day: int, days: int | None = None) -
 
 def tell_weather(script: Script, days: Sequence[Row]) -> None:
     """Tells condition and temperatures of each day."""
-    told = {(day["condition"], day["condition_zh"]) for day in days}
+    conditions = {(day["condition"], day["condition_zh"]) for day in days}
     for day in days:
-        tell_one_of(script, (day["condition"], day["condition_zh"]), [names[:2] for names in CONDITIONS if names[:2] not in told])
+        tell_one_of(script, (day["condition"], day["condition_zh"]), [names[:2] for names in CONDITIONS if names[:2] not in conditions])
         script.fact("number", day["high_c"])
         script.say(
             f"{day['date']}: {day['condition']}, {day['low_c']} to {day['high_c']} degrees.",
@@ -267,17 +270,17 @@ def departures(script: Script, tool: str, origin: str, destination: str, day: in
 
 def tell_departure(script: Script, best: Row, pick: str, *, rivals: Sequence[str] = (), with_date: bool = False) -> None:
     """Tells number, departure and price of the one that was asked for; the other bests, and `rivals`, must not be told as well."""
-    chosen = best[pick]
-    others = dict.fromkeys(number for number in (*(row["number"] for row in best.values()), *rivals) if number != chosen["number"])
-    script.fact("id", chosen["number"], rivals=tuple(others))
-    script.fact("price", chosen["price"])
-    script.fact("time", chosen["departure"])
+    departure = best[pick]
+    others = dict.fromkeys(number for number in (*(row["number"] for row in best.values()), *rivals) if number != departure["number"])
+    script.fact("id", departure["number"], rivals=tuple(others))
+    script.fact("price", departure["price"])
+    script.fact("time", departure["departure"])
     if with_date:
-        script.fact("date", chosen["date"], *_spoken(chosen["date"]))
+        script.fact("date", departure["date"], *_spoken(departure["date"]))
     script.say(
-        f"{chosen['number']} leaves on {chosen['date']} at {chosen['departure']}, takes {chosen['duration_min']} minutes "
-        f"and costs {chosen['price']} yuan.",
-        f"{chosen['number']}次{chosen['date']} {chosen['departure']}出发，用时{chosen['duration_min']}分钟，票价{chosen['price']}元。",
+        f"{departure['number']} leaves on {departure['date']} at {departure['departure']}, takes {departure['duration_min']} minutes "
+        f"and costs {departure['price']} yuan.",
+        f"{departure['number']}次{departure['date']} {departure['departure']}出发，用时{departure['duration_min']}分钟，票价{departure['price']}元。",
     )
 
 

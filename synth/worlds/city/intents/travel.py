@@ -102,14 +102,14 @@ class TrainOrFlight(CityIntent):
 
     def report(self, script: Script, slots: Slots) -> None:
         pick = slots["pick"]
-        found = [departures(script, tool, slots["city_from"], slots["city_to"], slots["date"]) for tool in (TRAINS, FLIGHTS)]
+        options = [departures(script, tool, slots["city_from"], slots["city_to"], slots["date"]) for tool in (TRAINS, FLIGHTS)]
         field = "price" if pick == "cheapest" else "duration_min"
-        found.sort(key=lambda best: int(best[pick][field]))
-        if found[0][pick][field] == found[1][pick][field]:
+        options.sort(key=lambda best: int(best[pick][field]))
+        if options[0][pick][field] == options[1][pick][field]:
             raise misfit("they are equal")
-        for best in found:
+        for best in options:
             script.evidence("id", best[pick]["number"])
-        tell_departure(script, found[0], pick, rivals=[found[1][pick]["number"]])
+        tell_departure(script, options[0], pick, rivals=[options[1][pick]["number"]])
 
 
 class BudgetTravel(CityIntent):

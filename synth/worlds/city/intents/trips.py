@@ -70,20 +70,20 @@ class RouteToBestNearby(CityIntent):
     def shape(self, slot_names: Given) -> Shape:
         steps = Steps()
         origin = steps.add(SEARCH)
-        found = steps.add(SEARCH, steps.add(SEARCH))
-        steps.add(ROUTES, origin, found)
+        best = steps.add(SEARCH, steps.add(SEARCH))
+        steps.add(ROUTES, origin, best)
         if "date" in slot_names:
-            steps.add(FORECAST, found)
+            steps.add(FORECAST, best)
         return steps.shape
 
     def report(self, script: Script, slots: Slots) -> None:
         distinct(slots["origin"], slots["place"])
         origin = locate(script, slots["origin"])
-        found = best_near(script, slots, locate(script, slots["place"]), slots["category"])
-        _name(script, found)
-        _tell_way(script, slots, [origin, found])
+        best = best_near(script, slots, locate(script, slots["place"]), slots["category"])
+        _name(script, best)
+        _tell_way(script, slots, [origin, best])
         if "date" in slots:
-            tell_weather(script, forecast(script, found["coords"], slots["date"]))
+            tell_weather(script, forecast(script, best["coords"], slots["date"]))
 
 
 class HalfDayTrip(CityIntent):
@@ -193,8 +193,8 @@ class LongTrip(CityIntent):
         steps.add(TRAINS)
         steps.add(FORECAST)
         hotel = steps.add(SEARCH)
-        found = steps.add(SEARCH, hotel)
-        stops = [hotel, found]
+        place = steps.add(SEARCH, hotel)
+        stops = [hotel, place]
         if "place" in slot_names:
             stops.append(steps.add(SEARCH))
         steps.add(ROUTES, *stops)

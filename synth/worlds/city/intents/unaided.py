@@ -215,7 +215,7 @@ class NearestOfGiven(_FromConversation):
         _tell_less(script, slots, "place", ("place_a", "place_b"), ("distance_a", "distance_b"), ("m", "米"))
 
 
-def _tell_less(script: Script, slots: Slots, kind: str, things: tuple[str, str], values: tuple[str, str], unit: tuple[str, str]) -> None:
+def _tell_less(script: Script, slots: Slots, kind: str, names: tuple[str, str], values: tuple[str, str], unit: tuple[str, str]) -> None:
     """Tells which of two things has the smaller value, and that value.
 
     Raises:
@@ -223,8 +223,8 @@ def _tell_less(script: Script, slots: Slots, kind: str, things: tuple[str, str],
     """
     distinct(slots[values[0]], slots[values[1]])
     less = 0 if slots[values[0]] < slots[values[1]] else 1
-    en, zh = label(kind, slots[things[less]], "en"), label(kind, slots[things[less]], "zh")
-    other = slots[things[1 - less]]
+    en, zh = label(kind, slots[names[less]], "en"), label(kind, slots[names[less]], "zh")
+    other = slots[names[1 - less]]
     rivals = [label(kind, other, "en"), label(kind, other, "zh")]
     script.fact("name" if kind == "place" else "word", en if script.language == "en" else zh, en, zh, rivals=rivals)
     script.fact("number", slots[values[less]])

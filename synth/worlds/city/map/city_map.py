@@ -71,11 +71,11 @@ def district_of(name: str, text: str) -> int | None:
     plain = " ".join(text.lower().split())
     if plain in _OWN_NAMES:
         return None
-    found = _DISTRICT_NAMES.get(plain)
-    if found is None:
+    district = _DISTRICT_NAMES.get(plain)
+    if district is None:
         districts = ", ".join(en for en, _ in DISTRICTS.values())
         raise BadArgument(f"{name} must be {CITY_EN} or one of its districts: {districts}")
-    return found
+    return district
 
 
 def region_of(name: str, text: str) -> Region:
@@ -84,13 +84,15 @@ def region_of(name: str, text: str) -> Region:
     Raises:
         BadArgument: unknown, or ambiguous; then the message lists the candidates.
     """
-    found = resolve(text)
-    if not found:
+    resolved = resolve(text)
+    if not resolved:
         raise BadArgument(f"{name} must be the name of a Chinese city, e.g. Kunming; '{text}' is unknown")
-    if len(found) > 1:
-        candidates = "; ".join(f"{region.en}, {region.province_en} ({region.province_zh}{region.zh}, {region.adcode})" for region in found)
+    if len(resolved) > 1:
+        candidates = "; ".join(
+            f"{region.en}, {region.province_en} ({region.province_zh}{region.zh}, {region.adcode})" for region in resolved
+        )
         raise BadArgument(f"{name} '{text}' is ambiguous; candidates: {candidates}")
-    return found[0]
+    return resolved[0]
 
 
 def day_of(name: str, text: str) -> date:

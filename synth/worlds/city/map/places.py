@@ -96,11 +96,11 @@ class Places:
 
     def of_category(self, category: str) -> NDArray[np.int64]:
         """Indices of the places of a category that exist here."""
-        found = self._by_category.get(category)
-        if found is None:
+        indices = self._by_category.get(category)
+        if indices is None:
             every = members()[category]
-            found = self._by_category[category] = every[self.present[every]]
-        return found
+            indices = self._by_category[category] = every[self.present[every]]
+        return indices
 
     @cached_property
     def crossings(self) -> tuple[NDArray[np.int64], Floats]:
@@ -119,8 +119,8 @@ class Places:
         category = catalogue()[index].category
         ranks = self._ranks.get(category)
         if ranks is None:
-            own = self.of_category(category)
-            order = own[np.lexsort((own, -self.reviews[own], -self.rating[own]))]
+            of_kind = self.of_category(category)
+            order = of_kind[np.lexsort((of_kind, -self.reviews[of_kind], -self.rating[of_kind]))]
             ranks = self._ranks[category] = {int(place): rank for rank, place in enumerate(order, 1)}
         return ranks[index], len(ranks)
 

@@ -165,8 +165,8 @@ class Roads:
 
     def _weighted(self, mode: str, preference: str, hour: int) -> tuple[Floats, Floats]:
         """(cost, seconds) by directed edge; `hour` -1 is free flow."""
-        known = self._weights.get((mode, preference, hour))
-        if known is None:
+        weights = self._weights.get((mode, preference, hour))
+        if weights is None:
             seconds = self.lengths / np.array(_SPEEDS_M_S[mode])[self.kinds] * (self._pace if mode not in ("walking", "bicycling") else 1.0)
             if hour >= 0:
                 seconds = seconds * (1 + self._jam * _JAM_BY_HOUR[hour])
@@ -175,9 +175,9 @@ class Roads:
             if toll != 1.0:
                 cost = np.where(self._toll, cost * toll, cost)
             closed = ~np.isfinite(seconds)
-            known = (np.where(closed, np.inf, cost), np.where(closed, 0.0, seconds))
-            self._weights[mode, preference, hour] = known
-        return known
+            weights = (np.where(closed, np.inf, cost), np.where(closed, 0.0, seconds))
+            self._weights[mode, preference, hour] = weights
+        return weights
 
     def nearest(self, at: tuple[float, float]) -> tuple[int, float]:
         """The nearest crossing, and how many metres away it is."""
@@ -201,18 +201,18 @@ class Roads:
         edges = trace(reached, fixed.tails, best)
         access = start_m + end_m
         lengths = self.lengths[edges]
-        taken = float(seconds[edges].sum()) + access * pace
-        free = taken if hour < 0 else float(self._weighted(mode, preference, -1)[1][edges].sum()) + access * pace
+        duration = float(seconds[edges].sum()) + access * pace
+        free = duration if hour < 0 else float(self._weighted(mode, preference, -1)[1][edges].sum()) + access * pace
         toll = float(lengths[self._toll[edges]].sum()) / 1000 * _TOLL_YUAN_PER_KM if mode in ("driving", "truck") else 0.0
-        return Way(edges, float(lengths.sum()) + access, taken, free, toll)
+        return Way(edges, float(lengths.sum()) + access, duration, free, toll)
 
     def metres_from(self, origin: tuple[float, float], crossings: NDArray[np.int64]) -> Floats:
         """Metres by road from a coordinate to each of the crossings, by the shortest drivable way."""
         start, start_m = self.nearest(origin)
         fixed = grid()
-        wanted = np.zeros(NODES, np.bool_)
-        wanted[crossings] = True
-        costs, _, _ = dijkstra(fixed.starts, fixed.heads, self._drivable, _one(start), np.array([start_m]), _NONE, _NO_COSTS, wanted)
+        flags = np.zeros(NODES, np.bool_)
+        flags[crossings] = True
+        costs, _, _ = dijkstra(fixed.starts, fixed.heads, self._drivable, _one(start), np.array([start_m]), _NONE, _NO_COSTS, flags)
         out: Floats = costs[crossings]
         return out
 

@@ -46,8 +46,8 @@ def services(seed: int, kind: Kind, origin: Region, destination: Region) -> tupl
         return ()
     pair = bits(seed, 11 if kind == "train" else 12, int(origin.adcode), int(destination.adcode))
     make = _train if kind == "train" else _flight
-    made = [make(km, bits(order, start=pair)) for order in range(integer(3, 7, start=pair))]
-    unique = {service.number: service for service in made}
+    generated = [make(km, bits(order, start=pair)) for order in range(integer(3, 7, start=pair))]
+    unique = {service.number: service for service in generated}
     return tuple(sorted(unique.values(), key=lambda service: (service.departure, service.number)))
 
 
@@ -61,30 +61,30 @@ def _clock(minutes: int) -> str:
 
 
 def _train(km: float, code: int) -> Service:
-    own = bits(code)
+    draws = bits(code)
     letter, speed, rate = _TRAIN_CLASSES[2 if code % 10 >= 8 else 1 if code % 10 >= 5 else 0]
     rail_km = km * 1.22
-    minutes = int(rail_km / speed * 60 * (0.95 + unit(1, start=own) * 0.25)) + 12
-    yuan = max(12, round(rail_km * rate * (0.9 + unit(2, start=own) * 0.2)))
-    return _service(f"{letter}{1000 + code % 8999}", "China Railway", 360 + integer(0, 170, 3, start=own) * 5, minutes, yuan, code)
+    minutes = int(rail_km / speed * 60 * (0.95 + unit(1, start=draws) * 0.25)) + 12
+    yuan = max(12, round(rail_km * rate * (0.9 + unit(2, start=draws) * 0.2)))
+    return _service(f"{letter}{1000 + code % 8999}", "China Railway", 360 + integer(0, 170, 3, start=draws) * 5, minutes, yuan, code)
 
 
 def _flight(km: float, code: int) -> Service:
-    own = bits(code)
+    draws = bits(code)
     carrier, name = CARRIERS[code % 4]
-    minutes = int(km / 780 * 60 * (0.97 + unit(1, start=own) * 0.1)) + 45
-    yuan = round(260 + km * (0.38 + unit(2, start=own) * 0.32))
-    return _service(f"{carrier}{1000 + code % 8999}", name, 380 + integer(0, 186, 3, start=own) * 5, minutes, yuan, code)
+    minutes = int(km / 780 * 60 * (0.97 + unit(1, start=draws) * 0.1)) + 45
+    yuan = round(260 + km * (0.38 + unit(2, start=draws) * 0.32))
+    return _service(f"{carrier}{1000 + code % 8999}", name, 380 + integer(0, 186, 3, start=draws) * 5, minutes, yuan, code)
 
 
-def departures(found: tuple[Service, ...], kind: Kind, first: date, days: int) -> list[dict[str, Any]]:
+def departures(listed: tuple[Service, ...], kind: Kind, first: date, days: int) -> list[dict[str, Any]]:
     """All departures from `first` to `days` days later, as the tools show them. `seats` 0 means sold out."""
     low, span = (0.7, 0.9) if kind == "flight" else (0.95, 0.15)
     ahead = (first - TODAY).days
     dates = [(first + timedelta(days=day)).isoformat() for day in range(days + 3)]
     rows = []
     for day in range(days + 1):
-        for service in found:
+        for service in listed:
             chance = mix(service.code + ahead + day)
             price = round(service.yuan * (low + (chance & 1023) / 1024 * span))
             seats = (chance >> 10) % 93 - 12
@@ -109,10 +109,10 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     free = [row for row in rows if row["seats"]]
     if not free:
         return {}
-    chosen = {
+    fields = {
         "earliest": free[0],
         "latest": max(free, key=lambda row: (row["date"], row["departure"])),
         "cheapest": min(free, key=lambda row: row["price"]),
         "fastest": min(free, key=lambda row: row["duration_min"]),
     }
-    return {name: {field: row[field] for field in ("number", "date", "departure", "price", "duration_min")} for name, row in chosen.items()}
+    return {name: {field: row[field] for field in ("number", "date", "departure", "price", "duration_min")} for name, row in fields.items()}

@@ -96,32 +96,32 @@ def _phrases() -> _Phrases:
 def _scan(runs: list[str]) -> tuple[list[tuple[str, object]], list[str]]:
     """Phrases found from left to right, longest first, and the words that are in none."""
     phrases = _phrases()
-    found: list[tuple[str, object]] = []
+    matches: list[tuple[str, object]] = []
     rest: list[str] = []
     position = 0
     while position < len(runs):
         for length in range(min(phrases.longest_words, len(runs) - position), 0, -1):
             hit = phrases.table.get(" ".join(runs[position : position + length]))
             if hit is not None:
-                found.append(hit)
+                matches.append(hit)
                 position += length
                 break
         else:
             if runs[position].isascii():
                 rest.append(runs[position])
             else:
-                _scan_unspaced(runs[position], phrases, found)
+                _scan_unspaced(runs[position], phrases, matches)
             position += 1
-    return found, rest
+    return matches, rest
 
 
-def _scan_unspaced(run: str, phrases: _Phrases, found: list[tuple[str, object]]) -> None:
+def _scan_unspaced(run: str, phrases: _Phrases, matches: list[tuple[str, object]]) -> None:
     position = 0
     while position < len(run):
         for length in range(min(phrases.longest_characters, len(run) - position), 0, -1):
             hit = phrases.table.get(run[position : position + length])
             if hit is not None:
-                found.append(hit)
+                matches.append(hit)
                 position += length
                 break
         else:
@@ -140,18 +140,18 @@ def _words() -> dict[str, frozenset[int]]:
 @lru_cache(maxsize=8192)
 def read_query(text: str) -> Query:
     """What `text` asks for. Nothing recognised gives an empty query, which matches no place."""
-    found, rest = _scan(_plain(text).split())
-    places: list[Any] = [value for kind, value in found if kind == "place"]
-    categories = [category for kind, value in found if kind == "category" for category in value]  # type: ignore[attr-defined]
+    matches, rest = _scan(_plain(text).split())
+    places: list[Any] = [value for kind, value in matches if kind == "place"]
+    categories = [category for kind, value in matches if kind == "category" for category in value]  # type: ignore[attr-defined]
     features = 0
-    for kind, value in found:
+    for kind, value in matches:
         if kind == "feature":
             assert isinstance(value, int)
             features |= value
-    open_now = any(kind == "open_now" for kind, _ in found)
+    open_now = any(kind == "open_now" for kind, _ in matches)
     if not places and not categories:
-        known = [_words()[word] for word in rest if word not in _NOISE and word in _words()]
-        places = sorted(frozenset.intersection(*known)) if known else []
+        similar = [_words()[word] for word in rest if word not in _NOISE and word in _words()]
+        places = sorted(frozenset.intersection(*similar)) if similar else []
     if categories:
         places = []
     return Query(tuple(places), tuple(dict.fromkeys(categories)), features, open_now)

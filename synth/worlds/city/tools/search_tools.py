@@ -39,19 +39,19 @@ def _matches(city: City, query: Query) -> Indices:
     if query.is_empty and not query.open_now:
         return np.empty(0, np.int64)
     if query.places:
-        named = np.array(query.places)
-        found: Indices = named[places.present[named]]
+        indices = np.array(query.places)
+        matching: Indices = indices[places.present[indices]]
     elif len(query.categories) == 1:
-        found = places.of_category(query.categories[0])
+        matching = places.of_category(query.categories[0])
     elif query.categories:
-        found = np.sort(np.concatenate([places.of_category(category) for category in query.categories]))
+        matching = np.sort(np.concatenate([places.of_category(category) for category in query.categories]))
     else:
-        found = np.flatnonzero(places.present)
+        matching = np.flatnonzero(places.present)
     if query.features:
-        found = found[places.features[found] & query.features == query.features]
+        matching = matching[places.features[matching] & query.features == query.features]
     if query.open_now:
-        found = found[places.is_open[found]]
-    return found
+        matching = matching[places.is_open[matching]]
+    return matching
 
 
 def _check_prices(given: Given, *, sorts_by_price: bool = False) -> None:
@@ -61,21 +61,21 @@ def _check_prices(given: Given, *, sorts_by_price: bool = False) -> None:
         raise BadArgument("price_min must not be above price_max")
 
 
-def _filter(places: Places, found: Indices, given: Given) -> Indices:
+def _filter(places: Places, indices: Indices, given: Given) -> Indices:
     if given["min_rating"] is not None:
-        found = found[places.rating[found] >= given["min_rating"] - 1e-9]
+        indices = indices[places.rating[indices] >= given["min_rating"] - 1e-9]
     if given["price_category"] is not None:
-        found = found[_PRICED[given["price_category"]][category_codes()[found]]]
+        indices = indices[_PRICED[given["price_category"]][category_codes()[indices]]]
         if given["price_max"] is not None:
-            found = found[places.yuan[found] <= given["price_max"]]
+            indices = indices[places.yuan[indices] <= given["price_max"]]
         if given["price_min"] is not None:
-            found = found[places.yuan[found] >= given["price_min"]]
-    return found
+            indices = indices[places.yuan[indices] >= given["price_min"]]
+    return indices
 
 
-def _order(places: Places, found: Indices, key: Column) -> Indices:
+def _order(places: Places, indices: Indices, key: Column) -> Indices:
     """Positions in `found` by ascending key, ties to more reviews, then the lower index."""
-    order: Indices = np.lexsort((found, -places.reviews[found], key))
+    order: Indices = np.lexsort((indices, -places.reviews[indices], key))
     return order
 
 
@@ -93,29 +93,29 @@ def search_places(city: City, given: Given) -> dict[str, Any]:
     if order == "distance" and center is None:
         raise BadArgument("center is required with sort_by distance")
     district = None if given["region"] is None else district_of("region", given["region"])
-    found = _filter(places, _matches(city, read_query(given["query"])), given)
+    indices = _filter(places, _matches(city, read_query(given["query"])), given)
     if district is not None:
-        found = found[places.district[found] == district]
+        indices = indices[places.district[indices] == district]
     metres = None
     if center is not None:
-        metres = np.hypot(places.x[found] - center[0], places.y[found] - center[1])
+        metres = np.hypot(places.x[indices] - center[0], places.y[indices] - center[1])
         near = metres <= given["radius"]
-        found, metres = found[near], metres[near]
+        indices, metres = indices[near], metres[near]
     key: Column
     if order == "distance":
         assert metres is not None
         key = metres
     elif order == "rating:d":
-        key = -places.rating[found]
+        key = -places.rating[indices]
     elif order == "weight":
-        key = -places.weight[found] if metres is None else metres / 3000.0 - places.weight[found]
+        key = -places.weight[indices] if metres is None else metres / 3000.0 - places.weight[indices]
     else:
-        key = places.yuan[found] * (1.0 if order == "price:a" else -1.0)
-    shown = _order(places, found, key)[: int(given["limit"])]
-    rows = [places.row(index) for index in found[shown].tolist()]
+        key = places.yuan[indices] * (1.0 if order == "price:a" else -1.0)
+    shown = _order(places, indices, key)[: int(given["limit"])]
+    rows = [places.row(index) for index in indices[shown].tolist()]
     if metres is not None:
         rows = [{**row, "distance_m": round(far)} for row, far in zip(rows, metres[shown].tolist(), strict=True)]
-    return _answer(len(found), order, rows)
+    return _answer(len(indices), order, rows)
 
 
 def search_along_route(city: City, given: Given) -> dict[str, Any]:
@@ -127,13 +127,15 @@ def search_along_route(city: City, given: Given) -> dict[str, Any]:
     corners = city.roads.corners(way.edges)
     xs = np.array([origin[0], *city.roads.x[corners], destination[0]])
     ys = np.array([origin[1], *city.roads.y[corners], destination[1]])
-    found = _matches(city, read_query(given["query"]))
-    off = _metres_off(places.x[found], places.y[found], xs, ys)
+    indices = _matches(city, read_query(given["query"]))
+    off = _metres_off(places.x[indices], places.y[indices], xs, ys)
     near = off <= buffer
-    found, off = found[near], off[near]
-    shown = _order(places, found, off)[: int(given["limit"])]
-    rows = [{**places.row(index), "off_route_m": round(far)} for index, far in zip(found[shown].tolist(), off[shown].tolist(), strict=True)]
-    answer = _answer(len(found), "off_route_m", rows)
+    indices, off = indices[near], off[near]
+    shown = _order(places, indices, off)[: int(given["limit"])]
+    rows = [
+        {**places.row(index), "off_route_m": round(far)} for index, far in zip(indices[shown].tolist(), off[shown].tolist(), strict=True)
+    ]
+    answer = _answer(len(indices), "off_route_m", rows)
     return {**answer, "route": {"mode": mode, "distance_m": round(way.distance_m)}} if rows else answer
 
 
@@ -152,19 +154,19 @@ def search_central_places(city: City, given: Given) -> dict[str, Any]:
     _check_prices(given)
     places, order = city.places, given["sort_by"]
     origins = [point("origins", text) for text in given["origins"]]
-    found = _filter(places, _matches(city, read_query(given["query"])), given)
+    indices = _filter(places, _matches(city, read_query(given["query"])), given)
     x, y = sum(at[0] for at in origins) / len(origins), sum(at[1] for at in origins) / len(origins)
-    found = found[np.hypot(places.x[found] - x, places.y[found] - y) <= given["radius"]]
-    if not found.size:
+    indices = indices[np.hypot(places.x[indices] - x, places.y[indices] - y) <= given["radius"]]
+    if not indices.size:
         return _NOTHING
     crossings, access = places.crossings
-    ways = np.array([city.roads.metres_from(at, crossings[found]) for at in origins]) + access[found]
+    ways = np.array([city.roads.metres_from(at, crossings[indices]) for at in origins]) + access[indices]
     mean, most = ways.mean(axis=0), ways.max(axis=0)
     key = {"balanced": mean + most, "min_max_distance": most, "total_distance": mean}[order]
-    shown = _order(places, found, np.round(key, 3))[: int(given["limit"])]
+    shown = _order(places, indices, np.round(key, 3))[: int(given["limit"])]
     rows = [
         {
-            **places.row(int(found[at])),
+            **places.row(int(indices[at])),
             "mean_m": round(float(mean[at])),
             "max_m": round(float(most[at])),
             "total_m": round(float(mean[at]) * len(origins)),
@@ -172,7 +174,7 @@ def search_central_places(city: City, given: Given) -> dict[str, Any]:
         }
         for at in shown.tolist()
     ]
-    return _answer(len(found), order, rows)
+    return _answer(len(indices), order, rows)
 
 
 _LISTS: tuple[tuple[str, str, Callable[[Places, Indices], Column]], ...] = (
@@ -194,18 +196,18 @@ def search_ranking_list(city: City, given: Given) -> dict[str, Any]:
     """map_search_ranking_list."""
     district = district_of("region", given["region"])
     query, places = read_query(given["query"]), city.places
-    found = _matches(city, query)
+    indices = _matches(city, query)
     if district is not None:
-        found = found[places.district[found] == district]
-    if not found.size:
+        indices = indices[places.district[indices] == district]
+    if not indices.size:
         return {"lists": []}
     region = (CITY_EN, CITY_ZH) if district is None else DISTRICTS[DISTRICT_KEYS[district]]
-    what = CATEGORIES[query.categories[0]] if len(query.categories) == 1 else None
-    en, zh = (what.en, what.zh) if what is not None else ("places", "地点")
+    category_names = CATEGORIES[query.categories[0]] if len(query.categories) == 1 else None
+    en, zh = (category_names.en, category_names.zh) if category_names is not None else ("places", "地点")
     about = bits(city.seed, -1 if district is None else district, *sorted(_POSITIONS[category] for category in query.categories))
     lists = []
     for number, (title, title_zh, key) in enumerate(_LISTS[: int(given["max_lists"])]):
-        best = found[_order(places, found, key(places, found))[: int(given["max_items"])]]
+        best = indices[_order(places, indices, key(places, indices))[: int(given["max_items"])]]
         lists.append(
             {
                 "list_id": f"rl-{bits(about, number) % 1_000_000:06d}",

@@ -18,8 +18,8 @@ def _departures(city: City, given: dict[str, Any], kind: timetable.Kind) -> dict
         raise BadArgument("destination must differ from origin")
     first = day_of("date", given["date"])
     days = min(int(given["days"]), HORIZON_DAYS - (first - TODAY).days)
-    found = timetable.services(city.seed, kind, origin, destination)
-    rows = timetable.departures(found, kind, first, days)
+    services = timetable.services(city.seed, kind, origin, destination)
+    rows = timetable.departures(services, kind, first, days)
     listed = f"{kind}s"
     if not rows:
         return {"total": 0, listed: []}

@@ -240,10 +240,10 @@ def document_id(seed: int, number: int) -> str:
 def search(seed: int, transit: Transit, query: str) -> list[dict[str, str]]:
     """The best three pages, in Chinese where the query has Chinese characters."""
     language = 1 if _UNSPACED.search(query) else 0
-    found = []
+    hits = []
     for number in _ranked(query):
         page = pages()[number]
         fields = page.fill(seed, number, transit)
         shown = {name: value[language] if isinstance(value, tuple) else value for name, value in fields.items()}
-        found.append({"doc_id": document_id(seed, number), "title": page.title[language], "text": page.text[language].format(**shown)})
-    return found
+        hits.append({"doc_id": document_id(seed, number), "title": page.title[language], "text": page.text[language].format(**shown)})
+    return hits

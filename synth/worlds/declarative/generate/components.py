@@ -121,22 +121,22 @@ def _value(text: str) -> Name:
 
 def _values(text: str) -> Mapping[str, tuple[Name, ...]]:
     """`open=new 新建|pending 待办, closed 已关闭`: by symbol, the names that a value may have."""
-    found = {}
+    values = {}
     for part in text.split(","):
         symbol, equals, rest = part.strip().partition("=")
         names = tuple(_value(each) for each in (rest if equals else part).split("|"))
-        found[symbol if equals else names[0].key] = names
-    return found
+        values[symbol if equals else names[0].key] = names
+    return values
 
 
 def _names(text: str) -> tuple[Name, ...]:
     """`price = price / 价格; rate = rate / 费率`."""
-    found = []
+    names = []
     for part in text.split(";"):
         key, _, label = part.partition("=")
         english, _, chinese = label.partition(" / ")
-        found.append(Name(key.strip(), english.strip(), chinese.strip()))
-    return tuple(found)
+        names.append(Name(key.strip(), english.strip(), chinese.strip()))
+    return tuple(names)
 
 
 def _part(symbol: str, raw: Mapping[str, Any]) -> FieldPart:
@@ -146,20 +146,20 @@ def _part(symbol: str, raw: Mapping[str, Any]) -> FieldPart:
 
 def _verbs(text: str) -> tuple[Verb, ...]:
     """`cancel / 取消; top_up: top up / 给_充值`."""
-    found = []
+    verbs = []
     for part in text.split(";"):
         english, _, chinese = part.partition(" / ")
         key, colon, phrase = english.partition(": ")
-        found.append(Verb(key.strip() if colon else slug(english), (phrase if colon else english).strip(), chinese.strip()))
-    return tuple(found)
+        verbs.append(Verb(key.strip() if colon else slug(english), (phrase if colon else english).strip(), chinese.strip()))
+    return tuple(verbs)
 
 
 @cache
 def archetypes() -> Mapping[str, Archetype]:
     """All archetypes by role, those that others build on first."""
-    found = {}
+    by_name = {}
     for role, raw in _read("archetypes.yaml").items():
-        found[role] = Archetype(
+        by_name[role] = Archetype(
             role=role,
             ids=tuple(raw["id"].split()),
             rows=tuple(int(rows) for rows in raw["rows"]),
@@ -169,14 +169,14 @@ def archetypes() -> Mapping[str, Archetype]:
                 symbol: ActionPart(
                     symbol,
                     _verbs(each["verbs"]),
-                    tuple(_part(name, taken) for name, taken in (each.get("takes") or {}).items()),
+                    tuple(_part(name, param) for name, param in (each.get("takes") or {}).items()),
                     each,
                 )
                 for symbol, each in raw["actions"].items()
             },
             called=raw.get("called"),
         )
-    return found
+    return by_name
 
 
 @cache

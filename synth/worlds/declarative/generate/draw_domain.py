@@ -68,17 +68,17 @@ class _Draw:
 
     def _roles(self, theme: Theme) -> tuple[str, ...]:
         """Roles of a domain with all that they need, in the order of the archetypes."""
-        known, size = archetypes(), self.rng.choice(_SIZES)
-        doing = [role for role in known if role in theme.nouns and role not in _BASIC and set(known[role].needs) <= set(theme.nouns)]
+        by_role, size = archetypes(), self.rng.choice(_SIZES)
+        doing = [role for role in by_role if role in theme.nouns and role not in _BASIC and set(by_role[role].needs) <= set(theme.nouns)]
         roles = {"person", *({"site"} & set(theme.nouns) if self.rng.random() < 0.5 else ())}
         for role in self.rng.sample(doing, len(doing)):
-            wanted = roles | {role, *self._needed(role)}
-            if len(wanted) <= size:
-                roles = wanted
+            extended = roles | {role, *self._needed(role)}
+            if len(extended) <= size:
+                roles = extended
         spare = [role for role in _BASIC if role in theme.nouns and role not in roles]
         self.rng.shuffle(spare)
         roles.update(spare[: max(0, size - len(roles))])
-        return tuple(role for role in known if role in roles)
+        return tuple(role for role in by_role if role in roles)
 
     def _needed(self, role: str) -> set[str]:
         needs = archetypes()[role].needs
@@ -101,11 +101,11 @@ class _Draw:
 
     def spec(self) -> dict[str, Any] | None:
         """The spec, or None where too little came of it."""
-        drawn, rng = self.drawn, self.rng
-        keys = {drawn.theme.nouns[role].key for role in drawn.roles}
-        for role in drawn.roles:
-            drawn.chosen[role] = self._chosen(archetypes()[role], drawn.theme.nouns[role], keys)
-        writer = Writer(drawn.chosen, drawn.currency)
+        domain_draw, rng = self.drawn, self.rng
+        keys = {domain_draw.theme.nouns[role].key for role in domain_draw.roles}
+        for role in domain_draw.roles:
+            domain_draw.chosen[role] = self._chosen(archetypes()[role], domain_draw.theme.nouns[role], keys)
+        writer = Writer(domain_draw.chosen, domain_draw.currency)
         entities = self._entities(writer)
         actions = self._actions(writer)
         self._spare_searches(entities, actions)
@@ -117,8 +117,8 @@ class _Draw:
             return None
         return {
             "domain": self._name(),
-            "about": f"{drawn.theme.en} / {drawn.theme.zh}",
-            "currency": drawn.currency,
+            "about": f"{domain_draw.theme.en} / {domain_draw.theme.zh}",
+            "currency": domain_draw.currency,
             "naming": self.naming,
             "entities": entities,
             "actions": actions,
@@ -129,19 +129,19 @@ class _Draw:
 
     def _chosen(self, archetype: Archetype, noun: Noun, keys: set[str]) -> Chosen:
         """Which fields an entity has, and what they are called."""
-        chosen, used = Chosen(noun), set[str]()
+        choice, used = Chosen(noun), set[str]()
         for part in archetype.fields.values():
             ref = part.raw.get("ref")
             if self.rng.random() >= part.share or (ref is not None and ref not in self.drawn.roles):
                 continue
             if part.raw.get("kinds") and not noun.kinds:
                 continue
-            named = self._named(part, keys, used, ref)
-            if named is not None:
-                name, at = named
+            part_name = self._named(part, keys, used, ref)
+            if part_name is not None:
+                name, at = part_name
                 used.add(name.key)
-                chosen.add(part, name, at, self._value_names(part, noun))
-        return chosen
+                choice.add(part, name, at, self._value_names(part, noun))
+        return choice
 
     def _named(self, part: FieldPart, keys: set[str], used: set[str], ref: str | None) -> tuple[Name, int] | None:
         """One of a field's names that nothing else has, and which of them it is."""
@@ -168,25 +168,25 @@ class _Draw:
         used: set[str] = set()
         entities = {}
         for role in self.drawn.roles:
-            archetype, chosen = archetypes()[role], self.drawn.chosen[role]
+            archetype, choice = archetypes()[role], self.drawn.chosen[role]
             letter = next((each for each in self.rng.sample(archetype.ids, len(archetype.ids)) if each not in used), None)
             letter = letter or next(each for each in "abcdefghijklmnopqrstuvwxyz" if each not in used)
             used.add(letter)
             entity: dict[str, Any] = {
-                "noun": f"{chosen.noun.en} / {chosen.noun.zh}",
-                "plural": chosen.noun.plural,
-                "measure": chosen.noun.measure,
+                "noun": f"{choice.noun.en} / {choice.noun.zh}",
+                "plural": choice.noun.plural,
+                "measure": choice.noun.measure,
                 "id": letter + "#" * self.rng.choice((3, 3, 3, 4)),
                 "rows": self.rng.choice(archetype.rows),
-                "fields": {chosen.names[symbol].key: self._field(role, symbol, writer) for symbol in chosen.parts},
+                "fields": {choice.names[symbol].key: self._field(role, symbol, writer) for symbol in choice.parts},
             }
             if role == "person":
                 entity["person"] = True
-            if archetype.called in chosen.parts:
-                entity["called"] = chosen.names[archetype.called].key
+            if archetype.called in choice.parts:
+                entity["called"] = choice.names[archetype.called].key
             if self.grouping != "none":
-                entity["group"] = chosen.noun.key if self.grouping == "entity" else ("records" if role in _BASIC else "service")
-            entities[chosen.noun.key] = entity
+                entity["group"] = choice.noun.key if self.grouping == "entity" else ("records" if role in _BASIC else "service")
+            entities[choice.noun.key] = entity
         return entities
 
     def _spare_searches(self, entities: Mapping[str, Any], actions: Mapping[str, Any]) -> None:
@@ -198,14 +198,14 @@ class _Draw:
                 entities[key]["tools"] = ["get"]
 
     def _field(self, role: str, symbol: str, writer: Writer) -> dict[str, Any]:
-        chosen = self.drawn.chosen[role]
-        part, raw = chosen.parts[symbol], chosen.parts[symbol].raw
-        out = _typed(chosen, symbol, writer, self.drawn)
+        choice = self.drawn.chosen[role]
+        part, raw = choice.parts[symbol], choice.parts[symbol].raw
+        out = _typed(choice, symbol, writer, self.drawn)
         if "owned" in raw and self.rng.random() < float(raw["owned"]):
             out["owned"] = True
         if raw.get("weights"):
-            out["weights"] = {chosen.values[symbol][key].key: weight for key, weight in raw["weights"].items()}
-        if "starts" in raw and (starts := chosen.own(raw["starts"])) is not None:
+            out["weights"] = {choice.values[symbol][key].key: weight for key, weight in raw["weights"].items()}
+        if "starts" in raw and (starts := choice.own(raw["starts"])) is not None:
             out["starts"] = starts
         for key in ("low", "high", "detail", "share"):
             if key in raw:
@@ -222,23 +222,23 @@ class _Draw:
 
     def _actions(self, writer: Writer) -> dict[str, Any]:
         """Actions by name, at most MAX_ACTIONS; no two of a role go by one verb in either language."""
-        found: dict[str, Any] = {}
+        actions: dict[str, Any] = {}
         for role in self.rng.sample(self.drawn.roles, len(self.drawn.roles)):
-            said: set[str] = set()
+            used_verbs: set[str] = set()
             for action in archetypes()[role].actions.values():
-                if len(found) == MAX_ACTIONS or self.rng.random() >= float(action.raw.get("p", 1)):
+                if len(actions) == MAX_ACTIONS or self.rng.random() >= float(action.raw.get("p", 1)):
                     continue
-                verbs = [verb for verb in action.verbs if not {verb.en, verb.zh} & said]
+                verbs = [verb for verb in action.verbs if not {verb.en, verb.zh} & used_verbs]
                 verb = self.rng.choice(verbs or action.verbs)
                 name = self._act_name(verb, self.drawn.chosen[role].noun.key)
-                if not verbs or name in found or len(name) > 40:
+                if not verbs or name in actions or len(name) > 40:
                     continue
                 try:
-                    found[name] = self._act(role, action, verb, writer)
+                    actions[name] = self._act(role, action, verb, writer)
                 except Missing:
                     continue
-                said |= {verb.en, verb.zh}
-        return found
+                used_verbs |= {verb.en, verb.zh}
+        return actions
 
     def _act_name(self, verb: Verb, noun: str) -> str:
         """`change_price` as `change_car_price` or `car_change_price`."""
@@ -272,8 +272,8 @@ class _Draw:
         if "moves" in raw:
             out["moves"] = [{key: scope.expression(value) for key, value in raw["moves"].items()}]
         if "creates" in raw:
-            chosen = self.drawn.chosen[role]
-            out["creates"] = {chosen.noun.key: {chosen.names[symbol].key: scope.fresh(chosen.parts[symbol]) for symbol in chosen.parts}}
+            choice = self.drawn.chosen[role]
+            out["creates"] = {choice.noun.key: {choice.names[symbol].key: scope.fresh(choice.parts[symbol]) for symbol in choice.parts}}
         elif "sets" in raw and (not sets or sets[0][0] is None or sets[0][1] is None):
             raise Missing("its effect")
         return {key: value for key, value in out.items() if value or key in ("rules",)}
@@ -285,20 +285,20 @@ class _Draw:
         if first is not None and first in action.raw.get("objects", {}):
             after, _, before = action.raw["objects"][first].partition(" / ")
             english, chinese = f"{english} {after}", f"{before}{chinese}"
-        said = scope.sentence(f"{english} / {chinese}", is_whole=False)
-        if said is None:
+        phrase = scope.sentence(f"{english} / {chinese}", is_whole=False)
+        if phrase is None:
             raise Missing(verb.key)
-        return said
+        return phrase
 
     def _takes(self, role: str, action: ActionPart, scope: Scope) -> dict[str, Any]:
         """The parameters of an action, by name; of one that creates rows, the fields that are asked for."""
         takes: dict[str, Any] = {}
-        keys = {chosen.noun.key for chosen in self.drawn.chosen.values()}
+        keys = {choice.noun.key for choice in self.drawn.chosen.values()}
         if "creates" in action.raw:
-            chosen = self.drawn.chosen[role]
-            for symbol, part in chosen.parts.items():
+            choice = self.drawn.chosen[role]
+            for symbol, part in choice.parts.items():
                 if part.raw.get("new") == "ask":
-                    name = chosen.names[symbol]
+                    name = choice.names[symbol]
                     scope.add(symbol, name.key, part.raw.get("ref"))
                     takes[name.key] = self._asked(role, symbol, scope)
         for part in action.takes:
@@ -307,20 +307,20 @@ class _Draw:
             ref = part.raw.get("ref")
             if ref is not None and ref not in self.drawn.roles:
                 raise Missing(ref)
-            named = self._named(part, keys, set(takes), ref)
-            if named is None:
+            part_name = self._named(part, keys, set(takes), ref)
+            if part_name is None:
                 raise Missing(part.symbol)
-            name = named[0]
+            name = part_name[0]
             scope.add(part.symbol, name.key, ref)
             takes[name.key] = scope.param(part, name)
         return takes
 
     def _asked(self, role: str, symbol: str, scope: Scope) -> dict[str, Any]:
-        chosen = self.drawn.chosen[role]
-        raw = chosen.parts[symbol].raw
-        out = _typed(chosen, symbol, scope.writer, self.drawn)
+        choice = self.drawn.chosen[role]
+        raw = choice.parts[symbol].raw
+        out = _typed(choice, symbol, scope.writer, self.drawn)
         if raw.get("type") == "choice":
-            out = {"type": "choice", "like": f"{chosen.noun.key}.{chosen.names[symbol].key}", "label": out["label"]}
+            out = {"type": "choice", "like": f"{choice.noun.key}.{choice.names[symbol].key}", "label": out["label"]}
         if "phrase" in raw:
             out["phrase"] = raw["phrase"]
         return out
@@ -333,18 +333,18 @@ class _Draw:
                 param["default"] = param["min"]
 
     def _rules(self, raws: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
-        found = {}
+        rules = {}
         for name, raw in raws.items():
             if self.rng.random() >= float(raw.get("p", 1)):
                 continue
-            drawn = scope.with_numbers({"n": self.rng.choice(raw["n"])} if "n" in raw else {})
-            condition, words = drawn.maybe(raw["if"]), drawn.sentence(raw["words"])
+            numbers = scope.with_numbers({"n": self.rng.choice(raw["n"])} if "n" in raw else {})
+            condition, words = numbers.maybe(raw["if"]), numbers.sentence(raw["words"])
             if condition is None or words is None:
                 continue
-            found[name] = {"if": condition, "words": words}
-            if "ask" in raw and (ask := drawn.sentence(raw["ask"], is_whole=False)) is not None:
-                found[name] |= {"ask": ask, "answer": drawn.plain(raw["answer"])}
-        return found
+            rules[name] = {"if": condition, "words": words}
+            if "ask" in raw and (ask := numbers.sentence(raw["ask"], is_whole=False)) is not None:
+                rules[name] |= {"ask": ask, "answer": numbers.plain(raw["answer"])}
+        return rules
 
     # ---- the rest -------------------------------------------------------------------------------------------------------------
 
@@ -359,36 +359,36 @@ class _Draw:
         return name
 
     def _info(self) -> list[dict[str, str]]:
-        found = []
-        for said in self.rng.sample(talk()["info"], 2):
-            answer = self.rng.choice(said["answers"])
-            found.append({"ask": said["ask"], "answer": answer, "words": said["words"].replace("<answer>", answer)})
-        return found
+        entries = []
+        for entry in self.rng.sample(talk()["info"], 2):
+            answer = self.rng.choice(entry["answers"])
+            entries.append({"ask": entry["ask"], "answer": answer, "words": entry["words"].replace("<answer>", answer)})
+        return entries
 
 
-def _named(key: str, drawn: Drawn) -> str:
+def _named(key: str, domain_draw: Drawn) -> str:
     """A key with the nouns of roles put in."""
-    for role, noun in drawn.theme.nouns.items():
+    for role, noun in domain_draw.theme.nouns.items():
         key = key.replace(f"<{role}>", noun.key)
     return key
 
 
-def _typed(chosen: Chosen, symbol: str, writer: Writer, drawn: Drawn) -> dict[str, Any]:
+def _typed(choice: Chosen, symbol: str, writer: Writer, domain_draw: Drawn) -> dict[str, Any]:
     """Type, bounds, unit and label of a field."""
-    raw, name = chosen.parts[symbol].raw, chosen.names[symbol]
+    raw, name = choice.parts[symbol].raw, choice.names[symbol]
     label = f"{name.en} / {name.zh}"
     if "ref" in raw:
         return {
             "type": "ref",
-            "to": drawn.chosen[raw["ref"]].noun.key if raw["ref"] in drawn.chosen else drawn.theme.nouns[raw["ref"]].key,
+            "to": domain_draw.chosen[raw["ref"]].noun.key if raw["ref"] in domain_draw.chosen else domain_draw.theme.nouns[raw["ref"]].key,
             "label": label,
         }
     out: dict[str, Any] = {"type": raw["type"], "label": label}
     if raw["type"] == "choice":
-        out["values"] = {each.key: f"{each.en} / {each.zh}" for each in chosen.values[symbol].values()}
+        out["values"] = {each.key: f"{each.en} / {each.zh}" for each in choice.values[symbol].values()}
     for key in ("min", "max", "step", "from", "to", "list"):
         if key in raw:
             out[key] = raw[key]
-    if (unit := chosen.unit(symbol)) is not None:
+    if (unit := choice.unit(symbol)) is not None:
         out["unit"] = unit
     return out

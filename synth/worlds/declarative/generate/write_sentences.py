@@ -64,27 +64,27 @@ class Writer:
         return Scope(self, dict(numbers))
 
     def found(self, role: str, symbol: str | None = None) -> Chosen:
-        chosen = self.chosen.get(role)
-        if chosen is None or (symbol is not None and symbol not in chosen.parts):
+        choice = self.chosen.get(role)
+        if choice is None or (symbol is not None and symbol not in choice.parts):
             raise Missing(role if symbol is None else f"{role}.{symbol}")
-        return chosen
+        return choice
 
     def walk(self, role: str, symbols: list[str]) -> list[str]:
         """The names of fields along references from a row of `role`."""
         names = []
         for at, symbol in enumerate(symbols):
-            chosen = self.found(role, symbol)
-            names.append(chosen.names[symbol].key)
+            choice = self.found(role, symbol)
+            names.append(choice.names[symbol].key)
             if at + 1 < len(symbols):
-                role = chosen.parts[symbol].raw["ref"]
+                role = choice.parts[symbol].raw["ref"]
         return names
 
-    def value(self, role: str, symbol: str, which: str) -> Name:
+    def value(self, role: str, symbol: str, member: str) -> Name:
         """A value of a choice by its symbol, or the first or last of them."""
         values = self.found(role, symbol).values[symbol]
-        if which in values:
-            return values[which]
-        return list(values.values())[0 if which == "first" else -1]
+        if member in values:
+            return values[member]
+        return list(values.values())[0 if member == "first" else -1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +124,13 @@ class Scope:
 
     def _counted(self, match: re.Match[str]) -> str:
         role, filters = match.groups()
-        chosen = self.writer.found(role)
-        said = []
+        choice = self.writer.found(role)
+        forms = []
         for each in filters.split(", "):
             symbol, _, value = each.partition("=")
             self.writer.found(role, symbol)
-            said.append(f"{chosen.names[symbol].key}={value}")
-        return f"count({chosen.noun.key}, {', '.join(said)})"
+            forms.append(f"{choice.names[symbol].key}={value}")
+        return f"count({choice.noun.key}, {', '.join(forms)})"
 
     def _path(self, match: re.Match[str]) -> str:
         sign, root, rest = match.groups()
@@ -140,8 +140,8 @@ class Scope:
         else:
             if root not in self.params:
                 raise Missing(root)
-            start, known = self.params[root]
-            role = known or ""
+            start, parts = self.params[root]
+            role = parts or ""
         return ".".join([start, *self.writer.walk(role, symbols)])
 
     def fresh(self, part: FieldPart) -> str:

@@ -26,13 +26,13 @@ _WISHERS = 3
 def intents_of(domain: Domain) -> list[SpecIntent]:
     """All intents that a domain could have, acts first, the spec's own last (in place of ours of the same name); whether their tasks can be
     solved is not known yet."""
-    own: list[SpecIntent] = [Scripted(domain, script) for script in domain.jobs]
+    spec_jobs: list[SpecIntent] = [Scripted(domain, script) for script in domain.jobs]
     if not domain.spec.head.combined:
-        return own
+        return spec_jobs
     combined = [*_acts(domain), *_questions(domain), *computing(domain, searched_name), *_refusals(domain)]
     names = [intent.name for intent in combined]
     assert len(names) == len(set(names)), names
-    return [*(intent for intent in combined if intent.name not in domain.spec.intents), *own]
+    return [*(intent for intent in combined if intent.name not in domain.spec.intents), *spec_jobs]
 
 
 def _acts(domain: Domain) -> Iterator[SpecIntent]:
@@ -42,7 +42,7 @@ def _acts(domain: Domain) -> Iterator[SpecIntent]:
         if act.on is not None:
             others = frozenset(act.params) - {act.on.name}
             for by_name, suffix in ((False, "owned"), (True, "named")):
-                finder = owned(domain, act.on, by_name=by_name, taken=others)
+                finder = owned(domain, act.on, by_name=by_name, used_names=others)
                 if finder is not None:
                     yield ActIntent(domain, act, f"{act.name}_{suffix}", {**plain, act.on.name: finder})
         for name in plain:
@@ -72,10 +72,10 @@ def _picked(domain: Domain, act: Act, name: str) -> Picked | None:
         for root, field, value in condition.test.equalities:
             if root == name and entity.fields[field].filter == "equal" and fixed_words(entity.fields[field], value) is not None:
                 fixed[field] = (entity.fields[field], value)
-    return Picked(domain, entity, taken=frozenset(act.params) - {name}, fixed=tuple(fixed.values()))
+    return Picked(domain, entity, used_names=frozenset(act.params) - {name}, fixed=tuple(fixed.values()))
 
 
-def owned(domain: Domain, entity: Entity, *, by_name: bool, taken: frozenset[str] = frozenset()) -> Owned | None:
+def owned(domain: Domain, entity: Entity, *, by_name: bool, used_names: frozenset[str] = frozenset()) -> Owned | None:
     """As somebody's only one of its kind, where there are such."""
     attribute = attribute_of(domain, entity)
     owner = next(iter(entity.owners()), None)
@@ -84,7 +84,7 @@ def owned(domain: Domain, entity: Entity, *, by_name: bool, taken: frozenset[str
     name = searched_name(domain.entities[owner.type.entity]) if by_name else None
     if by_name and name is None:
         return None
-    return Owned(domain, entity, owner, attribute, name=name, taken=taken)
+    return Owned(domain, entity, owner, attribute, name=name, used_names=used_names)
 
 
 def searched_name(entity: Entity) -> Field | None:
@@ -110,7 +110,7 @@ def _questions(domain: Domain) -> Iterator[SpecIntent]:
             if aspects:
                 yield QuestionIntent(domain, f"ask_named_{entity.name}", ByName(domain, entity, name, f"{entity.name}_name"), aspects)
         if "search" in entity.spec.tools and pick_orders(entity):
-            yield Finding(domain, f"find_{entity.name}", Picked(domain, entity, taken=frozenset()))
+            yield Finding(domain, f"find_{entity.name}", Picked(domain, entity, used_names=frozenset()))
         if "search" in entity.spec.tools and any(each.type.kind in ("choice", "flag") for each in pick_filters(entity)):
             yield Counting(domain, f"count_{entity.name}", entity)
 

@@ -64,32 +64,32 @@ class ActIntent(SpecIntent):
 
     def _tests(self) -> list[tuple[frozenset[str], Test]]:
         """What must be so, with the parameters that it depends on; the rule that shall fail is turned round."""
-        known = set(self.act.params)
-        found = [(each.test.names & known, _wanted(each, self.against)) for each in self.act.conditions]
+        param_names = set(self.act.params)
+        tests = [(each.test.names & param_names, _wanted(each, self.against)) for each in self.act.conditions]
         for transfer in self.act.transfers:
-            source, target = transfer.source[0].names & known, transfer.target[0].names & known
-            found += [((transfer.amount.names & known) | source, _covers(transfer)), (source | target, _differs(transfer))]
-        return found
+            source, target = transfer.source[0].names & param_names, transfer.target[0].names & param_names
+            tests += [((transfer.amount.names & param_names) | source, _covers(transfer)), (source | target, _differs(transfer))]
+        return tests
 
     def _ordered(self) -> list[Param]:
         """The parameters in the order in which they are drawn: first what is not named by its id (there are few such rows), else the row
         acted on; then always the one that decides the most."""
         tests, left = self._tests(), list(self.act.params.values())
-        named = [name for name, finder in self.finders.items() if not isinstance(finder, ById)]
-        order = [left.pop(next((at for at, param in enumerate(left) if param.name in named), 0))]
+        by_other = [name for name, finder in self.finders.items() if not isinstance(finder, ById)]
+        order = [left.pop(next((at for at, param in enumerate(left) if param.name in by_other), 0))]
         while left:
-            chosen = {param.name for param in order}
-            decides = [sum(param.name in names and names <= chosen | {param.name} for names, _ in tests) for param in left]
+            ordered_names = {param.name for param in order}
+            decides = [sum(param.name in names and names <= ordered_names | {param.name} for names, _ in tests) for param in left]
             order.append(left.pop(decides.index(max(decides))))
         return order
 
     def _by_param(self) -> dict[str, list[Test]]:
         """The tests by the parameter that decides them."""
         order = [param.name for param in self.order]
-        found: dict[str, list[Test]] = {name: [] for name in order}
+        tests: dict[str, list[Test]] = {name: [] for name in order}
         for names, test in self._tests():
-            found[order[max((order.index(name) for name in names), default=0)]].append(test)
-        return found
+            tests[order[max((order.index(name) for name in names), default=0)]].append(test)
+        return tests
 
     def _holds(self, state: State, values: Mapping[str, Any]) -> bool:
         """Whether exactly the wanted conditions fail."""
@@ -98,14 +98,14 @@ class ActIntent(SpecIntent):
     def _pool_of(self, name: str) -> tuple[tuple[int, Any], ...]:
         """What a row must be, as far as it can be looked up: (place, value)."""
         entity = self.of.entities[self.act.params[name].type.entity]
-        found = []
+        pool = []
         for condition in self.act.conditions:
             if condition.name != self.against or not self.against:
                 for root, field, value in condition.test.equalities:
                     of = entity.fields[field] if root == name else None
                     if of is not None and of.place >= 0 and of.type.kind in ("choice", "flag", "name"):
-                        found.append((of.place, value))
-        return tuple(found)
+                        pool.append((of.place, value))
+        return tuple(pool)
 
     # ---- drawing --------------------------------------------------------------------------------------------------------------
 
@@ -140,20 +140,20 @@ class ActIntent(SpecIntent):
             words = self.rule.words[language]
             return work.solution(say(language, f"That is against the rules: {words}", f"按规定不能这样做：{words}"), refusal=self.refusal)
         work.call(self.act.name, **arguments)
-        changes, told = self._done(state, values)
-        return work.solution(self._answer(values, told, language), changes=changes)
+        changes, results = self._done(state, values)
+        return work.solution(self._answer(values, results, language), changes=changes)
 
     def _done(self, state: State, values: Mapping[str, Any]) -> tuple[dict[str, JSON], list[dict[str, JSON]]]:
         """What the act changes, and what its tool tells, worked out on a copy."""
         copy = State(state.base)
         copy.restore(state.snapshot())
         before = state.changes()
-        told = perform(self.of, self.act, copy, values)
-        return {path: value for path, value in copy.changes().items() if before.get(path) != value}, told
+        results = perform(self.of, self.act, copy, values)
+        return {path: value for path, value in copy.changes().items() if before.get(path) != value}, results
 
-    def _answer(self, values: Mapping[str, Any], told: Sequence[Mapping[str, JSON]], language: Language) -> str:
+    def _answer(self, values: Mapping[str, Any], results: Sequence[Mapping[str, JSON]], language: Language) -> str:
         text = reply(self.of, self.act, values, language)
-        for row in told:
+        for row in results:
             if "new" in row:
                 noun = self.of.entities[row["new"]].noun[language]
                 text += say(language, f" The new {noun} is {row['id']}.", f"新的{noun}是{row['id']}。")
@@ -238,8 +238,8 @@ class _Search:
 
     def found(self) -> dict[str, JSON]:
         """The values drawn so far, in the order in which the intent lists its slots."""
-        said = {name: value for slots in self.slots.values() for name, value in slots.items()}
-        return {slot.name: said[slot.name] for slot in self.intent.slots if slot.name in said}
+        given_slots = {name: value for slots in self.slots.values() for name, value in slots.items()}
+        return {slot.name: given_slots[slot.name] for slot in self.intent.slots if slot.name in given_slots}
 
     def _is_wanted(self) -> bool:
         if self.is_wanted is None or self.is_wanted(self.found()):
@@ -250,15 +250,15 @@ class _Search:
     def _options(self, param: Param) -> Iterator[tuple[Any, dict[str, JSON]]]:
         finder = self.intent.finders.get(param.name)
         if finder is not None:
-            taken = {self.values.get(name) for name in self.intent.finders}
+            used = {self.values.get(name) for name in self.intent.finders}
             for key, slots in self._rows(finder, param):
-                if key not in taken:
+                if key not in used:
                     yield key, slots
         elif not param.is_required and param.name not in self.names:
             yield None, {}
         else:
-            for said in [self.given[param.name]] if param.name in self.given else _sayable(param, self.rng, self._numbers):
-                yield inside(param.type.kind, said), {param.name: said}
+            for option in [self.given[param.name]] if param.name in self.given else _sayable(param, self.rng, self._numbers):
+                yield inside(param.type.kind, option), {param.name: option}
 
     def _rows(self, finder: Finder, param: Param) -> Iterator[tuple[str, dict[str, JSON]]]:
         """Rows for a parameter: first those that have to do with the ones chosen before, then any."""
@@ -273,31 +273,31 @@ class _Search:
         keys: Sequence[str] = finder.entity.ids
         if pool:
             keys = state.base_keys(number, pool)
-        found = finder.propose(state, self.names, fixed, keys, self.rng)
-        yield from found if is_first else islice(found, _LATER)
+        proposed = finder.propose(state, self.names, fixed, keys, self.rng)
+        yield from proposed if is_first else islice(proposed, _LATER)
 
     def _numbers(self) -> list[int]:
         """Numbers in the rows chosen so far: what is compared with one of them is decided close to it."""
-        found: list[int] = []
+        numbers: list[int] = []
         for name, finder in self.intent.finders.items():
             if name in self.values:
                 row = self.state.row(finder.entity.number, self.values[name])
-                found += [row[each.place] for each in finder.entity.stored if each.type.kind == "whole"]
-        return found
+                numbers += [row[each.place] for each in finder.entity.stored if each.type.kind == "whole"]
+        return numbers
 
     def _near(self, entity: Entity) -> list[str]:
         """Rows that the ones chosen so far refer to, or that refer to them."""
-        found: list[str] = []
+        keys: list[str] = []
         for name, finder in self.intent.finders.items():
             key = self.values.get(name)
             if key is None:
                 continue
             row = self.state.row(finder.entity.number, key)
-            found += [row[each.place] for each in finder.entity.stored if each.type.kind == "ref" and each.type.entity == entity.name]
+            keys += [row[each.place] for each in finder.entity.stored if each.type.kind == "ref" and each.type.entity == entity.name]
             for each in entity.stored:
                 if each.type.kind == "ref" and each.type.entity == finder.entity.name:
-                    found += [other for other, _ in self.state.select(entity.number, ((each.place, key),))]
-        return list(dict.fromkeys(found))
+                    keys += [other for other, _ in self.state.select(entity.number, ((each.place, key),))]
+        return list(dict.fromkeys(keys))
 
 
 def _wanted(condition: Condition, against: str) -> Test:

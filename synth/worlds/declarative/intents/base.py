@@ -129,9 +129,11 @@ def written(name: str, value: str) -> Fact:
     return Fact(kind="word", value=f"{name}:{value}", alternatives=(f"{name}: {value}",))
 
 
-def counted(found: Fact, listed: Fact | None) -> Fact:
+def counted(result: Fact, listed: Fact | None) -> Fact:
     """Evidence that so many were found, or that all of an owner's were listed."""
-    return found if listed is None else found.model_copy(update={"alternatives": (*found.alternatives, listed.value, *listed.alternatives)})
+    return (
+        result if listed is None else result.model_copy(update={"alternatives": (*result.alternatives, listed.value, *listed.alternatives)})
+    )
 
 
 def fact(domain: Domain, of: Field, value: Any, rivals: Iterable[Any] = ()) -> Fact:
@@ -147,12 +149,12 @@ def fact(domain: Domain, of: Field, value: Any, rivals: Iterable[Any] = ()) -> F
         return Fact(kind="word", value=names.en, alternatives=(names.zh, value), rivals=fitting)
     if kind == "name":
         return Fact(kind="name", value=value, alternatives=(of.words[value].zh,))
-    said = str(shown(domain, of, value))
-    others = sorted({str(shown(domain, of, other)) for other in rivals} - {said})
+    text = str(shown(domain, of, value))
+    others = sorted({str(shown(domain, of, other)) for other in rivals} - {text})
     if of.type.is_number:
         as_number = "price" if isinstance(of.spec, schema.MoneyField) else "number"
-        return Fact(kind=as_number, value=said, rivals=tuple(other for other in others if float(other) != float(said)))
-    return Fact(kind={"date": "date", "time": "time", "ref": "id"}[kind], value=said, rivals=tuple(others))
+        return Fact(kind=as_number, value=text, rivals=tuple(other for other in others if float(other) != float(text)))
+    return Fact(kind={"date": "date", "time": "time", "ref": "id"}[kind], value=text, rivals=tuple(others))
 
 
 def inside(kind: str, value: JSON) -> Any:
@@ -182,17 +184,17 @@ class Work:
     def call(self, tool: str, /, **arguments: JSON) -> None:
         """Another call, unless it was made already."""
         public = self.domain.public[tool]
-        made = Call(tool=public.tool, arguments={public.arguments[name]: value for name, value in arguments.items()})
-        if made not in self.calls:
-            self.calls.append(made)
+        call = Call(tool=public.tool, arguments={public.arguments[name]: value for name, value in arguments.items()})
+        if call not in self.calls:
+            self.calls.append(call)
 
     def shows(self, entity: Entity, key: str, *, is_full: bool = False) -> None:
         self.shown[entity.name, key] = self.shown.get((entity.name, key), False) or is_full
 
     def show(self, entity: Entity, key: str, *, needs_all: bool = True) -> None:
         """A row is shown, by a call of its own if no earlier one shows enough of it."""
-        found = self.shown.get((entity.name, key))
-        if found is None or (needs_all and not found):
+        shown = self.shown.get((entity.name, key))
+        if shown is None or (needs_all and not shown):
             self.call(f"get_{entity.name}", **{entity.name: key})
             self.shows(entity, key, is_full=True)
 

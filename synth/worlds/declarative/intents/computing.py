@@ -53,8 +53,8 @@ class Measure:
 
 
 def _days(values: Sequence[str]) -> int:
-    found = [date.fromisoformat(day) for day in values]
-    return (max(found) - min(found)).days
+    days = [date.fromisoformat(day) for day in values]
+    return (max(days) - min(days)).days
 
 
 def _printing(value: str, of: Field) -> str:
@@ -68,14 +68,14 @@ def _summed(of: Field) -> dict[str, Measure]:
         words = Words(en=f"number of days between the earliest and the latest {of.label.en}", zh=f"最早与最晚{of.label.zh}相隔的天数")
         code = "from datetime import date\n{}\ndays = [date.fromisoformat(day) for day in values]\nprint((max(days) - min(days)).days)"
         return {f"{of.name}_days": Measure(words, (of,), code, _days)}
-    found = {}
+    sums = {}
     if isinstance(of.spec, schema.MoneyField) or getattr(of.spec, "unit", "") in _SUMMED:
         words = Words(en=f"total {of.label.en}", zh=f"{of.label.zh}总和")
-        found[f"{of.name}_total"] = Measure(words, (of,), _printing("sum(values)", of), lambda values: round(sum(values), 1))
+        sums[f"{of.name}_total"] = Measure(words, (of,), _printing("sum(values)", of), lambda values: round(sum(values), 1))
     words = Words(en=f"difference between the highest and the lowest {of.label.en}", zh=f"{of.label.zh}最高与最低之差")
     code = _printing("max(values) - min(values)", of)
-    found[f"{of.name}_range"] = Measure(words, (of,), code, lambda values: round(max(values) - min(values), 1))
-    return found
+    sums[f"{of.name}_range"] = Measure(words, (of,), code, lambda values: round(max(values) - min(values), 1))
+    return sums
 
 
 def _averages(of: Field) -> dict[str, Measure]:
@@ -168,9 +168,9 @@ class Computing(SpecIntent):
 
     def _stands_there(self, shown: Shown, slots: Slots, code: str, result: float) -> bool:
         """Whether the prompt, the request, an observation or the code already shows the result, exactly or nearly."""
-        said = [*shown.texts, *(str(value) for value in slots.values()), code]
-        known = [*_numbers_told(self.of), *(number for text in said for number in _numbers_in(text))]
-        return abs(result) < 1 or any(is_near(result, reading) or is_near(reading, result) for reading in known)
+        texts = [*shown.texts, *(str(value) for value in slots.values()), code]
+        numbers = [*_numbers_told(self.of), *(number for text in texts for number in _numbers_in(text))]
+        return abs(result) < 1 or any(is_near(result, reading) or is_near(reading, result) for reading in numbers)
 
     def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:
         for rows in self.rows.propose(state, slot_names, given, rng):
@@ -195,8 +195,8 @@ class Computing(SpecIntent):
             words = "{aspect}" if len(self.measures) > 1 else next(iter(self.measures.values())).words[language]
             ways = [(lead, f"the {words} of {rows}" if language == "en" else f"{rows}的{words}") for lead, rows in self.rows.ways(language)]
             ending = self.ending[language] if self.ending is not None else ""
-            told = [joined(lead, form.replace("{}", text) + ending, language) for form in _ORDERS[language] for lead, text in ways]
-            out[language] = [*questions(ways, language, ending), *told]
+            requests = [joined(lead, form.replace("{}", text) + ending, language) for form in _ORDERS[language] for lead, text in ways]
+            out[language] = [*questions(ways, language, ending), *requests]
         return out
 
 
@@ -258,8 +258,8 @@ _TWO_DECIMALS = Words(en=", rounded to two decimals", zh="，保留两位小数"
 def _numbers_in(text: str) -> tuple[float, ...]:
     """Everything that could be read as a number, in figures or in words."""
     plain = normalise(text)
-    said = (*numbers_in(plain, also_parts=True), *numbers_in(words_to_digits(plain)))
-    return tuple({reading for number in said for reading in number.readings})
+    numbers = (*numbers_in(plain, also_parts=True), *numbers_in(words_to_digits(plain)))
+    return tuple({reading for number in numbers for reading in number.readings})
 
 
 @lru_cache(maxsize=256)
@@ -282,7 +282,7 @@ def _fact(result: float, wrong: Sequence[float]) -> Fact:
 # ---- which there are --------------------------------------------------------------------------------------------------------------
 
 
-def computing(domain: Domain, named: Callable[[Entity], Field | None]) -> Iterator[SpecIntent]:
+def computing(domain: Domain, name_field: Callable[[Entity], Field | None]) -> Iterator[SpecIntent]:
     """All jobs of computing that a domain could have. named: the proper name by which an entity is searched."""
     for entity in domain.by_number:
         wide = [each for each in entity.fields.values() if _is_wide(each)]
@@ -293,7 +293,7 @@ def computing(domain: Domain, named: Callable[[Entity], Field | None]) -> Iterat
             mine = Listed(domain, entity, owner, None)
             yield from _sums_and_averages(domain, f"{entity.name}_of_{owner.name}", mine, wide)
             yield from _special(domain, f"{entity.name}_of_{owner.name}", mine, wide)
-            name = named(domain.entities[owner.type.entity])
+            name = name_field(domain.entities[owner.type.entity])
             averages = _all(_averages, wide)
             if name is not None and averages:
                 theirs = Listed(domain, entity, owner, name)

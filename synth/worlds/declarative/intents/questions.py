@@ -113,11 +113,11 @@ class QuestionIntent(SpecIntent):
         for language in languages:
             along = "" if self.along is None else self.along.label[language]
             ways = []
-            for lead, named in self.finder.ways(language):
+            for lead, form in self.finder.ways(language):
                 if language == "en":
-                    ways.append((lead, f"the {{aspect}} of {f'the {along} of ' if along else ''}{named}"))
+                    ways.append((lead, f"the {{aspect}} of {f'the {along} of ' if along else ''}{form}"))
                 else:
-                    ways.append((lead, f"{named}的{f'{along}的' if along else ''}{{aspect}}"))
+                    ways.append((lead, f"{form}的{f'{along}的' if along else ''}{{aspect}}"))
             out[language] = questions(ways, language)
         return out
 
@@ -134,17 +134,17 @@ class Finding(SpecIntent):
 
     def plan(self, state: State, slots: Slots, language: Language) -> Solution:
         work = Work(self.of, state)
-        found = self.finder.best(state, slots)
+        best = self.finder.best(state, slots)
         key = self.finder.find(work, slots)
-        assert found is not None
+        assert best is not None
         entity, of = self.finder.entity, self.finder.orders[slots["pick"]][0]
         work.evidence.append(seen(key))
-        others = tuple(other for other, _ in found[1] if other != key)[:_RIVALS]
+        others = tuple(other for other, _ in best[1] if other != key)[:_RIVALS]
         value = value_of(state, state.row(entity.number, key), of)
         facts = (Fact(kind="id", value=key, rivals=others),)
-        said = told(self.of, of, value, language)
+        answer = told(self.of, of, value, language)
         return work.solution(
-            say(language, f"It is {entity.noun.en} {key}: {of.label.en} {said}.", f"是{entity.noun.zh}{key}，{of.label.zh}{said}。"),
+            say(language, f"It is {entity.noun.en} {key}: {of.label.en} {answer}.", f"是{entity.noun.zh}{key}，{of.label.zh}{answer}。"),
             facts=facts,
         )
 
@@ -156,7 +156,7 @@ class Finding(SpecIntent):
     def wordings(self) -> Mapping[Language, Sequence[str]]:
         _, english = self.finder.ways("en")[0]
         _, chinese = self.finder.ways("zh")[0]
-        which = self.finder.entity.spec.measure
+        measure = self.finder.entity.spec.measure
         return {
             "en": [
                 f"which is {english}",
@@ -165,7 +165,7 @@ class Finding(SpecIntent):
                 f"can you look up {english}",
                 f"I am looking for {english}",
             ],
-            "zh": [f"{chinese}是哪{which}", f"帮我找{chinese}", f"请问{chinese}是哪{which}", f"查一下{chinese}", f"我在找{chinese}"],
+            "zh": [f"{chinese}是哪{measure}", f"帮我找{chinese}", f"请问{chinese}是哪{measure}", f"查一下{chinese}", f"我在找{chinese}"],
         }
 
 
@@ -186,10 +186,10 @@ class Counting(SpecIntent):
         return self.shaped([(search_name(self.entity), ())])
 
     def _matches(self, state: State, slots: Slots) -> int:
-        said = [(each, inside(each.type.kind, slots[slot])) for slot, each in self.filters.items() if slot in slots]
-        found = state.select(self.entity.number, [(each.place, value) for each, value in said if each.place >= 0])
-        later = [(each, value) for each, value in said if each.place < 0]
-        return sum(all(value_of(state, row, each) == value for each, value in later) for _, row in found)
+        bounds = [(each, inside(each.type.kind, slots[slot])) for slot, each in self.filters.items() if slot in slots]
+        rows = state.select(self.entity.number, [(each.place, value) for each, value in bounds if each.place >= 0])
+        later = [(each, value) for each, value in bounds if each.place < 0]
+        return sum(all(value_of(state, row, each) == value for each, value in later) for _, row in rows)
 
     def plan(self, state: State, slots: Slots, language: Language) -> Solution:
         total = self._matches(state, slots)
@@ -228,14 +228,14 @@ class Counting(SpecIntent):
         for language in languages:
             before, after = filter_words(self.entity, self.filters, language, first)
             if language == "en":
-                named = f"{before} {self.entity.plural}{after}"
+                target = f"{before} {self.entity.plural}{after}"
                 out[language] = [
-                    f"how many{named} are there",
-                    f"please count the{named}",
-                    f"can you tell me how many{named} you have",
-                    f"I would like to know how many{named} there are",
+                    f"how many{target} are there",
+                    f"please count the{target}",
+                    f"can you tell me how many{target} you have",
+                    f"I would like to know how many{target} there are",
                 ]
             else:
-                named = f"{after}{before}{self.entity.noun.zh}"
-                out[language] = [f"一共有多少{named}", f"请问有多少{named}", f"数一下{named}有多少", f"我想知道{named}一共有多少"]
+                target = f"{after}{before}{self.entity.noun.zh}"
+                out[language] = [f"一共有多少{target}", f"请问有多少{target}", f"数一下{target}有多少", f"我想知道{target}一共有多少"]
         return out

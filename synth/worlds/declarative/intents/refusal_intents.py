@@ -36,8 +36,8 @@ class Plain(SpecIntent):
         self.wish = "service" if reason is RefusalReason.MISSING_TOOL else "wish"
         kind, of = id_kind(domain, entity)
         wished = {f"{self.wish}_{at}": each for at, each in enumerate(wishes)}
-        said, words = words_kind(f"{name}.{self.wish}", wished)
-        slots: list[tuple[Slot, SlotKind]] = [(Slot(entity.name, kind, is_entity=True), of), (Slot(self.wish, said), words)]
+        wish_slot, words = words_kind(f"{name}.{self.wish}", wished)
+        slots: list[tuple[Slot, SlotKind]] = [(Slot(entity.name, kind, is_entity=True), of), (Slot(self.wish, wish_slot), words)]
         super().__init__(domain, name, entity.spec.group or entity.name, slots)
         self.wishes = list(wished)
 
@@ -109,14 +109,14 @@ class Unnamed(SpecIntent):
             verb, noun = self.act.spec.verb[language], self.entity.noun[language]
             slot = "" if self.attribute is None else f"{{{self.attribute.name}}}"
             if language == "en":
-                named = f"my[ {slot}] {noun}" if slot else f"my {noun}"
+                target = f"my[ {slot}] {noun}" if slot else f"my {noun}"
                 if self.entity.spec.person:
-                    named = f"a[ {slot}] {noun}" if slot else f"a {noun}"
-                command = verb.replace("_", named) if "_" in verb else f"{verb} {named}"
+                    target = f"a[ {slot}] {noun}" if slot else f"a {noun}"
+                command = verb.replace("_", target) if "_" in verb else f"{verb} {target}"
             else:
                 one = f"一{self.entity.spec.measure}"
-                named = f"{one}[{slot}]{noun}" if slot else f"{one}{noun}"
-                command = verb.replace("_", named) if "_" in verb else f"{verb}{named}"
+                target = f"{one}[{slot}]{noun}" if slot else f"{one}{noun}"
+                command = verb.replace("_", target) if "_" in verb else f"{verb}{target}"
             out[language] = [form.replace("{}", command) for form in ORDERS[language]]
         return out
 
@@ -172,10 +172,10 @@ class Information(SpecIntent):
     def plan(self, state: State, slots: Slots, language: Language) -> Solution:
         _, answer, words = self.topics[slots["topic"]]
         kind = answer_kind(answer)
-        said = words.en if language == "en" or answer not in words.zh else words.zh
+        text = words.en if language == "en" or answer not in words.zh else words.zh
         others = (other for _, other, _ in self.topics.values() if other != answer)
-        rivals = tuple(dict.fromkeys(other for other in others if other.casefold() not in said.casefold()))
-        return Solution(Plan(answer=said), Success(facts=(Fact(kind=kind, value=answer, rivals=rivals),)))
+        rivals = tuple(dict.fromkeys(other for other in others if other.casefold() not in text.casefold()))
+        return Solution(Plan(answer=text), Success(facts=(Fact(kind=kind, value=answer, rivals=rivals),)))
 
     def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:
         return {"topic": given["topic"] if "topic" in given else rng.choice(list(self.topics))}

@@ -85,23 +85,23 @@ def ways(part: Part, state: State, values: Mapping[str, Any]) -> list[Way]:
     if bool(part.run(state, values)) == settling:
         deciding = (each for each in part.parts if bool(each.run(state, values)) == settling)
         return _shortest(way for each in deciding for way in ways(each, state, values))
-    found: list[Way] = [()]
+    combined: list[Way] = [()]
     for each in part.parts:
-        found = _shortest(way + more for way in found for more in ways(each, state, values))
-    return found
+        combined = _shortest(way + more for way in combined for more in ways(each, state, values))
+    return combined
 
 
-def _shortest(found: Iterable[Way]) -> list[Way]:
-    return sorted(found, key=len)[:_WAYS]
+def _shortest(candidates: Iterable[Way]) -> list[Way]:
+    return sorted(candidates, key=len)[:_WAYS]
 
 
 def sight_of(domain: Domain, act: Act, tests: Iterable[Part]) -> Sight:
     """What these tests of the act look at; a reference along the way must be seen as well."""
     parts = tuple(tests)
-    found: Sight | None = act.sights.get(parts)
-    if found is None:
-        found = act.sights[parts] = _sight(domain, act, parts)
-    return found
+    sight: Sight | None = act.sights.get(parts)
+    if sight is None:
+        sight = act.sights[parts] = _sight(domain, act, parts)
+    return sight
 
 
 def _sight(domain: Domain, act: Act, tests: Sequence[Part]) -> Sight:
@@ -135,8 +135,8 @@ def row_at(domain: Domain, act: Act, state: State, values: Mapping[str, Any], pa
     entity = domain.entities[act.params[path[0]].type.entity]
     row = state.row(entity.number, key)
     for name in path[1:]:
-        found = entity.fields[name]
-        key, entity = value_of(state, row, found), domain.entities[found.type.entity]
+        reference = entity.fields[name]
+        key, entity = value_of(state, row, reference), domain.entities[reference.type.entity]
         row = state.row(entity.number, key)
     return key, row
 
@@ -151,7 +151,7 @@ def look(work: Work, act: Act, conditions: Sequence[Part], values: Mapping[str, 
         Unsolvable: no list shows all that is counted, and no search tells.
     """
     options = [ways(each, work.state, values) for each in conditions]
-    tests = (dict.fromkeys(test for way in chosen for test in way) for chosen in islice(product(*options), _PLANS))
+    tests = (dict.fromkeys(test for way in combination for test in way) for combination in islice(product(*options), _PLANS))
     plans: list[Work] = []
     for each in tests:
         with suppress(Unsolvable):
@@ -172,20 +172,20 @@ def _clauses(work: Work, act: Act, part: Part, values: Mapping[str, Any]) -> lis
     deciding = [each for each in part.parts if part.joint != "not" and bool(each.run(work.state, values)) == settling]
     if not deciding:
         return _least(clause for each in part.parts for clause in _clauses(work, act, each, values))
-    found: list[Clause] = [()]
+    clauses: list[Clause] = [()]
     for each in deciding:
         more = _clauses(work, act, each, values)
-        found = _least(tuple(dict.fromkeys(one + other)) for one in found for other in more)[:_CLAUSES]
-    return found
+        clauses = _least(tuple(dict.fromkeys(one + other)) for one in clauses for other in more)[:_CLAUSES]
+    return clauses
 
 
 def _least(clauses: Iterable[Clause]) -> list[Clause]:
     """Those that do not follow from another one, the shortest first."""
-    kept: list[Clause] = []
+    minimal: list[Clause] = []
     for clause in sorted(clauses, key=len):
-        if not any(set(each) <= set(clause) for each in kept):
-            kept.append(clause)
-    return kept
+        if not any(set(each) <= set(clause) for each in minimal):
+            minimal.append(clause)
+    return minimal
 
 
 def _looked(work: Work, sight: Sight, act: Act, values: Mapping[str, Any]) -> Work:
@@ -207,8 +207,8 @@ def _listed(work: Work, tally: Tally, equal: list[tuple[Field, Any]]) -> int | N
     """How many rows the owner has whose list shows all that is counted; None where there is none."""
     if tally.owner is None:
         return None
-    found = len(work.state.select(tally.entity.number, [(tally.owner.place, dict(equal)[tally.owner])]))
-    return found if found <= LIST_LIMIT or len(equal) == 1 else None
+    count = len(work.state.select(tally.entity.number, [(tally.owner.place, dict(equal)[tally.owner])]))
+    return count if count <= LIST_LIMIT or len(equal) == 1 else None
 
 
 def _count(work: Work, tally: Tally, equal: list[tuple[Field, Any]]) -> None:
@@ -226,13 +226,13 @@ def _count(work: Work, tally: Tally, equal: list[tuple[Field, Any]]) -> None:
 
 def _facts(work: Work, sight: Sight, act: Act, values: Mapping[str, Any]) -> list[Fact]:
     """The evidence of having seen this."""
-    domain, state, found = work.domain, work.state, list[Fact]()
+    domain, state, facts = work.domain, work.state, list[Fact]()
     for each in sight.looks:
         key, row = row_at(domain, act, state, values, each.path)
-        found += [seen(key), *(piece(field.name, shown(domain, field, value_of(state, row, field))) for field in each.fields)]
+        facts += [seen(key), *(piece(field.name, shown(domain, field, value_of(state, row, field))) for field in each.fields)]
     for tally in sight.tallies:
         entity, equal = tally.entity, _wanted(tally, state, values)
         listed = _listed(work, tally, equal)
         number = len(state.select(entity.number, [(each.place, value) for each, value in equal]))
-        found.append(counted(piece(found_key(entity), number), None if listed is None else piece(listed_key(entity), listed)))
-    return found
+        facts.append(counted(piece(found_key(entity), number), None if listed is None else piece(listed_key(entity), listed)))
+    return facts

@@ -102,24 +102,24 @@ class Listed(Rows):
                     return
 
     def show(self, work: Work, slots: Slots) -> Shown:
-        key, found = slots[self.who], tuple[str, ...]()
+        key, nodes = slots[self.who], tuple[str, ...]()
         if self.name is not None:
-            named = work.state.select(self.of.number, ((self.name.place, key),))
-            if len(named) != 1:
+            rows = work.state.select(self.of.number, ((self.name.place, key),))
+            if len(rows) != 1:
                 raise misfit("not exactly one owner of that name")
-            found = (self._made(work, self._search, {filter_name(self.name): key}),)
-            key = named[0][0]
+            nodes = (self._made(work, self._search, {filter_name(self.name): key}),)
+            key = rows[0][0]
         if len(work.state.select(self.entity.number, ((self.owner.place, key),))) > LIST_LIMIT:
             raise misfit("more rows than a list shows")
-        return self._shown(*found, self._made(work, self._list, {self.owner.name: key}))
+        return self._shown(*nodes, self._made(work, self._list, {self.owner.name: key}))
 
     def ways(self, language: Language) -> list[Way]:
-        who, noun, whose = f"{{{self.who}}}", self.entity.noun[language], self.of.noun[language]
+        owner_slot, noun, whose = f"{{{self.who}}}", self.entity.noun[language], self.of.noun[language]
         if language == "zh":
-            mine, third = f"我的{noun}", f"{who if self.name else whose + who}的所有{noun}"
+            mine, third = f"我的{noun}", f"{owner_slot if self.name else whose + owner_slot}的所有{noun}"
         else:
-            mine, third = f"my {self.entity.plural}", f"the {self.entity.plural} of {who if self.name else f'{whose} {who}'}"
-        lead = f"I am {who}" if language == "en" else f"我是{who}"
+            mine, third = f"my {self.entity.plural}", f"the {self.entity.plural} of {owner_slot if self.name else f'{whose} {owner_slot}'}"
+        lead = f"I am {owner_slot}" if language == "en" else f"我是{owner_slot}"
         return [(lead, mine), ("", third)] if self.of.spec.person else [("", third)]
 
 
@@ -131,11 +131,11 @@ class First(Rows):
         self.kind, self.orders = kind, pick_orders(entity)
         picks = {name: words.names() for name, (_, _, words) in self.orders.items()}
         few = range(DEFAULT_LIMIT + 1, MAX_LIMIT + 1)
-        which, of = value_kind(domain, entity.name, kind)
+        values, of = value_kind(domain, entity.name, kind)
         self.slots = (
             (Slot("pick", f"{entity.name}.pick"), Vocabulary(picks)),
             (Slot("few", "few"), Quantity("count", few[0], few[-1], tuple(few))),
-            (Slot("kind", which), of),
+            (Slot("kind", values), of),
         )
         self.steps = (Step(search_name(entity)),)
 
@@ -147,17 +147,17 @@ class First(Rows):
         few = next(of for slot, of in self.slots if slot.name == "few")
         assert isinstance(few, Quantity)
         for value in islice(wander(list(self.kind.words) * _SEARCHES, rng), _SEARCHES):
-            drawn = {"pick": rng.choice(list(self.orders)), "few": rng.choice(few.choices), "kind": value}
-            slots = {name: given.get(name, each) for name, each in drawn.items()}
+            values = {"pick": rng.choice(list(self.orders)), "few": rng.choice(few.choices), "kind": value}
+            slots = {name: given.get(name, each) for name, each in values.items()}
             if len(state.select(self.entity.number, ((self.kind.place, slots["kind"]),))) > slots["few"]:
                 yield slots
 
     def show(self, work: Work, slots: Slots) -> Shown:
         arguments = {filter_name(self.kind): slots["kind"], "sort": slots["pick"], "limit": slots["few"]}
-        found = self._shown(self._made(work, self._search, arguments))
-        if len(found.rows) < slots["few"]:
+        node = self._shown(self._made(work, self._search, arguments))
+        if len(node.rows) < slots["few"]:
             raise misfit("fewer rows than asked for")
-        return found
+        return node
 
     def ways(self, language: Language) -> list[Way]:
         if language == "zh":

@@ -109,12 +109,12 @@ class ByName(Finder):
             yield key, {self.slot: state.row(self.entity.number, key)[self.name.place]}
 
     def find(self, work: Work, slots: Slots) -> str:
-        found = work.state.select(self.entity.number, ((self.name.place, slots[self.slot]),))
-        if len(found) != 1:
+        rows = work.state.select(self.entity.number, ((self.name.place, slots[self.slot]),))
+        if len(rows) != 1:
             raise misfit("not exactly one row of that name")
         work.call(search_name(self.entity), **{filter_name(self.name): slots[self.slot]})
-        work.shows(self.entity, found[0][0])
-        return found[0][0]
+        work.shows(self.entity, rows[0][0])
+        return rows[0][0]
 
     def ways(self, language: Language) -> list[Way]:
         noun = self.entity.noun[language]
@@ -127,14 +127,14 @@ class Owned(Finder):
     """As the one of its kind among what somebody owns: "my savings account"; `by_name`: the owner is named, not numbered."""
 
     def __init__(
-        self, domain: Domain, entity: Entity, owner: Field, attribute: Field, *, name: Field | None, taken: frozenset[str]
+        self, domain: Domain, entity: Entity, owner: Field, attribute: Field, *, name: Field | None, used_names: frozenset[str]
     ) -> None:
         super().__init__(domain, entity)
         self.owner, self.attribute, self.name = owner, attribute, name
         self.of = domain.entities[owner.type.entity]
         whose = id_kind(domain, self.of) if name is None else value_kind(domain, self.of.name, name)
-        self.who = free_name(owner.name if name is None else f"{owner.name}_name", taken, entity)
-        self.which = free_name(attribute.name, taken | {self.who}, entity)
+        self.who = free_name(owner.name if name is None else f"{owner.name}_name", used_names, entity)
+        self.which = free_name(attribute.name, used_names | {self.who}, entity)
         kind, of = value_kind(domain, entity.name, attribute)
         self.slots = ((Slot(self.who, whose[0], is_entity=True), whose[1]), (Slot(self.which, kind), of))
         listing = list_name(entity, owner)
@@ -165,37 +165,37 @@ class Owned(Finder):
     def _only(self, state: State, owner: str, value: Any) -> str | None:
         """The id of the owner's only row of that kind; None where there are none or several, or the list does not show it."""
         mine = state.select(self.entity.number, ((self.owner.place, owner),))
-        found = [at for at, (_, row) in enumerate(mine) if value_of(state, row, self.attribute) == value]
-        return mine[found[0]][0] if len(found) == 1 and found[0] < LIST_LIMIT else None
+        matching = [at for at, (_, row) in enumerate(mine) if value_of(state, row, self.attribute) == value]
+        return mine[matching[0]][0] if len(matching) == 1 and matching[0] < LIST_LIMIT else None
 
     def find(self, work: Work, slots: Slots) -> str:
         state, owner = work.state, slots[self.who]
         if self.name is not None:
-            named = state.select(self.of.number, ((self.name.place, owner),))
-            if len(named) != 1:
+            owners = state.select(self.of.number, ((self.name.place, owner),))
+            if len(owners) != 1:
                 raise misfit("not exactly one owner of that name")
             work.call(search_name(self.of), **{filter_name(self.name): owner})
-            owner = named[0][0]
+            owner = owners[0][0]
             work.shows(self.of, owner)
-        found = self._only(state, owner, slots[self.which])
-        if found is None:
+        matching = self._only(state, owner, slots[self.which])
+        if matching is None:
             raise misfit("not exactly one of that kind, or not in the list")
         work.call(list_name(self.entity, self.owner), **{self.owner.name: owner})
         work.listed.add((list_name(self.entity, self.owner), owner))
         for key, _ in state.select(self.entity.number, ((self.owner.place, owner),))[:LIST_LIMIT]:
             work.shows(self.entity, key)
-        return found
+        return matching
 
     def ways(self, language: Language) -> list[Way]:
-        who, which, noun = f"{{{self.who}}}", f"{{{self.which}}}", self.entity.noun[language]
+        owner_slot, value_slot, noun = f"{{{self.who}}}", f"{{{self.which}}}", self.entity.noun[language]
         whose = self.of.noun[language]
         if language == "zh":
-            thing = f"{which}{noun}" if self.attribute.type.kind == "choice" else f"{noun}{which}"
-            third = ("", f"{who if self.name else whose + who}的{thing}")
-            return [(f"我是{who}", f"我的{thing}"), third] if self.of.spec.person else [third]
-        thing = f"{which} {noun}" if self.attribute.type.kind == "choice" else f"{noun} {which}"
-        third = ("", f"the {thing} of {who if self.name else f'{whose} {who}'}")
-        return [(f"I am {who}", f"my {thing}"), third] if self.of.spec.person else [third]
+            thing = f"{value_slot}{noun}" if self.attribute.type.kind == "choice" else f"{noun}{value_slot}"
+            third = ("", f"{owner_slot if self.name else whose + owner_slot}的{thing}")
+            return [(f"我是{owner_slot}", f"我的{thing}"), third] if self.of.spec.person else [third]
+        thing = f"{value_slot} {noun}" if self.attribute.type.kind == "choice" else f"{noun} {value_slot}"
+        third = ("", f"the {thing} of {owner_slot if self.name else f'{whose} {owner_slot}'}")
+        return [(f"I am {owner_slot}", f"my {thing}"), third] if self.of.spec.person else [third]
 
 
 class Picked(Finder):
@@ -205,12 +205,12 @@ class Picked(Finder):
     always: the filter that is said in any case (its kind): among all kinds there is too often no single best.
     """
 
-    def __init__(self, domain: Domain, entity: Entity, *, taken: frozenset[str], fixed: Sequence[tuple[Field, Any]] = ()) -> None:
+    def __init__(self, domain: Domain, entity: Entity, *, used_names: frozenset[str], fixed: Sequence[tuple[Field, Any]] = ()) -> None:
         super().__init__(domain, entity)
         self.fixed = tuple(fixed)
         self.orders = pick_orders(entity)
         picks = {f"{each.name}_{order}": words for each, order, words in self.orders.values()}
-        names = set(taken) | {"pick"}
+        names = set(used_names) | {"pick"}
         slots: list[tuple[Slot, SlotKind]] = [
             (Slot("pick", f"{entity.name}.pick"), Vocabulary({key: words.names() for key, words in picks.items()}))
         ]
@@ -240,20 +240,20 @@ class Picked(Finder):
                     equal.append((each.place, value))
                 else:
                     later.append((each, value))
-        found = state.select(self.entity.number, equal)
+        rows = state.select(self.entity.number, equal)
         for each, value in later:
-            found = [pair for pair in found if passes(each, value_of(state, pair[1], each), value)]
-        return found
+            rows = [pair for pair in rows if passes(each, value_of(state, pair[1], each), value)]
+        return rows
 
     def best(self, state: State, slots: Slots) -> tuple[str, list[tuple[str, Row]]] | None:
         """The one best row and all that fit: more than a search shows, so that looking from the wrong end does not show it."""
-        found = self.matches(state, slots)
-        if len(found) <= DEFAULT_LIMIT:
+        rows = self.matches(state, slots)
+        if len(rows) <= DEFAULT_LIMIT:
             return None
         of, order, _ = self.orders[slots["pick"]]
-        values = [value_of(state, row, of) for _, row in found]
+        values = [value_of(state, row, of) for _, row in rows]
         top = max(values) if order == "desc" else min(values)
-        return (found[values.index(top)][0], found) if values.count(top) == 1 else None
+        return (rows[values.index(top)][0], rows) if values.count(top) == 1 else None
 
     def propose(
         self, state: State, names: frozenset[str], given: Slots, keys: Sequence[str], rng: random.Random
@@ -267,9 +267,9 @@ class Picked(Finder):
             for slot, each in self.filters.items():
                 if slot in names:
                     slots[slot] = given[slot] if slot in given else said_of(state, row, each, rng)
-            found = None if None in slots.values() else self.best(state, slots)
-            if found is not None and found[0] in allowed:
-                yield found[0], slots
+            best = None if None in slots.values() else self.best(state, slots)
+            if best is not None and best[0] in allowed:
+                yield best[0], slots
 
     def arguments(self, slots: Slots) -> dict[str, JSON]:
         """Of the search."""
@@ -280,23 +280,23 @@ class Picked(Finder):
         return {**out, "sort": slots["pick"]}
 
     def find(self, work: Work, slots: Slots) -> str:
-        found = self.best(work.state, slots)
-        if found is None:
+        best = self.best(work.state, slots)
+        if best is None:
             raise misfit("too few to choose among, or no single best")
         work.call(search_name(self.entity), **self.arguments(slots))
         of, order, _ = self.orders[slots["pick"]]
-        ranked = sorted(found[1], key=lambda pair: value_of(work.state, pair[1], of), reverse=order == "desc")
+        ranked = sorted(best[1], key=lambda pair: value_of(work.state, pair[1], of), reverse=order == "desc")
         for key, _ in ranked[:DEFAULT_LIMIT]:
             work.shows(self.entity, key)
-        return found[0]
+        return best[0]
 
     def ways(self, language: Language) -> list[Way]:
         noun = self.entity.noun[language]
         before, after = filter_words(self.entity, self.filters, language, self.always)
         for each, value in self.fixed:
-            said = fixed_words(each, value)
-            assert said is not None
-            text = f" {said[language]}" if language == "en" else said[language]
+            words = fixed_words(each, value)
+            assert words is not None
+            text = f" {words[language]}" if language == "en" else words[language]
             before, after = (text + before, after) if stands_before(each) else (before, after + text)
         if language == "zh":
             return [("", f"{after}{{pick}}{before}{noun}")]
@@ -308,14 +308,14 @@ class Picked(Finder):
 
 def pick_orders(entity: Entity) -> dict[str, tuple[Field, str, Words]]:
     """Orders of a search with their superlatives; of two that share a word in either language only the first."""
-    found: dict[str, tuple[Field, str, Words]] = {}
-    known: set[str] = set()
+    orders: dict[str, tuple[Field, str, Words]] = {}
+    used_words: set[str] = set()
     for each in entity.fields.values():
         for order, words in each.superlatives().items():
-            if known.isdisjoint((words.en, words.zh)):
-                known |= {words.en, words.zh}
-                found[f"{each.name}_{order}"] = (each, order, words)
-    return found
+            if used_words.isdisjoint((words.en, words.zh)):
+                used_words |= {words.en, words.zh}
+                orders[f"{each.name}_{order}"] = (each, order, words)
+    return orders
 
 
 def pick_filters(entity: Entity) -> list[Field]:
@@ -325,12 +325,12 @@ def pick_filters(entity: Entity) -> list[Field]:
     return [each for each in kinds if each.type.kind != "flag" or getattr(each.spec, "want", None) is not None][:3]
 
 
-def free_name(wanted: str, taken: frozenset[str], entity: Entity) -> str:
+def free_name(preferred: str, used_names: frozenset[str], entity: Entity) -> str:
     """`wanted`, or another name of a slot where that is taken."""
-    for name in (wanted, f"{entity.name}_{wanted}", f"{wanted}_of_{entity.name}"):
-        if name not in taken:
+    for name in (preferred, f"{entity.name}_{preferred}", f"{preferred}_of_{entity.name}"):
+        if name not in used_names:
             return name
-    return f"{wanted}_2"
+    return f"{preferred}_2"
 
 
 def passes(field: Field, value: Any, bound: Any) -> bool:
@@ -357,12 +357,12 @@ def filter_words(entity: Entity, filters: Mapping[str, Field], language: Languag
     for slot, field in filters.items():
         place = f"{{{slot}}}"
         if field.spec.phrase is not None:
-            said = field.spec.phrase[language].replace("_", place)
+            phrase = field.spec.phrase[language].replace("_", place)
         else:
-            said = place if field.type.kind in ("choice", "flag") else _bound_words(field, place, language)
-        said = f" {said}" if language == "en" else said
-        said = said if slot == always else f"[{said}]"
-        before, after = (before + said, after) if stands_before(field) else (before, after + said)
+            phrase = place if field.type.kind in ("choice", "flag") else _bound_words(field, place, language)
+        phrase = f" {phrase}" if language == "en" else phrase
+        phrase = phrase if slot == always else f"[{phrase}]"
+        before, after = (before + phrase, after) if stands_before(field) else (before, after + phrase)
     return before, after
 
 

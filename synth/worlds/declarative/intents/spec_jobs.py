@@ -119,14 +119,14 @@ class Scripted(SpecIntent):
 
     def inside(self, slots: Slots) -> dict[str, Any]:
         """What slots are in expressions."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, kind in self.script.kinds.items():
             is_mark = isinstance(kind, Kind) and kind.is_mark
             if name in slots:
-                found[name] = True if is_mark else slots[name]
+                values[name] = True if is_mark else slots[name]
             elif is_mark:
-                found[name] = False
-        return found
+                values[name] = False
+        return values
 
     # ---- drawing --------------------------------------------------------------------------------------------------------------
 
@@ -170,8 +170,8 @@ class Scripted(SpecIntent):
         if isinstance(step, Look) and step.row in slots:
             rows[step.row] = slots[step.row]
             return
-        wanted = self._wanted(step, state, {**self.inside(slots), **rows}, slots)
-        key = _any_row(state, step.entity, [*wanted, *self._tests.get(step.row, ())], step.row, rng)
+        tests = self._wanted(step, state, {**self.inside(slots), **rows}, slots)
+        key = _any_row(state, step.entity, [*tests, *self._tests.get(step.row, ())], step.row, rng)
         if key is None:
             return
         rows[step.row] = key
@@ -186,22 +186,22 @@ class Scripted(SpecIntent):
         """What a row must be for what is said or known already."""
         if isinstance(step, Look):
             return []
-        found: list[Test] = []
+        tests: list[Test] = []
         for of, each in _named(step):
             if each.slot in slots if each.slot else each.value.names <= set(values):
-                found.append(_has(step, of, each.value.run(state, values)))
-        return found
+                tests.append(_has(step, of, each.value.run(state, values)))
+        return tests
 
     @cached_property
     def _tests(self) -> Mapping[str, list[Test]]:
         """By row, what must be so of it alone: conditions that fit, and choices of which one case holds."""
-        found: dict[str, list[Test]] = {}
+        by_name: dict[str, list[Test]] = {}
         for step in self.script.steps:
             tests = [step.test] if isinstance(step, Fit) else [test for test, _ in step.cases] if isinstance(step, Choice) else []
             about = {name for test in tests for name in test.names}
             if len(about) == 1:
-                found.setdefault(about.pop(), []).append(_any_holds(tests))
-        return found
+                by_name.setdefault(about.pop(), []).append(_any_holds(tests))
+        return by_name
 
 
 class _Walk:
@@ -226,10 +226,12 @@ class _Walk:
     def solution(self) -> Solution:
         self._walk(self.intent.script.steps)
         changes = {path: value for path, value in self.state.changes().items() if self.before.get(path) != value}
-        said = [each.value for each in self.facts]
-        if len(set(said)) < len(said):
+        values = [each.value for each in self.facts]
+        if len(set(values)) < len(values):
             raise misfit("two questions have one answer")
-        facts = tuple(each.model_copy(update={"rivals": tuple(rival for rival in each.rivals if rival not in said)}) for each in self.facts)
+        facts = tuple(
+            each.model_copy(update={"rivals": tuple(rival for rival in each.rivals if rival not in values)}) for each in self.facts
+        )
         answer = (" " if self.language == "en" else "").join(self.answers)
         evidence = tuple(dict.fromkeys(self.work.evidence))
         success = Success(changes=changes, evidence=evidence, facts=facts, refusal=self.intent.refusal)
@@ -271,28 +273,28 @@ class _Walk:
     def _find_owned(self, step: Owned) -> None:
         owner, state = self._value(step.of), self.state
         mine = state.select(step.entity.number, ((step.owner.place, owner),))[:LIST_LIMIT]
-        wanted = [(of, self._value(given)) for of, given in step.where if self._is_said(given)]
-        found = [key for key, row in mine if all(value_of(state, row, of) == value for of, value in wanted)]
-        if len(found) != 1:
+        conditions = [(of, self._value(given)) for of, given in step.where if self._is_said(given)]
+        keys = [key for key, row in mine if all(value_of(state, row, of) == value for of, value in conditions)]
+        if len(keys) != 1:
             raise misfit("not exactly one of that kind")
         self.work.call(list_name(step.entity, step.owner), **{step.owner.name: owner})
-        self.values[step.row] = found[0]
-        self.beside[step.row] = [key for key, _ in mine if key != found[0]]
+        self.values[step.row] = keys[0]
+        self.beside[step.row] = [key for key, _ in mine if key != keys[0]]
 
     def _find(self, step: Found) -> None:
         search, state = self.intent.searches[step.entity.name], self.state
-        said = {name: (of, self._value(given)) for name, (of, given) in step.where.items() if self._is_said(given)}
+        conditions = {name: (of, self._value(given)) for name, (of, given) in step.where.items() if self._is_said(given)}
         order = self._value(step.sort)
-        found = search.find(state, {**{name: value for name, (_, value) in said.items()}, "sort": order})
-        if len(found) <= search.spec.limit:
+        rows = search.find(state, {**{name: value for name, (_, value) in conditions.items()}, "sort": order})
+        if len(rows) <= search.spec.limit:
             raise misfit("too few to choose among: looking from the wrong end would show it as well")
         by = search.orders[order][0]
-        if value_of(state, found[0][1], by) == value_of(state, found[1][1], by):
+        if value_of(state, rows[0][1], by) == value_of(state, rows[1][1], by):
             raise misfit("no single best")
-        arguments = {name: outside(self.domain, of.type.kind, value) for name, (of, value) in said.items()}
+        arguments = {name: outside(self.domain, of.type.kind, value) for name, (of, value) in conditions.items()}
         self.work.call(search_name(step.entity), **{**arguments, "sort": order})
-        self.values[step.row] = found[0][0]
-        kinds = {name: value for name, (of, value) in said.items() if of.type.kind in ("choice", "name", "ref")}
+        self.values[step.row] = rows[0][0]
+        kinds = {name: value for name, (of, value) in conditions.items() if of.type.kind in ("choice", "name", "ref")}
         self.pools[step.row] = search.find(state, kinds)
 
     def _do(self, step: Deed) -> None:
@@ -335,15 +337,15 @@ class _Walk:
             value = self.told[step.row][step.name]
             is_price = step.unit == self.domain.spec.head.currency
             self.facts.append(Fact(kind="price" if is_price else "number", value=str(value)))
-            said = value_spellings(Quantity(step.unit, 0, 0, ()), value, self.language)[0]
+            text = value_spellings(Quantity(step.unit, 0, 0, ()), value, self.language)[0]
         else:
             self._see(step.value)
             value = step.value.run(self.state, self.values)
             rivals = [value_of(self.state, row, step.of) for key, row in self.pools.get(step.row, ()) if key != self.values[step.row]]
-            found = fact(self.domain, step.of, value, rivals)
-            self.facts.append(found.model_copy(update={"rivals": (*found.rivals, *self.beside.get(step.row, ()))}))
-            said = said_of(self.domain, step.of, value, self.language)
-        self.answers.append(filled(step.spec.words or _TOLD, {**self.values, "value": said}, self.language))
+            stated_fact = fact(self.domain, step.of, value, rivals)
+            self.facts.append(stated_fact.model_copy(update={"rivals": (*stated_fact.rivals, *self.beside.get(step.row, ()))}))
+            text = said_of(self.domain, step.of, value, self.language)
+        self.answers.append(filled(step.spec.words or _TOLD, {**self.values, "value": text}, self.language))
 
     def _answer(self, step: Answering) -> None:
         one = step.answers[self.slots[step.slot]]

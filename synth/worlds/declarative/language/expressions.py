@@ -165,8 +165,8 @@ class _Compiler:
             handler = getattr(self, f"_{type(node).__name__.lower()}", None)
             if handler is None:
                 raise ExpressionError(f"{ast.unparse(node)[:60]!r} is not part of the language (docs/worlds.md lists what is)")
-            found: _Piece = handler(node)
-            return found
+            compiled: _Piece = handler(node)
+            return compiled
         finally:
             self.depth -= 1
 
@@ -223,20 +223,20 @@ class _Compiler:
             return _constant(DATE, 0)
         if name in ("true", "false"):
             return _constant(FLAG, name == "true")
-        found = self.scope.root(name)
-        if found is None:
+        root = self.scope.root(name)
+        if root is None:
             if self.scope.is_broken(name):
                 raise Silent
             raise ExpressionError(f"unknown name {name!r}; {nearest(name, [*self.scope.roots(), 'today'])}")
         self.names.add(name)
-        return _Piece(found[0], found[1], (name,), key=name if self.scope.is_keyed else "")
+        return _Piece(root[0], root[1], (name,), key=name if self.scope.is_keyed else "")
 
     def _attribute(self, node: ast.Attribute) -> _Piece:
         row = self.piece(node.value)
         if row.type.kind != "ref":
             raise ExpressionError(f"{ast.unparse(node.value)[:60]!r} is {row.type}, which has no fields")
-        found = self.scope.attribute(row.type.entity, node.attr)
-        if found is None:
+        attribute = self.scope.attribute(row.type.entity, node.attr)
+        if attribute is None:
             if self.scope.is_broken(f"{row.type.entity}.{node.attr}") or self.scope.is_broken(row.type.entity):
                 raise Silent
             raise ExpressionError(
@@ -248,7 +248,7 @@ class _Compiler:
                 f"{text!r}: which row that is shows nowhere; put the `if` around it: a.{node.attr} if ... else b.{node.attr}"
             )
         self.reads.append(Read(row.path, node.attr))
-        return _Piece(found.type, _reader(found, row), (*row.path, node.attr))
+        return _Piece(attribute.type, _reader(attribute, row), (*row.path, node.attr))
 
     # ---- operators ------------------------------------------------------------------------------------------------------------
 
@@ -375,7 +375,7 @@ class _Compiler:
             raise ExpressionError("count takes an entity and fields: count(loan, member=member, status=active)")
         entity = node.args[0].id
         try:
-            known = self.scope.attributes(entity)
+            attributes = self.scope.attributes(entity)
         except KeyError:
             if self.scope.is_broken(entity):
                 raise Silent from None
@@ -383,10 +383,10 @@ class _Compiler:
         before, filters = len(self.reads), []
         for keyword in node.keywords:
             name = str(keyword.arg)
-            found = self.scope.attribute(entity, name)
-            if found is None:
-                raise ExpressionError(f"count: no field {name!r} of {entity}; {nearest(name, known)}")
-            filters.append((name, self.fitted(keyword.value, found.type).run))
+            attribute = self.scope.attribute(entity, name)
+            if attribute is None:
+                raise ExpressionError(f"count: no field {name!r} of {entity}; {nearest(name, attributes)}")
+            filters.append((name, self.fitted(keyword.value, attribute.type).run))
         self.counts.append(Count(entity, tuple(filters), tuple(self.reads[before:])))
         counter = self.scope.counter(entity, tuple(name for name, _ in filters))
         values = [value for _, value in filters]

@@ -137,13 +137,13 @@ class Script:
 
 def paths(steps: Sequence[Resolved]) -> list[list[Resolved]]:
     """Every way through some steps, one a combination of cases."""
-    found: list[list[Resolved]] = [[]]
+    prefixes: list[list[Resolved]] = [[]]
     for step in steps:
         if isinstance(step, Choice):
-            found = [[*way, step, *more] for way in found for _, inner in step.cases for more in paths(inner)]
+            prefixes = [[*way, step, *more] for way in prefixes for _, inner in step.cases for more in paths(inner)]
         else:
-            found = [[*way, step] for way in found]
-    return found
+            prefixes = [[*way, step] for way in prefixes]
+    return prefixes
 
 
 def last_steps(steps: Sequence[Resolved]) -> list[Resolved]:
@@ -173,17 +173,17 @@ class _Place:
 class Scripts:
     """Resolves the jobs of a spec. add, compile: as `resolve.py` has them."""
 
-    def __init__(self, domain: Domain, known: Known, add: Add, compile_: Compile) -> None:
-        self.domain, self.known, self.add, self.compile = domain, known, add, compile_
+    def __init__(self, domain: Domain, names: Known, add: Add, compile_: Compile) -> None:
+        self.domain, self.known, self.add, self.compile = domain, names, add, compile_
         self.kinds = {name: kind for name, spec in domain.spec.kinds.items() if (kind := self._kind(name, spec)) is not None}
         self.ran: set[str] = set()
 
     def all(self) -> tuple[Script, ...]:
-        found = tuple(self._script(name, job) for name, job in self.domain.spec.intents.items())
+        scripts = tuple(self._script(name, job) for name, job in self.domain.spec.intents.items())
         for name in self.domain.spec.procedures:
             if name not in self.ran:
                 self.add(f"procedures.{name}", "no intent runs it; leave it out, or `run` it")
-        return found
+        return scripts
 
     # ---- slots ----------------------------------------------------------------------------------------------------------------
 
@@ -199,13 +199,13 @@ class Scripts:
                 entity, _, key = spec.like.partition(".")
                 of = self.domain.entities[entity].fields.get(key) if entity in self.domain.entities else None
                 if of is None or of.type.kind not in ("choice", "name"):
-                    known = [
+                    candidates = [
                         f"{each.name}.{one.name}"
                         for each in self.domain.by_number
                         for one in each.fields.values()
                         if one.type.kind in ("choice", "name")
                     ]
-                    self.add(f"{path}.like", f"no choice or name {spec.like!r}; {nearest(spec.like, known)}")
+                    self.add(f"{path}.like", f"no choice or name {spec.like!r}; {nearest(spec.like, candidates)}")
                     return None
                 words = of.words
                 return Kind(name, spec, of.type, words)
@@ -216,12 +216,12 @@ class Scripts:
     def _script(self, name: str, job: Job) -> Script:
         path, spec = f"intents.{name}", job.spec
         kinds: dict[str, Kind | Entity] = {}
-        known: dict[str, Kind | Entity] = {**self.kinds, **self.domain.entities}
+        kinds_and_entities: dict[str, Kind | Entity] = {**self.kinds, **self.domain.entities}
         for slot, kind in spec.slots.items():
-            if kind in known:
-                kinds[slot] = known[kind]
+            if kind in kinds_and_entities:
+                kinds[slot] = kinds_and_entities[kind]
             elif kind not in self.domain.spec.kinds:
-                self.add(f"{path}.slots.{slot}", f"no kind or entity {kind!r}; {nearest(kind, known)}")
+                self.add(f"{path}.slots.{slot}", f"no kind or entity {kind!r}; {nearest(kind, kinds_and_entities)}")
         for slot in spec.optional:
             if slot not in spec.slots:
                 self.add(f"{path}.optional", f"no slot {slot!r}; {nearest(slot, spec.slots)}")
@@ -252,25 +252,25 @@ class _Steps:
         self.missing = frozenset(spec.optional) - marks
 
     def resolved(self, steps: Sequence[Step], place: _Place, path: str, running: tuple[str, ...]) -> tuple[Resolved, ...]:
-        found: list[Resolved] = []
+        resolved_steps: list[Resolved] = []
         for at, step in enumerate(steps):
             where = f"{path}[{at}]"
             if isinstance(step.spec, form.RunStep):
-                found += self._procedure(step.spec.run, place, where, running)
+                resolved_steps += self._procedure(step.spec.run, place, where, running)
                 continue
             one = self._step(step, place, where, running)
             if one is not None:
-                found.append(one)
-        return tuple(found)
+                resolved_steps.append(one)
+        return tuple(resolved_steps)
 
     def _procedure(self, name: str, place: _Place, path: str, running: tuple[str, ...]) -> tuple[Resolved, ...]:
-        known = self.domain.spec.procedures
-        if name not in known or name in running:
-            problem = f"no procedure {name!r}; {nearest(name, known)}" if name not in known else f"{name!r} runs itself"
+        procedures = self.domain.spec.procedures
+        if name not in procedures or name in running:
+            problem = f"no procedure {name!r}; {nearest(name, procedures)}" if name not in procedures else f"{name!r} runs itself"
             self.add(f"{path}.run", problem)
             return ()
         self.scripts.ran.add(name)
-        return self.resolved(known[name], place, f"procedures.{name}", (*running, name))
+        return self.resolved(procedures[name], place, f"procedures.{name}", (*running, name))
 
     def _step(self, step: Step, place: _Place, path: str, running: tuple[str, ...]) -> Resolved | None:
         spec = step.spec
@@ -452,7 +452,7 @@ class _Steps:
         if row in place.done and row not in place.types:
             tells = self.domain.spec.actions[row].tells
             if name not in tells or tells[name].unit is None:
-                fitting = [f"{row}.{each}" for each, told in tells.items() if told.unit is not None]
+                fitting = [f"{row}.{each}" for each, field in tells.items() if field.unit is not None]
                 self.add(f"{path}.tell", f"{row} tells no number {name!r} with a unit; {nearest(spec.tell, fitting)}")
                 return None
             return Telling(spec, row, name, unit=str(tells[name].unit))

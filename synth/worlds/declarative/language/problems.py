@@ -29,8 +29,8 @@ class SpecError(BadInput):
         super().__init__((f"{where}: " if where else "") + "; ".join(map(str, self.problems)))
 
 
-def nearest(word: str, known: Iterable[str], *, lead: str = "there are") -> str:
+def nearest(word: str, names: Iterable[str], *, lead: str = "there are") -> str:
     """` did you mean 'x'?`, else what there is: the end of a complaint about an unknown word."""
-    words = sorted(set(known))
+    words = sorted(set(names))
     near = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.6)
     return f"did you mean {near[0]!r}?" if near else f"{lead} {', '.join(words[:20])}" if words else "there are none"

@@ -111,8 +111,8 @@ class Reader:
         place = [str(part) for part in error["loc"] if part != "[key]"]
         where = ".".join(filter(None, [path, *place]))
         if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-            known = _keys(model) if len(place) == 1 else ("en", "zh")
-            self.add(where, f"unknown key; {nearest(place[-1], known)}")
+            keys = _keys(model) if len(place) == 1 else ("en", "zh")
+            self.add(where, f"unknown key; {nearest(place[-1], keys)}")
         elif error["type"] == "missing":
             self.add(where, f"is missing{_HINTS.get(place[-1], '')}")
         else:
@@ -182,9 +182,9 @@ def read_spec(raw: Any) -> tuple[Spec | None, list[Problem]]:
     fields: dict[str, dict[str, FieldSpec]] = {}
     for name, part in _items(source.get("entities")):
         entity = reader.part(EntitySpec, part, f"entities.{name}") if reader.key(name, "entities") else None
-        found = _read_fields(reader, part, f"entities.{name}.fields")
+        entity_fields = _read_fields(reader, part, f"entities.{name}.fields")
         if entity is not None:
-            entities[name], fields[name] = entity, found
+            entities[name], fields[name] = entity, entity_fields
     actions = {}
     for name, part in _items(source.get("actions")):
         action = _read_action(reader, part, f"actions.{name}") if reader.key(name, "actions") else None
@@ -205,8 +205,8 @@ def read_spec(raw: Any) -> tuple[Spec | None, list[Problem]]:
     }
     if head is None or reader.problems:
         return None, reader.problems
-    told = tuple(each for each in info if each is not None)
-    return Spec(head, entities, fields, actions, told, _present(kinds), procedures, _present(intents)), []
+    entries = tuple(each for each in info if each is not None)
+    return Spec(head, entities, fields, actions, entries, _present(kinds), procedures, _present(intents)), []
 
 
 def _read_job(reader: Reader, part: Any, path: str) -> Job | None:
@@ -218,8 +218,8 @@ def _read_steps(reader: Reader, part: Any, path: str) -> tuple[Step, ...]:
     if not isinstance(part, (list, tuple)):
         reader.add(path, "write a list here, a step a line, each with -")
         return ()
-    found = (_read_step(reader, each, f"{path}[{at}]") for at, each in enumerate(part))
-    return tuple(step for step in found if step is not None)
+    steps = (_read_step(reader, each, f"{path}[{at}]") for at, each in enumerate(part))
+    return tuple(step for step in steps if step is not None)
 
 
 def _read_step(reader: Reader, part: Any, path: str) -> Step | None:
@@ -242,13 +242,13 @@ def _items(part: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _read_fields(reader: Reader, part: Any, path: str) -> dict[str, FieldSpec]:
-    found = {}
+    fields = {}
     for name, raw in _items(part.get("fields") if isinstance(part, Mapping) else None):
         if reader.key(name, path):
             read = _typed(reader, FIELD_TYPES, raw, f"{path}.{name}")
             if read is not None:
-                found[name] = read
-    return found
+                fields[name] = read
+    return fields
 
 
 def _typed(reader: Reader, types: Mapping[str, type[Strict]], raw: Any, path: str) -> Any | None:
@@ -257,8 +257,8 @@ def _typed(reader: Reader, types: Mapping[str, type[Strict]], raw: Any, path: st
         return None
     model = types.get(str(raw["type"]))
     if model is None:
-        meant = [each for each in _MEANT.get(str(raw["type"]).lower(), ()) if each.split()[0] in types]
-        hint = f"write {' or '.join(meant)}" if meant else nearest(str(raw["type"]), types)
+        suggestions = [each for each in _MEANT.get(str(raw["type"]).lower(), ()) if each.split()[0] in types]
+        hint = f"write {' or '.join(suggestions)}" if suggestions else nearest(str(raw["type"]), types)
         reader.add(f"{path}.type", f"no type {raw['type']!r}; {hint}")
         return None
     return reader.part(model, raw, path)
@@ -286,12 +286,12 @@ def _read_action(reader: Reader, source: Any, path: str) -> Action | None:
     for at, part in enumerate(spec.needs):
         raw = {"if": part} if isinstance(part, (str, bool)) else part
         needs.append(reader.part(Need, raw, f"{path}.needs[{at}]"))
-    known = [(name, part) for name, part in _items(spec.rules) if reader.key(name, f"{path}.rules")]
-    rules = {name: reader.part(Rule, part, f"{path}.rules.{name}") for name, part in known}
+    rule_parts = [(name, part) for name, part in _items(spec.rules) if reader.key(name, f"{path}.rules")]
+    rules = {name: reader.part(Rule, part, f"{path}.rules.{name}") for name, part in rule_parts}
     moves = [reader.part(Move, part, f"{path}.moves[{at}]") for at, part in enumerate(spec.moves)]
     counts = {name: reader.part(Tally, part, f"{path}.counts.{name}") for name, part in _items(spec.counts)}
-    told = {name: part if isinstance(part, Mapping) else {"value": part} for name, part in _items(spec.tells)}
-    tells = {name: reader.part(Told, part, f"{path}.tells.{name}") for name, part in told.items()}
+    tell_parts = {name: part if isinstance(part, Mapping) else {"value": part} for name, part in _items(spec.tells)}
+    tells = {name: reader.part(Told, part, f"{path}.tells.{name}") for name, part in tell_parts.items()}
     if len(reader.problems) > before:
         return None
     conditions = tuple(each for each in needs if each is not None)

@@ -153,27 +153,27 @@ class _Resolver:
         liked = self.spec.fields.get(entity, {}).get(of)
         if liked is not None and liked.label is not None:
             return liked.label
-        said = key.replace("_", " ")
+        words = key.replace("_", " ")
         if key not in _USUAL_LABELS and given.type != "ref":
-            self.add(f"{path}.label", f"is missing; what it is called in both languages, as: {said} / 中文")
-        return Words(en=said, zh=_USUAL_LABELS.get(key, said))
+            self.add(f"{path}.label", f"is missing; what it is called in both languages, as: {words} / 中文")
+        return Words(en=words, zh=_USUAL_LABELS.get(key, words))
 
     def _names_differ(self) -> None:
-        taken: dict[tuple[str, str], str] = {}
+        first_use: dict[tuple[str, str], str] = {}
         for entity in self.entities.values():
-            for what, text in (("id", entity.prefix), ("noun", entity.noun.en), ("noun", entity.noun.zh)):
-                other = taken.setdefault((what, text), entity.name)
+            for role, text in (("id", entity.prefix), ("noun", entity.noun.en), ("noun", entity.noun.zh)):
+                other = first_use.setdefault((role, text), entity.name)
                 if other != entity.name:
-                    self.add(f"entities.{entity.name}.{what}", f"{text!r} is that of {other} already; take another")
+                    self.add(f"entities.{entity.name}.{role}", f"{text!r} is that of {other} already; take another")
 
     def _references(self, entity: Entity) -> None:
         for each in entity.fields.values():
             path = f"entities.{entity.name}.fields.{each.name}"
             if isinstance(each.spec, schema.RefField) and each.spec.to not in self.entities:
                 self.add(f"{path}.to", f"no entity {each.spec.to!r}; {nearest(each.spec.to, self.entities)}")
-                meant = difflib.get_close_matches(each.spec.to, self.entities, n=1)
-                each.type = Type("ref", meant[0] if meant else each.spec.to)
-                self.broken |= set() if meant else {each.spec.to, f"{entity.name}.{each.name}"}
+                suggestions = difflib.get_close_matches(each.spec.to, self.entities, n=1)
+                each.type = Type("ref", suggestions[0] if suggestions else each.spec.to)
+                self.broken |= set() if suggestions else {each.spec.to, f"{entity.name}.{each.name}"}
             elif each.name in self.entities and each.type != Type("ref", each.name):
                 self.add(path, "is the name of an entity; call the field something else, or make it a ref to that entity")
             if isinstance(each.spec, schema.FlagField) and each.spec.phrase is not None:
@@ -201,13 +201,13 @@ class _Resolver:
 
     def _worked_out(self, entity: Entity) -> None:
         for each in entity.fields.values():
-            for what, text in (("starts", each.spec.starts), ("derived", each.spec.derived)):
+            for role, text in (("starts", each.spec.starts), ("derived", each.spec.derived)):
                 if text is None:
                     continue
-                path = f"entities.{entity.name}.fields.{each.name}.{what}"
-                compiled = self._compiled(text, RowScope(self.known, entity, each, is_start=what == "starts"), each.type, path)
+                path = f"entities.{entity.name}.fields.{each.name}.{role}"
+                compiled = self._compiled(text, RowScope(self.known, entity, each, is_start=role == "starts"), each.type, path)
                 if compiled is not None:
-                    setattr(each, what, compiled)
+                    setattr(each, role, compiled)
                 else:
                     self.broken.add(f"{entity.name}.{each.name}")
             if each.spec.starts is not None and each.spec.derived is not None:
@@ -294,10 +294,10 @@ class _Resolver:
         spec, path = self.spec.actions[act.name].counts[name], f"{path}.counts.{name}"
         if name in self.entities or name == "acts":
             self.add(path, "is the name of an entity, or `acts`; take another")
-        known = [*act.params, *act.either]
+        names = [*act.params, *act.either]
         for each in spec.by:
-            if each not in known:
-                self.add(f"{path}.by", f"no parameter {each!r}; {nearest(each, known)}")
+            if each not in names:
+                self.add(f"{path}.by", f"no parameter {each!r}; {nearest(each, names)}")
         add = self._compiled(spec.add, scope, WHOLE, f"{path}.add")
         by = tuple(dict.fromkeys(one for each in spec.by for one in act.either.get(each, (each,))))
         return None if add is None else Kept(name, by, add)
@@ -313,15 +313,15 @@ class _Resolver:
         if spec.like is None:
             return spec.values
         entity, _, key = spec.like.partition(".")
-        found = self.entities[entity].fields.get(key) if entity in self.entities else None
-        if found is None or not isinstance(found.spec, schema.ChoiceField):
+        field = self.entities[entity].fields.get(key) if entity in self.entities else None
+        if field is None or not isinstance(field.spec, schema.ChoiceField):
             choices = [
                 f"{each.name}.{one.name}" for each in self.entities.values() for one in each.fields.values() if one.spec.type == "choice"
             ]
             self.add(f"{where}.like", f"no choice {spec.like!r}; {nearest(spec.like, choices)}")
             self.broken.add(name)
             return {}
-        return found.words
+        return field.words
 
     def _default(self, spec: Any, kind: Type, where: str) -> Any:
         if spec.default is None:
@@ -333,7 +333,7 @@ class _Resolver:
             return spec.default
 
     def _conditions(self, action: Action, scope: ActScope, path: str) -> tuple[Condition, ...]:
-        found = []
+        conditions = []
         for at, need in enumerate(action.needs):
             test = self._compiled(need.condition, scope, FLAG, f"{path}.needs[{at}].if")
             message = need.message or f"this needs: {need.condition}"
@@ -341,20 +341,20 @@ class _Resolver:
             inside = ((each, self._compiled(each[1:-1], scope, None, f"{path}.needs[{at}].else")) for each in places)
             worked_out = tuple((place, value) for place, value in inside if value is not None)
             if test is not None:
-                found.append(Condition("", test, message, worked_out=worked_out))
+                conditions.append(Condition("", test, message, worked_out=worked_out))
         for name, rule in action.rules.items():
             test = self._compiled(rule.condition, scope, FLAG, f"{path}.rules.{name}.if")
             if test is not None:
-                found.append(Condition(name, test, f"against the rules: {name.replace('_', ' ')}", rule))
-        return tuple(found)
+                conditions.append(Condition(name, test, f"against the rules: {name.replace('_', ' ')}", rule))
+        return tuple(conditions)
 
     def _setting(self, target: str, text: str, scope: ActScope, path: str) -> Setting | None:
         place = self._target(target, scope, path)
         if place is None:
             return None
-        row, entity, found = place
-        value = self._compiled(text, scope, found.type, path)
-        return Setting(row, entity.number, found.place, found.name, value) if value is not None else None
+        row, entity, field = place
+        value = self._compiled(text, scope, field.type, path)
+        return Setting(row, entity.number, field.place, field.name, value) if value is not None else None
 
     def _target(self, target: str, scope: ActScope, path: str) -> tuple[Compiled, Entity, Field] | None:
         """The row and the stored field that `loan.member.fees` names."""
@@ -369,15 +369,15 @@ class _Resolver:
             self.add(path, f"{prefix!r} is {row.type}, which has no fields")
             return None
         entity = self.entities.get(row.type.entity)
-        found = entity.fields.get(name) if entity is not None else None
-        if entity is None or found is None:
+        field = entity.fields.get(name) if entity is not None else None
+        if entity is None or field is None:
             if entity is not None:
                 self.add(path, f"no field {name!r} of {entity.name}; {nearest(name, entity.fields)}")
             return None
-        if found.place < 0:
+        if field.place < 0:
             self.add(path, f"{name!r} is derived and cannot be set")
             return None
-        return row, entity, found
+        return row, entity, field
 
     def _transfer(self, move: schema.Move, scope: ActScope, path: str) -> Transfer | None:
         amount = self._compiled(move.amount, scope, WHOLE, f"{path}.amount")
@@ -387,7 +387,7 @@ class _Resolver:
                 self.add(f"{path}.{key}", f"{end[2].name!r} is {end[2].type}; only whole numbers and money move")
         if amount is None or ends[0] is None or ends[1] is None:
             return None
-        source, target = ((row, entity.number, found.place, found.name) for row, entity, found in (ends[0], ends[1]))
+        source, target = ((row, entity.number, field.place, field.name) for row, entity, field in (ends[0], ends[1]))
         return Transfer(amount, source, target)
 
     def _creation(self, name: str, values: Mapping[str, str], scope: ActScope, path: str) -> Creation | None:
@@ -405,14 +405,14 @@ class _Resolver:
         missing = [each.name for each in entity.stored if each.name not in values]
         if missing:
             self.add(path, f"a new {name} also needs {', '.join(missing)}")
-        found = [
+        fields = [
             self._compiled(values[each.name], scope, each.type, f"{path}.{each.name}") for each in entity.stored if each.name in values
         ]
-        if missing or any(each is None for each in found):
+        if missing or any(each is None for each in fields):
             return None
-        return Creation(entity.number, tuple(each for each in found if each is not None))
+        return Creation(entity.number, tuple(each for each in fields if each is not None))
 
-    def _can_be_said(self, says: Sequence[Words], known: Iterable[str], needed: Iterable[str], what: str, path: str) -> None:
+    def _can_be_said(self, says: Sequence[Words], names: Iterable[str], needed: Iterable[str], subject: str, path: str) -> None:
         """Check that request texts name every required slot and no unknown one."""
         for at, words in enumerate(says):
             for language in ("en", "zh"):
@@ -420,10 +420,10 @@ class _Resolver:
                     remedy = "write parameters as {name}, what may be left out in [ ]"
                     self.add(f"{path}.says[{at}].{language}", f"brackets do not match; {remedy}")
                     continue
-                named = set(re.findall(r"\{(\w+)\}", words[language]))
-                for name in sorted(named - set(known)):
-                    self.add(f"{path}.says[{at}].{language}", f"no {what} {name!r}; {nearest(name, known)}")
-                missing = [name for name in needed if name not in named]
+                used = set(re.findall(r"\{(\w+)\}", words[language]))
+                for name in sorted(used - set(names)):
+                    self.add(f"{path}.says[{at}].{language}", f"no {subject} {name!r}; {nearest(name, names)}")
+                missing = [name for name in needed if name not in used]
                 if missing:
                     self.add(f"{path}.says[{at}].{language}", f"leaves out {', '.join(f'{{{name}}}' for name in missing)}")
 
@@ -453,8 +453,8 @@ class _Resolver:
         param = act.params.get(path[0])
         entity = self.entities.get(param.type.entity) if param is not None else None
         for name in path[1:]:
-            found = entity.fields.get(name) if entity is not None else None
-            entity = self.entities.get(found.type.entity) if found is not None else None
+            field = entity.fields.get(name) if entity is not None else None
+            entity = self.entities.get(field.type.entity) if field is not None else None
         return entity
 
     # ---- tools ----------------------------------------------------------------------------------------------------------------

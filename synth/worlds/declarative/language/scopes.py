@@ -26,21 +26,21 @@ class Known:
 class _Scope:
     """What both kinds of expressions share: attributes along references, and counts."""
 
-    def __init__(self, known: Known) -> None:
-        self.known, self.today = known, known.today
+    def __init__(self, names: Known) -> None:
+        self.known, self.today = names, names.today
 
     def attribute(self, entity: str, name: str) -> Attribute | None:
         owner = self.known.entities.get(entity)
-        found = owner.fields.get(name) if owner is not None else None
-        if owner is None or found is None:
+        field = owner.fields.get(name) if owner is not None else None
+        if owner is None or field is None:
             return None
-        if found.place >= 0:
-            return Attribute(found.type, owner.number, found.place)
-        if found.derived is None:
+        if field.place >= 0:
+            return Attribute(field.type, owner.number, field.place)
+        if field.derived is None:
             if self.is_broken(f"{entity}.{name}"):
                 raise Silent
             raise ExpressionError(f"{entity}.{name} is derived further down; put {entity} above")
-        return Attribute(found.type, owner.number, -1, found.derived.run)
+        return Attribute(field.type, owner.number, -1, field.derived.run)
 
     def attributes(self, entity: str) -> list[str]:
         return list(self.known.entities[entity].fields)
@@ -61,8 +61,8 @@ class ActScope(_Scope):
 
     is_keyed = True
 
-    def __init__(self, known: Known, params: Mapping[str, Param]) -> None:
-        super().__init__(known)
+    def __init__(self, names: Known, params: Mapping[str, Param]) -> None:
+        super().__init__(names)
         self.params = params
 
     def root(self, name: str) -> tuple[Type, Callable[[Any, Any], Any]] | None:
@@ -84,8 +84,8 @@ class RowScope(_Scope):
 
     is_keyed = False
 
-    def __init__(self, known: Known, entity: Entity, target: Field, *, is_start: bool) -> None:
-        super().__init__(known)
+    def __init__(self, names: Known, entity: Entity, target: Field, *, is_start: bool) -> None:
+        super().__init__(names)
         self.entity, self.target, self.is_start = entity, target, is_start
 
     def root(self, name: str) -> tuple[Type, Callable[[Any, Any], Any]] | None:
@@ -93,13 +93,13 @@ class RowScope(_Scope):
             return None
         if name == "self":
             return Type("ref", self.entity.name), lambda state, row: row[-1]
-        found = self.entity.fields[name]
-        if found.place >= 0:
-            place = found.place
-            return found.type, lambda state, row: row[place]
-        if found.derived is None:
+        field = self.entity.fields[name]
+        if field.place >= 0:
+            place = field.place
+            return field.type, lambda state, row: row[place]
+        if field.derived is None:
             raise Silent
-        return found.type, found.derived.run
+        return field.type, field.derived.run
 
     def roots(self) -> list[str]:
         names = list(self.entity.fields)
@@ -129,8 +129,8 @@ class JobScope(_Scope):
 
     is_keyed = True
 
-    def __init__(self, known: Known, types: Mapping[str, Type], missing: frozenset[str], broken: Set[str]) -> None:
-        super().__init__(known)
+    def __init__(self, names: Known, types: Mapping[str, Type], missing: frozenset[str], broken: Set[str]) -> None:
+        super().__init__(names)
         self.types, self.missing, self.broken = types, missing, broken
 
     def root(self, name: str) -> tuple[Type, Callable[[Any, Any], Any]] | None:

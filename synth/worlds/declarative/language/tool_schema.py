@@ -74,8 +74,8 @@ class Reading(Strict):
     @property
     def is_usual(self) -> bool:
         """Whether they show what they would if nothing were said of them."""
-        said = [each.model_copy(update={"name": None, "about": None, "words": ()}) for each in (self.get, self.search, self.list) if each]
-        return all(each == type(each)() for each in said)
+        tools = [each.model_copy(update={"name": None, "about": None, "words": ()}) for each in (self.get, self.search, self.list) if each]
+        return all(each == type(each)() for each in tools)
 
 
 def as_reading(value: Any) -> Any:

@@ -83,8 +83,8 @@ def _in_two_languages(value: Any) -> Any:
 
 
 def plain_text(text: str) -> str:
-    if found := next((character for character in text if character in "[]{}"), None):
-        raise ValueError(f"no {found} in words: brackets and braces stand for what a request fills in; leave it out or use ( )")
+    if bracket := next((character for character in text if character in "[]{}"), None):
+        raise ValueError(f"no {bracket} in words: brackets and braces stand for what a request fills in; leave it out or use ( )")
     return text
 
 
@@ -121,12 +121,12 @@ Clock = Annotated[str, BeforeValidator(_clock)]
 
 def day_of(value: Any) -> Any:
     try:
-        found = value if isinstance(value, date) else date.fromisoformat(value)
+        day = value if isinstance(value, date) else date.fromisoformat(value)
     except (TypeError, ValueError):
         raise ValueError(f"{str(value)[:40]!r} is no day; write it as 2026-05-13") from None
-    if not 1970 <= found.year <= 2100:
-        raise ValueError(f"{found} is out of reach; take a day from 1970 to 2100")
-    return found
+    if not 1970 <= day.year <= 2100:
+        raise ValueError(f"{day} is out of reach; take a day from 1970 to 2100")
+    return day
 
 
 Unit = Literal[
