@@ -33,7 +33,7 @@ import polars as pl
 from benchmarks.clusters import bfcl_tools
 from benchmarks.harness import Figures, Section, fail, run_sections
 from filters.grounding.tool_reach import Reach, ReachConfig, nearest, nearest_clusters, tool_texts
-from filters.normalised_text import languages, normalised
+from filters.normalised_text import languages, normalise_text
 from filters.steps.selection.semantic import calibrate
 from storage.records import CODE_TOOL, Tool
 from synth.clusters.business_clusters import cluster_tools
@@ -79,7 +79,7 @@ def questions() -> list[Question]:
     found = []
     for path in bfcl_files.files(bfcl_files.QUESTIONS):
         for case in bfcl_files.cases(path):
-            said = [text for turn in bfcl_files.said(case) for text in turn]
+            said = [text for turn in bfcl_files.user_turns(case) for text in turn]
             calls = answers.get(case["id"])
             has_calls = bool(calls) and all(isinstance(call, dict) for call in calls)
             if len(said) == 1 and case.get("function") and (has_calls or "irrelevance" in path.stem):
@@ -185,7 +185,7 @@ def measure_log() -> Figures:
     with TemporaryDirectory() as folder:
         tables = generate(Path(folder), HaystackConfig(rows=LOG_ROWS, common_combinations=60, seed=5), 20)
         log = pl.concat([pl.read_parquet(path) for path in tables], how="horizontal").unique("text", keep="first", maintain_order=True)
-    log = log.with_columns(norm=log.select(normalised(pl.col("text"))).to_series())
+    log = log.with_columns(norm=log.select(normalise_text(pl.col("text"))).to_series())
     log = log.with_columns(language=languages(log["norm"]))
     tools = [tool for world in GROUNDED for tool in WORLDS[world].tools if tool.name != CODE_TOOL]
     cosine, tool = nearest(encode(log["norm"].to_list()), np.arange(log.height), Reach(tuple(tools), (), encode))

@@ -28,13 +28,13 @@ from filters.dedup import near
 from filters.dedup.guards import world_terms
 from filters.dedup.near import NearConfig
 from filters.grounding import ground
-from filters.normalised_text import languages, normalised
+from filters.normalised_text import languages, normalise_text
 from filters.step import alive
 from filters.steps.selection import contamination, semantic
 from filters.steps.selection.semantic import SemanticConfig
 from synth.engines.encoder import Vectors, encode
 from synth.worlds import GROUNDED, WORLDS
-from synth.worlds.bfcl_files import ANSWERS, QUESTIONS, cases, files, said
+from synth.worlds.bfcl_files import ANSWERS, QUESTIONS, cases, files, user_turns
 
 LOG_ROWS = 1_000_000
 NEEDS, LONE_NEEDS = 5000, 8000
@@ -67,7 +67,7 @@ def known_log() -> pl.DataFrame:
 
 
 def as_strangers(rows: pl.DataFrame) -> pl.DataFrame:
-    rows = rows.with_columns(norm=rows.select(normalised(pl.col("text"))).to_series())
+    rows = rows.with_columns(norm=rows.select(normalise_text(pl.col("text"))).to_series())
     return rows.with_columns(language=languages(rows["norm"]), quality=pl.lit(0.5), frame_id=pl.lit(None, pl.String))
 
 
@@ -155,7 +155,7 @@ def bfcl() -> tuple[pl.DataFrame, dict[int, Any]]:
     texts: dict[str, tuple[str, Any]] = {}
     for path in files(QUESTIONS):
         for case in cases(path):
-            asked = [text for turn in said(case) for text in turn]
+            asked = [text for turn in user_turns(case) for text in turn]
             calls = answers.get(case["id"])
             if len(asked) == 1 and calls and all(isinstance(call, dict) for call in calls):
                 texts.setdefault(asked[0], (json.dumps(calls, sort_keys=True), required(calls)))

@@ -124,7 +124,7 @@ def measure_unseen(_: Deadline) -> Figures:
     from synth.haystack.generate import generate
 
     config = read(SAMPLE)
-    queries, plants = generate(WORK / "haystack_unseen", config.haystack, config.curate.wanted(config.haystack.rows), UNSEEN)
+    queries, plants = generate(WORK / "haystack_unseen", config.haystack, config.curate.target_tasks(config.haystack.rows), UNSEEN)
     verdicts, _wall_s = _curated("unseen", queries)
     return {"needle_hit_share_unseen": _hits(verdicts, pl.read_parquet(plants))}
 
@@ -165,11 +165,11 @@ def _duplicates(verdicts: pl.DataFrame, plants: pl.DataFrame) -> Figures:
         those of which at most one is left. needs_lost_share: of frames with a row before the near step, those with none after it.
     """
     from filters.dedup.minhash import jaccard
-    from filters.normalised_text import normalised
+    from filters.normalised_text import normalise_text
 
     order = verdicts.select("step").unique(maintain_order=False)["step"].to_list()
     early = [step for step in order if step in ("ingest", "normalise")]
-    table = plants.join(verdicts, on="row").with_columns(norm=normalised(pl.col("text")))
+    table = plants.join(verdicts, on="row").with_columns(norm=normalise_text(pl.col("text")))
     by_row = table.select(twin="row", twin_step="step", twin_norm="norm")
     pairs = table.join(by_row, on="twin")
     exact = pairs.filter((pl.col("kind") == "exact") & ~pl.col("step").is_in(early) & ~pl.col("twin_step").is_in(early))

@@ -149,9 +149,9 @@ class _Run:
         self.batches = [batch for _, batches in self.pieces for batch in batches]
         read = [(file.content_hash, file.format) for file in source_files]
         settings = config.model_dump(mode="json", exclude=INDECISIVE)
-        config = config.model_copy(update={"coverage": config.coverage.model_copy(update={"keep": config.wanted(count)})})
+        config = config.model_copy(update={"coverage": config.coverage.model_copy(update={"keep": config.target_tasks(count)})})
         setup = Setup(store, config, count, {"read": read, "config": settings})
-        self.given = {step.name: _given(step, setup) for step in steps}
+        self.given = {step.name: _step_input(step, setup) for step in steps}
         self.config = config
         index = steps[: 1 + max(place for place, step in enumerate(steps) if step.name in INDEXED)]
         segments, code = [segment.id for segment in seen.segments], code_hash("filters", "synth")
@@ -276,7 +276,7 @@ class _Run:
         return out
 
 
-def _given(step: Step, setup: Setup) -> Any:
+def _step_input(step: Step, setup: Setup) -> Any:
     """What the step's function gets beside rows: what it loads, or its section of the configuration."""
     if step.load is not None:
         return step.load(setup)

@@ -39,7 +39,7 @@ def open_cached_engine(store: Store, name: str, budget: Budget | None = None, *,
     answers.run = run
     try:
         if run and budget is not None:
-            budget.begin(*answers.spent())
+            budget.begin(*answers.spent_tokens())
         with engine_named(name, EngineUse(store.root.with_name("engine.log"), answers, budget, **how)) as engine:
             yield engine
     finally:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import polars as pl
 
 from filters.frames.hash_join import key_of
-from filters.personal import MASK, masked
+from filters.personal import MASK, mask_personal
 
 VERSION = 1
 """Of what the normalised text and its key are: a number more where older ones are no longer comparable."""
@@ -25,7 +25,7 @@ LETTERS_A_HAN = 3
 """A Chinese character says about as much as three Latin letters: how mixed text is weighed."""
 
 
-def normalised(text: pl.Expr) -> pl.Expr:
+def normalise_text(text: pl.Expr) -> pl.Expr:
     """The normalised text, personal data not yet masked; null stays null."""
     stable = pl.coalesce(pl.when(text.str.contains(_UNSTABLE)).then(text).str.normalize("NFKC").str.replace_all(_NO_WIDTH, ""), text)
     return stable.str.to_lowercase().str.replace_all(_SPACE, " ").str.strip_chars(_EDGES)
@@ -55,7 +55,7 @@ def step(rows: pl.DataFrame) -> pl.DataFrame:
 
     Where masking finds less in the text as written than in the normalised one (full-width digits), the normalised one is kept as the text.
     """
-    rows = rows.with_columns(norm=masked(rows.select(normalised(pl.col("text"))).to_series()), text=masked(rows["text"]))
+    rows = rows.with_columns(norm=mask_personal(rows.select(normalise_text(pl.col("text"))).to_series()), text=mask_personal(rows["text"]))
     marked = rows.select("norm", "text").with_row_index("index").filter(pl.col("norm").str.contains(MASK))
     hidden = marked.filter(pl.col("norm").str.count_matches(MASK) > pl.col("text").str.count_matches(MASK))
     rows = rows.with_columns(text=rows["text"].scatter(hidden["index"], hidden["norm"]))

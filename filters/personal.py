@@ -30,7 +30,7 @@ _PHONE = (
 )
 
 
-def masked(texts: pl.Series) -> pl.Series:
+def mask_personal(texts: pl.Series) -> pl.Series:
     """The texts with every piece of personal data replaced by `<email>`, `<phone>`, `<identity>` or `<card>`; null stays null."""
     suspects = (texts.str.contains("@", literal=True) | texts.str.contains(_DIGITS)).fill_null(False).arg_true()
     replaced = texts.gather(suspects).str.replace_all(_EMAIL, EMAIL)

@@ -98,7 +98,7 @@ class FunnelConfig(BaseModel):
         default=False, description="Whether rows that no world can execute are kept, in a stratum of their own, instead of dropped."
     )
 
-    def wanted(self, rows: int) -> int:
+    def target_tasks(self, rows: int) -> int:
         """How many tasks are wanted of so many rows."""
         return self.coverage.keep if self.keep_one_in is None else max(1, round(rows / self.keep_one_in))
 

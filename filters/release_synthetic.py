@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from filters.dedup import near
-from filters.normalised_text import normalised
+from filters.normalised_text import normalise_text
 from storage.errors import BadInput
 from storage.releases.release import ReleaseItem, make_release
 from storage.store import Store
@@ -38,8 +38,8 @@ def collect(store: Store, config: near.NearConfig | None = None) -> str:
     )
     if conversations.is_empty():
         raise BadInput(f"{store.root} holds no synthesised conversation; run `headrace synthesize` first")
-    texts = pl.Series("text", [_said(json.loads(messages)) for messages in conversations["messages"]], dtype=pl.String)
-    rows = texts.to_frame().select(norm=normalised(pl.col("text"))).with_row_index("row")
+    texts = pl.Series("text", [_spoken_text(json.loads(messages)) for messages in conversations["messages"]], dtype=pl.String)
+    rows = texts.to_frame().select(norm=normalise_text(pl.col("text"))).with_row_index("row")
     distinct = conversations.filter(near.step(rows, config)["reason"].is_null())
     tasks = store.query("SELECT task_id, use FROM tasks WHERE blueprint_id IS NOT NULL AND query_id IS NULL ORDER BY task_id")
     splits = {
@@ -56,7 +56,7 @@ def collect(store: Store, config: near.NearConfig | None = None) -> str:
     return make_release(store, NAME, {split: items for split, items in splits.items() if items}, manifest)
 
 
-def _said(messages: list[dict[str, Any]]) -> str:
+def _spoken_text(messages: list[dict[str, Any]]) -> str:
     """What user and assistant said and called, without what tools answered."""
     lines = []
     for message in messages:

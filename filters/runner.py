@@ -104,9 +104,9 @@ class Runner:
         wall_s, busy_s = time.perf_counter() - started, sum(spent.values())
         for step in steps:
             share = spent[step.name] / busy_s if busy_s else 0.0
-            self._count(step, self._dropped_in(name, step), partial(float, wall_s * share))
+            self._count(step, self._dropped_rows(name, step), partial(float, wall_s * share))
 
-    def _dropped_in(self, name: str, step: BatchStep) -> Iterator[pl.DataFrame]:
+    def _dropped_rows(self, name: str, step: BatchStep) -> Iterator[pl.DataFrame]:
         """row, reason of the rows that a step has dropped in a pass, batch by batch."""
         ending = "" if name == self.first_pass else "-dropped"
         for batch in self.batches:

@@ -48,7 +48,7 @@ def curate(
 @task(cache_policy=NO_CACHE)
 def make_haystack(config: Config) -> Path:
     report("haystack", 0, 1)
-    targets = config.curate.wanted(config.haystack.rows)
+    targets = config.curate.target_tasks(config.haystack.rows)
     queries, _plants = generate.generate(config.folder / "haystack", config.haystack, targets, config.families)
     report("haystack", 1, 1)
     return queries

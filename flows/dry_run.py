@@ -94,7 +94,7 @@ def _haystack(config: Config) -> list[Line]:
 
 
 def _curate(config: Config, rows: int) -> list[Line]:
-    tasks = min(rows, config.curate.wanted(rows))
+    tasks = min(rows, config.curate.target_tasks(rows))
     kept_text = f"up to {tasks:,} tasks" if tasks > 1 else "one task" if tasks else "no task"
     text = f"{rows:,} rows, a verdict on each; {kept_text} kept"
     ground, difficulty = config.curate.ground, config.curate.difficulty

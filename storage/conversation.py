@@ -57,11 +57,11 @@ def mentions(text: str, value: JSON) -> bool:
         return False
     if isinstance(value, (int, float)):
         return value in _numbers_of(text)
-    return _has_word(_folded(text), str(value).casefold().strip())
+    return _has_word(_fold_case(text), str(value).casefold().strip())
 
 
 @lru_cache(maxsize=512)
-def _folded(text: str) -> str:
+def _fold_case(text: str) -> str:
     return text.casefold()
 
 
@@ -100,7 +100,7 @@ class _Result:
 
     @cached_property
     def _own(self) -> _Index:
-        return _own_of(self._result, canonical_json(self._arguments))
+        return _index_of_own(self._result, canonical_json(self._arguments))
 
     def holds(self, value: JSON) -> bool:
         if self._code and mentions(self._code, value):
@@ -113,18 +113,18 @@ def _may_hold(result: str, value: JSON) -> bool:
     if not isinstance(value, str) or "\\" in result:
         return True
     needle = value.casefold().strip()
-    return not needle[:1].isalpha() or needle in _folded(result)
+    return not needle[:1].isalpha() or needle in _fold_case(result)
 
 
 @lru_cache(maxsize=512)
-def _own_of(result: str, arguments: str) -> _Index:
+def _index_of_own(result: str, arguments: str) -> _Index:
     given = _Index.of([value for _, value in leaves(json.loads(arguments))])
     return _Index.of([value for value in _values_of(result) if not given.has(value)])
 
 
 def _values_of(result: str) -> tuple[JSON, ...]:
     """All scalars of an observation, and those of its keys that are data."""
-    value = _parsed(result)
+    value = _parse_result(result)
     try:
         return (result,) if value is _NO_JSON else (*(leaf for _, leaf in leaves(value)), *_data_keys(value))
     except RecursionError:
@@ -132,7 +132,7 @@ def _values_of(result: str) -> tuple[JSON, ...]:
 
 
 @lru_cache(maxsize=512)
-def _parsed(result: str) -> JSON:
+def _parse_result(result: str) -> JSON:
     """The JSON value that an observation is, or `_NO_JSON`. It is remembered: do not change it."""
     try:
         return json.loads(result)
@@ -179,7 +179,7 @@ class _Index:
         if isinstance(value, (int, float)):
             return any(value in _numbers_of(text) for text in self.texts)
         needle = str(value).casefold().strip()
-        return needle in self.folded and any(_has_word(_folded(text), needle) for text in self.texts)
+        return needle in self.folded and any(_has_word(_fold_case(text), needle) for text in self.texts)
 
 
 def _data_keys(value: JSON) -> list[JSON]:
@@ -199,7 +199,7 @@ def _is_data(key: str) -> bool:
 
 def _is_empty(result: str) -> bool:
     """Whether a result found nothing: no value at all, or only empty lists beside zeros (`{"count": 0, "places": []}`)."""
-    value = _parsed(result) if result.strip() else None
+    value = _parse_result(result) if result.strip() else None
     if not isinstance(value, dict):
         return value in (None, "", [])
     lists = [item for item in value.values() if isinstance(item, list)]
@@ -287,7 +287,7 @@ def call_status(result: str | None) -> Literal["ok", "error", "empty", "missing"
     return "empty" if _is_empty(result) else "ok"
 
 
-def _executed(call: ToolCall, result: str | None, sources: ArgumentSources) -> ExecutedCall:
+def _execute(call: ToolCall, result: str | None, sources: ArgumentSources) -> ExecutedCall:
     arguments = parse_arguments(call.function.arguments)
     return ExecutedCall(
         call_id=call.id,
@@ -334,7 +334,7 @@ def derive_turns(messages: Sequence[Message]) -> tuple[Turn, ...]:
         if message.role != "assistant":
             continue
         results = _observations(messages, index)
-        calls = tuple(_executed(call, results.get(call.id), sources) for call in message.tool_calls)
+        calls = tuple(_execute(call, results.get(call.id), sources) for call in message.tool_calls)
         repairs = bool(failed) if is_same_turn else any(call.tool in failed for call in calls)
         mode = _mode(message, calls, earlier_calls, repairs=repairs, is_last=index == last)
         steps.append(Step(mode=mode, calls=calls, text=message.content or ""))

@@ -29,14 +29,14 @@ QUALIFY row_number() OVER (PARTITION BY v.run, v.query_id ORDER BY o.run <> v.ru
 _SETTINGS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 
 
-def quoted(path: Path) -> str:
+def quote(path: Path) -> str:
     return str(path).replace("'", "''")
 
 
 def connect(database: str, root: Path) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(database, config=dict(_SETTINGS))
-    connection.execute(f"SET file_search_path = '{quoted(root)}'")
-    connection.execute(f"SET temp_directory = '{quoted(Path(tempfile.gettempdir()))}'")
+    connection.execute(f"SET file_search_path = '{quote(root)}'")
+    connection.execute(f"SET temp_directory = '{quote(Path(tempfile.gettempdir()))}'")
     return connection
 
 
@@ -56,7 +56,7 @@ def open_for_reading(path: Path, root: Path) -> duckdb.DuckDBPyConnection:
     """
     connection = connect(":memory:", root)
     try:
-        connection.execute(f"ATTACH '{quoted(path)}' AS store (READ_ONLY)")
+        connection.execute(f"ATTACH '{quote(path)}' AS store (READ_ONLY)")
         connection.execute("USE store")
         if is_empty(connection, root):
             raise _foreign(root)
@@ -112,7 +112,7 @@ def _unreadable(path: Path, error: Exception) -> Exception:
     return error if is_disk_full(error) else BadInput(f"{path} cannot be opened as a store's catalogue: {str(error).splitlines()[0]}")
 
 
-def uncommitted(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part]) -> list[Part]:
+def find_uncommitted(connection: duckdb.DuckDBPyConnection, parts: Sequence[Part]) -> list[Part]:
     """The parts whose id is not committed yet; of several with one id, the first."""
     committed = {part for (part,) in connection.execute("SELECT part_id FROM parts").fetchall()}
     fresh: list[Part] = []

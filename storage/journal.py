@@ -54,7 +54,7 @@ class Journal:
         """
         line = b"".join(_line(key, value) for key, value in entries)
         with self._mutex, disk_errors(f"appending to {self.path.name}", self.path.parent):
-            with self._locked() as descriptor:
+            with self._lock() as descriptor:
                 _end_torn_line(descriptor)
                 if os.write(descriptor, line) != len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -83,7 +83,7 @@ class Journal:
         """
         if self.path.exists():
             with self._mutex, disk_errors(f"discarding entries of {self.path.name}", self.path.parent):
-                with self._locked():
+                with self._lock():
                     lines = [line for line in self.path.read_bytes().splitlines(True) if (entry := _parse(line)) and entry[0] not in keys]
                     if lines:
                         replace_atomically(self.path, lambda temporary: temporary.write_bytes(b"".join(lines)))
@@ -103,7 +103,7 @@ class Journal:
         self.close()
 
     @contextmanager
-    def _locked(self) -> Iterator[int]:
+    def _lock(self) -> Iterator[int]:
         """A descriptor of the file now at the path, locked against other writers. Call with the mutex held."""
         descriptor = self._open()
         while True:

@@ -18,7 +18,7 @@ import duckdb
 _Answer = TypeVar("_Answer")
 
 
-def answered(connection: duckdb.DuckDBPyConnection, query: Callable[[], _Answer]) -> _Answer:
+def run_query(connection: duckdb.DuckDBPyConnection, query: Callable[[], _Answer]) -> _Answer:
     """The result of `query` on the connection. An exception raised by a signal handler interrupts the query, and is raised."""
     if threading.current_thread() is not threading.main_thread():
         return query()

@@ -29,7 +29,7 @@ from storage.files import Busy, disk_errors, file_lock, replace_atomically, swee
 from storage.funnel_invariants import check_funnel
 from storage.journal import Journal
 from storage.parts import Part, find_written, part_id, write_part
-from storage.query_cancel import answered, told_as_interrupts
+from storage.query_cancel import run_query, told_as_interrupts
 from storage.tables import TABLES
 
 __all__ = ["Journal", "Part", "Store", "part_id"]
@@ -101,7 +101,7 @@ class Store:
             self._drop_losers(parts)
             return
         with self._writing("committing", self._lock_wait_s) as connection:
-            fresh = duckdb_catalog.uncommitted(connection, parts)
+            fresh = duckdb_catalog.find_uncommitted(connection, parts)
             if fresh:
                 connection.execute("BEGIN")
                 self._register(connection, fresh)
@@ -121,7 +121,7 @@ class Store:
         """The rows of a SELECT over the tables, as last committed; all tables are empty where the store does not exist yet."""
         with self._mutex, told_as_interrupts():
             reader = self._current_reader()
-            answer = answered(reader, lambda: pl.from_arrow(reader.sql(sql, params=list(params)).to_arrow_table()))
+            answer = run_query(reader, lambda: pl.from_arrow(reader.sql(sql, params=list(params)).to_arrow_table()))
         assert isinstance(answer, pl.DataFrame)
         return answer
 

@@ -217,8 +217,8 @@ class Cascade:
         passed = self._verdict(policy)
         if passed is None:
             rival = promoted_policy(self.store)
-            against = self._sampled(rival, tasks) if rival else None
-            earlier = [self._sampled(one, tasks) for one in result.policies if one != rival]
+            against = self._sample(rival, tasks) if rival else None
+            earlier = [self._sample(one, tasks) for one in result.policies if one != rival]
             verdict = gate(sampled, against, facets(tasks), self.config.gate, earlier=earlier)
             row = {"policy_id": policy.id, "position": len(result.policies), "passed": verdict.passed, "checks": json.dumps(verdict.checks)}
             part = part_id("promotions", [policy.id, rival.id if rival else ""], self.config.gate.model_dump(), VERSION)
@@ -227,7 +227,7 @@ class Cascade:
         result.policies.append(policy)
         result.passed[policy.name] = passed
 
-    def _sampled(self, policy: Policy, tasks: Sequence[Task]) -> pl.DataFrame:
+    def _sample(self, policy: Policy, tasks: Sequence[Task]) -> pl.DataFrame:
         return self.prober.rollouts(policy, tasks, self.config.eval_samples, "eval_in", temperature=1.0)
 
     def _verdict(self, policy: Policy) -> bool | None:

@@ -51,7 +51,7 @@ class Checkpoints(TrainerCallback):
     def last(self) -> Path | None:
         """The checkpoint to go on from, with what it holds restored; None: begin at the beginning. All else is removed."""
         whole = sorted(self._folder.glob(f"{_WHOLE}*"))
-        state = _told(whole[-1]) if whole else {}
+        state = _note_of(whole[-1]) if whole else {}
         latest = whole[-1] if state.get("made_by") == self._made_by else None
         wait_for_all()
         self._remove_all_but(latest)
@@ -85,7 +85,7 @@ class Checkpoints(TrainerCallback):
                 shutil.rmtree(path)
 
 
-def _told(whole: Path) -> dict[str, Any]:
+def _note_of(whole: Path) -> dict[str, Any]:
     """What was put beside the trainer's part; nothing where that is gone, as in a checkpoint whose removal was killed."""
     try:
         state: dict[str, Any] = json.loads((whole / _STAGE_STATE).read_text())

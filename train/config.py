@@ -17,7 +17,7 @@ from train.backends.base import Backend
 from train.backends.cluster import ClusterConfig
 from train.backends.named import BACKENDS, BackendName
 from train.spec import RLSettings, SFTSettings, StageSpec
-from train.stages import DEFAULT, SPLITS, SFTStage, Stage, Stages, ordered, refused
+from train.stages import DEFAULT, SPLITS, SFTStage, Stage, Stages, field_error, order_stages
 
 
 class EngineConfig(AskingConfig):
@@ -89,15 +89,15 @@ class CascadeConfig(BaseModel):
         share, remainder = divmod(stage.batch_size, processes)
         if remainder:
             message = f"{stage.batch_size} does not divide among the {processes} GPUs of `cluster` in {stage.name}: give a multiple"
-            raise refused(message, "stages", index, "batch_size")
+            raise field_error(message, "stages", index, "batch_size")
         if share % min(stage.micro_batch_size or share, share):
             message = f"{stage.micro_batch_size} does not divide the {share} rows of a GPU's share in {stage.name}"
-            raise refused(message, "stages", index, "micro_batch_size")
+            raise field_error(message, "stages", index, "micro_batch_size")
 
     @property
     def cascade(self) -> tuple[Stage, ...]:
         """The stages that run, in their order."""
-        return ordered(self.stages)
+        return order_stages(self.stages)
 
     def stage(self, name: str) -> Stage:
         """The stage of this name.

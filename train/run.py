@@ -101,7 +101,7 @@ def _policy(spec: StageSpec, items: Sequence[ReleasedItem]) -> tuple[Any, Any]:
     from train import tiny
 
     if spec.model_in is not None:
-        return _loaded(spec.model_in)
+        return _load(spec.model_in)
     if unknown := [name for name in spec.worlds if name not in WORLDS]:
         raise BadInput(f"stage {spec.name} names worlds that neither Headrace nor the store has: {', '.join(unknown)}")
     texts = [tiny.render(item.conversation.messages) for item in items if item.conversation]
@@ -110,7 +110,7 @@ def _policy(spec: StageSpec, items: Sequence[ReleasedItem]) -> tuple[Any, Any]:
     return tiny.build_model(spec.tiny, tokenizer, spec.seed), tokenizer
 
 
-def _loaded(folder: Path) -> tuple[Any, Any]:
+def _load(folder: Path) -> tuple[Any, Any]:
     """The model and tokenizer of a folder.
 
     Raises:
@@ -142,7 +142,7 @@ def _train(
     if spec.sft is not None:
         from train.sft.sft import train_sft
 
-        talks = [(item.conversation.messages, _offered(item.setting)) for item in items if item.conversation]
+        talks = [(item.conversation.messages, _prompt_tools(item.setting)) for item in items if item.conversation]
         if not talks:
             raise HeadraceError(
                 f"split {spec.split} of release {spec.release_id} has no conversation to train on; SFT needs trajectories or rollouts"
@@ -156,7 +156,7 @@ def _train(
             scratch=scratch,
             tools=[tools for _, tools in talks],
             live=folder / METRICS,
-            checkpoints=partial(Checkpoints, folder / CHECKPOINTS, _made_by(spec)) if spec.sft.checkpoint_steps else None,
+            checkpoints=partial(Checkpoints, folder / CHECKPOINTS, _settings_hash(spec)) if spec.sft.checkpoint_steps else None,
         )
     from train.rl.queue import RolloutQueue
 
@@ -175,7 +175,7 @@ def _train(
             scratch=scratch,
             policy_version=folder.name,
             watch=source.watch,
-            checkpoints=Checkpoints(folder / CHECKPOINTS, _made_by(spec), source.running, also) if spec.rl.checkpoint_steps else None,
+            checkpoints=Checkpoints(folder / CHECKPOINTS, _settings_hash(spec), source.running, also) if spec.rl.checkpoint_steps else None,
             live=folder / METRICS,
             queue=queue,
         )
@@ -183,13 +183,13 @@ def _train(
     return metrics
 
 
-def _offered(setting: Setting) -> list[dict[str, JSON]]:
+def _prompt_tools(setting: Setting) -> list[dict[str, JSON]]:
     """The tools that a conversation's prompt lists, as it did when the policy was asked."""
     by_name = {tool.name: tool for tool in WORLDS[setting.world].tools} if setting.world in WORLDS else {}
     return [by_name[name].to_openai() for name in setting.tools if name in by_name]
 
 
-def _made_by(spec: StageSpec) -> str:
+def _settings_hash(spec: StageSpec) -> str:
     """The same for stages that may go on from each other's checkpoints: all that decides the result, and the code."""
     settings = spec.model_dump(mode="json", exclude={"sft": {"checkpoint_steps"}, "rl": {"checkpoint_steps"}})
     return content_id("made", settings, processes(), _code())

@@ -78,7 +78,7 @@ DEFAULT: tuple[Stage, ...] = (
 """Seed SFT on experts, to a plateau of the loss; a second SFT, short and soft, so that entropy survives for RL; RL on fresh siblings."""
 
 
-def refused(message: str, *place: int | str) -> PydanticCustomError:
+def field_error(message: str, *place: int | str) -> PydanticCustomError:
     """An error at this place below the field that is validated; `flows/yaml_config.py` tells its line."""
     return PydanticCustomError("stages", "{message}", {"message": message, "place": place})
 
@@ -91,11 +91,11 @@ def _merge(given: Any) -> Any:
     entries: list[Any] = [entry.model_dump() if isinstance(entry, BaseModel) else entry for entry in given]
     for index, entry in enumerate(entries):
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
-            raise refused("a stage is a mapping with a `name`", index)
+            raise field_error("a stage is a mapping with a `name`", index)
         default = defaults.get(entry["name"], {})
         if entry.get("algorithm", default.get("algorithm")) is None:
             problem = f"{entry['name']} is none of the default stages ({', '.join(defaults)}): say its algorithm, split and parent"
-            raise refused(problem, index, "name")
+            raise field_error(problem, index, "name")
         if entry.get("algorithm", default.get("algorithm")) == default.get("algorithm"):
             entries[index] = default | dict(entry)
     return [*entries, *(stage for name, stage in defaults.items() if name not in {entry["name"] for entry in entries})]
@@ -106,19 +106,21 @@ def _check(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     places: dict[str, int] = {}
     for index, stage in enumerate(stages):
         if stage.name == "latest":
-            raise refused("latest stands for the policy promoted last; choose another name", index, "name")
+            raise field_error("latest stands for the policy promoted last; choose another name", index, "name")
         if stage.name in places:
-            raise refused(f"there are two stages of this name ({stage.name}); name one otherwise, or make one entry of them", index, "name")
+            raise field_error(
+                f"there are two stages of this name ({stage.name}); name one otherwise, or make one entry of them", index, "name"
+            )
         places[stage.name] = index
     running = {stage.name: stage for stage in stages if not stage.skip}
     if not running:
-        raise refused("every stage is skipped; a cascade has at least one")
+        raise field_error("every stage is skipped; a cascade has at least one")
     for name, stage in running.items():
         _check_parent(stage, running, places)
         chain = [name]
         while (parent := running[chain[-1]].parent) in running:
             if parent == name:
-                raise refused(f"the stages go in a circle: {' <- '.join([*chain, name])}", places[name], "parent")
+                raise field_error(f"the stages go in a circle: {' <- '.join([*chain, name])}", places[name], "parent")
             if parent in chain:
                 break
             chain.append(parent)
@@ -129,10 +131,12 @@ def _check_parent(stage: Stage, running: Mapping[str, Stage], places: Mapping[st
     """Refuses a parent that does not run, and a split that needs a parent where there is none."""
     place = (places[stage.name], "parent")
     if stage.parent is None and SPLITS[stage.split].is_routed:
-        raise refused(f"the split {stage.split} is what a probe of the parent finds: name a stage that comes before {stage.name}", *place)
+        raise field_error(
+            f"the split {stage.split} is what a probe of the parent finds: name a stage that comes before {stage.name}", *place
+        )
     if stage.parent is not None and stage.parent not in running:
         others = ", ".join(other for other in running if other != stage.name) or "none"
-        raise refused(f"{stage.parent} {'is skipped' if stage.parent in places else 'is no stage'}; there are {others}", *place)
+        raise field_error(f"{stage.parent} {'is skipped' if stage.parent in places else 'is no stage'}; there are {others}", *place)
 
 
 Stages = Annotated[
@@ -144,7 +148,7 @@ Stages = Annotated[
 """Deployments check their parameters by the JSON schema, which must allow what a file may leave out."""
 
 
-def ordered(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+def order_stages(stages: Sequence[Stage]) -> tuple[Stage, ...]:
     """The stages that run, every one after its parent: the default ones first as far as their parents allow, then in the list's order."""
     names = [stage.name for stage in DEFAULT]
     running = {stage.name: stage for stage in stages if not stage.skip}

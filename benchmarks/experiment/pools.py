@@ -130,7 +130,7 @@ def _native(worlds: Sequence[type[World]], job: PoolJob) -> Pool:
         (domain,) = rng.choices(domains, weights)
         proposals += 1
         try:
-            blueprint = planner.unsteered(rng.choice(by_domain[domain]), rng, domain=domain)
+            blueprint = planner.draw_unsteered(rng.choice(by_domain[domain]), rng, domain=domain)
         except PlanFailed:
             continue
         made = simulate(blueprint)

@@ -9,7 +9,7 @@ import polars as pl
 
 from benchmarks.experiment.config import ABOUT
 from benchmarks.experiment.result import ExperimentResult
-from storage.report.charts import SERIES, plain, styled
+from storage.report.charts import SERIES, apply_style, plain
 from train.measure.evaluate import Estimate
 
 HEAD = (
@@ -112,7 +112,7 @@ def _quantity_chart(rows: pl.DataFrame, curves: Mapping[str, tuple[float, float,
             figure.add_scatter(x=sizes, y=fitted, name=label, mode="lines", line={"color": colour, "width": 1.2, "dash": "dot"})
     figure.update_xaxes(type="log", title="conversations' worth of tokens")
     figure.update_yaxes(title="success on held-out domains", tickformat=".0%", rangemode="tozero")
-    return styled(figure, 460)
+    return apply_style(figure, 460)
 
 
 def _interval(estimate: Estimate, *, signed: bool = False) -> str:

@@ -205,13 +205,13 @@ def headrace_rules() -> Work:
     import polars as pl
 
     from filters.normalised_text import languages
-    from filters.personal import masked
+    from filters.personal import mask_personal
     from filters.steps import rules
 
     config = rules.RulesConfig()
 
     def work(texts: list[str]) -> Sequence[int]:
-        norm = masked(pl.Series("norm", texts))
+        norm = mask_personal(pl.Series("norm", texts))
         rows = pl.DataFrame({"norm": norm, "language": languages(norm)}).with_row_index("row")
         return rules.step(rows, config).filter(pl.col("reason").is_null())["row"].to_list()
 

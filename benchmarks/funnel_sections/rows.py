@@ -112,12 +112,12 @@ def _near_pairs(rows: pl.DataFrame, planted: pl.DataFrame, group: np.ndarray[Any
 
 def unmasked_rows(count: int) -> Path:
     """norm: the first so many distinct normalised texts of a log as the rules meet them, personal data not yet masked."""
-    from filters.normalised_text import normalised
+    from filters.normalised_text import normalise_text
 
     path = WORK / f"unmasked-{count}.parquet"
     if not path.exists():
         queries, _ = log(math.ceil(count * LOG_ROWS_A_NEAR_ROW / 1000) * 1000, keep=100)
-        texts = pl.read_parquet(queries, columns=["text"]).select(norm=normalised(pl.col("text")))
+        texts = pl.read_parquet(queries, columns=["text"]).select(norm=normalise_text(pl.col("text")))
         path.parent.mkdir(parents=True, exist_ok=True)
         texts.unique(maintain_order=True).head(count).write_parquet(path)
     return path

@@ -239,4 +239,4 @@ def questions() -> Iterator[str]:
 
     for path in bfcl_files.files(bfcl_files.QUESTIONS):
         for case in bfcl_files.cases(path):
-            yield from [text for turn in bfcl_files.said(case)[:1] for text in turn[:1]]
+            yield from [text for turn in bfcl_files.user_turns(case)[:1] for text in turn[:1]]

@@ -37,11 +37,11 @@ def sections() -> list[Section]:
 
 def measure_scripted(_: Deadline) -> Figures:
     from storage.records import Message
-    from synth.roles.judge_calibration import agreement, labelled
+    from synth.roles.judge_calibration import agreement, label_conversations
     from synth.roles.user_script import script_of, script_problems
 
     blueprints = _drawn(BLUEPRINTS)
-    split = labelled(blueprints)
+    split = label_conversations(blueprints)
     found = agreement(split, [one.simulated.grades for one in split])
     print(f"    judge: {found.agreed} of {found.labelled}, kappa {found.kappa:.2f}; passed {dict(found.missed)}", flush=True)
     turns = kept = 0
@@ -57,11 +57,11 @@ def measure_scripted(_: Deadline) -> Figures:
 
 def measure_vllm(_: Deadline) -> Figures:
     from synth.engines.vllm import vllm_engine
-    from synth.roles.judge_calibration import agreement, labelled
+    from synth.roles.judge_calibration import agreement, label_conversations
     from synth.roles.role_engines import RoleEngines, RolesConfig
 
     blueprints = _drawn(BY_VLLM)
-    split = labelled(blueprints)
+    split = label_conversations(blueprints)
     with vllm_engine(tiny(MAX_MODEL_LEN), WORK / "roles.log") as engine, ThreadPoolExecutor(16) as threads:
         judge = RoleEngines(RolesConfig(judge=engine.name), judge=engine)
         found = agreement(split, list(threads.map(judge.grade, split)))
@@ -83,7 +83,7 @@ def _drawn(count: int) -> Sequence[Blueprint]:
     for index in range(10 * count):
         rng = random.Random(f"labelled {index}")
         try:
-            found.append(Planner(lambda _: True).unsteered(rng.choice(clusters[WORLDS[index % len(WORLDS)]]), rng))
+            found.append(Planner(lambda _: True).draw_unsteered(rng.choice(clusters[WORLDS[index % len(WORLDS)]]), rng))
         except PlanFailed:
             continue
         if len(found) == count:

@@ -36,7 +36,7 @@ from synth.worlds.declarative.compile import compile_spec
 from synth.worlds.declarative.compiled_world import SpecWorld
 from synth.worlds.declarative.generate import generate
 from synth.worlds.declarative.language.problems import SpecError
-from synth.worlds.declarative.library_worlds import shipped
+from synth.worlds.declarative.library_worlds import library_specs
 from synth.writing.shapes import shape_of
 
 DOMAINS, MOST_TRIED = 2_000, 3_000
@@ -87,7 +87,7 @@ def _kind_of(problem: str) -> str:
 
 def domain_figures(wanted: int = DOMAINS) -> Figures:
     """Prints the reasons of refused domains and tasks."""
-    shapes, tools, tasks = set[str](), 0, draw_tasks(tuple(shipped()), TASKS_PER_DOMAIN)
+    shapes, tools, tasks = set[str](), 0, draw_tasks(tuple(library_specs()), TASKS_PER_DOMAIN)
 
     def visit(world: type[SpecWorld]) -> None:
         nonlocal tools
@@ -184,7 +184,7 @@ def _value(world: World, tool: Tool, name: str, schema: Mapping[str, Any], rng: 
 def call_figures(names: Sequence[str] | None = None) -> Figures:
     """Calls a second on one core, over a mix of all tools of several domains: every call for the first time, what acts change is put
     back. Only the tables of a seed are there before, as in a world that somebody works in."""
-    mixed = names or [*shipped(), *(f"gen-{seed}" for seed in range(MIXED_DOMAINS))]
+    mixed = names or [*library_specs(), *(f"gen-{seed}" for seed in range(MIXED_DOMAINS))]
     rng = random.Random(1)
     worlds = {(name, seed): make_world(name, seed) for name in mixed for seed in range(4)}
     starts = {key: world.snapshot() for key, world in worlds.items()}
@@ -328,7 +328,7 @@ def replay_elsewhere(logs: Sequence[Log]) -> list[tuple[str, str]]:
 
 def replay_figures(count: int = SEQUENCES, generated: int = REPLAYED_DOMAINS) -> Figures:
     """How many of the sequences end elsewhere in another process, or touch the trunk that they left."""
-    names = ["city", *shipped(), *(f"gen-{seed}" for seed in range(generated))]
+    names = ["city", *library_specs(), *(f"gen-{seed}" for seed in range(generated))]
     logs = draw_logs(names, count)
     here = [run_log(log) for log in logs]
     there = replay_elsewhere(logs)

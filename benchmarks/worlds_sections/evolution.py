@@ -103,7 +103,7 @@ def unsteered(worlds: Sequence[str], trajectories: int, seed: int) -> Arm:
         (domain,) = rng.choices(domains, weights)
         proposals += 1
         try:
-            blueprint = planner.unsteered(rng.choice(by_domain[domain]), rng, domain=domain)
+            blueprint = planner.draw_unsteered(rng.choice(by_domain[domain]), rng, domain=domain)
         except PlanFailed:
             continue
         simulated = simulate(blueprint)

@@ -52,7 +52,7 @@ class RegionConfig(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _ordered(self) -> RegionConfig:
+    def _check_order(self) -> RegionConfig:
         if not self.uncertain_rate <= self.certain_rate <= self.mastered_rate:
             raise ValueError("thresholds must rise: uncertain_rate <= certain_rate <= mastered_rate")
         return self
@@ -75,7 +75,7 @@ class DrawsConfig(BaseModel):
     step: int = Field(2, ge=1, description="Rollouts that an unsettled task gets at a time.")
 
     @model_validator(mode="after")
-    def _ordered(self) -> DrawsConfig:
+    def _check_order(self) -> DrawsConfig:
         if self.most < self.k:
             raise ValueError(f"most, {self.most}, is below k, {self.k}")
         return self

@@ -139,10 +139,10 @@ def rl_weights(tags: pl.DataFrame, queries: Mapping[str, str], uniform: float) -
         query=pl.col("task_id").replace_strict(queries, default=None, return_dtype=pl.String),
         weight=uniform / tags.height + (1 - uniform) * potential / potential.sum(),
     )
-    return _capped(weighed)
+    return _cap_weights(weighed)
 
 
-def _capped(weighed: pl.DataFrame) -> pl.Series:
+def _cap_weights(weighed: pl.DataFrame) -> pl.Series:
     """The weights (columns query, weight; they add up to one) with no query above QUERY_SHARE: what it gives up goes to the other queries
     in proportion, so that queries keep their share altogether. Unchanged where they are too few to take it."""
     is_counted = pl.col("query").is_not_null() & (pl.col("weight") > 0)

@@ -18,8 +18,8 @@ from typing import cast
 import numpy as np
 import polars as pl
 
-from filters.frames.numba_types import I64, U8, U32, compiled, text_buffer
-from filters.normalised_text import normalised
+from filters.frames.numba_types import I64, U8, U32, compile_kernel, text_buffer
+from filters.normalised_text import normalise_text
 from synth.tasks.wording import load_grounding
 from synth.text.slot_kinds import Date, Vocabulary
 from synth.text.value_spellings import value_spellings
@@ -51,7 +51,7 @@ def world_terms() -> tuple[str, ...]:
                     for text in value_spellings(declared, day, language)
                 }
     texts = pl.Series("text", sorted(spelt)).to_frame()
-    return tuple(texts.select(normalised(pl.col("text")).unique().sort()).to_series())
+    return tuple(texts.select(normalise_text(pl.col("text")).unique().sort()).to_series())
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def guards(texts: pl.Series, terms: Sequence[str], *, digits: bool = True) -> Gu
     return Guards(runs, np.ascontiguousarray(numbers), offsets, term_bytes)
 
 
-def joined(batches: Sequence[Guards]) -> Guards:
+def join_guards(batches: Sequence[Guards]) -> Guards:
     """The guards of several batches of rows as one."""
     ends = np.cumsum([0, *(batch.offsets[-1] for batch in batches)])
     offsets = [batch.offsets[1:] + begin for batch, begin in zip(batches, ends, strict=False)]
@@ -99,7 +99,7 @@ def joined(batches: Sequence[Guards]) -> Guards:
     )
 
 
-@compiled
+@compile_kernel
 def _fill_digits(data: U8, offsets: I64, out: U32) -> None:
     for row in range(offsets.size - 1):
         value, in_run = np.uint32(0), False
@@ -114,7 +114,7 @@ def _fill_digits(data: U8, offsets: I64, out: U32) -> None:
         out[row] = value
 
 
-@compiled
+@compile_kernel
 def _fill_kinds(terms: U32, offsets: I64, out: U32) -> None:
     for row in range(offsets.size - 1):
         value = np.uint32(0)

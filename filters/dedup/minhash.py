@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from datasketch import MinHash
 
-from filters.frames.numba_types import F32, I64, U8, U32, U64, compiled
+from filters.frames.numba_types import F32, I64, U8, U32, U64, compile_kernel
 
 SHINGLE_BYTES = 6
 
@@ -45,7 +45,7 @@ def shingle_hash32(shingle: bytes) -> int:
     return (packed * _MIX & 0xFFFFFFFFFFFFFFFF) >> 32
 
 
-@compiled
+@compile_kernel
 def _pack(data: U8, start: int, end: int, out: U64) -> int:
     """The shingles of `data[start:end]`, in order, each as its bytes and length in 64 bits; returns how many."""
     length = end - start
@@ -63,8 +63,8 @@ def _pack(data: U8, start: int, end: int, out: U64) -> int:
     return max(length - 5, 1)
 
 
-@compiled
-def _mixed(packed: U64, count: int, out: U32) -> None:
+@compile_kernel
+def _mix(packed: U64, count: int, out: U32) -> None:
     """Shingle hashes after datasketch's pre-mix (the MurmurHash3 finalizer)."""
     for index in range(count):
         value = np.uint32((packed[index] * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32))
@@ -75,7 +75,7 @@ def _mixed(packed: U64, count: int, out: U32) -> None:
         out[index] = value ^ (value >> np.uint32(16))
 
 
-@compiled
+@compile_kernel
 def _signature(hashes: U32, count: int, a: U32, b: U32, out: U32) -> None:
     """The least of a * hash + b (modulo 2^32) of `count` hashes, a multiple of 8: eight at a time, with the permutations innermost, so that
     vectors run over these and nothing is left to reduce."""
@@ -92,7 +92,7 @@ def _signature(hashes: U32, count: int, a: U32, b: U32, out: U32) -> None:
             out[k] = min(out[k], one, two, three, four)
 
 
-@compiled
+@compile_kernel
 def _longest(offsets: I64) -> int:
     longest = 0
     for row in range(offsets.size - 1):
@@ -100,19 +100,19 @@ def _longest(offsets: I64) -> int:
     return longest
 
 
-@compiled
+@compile_kernel
 def sign(data: U8, start: int, end: int, packed: U64, hashes: U32, a: U32, b: U32, out: U32) -> int:
     """The signature of the text `data[start:end]` into `out`, all ones for an empty text; returns how many shingles (repeats counted) lie
     in `packed`. Scratch: packed [bytes of the longest text + 1], hashes [8 more than packed]; permutations a and b, like `out`."""
     count = _pack(data, start, end, packed)
-    _mixed(packed, count, hashes)
+    _mix(packed, count, hashes)
     padded = (count + 7) // 8 * 8
     hashes[count:padded] = hashes[0]  # a repeated shingle changes no minimum
     _signature(hashes, padded, a, b, out)
     return count
 
 
-@compiled
+@compile_kernel
 def fill_band_keys(data: U8, offsets: I64, a: U32, b: U32, digits: U32, keys: U32) -> None:
     """Fills `keys` [bands, rows] with a hash of each band's part of the signature and of the row's `digits` [rows]. Permutations = bands x
     rows a band."""
@@ -131,7 +131,7 @@ def fill_band_keys(data: U8, offsets: I64, a: U32, b: U32, digits: U32, keys: U3
             keys[band, row] = (key ^ (np.uint64(digits[row]) * np.uint64(0x9E3779B97F4A7C15))) >> np.uint64(32)
 
 
-@compiled
+@compile_kernel
 def bucket_pairs(ordered: U64, kinds: U32, old: int, pairs: U64, firsts: U64) -> tuple[int, int]:
     """Candidate pairs of one band, `later row << 32 | earlier row`, into `pairs` as far as they fit, and its representatives into `firsts`
     [rows]; returns how many there are of each.
@@ -169,7 +169,7 @@ def bucket_pairs(ordered: U64, kinds: U32, old: int, pairs: U64, firsts: U64) ->
     return count, reported
 
 
-@compiled
+@compile_kernel
 def _insert(packed: U64, count: int, shift: int, table: U64, stamps: U32, stamp: np.uint32) -> int:
     """Puts shingles into an open-addressing table whose entries count only where their stamp is `stamp`; returns how many differ."""
     mask = np.uint64(table.size - 1)
@@ -185,8 +185,8 @@ def _insert(packed: U64, count: int, shift: int, table: U64, stamps: U32, stamp:
     return distinct
 
 
-@compiled
-def _shared(
+@compile_kernel
+def _count_shared(
     packed: U64, count: int, needed: int, shift: int, table: U64, stamps: U32, stamp: np.uint32, turns: U32, turn: np.uint32
 ) -> int:
     """How many distinct shingles of `packed` are in the table, or -1 once it is clear that they are fewer than `needed`; `turns` marks
@@ -207,7 +207,7 @@ def _shared(
     return shared
 
 
-@compiled
+@compile_kernel
 def _longest_missing(mine: U32, other: U32, term_bytes: I64) -> int:
     """Bytes of the longest of my terms that the other text has less often; 0 where there is none."""
     longest = 0
@@ -222,7 +222,7 @@ def _longest_missing(mine: U32, other: U32, term_bytes: I64) -> int:
     return longest
 
 
-@compiled
+@compile_kernel
 def terms_agree(a: U32, b: U32, bytes_a: int, bytes_b: int, term_bytes: I64) -> bool:
     """Whether texts of these terms and lengths may ask for the same thing."""
     extra_a, extra_b = _longest_missing(a, b, term_bytes), _longest_missing(b, a, term_bytes)
@@ -237,7 +237,7 @@ def terms_agree(a: U32, b: U32, bytes_a: int, bytes_b: int, term_bytes: I64) -> 
     return bool((a == b).all())
 
 
-@compiled
+@compile_kernel
 def _guards_agree(row: np.uint32, earlier: np.uint32, offsets: I64, digits: U32, terms: U32, term_offsets: I64, term_bytes: I64) -> bool:
     if digits[row] != digits[earlier]:
         return False
@@ -250,7 +250,7 @@ def _guards_agree(row: np.uint32, earlier: np.uint32, offsets: I64, digits: U32,
     )
 
 
-@compiled
+@compile_kernel
 def _scratch(offsets: I64) -> tuple[U64, U64, U64, U32, U32, U64, U32, U32, I64]:
     """What `_jaccard` works with: two texts' shingles, the table of the row that is loaded (entries, stamps, turns), a spare one, how many
     distinct shingles each row has (0: not counted yet), and [loaded row, its shingles, turn, bits that are shifted out of a hash]."""
@@ -275,7 +275,7 @@ def _scratch(offsets: I64) -> tuple[U64, U64, U64, U32, U32, U64, U32, U32, I64]
     )
 
 
-@compiled
+@compile_kernel
 def _jaccard(
     row: np.uint32,
     earlier: np.uint32,
@@ -297,7 +297,7 @@ def _jaccard(
     count = _pack(data, offsets[earlier], offsets[earlier + 1], other)
     state[2] += 1
     needed = int(np.ceil(least * size - 1e-9))  # the union is never smaller than one of the two
-    shared = _shared(other, count, needed, shift, table, stamps, row + np.uint32(1), turns, np.uint32(state[2]))
+    shared = _count_shared(other, count, needed, shift, table, stamps, row + np.uint32(1), turns, np.uint32(state[2]))
     if shared < needed:
         return -1.0
     if distinct[earlier] == 0:
@@ -306,7 +306,7 @@ def _jaccard(
     return jaccard if jaccard >= least else -1.0
 
 
-@compiled
+@compile_kernel
 def keep_first(
     data: U8,
     offsets: I64,
@@ -339,7 +339,7 @@ def keep_first(
                 similarity[row] = jaccard
 
 
-@compiled
+@compile_kernel
 def _root(row: np.uint32, keeper: U32) -> np.uint32:
     while keeper[row] != row:
         keeper[row] = keeper[keeper[row]]
@@ -347,7 +347,7 @@ def _root(row: np.uint32, keeper: U32) -> np.uint32:
     return row
 
 
-@compiled
+@compile_kernel
 def join_components(
     data: U8,
     offsets: I64,

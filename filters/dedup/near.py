@@ -31,7 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from filters import normalised_text
 from filters.dedup import minhash
-from filters.dedup.guards import Guards, guards, joined
+from filters.dedup.guards import Guards, guards, join_guards
 from filters.frames.numba_types import F32, I64, U8, U32, U64, text_buffer
 from storage.execution import Executor
 from storage.records import content_id
@@ -126,9 +126,9 @@ def join(keys: Sequence[U32], rows: Sequence[U32], kinds: U32, before: U64 | Non
     if count > pairs.size:
         pairs = np.empty(count, np.uint64)
         minhash.bucket_pairs(ordered, kinds, old, pairs, firsts)
-    joined = pairs[:count].copy()  # a view would keep all of it, in every band
-    joined.sort()
-    return Joined(joined, firsts[:reported].copy())
+    join_guards = pairs[:count].copy()  # a view would keep all of it, in every band
+    join_guards.sort()
+    return Joined(join_guards, firsts[:reported].copy())
 
 
 def decide(data: U8, offsets: I64, guarded: Guards, pairs: U64, config: NearConfig, keeper: U32) -> F32:
@@ -152,11 +152,11 @@ def distinct(bands: Iterable[U64]) -> U64:
         waiting.append(pairs)
         size += pairs.size
         if size > max(merged.size, _MERGED_PAIRS):
-            merged, waiting, size = _merged([merged, *waiting]), [], 0
-    return _merged([merged, *waiting])
+            merged, waiting, size = _merge([merged, *waiting]), [], 0
+    return _merge([merged, *waiting])
 
 
-def _merged(pairs: Sequence[U64]) -> U64:
+def _merge(pairs: Sequence[U64]) -> U64:
     ordered = np.concatenate(pairs)
     ordered.sort()
     is_new: npt.NDArray[np.bool_] = np.ones(ordered.size, np.bool_)
@@ -173,7 +173,7 @@ def step(rows: pl.DataFrame, config: NearConfig, terms: Sequence[str] = (), *, e
         run = executor or alone
         batches = [texts.slice(start, _ROWS_A_BATCH) for start in range(0, size, _ROWS_A_BATCH)] or [texts]
         sketches = list(run.map(partial(sketch, config=config, terms=tuple(terms)), batches))
-        guarded = joined([one.guards for one in sketches])
+        guarded = join_guards([one.guards for one in sketches])
         bands = [[one.keys[band] for one in sketches] for band in range(config.bands)]
         numbers = np.split(np.arange(size, dtype=np.uint32), np.cumsum([one.keys.shape[1] for one in sketches])[:-1])
         del sketches

@@ -19,7 +19,7 @@ Mask = npt.NDArray[np.bool_]
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
-def compiled(function: Kernel) -> Kernel:
+def compile_kernel(function: Kernel) -> Kernel:
     """Compiles a function to machine code at its first call and keeps it on disk. It runs without Python's lock, so threads share."""
     return cast(Kernel, numba.njit(cache=True, nogil=True)(function))
 

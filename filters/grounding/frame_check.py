@@ -21,7 +21,7 @@ import polars as pl
 
 from filters.grounding.lexicon import GAP, Kind, lexicon
 from filters.grounding.tagger import read, token_values
-from filters.normalised_text import languages, normalised
+from filters.normalised_text import languages, normalise_text
 from storage.records import Frame, canonical_json
 from synth.text.slot_kinds import Date, Identifier, Quantity, Vocabulary
 from synth.worlds import GROUNDED, WORLDS
@@ -94,7 +94,7 @@ def check_frame(intent: str, slots: Sequence[tuple[str, str | float]], mentions:
             problems.append(Problem("illegal_value", f"{slot}: {given!r} is no {kinds[slot]}"))
         else:
             values[slot] = value
-    places = _matched({slot: ((world, kinds[slot]), value) for slot, value in values.items()}, mentions)
+    places = _match_mentions({slot: ((world, kinds[slot]), value) for slot, value in values.items()}, mentions)
     problems += [
         Problem("invented_value", f"{slot}: the text does not say {dict(slots)[slot]!r}, or says it for another slot only")
         for slot in values
@@ -135,7 +135,7 @@ def legal(world: str, kind: str, given: str | float) -> str | None:
     if number is not None and isinstance(declared, Date):
         is_day = number.is_integer() and 0 <= number <= declared.horizon_days
         return canonical_json(int(number)) if is_day else None
-    norm = pl.select(normalised(pl.lit(str(given).replace("_", " ")))).item()
+    norm = pl.select(normalise_text(pl.lit(str(given).replace("_", " ")))).item()
     values = {one.values[world, kind] for one in mentions([norm])[0] if (world, kind) in one.values}
     return values.pop() if len(values) == 1 else None
 
@@ -147,7 +147,7 @@ def _number(given: str | float) -> float | None:
         return None
 
 
-def _matched(values: Mapping[str, tuple[Kind, str]], mentions: Sequence[Mention]) -> dict[str, int]:
+def _match_mentions(values: Mapping[str, tuple[Kind, str]], mentions: Sequence[Mention]) -> dict[str, int]:
     """Slot -> position of its mention; no mention serves two slots, and slots without one are missing (augmenting paths)."""
     holder: dict[int, str] = {}
 

@@ -55,7 +55,7 @@ def step(rows: pl.DataFrame, *, ungrounded: bool = False) -> pl.DataFrame:
     Args:
         ungrounded: keep rows that no world can execute; why not stands in `ungrounded` either way.
     """
-    out = pl.concat([_grounded(part) for part in _slices(rows)])
+    out = pl.concat([_ground(part) for part in _slices(rows)])
     nothing = pl.lit(None, pl.String)
     return out.with_columns(read_by=nothing, reason=nothing if ungrounded else pl.col("ungrounded"))
 
@@ -69,7 +69,7 @@ def _slices(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
             yield rows[start:stop]
 
 
-def _grounded(rows: pl.DataFrame) -> pl.DataFrame:
+def _ground(rows: pl.DataFrame) -> pl.DataFrame:
     symbols = read(rows)
     signatures, which = symbols.signatures()
     parses = [_PARSES.get(signature) for signature in signatures]

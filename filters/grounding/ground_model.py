@@ -33,7 +33,7 @@ from storage.store import Store
 from synth.engines.base import ChatRequest, Engine, EngineFailure, check_window
 from synth.engines.budget import Budget
 from synth.engines.engine_names import weights_of
-from synth.engines.structured import Structured, checked
+from synth.engines.structured import Structured, parse_and_check
 from synth.prompts import prompt
 from synth.tasks.wording import REST, load_families
 from synth.text.slot_kinds import Date, Identifier, Quantity, SlotKind, Vocabulary
@@ -116,7 +116,7 @@ def read(engine: Engine, norm: Sequence[str], *, progress: Progress | None = Non
     mentions_of = mentions(texts)
 
     def check(place: int, value: JSON) -> list[str]:
-        judged = _judged(value, mentions_of[place])
+        judged = _judge(value, mentions_of[place])
         return [problem.text for problem in judged] if isinstance(judged, list) else []
 
     exchanges = ask_each(engine, [_request(text) for text in texts], check, label="ask", progress=progress)
@@ -133,15 +133,19 @@ def _request(text: str) -> ChatRequest:
     return ChatRequest(messages, max_tokens=_MAX_TOKENS, schema=_schema())
 
 
-def _judged(value: Any, mentions: Sequence[Mention]) -> Reading | list[Problem]:
+def _judge(value: Any, mentions: Sequence[Mention]) -> Reading | list[Problem]:
     """What a value of the schema comes to."""
     intent, why, slots = value["intent"], value["why"], value["slots"]
     if intent == _NONE:
         if why not in VERDICTS:
             return [Problem("malformed", f"why: say why no intent fits: {', '.join(VERDICTS)}")]
         return Reading(None, why)
-    checked = check_frame(intent, [(one["slot"], one["value"]) for one in slots], mentions)
-    return Reading(checked.frame, unexplained=checked.unexplained) if isinstance(checked, Supported) else checked
+    parse_and_check = check_frame(intent, [(one["slot"], one["value"]) for one in slots], mentions)
+    return (
+        Reading(parse_and_check.frame, unexplained=parse_and_check.unexplained)
+        if isinstance(parse_and_check, Supported)
+        else parse_and_check
+    )
 
 
 def _reading(exchange: Structured | EngineFailure, mentions: Sequence[Mention]) -> Reading:
@@ -149,10 +153,10 @@ def _reading(exchange: Structured | EngineFailure, mentions: Sequence[Mention]) 
         return Reading(None, "engine_failure")
     if is_overflow(exchange):
         return Reading(None, _OVERFLOW)
-    value, problems = checked(exchange.answers[-1].message.content or "", _schema())
+    value, problems = parse_and_check(exchange.answers[-1].message.content or "", _schema())
     if problems:
         return Reading(None, "malformed")
-    judged = _judged(value, mentions)
+    judged = _judge(value, mentions)
     return Reading(None, judged[0].reason) if isinstance(judged, list) else judged
 
 

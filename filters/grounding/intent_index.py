@@ -107,7 +107,7 @@ def fitting(cues: int, kinds: int) -> tuple[tuple[tuple[int, Rule, RuleMask, flo
     """(order, rule, its masks, what its cues gain) of the rules for which these cues and kinds may do; and whether one lacks but slots."""
     intents = []
     is_short = False
-    for order, (rule, mask) in enumerate(_ruled()):
+    for order, (rule, mask) in enumerate(_rule_masks()):
         if mask.needed & ~cues or mask.unwanted & cues:
             continue
         if mask.required & ~kinds:
@@ -155,7 +155,7 @@ def masks_of(symbol: SymbolClass) -> SymbolMask:
 
 
 @lru_cache(maxsize=1)
-def _ruled() -> tuple[tuple[Rule, RuleMask], ...]:
+def _rule_masks() -> tuple[tuple[Rule, RuleMask], ...]:
     return tuple(
         (
             rule,
@@ -197,7 +197,7 @@ def nearest(symbols: Sequence[SymbolClass | None], leaf_of: Mapping[str, str]) -
 def _nearest_intents(cues: int, kinds: int) -> tuple[str, ...]:
     """The intents (world/intent) that enough speaks for, the nearest first."""
     scores: list[tuple[float, int, str]] = []
-    for order, (rule, mask) in enumerate(_ruled()):
+    for order, (rule, mask) in enumerate(_rule_masks()):
         if not mask.telling & cues and not mask.kinds & kinds:
             continue
         score = (mask.telling & cues).bit_count() + (mask.kinds & kinds).bit_count() - (mask.required & ~kinds).bit_count() / 2

@@ -191,7 +191,7 @@ def _patterns(phrases: Sequence[str]) -> dict[str, str]:
     """What to look for in prepared text, by phrase: whole words for what begins and ends in Latin script."""
     spaced = [phrase[0].isascii() and phrase[-1].isascii() for phrase in phrases]
     rows = pl.DataFrame({"norm": list(phrases), "language": ["en" if is_spaced else "zh" for is_spaced in spaced]})
-    texts = [text.strip() for text in prepared(rows)["norm"]]
+    texts = [text.strip() for text in prepare_texts(rows)["norm"]]
     return {phrase: f" {text} " if is_spaced else text for phrase, text, is_spaced in zip(phrases, texts, spaced, strict=True) if text}
 
 
@@ -268,7 +268,7 @@ def _inherit_roles(meanings: dict[str, _Meaning]) -> None:
             meaning.cues |= last.cues & role_cues()
 
 
-def prepared(rows: pl.DataFrame) -> pl.DataFrame:
+def prepare_texts(rows: pl.DataFrame) -> pl.DataFrame:
     """Normalised texts (columns norm, language) made ready for matching: masks and private characters of the text (symbols here) as
     blanks; punctuation as STOP, COLON between digits; in other than Chinese text, two blanks between words, and
     number words as digits."""

@@ -174,13 +174,13 @@ def _assign(rule: Rule, context: _Context) -> tuple[dict[str, int] | None, float
     doubles = [position for position in context.values if (symbol := context.symbols[position]) is not None and symbol.cues & telling]
     for start in range(len(doubles), -1, -1):
         cues = frozenset(doubles[:start])
-        assigned, gain = _filled(rule, context, [position for position in context.values if position not in cues])
+        assigned, gain = _fill_slots(rule, context, [position for position in context.values if position not in cues])
         if all(slot.name in assigned for slot in rule.slots if slot.is_required):
             return assigned, gain
     return None, 0.0
 
 
-def _filled(rule: Rule, context: _Context, free: list[int]) -> tuple[dict[str, int], float]:
+def _fill_slots(rule: Rule, context: _Context, free: list[int]) -> tuple[dict[str, int], float]:
     """The best match of slots with the values at the `free` positions, and what it gained."""
     assigned: dict[str, int] = {}
     used: set[int] = set()

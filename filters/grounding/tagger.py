@@ -27,7 +27,7 @@ from filters.grounding.lexicon import (
     Lexicon,
     SymbolClass,
     lexicon,
-    prepared,
+    prepare_texts,
     role_cues,
 )
 from storage.records import canonical_json
@@ -62,7 +62,7 @@ class Symbols:
 
 def read(rows: pl.DataFrame) -> Symbols:
     """The symbols of normalised texts (columns norm, language; no nulls)."""
-    words, ready = lexicon(), prepared(rows.select("norm", "language"))
+    words, ready = lexicon(), prepare_texts(rows.select("norm", "language"))
     norm = pl.col("norm")
     spaced = norm.str.replace_many(*words.spaced_early, leftmost=True)
     is_zh = pl.col("language") == "zh"
@@ -71,8 +71,8 @@ def read(rows: pl.DataFrame) -> Symbols:
     amounts_found = pl.select(amount).to_series().str.extract_all(amounts.AMOUNT).explode(empty_as_null=False).drop_nulls()
     late = early.str.replace_all(amounts.AMOUNT, f" {AMOUNT_SYMBOL} ").str.replace_many(*words.late, leftmost=True)
     residue = late.str.replace_all(rf"(?:{SYMBOLS}| )+", " ").str.strip_chars(" .'-")
-    codes, tokens, stretches = _classified(late, amounts_found, words)
-    return Symbols(*_compressed(late, codes, tokens, words), stretches, residue)
+    codes, tokens, stretches = _classify(late, amounts_found, words)
+    return Symbols(*_compress(late, codes, tokens, words), stretches, residue)
 
 
 def _amount_code(words: Lexicon, stretch: str) -> int:
@@ -85,7 +85,7 @@ def _amount_code(words: Lexicon, stretch: str) -> int:
         return words.numbers[symbol]
 
 
-def _classified(late: pl.Series, amounts_found: pl.Series, words: Lexicon) -> tuple[I64, I64, list[str]]:
+def _classify(late: pl.Series, amounts_found: pl.Series, words: Lexicon) -> tuple[I64, I64, list[str]]:
     """Class code and token of every character of all texts in a row, and the distinct amounts."""
     characters = np.frombuffer("".join(late.to_list()).encode("utf-32-le"), np.uint32).astype(np.int64)
     codes, tokens = words.codes[characters], characters - FIRST
@@ -98,7 +98,7 @@ def _classified(late: pl.Series, amounts_found: pl.Series, words: Lexicon) -> tu
     return codes, tokens, distinct
 
 
-def _compressed(late: pl.Series, codes: I64, tokens: I64, words: Lexicon) -> tuple[I64, I64, I64]:
+def _compress(late: pl.Series, codes: I64, tokens: I64, words: Lexicon) -> tuple[I64, I64, I64]:
     """Row offsets, codes and tokens without what is skipped. Of unread text only what parts a value from a cue of roles stays, as a gap;
     cues that stand beside no value come first, once each, in the order of their codes: where they stand says nothing."""
     lengths = late.str.len_chars().cast(pl.Int64).to_numpy()

@@ -180,10 +180,10 @@ def step(rows: pl.DataFrame, vectors: Vectors, reach: Reach, config: ReachConfig
     out = (
         rows.with_row_index("at").with_columns(pl.col("at").cast(pl.Int64)).join(nearest_tools, on="at", how="left", maintain_order="left")
     )
-    return out.with_columns(ungrounded=_ungrounded(config), reason=pl.lit(None, pl.String)).drop("at", "is_read")
+    return out.with_columns(ungrounded=_ungrounded_expression(config), reason=pl.lit(None, pl.String)).drop("at", "is_read")
 
 
-def _ungrounded(config: ReachConfig) -> pl.Expr:
+def _ungrounded_expression(config: ReachConfig) -> pl.Expr:
     """`ungrounded`, updated by the table above; of columns ungrounded, nearness, tool_id, is_read."""
     before, is_near = pl.col("ungrounded"), pl.col("tool_id").is_not_null()
     is_open = ~(before.is_in(_HEARD) & pl.col("is_read"))

@@ -105,7 +105,7 @@ def inspect(paths: Sequence[str | Path], config: IngestConfig, executor: Executo
     sources: list[Source] = []
     locations: dict[str, str] = {}
     prefixes: dict[str, str] = {}
-    for source in run(partial(_inspected, config=config), heads):
+    for source in run(partial(_inspect_file, config=config), heads):
         if source.content_hash in locations:
             raise BadInput(f"{source.location}: same content as {locations[source.content_hash]}; give each file once")
         locations[source.content_hash] = source.location
@@ -117,7 +117,7 @@ def inspect(paths: Sequence[str | Path], config: IngestConfig, executor: Executo
 
 def content_hash(location: str) -> str:
     """The SHA-256 of a file's bytes, hexadecimal. Raises BadInput: it cannot be read."""
-    with source_files.reading(location), source_files.stored(location) as file:
+    with source_files.reading(location), source_files.open_stored(location) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
@@ -145,10 +145,10 @@ def read_piece(piece: Piece) -> Iterator[pl.Series]:
 def _reader(piece: Piece) -> Iterator[_Reader]:
     kind = source_files.format_of(piece.location)
     if kind == "parquet":
-        with parquet.opened(piece.location) as file:
+        with parquet.open_parquet(piece.location) as file:
             yield parquet.ParquetRows(piece.location, file, piece.keys, range(piece.start, piece.end or 0))
         return
-    with source_files.reading(piece.location), source_files.unpacked(piece.location) as stream:
+    with source_files.reading(piece.location), source_files.open_unpacked(piece.location) as stream:
         if kind in DELIMITERS:
             yield CsvRows(piece.location, stream, piece.keys[0], DELIMITERS[kind])
         else:
@@ -188,7 +188,7 @@ class _Batch:
 
 
 @lru_cache(maxsize=4096)
-def _inspected(whole: Piece, config: IngestConfig) -> Source:
+def _inspect_file(whole: Piece, config: IngestConfig) -> Source:
     """A file as if it were the first of the run."""
     with source_files.reading(whole.location):
         digest = content_hash(whole.location)
@@ -212,7 +212,7 @@ def look_at(path: str, config: IngestConfig) -> Piece:
 
 
 def _check_head(path: str) -> None:
-    with source_files.unpacked(path) as unpacked:
+    with source_files.open_unpacked(path) as unpacked:
         head = unpacked.read(_HEAD_BYTES)
     if not head.strip():
         raise BadInput(f"{path}: the file is empty")
@@ -225,10 +225,10 @@ def _keys(path: str, column: str) -> Keys:
     if kind == "parquet":
         return parquet.parquet_keys(path, column)
     if kind == "jsonl":
-        with source_files.unpacked(path) as stream:
+        with source_files.open_unpacked(path) as stream:
             return json_keys(path, stream, column)
     if kind in DELIMITERS:
-        with source_files.unpacked(path) as stream:
+        with source_files.open_unpacked(path) as stream:
             CsvRows(path, stream, column, DELIMITERS[kind])
     return (column,)
 
@@ -239,21 +239,21 @@ def _cut(whole: Piece, config: IngestConfig) -> Iterator[tuple[Piece, list[_Batc
         for groups, rows in parquet.runs(whole.location, config.batch_rows):
             piece = replace(whole, start=groups.start, end=groups.stop)
             with _reader(piece) as reader:
-                yield piece, list(_noted(reader, math.ceil(rows / max(1, round(rows / config.batch_rows)))))
+                yield piece, list(_batch_records(reader, math.ceil(rows / max(1, round(rows / config.batch_rows)))))
         return
     with _reader(whole) as reader:
         if isinstance(reader, Lines) and source_files.is_seekable(whole.location):
             start = reader.position
-            for batch in _noted(reader, config.batch_rows):
+            for batch in _batch_records(reader, config.batch_rows):
                 yield replace(whole, start=start, end=reader.position), [batch]
                 start = reader.position
         else:
-            yield whole, list(_noted(reader, config.batch_rows))
+            yield whole, list(_batch_records(reader, config.batch_rows))
         if isinstance(reader, Lines) and source_files.format_of(whole.location) == "jsonl":
             refuse_truncated_json(whole.location, reader.unfinished)
 
 
-def _noted(reader: _Reader, rows: int) -> Iterator[_Batch]:
+def _batch_records(reader: _Reader, rows: int) -> Iterator[_Batch]:
     while len(texts := _batch(reader, rows, BATCH_BYTES)):
         bad = texts.null_count()
         yield _Batch(len(texts), _checksum(texts), bad, int(texts.is_null().arg_max() or 0) if bad else None)
@@ -287,10 +287,10 @@ def _empty(whole: Piece) -> int:
     """In how many rows of a file there is no value at all."""
     kind = source_files.format_of(whole.location)
     if kind == "parquet":
-        with parquet.opened(whole.location) as file:
+        with parquet.open_parquet(whole.location) as file:
             return parquet.ParquetRows(whole.location, file, whole.keys, range(file.num_row_groups)).empty()
     if kind == "jsonl":
-        with source_files.unpacked(whole.location) as stream:
+        with source_files.open_unpacked(whole.location) as stream:
             lines, empty = Lines(stream, partial(without_value, keys=whole.keys)), 0
             while len(batch := lines.take(10_000)):
                 empty += int(batch.sum())

@@ -87,9 +87,9 @@ class _Records:
             return None
 
     def _fresh(self) -> Iterator[list[str]]:
-        return csv.reader(self._given(), delimiter=self._delimiter, strict=True)
+        return csv.reader(self._remaining_lines(), delimiter=self._delimiter, strict=True)
 
-    def _given(self) -> Iterator[str]:
+    def _remaining_lines(self) -> Iterator[str]:
         """The lines that are still to be read, _UNREADABLE for one that is too long; those of the record that is being read are held."""
         while (line := self._again.pop() if self._again else next(self._lines, None)) is not None:
             if len(line) == _READ and line[-1] != "\n":

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from filters.ingest.column import Keys, keys_of, missing_column
 from filters.ingest.lines import series
-from filters.ingest.source_files import is_url, reading, stored
+from filters.ingest.source_files import is_url, open_stored, reading
 from storage.errors import BadInput
 
 _STEP_ROWS, _STEP_BYTES = 16_384, 4 << 20
@@ -25,10 +25,10 @@ _BUFFER_BYTES = 1 << 20
 
 
 @contextmanager
-def opened(path: str) -> Iterator[pq.ParquetFile]:
+def open_parquet(path: str) -> Iterator[pq.ParquetFile]:
     """Raises BadInput: it is no Parquet file, or its footer is damaged."""
     options = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False, "page_checksum_verification": True}
-    with reading(path), stored(path) as file:
+    with reading(path), open_stored(path) as file:
         try:
             parquet = pq.ParquetFile(file if is_url(path) else path, **options)
         except (pa.ArrowException, OSError) as error:
@@ -43,7 +43,7 @@ def parquet_keys(path: str, column: str) -> Keys:
     Raises:
         BadInput: there is none of that name, or it does not hold text.
     """
-    with opened(path) as file:
+    with open_parquet(path) as file:
         schema = file.schema_arrow
     keys = keys_of(column, schema.names)
     kind = pa.struct(list(schema))
@@ -59,7 +59,7 @@ def parquet_keys(path: str, column: str) -> Keys:
 
 def runs(path: str, rows: int) -> list[tuple[range, int]]:
     """The file's row groups in successive runs of about `rows` rows, each with the number of its rows."""
-    with opened(path) as file:
+    with open_parquet(path) as file:
         sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
     ranges: list[tuple[range, int]] = []
     for group, size in enumerate(sizes):
@@ -97,7 +97,7 @@ class ParquetRows:
             if (step := next(self._steps, None)) is None:
                 break
             steps.append(step)
-        return _decoded(pa.chunked_array(steps)) if steps else pl.Series("text", [], pl.String)
+        return _decode(pa.chunked_array(steps)) if steps else pl.Series("text", [], pl.String)
 
     def empty(self) -> int:
         """How many of the rows to come have no value."""
@@ -110,31 +110,31 @@ class ParquetRows:
                 read += batch.num_rows
                 yield _values(batch.column(batch.schema.get_field_index(self._keys[0])), self._keys[1:])
         except (pa.ArrowException, OSError) as error:
-            raise self._damaged(group, _reason(error)) from error
+            raise self._damage_error(group, _reason(error)) from error
         if read != rows:
-            raise self._damaged(group, f"{read} rows in it")
+            raise self._damage_error(group, f"{read} rows in it")
 
     def _batches(self, group: int, rows: int) -> Iterator[pa.RecordBatch]:
-        return self._file.iter_batches(rows, row_groups=[group], columns=[self._selected], use_threads=False)  # type: ignore[no-any-return]
+        return self._file.iter_batches(rows, row_groups=[group], columns=[self._column_path], use_threads=False)  # type: ignore[no-any-return]
 
     def _step_rows(self, group: int) -> int:
         """How many rows of a group to decode at once. What it says of its size, and what its first rows take, since a text that is repeated
         is in the file but once."""
         metadata = self._file.metadata.row_group(group)
         chunks = [metadata.column(index) for index in range(metadata.num_columns)]
-        chunks = [chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(f"{self._selected}.")]
+        chunks = [chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(f"{self._column_path}.")]
         size = sum(chunk.total_uncompressed_size for chunk in chunks)
         if metadata.num_rows > _PEEKED_FROM_ROWS and any(chunk.has_dictionary_page for chunk in chunks):
             size = max(size, next(self._batches(group, _PEEKED_ROWS)).nbytes * metadata.num_rows // _PEEKED_ROWS)
         return int(max(1, min(_STEP_ROWS, _STEP_BYTES * metadata.num_rows // max(1, size))))
 
-    def _damaged(self, group: int, reason: str) -> BadInput:
+    def _damage_error(self, group: int, reason: str) -> BadInput:
         sizes = [self._file.metadata.row_group(index).num_rows for index in range(group + 1)]
         rows = f"rows {sum(sizes[:-1])} to {sum(sizes) - 1}"
         return BadInput(f"{self._path}: row group {group} ({rows}) is damaged ({reason}); write the file again")
 
     @cached_property
-    def _selected(self) -> str:
+    def _column_path(self) -> str:
         """The name under which Parquet knows the column, as far as it is not inside a list."""
         kind, names = self._file.schema_arrow.field(self._keys[0]).type, [self._keys[0]]
         for key in self._keys[1:]:
@@ -185,7 +185,7 @@ def _values(column: pa.Array, keys: Keys) -> pa.Array:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
-def _decoded(column: pa.ChunkedArray) -> pl.Series:
+def _decode(column: pa.ChunkedArray) -> pl.Series:
     """Texts as a column; null where they are not UTF-8."""
     raw = pl.Series("text", pl.from_arrow(column.cast(pa.large_binary())))
     try:

@@ -87,7 +87,7 @@ def is_seekable(path: str) -> bool:
 
 
 @contextmanager
-def stored(path: str) -> Iterator[IO[bytes]]:
+def open_stored(path: str) -> Iterator[IO[bytes]]:
     """The file's bytes as they are stored."""
     if is_url(path):
         with fsspec.open(path, "rb") as remote:
@@ -98,10 +98,10 @@ def stored(path: str) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def unpacked(path: str) -> Iterator[io.BufferedReader]:
+def open_unpacked(path: str) -> Iterator[io.BufferedReader]:
     """The file's bytes, decompressed as they are read."""
     compression = compression_of(path)
-    with stored(path) as file, _decompressed(file, compression) as stream:
+    with open_stored(path) as file, _decompress(file, compression) as stream:
         yield stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)
 
 
@@ -126,7 +126,7 @@ def reading(path: str) -> Iterator[None]:
         raise BadInput(f"{path}: cannot be read ({_reason(error)})") from error
 
 
-def _decompressed(file: IO[bytes], compression: str | None) -> Any:
+def _decompress(file: IO[bytes], compression: str | None) -> Any:
     if compression is None:
         return file
     return lzma.LZMAFile(file) if compression == "xz" else pa.CompressedInputStream(file, compression)

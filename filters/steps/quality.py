@@ -87,7 +87,7 @@ def misspelt(residue: pl.Series) -> pl.Series:
 
 
 @lru_cache(maxsize=1)
-def _known() -> tuple[frozenset[str], frozenset[str]]:
+def _known_words() -> tuple[frozenset[str], frozenset[str]]:
     """The words of all names, cues and fillers, and what losing a letter makes of them."""
     words = frozenset(word for phrase in lexicon.phrases() for word in phrase.split(" ") if len(word) > 1)
     return words, frozenset(shorter for word in words if len(word) > 2 or not word.isascii() for shorter in _shorter(word))
@@ -101,7 +101,7 @@ def _shorter(word: str) -> Iterable[str]:
 def is_misspelt(word: str) -> bool:
     """Whether an unread word is one slip away from a known one, or is no whole word: one Latin letter, Latin letters mixed with digits or
     marks, Latin letters or digits inside a Chinese word."""
-    known_words, shortened = _known()
+    known_words, shortened = _known_words()
     if word.isascii():
         if not word.isalpha() or len(word) < 2:
             return True

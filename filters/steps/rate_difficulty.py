@@ -27,10 +27,10 @@ def step(rows: pl.DataFrame, judged: pl.DataFrame | None = None) -> pl.DataFrame
 
     Rows without an intent (not grounded) get null. judged: as of `tool_load.judged`.
     """
-    return rated(rows, judged=judged).drop("is_explicit").with_columns(reason=pl.lit(None, pl.String))
+    return rate_rows(rows, judged=judged).drop("is_explicit").with_columns(reason=pl.lit(None, pl.String))
 
 
-def rated(rows: pl.DataFrame, *, judged: pl.DataFrame | None = None) -> pl.DataFrame:
+def rate_rows(rows: pl.DataFrame, *, judged: pl.DataFrame | None = None) -> pl.DataFrame:
     """The rows with their ratings, and is_explicit: whether the text names a tool of the plan."""
     combinations = (
         rows.select("world", "intent", "combination", "slots").drop_nulls().unique("combination", keep="first").sort("combination")

@@ -75,17 +75,17 @@ def look(config: DifficultyConfig, *, is_done: bool) -> None:
 
 
 def judge(store: Store, rows: pl.DataFrame, config: DifficultyConfig, *, progress: Progress | None = None) -> pl.DataFrame:
-    """`judged` by the engine that the configuration names, whose answers the store keeps.
+    """`judge_loads` by the engine that the configuration names, whose answers the store keeps.
 
     Raises:
         BadInput, HeadraceError: see `engine_named`. BadInput: its window is too short. EngineFailure: it is gone. BudgetSpent.
     """
     assert config.engine is not None
     with open_cached_engine(store, config.engine, Budget(tokens=config.max_tokens)) as engine:
-        return judged(engine, rows, config.max_asked, progress=progress)
+        return judge_loads(engine, rows, config.max_asked, progress=progress)
 
 
-def judged(engine: Engine, rows: pl.DataFrame, most: int, *, progress: Progress | None = None) -> pl.DataFrame:
+def judge_loads(engine: Engine, rows: pl.DataFrame, most: int, *, progress: Progress | None = None) -> pl.DataFrame:
     """What a model makes of the kinds of rows: combination, is_explicit, judged (1 to 5; null where it gave no grade).
 
     Args:
@@ -115,13 +115,13 @@ def note(config: DifficultyConfig, ratings: pl.DataFrame) -> str:
 def _request(text: str, world: str, intent: str, slots: str) -> ChatRequest:
     used = WORLDS[world].intents[intent].shape(frozenset(parse_arguments(slots) or ())).tools
     messages = prompt(PROMPT).messages(
-        tools=_offered(world), used=", ".join(dict.fromkeys(used)), text=json.dumps(text, ensure_ascii=False)
+        tools=_offered_tools(world), used=", ".join(dict.fromkeys(used)), text=json.dumps(text, ensure_ascii=False)
     )
     return ChatRequest(messages, max_tokens=_MAX_TOKENS, schema=_SCHEMA)
 
 
 @lru_cache(maxsize=64)
-def _offered(world: str) -> tuple[Mapping[str, str], ...]:
+def _offered_tools(world: str) -> tuple[Mapping[str, str], ...]:
     return tuple({"name": tool.name, "description": tool.description} for tool in WORLDS[world].tools)
 
 
@@ -131,7 +131,7 @@ def _grade(answer: Structured | EngineFailure) -> int | None:
 
 def _judge(framed: Iterator[pl.DataFrame], config: DifficultyConfig, _opened: object, context: Context) -> pl.DataFrame:
     rows = pl.concat(framed).drop_nulls("combination")
-    return judge(context.setup.store, rate_difficulty.rated(rows), config, progress=context.progress)
+    return judge(context.setup.store, rate_difficulty.rate_rows(rows), config, progress=context.progress)
 
 
 @contextlib.contextmanager

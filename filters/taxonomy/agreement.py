@@ -86,7 +86,7 @@ def generate_requests(rows: int, seed: int) -> list[Known]:
         frames.append(frame)
     texts += junk(rows - len(texts), _ZH_SHARE, np.random.default_rng(seed))["text"].to_list()
     frames += [None] * (rows - len(frames))
-    distinct = dict(zip(_normalised(texts)["norm"], frames, strict=True))
+    distinct = dict(zip(_normalise(texts)["norm"], frames, strict=True))
     return [Known(norm, frame) for norm, frame in distinct.items()]
 
 
@@ -137,5 +137,5 @@ def parse_frames(norm: Sequence[str]) -> list[Reading]:
     ]
 
 
-def _normalised(texts: Sequence[str]) -> pl.DataFrame:
+def _normalise(texts: Sequence[str]) -> pl.DataFrame:
     return normalised_text.step(pl.DataFrame({"row": range(len(texts)), "text": list(texts)}, schema={"row": pl.UInt32, "text": pl.String}))

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from filters.frames.numba_types import I64
-from filters.normalised_text import languages, normalised
+from filters.normalised_text import languages, normalise_text
 from filters.taxonomy import prototypes
 from filters.taxonomy.cue_rules import by_rules
 from filters.taxonomy.prototypes import Prototypes, Reals
@@ -83,12 +83,12 @@ class Scripted:
         if not tree.leaves or not len(texts):
             return [OTHER] * len(texts), np.ones(len(texts))
         probabilities = self._prototypes(tree).probabilities(vectors, math.log(CUE_FACTOR) * _cues(texts, tree))
-        return _descended(probabilities, tree)
+        return _descend(probabilities, tree)
 
     def _prototypes(self, tree: Tree) -> Prototypes:
         examples = {text: None for leaf in tree.leaves for text in leaf.texts if text not in self._vectors}
         fresh = pl.DataFrame({"text": list(examples)}, schema={"text": pl.String})
-        encoded = self._encode(fresh.select(normalised(pl.col("text"))).to_series().to_list())
+        encoded = self._encode(fresh.select(normalise_text(pl.col("text"))).to_series().to_list())
         self._vectors.update(zip(examples, encoded, strict=True))
         leaf_of_text = np.repeat(np.arange(len(tree.leaves)), [len(leaf.texts) for leaf in tree.leaves])
         classes = [leaf.id.split(".")[0] for leaf in tree.leaves]
@@ -118,7 +118,7 @@ def _cues(texts: Sequence[str], tree: Tree) -> Reals:
     return counts
 
 
-def _descended(probabilities: Reals, tree: Tree) -> tuple[list[str], Reals]:
+def _descend(probabilities: Reals, tree: Tree) -> tuple[list[str], Reals]:
     """The deepest likely node on the way to each row's likeliest leaf; and how sure: the leaf's probability, or for an `other` that of its
     node less that of the node's likeliest child."""
     below = {node.id: np.array([is_below(leaf.id, node.id) for leaf in tree.leaves]) for node in tree.nodes}

@@ -53,11 +53,11 @@ def _examples(intents: list[str], rng: random.Random) -> tuple[str, ...]:
         if len(examples) == EXAMPLES:
             break
         world, _, name = intents[number // len(LANGUAGES) % len(intents)].partition("/")
-        examples[_worded(world, name, LANGUAGES[number % len(LANGUAGES)], rng)] = None
+        examples[_word_request(world, name, LANGUAGES[number % len(LANGUAGES)], rng)] = None
     return tuple(examples)
 
 
-def _worded(world: str, name: str, language: Language, rng: random.Random) -> str:
+def _word_request(world: str, name: str, language: Language, rng: random.Random) -> str:
     slots = [slot for slot in WORLDS[world].intents[name].slots if slot.is_required or rng.random() < _OPTIONAL]
     values = {slot.name: rng.choice(usual_values(world, slot.kind)) for slot in slots}
     text = render(WORLDS[world], Frame(world=world, intent=name, slots=values), language, rng)

@@ -121,7 +121,7 @@ class _Growth:
 
     def round(self) -> Round:
         seeds = self._seeds()
-        grown, added, merged = self._grown(self._fed_back())
+        grown, added, merged = self._grow(self._fed_back())
         after = self.annotator.annotate(self.texts, self.vectors, grown)
         unchanged = [after.labels[row] == self.now.labels[row] for row in seeds.tolist()]
         self.tree, self.now = grown, after
@@ -173,7 +173,7 @@ class _Growth:
         while place and place not in self.kept and not any(node.parent == place for node in nodes.values()):
             place = nodes.pop(place).parent
 
-    def _grown(self, nodes: dict[str, Node]) -> tuple[Tree, list[str], list[str]]:
+    def _grow(self, nodes: dict[str, Node]) -> tuple[Tree, list[str], list[str]]:
         """The tree with classes for what is coherent in an `other`; the new leaves, and the leaves that took up a group."""
         added: list[str] = []
         merged: list[str] = []

@@ -28,7 +28,7 @@ from storage.execution import Progress
 from storage.records import JSON
 from synth.engines.base import ChatRequest, Engine, EngineFailure
 from synth.engines.encoder import Vectors
-from synth.engines.structured import Structured, ask, checked
+from synth.engines.structured import Structured, ask, parse_and_check
 from synth.prompts import prompt, versions
 
 LABEL, NAME = "label", "name_class"
@@ -70,10 +70,10 @@ class ModelAnnotator:
         """
         if not tree.leaves:
             return Annotation([OTHER] * len(texts), np.ones(len(texts)), [None] * len(texts))
-        shown = _shown(tree)
+        shown = _label_list(tree)
         key = json.dumps(shown)
         missing = [text for text in dict.fromkeys(texts) if (key, text) not in self._known]
-        self._known |= {(key, text): label for text, label in zip(missing, self._labelled(missing, shown), strict=True)}
+        self._known |= {(key, text): label for text, label in zip(missing, self._label(missing, shown), strict=True)}
         labels = [self._known[key, text] for text in texts]
         return Annotation([one.label for one in labels], np.array([one.sure for one in labels]), [one.about for one in labels])
 
@@ -85,7 +85,7 @@ class ModelAnnotator:
         """
         places = np.unique(np.linspace(0, len(texts) - 1, min(len(texts), _NAMED_BY)).round().astype(np.int64)).tolist()
         shown = [_short(texts[place]) for place in places]
-        request = ChatRequest(prompt(NAME).messages(texts=[_quoted(text) for text in shown]), max_tokens=_TOKENS, schema=_NAME_SCHEMA)
+        request = ChatRequest(prompt(NAME).messages(texts=[_quote(text) for text in shown]), max_tokens=_TOKENS, schema=_NAME_SCHEMA)
         (answer,) = ask(self._engine, [request], check=lambda _, value: _naming_problems(value, texts))
         if answer.problems:
             self.reasons["unnamed"] += 1
@@ -94,20 +94,20 @@ class ModelAnnotator:
         cues = dict.fromkeys(cue.strip().lower() for cue in value["cues"])
         return Proposal(value["name"].strip(), _short(value["description"].strip()), tuple(cues)[:_CUES])
 
-    def _labelled(self, texts: Sequence[str], shown: list[dict[str, str]]) -> list[_Told]:
+    def _label(self, texts: Sequence[str], shown: list[dict[str, str]]) -> list[_Told]:
         batches = [list(texts[start : start + _TEXTS_ASKED]) for start in range(0, len(texts), _TEXTS_ASKED)]
-        answers = [_told(one) for one in self._asked(batches, shown)]
+        answers = [_parse_answer(one) for one in self._ask(batches, shown)]
         wrong = [place for place, labels in enumerate(answers) if labels is None]
-        singles = self._asked([[text] for place in wrong for text in batches[place]], shown)
-        alone = iter([labels[0] if (labels := _told(one)) is not None else self._other(one, shown) for one in singles])
+        singles = self._ask([[text] for place in wrong for text in batches[place]], shown)
+        alone = iter([labels[0] if (labels := _parse_answer(one)) is not None else self._other(one, shown) for one in singles])
         rows = ([next(alone) for _ in batch] if labels is None else labels for batch, labels in zip(batches, answers, strict=True))
         return [row for labels in rows for row in labels]
 
-    def _asked(self, batches: Sequence[list[str]], shown: list[dict[str, str]]) -> list[Structured]:
+    def _ask(self, batches: Sequence[list[str]], shown: list[dict[str, str]]) -> list[Structured]:
         schema = _label_schema([one["id"] for one in shown])
         requests = [
             ChatRequest(
-                prompt(LABEL).messages(labels=shown, texts=[_quoted(text) for text in batch]),
+                prompt(LABEL).messages(labels=shown, texts=[_quote(text) for text in batch]),
                 max_tokens=_TOKENS + _TOKENS_A_TEXT * len(batch),
                 schema=schema,
             )
@@ -128,7 +128,7 @@ class ModelAnnotator:
 
     def _other(self, answer: Structured, shown: list[dict[str, str]]) -> _Told:
         """What stands for the label of a text that the model gave none: `other`, not sure at all; the reason is counted."""
-        value: Any = checked(answer.answers[-1].message.content or "", _label_schema(None))[0] or {"rows": []}
+        value: Any = parse_and_check(answer.answers[-1].message.content or "", _label_schema(None))[0] or {"rows": []}
         labels = {one["id"] for one in shown}
         is_strange = any(row["label"] not in labels for row in value["rows"])
         self.reasons["overflow" if is_overflow(answer) else "no_leaf" if is_strange else "malformed"] += 1
@@ -138,18 +138,18 @@ class ModelAnnotator:
 # ---- what the model is told, and may answer --------------------------------------------------------------------------------------
 
 
-def _shown(tree: Tree) -> list[dict[str, str]]:
+def _label_list(tree: Tree) -> list[dict[str, str]]:
     """Every label with what belongs to it."""
     leaves = {leaf.id for leaf in tree.leaves}
     labels = [
-        {"id": node.id, "text": _described(node)} if node.id in leaves else {"id": other_of(node.id), "text": f"other: {_described(node)}"}
+        {"id": node.id, "text": _describe(node)} if node.id in leaves else {"id": other_of(node.id), "text": f"other: {_describe(node)}"}
         for node in tree.nodes
     ]
     return [*labels, {"id": OTHER, "text": "none of these classes"}]
 
 
-def _described(node: Node) -> str:
-    examples = "; ".join(_quoted(_short(text)) for text in node.examples[:_SHOWN])
+def _describe(node: Node) -> str:
+    examples = "; ".join(_quote(_short(text)) for text in node.examples[:_SHOWN])
     return ". ".join(part for part in (node.name, _short(node.description), f"e.g. {examples}" if examples else "") if part)
 
 
@@ -189,7 +189,7 @@ def _is_name(text: str) -> bool:
     return any(map(str.isalnum, text)) and len(text) <= _NAME_LENGTH
 
 
-def _told(answer: Structured) -> list[_Told] | None:
+def _parse_answer(answer: Structured) -> list[_Told] | None:
     """The rows of an answer; None where it is not right."""
     if answer.problems:
         return None
@@ -200,7 +200,7 @@ def _told(answer: Structured) -> list[_Told] | None:
     ]
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(_short(text), ensure_ascii=False)
 
 

@@ -60,20 +60,20 @@ def fit(vectors: Vectors, leaf_of_row: I64, tops: I64) -> Prototypes:
         vectors: unit rows [n, d]. which: number of each example's leaf, 0 .. leaves - 1, every one met. tops: number of each leaf's top
             class.
     """
-    projection, means = _projected(vectors, leaf_of_row)
+    projection, means = _project(vectors, leaf_of_row)
     folds = _fold(leaf_of_row)
     held_out = np.full((len(vectors), len(tops)), np.nan, np.float64)
     for number in range(_FOLDS):
         rest, out = folds != number, folds == number
         if out.any() and len(np.unique(leaf_of_row[rest])) == len(tops):
-            own, others = _projected(vectors[rest], leaf_of_row[rest])
+            own, others = _project(vectors[rest], leaf_of_row[rest])
             held_out[out] = _unit(vectors[out] @ own) @ others.T
     usable = ~np.isnan(held_out[:, 0])
-    temperature, background = _calibrated(held_out[usable], leaf_of_row[usable], tops) if usable.any() and len(tops) > 1 else _ALONE
+    temperature, background = _calibrate(held_out[usable], leaf_of_row[usable], tops) if usable.any() and len(tops) > 1 else _ALONE
     return Prototypes(projection, means, temperature, background)
 
 
-def _projected(vectors: Vectors, leaf_of_row: I64) -> tuple[Vectors, Vectors]:
+def _project(vectors: Vectors, leaf_of_row: I64) -> tuple[Vectors, Vectors]:
     """The projection, and the projected unit means of the leaves."""
     counts = np.bincount(leaf_of_row)
     means = np.zeros((len(counts), vectors.shape[1]), np.float64)
@@ -98,7 +98,7 @@ def _fold(leaf_of_row: I64) -> I64:
     return place
 
 
-def _calibrated(likeness: Reals, leaf_of_row: I64, tops: I64) -> tuple[float, float]:
+def _calibrate(likeness: Reals, leaf_of_row: I64, tops: I64) -> tuple[float, float]:
     """Temperature and background with the least expected log-loss."""
     rows = np.arange(len(leaf_of_row))
     groups = tops if len(np.unique(tops)) > 1 else np.arange(len(tops))

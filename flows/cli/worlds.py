@@ -65,11 +65,11 @@ def check(
     with handle_errors(debug):
         from synth.worlds.declarative.compile import compile_file
         from synth.worlds.declarative.language.problems import SpecError
-        from synth.worlds.declarative.library_worlds import named, shipped
+        from synth.worlds.declarative.library_worlds import library_specs, world_of
 
         try:
-            is_shipped = any(file.resolve() == path.resolve() for path in shipped().values())
-            world = named(file.stem) if is_shipped else compile_file(file)
+            is_shipped = any(file.resolve() == path.resolve() for path in library_specs().values())
+            world = world_of(file.stem) if is_shipped else compile_file(file)
         except SpecError as error:
             for problem in error.problems:
                 print_text(str(problem))

@@ -43,7 +43,7 @@ def use_server(console: Console, folder: Path) -> Iterator[str]:
         flush_to_server()
         return
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_restored(("PREFECT_API_URL", "PREFECT_HOME")))
+        stack.enter_context(_restore_environment(("PREFECT_API_URL", "PREFECT_HOME")))
         with console.status("starting Prefect's server"):
             url = stack.enter_context(own_server(folder))
         os.environ.update(client_environment(folder, url))
@@ -54,7 +54,7 @@ def use_server(console: Console, folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _restored(names: tuple[str, ...]) -> Iterator[None]:
+def _restore_environment(names: tuple[str, ...]) -> Iterator[None]:
     """Restore these environment variables at the end of the context."""
     before = {name: os.environ.get(name) for name in names}
     try:

@@ -43,7 +43,7 @@ def card(
         _certainty(store, release_id, manifest),
         _funnel(store, release_id),
         _diversity(store, release_id),
-        "## How it was chosen\n\n" + _chosen(manifest),
+        "## How it was chosen\n\n" + _selection_text(manifest),
         "## Licences\n\n" + _licences(store, release_id, licences),
         "## Hashes\n\n" + _hashes(release_id, manifest, files),
     ]
@@ -140,7 +140,7 @@ def _diversity(store: Store, release_id: str) -> str:
     )
 
 
-def _chosen(manifest: Mapping[str, Any]) -> str:
+def _selection_text(manifest: Mapping[str, Any]) -> str:
     decided = {key: value for key, value in manifest.items() if key not in ("name", "splits")}
     return f"```json\n{json.dumps(decided, indent=1, ensure_ascii=False, sort_keys=True)}\n```" if decided else "Nothing was recorded."
 

@@ -208,16 +208,16 @@ def _signatures(store: Store, release_id: str) -> dict[tuple[str, str], dict[str
     return {
         (world, name): {
             "type": "function",
-            "function": {"name": name, "description": description, "parameters": _unmarked(json.loads(parameters))},
+            "function": {"name": name, "description": description, "parameters": _remove_marks(json.loads(parameters))},
         }
         for world, name, description, parameters in rows.iter_rows()
     }
 
 
-def _unmarked(schema: JSON) -> JSON:
+def _remove_marks(schema: JSON) -> JSON:
     if isinstance(schema, dict):
-        return {key: _unmarked(value) for key, value in schema.items() if not key.startswith("x-")}
-    return [_unmarked(value) for value in schema] if isinstance(schema, list) else schema
+        return {key: _remove_marks(value) for key, value in schema.items() if not key.startswith("x-")}
+    return [_remove_marks(value) for value in schema] if isinstance(schema, list) else schema
 
 
 def _write_split(

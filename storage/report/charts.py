@@ -27,7 +27,7 @@ Chart = Callable[[go.Figure], dict[str, int]]
 """Takes a figure into the page and returns where it stands: its number and height in pixels."""
 
 
-def styled(figure: go.Figure, height: int) -> go.Figure:
+def apply_style(figure: go.Figure, height: int) -> go.Figure:
     figure.update_layout(
         template="none",
         height=height,
@@ -68,7 +68,7 @@ def funnel_chart(funnel: pl.DataFrame) -> go.Figure:
     )
     figure.update_yaxes(autorange="reversed", ticklen=6, tickcolor="rgba(0,0,0,0)", showgrid=False)
     figure.update_xaxes(type="log", range=[0, math.log10(max(10, counts[0])) * 1.09], dtick=1, title="rows left")
-    return styled(figure, 70 + 29 * len(labels))
+    return apply_style(figure, 70 + 29 * len(labels))
 
 
 def nearness_chart(nearness: pl.DataFrame) -> go.Figure:
@@ -80,7 +80,7 @@ def nearness_chart(nearness: pl.DataFrame) -> go.Figure:
         figure.add_bar(x=bins["bin_from"] + 0.025, y=bins["rows"], name=label, marker={"color": SERIES[number % len(SERIES)]})
     figure.update_xaxes(title="similarity with the nearest held-out question", range=[0, 1])
     figure.update_yaxes(title="rows of the pool")
-    return styled(figure, 280)
+    return apply_style(figure, 280)
 
 
 def entropy_chart(diversity: pl.DataFrame) -> go.Figure:
@@ -100,7 +100,7 @@ def entropy_chart(diversity: pl.DataFrame) -> go.Figure:
         )
     figure.update_xaxes(title="round", dtick=1)
     figure.update_yaxes(title="bits", rangemode="tozero")
-    return styled(figure, 340)
+    return apply_style(figure, 340)
 
 
 def complexity_chart(trajectories: pl.DataFrame) -> go.Figure:
@@ -108,7 +108,7 @@ def complexity_chart(trajectories: pl.DataFrame) -> go.Figure:
     figure = go.Figure(go.Histogram(x=trajectories["complexity"].to_list(), nbinsx=40, marker={"color": _ACCENT, "line": {"width": 0}}))
     figure.update_xaxes(title="cumulative action complexity")
     figure.update_yaxes(title="trajectories")
-    return styled(figure, 260).update_layout(bargap=0.06)
+    return apply_style(figure, 260).update_layout(bargap=0.06)
 
 
 def ladder_chart(ladder: pl.DataFrame) -> go.Figure:
@@ -141,7 +141,7 @@ def ladder_chart(ladder: pl.DataFrame) -> go.Figure:
         )
     figure.update_xaxes(tickvals=list(places.values()), ticktext=list(labels.values()), range=[-0.5, len(places) - 0.5])
     figure.update_yaxes(range=[0, 1.02], title="success rate", tickformat=".0%")
-    return styled(figure, 380)
+    return apply_style(figure, 380)
 
 
 def learning_chart(metrics: pl.DataFrame, names: Sequence[str]) -> go.Figure:
@@ -170,7 +170,7 @@ def learning_chart(metrics: pl.DataFrame, names: Sequence[str]) -> go.Figure:
         )
     figure.update_xaxes(title="step")
     figure.update_yaxes(rangemode="tozero")
-    return styled(figure, 260)
+    return apply_style(figure, 260)
 
 
 def _distance(high: float | None, low: float | None) -> float:
@@ -198,7 +198,7 @@ def lineage_chart(flows: Sequence[tuple[str, str, int]]) -> go.Figure:
             },
         )
     )
-    return styled(figure, 300)
+    return apply_style(figure, 300)
 
 
 def clusters_chart(clusters: Sequence[dict[str, Any]]) -> go.Figure:
@@ -239,7 +239,7 @@ def clusters_chart(clusters: Sequence[dict[str, Any]]) -> go.Figure:
         titles.append({"x": centre[0], "y": centre[1] + 1.5, "text": title, "showarrow": False, "yshift": 6})
     rows = math.ceil(len(shown) / _CLUSTERS_A_ROW)
     figure.update_layout(showlegend=False, annotations=titles)
-    styled(figure, 40 + 290 * rows)
+    apply_style(figure, 40 + 290 * rows)
     figure.update_xaxes(visible=False, range=[-_CLUSTER_WIDTH / 2, (_CLUSTERS_A_ROW - 0.5) * _CLUSTER_WIDTH])
     return figure.update_yaxes(visible=False, range=[-(rows - 1) * _CLUSTER_HEIGHT - 1.4, 2.0])
 

@@ -1,4 +1,4 @@
-"""How recipes are drawn and changed: as they come (`native`), or one evolution operator at a time (`evolved`; P4).
+"""How recipes are drawn and changed: as they come (`native`), or one evolution operator at a time (`evolve`; P4).
 
 Operators change the plan. Veils (`VEILS`) keep it and make it harder to see; the planner puts them over a draft.
 Operators know what they may be applied to, so that no recipe contradicts itself: a goal that shares its turn with another is not
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from storage.records import CODE_TOOL, RefusalReason
-from synth.blueprints.phrases import can_point_at, can_withhold, mentioned, slots_of
+from synth.blueprints.phrases import can_point_at, can_withhold, mentioned_values, slots_of
 from synth.blueprints.schedule import ConversationTemplate, GoalTemplate, changing_tools, required_parameters
 from synth.blueprints.sketch import typical
 from synth.worlds.base import World, cached_per_world
@@ -149,7 +149,7 @@ def _follow_ups(world: type[World], intent: str, slots: frozenset[str]) -> tuple
 
     def takes_up(name: str) -> bool:
         pointed = [slot for slot in slots_of(world, name).values() if slot.is_entity and can_point_at(world, slot)]
-        mentions = [value for slot in pointed for value in mentioned(world, example.answer, name, slot.name, "en")]
+        mentions = [value for slot in pointed for value in mentioned_values(world, example.answer, name, slot.name, "en")]
         return any(value not in example.slots.values() for value in mentions)
 
     return tuple(name for name in world.intents if takes_up(name))
@@ -352,6 +352,6 @@ put right; irrelevant fields in results."""
 _NAMES = tuple(OPERATORS)
 
 
-def evolved(recipe: ConversationTemplate, kitchen: IntentPool, rng: random.Random) -> ConversationTemplate:
+def evolve(recipe: ConversationTemplate, kitchen: IntentPool, rng: random.Random) -> ConversationTemplate:
     """The recipe after one operator drawn at random; unchanged where that does not apply."""
     return OPERATORS[rng.choice(_NAMES)](recipe, kitchen, rng) or recipe

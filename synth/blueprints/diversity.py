@@ -102,7 +102,7 @@ def _steps(turns: Sequence[Turn]) -> list[Step]:
     return [step for turn in turns for step in turn.steps]
 
 
-def capped(tokens: Sequence[str]) -> str:
+def collapse_runs(tokens: Sequence[str]) -> str:
     """Tokens joined by `>`, a run of equal ones written once with a `+`."""
     out: list[str] = []
     for token in tokens:
@@ -115,13 +115,13 @@ def capped(tokens: Sequence[str]) -> str:
 
 def coarse_mode(turns: Sequence[Turn]) -> str:
     """m1: the mode tokens of a trajectory, run-length capped, e.g. `A>C+>S+>R>V>F`."""
-    return capped([step.mode for step in _steps(turns)])
+    return collapse_runs([step.mode for step in _steps(turns)])
 
 
 def fine_mode(turns: Sequence[Turn]) -> str:
     """m2: m1 with tool names and the length of each call's longest hop back, e.g. `C(search_products)>S(buy:1)>F`."""
     hops = {id(call): hop for call, _, hop in _dependencies(turns)}
-    return capped([_fine_token(step, hops) for step in _steps(turns)])
+    return collapse_runs([_fine_token(step, hops) for step in _steps(turns)])
 
 
 def _fine_token(step: Step, hops: Mapping[int, int]) -> str:

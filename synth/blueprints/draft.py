@@ -18,18 +18,18 @@ from synth.blueprints.blueprint import Argument, Blueprint, Goal, Node, Perturba
 from synth.blueprints.conversation_template import MERGE_CLUSTERS, domain_of
 from synth.blueprints.phrases import (
     PERSONAS,
+    add_small_talk,
     can_point_at,
-    corrected,
-    dressed,
     entities_of,
     fault,
-    mentioned,
+    mentioned_values,
     noise,
     phrase,
     question,
     request,
     request_without,
     reveal,
+    self_correction,
     slots_of,
     vague_request,
 )
@@ -45,7 +45,7 @@ from synth.blueprints.schedule import (
     predict,
     schedule,
 )
-from synth.blueprints.sketch import merged_sources, planned
+from synth.blueprints.sketch import merged_sources, plan_calls
 from synth.clusters.business_clusters import Cluster, tool_names
 from synth.tasks.solver import are_evaluation_slots, solve, training_seed
 from synth.worlds import WORLDS
@@ -169,10 +169,10 @@ class Draft:
             solved.append(self._solve(index, goal, solved))
         laid_out = schedule(self.recipe, [one.plan for one in solved])
         likely = predict(laid_out)
-        turns = self._worded(laid_out, solved)
+        turns = self._word_turns(laid_out, solved)
         perturbations = self._perturbations(laid_out)
         used = {move.call.tool for move in laid_out.moves}
-        offered = self._offered(used | {call.tool for call, _ in laid_out.outages.values()})
+        offered = self._offered_tools(used | {call.tool for call, _ in laid_out.outages.values()})
         if self.offer.partner is not None:
             self.applied.append(MERGE_CLUSTERS)
         draft = Blueprint(
@@ -211,7 +211,7 @@ class Draft:
             self.applied.append("noisy_tools")
         return tuple(perturbations)
 
-    def _offered(self, used: Set[str]) -> tuple[str, ...]:
+    def _offered_tools(self, used: Set[str]) -> tuple[str, ...]:
         """The tools on offer; as distractors, some that the world has beside them, and `run_python` now and then."""
         has_code = CODE_TOOL in used or (self.offer.has_code and self.rng.random() < CODE_DISTRACTS)
         names = [tool.name for tool in self.world.tools if tool.name != CODE_TOOL or has_code]
@@ -268,7 +268,7 @@ class Draft:
         for name, slot in sorted(slots_of(self.recipe.world, goal.intent).items()):
             if name not in slots or not slot.is_entity or not can_point_at(self.recipe.world, slot):
                 continue
-            mentions = mentioned(self.recipe.world, previous.solution.plan.answer, goal.intent, name, self.language)
+            mentions = mentioned_values(self.recipe.world, previous.solution.plan.answer, goal.intent, name, self.language)
             others = [value for value in mentions if value not in previous.frame.slots.values()]
             if others:
                 slots[name] = self.rng.choice(others)
@@ -311,7 +311,7 @@ class Draft:
             self.positions[node_key] = (index, position)
             if call_status(observation.content) == "ok":
                 self.sources.show(call.tool, node_key, observation.content, call.arguments)
-        return planned(self.recipe.world, [(call.tool, call.arguments) for call in calls], sources)
+        return plan_calls(self.recipe.world, [(call.tool, call.arguments) for call in calls], sources)
 
     def _request(self, goal: GoalTemplate, frame: Frame, hidden: tuple[str, ...]) -> tuple[str, str]:
         """What the user says of a goal, and what they add when asked."""
@@ -319,21 +319,21 @@ class Draft:
         if not hidden and goal.withheld is None:
             if self.is_vague:
                 self._note("vague_wording")
-                return self._corrected(vague_request(self.recipe.world, frame, self.language, self.rng), frame, frozenset()), ""
-            return self._corrected(request(self.recipe.world, frame, self.language, self.rng, self.persona), frame, frozenset()), ""
+                return self._correct_value(vague_request(self.recipe.world, frame, self.language, self.rng), frame, frozenset()), ""
+            return self._correct_value(request(self.recipe.world, frame, self.language, self.rng, self.persona), frame, frozenset()), ""
         open_slot = slots[hidden[0]] if hidden else slots[goal.withheld or ""]
         style = "that" if hidden else "vague"
         text = request_without(self.recipe.world, frame, open_slot, self.language, self.rng, self.persona, style=style)
         if text is None:
             raise PlanFailed("wording", f"{goal.intent} cannot be said without {open_slot.name}")
-        text = self._corrected(text, frame, frozenset({open_slot.name}))
+        text = self._correct_value(text, frame, frozenset({open_slot.name}))
         return text, "" if hidden else reveal(self.recipe.world, frame, open_slot, self.language, self.rng)
 
-    def _corrected(self, text: str, frame: Frame, unsaid: frozenset[str]) -> str:
+    def _correct_value(self, text: str, frame: Frame, unsaid: frozenset[str]) -> str:
         """The request with a value put right, where that veil is over the conversation and was not used yet."""
         if "self_correction" not in self.veils or "self_correction" in self.applied:
             return text
-        put_right = corrected(self.recipe.world, text, frame, sorted(frame.slots.keys() - unsaid), self.language, self.rng)
+        put_right = self_correction(self.recipe.world, text, frame, sorted(frame.slots.keys() - unsaid), self.language, self.rng)
         if put_right is None:
             return text
         self._note("self_correction")
@@ -361,7 +361,7 @@ class Draft:
             is_abandoned=goal.is_dropped,
         )
 
-    def _worded(self, laid_out: Schedule, solved: Sequence[_Solved]) -> tuple[TurnPlan, ...]:
+    def _word_turns(self, laid_out: Schedule, solved: Sequence[_Solved]) -> tuple[TurnPlan, ...]:
         out = []
         for t, turn in enumerate(laid_out.turns):
             text = self._user_text(turn.kind, turn.lead, solved, is_first=t == 0)
@@ -392,7 +392,7 @@ class Draft:
         if lead > 0 and self.recipe.goals[lead - 1].is_dropped:
             return phrase("shift", self.language, self.rng, text=text)
         if is_first and not self.said:
-            return dressed(self.recipe.world, text, self.language, self.rng, _CHATTY if self.is_vague else self.persona)
+            return add_small_talk(self.recipe.world, text, self.language, self.rng, _CHATTY if self.is_vague else self.persona)
         return text if self.said else phrase("next", self.language, self.rng, text=text)
 
     def _reply(self, turn: Turn, solved: Sequence[_Solved]) -> str:

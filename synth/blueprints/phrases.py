@@ -84,7 +84,9 @@ def vague_request(world: type[World], frame: Frame, language: Language, rng: ran
     return min(requests, key=lambda text: sum(word in text.casefold() for word in plain))
 
 
-def corrected(world: type[World], text: str, frame: Frame, slots: Sequence[str], language: Language, rng: random.Random) -> str | None:
+def self_correction(
+    world: type[World], text: str, frame: Frame, slots: Sequence[str], language: Language, rng: random.Random
+) -> str | None:
     """The text with one value said wrongly first, and put right in the same breath; None where none of these slots' values is in it."""
     kinds = world.kinds
     for name in rng.sample(slots, len(slots)):
@@ -100,7 +102,7 @@ def corrected(world: type[World], text: str, frame: Frame, slots: Sequence[str],
     return None
 
 
-def dressed(world: type[World], text: str, language: Language, rng: random.Random, persona: str) -> str:
+def add_small_talk(world: type[World], text: str, language: Language, rng: random.Random, persona: str) -> str:
     """A first request with the persona's small talk around it."""
     _, opens, closes = PERSONAS[persona]
     families, comma = load_families(world), "，" if language == "zh" else ", "
@@ -172,7 +174,7 @@ def reveal(world: type[World], frame: Frame, slot: Slot, language: Language, rng
 
 
 @cached_per_world(1024)
-def mentioned(world: type[World], text: str, intent: str, slot: str, language: Language) -> tuple[Any, ...]:
+def mentioned_values(world: type[World], text: str, intent: str, slot: str, language: Language) -> tuple[Any, ...]:
     """Those of a slot's possible values that a text names, in the order of the world's list; none for numbers and dates."""
     plain = text.casefold()
     return tuple(value for name, value in _plain_names(world, intent, slot, language) if name in plain and _is_word(name, plain))

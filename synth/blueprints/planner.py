@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from storage.records import CODE_TOOL, Language, frame_id
 from synth.blueprints.blueprint import Bands, Blueprint, static_checks
 from synth.blueprints.cell import Cell
-from synth.blueprints.conversation_template import VEILS, IntentPool, evolved, intent_pool, native
+from synth.blueprints.conversation_template import VEILS, IntentPool, evolve, intent_pool, native
 from synth.blueprints.draft import Draft, FrameFilter, Offer, PlanFailed
 from synth.blueprints.phrases import slots_of
 from synth.blueprints.schedule import ConversationTemplate
@@ -131,7 +131,7 @@ class Planner:
         templates = sorted(rng.sample(list(shelf), len(shelf)), key=lambda modes: self._wear(modes, shelf[modes]))
         usable = ([recipe for recipe in shelf[modes] if self._may_use(recipe)] for modes in templates)
         for recipe in itertools.islice((self._one_of(recipes, rng) for recipes in usable if recipes), DRAFTS):
-            changed = evolved(recipe, pots, rng) if rng.random() < 0.5 else recipe
+            changed = evolve(recipe, pots, rng) if rng.random() < 0.5 else recipe
             is_same = changed is recipe or pots.computes(changed) != is_computing or not self._may_use(changed)
             place = None if is_same else shelf_of(changed, cell.domain, self.bands)
             yield changed if place is not None and place[0] == (cell.family, cell.band) else recipe
@@ -147,7 +147,7 @@ class Planner:
         """The greatest of its goals' intents."""
         return max((self.factors.get((recipe.world.name, goal.intent), 1.0) for goal in recipe.goals), default=1.0)
 
-    def unsteered(self, cluster: Cluster, rng: random.Random, *, domain: str | None = None) -> Blueprint:
+    def draw_unsteered(self, cluster: Cluster, rng: random.Random, *, domain: str | None = None) -> Blueprint:
         """A blueprint as it comes, for calibration and as the control that steering is compared with.
 
         domain: of its first goal; None for any that the cluster serves.
@@ -184,9 +184,9 @@ class Planner:
         """
         language: Language = "zh" if rng.random() < self.chinese_share else "en"
         veils = frozenset(rng.sample(VEILS, rng.randint(1, 2))) if self.veiled_share and rng.random() < self.veiled_share else frozenset()
-        return self.checked(Draft(recipe, offer, veils, language, self.is_allowed, rng).write(), cell)
+        return self.check_blueprint(Draft(recipe, offer, veils, language, self.is_allowed, rng).write(), cell)
 
-    def checked(self, blueprint: Blueprint, cell: Cell | None) -> Blueprint:
+    def check_blueprint(self, blueprint: Blueprint, cell: Cell | None) -> Blueprint:
         """The blueprint, if nothing is wrong with it, and it lies in the cell, if one is given.
 
         Raises:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from storage.records import CODE_TOOL, JSON
-from synth.blueprints.diversity import call_complexity, capped, nesting_depth
+from synth.blueprints.diversity import call_complexity, collapse_runs, nesting_depth
 from synth.worlds.base import World, cached_per_world
 
 Source = str | tuple[int, int]
@@ -278,7 +278,7 @@ def predict(laid_out: Schedule) -> Prediction:
             if hit:
                 forecast.add([moves[n] for n in hit], spoilt=[], is_repair=True)
         forecast.tokens.append("A" if turn.is_question else "F" if turn.steps else "N")
-    return Prediction(capped(forecast.tokens), forecast.total + 0.5 * max(0, len(laid_out.turns) - 1))
+    return Prediction(collapse_runs(forecast.tokens), forecast.total + 0.5 * max(0, len(laid_out.turns) - 1))
 
 
 class _Forecast:

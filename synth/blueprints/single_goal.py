@@ -66,10 +66,10 @@ def has_programs(world: type[World]) -> bool:
 
 
 def _intents(world: type[World], *, programs: bool) -> list[Intent]:
-    return [intent for intent in world.intents.values() if (CODE_TOOL in intent.shape(_required(intent)).tools) is programs]
+    return [intent for intent in world.intents.values() if (CODE_TOOL in intent.shape(_required_slots(intent)).tools) is programs]
 
 
-def _required(intent: Intent) -> frozenset[str]:
+def _required_slots(intent: Intent) -> frozenset[str]:
     return frozenset(slot.name for slot in intent.slots if slot.is_required)
 
 

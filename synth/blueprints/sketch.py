@@ -54,13 +54,13 @@ def skeleton(world: type[World], intent: str, slots: frozenset[str]) -> Skeleton
         except Unsolvable:
             continue
         forms = " ".join(sorted(place.slot_forms(intent, frame.slots)))
-        messages = _executed(place, [Message(role="user", content=forms)], solution.plan.calls)
-        plan = planned(world, [(call.tool, call.arguments) for call in solution.plan.calls], sources_of(messages, 0))
+        messages = _execute_calls(place, [Message(role="user", content=forms)], solution.plan.calls)
+        plan = plan_calls(world, [(call.tool, call.arguments) for call in solution.plan.calls], sources_of(messages, 0))
         return Skeleton(plan, frame.slots, solution.plan.answer)
     return None
 
 
-def _executed(world: World, opening: Sequence[Message], calls: Sequence[Call]) -> list[Message]:
+def _execute_calls(world: World, opening: Sequence[Message], calls: Sequence[Call]) -> list[Message]:
     """The calls, made; programs, which come last and feed nothing, are only written down."""
     done = execute(world, opening, [call for call in calls if call.tool != CODE_TOOL], "done.")
     written = [FunctionCall(name=call.tool, arguments=plain_json(call.arguments)) for call in calls if call.tool == CODE_TOOL]
@@ -68,7 +68,7 @@ def _executed(world: World, opening: Sequence[Message], calls: Sequence[Call]) -
     return [*done.messages[:-1], *(Message(role="assistant", tool_calls=(program,)) for program in programs), done.messages[-1]]
 
 
-def planned(world: type[World], calls: Sequence[tuple[str, Mapping[str, JSON]]], sources: Sequence[Mapping[str, Source]]) -> GoalPlan:
+def plan_calls(world: type[World], calls: Sequence[tuple[str, Mapping[str, JSON]]], sources: Sequence[Mapping[str, Source]]) -> GoalPlan:
     """Calls (tool, arguments) with the sources of their arguments, as a plan."""
     changing = changing_tools(world)
     return tuple(
@@ -108,7 +108,7 @@ def sketch(recipe: ConversationTemplate) -> Prediction | None:
     plans: list[GoalPlan] = []
     for index, goal in enumerate(recipe.goals):
         fed = (index - 1, len(plans[-1]) - 1) if goal.is_chained and plans and plans[-1] else None
-        plan = _placed(recipe.world, goal.intent, goal.slots, index, goal.is_dropped, fed)
+        plan = _place_skeleton(recipe.world, goal.intent, goal.slots, index, goal.is_dropped, fed)
         if plan is None:
             return None
         plans.append(plan)
@@ -116,7 +116,7 @@ def sketch(recipe: ConversationTemplate) -> Prediction | None:
 
 
 @cached_per_world(_CACHED)
-def _placed(
+def _place_skeleton(
     world: type[World], intent: str, slots: frozenset[str], index: int, is_dropped: bool, fed: tuple[int, int] | None
 ) -> GoalPlan | None:
     """A skeleton as goal number `index`: cut at its first act if it is dropped, its first call fed by the call `fed` of the goal before."""
@@ -132,4 +132,4 @@ def _placed(
     name = next((name for name, source in sources[0].items() if source == "user"), None) if sources and fed is not None else None
     if name is not None and fed is not None:
         sources[0][name] = fed
-    return planned(world, [(call.tool, call.arguments) for call in plan], sources)
+    return plan_calls(world, [(call.tool, call.arguments) for call in plan], sources)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from storage.records import content_id
 from synth.blueprints.blueprint import Bands
 from synth.blueprints.cell import Band, mode_family
-from synth.blueprints.conversation_template import IntentPool, also_computing, domain_of, evolved, intent_pool, native
+from synth.blueprints.conversation_template import IntentPool, also_computing, domain_of, evolve, intent_pool, native
 from synth.blueprints.schedule import ConversationTemplate
 from synth.blueprints.sketch import sketch
 from synth.worlds.base import World, cached_per_world
@@ -66,7 +66,7 @@ def build_library(world: type[World], tools: frozenset[str], domain: str, bands:
     for _ in range((FURTHER if volumes else EVOLUTIONS) if shelves else 0):
         recipe = rng.choice(rng.choice(list(shelves[rng.choice(list(shelves))].values())))
         computes = bool(pots.computing) and rng.random() < _COMPUTING_TOO
-        changed = also_computing(recipe, pots, rng) if computes else evolved(recipe, pots, rng)
+        changed = also_computing(recipe, pots, rng) if computes else evolve(recipe, pots, rng)
         if changed is not recipe:
             file(changed)
     return shelves

@@ -71,7 +71,7 @@ class Answers:
                 self._known.setdefault(key, orjson.dumps(answer))
                 self._fresh.setdefault(key, entry)
 
-    def spent(self) -> tuple[int, int]:
+    def spent_tokens(self) -> tuple[int, int]:
         """Prompt and completion tokens of all answers that this run was the first to request, also before a kill; 0 without a run name."""
         if not self.run:
             return 0, 0

@@ -56,7 +56,7 @@ def ask(engine: Engine, requests: Sequence[ChatRequest], *, repairs: int = 2, ch
         answers = engine.chat(list(waiting.values()))
         again: dict[int, ChatRequest] = {}
         for (place, request), answer in zip(waiting.items(), answers, strict=True):
-            value, problems = checked(answer.message.content or "", request.schema or {})
+            value, problems = parse_and_check(answer.message.content or "", request.schema or {})
             if check is not None and not problems and (wrong := tuple(check(place, value))):
                 value, problems = None, wrong[:_MAX_PROBLEMS]
             results[place] = Structured(value, problems, (*results[place].answers, answer))
@@ -70,7 +70,7 @@ def ask(engine: Engine, requests: Sequence[ChatRequest], *, repairs: int = 2, ch
     return results
 
 
-def checked(text: str, schema: Mapping[str, JSON]) -> tuple[JSON, tuple[str, ...]]:
+def parse_and_check(text: str, schema: Mapping[str, JSON]) -> tuple[JSON, tuple[str, ...]]:
     """The value in a text and no problems, or None and its problems."""
     try:
         value = read(text)

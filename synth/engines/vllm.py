@@ -114,12 +114,12 @@ def serving(config: VLLMConfig, log: Path) -> Iterator[Server]:
         command = [sys.executable, "-P", child_watch.__file__, *_command(config, port)]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=server_environment(), start_new_session=True)
 
-    def ended() -> str:
+    def end_message() -> str:
         return "" if process.poll() is None else _end(process.returncode, log, begin)
 
     try:
         _wait_until_healthy(process, f"http://127.0.0.1:{port}/health", config, log)
-        yield Server(f"http://127.0.0.1:{port}/v1", ended)
+        yield Server(f"http://127.0.0.1:{port}/v1", end_message)
     finally:
         assert process.stdin is not None
         process.stdin.close()

@@ -86,7 +86,7 @@ class Labelled:
     planted: str
 
 
-def labelled(blueprints: Sequence[Blueprint]) -> list[Labelled]:
+def label_conversations(blueprints: Sequence[Blueprint]) -> list[Labelled]:
     """The conversations of these blueprints: every second one good, the others with the flaws in turn. Left out are those whose good
     conversation is not accepted, or that the flaw does not change."""
     split = []

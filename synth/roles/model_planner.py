@@ -187,7 +187,7 @@ class _PlanCheck:
         allowed, persona = self.rules.is_allowed, plan["persona"]
         draft = Draft(recipe, self.offer, frozenset(), self.language, allowed, self.rng, said=goal_texts, seed=self.seed, persona=persona)
         try:
-            written = self.rules.checked(_write(draft), None)
+            written = self.rules.check_blueprint(_write(draft), None)
             for at, (goal, done) in enumerate(zip(goals, written.goals, strict=True)):
                 if set(done.slots).difference(goal["slots"]) != set(done.hidden):
                     problems.append(
@@ -198,7 +198,7 @@ class _PlanCheck:
             self.nearest = written if written.domain == self.cell.domain else self.nearest
             if self.computing and self.computing.isdisjoint(goal["intent"] for goal in goals):
                 return [f"one goal must need run_python: one of these intents: {', '.join(self._computing())}"]
-            self.blueprint = self.rules.checked(written, self.cell)
+            self.blueprint = self.rules.check_blueprint(written, self.cell)
         except PlanFailed as failed:
             return [_HINTS.get(failed.reason, failed.reason.replace("_", " ")) + (f": {failed.detail}" if failed.detail else "")]
         return []

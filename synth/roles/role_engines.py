@@ -122,7 +122,7 @@ class RoleEngines:
         if self.answers is not None:
             self.answers.run = run
             if self.budget is not None:
-                self.budget.begin(*self.answers.spent())
+                self.budget.begin(*self.answers.spent_tokens())
 
     def plans(self, rules: Planner) -> ModelPlanner | None:
         """The model planner, if there is one. rules: the scripted planner, whose rules it follows."""
@@ -139,7 +139,7 @@ class RoleEngines:
 
         def grade(_: Blueprint, tools: Sequence[Tool], dialogue: Sequence[Message]) -> JudgeVerdict:
             assert judge is not None and script is not None
-            return ModelJudge(judge).grade(wanted(script), tools, dialogue)
+            return ModelJudge(judge).grade(request_text(script), tools, dialogue)
 
         return simulate(
             blueprint,
@@ -153,7 +153,7 @@ class RoleEngines:
         assert self.judge is not None
         tools = offered_tools(one.blueprint)
         try:
-            return ModelJudge(self.judge).grade(wanted(script_of(one.blueprint)), tools, one.simulated.trajectory.messages).grades
+            return ModelJudge(self.judge).grade(request_text(script_of(one.blueprint)), tools, one.simulated.trajectory.messages).grades
         except (JudgeFailed, EngineFailure):  # a provider may refuse a conversation with an insult
             return None
 
@@ -171,7 +171,7 @@ class RoleEngines:
         )
 
 
-def wanted(script: Script) -> str:
+def request_text(script: Script) -> str:
     """What a user wants, as text for the judge: the goal, and the lines of the script."""
     lines = "\n".join(f"  {line.text}" for line in script.lines)
     return f"{script.goal}\nIn the customer's words:\n{lines}"

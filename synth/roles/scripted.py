@@ -53,7 +53,7 @@ class ScriptedAssistant:
         turn = self._blueprint.turns[sum(message.role == "user" for message in dialogue) - 1]
         if dialogue[-1].role == "user":
             self._pending, self._last, self._is_retry = list(turn.steps), (), False
-        failed = self._failed(dialogue) if self._last and not self._is_retry else ()
+        failed = self._failed_nodes(dialogue) if self._last and not self._is_retry else ()
         if failed:
             self._is_retry = True
             return self._planned_calls(failed)
@@ -67,7 +67,7 @@ class ScriptedAssistant:
             return self._planned_calls(self._last)
         return Message(role="assistant", content=turn.reply)
 
-    def _failed(self, dialogue: Sequence[Message]) -> tuple[int, ...]:
+    def _failed_nodes(self, dialogue: Sequence[Message]) -> tuple[int, ...]:
         """Nodes of the last step's calls that returned an error, or nothing where the plan expects a result."""
         statuses = [call_status(result.content) for result in dialogue[-len(self._last) :]]
         return tuple(

@@ -109,7 +109,7 @@ def script_problems(script: Script, turn: int, text: str, dialogue: Sequence[Mes
         return [f"say something, in at most {MAX_TURN_CHARACTERS:,} characters" if not text.strip() else "that is far too long"]
     problems = [f"say which: {min(forms, key=len)!r} is missing" for forms in line.says if not mentions(text, forms)]
     problems += [f"do not say {form!r} yet" for form in sorted(line.hides) if mentions(text, {form})]
-    problems += [f"you bring up {thing!r}, which is none of what you want" for thing in _invented(normalise(text), line, dialogue)]
+    problems += [f"you bring up {thing!r}, which is none of what you want" for thing in _invented_values(normalise(text), line, dialogue)]
     if _MACHINE.search(text):
         problems.append("write as a person writes: no JSON, no code, no markup")
     if has_chinese(text) != (script.language == "zh") and has_chinese(text) != has_chinese(line.text):
@@ -126,7 +126,7 @@ def mentions(text: str, forms: Iterable[str]) -> bool:
     return any(has_word(normal, form) or (_NUMBER.fullmatch(form) and float(form) in values) for form in forms)
 
 
-def _invented(text: str, line: Line, dialogue: Sequence[Message]) -> list[str]:
+def _invented_values(text: str, line: Line, dialogue: Sequence[Message]) -> list[str]:
     """Numbers of two or more digits, dates and identifiers that are neither in the plan nor in the dialogue."""
     known_text = normalise("\n".join([line.text, *(message.content or "" for message in dialogue)]))
     allowed, claimed = read_claims(known_text), read_claims(text)

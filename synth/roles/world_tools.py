@@ -23,8 +23,10 @@ class WorldTools:
     def __init__(self, world: World, blueprint: Blueprint) -> None:
         self.world = world
         self._offered = frozenset(blueprint.tools)
-        self._faults = _planned(blueprint.nodes, blueprint.perturbations, "error", "empty")
-        self._noise = {key: json.loads(p.message) for key, p in _planned(blueprint.nodes, blueprint.perturbations, "noise").items()}
+        self._faults = _planned_perturbations(blueprint.nodes, blueprint.perturbations, "error", "empty")
+        self._noise = {
+            key: json.loads(p.message) for key, p in _planned_perturbations(blueprint.nodes, blueprint.perturbations, "noise").items()
+        }
         self._down = {p.tried.tool: p.message for p in blueprint.perturbations if p.tried is not None}
         self.injected: list[str] = []
 
@@ -51,7 +53,7 @@ class WorldTools:
         before = self.world.snapshot()
         content = self._execute(name, call.function.arguments)
         self.world.restore(before)
-        return _result(call, emptied(content))
+        return _result(call, empty_result(content))
 
     def _execute(self, name: str, arguments: str | Mapping[str, JSON]) -> str:
         """The world's result. A world never raises for bad arguments, so any exception is its own failure."""
@@ -61,7 +63,7 @@ class WorldTools:
             raise ToolsFailed(f"{name}: {type(error).__name__}: {error}") from error
 
 
-def emptied(content: str) -> str:
+def empty_result(content: str) -> str:
     """An empty result of the same form: an object's lists emptied and its other fields removed; `[]` if there are none."""
     try:
         value = json.loads(content)
@@ -89,7 +91,7 @@ def noisy(content: str, fields: Mapping[str, JSON]) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": ") if '": ' in content else (",", ":"))
 
 
-def _planned(nodes: Sequence[Node], perturbations: Sequence[Perturbation], *kinds: str) -> dict[str, Perturbation]:
+def _planned_perturbations(nodes: Sequence[Node], perturbations: Sequence[Perturbation], *kinds: str) -> dict[str, Perturbation]:
     return {call_key(nodes[p.at].tool, nodes[p.at].values()): p for p in perturbations if p.kind in kinds}
 
 

@@ -121,10 +121,10 @@ class Episode:
         except Exception as error:  # whatever a world raises is our fault
             return self._broken_world(error)
 
-    def unanswered(self, failure: EngineFailure) -> None:
+    def end_unanswered(self, failure: EngineFailure) -> None:
         """Ends a conversation that its engine gave no answer."""
         self.is_unanswered = True
-        self._spoilt(Outcome.INFRA_FAILURE, _named(failure))
+        self._spoilt(Outcome.INFRA_FAILURE, _describe_error(failure))
 
     def lost(self, why: str) -> None:
         """Ends a conversation that cannot be held, now or later."""
@@ -161,7 +161,7 @@ class Episode:
             if not (isinstance(verdict, Verdict) and isinstance(verdict.success, bool) and 0 <= verdict.reward <= 1):
                 raise ValueError(f"the verifier said {verdict!r}")
         except Exception as error:
-            return self._spoilt(Outcome.JUDGE_FAILURE, _named(error))
+            return self._spoilt(Outcome.JUDGE_FAILURE, _describe_error(error))
         self.outcome = Outcome.SUCCESS if verdict.success else Outcome.POLICY_FAILURE
         self.reward, self.checks = verdict.reward, verdict.checks
         return None
@@ -171,7 +171,7 @@ class Episode:
         return None
 
     def _broken_world(self, error: Exception) -> list[Message] | None:
-        return self._spoilt(Outcome.INFRA_FAILURE, f"world {self.task.world}: {_named(error)}")
+        return self._spoilt(Outcome.INFRA_FAILURE, f"world {self.task.world}: {_describe_error(error)}")
 
     def _spoilt(self, outcome: Outcome, why: str) -> list[Message] | None:
         self.outcome, self.failure = outcome, why[:_LONGEST_FAILURE]
@@ -225,7 +225,7 @@ class Episode:
         )
 
 
-def _named(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
@@ -276,7 +276,7 @@ def play(
     except EngineFailure as failure:
         for episode in episodes:
             if episode.outcome is None:
-                episode.unanswered(failure)
+                episode.end_unanswered(failure)
     for episode in episodes:
         episode.close()
 
@@ -287,7 +287,7 @@ def _take_turns(engine: Engine, episode: Episode, request: ChatRequest) -> None:
         try:
             (answer,) = engine.chat([request])
         except EngineFailure as failure:
-            episode.unanswered(failure)
+            episode.end_unanswered(failure)
             return
         goes_on = episode.step(answer) is not None
         request = replace(request, messages=tuple(episode.messages))
@@ -301,7 +301,7 @@ def _held(episodes: Sequence[Episode]) -> list[tuple[Episode, tuple[Tool, ...]]]
             episode.kind = episode.kind or world_of(episode.task)
             groups.append((episode, tools_of(episode.kind, episode.task)))
         except Exception as error:  # whatever keeps a world from being made
-            episode.lost(f"world {episode.task.world}: {_named(error)}")
+            episode.lost(f"world {episode.task.world}: {_describe_error(error)}")
     return groups
 
 

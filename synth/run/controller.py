@@ -242,12 +242,12 @@ class Controller:
         domain, family, band = self._terms()
         heat = (domain[:, None, None] + family[None, :, None] + band + self._focus) * feasibility / self.config.temperature
         weights = np.exp(heat - heat.max())
-        weights *= self._owed() / np.maximum(weights.sum(axis=(0, 1)), np.finfo(np.float64).tiny)
+        weights *= self._band_deficits() / np.maximum(weights.sum(axis=(0, 1)), np.finfo(np.float64).tiny)
         uniform = self.config.uniform_share
         probabilities: Floats = (1 - uniform) * weights / weights.sum() + uniform / weights.size
         return probabilities
 
-    def _owed(self) -> Floats:
+    def _band_deficits(self) -> Floats:
         """Share of the next proposals for each band: in proportion to what it lacks of its target a few acceptances from now.
 
         The band's term of the score alone cannot hold the bands at their targets: it is at most 1 beside rarities of several bits, and
@@ -319,9 +319,9 @@ class Controller:
     def alarms(self) -> list[str]:
         """Domains and mode families that hold more than `alarm_factor` times their even share: a collapse, in words."""
         axes = (("domain", self.domains, self._counts[0]), ("family", self.families, self._counts[1]))
-        return [alarm for axis, labels, counts in axes for alarm in self._collapsed(axis, labels, counts.tolist())]
+        return [alarm for axis, labels, counts in axes for alarm in self._collapse_alarms(axis, labels, counts.tolist())]
 
-    def _collapsed(self, axis: str, labels: Sequence[str], counts: Sequence[int]) -> list[str]:
+    def _collapse_alarms(self, axis: str, labels: Sequence[str], counts: Sequence[int]) -> list[str]:
         total, limit = sum(counts), self.config.alarm_factor / len(labels)
         if total < self.config.proposals_per_round or limit >= 1:
             return []

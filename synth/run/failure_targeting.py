@@ -87,17 +87,17 @@ class Focus:
         return store.find(self.part_id) or store.write("focus", self.part_id, self.rows)
 
     def by_domain(self) -> dict[str, FailureStats]:
-        return self._grouped(lambda row: row["domain"])
+        return self._group_stats(lambda row: row["domain"])
 
     def by_intent(self) -> dict[tuple[str, str], FailureStats]:
         """By world and intent."""
-        return self._grouped(lambda row: (row["world"], row["intent"]))
+        return self._group_stats(lambda row: (row["world"], row["intent"]))
 
     def by_mode(self, bands: Bands) -> dict[tuple[str, Band], FailureStats]:
         """By mode family and complexity band of the tasks' expert plans; those with a program, which is not run here, are left out."""
-        return self._grouped(lambda row: (row["mode_family"], bands.band(row["complexity"])) if row["mode_family"] else None)
+        return self._group_stats(lambda row: (row["mode_family"], bands.band(row["complexity"])) if row["mode_family"] else None)
 
-    def _grouped(self, label: Callable[[Mapping[str, Any]], Label | None]) -> dict[Label, FailureStats]:
+    def _group_stats(self, label: Callable[[Mapping[str, Any]], Label | None]) -> dict[Label, FailureStats]:
         groups: dict[Label, list[Mapping[str, Any]]] = {}
         for row in self.rows.to_dicts():
             at = label(row)

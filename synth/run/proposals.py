@@ -110,7 +110,7 @@ def propose(jobs: Sequence[Job]) -> list[Made]:
     Garbage is not collected meanwhile: hardly anything here refers to itself, and what would be looked through, again and again, are the
     worlds and cookbooks that stay."""
     with no_collection():
-        return [proposed(job) for job in jobs]
+        return [make_proposal(job) for job in jobs]
 
 
 def held(jobs: Sequence[Job], cast: RoleEngines, label: str, progress: Progress) -> list[Made]:
@@ -119,7 +119,7 @@ def held(jobs: Sequence[Job], cast: RoleEngines, label: str, progress: Progress)
     Raises:
         BudgetSpent: nothing more may be asked. EngineFailure: so many got no answer that an engine is gone.
     """
-    proposals = side_by_side(lambda job: proposed(job, cast), jobs, cast.config.in_flight, label, progress)
+    proposals = side_by_side(lambda job: make_proposal(job, cast), jobs, cast.config.in_flight, label, progress)
     unanswered = [one for one in proposals if one.outcome == Outcome.INFRA_FAILURE]
     if is_dead(len(unanswered), len(proposals)):
         why = next((one.simulated.failure for one in unanswered if one.simulated is not None), "no plan was answered")
@@ -135,7 +135,7 @@ def _is_seed(divisions: DivisionConfig) -> FrameFilter:
     return lambda frame_id: division(frame_id, divisions) == "seed"
 
 
-def proposed(job: Job, cast: RoleEngines = SCRIPTED) -> Made:
+def make_proposal(job: Job, cast: RoleEngines = SCRIPTED) -> Made:
     """Plans, simulates and judges one proposal; many threads may do so at once.
 
     Raises:
@@ -148,7 +148,7 @@ def proposed(job: Job, cast: RoleEngines = SCRIPTED) -> Made:
     model = cast.plans(planner)
     try:
         if job.cell is None:
-            cluster, blueprint = job.clusters[0], planner.unsteered(job.clusters[0], rng)
+            cluster, blueprint = job.clusters[0], planner.draw_unsteered(job.clusters[0], rng)
         elif model is not None:
             cluster, blueprint = model.propose(job.cell, job.clusters, job.failures, rng)
         else:

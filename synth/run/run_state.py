@@ -69,7 +69,7 @@ class SoFar:
             self.profiles.append(
                 Profile(got["world"], got["domain"], got["mode_coarse"], got["mode_fine"], got["complexity"], tuple(got["tools_used"]))
             )
-            texts.append(_joined(message["content"] for message in json.loads(got["messages"]) if message["role"] == "user"))
+            texts.append(_join_texts(message["content"] for message in json.loads(got["messages"]) if message["role"] == "user"))
         self.vectors.append(encode(texts))
         self.proposals += blueprints.height
         self.tasks += tasks.height
@@ -80,8 +80,8 @@ def vectors_of(proposals: Sequence[Made]) -> NDArray[np.float32]:
     """Embeddings of what the users said, [conversations, dimensions]; always of one round's list, so that a resumed run has the same
     bytes."""
     talks = [one.simulated.trajectory.messages for one in proposals if one.simulated is not None]
-    return encode([_joined(message.content for message in talk if message.role == "user") for talk in talks])
+    return encode([_join_texts(message.content for message in talk if message.role == "user") for talk in talks])
 
 
-def _joined(texts: Iterable[str | None]) -> str:
+def _join_texts(texts: Iterable[str | None]) -> str:
     return "\n".join(text or "" for text in texts)

@@ -21,7 +21,7 @@ from synth.roles import simulate as simulation
 from synth.run.config import SynthesisConfig
 from synth.run.part_writer import Ledger
 from synth.tasks.split import STANDARD, DivisionConfig
-from synth.worlds import WORLDS, admitted_in, run_python
+from synth.worlds import WORLDS, admitted_names, run_python
 from synth.worlds.stored_worlds import worlds_frame
 
 VERSION = 4
@@ -38,7 +38,7 @@ class SynthesisSetup:
     def __init__(self, store: Store, config: SynthesisConfig, divisions: DivisionConfig = STANDARD) -> None:
         self.store, self.config, self.divisions = store, config, divisions
         catalogue = read_catalogue(config.tools).tools if config.tools is not None else ()
-        worlds = admitted_in(config.worlds)
+        worlds = admitted_names(config.worlds)
         tools = [*(tool for name in worlds for tool in WORLDS[name].tools), *catalogue]
         self.tools = merge_tools(tools)
         self.worlds = tuple(dict.fromkeys([*worlds, *sorted({tool.world for tool in catalogue if tool.world is not None})]))

@@ -36,7 +36,7 @@ from synth.blueprints.cell import BANDS, Cell
 from synth.blueprints.diversity import Figure, Profile, figures
 from synth.clusters.business_clusters import Cluster
 from synth.engines.budget import BudgetSpent
-from synth.roles.judge_calibration import ASKED, Agreement, labelled
+from synth.roles.judge_calibration import ASKED, Agreement, label_conversations
 from synth.roles.role_engines import RoleEngines, open_role_engines, provenance_frame
 from synth.roles.simulate import simulated_frame
 from synth.run.config import SynthesisConfig
@@ -259,13 +259,13 @@ class _Run:
             return None
         part_id = self.ledger.id("diversity", [calibration], {"judge": self.run})
 
-        def measured() -> pl.DataFrame:
+        def measure_judge() -> pl.DataFrame:
             count = self.config.roles.judge_labelled
             specs = self.ledger.read(self.store.find(calibration))["spec"].drop_nulls()[:count]
-            split = labelled([Blueprint.model_validate_json(spec) for spec in specs])
+            split = label_conversations([Blueprint.model_validate_json(spec) for spec in specs])
             return self._diversity_rows(CALIBRATION, self.cast.judge_figures(split, self.progress))
 
-        part = self.ledger.kept("diversity", part_id, measured)
+        part = self.ledger.kept("diversity", part_id, measure_judge)
         stored = [Figure(row["metric"], row["value"], row["sd"], row["n"]) for row in self.ledger.read(part).to_dicts()]
         return Agreement.of({figure.metric: figure for figure in stored}, ASKED)
 
@@ -289,7 +289,7 @@ class _Run:
 
     def _make_round(self, number: int, ids: Mapping[str, str], controller: Controller, bands: Bands) -> None:
         draws, jobs = self._jobs(number, controller, bands)
-        proposals = self._trimmed(self._work(jobs, f"round {number}"))
+        proposals = self._trim_round(self._work(jobs, f"round {number}"))
         for one in proposals:
             outcome = report(one, bands)
             if outcome is not None:
@@ -348,7 +348,7 @@ class _Run:
         with_code = set(able[: max(0, round(lacking))])
         return [float(at in with_code) for at in range(len(cells))]
 
-    def _trimmed(self, proposals: Sequence[Made]) -> list[Made]:
+    def _trim_round(self, proposals: Sequence[Made]) -> list[Made]:
         """A round up to the acceptance that reaches the target; the proposals after it are as if never made."""
         room, out = self.config.accepted - len(self.so_far.profiles), []
         for one in proposals:
@@ -379,7 +379,7 @@ class _Run:
         return proposals
 
     def _figures(self, profiles: Sequence[Profile], vectors: NDArray[np.float32]) -> list[Figure]:
-        measured = figures(
+        measure_judge = figures(
             profiles,
             domains=tuple(sorted(self.ground.by_domain)),
             universe=[(tool.world or tool.server, tool.name) for tool in self.ground.tools],
@@ -387,7 +387,7 @@ class _Run:
             size=self.config.subsample,
             seed=self.config.seed,
         )
-        return [Figure(f.metric, round(f.value, 6), None if f.sd is None else round(f.sd, 6), f.n) for f in measured]
+        return [Figure(f.metric, round(f.value, 6), None if f.sd is None else round(f.sd, 6), f.n) for f in measure_judge]
 
     def _write_round(
         self,

@@ -41,13 +41,13 @@ def importer(allowed: tuple[str, ...]) -> Any:
     """An `__import__` that knows these modules only, and those of IMPORTED_BY_C where the names wanted are a list, as C code gives them and
     an import statement never does. A snippet that digs finds other ways (`random._os`); what it does there is the box's business."""
 
-    def limited(name: str, names: Any = None, local_names: Any = None, wanted: Any = (), level: int = 0) -> Any:
+    def limited_import(name: str, names: Any = None, local_names: Any = None, wanted: Any = (), level: int = 0) -> Any:
         passing = (*allowed, "__future__", *(IMPORTED_BY_C if isinstance(wanted, list) else ()))
         if level or name.partition(".")[0] not in passing:
             raise ImportError(f"{name} is not allowed here; these are: {', '.join(allowed)}")
         return __import__(name, names, local_names, wanted, level)
 
-    return limited
+    return limited_import
 
 
 def run(code: str, fd: int) -> int:

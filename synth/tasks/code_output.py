@@ -28,7 +28,7 @@ class _Figures(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def computed(observation: str, code: str) -> str:
+def computed_figures(observation: str, code: str) -> str:
     """The figures that the observation of a run shows and its code does not, as normalised text: `425.33 2026-05-30 09:30`."""
     output, source = _figures(_output_text(observation)), _source_figures(code)
     numbers = [_plain_number(number) for number in sorted(output.numbers) if abs(number) not in source.numbers]

@@ -41,15 +41,15 @@ def score_shape(shape: Shape, constraints: int, *, has_conflict: bool, names_a_t
     s_tool = min(4, len(set(shape.tools))) + (not names_a_tool)
     s_chain = min(5, 1 + bisect_left(_CALL_BINS, len(shape.calls)) + (shape.depth >= DEEP_CHAIN))
     s_constraints = min(5, 1 + bisect_left(_CONSTRAINT_BINS, constraints) + has_conflict)
-    return _weighted(s_tool, s_chain, s_constraints)
+    return _difficulty_of(s_tool, s_chain, s_constraints)
 
 
 def with_tool_load(rating: Difficulty, s_tool: int) -> Difficulty:
     """The rating with another tool load, 1 to 5; -1 and 0 have none and stay as they are."""
-    return _weighted(s_tool, rating.s_chain, rating.s_constraints) if rating.r >= 1 else rating
+    return _difficulty_of(s_tool, rating.s_chain, rating.s_constraints) if rating.r >= 1 else rating
 
 
-def _weighted(s_tool: int, s_chain: int, s_constraints: int) -> Difficulty:
+def _difficulty_of(s_tool: int, s_chain: int, s_constraints: int) -> Difficulty:
     weighted = 0.3 * s_tool + 0.4 * s_chain + 0.3 * s_constraints
     return Difficulty(max(1, min(5, math.floor(weighted + 0.5 + 1e-9))), s_tool, s_chain, s_constraints)
 

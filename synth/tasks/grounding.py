@@ -150,7 +150,7 @@ def is_grounded(answer: str, sources: Sources, names: Sequence[NameIndex]) -> bo
     return all(_is_supported(each, remaining, sources, listed) for each in quantities_in(remaining))
 
 
-def told(answer: str) -> Claims:
+def stated_claims(answer: str) -> Claims:
     """What an answer tells, for whoever looks for a fact in it: figures in words too, and in smaller units; times with all that they may
     mean; days, those without a year as `--05-17`."""
     text = normalise(answer)

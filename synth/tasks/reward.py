@@ -102,7 +102,7 @@ class Found:
     failed: int
 
 
-def marked(task: Task, checks: Mapping[str, bool], evidence: Found) -> Marks:
+def mark(task: Task, checks: Mapping[str, bool], evidence: Found) -> Marks:
     """The marks of a conversation, from the verifier's checks and what it found."""
     is_answer = checks["ended_with_text"] and checks["own_words"]
     is_honest = is_answer and checks["grounded_arguments"]

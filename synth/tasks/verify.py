@@ -35,10 +35,9 @@ from functools import lru_cache
 from typing import Any
 
 from storage.records import CODE_TOOL, JSON, Fact, Message, RefusalReason, Task, canonical_json, is_error, leaves, parse_arguments
-from synth.tasks.code_output import computed
-from synth.tasks.grounding import Sources, is_grounded
-from synth.tasks.grounding import told as told_in
-from synth.tasks.reward import Found, Marks, marked, reward
+from synth.tasks.code_output import computed_figures
+from synth.tasks.grounding import Sources, is_grounded, stated_claims
+from synth.tasks.reward import Found, Marks, mark, reward
 from synth.text.claims import Claims, NameIndex, Number, dates_in, has_word, is_near, minutes_in, normalise, numbers_in
 from synth.text.refusals import refusal_reasons
 from synth.worlds.base import World, cached_per_world
@@ -182,10 +181,10 @@ def judge(world: type[World], task: Task, messages: Sequence[Message], changes: 
     last = messages[-1]
     answer = normalise(last.content or "").strip() if last.role == "assistant" and not last.tool_calls else ""
     system = [normalise(message.content or "") for message in messages if message.role == "system"]
-    claims, success = told_in(answer), task.success
+    claims, success = stated_claims(answer), task.success
     bounds = (str(value) for value in task.slots.values() if isinstance(value, (int, float)))
     given_values = frozenset(fact.value for fact in success.facts).union(bounds)
-    stated = [_is_told(fact, answer, claims, given_values) and _is_backed(fact, heard) for fact in success.facts]
+    stated = [_is_stated(fact, answer, claims, given_values) and _is_backed(fact, heard) for fact in success.facts]
     shown = [_is_shown(fact, walk.shown_in_time) for fact in success.evidence]
     checks = {
         "ended_with_text": bool(answer),
@@ -197,12 +196,12 @@ def judge(world: type[World], task: Task, messages: Sequence[Message], changes: 
         "end_state": dict(changes) == success.changes,
         "facts": all(stated),
         "grounded_answer": is_grounded((last.content or "") if answer else "", heard.sources(world, system), rules.names),
-        "to_the_point": not _says_all(answer, heard, _wanted(task)),
+        "to_the_point": not _says_all(answer, heard, _required_values(task)),
         "refusal": _refuses_rightly(answer, success.refusal),
     }
     passed = all(checks.values())
     evidence = Found(changes, shown, _news(success.facts, stated, heard, given_values), last.content or "", walk.calls, walk.failed)
-    marks = marked(task, checks, evidence)
+    marks = mark(task, checks, evidence)
     return Verdict(passed, reward(task, marks, success=passed), checks, marks)
 
 
@@ -231,7 +230,7 @@ def _walk(task: Task, messages: Sequence[Message], rules: _Rules, heard: _Heard)
             heard.requests.append(normalise(message.content or ""))
             heard.texts.append(heard.requests[-1])
         elif message.role == "tool" and message.tool_call_id in programs:
-            heard.computed.append(computed(message.content or "", programs[message.tool_call_id]))
+            heard.computed.append(computed_figures(message.content or "", programs[message.tool_call_id]))
             heard.texts.append(heard.computed[-1])
         elif message.role == "tool":
             text = normalise(message.content or "")
@@ -296,7 +295,7 @@ def _is_shown(fact: Fact, texts: Sequence[str]) -> bool:
     return any(has_word(text, spelling) for spelling in _spellings(fact) for text in texts)
 
 
-def _is_told(fact: Fact, answer: str, claims: Claims, given_values: frozenset[str]) -> bool:
+def _is_stated(fact: Fact, answer: str, claims: Claims, given_values: frozenset[str]) -> bool:
     """Whether the answer states the fact, and none of its rivals but those that are `asked` for (other facts' values, the request's
     numbers)."""
     if any(_states(answer, claims, rival) for rival in fact.rivals if rival not in given_values):
@@ -317,9 +316,9 @@ def _news(facts: Sequence[Fact], stated: Sequence[bool], heard: _Heard, given_va
     """`told`, but where some fact is not told, without those that the requests say themselves."""
     if all(stated) or not any(stated):
         return stated
-    request_claims = [(text, told_in(text)) for text in heard.requests]
+    request_claims = [(text, stated_claims(text)) for text in heard.requests]
     return [
-        is_told and not any(_is_told(fact, *request, given_values) for request in request_claims)
+        is_told and not any(_is_stated(fact, *request, given_values) for request in request_claims)
         for fact, is_told in zip(facts, stated, strict=True)
     ]
 
@@ -329,7 +328,7 @@ def _is_backed(fact: Fact, heard: _Heard) -> bool:
     return fact.kind not in ("name", "id") or any(heard.has(spelling) for spelling in _spellings(fact))
 
 
-def _wanted(task: Task) -> set[str]:
+def _required_values(task: Task) -> set[str]:
     """Every value that the task's own success is made of, normalised."""
     success = task.success
     facts = (spelling for fact in (*success.facts, *success.evidence) for spelling in _spellings(fact))

@@ -145,9 +145,9 @@ def load_families(world: type[World], path: Path | None = None) -> Families:
 def _default_families(world: type[World]) -> Families:
     world_wording = world.wording
     if world_wording is None:
-        return _checked(world, _as_families(world, _yaml(_beside(world, "families.yaml"))), "families.yaml")
+        return _check_families(world, _as_families(world, _yaml(_beside(world, "families.yaml"))), "families.yaml")
     raw = {key: value for key, value in world_wording.items() if key != "synonyms"}
-    return _checked(world, _as_families(world, raw), f"the wording of {world.name}")
+    return _check_families(world, _as_families(world, raw), f"the wording of {world.name}")
 
 
 def worlds_in(path: Path) -> tuple[str, ...]:
@@ -169,7 +169,7 @@ def _existing(path: Path) -> Path:
 def _families_of(world: type[World], path: Path) -> Families:
     raw = _yaml(_existing(path))
     defaults, other = _default_families(world), _as_families(world, raw.get(world.name) or {}, str(path))
-    return _checked(
+    return _check_families(
         world,
         Families(
             world=world.name,
@@ -240,7 +240,7 @@ def _as_families(world: type[World], raw: Mapping[str, Any], where: str = "famil
     )
 
 
-def _checked(world: type[World], families: Families, where: str) -> Families:
+def _check_families(world: type[World], families: Families, where: str) -> Families:
     """The families, if every intent is worded in both languages, every template names only slots that its intent has, and every segment
     only its own."""
     intents = world.intents
@@ -312,7 +312,7 @@ def joiner(language: Language) -> str:
     return "，" if language == "zh" else ", "
 
 
-def tidied(text: str, language: Language) -> str:
+def tidy(text: str, language: Language) -> str:
     """`a apple` as `an apple`, 最贵的的 as 最贵的."""
     return _ARTICLE.sub(r"\1n ", text) if language == "en" else text.replace("的的", "的")
 
@@ -341,12 +341,12 @@ def render(
 
     values: dict[str, str] = {}
 
-    def filled(text: str) -> str:
+    def fill(text: str) -> str:
         for slot in _FIELD.findall(text):
             if slot not in values:
                 values[slot] = choose(spellings(world, frame.intent, slot, frame.slots[slot], language))
         return _FIELD.sub(lambda match: values[match.group(1)], text)
 
-    suffix = "".join(joiner(language) + filled(choose(wording.phrases(slot, language))) for slot in rest)
-    text = "".join(suffix if piece.is_rest else filled(piece.text) for piece in shown)
-    return tidied(text, language)
+    suffix = "".join(joiner(language) + fill(choose(wording.phrases(slot, language))) for slot in rest)
+    text = "".join(suffix if piece.is_rest else fill(piece.text) for piece in shown)
+    return tidy(text, language)

@@ -156,7 +156,7 @@ def _english_times_to_digits(text: str) -> str:
             return match[0]
         return f"{WORDED_MARK}{(hour - 2) % 12 + 1}:{60 - minutes:02d}"
 
-    def spoken(match: re.Match[str]) -> str:
+    def spoken_minutes(match: re.Match[str]) -> str:
         minutes = (match[3] or "").replace("-", " ").replace("oh", "").split()
         return f"{match[1]} {WORDED_MARK}{_HOURS[match[2]]}:{sum({**_ONES, **_TENS}[word] for word in minutes):02d}"
 
@@ -167,7 +167,7 @@ def _english_times_to_digits(text: str) -> str:
     text = _PAST.sub(past, text)
     text = _TO.sub(to, text)
     text = _OCLOCK.sub(oclock, text)
-    return _SPOKEN_TIME_WITH_HALF.sub(spoken, _SPOKEN_TIME.sub(spoken, text))
+    return _SPOKEN_TIME_WITH_HALF.sub(spoken_minutes, _SPOKEN_TIME.sub(spoken_minutes, text))
 
 
 def _is_time(text: str, match: re.Match[str]) -> bool:

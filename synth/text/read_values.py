@@ -100,7 +100,7 @@ def read_amount(raw: str) -> Amount | None:
         return Amount("clock", float(min(times[0])), "") if times else None
     if _DAY.fullmatch(text):
         return Amount("day", 0.0, text)
-    if (measured := _measured(_digits(text))) is not None:
+    if (measured := _read_measure(_digits(text))) is not None:
         return measured
     counted = _COUNTED.match(text)
     number = _digits(counted[1]) if counted else ""
@@ -117,7 +117,7 @@ def _digits(text: str) -> str:
     return words_to_digits(text.replace(COLON, ":")).replace(WORDED_MARK, "").strip()
 
 
-def _measured(text: str) -> Amount | None:
+def _read_measure(text: str) -> Amount | None:
     """The amount of a text in digits with a unit of slot kinds; None where it has none."""
     quantities = quantities_in(re.sub(r"(?<=[¥$]) ", "", text))
     if len(quantities) != 1:

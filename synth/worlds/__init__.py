@@ -27,9 +27,9 @@ def _city() -> type[World]:
 
 @cache
 def _shelf() -> Callable[[str], type[World]]:
-    from synth.worlds.declarative.library_worlds import named
+    from synth.worlds.declarative.library_worlds import world_of
 
-    return named
+    return world_of
 
 
 class Worlds:
@@ -54,9 +54,9 @@ class Worlds:
     def names(self) -> tuple[str, ...]:
         """Every world that has a name of its own, those that queries are read into first; generated ones (`gen-17`) are known without being
         listed."""
-        from synth.worlds.declarative.library_worlds import shipped
+        from synth.worlds.declarative.library_worlds import library_specs
 
-        return tuple(dict.fromkeys((*GROUNDED, *shipped(), *self._registered)))
+        return tuple(dict.fromkeys((*GROUNDED, *library_specs(), *self._registered)))
 
     def register(self, world: type[World]) -> None:
         """Makes a world known in this process; one of the same name is replaced.
@@ -78,7 +78,7 @@ class Worlds:
 WORLDS = Worlds()
 
 
-def _known(name: str) -> str:
+def _check_name(name: str) -> str:
     if name in WORLDS:
         return name
     if name.endswith((".yaml", ".yml")):
@@ -100,7 +100,7 @@ def _of_file(path: Path) -> str:
     return world.name
 
 
-WorldName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"examples": list(GROUNDED)})]
+WorldName = Annotated[str, AfterValidator(_check_name), Field(json_schema_extra={"examples": list(GROUNDED)})]
 """A world, for configuration: its name, or a domain spec's file, for which the name of its world stands then. pydantic refuses any other,
 and names the nearest."""
 
@@ -113,7 +113,7 @@ _RANGE = re.compile(r"gen-(0|[1-9]\d{0,8})\.\.(0|[1-9]\d{0,8})")
 def _known_or_range(name: str) -> str:
     match = _RANGE.fullmatch(name)
     if match is None:
-        return _known(name)
+        return _check_name(name)
     if not 0 <= int(match[2]) - int(match[1]) < MOST_GENERATED:
         raise ValueError(f"{name!r} is no range of 1 to {MOST_GENERATED:,} generated worlds; write it as gen-1..100")
     return name
@@ -132,7 +132,7 @@ def names_in(ranges: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def admitted_in(ranges: Iterable[str]) -> tuple[str, ...]:
+def admitted_names(ranges: Iterable[str]) -> tuple[str, ...]:
     """`names_in`, less what is not admitted of the ranges: not every seed gives a domain that can be used."""
     ranges = tuple(ranges)
     return tuple(name for name in names_in(ranges) if name in ranges or _is_admitted(name))

@@ -34,7 +34,7 @@ def cases(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def said(case: dict[str, Any]) -> list[list[str]]:
+def user_turns(case: dict[str, Any]) -> list[list[str]]:
     """What the user says in each turn of a case."""
     return [
         [message["content"] for message in turn if isinstance(message, dict) and message["role"] == "user"]

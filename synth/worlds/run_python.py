@@ -164,15 +164,15 @@ def observation(result: Result, timeout_s: int) -> Observation:
     if result.exit_code < 0:
         return _error("the snippet was ended: it took more memory or processes than it may", exit_code=KILLED)
     content = {
-        "stdout": _shown(result.stdout, STDOUT_CHARS, result.stdout_truncated),
-        "stderr": _shown(result.stderr, STDERR_CHARS, result.stderr_truncated),
+        "stdout": _shorten_output(result.stdout, STDOUT_CHARS, result.stdout_truncated),
+        "stderr": _shorten_output(result.stderr, STDERR_CHARS, result.stderr_truncated),
         "exit_code": result.exit_code,
-        "result_repr": _shown(result.value, REPR_CHARS, is_cut=False) if result.value else None,
+        "result_repr": _shorten_output(result.value, REPR_CHARS, is_cut=False) if result.value else None,
     }
     return Observation(canonical_json(content))
 
 
-def _shown(text: str, most: int, is_cut: bool) -> str:
+def _shorten_output(text: str, most: int, is_cut: bool) -> str:
     text = _ADDRESS.sub("0x0", text)
     return text[: most - len(CUT)] + CUT if is_cut or len(text) > most else text
 

@@ -230,11 +230,11 @@ class ToolCache:
 
 def cache_key(tool: Tool, version: int | str, arguments: Mapping[str, JSON], scope: str = "") -> str:
     """64 hex digits; equal for calls that cannot differ in their answer."""
-    parts = {"tool": tool.id, "version": str(version), "arguments": normalised(arguments, tool.parameters), "scope": scope}
+    parts = {"tool": tool.id, "version": str(version), "arguments": normalise_arguments(arguments, tool.parameters), "scope": scope}
     return hashlib.sha256(canonical_json(parts).encode("utf-8", errors="surrogatepass")).hexdigest()
 
 
-def normalised(value: JSON, schema: Mapping[str, JSON]) -> JSON:
+def normalise_arguments(value: JSON, schema: Mapping[str, JSON]) -> JSON:
     """`value` in the one form that equal arguments share: the schema's defaults filled in at every level, floats rounded to five places,
     whole ones as integers where the schema says number (where it says integer, 5.0 may be refused and 5 not). Null is a value like any
     other."""
@@ -243,9 +243,9 @@ def normalised(value: JSON, schema: Mapping[str, JSON]) -> JSON:
         filled = {name: each["default"] for name, each in properties.items() if isinstance(each, Mapping) and "default" in each} | dict(
             value
         )
-        return {name: normalised(each, _schema_of(properties.get(name))) for name, each in filled.items()}
+        return {name: normalise_arguments(each, _schema_of(properties.get(name))) for name, each in filled.items()}
     if isinstance(value, list | tuple):
-        return [normalised(each, _schema_of(schema.get("items"))) for each in value]
+        return [normalise_arguments(each, _schema_of(schema.get("items"))) for each in value]
     if isinstance(value, float):
         rounded = round(value, PLACES)
         return int(rounded) if rounded.is_integer() and "number" in _types(schema) else rounded

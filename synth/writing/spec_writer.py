@@ -300,7 +300,7 @@ class _Writer:
     def _take(self, draft: _Draft, answer: ChatAnswer, *, is_last: bool) -> None:
         """Checks an answer; keeps its spec, or prepares the repair request."""
         result = check_answer(answer.message.content or "", self._known, self.config.gate)
-        draft.attempt = _counted(draft.attempt, answer)
+        draft.attempt = _add_usage(draft.attempt, answer)
         if result.outcome == "kept" or is_last:
             self._finish(draft, result)
             return
@@ -330,7 +330,7 @@ class _Writer:
         self.orders.show(draft.attempt.file)
 
 
-def _counted(attempt: Attempt, answer: ChatAnswer) -> Attempt:
+def _add_usage(attempt: Attempt, answer: ChatAnswer) -> Attempt:
     return attempt.model_copy(
         update={
             "tries": attempt.tries + 1,

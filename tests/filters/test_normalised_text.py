@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filters.normalised_text import languages, normalised, step
+from filters.normalised_text import languages, normalise_text, step
 
 
 def norm(texts: list[str]) -> list[str]:
-    return pl.DataFrame({"text": texts}).select(normalised(pl.col("text"))).to_series().to_list()
+    return pl.DataFrame({"text": texts}).select(normalise_text(pl.col("text"))).to_series().to_list()
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_ways_of_typing_are_one_text(variant: str) -> None:
 def test_only_rows_that_nfkc_could_change_go_through_it_and_none_is_missed(texts: list[str]) -> None:
     """The mask is sound: any text equals what NFKC of every row gives."""
     everything = pl.DataFrame({"text": [unicodedata.normalize("NFKC", text) for text in texts]})
-    assert norm(texts) == everything.select(normalised(pl.col("text"))).to_series().to_list()
+    assert norm(texts) == everything.select(normalise_text(pl.col("text"))).to_series().to_list()
 
 
 @settings(max_examples=200, deadline=None)

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from storage.errors import BadInput
-from storage.query_cancel import answered, told_as_interrupts
+from storage.query_cancel import run_query, told_as_interrupts
 
 INTERRUPTED = """
 import os, signal, sys, threading
@@ -61,16 +61,16 @@ def test_whatever_a_signal_raises_ends_a_query(raised, deaf):
     try:
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1)).start()
         with pytest.raises(raised):
-            answered(connection, lambda: connection.told.wait(30))
+            run_query(connection, lambda: connection.told.wait(30))
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert connection.asked >= 1 + deaf
 
 
 def test_a_query_answers_or_fails_as_if_it_were_asked_here():
-    assert answered(duckdb.connect(), lambda: 5) == 5
+    assert run_query(duckdb.connect(), lambda: 5) == 5
     with pytest.raises(BadInput, match="no such"):
-        answered(duckdb.connect(), lambda: (_ for _ in ()).throw(BadInput("no such table")))
+        run_query(duckdb.connect(), lambda: (_ for _ in ()).throw(BadInput("no such table")))
 
 
 def test_ctrl_c_that_duckdb_notices_is_an_interrupt_and_other_errors_are_themselves():

@@ -95,7 +95,7 @@ class ClusterConfig(BaseModel):
         return self
 
 
-def taken_by(cluster: ClusterConfig, spec: StageSpec) -> ClusterConfig:
+def resources_of(cluster: ClusterConfig, spec: StageSpec) -> ClusterConfig:
     """What a stage takes of a cluster."""
     return cluster if spec.rl is None else cluster.model_copy(update={"nodes": 1, "gpus_per_node": min(1, cluster.gpus_per_node)})
 
@@ -106,7 +106,7 @@ def job(cluster: ClusterConfig, submission_id: str, stage: str, spec: str, *, fo
     stage: its name, for people. spec: the path of its spec, as the job sees it. folder: the stage's own under `checkpoints`, where that is
     given; `spec` then lies in what is fetched from there.
     """
-    command = _trained(cluster, spec)
+    command = _entry_command(cluster, spec)
     if cluster.checkpoints is not None:
         assert folder is not None
         command = [*_module("train.backends.remote_sync"), cluster.checkpoints, folder, *command]
@@ -120,7 +120,7 @@ def job(cluster: ClusterConfig, submission_id: str, stage: str, spec: str, *, fo
     return body | {name: value for name, value in more.items() if value}
 
 
-def _trained(cluster: ClusterConfig, spec: str) -> list[str]:
+def _entry_command(cluster: ClusterConfig, spec: str) -> list[str]:
     """The stage's entry: as anywhere, or a process for each GPU."""
     processes = cluster.nodes * cluster.gpus_per_node
     if processes <= 1:

@@ -16,10 +16,10 @@ from train.backends.ray import RayBackend
 BACKENDS: dict[str, type[Backend[Any]]] = {"local": LocalBackend, "ray": RayBackend}
 
 
-def _known(name: str) -> str:
+def _check_name(name: str) -> str:
     if name not in BACKENDS:
         raise ValueError(f"there is no backend of this name; there are {', '.join(BACKENDS)}")
     return name
 
 
-BackendName = Annotated[str, AfterValidator(_known)]
+BackendName = Annotated[str, AfterValidator(_check_name)]

@@ -72,7 +72,7 @@ def run(spread: Mapping[str, Any], command: Sequence[str]) -> int:
         for rank in range(count)
     ]
     ip, port = ray.get(nodes[0].meeting_point.remote())
-    waiting = [node.run.remote([_filled(word, rank, ip, port) for word in command], rank) for rank, node in enumerate(nodes)]
+    waiting = [node.run.remote([_fill_word(word, rank, ip, port) for word in command], rank) for rank, node in enumerate(nodes)]
     while waiting:
         (done,), waiting = ray.wait(waiting)
         if code := int(ray.get(done)):
@@ -80,7 +80,7 @@ def run(spread: Mapping[str, Any], command: Sequence[str]) -> int:
     return 0
 
 
-def _filled(word: str, rank: int, ip: str, port: int) -> str:
+def _fill_word(word: str, rank: int, ip: str, port: int) -> str:
     return word.replace("{rank}", str(rank)).replace("{ip}", ip).replace("{port}", str(port))
 
 

@@ -27,7 +27,7 @@ from packaging.version import InvalidVersion, Version
 from storage.errors import BadInput, HeadraceError
 from storage.files import replace_atomically
 from train.backends.base import LOG, RESULT, Backend, FailureKind, Handle, Need, StageFailed, StepProgress, Steps, tells_of_memory
-from train.backends.cluster import LOGIN, ClusterConfig, job, taken_by
+from train.backends.cluster import LOGIN, ClusterConfig, job, resources_of
 from train.backends.on_nodes import NO_NODES
 from train.backends.ray_jobs import POLL_S, Job, Jobs, NoAnswer, last_line
 from train.backends.remote_sync import Mirror, inside
@@ -97,7 +97,7 @@ class RayBackend(Backend[RayJob]):
             return None
         jobs = Jobs(_address(self.cluster), self.cluster.patience_s)
         for attempt in itertools.count(1):
-            spec_text, body = described(spec, folder, self.cluster, attempt=attempt)
+            spec_text, body = describe_job(spec, folder, self.cluster, attempt=attempt)
             stage_job = RayJob(spec, folder, body["submission_id"], body)
             with self._cancelled_with_us(stage_job):
                 submitted = jobs.find(stage_job.name)
@@ -145,18 +145,18 @@ class RayBackend(Backend[RayJob]):
     def needs(self, spec: StageSpec) -> Sequence[Need]:
         requirement = f"a Ray cluster (version {OLDEST} up to {NEWEST}) whose dashboard answers"
         needs = [Need("cluster", requirement, lambda patience_s: check(self.cluster, patience_s=patience_s))]
-        resources = taken_by(self.cluster, spec)
+        resources = resources_of(self.cluster, spec)
         if resources.gpus_per_node:
             needs.append(Need("GPUs", f"{resources.nodes} x {resources.gpus_per_node} GPUs, free when a stage of {spec.algorithm} starts"))
         return needs
 
     def processes(self, spec: StageSpec) -> int:
         """One a GPU."""
-        resources = taken_by(self.cluster, spec)
+        resources = resources_of(self.cluster, spec)
         return max(1, resources.nodes * resources.gpus_per_node)
 
     def render(self, spec: StageSpec, folder: Path) -> Mapping[str, str]:
-        text, body = described(spec, folder, self.cluster)
+        text, body = describe_job(spec, folder, self.cluster)
         return {"spec.json": text, "job.json": json.dumps(body, indent=1)}
 
     def _stage(self, handle: RayJob) -> _Stage:
@@ -174,7 +174,7 @@ class RayBackend(Backend[RayJob]):
             raise
 
 
-def described(spec: StageSpec, folder: Path, cluster: ClusterConfig, *, attempt: int = 1) -> tuple[str, dict[str, Any]]:
+def describe_job(spec: StageSpec, folder: Path, cluster: ClusterConfig, *, attempt: int = 1) -> tuple[str, dict[str, Any]]:
     """The spec as the job reads it, and the job as it is submitted."""
     root, url = spec.store, cluster.checkpoints
     if url is not None:
@@ -184,7 +184,7 @@ def described(spec: StageSpec, folder: Path, cluster: ClusterConfig, *, attempt:
     made_of = hashlib.sha256(f"{url or ''}\n{spec_json}".encode()).hexdigest()[:8]
     name = f"headrace-{folder.name}-{made_of}{f'-{attempt}' if attempt > 1 else ''}"
     path = str(folder / "spec.json") if url is None else "spec.json"
-    return spec_json, job(taken_by(cluster, spec), name, spec.name, path, folder=None if url is None else str(inside(root, folder)))
+    return spec_json, job(resources_of(cluster, spec), name, spec.name, path, folder=None if url is None else str(inside(root, folder)))
 
 
 class _Stage:

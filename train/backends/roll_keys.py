@@ -113,7 +113,7 @@ class EnvManager(_Keys):
     num_groups_partition: Annotated[list[Positive], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _partitioned(self) -> EnvManager:
+    def _check_partition(self) -> EnvManager:
         if len(self.tags) != len(self.num_groups_partition) or sum(self.num_groups_partition) != self.num_env_groups:
             raise ValueError("num_groups_partition must have one number a tag, and add up to num_env_groups")
         return self
@@ -212,7 +212,7 @@ class Agentic(_Keys):
         return self
 
     @model_validator(mode="after")
-    def _normalised(self) -> Agentic:
+    def _check_normalisation(self) -> Agentic:
         norm, group = self.reward_normalization, self.train_env_manager.group_size
         if group < 2 and "group" in (norm.norm_mean_type, norm.norm_std_type):
             raise ValueError("train_env_manager.group_size is 1 and rewards are normalised by group: every advantage would be 0")

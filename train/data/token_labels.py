@@ -26,10 +26,10 @@ def every_turn(messages: Sequence[Message]) -> list[bool]:
 
 def turns_without_errors(messages: Sequence[Message]) -> list[bool]:
     """A turn erred if a call of it was answered by an error, or if what should be a call is none."""
-    return [not _erred(messages, place) for place, message in enumerate(messages) if message.role == "assistant"]
+    return [not _has_erred(messages, place) for place, message in enumerate(messages) if message.role == "assistant"]
 
 
-def _erred(messages: Sequence[Message], place: int) -> bool:
+def _has_erred(messages: Sequence[Message], place: int) -> bool:
     answers = []
     for message in messages[place + 1 :]:
         if message.role != "tool":

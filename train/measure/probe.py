@@ -134,13 +134,13 @@ class Prober:
         In the store a task is tagged once a policy and k (the rollouts rated): what was measured first stays, with its region by the
         thresholds of then. A release says the thresholds that it was routed by.
         """
-        return self._tagged(policy, self.tasks(["probe"], self.config.probe_tasks, "train"), "probe")
+        return self._tag(policy, self.tasks(["probe"], self.config.probe_tasks, "train"), "probe")
 
     def probe_again(self, policy: Policy, count: int) -> None:
         """A second probe of the first probe tasks, independent of the first."""
-        self._tagged(policy, self.tasks(["probe"], self.config.probe_tasks, "train")[:count], "probe_again", first_draw=AGAIN)
+        self._tag(policy, self.tasks(["probe"], self.config.probe_tasks, "train")[:count], "probe_again", first_draw=AGAIN)
 
-    def _tagged(self, policy: Policy, tasks: Sequence[Task], purpose: str, first_draw: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _tag(self, policy: Policy, tasks: Sequence[Task], purpose: str, first_draw: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
         rollouts = self.rollouts(policy, tasks, self.draws(), purpose, temperature=1.0, first_draw=first_draw)
         difficulty = pl.DataFrame({"task_id": [task.id for task in tasks], "difficulty": [task.difficulty for task in tasks]})
         measured = certainty(rollouts, difficulty, self.config.route.regions, purpose=purpose)

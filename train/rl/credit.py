@@ -1,7 +1,7 @@
 """Credit: which tokens of a trajectory count, and how much of its advantage each has.
 
 One idea: a credit is a function of a whole step. It sees every row before any is left out, and gives two matrices: tokens outside the mask
-are in no sum and no denominator, as if nobody had written them; weights only scale. So credits compose: `combined` multiplies both.
+are in no sum and no denominator, as if nobody had written them; weights only scale. So credits compose: `combine` multiplies both.
 An algorithm that comes later is an entry of `CREDITS`; the trainer needs no change.
 
 What it does not do: change what a trajectory is worth (`train/rl/rewards.py`), or how a token's ratio is made (`train/rl/losses.py`).
@@ -66,7 +66,7 @@ def errors_unrewarded(batch: CreditBatch) -> tuple[torch.Tensor, torch.Tensor]:
     return weights, mask * ~(batch.erred & (batch.advantages > 0).unsqueeze(1))
 
 
-def combined(*credits: Credit) -> Credit:
+def combine(*credits: Credit) -> Credit:
     """Products of their weights and of their masks; no credit at all is `uniform`."""
 
     def product(batch: CreditBatch) -> tuple[torch.Tensor, torch.Tensor]:

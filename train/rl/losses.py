@@ -117,7 +117,7 @@ def token_losses(
     return TokenLosses(losses + objective.beta * kl, ratios, is_clipped, kl)
 
 
-def averaged(losses: torch.Tensor, mask: torch.Tensor, average: Average, whole: Whole) -> torch.Tensor:
+def average_loss(losses: torch.Tensor, mask: torch.Tensor, average: Average, whole: Whole) -> torch.Tensor:
     """A part's share in the loss of a step: the shares of all parts add up to it."""
     if average == "rows":
         return ((losses * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)).sum() / whole.rows

@@ -102,7 +102,7 @@ def of_episodes(
     return [None if np.isnan(number) else float(number) for number in numbers]
 
 
-def learned(episodes: Sequence[Episode], settings: RLSettings, seed: str) -> list[float | None]:
+def rewards_of(episodes: Sequence[Episode], settings: RLSettings, seed: str) -> list[float | None]:
     """What RL learns from: a number an episode, None where it is not rated. seed: of the shuffling, where the settings ask for that."""
     reward = "success" if settings.reward == "shuffled" else settings.reward
     weights = reward if isinstance(reward, dict) else {reward: 1.0}

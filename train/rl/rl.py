@@ -29,7 +29,7 @@ from train.device import batch_arguments, device_arguments, linear_schedule, pro
 from train.divergence import StopDiverged
 from train.metrics_log import LiveMetrics
 from train.rl.credit import CREDITS, CreditBatch, erred_of, turns_of
-from train.rl.losses import LOSSES, RATIOS, Objective, Whole, averaged, divergence, token_losses
+from train.rl.losses import LOSSES, RATIOS, Objective, Whole, average_loss, divergence, token_losses
 from train.rl.queue import METRICS as QUEUE_METRICS
 from train.rl.queue import RolloutQueue
 from train.rl.rewards import hardly_differ
@@ -99,7 +99,7 @@ class PolicyTrainer(GRPOTrainer):
         self._count(idle_share=1.0 - busy.float().mean())
         if not busy.any():
             busy[0] = True
-        rows = _kept(inputs, busy)
+        rows = _trim_rows(inputs, busy)
         prompts, answers = rows["prompt_ids"], rows["completion_ids"]
         logps, entropies, _ = self._get_per_token_logps_and_entropies(
             model,
@@ -115,7 +115,7 @@ class PolicyTrainer(GRPOTrainer):
         metrics = {"entropy": entropies, "mean_ratio": losses.ratios, "clipped_share": losses.is_clipped, "sampled_kl": drift}
         metrics |= {"kl": losses.kl} if losses.kl is not None else {}
         self._count(**{name: (values * mask).sum() / mask.sum().clamp(min=1.0) for name, values in metrics.items()})
-        return averaged(losses.losses, mask, self._objective.average, whole)
+        return average_loss(losses.losses, mask, self._objective.average, whole)
 
     def _busy(self, inputs: dict[str, Any]) -> torch.Tensor:
         """Of every row, whether anything is learned from it. A reference policy has something to say of all of them."""
@@ -142,7 +142,7 @@ def objective(settings: RLSettings) -> Objective:
     )
 
 
-def _kept(inputs: dict[str, Any], busy: torch.Tensor) -> dict[str, Any]:
+def _trim_rows(inputs: dict[str, Any], busy: torch.Tensor) -> dict[str, Any]:
     """The rows that are busy, without padding that none of them needs: prompts are padded at their head, answers at their tail."""
     rows = {name: value[busy] for name, value in inputs.items() if value.dim()}
     head = int(rows["prompt_mask"].any(dim=0).long().argmax())

@@ -17,7 +17,7 @@ from synth.engines.base import Engine
 from synth.rollouts.episode import Episode, Trace, play, trace
 from train.data.token_labels import turns_without_errors
 from train.rl.losses import LOSSES, Loss
-from train.rl.rewards import hardly_differ, learned
+from train.rl.rewards import hardly_differ, rewards_of
 from train.spec import RLSettings
 
 
@@ -75,7 +75,7 @@ def play_batch(
     Raises:
         HeadraceError: no rollout could be rated.
     """
-    episodes = _played(engine, tasks, settings, seed)
+    episodes = _play(engine, tasks, settings, seed)
     if all(episode.reward is None for episode in episodes):
         raise HeadraceError(f"every rollout of step {step} was spoilt by no doing of the policy's: {episodes[0].failure}")
     loss = LOSSES[settings.loss]
@@ -86,7 +86,7 @@ def play_batch(
         fresh = others(again)[: len(uniform)] if uniform else ()
         if not fresh:
             break
-        for group in _groups(_played(engine, fresh, settings, seed), settings, f"{seed}/{step}/{again}"):
+        for group in _groups(_play(engine, fresh, settings, seed), settings, f"{seed}/{step}/{again}"):
             if _is_alike(group, loss):
                 left_out += group
             else:
@@ -96,7 +96,7 @@ def play_batch(
     return Batch(step, updates, tuple(row for group in groups for row in group), tuple(left_out))
 
 
-def _played(engine: Engine, tasks: Sequence[Task], settings: RLSettings, seed: int) -> list[Episode]:
+def _play(engine: Engine, tasks: Sequence[Task], settings: RLSettings, seed: int) -> list[Episode]:
     episodes = [Episode(task, draw, settings.max_turns) for task in tasks for draw in range(settings.draws)]
     play(engine, episodes, temperature=settings.temperature, seed=seed, max_tokens=settings.max_tokens)
     return episodes
@@ -104,7 +104,7 @@ def _played(engine: Engine, tasks: Sequence[Task], settings: RLSettings, seed: i
 
 def _groups(episodes: Sequence[Episode], settings: RLSettings, seed: str) -> list[list[Row]]:
     """The rows of each task."""
-    rows = [_row(episode, score) for episode, score in zip(episodes, learned(episodes, settings, seed), strict=True)]
+    rows = [_row(episode, score) for episode, score in zip(episodes, rewards_of(episodes, settings, seed), strict=True)]
     return [rows[start : start + settings.draws] for start in range(0, len(rows), settings.draws)]
 
 
@@ -114,10 +114,10 @@ def _is_alike(group: Sequence[Row], loss: Loss) -> bool:
 
 def _row(episode: Episode, score: float | None) -> Row:
     assert episode.outcome is not None
-    return Row(episode.task.id, episode.outcome, episode.reward, score, trace(episode.turns), _erred(episode))
+    return Row(episode.task.id, episode.outcome, episode.reward, score, trace(episode.turns), _erred_turns(episode))
 
 
-def _erred(episode: Episode) -> tuple[bool, ...]:
+def _erred_turns(episode: Episode) -> tuple[bool, ...]:
     """Of each turn that is exact, and so in the trace."""
     went_well = turns_without_errors(episode.messages[len(episode.task.messages) :])
     return tuple(not well for well, turn in zip(went_well, episode.turns, strict=False) if turn.is_exact)

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from filters import ingest, normalised_text
 from filters.frames.batches import query_ids
-from filters.frames.numba_types import F32, I64, U8, U64, compiled, text_buffer
+from filters.frames.numba_types import F32, I64, U8, U64, compile_kernel, text_buffer
 from filters.ingest import IngestConfig
 from filters.step import Context, Setup, WholeStep
 from filters.steps.selection.encode import vectors_of
@@ -114,7 +114,7 @@ def bfcl_questions() -> list[str]:
         BadInput: the package bfcl-eval is not installed.
     """
     cases = (case for path in bfcl_files.files(bfcl_files.QUESTIONS) for case in bfcl_files.cases(path))
-    return [text for case in cases for turn in bfcl_files.said(case) for text in turn]
+    return [text for case in cases for turn in bfcl_files.user_turns(case) for text in turn]
 
 
 def compare(rows: pl.DataFrame, vectors: Vectors, held_out: HeldOut) -> pl.DataFrame:
@@ -219,7 +219,7 @@ def _postings(questions: pl.Series) -> tuple[U64, I64, I64]:
     return keys[:total][order], np.repeat(np.arange(len(questions)), sizes)[order], sizes
 
 
-@compiled
+@compile_kernel
 def _shingles(data: U8, start: int, end: int, out: U64) -> int:
     """The distinct shingles of `data[start:end]`, sorted, each as its bytes and length in 64 bits; returns how many."""
     width = min(end - start, 6)
@@ -238,7 +238,7 @@ def _shingles(data: U8, start: int, end: int, out: U64) -> int:
     return distinct
 
 
-@compiled
+@compile_kernel
 def _all_shingles(data: U8, offsets: I64, out: U64, sizes: I64) -> int:
     total = 0
     for row in range(sizes.size):
@@ -247,7 +247,7 @@ def _all_shingles(data: U8, offsets: I64, out: U64, sizes: I64) -> int:
     return total
 
 
-@compiled
+@compile_kernel
 def _nearest(data: U8, offsets: I64, keys: U64, starts: I64, owners: I64, sizes: I64, best: F32, place: I64) -> None:
     longest = 0
     for row in range(best.size):

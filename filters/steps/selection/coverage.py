@@ -3,7 +3,7 @@ admission tries it (`shortlist`).
 
 One idea: a *stratum* is a static difficulty (with the learnable worlds' rows apart, so that a small policy gets its share), with a quota
 of the target (P6); a leaf of the taxonomy has one too, by the square root of its size and no less than a floor (P5). Of both together
-comes how many rows of each leaf a stratum should have (`allotted`): most of them of rare combinations, wherever those are, the rest of
+comes how many rows of each leaf a stratum should have (`allot_leaves`): most of them of rare combinations, wherever those are, the rest of
 whatever leaf is short of rows. Inside a leaf rows are ranked in tiers by how many rows share their combination of intent, slot names and
 plan shape; damaged rows (`quality.is_odd`) count among the commonest, because a slot that a typo has lost looks rare. Inside a tier
 intents take turns by the square root of their size, and an intent's rows come in k-center greedy order over sentence vectors, after the
@@ -108,7 +108,7 @@ def quotas(available: Mapping[tuple[int, bool], int], config: CoverageConfig) ->
     for level, share in QUOTAS.items():
         learnable = inside if level in easy else 0.0
         targets[level, True], targets[level, False] = share * learnable, share * (1 - learnable)
-    return _filled(targets, available, config.keep)
+    return _fill_quotas(targets, available, config.keep)
 
 
 def leaf_quotas(sizes: Mapping[str, float], available: Mapping[str, int], total: int, floor: int) -> dict[str, int]:
@@ -122,14 +122,14 @@ def leaf_quotas(sizes: Mapping[str, float], available: Mapping[str, int], total:
     fixed: dict[str, int] = {}
     while True:
         shares = {leaf: math.sqrt(size) for leaf, size in sizes.items() if leaf not in fixed}
-        granted = _filled(shares, available, total - sum(fixed.values()))
+        granted = _fill_quotas(shares, available, total - sum(fixed.values()))
         low = {leaf: least for leaf in shares if granted.get(leaf, 0) < (least := min(floor, available.get(leaf, 0)))}
         if not low:
             return fixed | granted
         fixed |= low
 
 
-def allotted(strata: Mapping[tuple[int, bool], pl.DataFrame], config: CoverageConfig) -> dict[tuple[int, bool], dict[str, int]]:
+def allot_leaves(strata: Mapping[tuple[int, bool], pl.DataFrame], config: CoverageConfig) -> dict[tuple[int, bool], dict[str, int]]:
     """How many of the tasks wanted of each stratum are of each leaf: stratum -> leaf -> count.
 
     One after the other, each goes to the leaf that is farthest behind its quota and has a row in a stratum that is not full, to the one of
@@ -197,14 +197,14 @@ def pool(
     is_framed = rows["frame_id"].is_not_null()
     rows = rows.with_columns(leaf_rows=pl.len().over("leaf", pl.col("frame_id").is_null()).cast(pl.UInt32))
     rows = _with_extra(rows, urgency or {}, config)
-    framed, strange = _tiered(rows.filter(is_framed), config, max(1.0, log_rows / 1_000_000)), rows.filter(~is_framed)
+    framed, strange = _assign_tiers(rows.filter(is_framed), config, max(1.0, log_rows / 1_000_000)), rows.filter(~is_framed)
     strange = strange.with_columns(tier=pl.lit(0, pl.Int8), peers=pl.len().over("leaf"))
-    room = _filled({True: 1.0, False: 1.0}, {True: framed.height, False: strange.height}, config.pool_rows)
+    room = _fill_quotas({True: 1.0, False: 1.0}, {True: framed.height, False: strange.height}, config.pool_rows)
     chosen_rows = []
     strata = _strata(framed)
     available = {stratum: group.height for stratum, group in strata.items()}
-    allotment = allotted(strata, config)
-    counts = _filled(quotas(available, config), available, room.get(True, 0))
+    allotment = allot_leaves(strata, config)
+    counts = _fill_quotas(quotas(available, config), available, room.get(True, 0))
     for stratum in sorted(strata):
         ordered = strata[stratum].sort("tier", pl.col("quality").neg(), "row")
         chosen_rows.append(_taking_turns(ordered, allotment[stratum]).head(counts.get(stratum, _IN_RESERVE))["row"])
@@ -228,9 +228,9 @@ def shortlist(rows: pl.DataFrame, vectors: Vectors, config: CoverageConfig) -> p
     placed = rows.with_row_index("place")
     is_framed = rows["frame_id"].is_not_null()
     ranked = []
-    strata = _strata(_marked(placed.filter(is_framed), config))
+    strata = _strata(_mark_learnable(placed.filter(is_framed), config))
     targets = quotas({stratum: group.height for stratum, group in strata.items()}, config)
-    allotment = allotted(strata, config)
+    allotment = allot_leaves(strata, config)
     for stratum in sorted(strata):
         size = math.ceil(targets.get(stratum, _IN_RESERVE) * config.shortlist)
         ordered = _spread(strata[stratum], vectors, ["tier", "world", "intent"], size, config.outliers)
@@ -264,15 +264,15 @@ def _with_extra(rows: pl.DataFrame, urgency: Mapping[tuple[str, str], float], co
     return rows.join(extras, on=["world", "intent"], how="left", maintain_order="left").with_columns(pl.col("extra").fill_null(0.0))
 
 
-def _marked(rows: pl.DataFrame, config: CoverageConfig) -> pl.DataFrame:
+def _mark_learnable(rows: pl.DataFrame, config: CoverageConfig) -> pl.DataFrame:
     is_easy = pl.col("difficulty").is_between(1, config.learnable_difficulty)
     return rows.with_columns(is_learnable=pl.col("world").is_in(config.learnable_worlds) & is_easy)
 
 
-def _tiered(rows: pl.DataFrame, config: CoverageConfig, millions: float) -> pl.DataFrame:
+def _assign_tiers(rows: pl.DataFrame, config: CoverageConfig, millions: float) -> pl.DataFrame:
     """Rows with a frame, with is_learnable, tier and peers."""
     rarity = pl.when(is_odd(rows)).then(pl.lit(TIERS[-1] + 1)).otherwise(pl.col("asked") / millions)
-    tiered = _marked(rows, config).with_columns(tier=pl.sum_horizontal([(rarity > end).cast(pl.Int8) for end in TIERS]))
+    tiered = _mark_learnable(rows, config).with_columns(tier=pl.sum_horizontal([(rarity > end).cast(pl.Int8) for end in TIERS]))
     return tiered.with_columns(peers=pl.len().over("difficulty", "is_learnable", "tier", "world", "intent"))
 
 
@@ -354,7 +354,7 @@ def _greedy(vectors: Vectors, count: int) -> list[int]:
     return centres
 
 
-def _filled(shares: Mapping[Key, float], available: Mapping[Key, int], total: int) -> dict[Key, int]:
+def _fill_quotas(shares: Mapping[Key, float], available: Mapping[Key, int], total: int) -> dict[Key, int]:
     """`total` in proportion to the shares, none beyond what is available: what one cannot take, the others do. None that gets nothing."""
     granted = dict.fromkeys(shares, 0)
     left = total

@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 
 
 @numba.njit(cache=True, fastmath=True)  # type: ignore[untyped-decorator]
-def _scaled(x: Floats, epsilon: float) -> Floats:
+def _rms_normalise(x: Floats, epsilon: float) -> Floats:
     """Rows of `x` at root-mean-square 1; the norm's weights are part of the next product."""
     out = np.empty_like(x)
     for row in range(x.shape[0]):
@@ -180,7 +180,7 @@ class Qwen3Decoder:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[n, width] -> [n, vocabulary]."""
-        return F.linear(torch.from_numpy(_scaled(hidden.numpy(), self._epsilon)), self._head)
+        return F.linear(torch.from_numpy(_rms_normalise(hidden.numpy(), self._epsilon)), self._head)
 
     def _load(self) -> None:
         """Concatenates projections of the same input, and multiplies each norm's weights into the next product."""
@@ -204,9 +204,9 @@ class Qwen3Decoder:
         epsilon = self._epsilon
         x = F.embedding(tokens, self._embeddings)
         for (qkv, norms, out, gate_up, down), (keys, values) in zip(self._layers, self._caches, strict=True):
-            mixed = F.linear(torch.from_numpy(_scaled(x.numpy(), epsilon)), qkv)
+            mixed = F.linear(torch.from_numpy(_rms_normalise(x.numpy(), epsilon)), qkv)
             attended = _attend(mixed.numpy(), slots, positions, keys, values, norms, self._cosines, self._sines, epsilon)
             x = torch.addmm(x, torch.from_numpy(attended), out.T)
-            gate, up = F.linear(torch.from_numpy(_scaled(x.numpy(), epsilon)), gate_up).chunk(2, dim=-1)
+            gate, up = F.linear(torch.from_numpy(_rms_normalise(x.numpy(), epsilon)), gate_up).chunk(2, dim=-1)
             x = torch.addmm(x, F.silu(gate).mul_(up), down.T)
         return x

@@ -140,9 +140,9 @@ class _Draw:
         if self._lacks("price_max") and self.intent.name == "destination_for":
             if self._lacks("pick"):
                 self.out["pick"] = self._free(self.slots["pick"])
-            self.out["price_max"] = self._fare_around(cities["city_from"], self._recommended(), "flight", "price_max", (1.5, 2.2))
+            self.out["price_max"] = self._fare_around(cities["city_from"], self._recommended_city(), "flight", "price_max", (1.5, 2.2))
 
-    def _recommended(self) -> str:
+    def _recommended_city(self) -> str:
         """The city that this seed's guide names for the interest."""
         if self._lacks("interest"):
             self.out["interest"] = self._free(self.slots["interest"])
@@ -153,7 +153,7 @@ class _Draw:
     def _are_connected(self, cities: Mapping[str, str], tool: str) -> bool:
         seed = self.world.city.seed
         if self.intent.name == "destination_for":
-            cities = {**cities, "city_to": self._recommended()}
+            cities = {**cities, "city_to": self._recommended_city()}
             if cities["city_to"] == cities["city_from"]:
                 return False
         start = cities.get("city_from", "lanchuan" if self.intent.name == "long_trip" else None)

@@ -10,7 +10,7 @@ from typing import Any
 
 from storage.records import JSON
 from synth.worlds.declarative.domain import MAX_DAYS, Act, Domain, Field, outside
-from synth.worlds.declarative.state import State, shown
+from synth.worlds.declarative.state import State, shown_value
 
 MAX_NUMBER = 10**12
 """What no number of a row may pass, either way."""
@@ -66,19 +66,19 @@ def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -
             cells[place] = cells.get(place, state.row(entity, key)[place]) + change
     for (entity, _), cells in written.items():
         fields = domain.by_number[entity].stored
-        cells.update({place: settled(fields[place], value) for place, value in cells.items()})
+        cells.update({place: settle(fields[place], value) for place, value in cells.items()})
     rows = []
     for creation in act.creations:
         entity_made = domain.by_number[creation.entity]
-        row = tuple(settled(each, value.run(state, values)) for each, value in zip(entity_made.stored, creation.values, strict=True))
+        row = tuple(settle(each, value.run(state, values)) for each, value in zip(entity_made.stored, creation.values, strict=True))
         key = state.new_id(entity_made, row)
         if key is None:
             raise Refused(f"no room for another {entity_made.noun.en}")
         rows.append((entity_made, key, row))
-    changed = [_changed(domain, state, entity, key, cells) for (entity, key), cells in written.items()]
+    changed = [_change(domain, state, entity, key, cells) for (entity, key), cells in written.items()]
     for entity_made, key, row in rows:
         state.put(entity_made.number, (*row, key))
-        shown_row = {each.name: shown(domain, each, row[each.place]) for each in entity_made.stored}
+        shown_row = {each.name: shown_value(domain, each, row[each.place]) for each in entity_made.stored}
         changed.append({"id": key, "new": entity_made.name, **shown_row})
     for kept in act.kept:
         subject = "-".join(str(values[name]) for name in kept.by if values[name] is not None)
@@ -89,7 +89,7 @@ def perform(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -
     return changed
 
 
-def told(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -> dict[str, JSON]:
+def tell_fields(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -> dict[str, JSON]:
     """What the tool of an act with `tells` answers, in the state after it."""
     fields: dict[str, JSON] = {}
     for each in act.tells:
@@ -102,7 +102,7 @@ def told(domain: Domain, act: Act, state: State, values: Mapping[str, Any]) -> d
     return fields
 
 
-def settled(field: Field, value: Any) -> Any:
+def settle(field: Field, value: Any) -> Any:
     """A value as a row holds it; raises Refused where it is beyond all bounds."""
     if field.type.kind in ("whole", "real", "date"):
         if not abs(value) <= (MAX_DAYS if field.type.kind == "date" else MAX_NUMBER):
@@ -111,10 +111,10 @@ def settled(field: Field, value: Any) -> Any:
     return value
 
 
-def _changed(domain: Domain, state: State, entity: int, key: str, cells: Mapping[int, Any]) -> dict[str, JSON]:
+def _change(domain: Domain, state: State, entity: int, key: str, cells: Mapping[int, Any]) -> dict[str, JSON]:
     row = list(state.row(entity, key))
     fields = domain.by_number[entity].stored
     for place, value in cells.items():
         row[place] = value
     state.put(entity, tuple(row))
-    return {"id": key, **{fields[place].name: shown(domain, fields[place], value) for place, value in sorted(cells.items())}}
+    return {"id": key, **{fields[place].name: shown_value(domain, fields[place], value) for place, value in sorted(cells.items())}}

@@ -24,7 +24,7 @@ SEEDS = (0, 1, 2, 4)
 some of them until one does not."""
 
 
-def tried(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, str]:
+def try_intent(domain: Domain, intents: Sequence[SpecIntent]) -> dict[str, str]:
     """Why intents cannot be offered, by name."""
     refused: dict[str, str] = {}
     states = [State(open_base(domain, seed)) for seed in SEEDS]

@@ -14,7 +14,7 @@ from typing import Any
 from storage.records import Tool
 from synth.worlds import run_python
 from synth.worlds.declarative.acting import Refused
-from synth.worlds.declarative.admission import problems_of, tried
+from synth.worlds.declarative.admission import problems_of, try_intent
 from synth.worlds.declarative.compiled_world import SpecWorld
 from synth.worlds.declarative.domain import Domain, system_prompt
 from synth.worlds.declarative.intents import intents_of
@@ -22,7 +22,7 @@ from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.problems import Problem, SpecError
 from synth.worlds.declarative.language.resolve import resolve
 from synth.worlds.declarative.language.yaml_text import parse_file
-from synth.worlds.declarative.naming import public_names, published
+from synth.worlds.declarative.naming import public_callees, public_names
 from synth.worlds.declarative.request_templates import Wording
 from synth.worlds.declarative.tools import Callee, callees, found_key, get_name, list_name, listed_key, search_name
 
@@ -66,7 +66,7 @@ def compile_file(path: Path, *, name: str | None = None, files: Path | None = No
 def _class(domain: Domain, raw: Any, name: str, where: str, files: Path | None) -> type[SpecWorld]:
     inside = callees(domain)
     domain.public = public_names(domain, inside)
-    public_tools: dict[str, Callee] = published(domain, inside, domain.public)
+    public_tools: dict[str, Callee] = public_callees(domain, inside, domain.public)
     if run_python.TOOL.name in public_tools:
         clash = f"a tool would be called {run_python.TOOL.name}, as the one for programs is; take other verbs or a prefix"
         raise SpecError([Problem("naming", clash)], where)
@@ -77,7 +77,7 @@ def _class(domain: Domain, raw: Any, name: str, where: str, files: Path | None) 
     code = run_python.TOOL.model_copy(update={"world": name, "server": f"{domain.name}-python{mark}", "domain": domain.name})
     intents = intents_of(domain)
     try:
-        refused = tried(domain, intents)
+        refused = try_intent(domain, intents)
     except (OverflowError, ValueError, Refused):
         raise SpecError([Problem("", "numbers grow out of all bounds; look at what is multiplied")], where) from None
     if problems := problems_of(domain, intents, refused):

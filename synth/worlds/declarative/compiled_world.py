@@ -20,7 +20,7 @@ from synth.worlds.declarative.intents.acts import ActIntent
 from synth.worlds.declarative.intents.base import SpecIntent, StateWorld
 from synth.worlds.declarative.intents.computing import Computing
 from synth.worlds.declarative.state import State, open_base
-from synth.worlds.declarative.tools import Callee, failed
+from synth.worlds.declarative.tools import Callee, error_observation
 from synth.worlds.run_python import missing, run_python
 
 
@@ -49,14 +49,14 @@ class SpecWorld(StateWorld):
         callee = self.callees.get(tool)
         if callee is None:
             is_program = tool == CODE_TOOL and self.domain.spec.head.combined
-            return run_python(arguments) if is_program else failed("no such tool")
+            return run_python(arguments) if is_program else error_observation("no such tool")
         if isinstance(arguments, str):
             try:
                 arguments = json.loads(arguments)
             except (ValueError, RecursionError):
-                return failed("arguments are not JSON")
+                return error_observation("arguments are not JSON")
         if not isinstance(arguments, Mapping):
-            return failed("arguments are not an object")
+            return error_observation("arguments are not an object")
         return callee.call(self.now, arguments)
 
     def state(self) -> dict[str, JSON]:
@@ -93,7 +93,7 @@ class SpecWorld(StateWorld):
         return frozenset(forms)
 
     def draw_slots(self, intent: str, slot_names: frozenset[str], rng: random.Random) -> dict[str, JSON]:
-        return self._drawn(intent, slot_names, {}, rng)
+        return self._draw_frame_slots(intent, slot_names, {}, rng)
 
     def draw_such(
         self, intent: str, slot_names: frozenset[str], rng: random.Random, is_wanted: Callable[[Mapping[str, JSON]], bool]
@@ -105,9 +105,9 @@ class SpecWorld(StateWorld):
 
     def draw_entities(self, intent: str, slots: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
         fixed = {slot.name: slots[slot.name] for slot in self.intents[intent].slots if slot.name in slots and not slot.is_entity}
-        return self._drawn(intent, frozenset(slots), fixed, rng)
+        return self._draw_frame_slots(intent, frozenset(slots), fixed, rng)
 
-    def _drawn(self, intent: str, names: frozenset[str], given: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
+    def _draw_frame_slots(self, intent: str, names: frozenset[str], given: Mapping[str, JSON], rng: random.Random) -> dict[str, JSON]:
         declared = self.intents[intent]
         assert isinstance(declared, SpecIntent)
         slots = declared.draw(self.now, names, given, rng)

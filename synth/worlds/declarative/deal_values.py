@@ -15,14 +15,14 @@ _TRIES = 32
 """Values drawn at random for one row, before all are looked through for one that its group does not have."""
 
 
-def even(values: Sequence[Any], count: int, rng: random.Random) -> list[Any]:
+def deal_evenly(values: Sequence[Any], count: int, rng: random.Random) -> list[Any]:
     """Every value as often as the others, give or take one, in random order."""
     dealt = [values[at % len(values)] for at in range(count)]
     rng.shuffle(dealt)
     return dealt
 
 
-def different(
+def deal_differently(
     groups: Sequence[Hashable], values: Sequence[Any], rng: random.Random, kind_of: Callable[[Any], Hashable] = lambda value: value
 ) -> list[Any]:
     """A value a row: those of one group are of different kinds."""
@@ -42,7 +42,7 @@ def different(
     return dealt
 
 
-def mixed(groups: Sequence[Hashable], values: Sequence[Any], mix: Sequence[int], rng: random.Random) -> list[Any]:
+def shuffle_and_deal(groups: Sequence[Hashable], values: Sequence[Any], mix: Sequence[int], rng: random.Random) -> list[Any]:
     """A value a row: each group has as many values as `mix` has numbers, the first of them on so many rows, and so on."""
     left: dict[Hashable, list[Any]] = {}
     dealt = []

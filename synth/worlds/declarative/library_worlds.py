@@ -19,25 +19,25 @@ _GENERATED = re.compile(r"gen-(0|[1-9]\d{0,8})")
 
 
 @cache
-def shipped() -> dict[str, Path]:
+def library_specs() -> dict[str, Path]:
     """The specs that come with Headrace, by domain."""
     folder = Path(str(files("synth.worlds"))) / "library"
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
 def is_known(name: str) -> bool:
-    """Whether `named` finds it."""
-    return name in shipped() or _GENERATED.fullmatch(name) is not None
+    """Whether `world_of` finds it."""
+    return name in library_specs() or _GENERATED.fullmatch(name) is not None
 
 
 @lru_cache(maxsize=CACHED)
-def named(name: str) -> type[SpecWorld]:
+def world_of(name: str) -> type[SpecWorld]:
     """The world of a shipped or generated spec.
 
     Raises:
         KeyError: there is none of that name.
     """
-    path = shipped().get(name)
+    path = library_specs().get(name)
     if path is not None:
         files = path.with_suffix("")
         return compile_file(path, name=path.stem, files=files if files.is_dir() else None)

@@ -25,13 +25,13 @@ class Public:
 def public_names(domain: Domain, inside: Mapping[str, Callee]) -> dict[str, Public]:
     """By a tool's name inside. Where two tools, or two parameters of one, would be called the same, the inner names stay."""
     style = domain.spec.head.naming
-    tools = {**{name: _cased(style, name) for name in domain.acts}, **_reading(domain, style)}
+    tools = {**{name: _apply_case(style, name) for name in domain.acts}, **_reading(domain, style)}
     if len({tools[name] for name in inside}) < len(inside):
         tools = {}
     return {name: Public(tools.get(name, name), _arguments(style, callee, name in domain.acts)) for name, callee in inside.items()}
 
 
-def published(domain: Domain, inside: Mapping[str, Callee], names: Mapping[str, Public]) -> dict[str, Callee]:
+def public_callees(domain: Domain, inside: Mapping[str, Callee], names: Mapping[str, Public]) -> dict[str, Callee]:
     """The tools under their names outside."""
     by_name = {}
     for name, callee in inside.items():
@@ -52,10 +52,10 @@ def published(domain: Domain, inside: Mapping[str, Callee], names: Mapping[str, 
 def _reading(domain: Domain, style: schema.Naming) -> dict[str, str]:
     names: dict[str, str] = {}
     for entity in domain.by_number:
-        names[get_name(entity)] = _joined(style, style.get, entity.name)
-        names[search_name(entity)] = _joined(style, style.search, key_of(entity))
+        names[get_name(entity)] = _join_words(style, style.get, entity.name)
+        names[search_name(entity)] = _join_words(style, style.search, key_of(entity))
         for owner in entity.owners():
-            names[list_name(entity, owner)] = _listed(style, entity, owner.name)
+            names[list_name(entity, owner)] = _list_name(style, entity, owner.name)
         for view, inside in (("get", get_name(entity)), ("search", search_name(entity)), ("list", _only_list(entity))):
             tool_spec = getattr(entity.spec.tools, view)
             if tool_spec is not None and tool_spec.name is not None and inside:
@@ -68,17 +68,17 @@ def _only_list(entity: Entity) -> str:
     return next((list_name(entity, owner) for owner in entity.owners()), "")
 
 
-def _listed(style: schema.Naming, entity: Entity, owner: str) -> str:
+def _list_name(style: schema.Naming, entity: Entity, owner: str) -> str:
     if style.order == "noun_first":
-        return _cased(style, f"{key_of(entity)}_{style.list}_of_{owner}")
-    return _cased(style, f"{style.list}_{key_of(entity)}_of_{owner}")
+        return _apply_case(style, f"{key_of(entity)}_{style.list}_of_{owner}")
+    return _apply_case(style, f"{style.list}_{key_of(entity)}_of_{owner}")
 
 
-def _joined(style: schema.Naming, verb: str, noun: str) -> str:
-    return _cased(style, f"{noun}_{verb}" if style.order == "noun_first" else f"{verb}_{noun}")
+def _join_words(style: schema.Naming, verb: str, noun: str) -> str:
+    return _apply_case(style, f"{noun}_{verb}" if style.order == "noun_first" else f"{verb}_{noun}")
 
 
-def _cased(style: schema.Naming, name: str) -> str:
+def _apply_case(style: schema.Naming, name: str) -> str:
     whole = f"{style.prefix}_{name}" if style.prefix else name
     return _camel(whole) if style.case == "camel" else whole
 

@@ -30,7 +30,7 @@ _QUESTIONS: Mapping[Language, tuple[str, ...]] = {
 }
 
 
-def joined(lead: str, text: str, language: Language) -> str:
+def join_lead(lead: str, text: str, language: Language) -> str:
     """`I am m012, please ...`."""
     if not lead:
         return text
@@ -39,7 +39,7 @@ def joined(lead: str, text: str, language: Language) -> str:
 
 def questions(ways: Iterable[Way], language: Language, ending: str = "") -> list[str]:
     """Templates that ask for what `{}` in a way's noun phrase says."""
-    return [joined(lead, form.replace("{}", text) + ending, language) for form in _QUESTIONS[language] for lead, text in ways]
+    return [join_lead(lead, form.replace("{}", text) + ending, language) for form in _QUESTIONS[language] for lead, text in ways]
 
 
 # ---- acts -------------------------------------------------------------------------------------------------------------------------
@@ -117,12 +117,12 @@ def _with_subject(
 ) -> list[str]:
     """The command with who wants it: "I am m012, ..." and "... for member m012"."""
     if subject is None:
-        return [joined(lead, command, language)]
+        return [join_lead(lead, command, language)]
     subject_form = finders[subject].ways(language)[-1][1]
     bare = "".join(f"{{{slot.name}}}" for slot, _ in finders[subject].slots if slot.is_entity)
     if language == "en":
-        return [joined(f"I am {bare}", command, language), joined(lead, f"{command} for {subject_form}", language)]
-    return [joined(f"我是{bare}", command, language), joined(lead, f"为{subject_form}办理：{command}", language)]
+        return [join_lead(f"I am {bare}", command, language), join_lead(lead, f"{command} for {subject_form}", language)]
+    return [join_lead(f"我是{bare}", command, language), join_lead(lead, f"为{subject_form}办理：{command}", language)]
 
 
 def done_words(act: Act, entity: Entity | None, key: str, language: Language) -> str:
@@ -145,17 +145,17 @@ def reply(domain: Domain, act: Act, values: Mapping[str, Any], language: Languag
         target = object_of(act)
         key = values[target] if target is not None else None
         return done_words(act, domain.entities[act.params[target].type.entity] if target and key else None, key or "", language)
-    values_text = {name: _said(domain, act.params[name], value, language) for name, value in values.items() if value is not None}
+    values_text = {name: _spoken_value(domain, act.params[name], value, language) for name, value in values.items() if value is not None}
     for name, among in act.either.items():
         values_text[name] = next(values_text[each] for each in among if each in values_text)
-    return filled(words, values_text, language)
+    return fill(words, values_text, language)
 
 
-def _said(domain: Domain, param: Param, value: Any, language: Language) -> str:
+def _spoken_value(domain: Domain, param: Param, value: Any, language: Language) -> str:
     return param.words[value][language] if value in param.words else str(outside(domain, param.type.kind, value))
 
 
-def filled(words: Words, values: Mapping[str, Any], language: Language) -> str:
+def fill(words: Words, values: Mapping[str, Any], language: Language) -> str:
     """Words with what stands in braces filled in."""
     text = words[language]
     for name, value in values.items():

@@ -73,7 +73,7 @@ class Base:
             if within is None:
                 columns.append(_column(each, self.domain, len(entity.ids), rng))
             else:
-                columns.append(self._grouped(each, columns[entity.fields[within].place], rng))
+                columns.append(self._start_values(each, columns[entity.fields[within].place], rng))
         worked_out = [(each.place, each.starts.run) for each in fields if each.starts is not None]
         columns.append(entity.ids)
         if not worked_out:
@@ -86,56 +86,58 @@ class Base:
             rows[key] = tuple(row)
         return rows
 
-    def _grouped(self, field: Field, groups: Sequence[Any], rng: random.Random) -> Sequence[Any]:
+    def _start_values(self, field: Field, groups: Sequence[Any], rng: random.Random) -> Sequence[Any]:
         """The values that a field starts with whose rows differ within a group."""
         spec = field.spec
         if isinstance(spec, schema.ChoiceField):
-            return deal_values.mixed(groups, tuple(spec.values), spec.mix, rng)
+            return deal_values.shuffle_and_deal(groups, tuple(spec.values), spec.mix, rng)
         if isinstance(spec, (schema.IntegerField, schema.MoneyField)):
-            return deal_values.different(groups, range(spec.min, spec.max + 1, spec.step), rng)
+            return deal_values.deal_differently(groups, range(spec.min, spec.max + 1, spec.step), rng)
         assert isinstance(spec, schema.RefField)
         other = self.domain.entities[spec.to]
         if spec.apart is None:
-            return deal_values.different(groups, other.ids, rng)
+            return deal_values.deal_differently(groups, other.ids, rng)
         rows, place = self.table(other.number).rows, other.fields[spec.apart].place
-        return deal_values.different(groups, other.ids, rng, lambda key: rows[key][place])
+        return deal_values.deal_differently(groups, other.ids, rng, lambda key: rows[key][place])
 
 
 def _column(field: Field, domain: Domain, count: int, rng: random.Random) -> Sequence[Any]:
     """The values that one field starts with, by row."""
     spec = field.spec
     if isinstance(spec, (schema.RefField, schema.ChoiceField)) and spec.even:
-        return deal_values.even(domain.entities[spec.to].ids if isinstance(spec, schema.RefField) else tuple(spec.values), count, rng)
+        return deal_values.deal_evenly(
+            domain.entities[spec.to].ids if isinstance(spec, schema.RefField) else tuple(spec.values), count, rng
+        )
     if isinstance(spec, schema.RefField):
         ids = domain.entities[spec.to].ids
-        each_once = permuted(ids, rng)[:count]
-        return each_once + drawn(ids, count - len(each_once), rng)
+        each_once = shuffle(ids, rng)[:count]
+        return each_once + draw_values(ids, count - len(each_once), rng)
     if isinstance(spec, schema.ChoiceField):
-        table = _weighted(tuple(spec.values), tuple(spec.weights.get(key, 1.0) for key in spec.values))
+        table = _weight_values(tuple(spec.values), tuple(spec.weights.get(key, 1.0) for key in spec.values))
         return [table[byte] for byte in rng.randbytes(count)]
     if isinstance(spec, schema.FlagField):
         bound = round(256 * spec.share)
         return [byte < bound for byte in rng.randbytes(count)]
     if isinstance(spec, schema.NameField):
         names = tuple(field.words)
-        return permuted(names, rng)[:count] if len(names) >= count else drawn(names, count, rng)
+        return shuffle(names, rng)[:count] if len(names) >= count else draw_values(names, count, rng)
     if isinstance(spec, schema.DateField):
-        return drawn(range(spec.first, spec.last + 1), count, rng)
+        return draw_values(range(spec.first, spec.last + 1), count, rng)
     if isinstance(spec, schema.TimeField):
-        return drawn(clock_steps(spec.first, spec.last), count, rng)
+        return draw_values(clock_steps(spec.first, spec.last), count, rng)
     if isinstance(spec, schema.NumberField):
-        return drawn(number_steps(spec.min, spec.max, spec.step), count, rng)
+        return draw_values(number_steps(spec.min, spec.max, spec.step), count, rng)
     steps = range(spec.min, spec.max + 1, spec.step)
-    return rng.sample(steps, count) if field.superlatives() and len(steps) >= count else drawn(steps, count, rng)
+    return rng.sample(steps, count) if field.superlatives() and len(steps) >= count else draw_values(steps, count, rng)
 
 
-def drawn(values: Sequence[Any], count: int, rng: random.Random) -> list[Any]:
+def draw_values(values: Sequence[Any], count: int, rng: random.Random) -> list[Any]:
     """`count` of the values, each as likely: `random.choices`, at half its price."""
     size, draw = len(values), rng.random
     return [values[int(draw() * size)] for _ in range(count)]
 
 
-def permuted(values: Sequence[Any], rng: random.Random) -> list[Any]:
+def shuffle(values: Sequence[Any], rng: random.Random) -> list[Any]:
     """The values in random order: `random.sample`, at half its price."""
     shuffled, draw = list(values), rng.random
     shuffled.sort(key=lambda _: draw())
@@ -143,7 +145,7 @@ def permuted(values: Sequence[Any], rng: random.Random) -> list[Any]:
 
 
 @lru_cache(maxsize=8192)
-def _weighted(values: tuple[str, ...], weights: tuple[float, ...]) -> tuple[str, ...]:
+def _weight_values(values: tuple[str, ...], weights: tuple[float, ...]) -> tuple[str, ...]:
     """256 values, each as often as its weight says, and at least once where that is not 0."""
     total = sum(weights)
     shares = [max(1, round(256 * weight / total)) if weight else 0 for weight in weights]
@@ -256,7 +258,7 @@ class State:
                 for field in entity.stored:
                     value = row[field.place]
                     if before is None or before[field.place] != value:
-                        changes[f"{entity.name}/{key}/{field.name}"] = shown(domain, field, value)
+                        changes[f"{entity.name}/{key}/{field.name}"] = shown_value(domain, field, value)
         for (act, key), times in self.acts.items():
             changes[f"acts/{act}/{key}"] = times
         for (name, key), number in self.kept.items():
@@ -268,7 +270,7 @@ class State:
         domain = self.base.domain
         out: dict[str, JSON] = {
             entity.name: {
-                key: {field.name: shown(domain, field, row[field.place]) for field in entity.stored}
+                key: {field.name: shown_value(domain, field, row[field.place]) for field in entity.stored}
                 for key, row in self.select(entity.number, ())
             }
             for entity in domain.by_number
@@ -286,7 +288,7 @@ def _first(pair: tuple[str, Row]) -> str:
     return pair[0]
 
 
-def shown(domain: Domain, field: Field, value: Any) -> JSON:
+def shown_value(domain: Domain, field: Field, value: Any) -> JSON:
     """A value as observations and changes have it."""
     if field.type.kind == "date":
         return domain.iso(value)

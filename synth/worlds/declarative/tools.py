@@ -16,12 +16,12 @@ from typing import Any, Literal
 
 from storage.records import JSON, Tool
 from synth.worlds.base import Observation
-from synth.worlds.declarative.acting import Refused, defaults_of, failing, perform, told
+from synth.worlds.declarative.acting import Refused, defaults_of, failing, perform, tell_fields
 from synth.worlds.declarative.arguments import BAD, Checked, choice_argument, filter_argument, id_argument, number_argument, param_argument
 from synth.worlds.declarative.domain import Act, Domain, Entity, Field, filter_name, key_of
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.tool_schema import Getting, Listing, Searching
-from synth.worlds.declarative.state import Row, State, shown
+from synth.worlds.declarative.state import Row, State, shown_value
 
 LIST_LIMIT = 20
 """Rows that a list of what somebody owns shows at most."""
@@ -44,23 +44,23 @@ class Callee:
         checks = self.arguments
         for name in self.required:
             if name not in given:
-                return failed(f"{name} is missing")
+                return error_observation(f"{name} is missing")
         for name, value in given.items():
             checked = checks.get(name)
             if checked is None:
-                return failed("unknown argument")
+                return error_observation("unknown argument")
             values[checked.inside or name] = parsed = checked.parse(state, value)
             if parsed is BAD:
-                return failed(checked.error)
+                return error_observation(checked.error)
         try:
             return Observation(self.work(state, values))
         except Refused as refused:
-            return failed(str(refused))
+            return error_observation(str(refused))
         except (OverflowError, ValueError):
-            return failed("a number is out of all bounds")
+            return error_observation("a number is out of all bounds")
 
 
-def failed(text: str) -> Observation:
+def error_observation(text: str) -> Observation:
     return Observation(f'{{"error":{json.dumps(text)}}}', is_error=True)
 
 
@@ -73,25 +73,25 @@ class Writer:
 
     def __init__(self, domain: Domain, entity: Entity) -> None:
         self.domain, self.entity, self._key = domain, entity, domain.id_key(entity)
-        self._fields = {view: shown_by(entity, view) for view in ("get", "list", "search")}
+        self._fields = {view: view_fields(entity, view) for view in ("get", "list", "search")}
         self._keeps = {view: not any(map(_looks_beyond, fields)) for view, fields in self._fields.items()}
 
     def text(self, state: State, key: str, row: Row, view: View) -> str:
         number, fields = self.entity.number, self._fields[view]
         if not self._keeps[view] or key in state.changed.get(number, ()):
-            return self._written(state, key, row, fields)
+            return self._write_row(state, key, row, fields)
         texts = state.base.table(number).texts
         text = texts.get((key, fields))
         if text is None:
-            text = texts[key, fields] = self._written(state, key, row, fields)
+            text = texts[key, fields] = self._write_row(state, key, row, fields)
         return text
 
-    def _written(self, state: State, key: str, row: Row, fields: Iterable[Field]) -> str:
-        values = {each.name: shown(self.domain, each, value_of(state, row, each)) for each in fields}
+    def _write_row(self, state: State, key: str, row: Row, fields: Iterable[Field]) -> str:
+        values = {each.name: shown_value(self.domain, each, value_of(state, row, each)) for each in fields}
         return json.dumps({self._key: key, **values}, ensure_ascii=False, separators=(",", ":"))
 
 
-def shown_by(entity: Entity, view: View) -> tuple[Field, ...]:
+def view_fields(entity: Entity, view: View) -> tuple[Field, ...]:
     """The fields that a reading tool shows: what the spec says; else all for `get`, and for the others those that are no details."""
     spec = getattr(entity.spec.tools, view)
     if spec is not None and spec.shows:
@@ -256,7 +256,7 @@ def _bounded(state: State, pairs: list[tuple[str, Row]], field: Field, bound: An
 def actor(domain: Domain, act: Act) -> Callee:
     arguments = {name: param_argument(domain, param) for name, param in act.params.items()}
     group = act.spec.group or (act.on.spec.group if act.on is not None else None)
-    tool = _tool(domain, act.name, act.spec.description or _described(act), arguments, group, is_act=True)
+    tool = _tool(domain, act.name, act.spec.description or _describe(act), arguments, group, is_act=True)
     defaults = defaults_of(act)
 
     def work(state: State, values: dict[str, Any]) -> str:
@@ -266,7 +266,7 @@ def actor(domain: Domain, act: Act) -> Callee:
             raise Refused(problem)
         if act.tells:
             perform(domain, act, state, whole)
-            return json.dumps(told(domain, act, state, whole), ensure_ascii=False, separators=(",", ":"))
+            return json.dumps(tell_fields(domain, act, state, whole), ensure_ascii=False, separators=(",", ":"))
         called = domain.public[act.name].tool if domain.public else act.name
         return f'{{"done":"{called}","rows":{json.dumps(perform(domain, act, state, whole), ensure_ascii=False, separators=(",", ":"))}}}'
 
@@ -278,7 +278,7 @@ def _one(noun: str) -> str:
     return f"an {noun}" if noun[0] in "aeioAEIO" else f"a {noun}"
 
 
-def _described(act: Act) -> str:
+def _describe(act: Act) -> str:
     verb = act.spec.verb.en
     rows = (param for param in act.params.values() if isinstance(param.spec, schema.RefParam) and not param.is_person)
     first = next(rows, None) if act.on is None else None

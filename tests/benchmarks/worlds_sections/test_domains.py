@@ -19,9 +19,9 @@ from benchmarks.worlds_sections.domains import (
     try_domains,
 )
 from synth.worlds import WORLDS, make_world
-from synth.worlds.declarative.library_worlds import shipped
+from synth.worlds.declarative.library_worlds import library_specs
 
-NAMES = ("city", *shipped(), "gen-0", "gen-1", "gen-2")
+NAMES = ("city", *library_specs(), "gen-0", "gen-1", "gen-2")
 
 
 def test_random_calls_replayed_in_a_fresh_process_end_in_the_same_state() -> None:

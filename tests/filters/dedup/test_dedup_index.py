@@ -15,7 +15,7 @@ from filters.dedup.near import NearConfig
 from filters.frames.numba_types import U64
 from filters.funnel import FunnelConfig, NothingNew, curate
 from filters.ingest import IngestConfig
-from filters.normalised_text import normalised
+from filters.normalised_text import normalise_text
 from filters.steps.rules import RulesConfig
 from filters.steps.selection.coverage import CoverageConfig
 from storage.errors import BadInput
@@ -158,7 +158,7 @@ def test_rows_are_found_whatever_was_read_in_between(logs: list[Path], tmp_path:
 
 
 def norm(text: str) -> str:
-    return str(pl.select(normalised(pl.lit(text))).item())
+    return str(pl.select(normalise_text(pl.lit(text))).item())
 
 
 @pytest.mark.slow

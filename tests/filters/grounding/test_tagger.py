@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from filters import normalised_text
-from filters.grounding.lexicon import GAP, lexicon, prepared
+from filters.grounding.lexicon import GAP, lexicon, prepare_texts
 from filters.grounding.tagger import Symbols, read, token_value
 
 
@@ -83,4 +83,4 @@ def test_rows_in_another_order_have_their_own_symbols() -> None:
 )
 def test_numbers_in_words_become_digits(text: str, digits: str) -> None:
     rows = pl.DataFrame({"norm": [text], "language": ["en"]})
-    assert " ".join(prepared(rows)["norm"].item().split()) == digits
+    assert " ".join(prepare_texts(rows)["norm"].item().split()) == digits

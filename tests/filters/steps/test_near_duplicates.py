@@ -146,7 +146,7 @@ def test_threads_and_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 @given(st.lists(st.lists(st.integers(0, 40), max_size=12), max_size=8))
 def test_bands_are_merged_in_any_steps(bands: list[list[int]]) -> None:
-    arrays, merged, sizes = [np.array(band, np.uint64) for band in bands], near._merged, list[int]()
+    arrays, merged, sizes = [np.array(band, np.uint64) for band in bands], near._merge, list[int]()
 
     def noted(pairs: Sequence[U64]) -> U64:
         sizes.append(sum(map(len, pairs[1:])))

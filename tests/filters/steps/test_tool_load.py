@@ -37,7 +37,7 @@ def rows(*texts: str) -> pl.DataFrame:
 
 
 def judged(engine: Scripted, texts: Sequence[str], most: int = 100) -> pl.DataFrame:
-    return tool_load.judged(engine, rate_difficulty.rated(rows(*texts).drop_nulls("combination")), most)
+    return tool_load.judge_loads(engine, rate_difficulty.rate_rows(rows(*texts).drop_nulls("combination")), most)
 
 
 @pytest.mark.parametrize("s_tool", [3, 5])
@@ -91,8 +91,8 @@ def test_who_gives_no_grade_is_told_and_may_mend_it():
 
 
 def test_what_needs_no_tool_or_is_to_be_refused_is_not_asked_about():
-    text = rate_difficulty.rated(rows(NEAR, ORDER)).with_columns(difficulty=pl.Series([-1, 0], dtype=pl.Int8))
-    assert tool_load.judged(Scripted({}), text, 10).is_empty()
+    text = rate_difficulty.rate_rows(rows(NEAR, ORDER)).with_columns(difficulty=pl.Series([-1, 0], dtype=pl.Int8))
+    assert tool_load.judge_loads(Scripted({}), text, 10).is_empty()
 
 
 def test_a_window_too_short_for_the_question_is_bad_input():

@@ -209,7 +209,7 @@ def test_any_cluster_offers_the_code_tool_and_code_waits_for_what_it_computes_ov
     cluster, rng, made = cluster_tools(WORLDS["banking"].tools)[0], random.Random(0), list[Blueprint]()
     while len(made) < 60:
         try:
-            made.append(Planner(lambda _: True, code_share=0.2).unsteered(cluster, rng))
+            made.append(Planner(lambda _: True, code_share=0.2).draw_unsteered(cluster, rng))
         except PlanFailed:
             continue
     coding = [blueprint for blueprint in made if any(node.tool == CODE_TOOL for node in blueprint.nodes)]

@@ -16,8 +16,8 @@ from synth.clusters.cluster_store import clusters_frame, tools_frame
 from synth.clusters.edges import THRESHOLD, Edge, ToolFeatures, candidate_edges, chains, find_edges
 from synth.clusters.tool_words import entity_keys, words
 from synth.clusters.world_plans import count_covered_plans, plans_of
-from synth.worlds import GROUNDED, WORLDS, admitted_in
-from synth.worlds.declarative.library_worlds import shipped
+from synth.worlds import GROUNDED, WORLDS, admitted_names
+from synth.worlds.declarative.library_worlds import library_specs
 
 TOOLS: tuple[Tool, ...] = tuple(tool for world in GROUNDED for tool in WORLDS[world].tools)
 
@@ -201,7 +201,7 @@ def test_no_two_clusters_are_copies_and_ranks_count_from_0(clusters: list[Cluste
 
 
 def test_every_plan_of_an_executable_world_lies_in_one_cluster() -> None:
-    tools = [tool for world in (*shipped(), *admitted_in(["gen-1..20"])) for tool in WORLDS[world].tools]
+    tools = [tool for world in (*library_specs(), *admitted_names(["gen-1..20"])) for tool in WORLDS[world].tools]
     plans = plans_of(tools)
 
     clusters = cluster_tools(tools)

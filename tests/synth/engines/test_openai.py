@@ -133,9 +133,9 @@ def test_what_a_run_has_spent_counts_once_after_a_kill_between_commit_and_journa
     again = Answers(store)
     again.run = "run-1"
     assert store.query("SELECT count(*) FROM answers").item() == 4
-    assert again.spent() == (4 * 3, 4 * 10)
+    assert again.spent_tokens() == (4 * 3, 4 * 10)
     again.run = "run-2"
-    assert again.spent() == (0, 0)
+    assert again.spent_tokens() == (0, 0)
 
 
 def test_a_budget_stops_before_the_next_request_and_again_at_the_same_place(serve: Serve, tmp_path: Path) -> None:

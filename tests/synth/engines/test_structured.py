@@ -32,7 +32,7 @@ def request() -> ChatRequest:
 
 @pytest.mark.parametrize("text", ['{"n": 3}', 'Sure!\n```json\n{"n": 3}\n```', 'Well [sic] {"n": 3} it is', '{"n": 3} {"n": 4}'])
 def test_a_value_is_read_out_of_what_stands_around_it(text: str) -> None:
-    assert structured.checked(text.replace("[sic] ", ""), SCHEMA) == ({"n": 3}, ())
+    assert structured.parse_and_check(text.replace("[sic] ", ""), SCHEMA) == ({"n": 3}, ())
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_value_is_read_out_of_what_stands_around_it(text: str) -> None:
     ],
 )
 def test_what_is_wrong_is_said(text: str, problem: str) -> None:
-    value, problems = structured.checked(text, SCHEMA)
+    value, problems = structured.parse_and_check(text, SCHEMA)
     assert value is None
     with pytest.raises(AssertionError, match=problem):
         raise AssertionError(problems[0])

@@ -12,7 +12,7 @@ from synth.blueprints.draft import PlanFailed
 from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import cluster_tools
 from synth.roles.base import Grades
-from synth.roles.judge_calibration import PLANTED, Agreement, Labelled, agreement, labelled, passes_checks
+from synth.roles.judge_calibration import PLANTED, Agreement, Labelled, agreement, label_conversations, passes_checks
 from synth.roles.simulate import simulate
 from synth.worlds import WORLDS
 
@@ -32,10 +32,10 @@ def split() -> list[Labelled]:
         for index in range(40):
             rng = random.Random(f"{world} {index}")
             try:
-                blueprints.append(Planner(lambda _: True).unsteered(rng.choice(clusters), rng))
+                blueprints.append(Planner(lambda _: True).draw_unsteered(rng.choice(clusters), rng))
             except PlanFailed:
                 continue
-    return labelled(blueprints)
+    return label_conversations(blueprints)
 
 
 def test_half_is_good_half_is_bad_in_every_known_way(split: list[Labelled]) -> None:

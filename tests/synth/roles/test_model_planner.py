@@ -22,7 +22,7 @@ from synth.blueprints.phrases import PERSONAS, can_withhold, entities_of, slots_
 from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import Cluster, cluster_tools
 from synth.engines.base import ChatRequest
-from synth.engines.structured import checked
+from synth.engines.structured import parse_and_check
 from synth.roles.model_planner import ModelPlanner, _canonical, _PlanCheck, _schema
 from synth.tasks.solver import are_evaluation_slots, training_seed
 from synth.tasks.split import DivisionConfig, division
@@ -342,7 +342,7 @@ def test_any_plan_of_the_schema_gives_problems_or_a_blueprint(world: str, data: 
     plan, seed = data.draw(plans_in(world)), data.draw(st.integers(0, 3))
     rules = Planner(lambda _: True, chinese_share=0.0, bands=BANDS)
     check = plan_check_in(world, seed, rules)
-    value, wrong = checked(json.dumps(plan), _schema(check.pool.intents))
+    value, wrong = parse_and_check(json.dumps(plan), _schema(check.pool.intents))
     assert (value is None) == bool(wrong)
 
     if value is not None:

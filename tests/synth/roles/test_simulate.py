@@ -11,7 +11,7 @@ from storage.conversation import derive_turns
 from storage.records import Cost, FunctionCall, Message, Outcome, Task, Tool, ToolCall, frame_id
 from synth.blueprints.blueprint import Argument, Bands, Blueprint, TurnPlan, static_checks
 from synth.blueprints.cell import Band, Cell
-from synth.blueprints.conversation_template import OPERATORS, evolved, intent_pool, native
+from synth.blueprints.conversation_template import OPERATORS, evolve, intent_pool, native
 from synth.blueprints.diversity import coarse_mode
 from synth.blueprints.draft import Offer, PlanFailed
 from synth.blueprints.phrases import slots_of
@@ -22,7 +22,7 @@ from synth.clusters.business_clusters import Cluster, cluster_tools
 from synth.roles.observer import _carries, _waits
 from synth.roles.scripted import ScriptedAssistant, ScriptedUser
 from synth.roles.simulate import Simulated, expert_trajectory, simulate
-from synth.roles.world_tools import WorldTools, emptied
+from synth.roles.world_tools import WorldTools, empty_result
 from synth.tasks.verify import verify_teacher
 from synth.tasks.wording import spellings
 from synth.worlds import WORLDS
@@ -55,7 +55,7 @@ def conversations() -> list[tuple[Blueprint, Simulated]]:
             for operator in list(OPERATORS.values())[: number % 2 * len(OPERATORS)]:
                 recipe = (operator(recipe, pots, rng) if rng.random() < 0.2 else None) or recipe
             for _ in range(rng.randrange(3)):
-                recipe = evolved(recipe, pots, rng)
+                recipe = evolve(recipe, pots, rng)
             blueprint = draft_of(recipe, cluster, rng)
             if blueprint is not None:
                 out.append((blueprint, simulate(blueprint)))
@@ -411,23 +411,23 @@ def test_a_band_that_cannot_be_had_fails_with_a_reason() -> None:
 
 def test_frames_that_are_kept_for_another_use_are_never_planned() -> None:
     with pytest.raises(PlanFailed, match="not_allowed"):
-        Planner(lambda _: False).unsteered(clusters_of("retail")[0], random.Random(0))
+        Planner(lambda _: False).draw_unsteered(clusters_of("retail")[0], random.Random(0))
 
 
 def test_what_comes_as_it_comes_leaves_out_jobs_whose_every_frame_is_kept_for_another_use() -> None:
     without_slots = {frame_id("banking", intent, {}) for intent in WORLDS["banking"].intents}
     (cluster, *_), draft_of = clusters_of("banking"), Planner(lambda _: True)
-    kept = [Planner(lambda known: known not in without_slots).unsteered(cluster, random.Random(seed)) for seed in range(40)]
-    free = [draft_of.unsteered(cluster, random.Random(seed)) for seed in range(40)]
+    kept = [Planner(lambda known: known not in without_slots).draw_unsteered(cluster, random.Random(seed)) for seed in range(40)]
+    free = [draft_of.draw_unsteered(cluster, random.Random(seed)) for seed in range(40)]
 
     assert all(goal.slots for blueprint in kept for goal in blueprint.goals)
     assert any(not goal.slots for blueprint in free for goal in blueprint.goals)
 
 
 def test_an_emptied_result_keeps_its_form() -> None:
-    assert emptied('[{"a": 1}]') == "[]"
-    assert emptied('{"places": [1, 2], "count": 2}') == '{"places":[]}'
-    assert emptied('{"status": "x"}') == "[]"
+    assert empty_result('[{"a": 1}]') == "[]"
+    assert empty_result('{"places": [1, 2], "count": 2}') == '{"places":[]}'
+    assert empty_result('{"status": "x"}') == "[]"
 
 
 def test_the_tools_role_offers_the_clusters_tools_only(conversations: list[tuple[Blueprint, Simulated]]) -> None:

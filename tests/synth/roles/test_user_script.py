@@ -15,7 +15,7 @@ from synth.blueprints.planner import Planner
 from synth.clusters.business_clusters import cluster_tools
 from synth.roles.user_script import Line, Script, instruction_problems, mentions, script_of, script_problems
 from synth.text.claims import normalise
-from synth.worlds import WORLDS, admitted_in
+from synth.worlds import WORLDS, admitted_names
 
 
 def blueprints_of(world: str, count: int) -> Iterator[Blueprint]:
@@ -23,12 +23,12 @@ def blueprints_of(world: str, count: int) -> Iterator[Blueprint]:
     for index in range(count):
         rng = random.Random(f"{world} {index}")
         try:
-            yield Planner(lambda _: True, chinese_share=0.5).unsteered(rng.choice(clusters), rng)
+            yield Planner(lambda _: True, chinese_share=0.5).draw_unsteered(rng.choice(clusters), rng)
         except PlanFailed:
             continue
 
 
-@pytest.mark.parametrize("world", ["retail", "city", *admitted_in(("library", "gen-1..4"))])
+@pytest.mark.parametrize("world", ["retail", "city", *admitted_names(("library", "gen-1..4"))])
 def test_what_the_scripted_user_says_keeps_to_the_script(world: str) -> None:
     facts = 0
     for blueprint in blueprints_of(world, 30):

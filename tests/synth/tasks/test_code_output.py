@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from storage.conversation import derive_turns
 from storage.records import CODE_TOOL, Call, FunctionCall, Message, Plan, Success, Task, ToolCall
-from synth.tasks.code_output import computed
+from synth.tasks.code_output import computed_figures
 from synth.tasks.verify import judge
 from synth.worlds import WORLDS
 
@@ -23,33 +23,33 @@ def test_a_number_counts_unless_the_program_spells_it(values: list[int], result:
     code = f"values = {values}\nprint(f(values))"
     is_spelt = abs(result) in {abs(value) for value in values}
 
-    assert computed(printed(f"{result}\n"), code) == ("" if is_spelt else str(result))
+    assert computed_figures(printed(f"{result}\n"), code) == ("" if is_spelt else str(result))
 
 
 def test_numbers_times_and_days_are_figures_and_nothing_else_is() -> None:
-    assert computed(printed("425.33 o17 Anna\n", "'2026-05-30 09:30'"), "print(work())") == "425.33 2026-05-30 09:30"
-    assert computed(printed("", "0.1"), "1 / 10") == "0.1"
-    assert computed(json.dumps({"error": "the snippet took more than 137 s"}), "print(1)") == ""
-    assert computed("137", "print(1)") == computed("[137]", "print(1)") == ""
+    assert computed_figures(printed("425.33 o17 Anna\n", "'2026-05-30 09:30'"), "print(work())") == "425.33 2026-05-30 09:30"
+    assert computed_figures(printed("", "0.1"), "1 / 10") == "0.1"
+    assert computed_figures(json.dumps({"error": "the snippet took more than 137 s"}), "print(1)") == ""
+    assert computed_figures("137", "print(1)") == computed_figures("[137]", "print(1)") == ""
 
 
 def test_what_a_program_spells_is_no_figure_however_it_is_written() -> None:
     for code in ("print(137)", "print('137')", "print(1_37)", "print(0x89)", "print(-137)", "print(f'it is 137')", "print(137.0)"):
-        assert computed(printed("137\n"), code) == "", code
-    assert computed(printed("2026-05-30 09:30\n"), "print('2026-05-30', '09:30')") == ""
+        assert computed_figures(printed("137\n"), code) == "", code
+    assert computed_figures(printed("2026-05-30 09:30\n"), "print('2026-05-30', '09:30')") == ""
 
 
 def test_large_and_small_figures_are_one_number_each() -> None:
-    assert computed(printed(str(137 * 10**15)), "f()") == "137000000000000000"
-    assert computed(printed("1e+17 1.37E-05"), "f()") == "0.0000137 100000000000000000"
-    assert computed(printed("1e+17"), "print(10.0 ** 17, 1e17)") == ""
-    assert computed(printed("9" * 400), "f()") == computed(printed("1e999 inf nan"), "f()") == ""
+    assert computed_figures(printed(str(137 * 10**15)), "f()") == "137000000000000000"
+    assert computed_figures(printed("1e+17 1.37E-05"), "f()") == "0.0000137 100000000000000000"
+    assert computed_figures(printed("1e+17"), "print(10.0 ** 17, 1e17)") == ""
+    assert computed_figures(printed("9" * 400), "f()") == computed_figures(printed("1e999 inf nan"), "f()") == ""
 
 
 def test_bytes_spell_and_so_does_what_is_no_program() -> None:
-    assert computed(printed("137"), "print(b'137'.decode())") == ""
+    assert computed_figures(printed("137"), "print(b'137'.decode())") == ""
     for code in ("type X = int; match\nprint(1_37)", "x = " + "-" * 9_000 + "1\nprint(137)", "print("):
-        assert "137" not in computed(printed("425 137"), f"{code} # 137"), code[:20]
+        assert "137" not in computed_figures(printed("425 137"), f"{code} # 137"), code[:20]
 
 
 # ---- in a conversation --------------------------------------------------------------------------------------------------------------

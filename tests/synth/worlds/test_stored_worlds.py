@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from storage.errors import BadInput
 from storage.store import Store, part_id
-from synth.worlds import WORLDS, WorldName, WorldRange, admitted_in, make_world, names_in
+from synth.worlds import WORLDS, WorldName, WorldRange, admitted_names, make_world, names_in
 from synth.worlds.stored_worlds import worlds_frame
 
 STARTER = Path(__file__).parents[3] / "synth" / "worlds" / "declarative" / "starter.yaml"
@@ -74,5 +74,5 @@ def test_of_a_range_only_what_is_admitted_is_used(monkeypatch: pytest.MonkeyPatc
             return name
 
     monkeypatch.setattr("synth.worlds.WORLDS", Some())
-    assert admitted_in(["gen-1..3", "retail"]) == ("gen-1", "gen-3", "retail")
-    assert admitted_in(["gen-1..3", "gen-2"]) == ("gen-1", "gen-2", "gen-3"), "one that is named is not passed over in silence"
+    assert admitted_names(["gen-1..3", "retail"]) == ("gen-1", "gen-3", "retail")
+    assert admitted_names(["gen-1..3", "gen-2"]) == ("gen-1", "gen-2", "gen-3"), "one that is named is not passed over in silence"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from storage.errors import BadInput
 from storage.records import Tool
 from synth.worlds.base import Observation
-from synth.worlds.tool_cache import BUCKET_S, FrozenMiss, ToolCache, cache_key, normalised, time_bucket
+from synth.worlds.tool_cache import BUCKET_S, FrozenMiss, ToolCache, cache_key, normalise_arguments, time_bucket
 
 SCHEMA = {
     "type": "object",
@@ -55,8 +55,8 @@ def test_arguments_that_mean_the_same_have_one_key(arguments: dict[str, Any]) ->
 
     assert cache_key(SEARCH, 1, dict(reversed(arguments.items()))) == key
     assert cache_key(SEARCH, 1, {"limit": 10, **arguments}) == key
-    assert cache_key(SEARCH, 1, normalised(arguments, SCHEMA)) == key
-    assert normalised(normalised(arguments, SCHEMA), SCHEMA) == normalised(arguments, SCHEMA)
+    assert cache_key(SEARCH, 1, normalise_arguments(arguments, SCHEMA)) == key
+    assert normalise_arguments(normalise_arguments(arguments, SCHEMA), SCHEMA) == normalise_arguments(arguments, SCHEMA)
     assert cache_key(SEARCH, 2, arguments) != key
     assert cache_key(SEARCH, 1, arguments, "weather:7") != key
     assert cache_key(BOOK, 1, arguments) != key
@@ -64,14 +64,14 @@ def test_arguments_that_mean_the_same_have_one_key(arguments: dict[str, Any]) ->
 
 @given(ARGUMENTS, ARGUMENTS)
 def test_arguments_that_differ_have_different_keys(one: dict[str, Any], other: dict[str, Any]) -> None:
-    is_same = json.dumps(normalised(one, SCHEMA), sort_keys=True) == json.dumps(normalised(other, SCHEMA), sort_keys=True)
+    is_same = json.dumps(normalise_arguments(one, SCHEMA), sort_keys=True) == json.dumps(normalise_arguments(other, SCHEMA), sort_keys=True)
 
     assert (cache_key(SEARCH, 1, one) == cache_key(SEARCH, 1, other)) == is_same
 
 
 def test_floats_count_to_five_places_and_defaults_at_every_level() -> None:
-    assert normalised({"near": {"lat": 39.9000001}}, SCHEMA) == {"limit": 10, "near": {"lat": 39.9, "radius_m": 500}}
-    assert normalised({"near": {"lat": 39.90001}}, SCHEMA) != normalised({"near": {"lat": 39.9}}, SCHEMA)
+    assert normalise_arguments({"near": {"lat": 39.9000001}}, SCHEMA) == {"limit": 10, "near": {"lat": 39.9, "radius_m": 500}}
+    assert normalise_arguments({"near": {"lat": 39.90001}}, SCHEMA) != normalise_arguments({"near": {"lat": 39.9}}, SCHEMA)
 
 
 def test_a_whole_float_is_an_integer_where_a_number_is_asked_for_and_nowhere_else() -> None:

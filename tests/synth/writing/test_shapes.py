@@ -16,7 +16,7 @@ from synth.worlds import WORLDS
 from synth.worlds.declarative.compile import compile_spec
 from synth.worlds.declarative.generate import generate
 from synth.worlds.declarative.language.problems import SpecError
-from synth.worlds.declarative.library_worlds import shipped
+from synth.worlds.declarative.library_worlds import library_specs
 from synth.writing.shapes import shape_of
 
 STARTER = Path(__file__).parents[3] / "synth" / "worlds" / "declarative" / "starter.yaml"
@@ -96,7 +96,7 @@ def test_what_only_the_inside_knows_is_no_part_of_a_shape() -> None:
 
 
 def test_shipped_and_generated_domains_are_of_many_shapes() -> None:
-    shapes = [shape_of(WORLDS[name]) for name in shipped()]
+    shapes = [shape_of(WORLDS[name]) for name in library_specs()]
     for seed in range(40):
         with suppress(SpecError):
             shapes.append(shape(generate(seed)))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from train.backends.cluster import ClusterConfig, job, taken_by
-from train.backends.ray import RayBackend, described
+from train.backends.cluster import ClusterConfig, job, resources_of
+from train.backends.ray import RayBackend, describe_job
 from train.config import CascadeConfig
 from train.spec import RLSettings, SFTSettings, StageSpec
 
@@ -120,9 +120,9 @@ def test_rl_takes_one_gpu_of_one_node_whatever_sft_takes() -> None:
     told: dict[str, Any] = {"name": "s", "store": "/store", "release_id": "r", "split": "s", "model_out": "/store/models/s/model"}
     cluster = ClusterConfig(nodes=2, gpus_per_node=8, cpus=24)
     sft, rl = (StageSpec(algorithm=name, **{name: settings}, **told) for name, settings in (("sft", SFTSettings()), ("rl", RLSettings())))
-    assert taken_by(cluster, sft) == cluster
-    assert taken_by(ClusterConfig(), rl) == ClusterConfig(), "where there is no GPU, none"
-    _, asked = described(rl, Path("/store/models/s"), cluster)
+    assert resources_of(cluster, sft) == cluster
+    assert resources_of(ClusterConfig(), rl) == ClusterConfig(), "where there is no GPU, none"
+    _, asked = describe_job(rl, Path("/store/models/s"), cluster)
     assert asked["entrypoint"] == "python -P -m train.run /store/models/s/spec.json"
     assert (asked["entrypoint_num_gpus"], asked["entrypoint_num_cpus"]) == (1.0, 24.0)
 

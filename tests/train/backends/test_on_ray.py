@@ -22,7 +22,7 @@ from train.backends import ray
 from train.backends.base import StageFailed, run_stage
 from train.backends.cluster import ClusterConfig, job
 from train.backends.local import LocalBackend
-from train.backends.ray import RayBackend, described
+from train.backends.ray import RayBackend, describe_job
 from train.backends.ray_jobs import Job, Jobs
 from train.run import weights_hash
 
@@ -97,7 +97,7 @@ def test_a_stage_whose_launcher_was_killed_is_found_again_and_gives_the_weights_
     """Given a launcher that dies by SIGKILL while its job runs, when the stage is launched again, then there was one job in all."""
     folder = store[0].root / "models" / "stage-killed"
     spec = spec_of(*store, folder)
-    name = described(spec, folder, cluster)[1]["submission_id"]
+    name = describe_job(spec, folder, cluster)[1]["submission_id"]
     process = launcher_of(spec, cluster, folder)
     try:
         assert until(lambda: status(jobs, name) == "RUNNING")
@@ -132,7 +132,7 @@ def test_a_launcher_that_is_interrupted_stops_its_job_and_the_next_call_begins_a
 ) -> None:
     folder = store[0].root / "models" / "stage-long"
     spec = spec_of(*store, folder, sft=SFT.model_copy(update={"max_steps": 100_000}))
-    name = described(spec, folder, cluster)[1]["submission_id"]
+    name = describe_job(spec, folder, cluster)[1]["submission_id"]
     process = launcher_of(spec, cluster, folder)
     assert until(lambda: status(jobs, name) == "RUNNING")
     process.send_signal(signal.SIGINT)

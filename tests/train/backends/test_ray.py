@@ -16,7 +16,7 @@ from train.backends import ray
 from train.backends.base import StageFailed, run_stage
 from train.backends.cluster import ClusterConfig
 from train.backends.on_nodes import NO_NODES
-from train.backends.ray import RayBackend, check, described
+from train.backends.ray import RayBackend, check, describe_job
 from train.backends.ray_jobs import NoAnswer
 from train.backends.remote_sync import Mirror
 from train.spec import SFTSettings, StageSpec
@@ -49,7 +49,7 @@ class Stage:
         return run_stage(RayBackend(cluster), self.spec, self.folder)
 
     def id(self, cluster: ClusterConfig, attempt: int = 1) -> str:
-        return str(described(self.spec, self.folder, cluster, attempt=attempt)[1]["submission_id"])
+        return str(describe_job(self.spec, self.folder, cluster, attempt=attempt)[1]["submission_id"])
 
     @property
     def noted(self) -> dict[str, Any]:
@@ -129,9 +129,9 @@ def test_what_a_stage_asks_for_is_no_part_of_its_jobs_id_and_what_it_is_told_is(
 
 def test_with_a_url_a_store_that_lies_elsewhere_finds_the_same_job(stage: Stage, tmp_path: Path) -> None:
     cluster = ClusterConfig(address="http://head:8265", checkpoints="s3://bucket/headrace")
-    told, job = described(stage.spec, stage.folder, cluster)
+    told, job = describe_job(stage.spec, stage.folder, cluster)
     moved = stage.spec.model_copy(update={"store": tmp_path / "other", "model_out": tmp_path / "other" / "models" / "stage-1" / "model"})
-    assert described(moved, moved.model_out.parent, cluster) == (told, job)
+    assert describe_job(moved, moved.model_out.parent, cluster) == (told, job)
     assert (
         job["entrypoint"] == "python -P -m train.backends.remote_sync s3://bucket/headrace models/stage-1 python -P -m train.run spec.json"
     )

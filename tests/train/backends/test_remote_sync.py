@@ -20,7 +20,7 @@ from tests.train.backends.small_stages import is_alive, released, spec_of
 from tests.train.tiny_policies import retail_tasks
 from train.backends import remote_sync
 from train.backends.cluster import ClusterConfig
-from train.backends.ray import described
+from train.backends.ray import describe_job
 from train.backends.remote_sync import Mirror, inside
 from train.spec import StageSpec
 
@@ -39,7 +39,7 @@ class Sent:
     def send(self, spec: StageSpec | None = None) -> None:
         spec = spec or self.spec
         folder = spec.model_out.parent
-        told, _ = described(spec, folder, ClusterConfig(address="http://head:8265", checkpoints=self.url))
+        told, _ = describe_job(spec, folder, ClusterConfig(address="http://head:8265", checkpoints=self.url))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "spec.json").write_text(told)
         self.mirror.send_inputs(spec, str(folder.relative_to(spec.store)), folder / "spec.json")

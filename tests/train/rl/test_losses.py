@@ -17,7 +17,7 @@ import train.spec
 from tests.train.scripted_steps import Rewards, Step, assert_close, rows_of, take_step
 from tests.train.tiny_policies import copy_of, expert_conversations, retail_tasks, small_policy
 from train.rl.credit import CREDITS
-from train.rl.losses import LOSSES, RATIOS, Objective, TokenLosses, Whole, averaged, divergence, token_losses
+from train.rl.losses import LOSSES, RATIOS, Objective, TokenLosses, Whole, average_loss, divergence, token_losses
 from train.rl.rewards import COLLAPSES, SCORERS
 from train.rl.rl import objective
 from train.rl.rollout_batches import Row
@@ -44,7 +44,7 @@ class Rows:
         return Whole(float(self.mask.sum()), len(self.mask), LONGEST)
 
     def loss(self, chosen: Objective, whole: Whole | None = None) -> torch.Tensor:
-        return averaged(self.tokens(chosen).losses, self.mask, chosen.average, whole or self.whole)
+        return average_loss(self.tokens(chosen).losses, self.mask, chosen.average, whole or self.whole)
 
     def tokens(self, chosen: Objective) -> TokenLosses:
         return token_losses(self.logps, self.old, self.advantages, self.weights, self.mask, chosen, self.ref)

@@ -30,9 +30,9 @@ from train.rl.rewards import (
     Scores,
     group,
     hardly_differ,
-    learned,
     least,
     of_episodes,
+    rewards_of,
     weighted_mean,
 )
 from train.spec import RLSettings
@@ -131,11 +131,11 @@ def test_episodes_of_several_tasks_keep_their_order() -> None:
 
 def test_rl_learns_from_one_scorer_or_from_weights_of_several() -> None:
     """Given a half answer in the right language, then it has no success, and full marks for how it is said."""
-    assert learned(DRAWS, RLSettings(), "0") == [1.0, 0.0, 0.0, None]
-    assert learned(DRAWS, RLSettings(reward="graded"), "0") == [1.0, pytest.approx(0.7), 0.0, None]
+    assert rewards_of(DRAWS, RLSettings(), "0") == [1.0, 0.0, 0.0, None]
+    assert rewards_of(DRAWS, RLSettings(reward="graded"), "0") == [1.0, pytest.approx(0.7), 0.0, None]
     both = RLSettings(reward={"success": 3, "presentation": 1})
-    assert learned(DRAWS, both, "0") == [1.0, 0.25, 0.25, None]
-    assert learned(DRAWS, both.model_copy(update={"collapse": "least"}), "0") == [1.0, 0.0, 0.0, None]
+    assert rewards_of(DRAWS, both, "0") == [1.0, 0.25, 0.25, None]
+    assert rewards_of(DRAWS, both.model_copy(update={"collapse": "least"}), "0") == [1.0, 0.0, 0.0, None]
 
 
 def test_a_collapse_of_ones_own_is_an_entry_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,13 +147,13 @@ def test_a_collapse_of_ones_own_is_an_entry_of_the_table(monkeypatch: pytest.Mon
 
     monkeypatch.setitem(COLLAPSES, "by_spread", by_spread)
     settings = RLSettings(reward={"success": 1, "presentation": 1}).model_copy(update={"collapse": "by_spread"})
-    assert learned(DRAWS, settings, "0") == [1.0, 0.0, 0.0, None], "all are well said, so that tells nothing"
+    assert rewards_of(DRAWS, settings, "0") == [1.0, 0.0, 0.0, None], "all are well said, so that tells nothing"
 
 
 def test_shuffled_rewards_are_those_of_success_at_places_that_tell_nothing() -> None:
     """Given 40 successes and 40 failures, then as many are dealt out, to as many of the one as of the other, equally for an equal seed."""
     episodes, settings = [DRAWS[0], DRAWS[2], DRAWS[3]] * 40, RLSettings(reward="shuffled")
-    found, again, other = (learned(episodes, settings, seed) for seed in ("0", "0", "1"))
+    found, again, other = (rewards_of(episodes, settings, seed) for seed in ("0", "0", "1"))
     assert found == again != other
     assert found[2::3] == [None] * 40
     assert sum(found[0::3]) + sum(found[1::3]) == 40

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from synth.worlds.base import Shape
 from synth.worlds.city.intents.base import FORECAST, RANKING, SEARCH, WEB, CityIntent, Given, Steps, optional, required
-from synth.worlds.city.intents.plan_parts import Row, Slots, both, distinct, forecast, locate, misfit, named, rows_of, tell_weather
+from synth.worlds.city.intents.plan_parts import Row, Slots, both, distinct, forecast, locate, misfit, name_of, rows_of, tell_weather
 from synth.worlds.city.intents.web import look_up
 from synth.worlds.city.plan_recorder import Script
 from synth.worlds.city.vocabulary import label
@@ -26,7 +26,7 @@ class TopList(CityIntent):
 
     def report(self, script: Script, slots: Slots) -> None:
         leaders = rank(script, slots["category"], slots["district"], slots.get("limit"))
-        names = [named(script, item) for item in leaders]
+        names = [name_of(script, item) for item in leaders]
         script.say(f"The list is led by {', '.join(names)}.", f"榜单前列是{'、'.join(names)}。")
 
 
@@ -114,7 +114,7 @@ class ComparePlaces(CityIntent):
             raise misfit("they are equal")
         best = rows[values.index(value)]
         others = [name for row in rows if row is not best for name in both(row)]
-        script.fact("name", named(script, best), *both(best), rivals=others)
+        script.fact("name", name_of(script, best), *both(best), rivals=others)
         script.fact("time" if criterion == "closing" else "number", value)
         for row in rows:
             script.evidence("id", row["place_id"])
@@ -159,7 +159,7 @@ class AreaSummary(CityIntent):
         if "theme" in slots:
             query = label("theme", slots["theme"], script.language)
             rows = rows_of(script.call(SEARCH, {"query": query, "region": district}))
-            script.fact("name", named(script, rows[0]), *(name for row in rows for name in both(row)))
+            script.fact("name", name_of(script, rows[0]), *(name for row in rows for name in both(row)))
             script.say(f"Try {rows[0]['name']}.", f"可以去{rows[0]['name_zh']}。")
         if "date" in slots:
             tell_weather(script, forecast(script, district, slots["date"]))
@@ -178,5 +178,5 @@ def rank(script: Script, category: str, district: str, items: int | None) -> lis
         raise misfit("the list is too short")
     script.evidence("id", result["lists"][0]["list_id"])
     for item in leaders:
-        script.fact("name", named(script, item), *both(item))
+        script.fact("name", name_of(script, item), *both(item))
     return leaders

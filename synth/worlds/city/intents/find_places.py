@@ -27,13 +27,13 @@ from synth.worlds.city.intents.plan_parts import (
     locate,
     misfit,
     mode_of,
-    named,
+    name_of,
+    query_text,
     rows_of,
     search_near,
     tell_found,
     tell_route,
     tell_weather,
-    wanted,
 )
 from synth.worlds.city.plan_recorder import Script
 from synth.worlds.city.vocabulary import label
@@ -87,7 +87,9 @@ class PoiSearchInDistrict(CityIntent):
             raise misfit("nearest to what is not said")
         region = label("district", slots["district"], script.language)
         arguments = filters(slots, slots["category"])
-        tell_found(script, slots, script.call(SEARCH, {"query": wanted(script, slots, slots["category"]), "region": region, **arguments}))
+        tell_found(
+            script, slots, script.call(SEARCH, {"query": query_text(script, slots, slots["category"]), "region": region, **arguments})
+        )
 
 
 class ExploreAround(CityIntent):
@@ -178,7 +180,7 @@ class MeetAndGo(CityIntent):
     def report(self, script: Script, slots: Slots) -> None:
         homes = _homes(script, slots)
         met = rows_of(_central(script, slots, homes))[0]
-        script.fact("name", named(script, met), *both(met))
+        script.fact("name", name_of(script, met), *both(met))
         script.say(f"Meet at {met['name']} ({describe(met, None, 'en')}).", f"在{met['name_zh']}（{describe(met, None, 'zh')}）见面。")
         for home in homes:
             if home["place_id"] == met["place_id"]:
@@ -211,7 +213,7 @@ class AlongRoute(CityIntent):
         result = script.call(
             ALONG,
             {
-                "query": wanted(script, slots, slots["category"]),
+                "query": query_text(script, slots, slots["category"]),
                 "origin": origin["coords"],
                 "destination": destination["coords"],
                 "transport_mode": slots.get("mode"),
@@ -231,7 +233,7 @@ def _homes(script: Script, slots: Slots) -> list[Row]:
 def _central(script: Script, slots: Slots, homes: list[Row]) -> Row:
     criterion = slots.get("criterion")
     arguments = filters(slots, slots["category"]) | {"sort_by": criterion}
-    query, origins = wanted(script, slots, slots["category"]), [home["coords"] for home in homes]
+    query, origins = query_text(script, slots, slots["category"]), [home["coords"] for home in homes]
     result = script.call(CENTRAL, {"query": query, "origins": origins, "radius": slots.get("radius"), **arguments})
     if criterion is not None:
         script.evidence("word", criterion, f"complete list of {result.get('total')}")

@@ -38,7 +38,7 @@ def moment(slots: Slots, clock: str = "depart") -> str | None:
     return f"{iso(slots.get('date', 0))}T{slots[clock]}" if clock in slots else None
 
 
-def named(script: Script, row: Row) -> str:
+def name_of(script: Script, row: Row) -> str:
     """A row's name in the answer's language."""
     return str(row["name"] if script.language == "en" else row["name_zh"])
 
@@ -66,7 +66,7 @@ def locate(script: Script, place: str) -> Row:
     return row
 
 
-def wanted(script: Script, slots: Slots, category: str | None = None, theme: str | None = None) -> str:
+def query_text(script: Script, slots: Slots, category: str | None = None, theme: str | None = None) -> str:
     """The query text for a category or theme, with the feature and openness that are asked for."""
     parts = [label("category", category, script.language) if category else label("theme", str(theme), script.language)]
     if "feature" in slots:
@@ -110,7 +110,8 @@ def search_near(
     """Searches around a place that was found before; returns the whole result."""
     arguments = filters(slots, category, sort=sort)
     return script.call(
-        SEARCH, {"query": wanted(script, slots, category, theme), "center": center["coords"], "radius": slots.get("radius"), **arguments}
+        SEARCH,
+        {"query": query_text(script, slots, category, theme), "center": center["coords"], "radius": slots.get("radius"), **arguments},
     )
 
 
@@ -121,7 +122,7 @@ def best_near(script: Script, slots: Slots, center: Row, category: str) -> Row:
     row = rows_of(result)[0]
     if row["place_id"] == center["place_id"]:
         raise misfit("the place found is the place itself")
-    script.fact("name", named(script, row), *both(row))
+    script.fact("name", name_of(script, row), *both(row))
     script.evidence("word", order, f"complete list of {result['total']}")
     return row
 
@@ -140,7 +141,7 @@ def tell_found(script: Script, slots: Slots, result: Row, key: str | None = None
         raise misfit("the place found is one that was named")
     for row in reported:
         ties = [other for other in rows if key is None or _value(other, key) == _value(row, key)]
-        script.fact("name", named(script, row), *(name for other in [row, *ties] for name in both(other)))
+        script.fact("name", name_of(script, row), *(name for other in [row, *ties] for name in both(other)))
     if order is not None:
         script.evidence("word", order, f"complete list of {result['total']}")
     first = reported[0]
@@ -276,15 +277,16 @@ def tell_departure(script: Script, best: Row, pick: str, *, rivals: Sequence[str
     script.fact("price", departure["price"])
     script.fact("time", departure["departure"])
     if with_date:
-        script.fact("date", departure["date"], *_spoken(departure["date"]))
+        script.fact("date", departure["date"], *_spoken_dates(departure["date"]))
     script.say(
         f"{departure['number']} leaves on {departure['date']} at {departure['departure']}, takes {departure['duration_min']} minutes "
         f"and costs {departure['price']} yuan.",
-        f"{departure['number']}次{departure['date']} {departure['departure']}出发，用时{departure['duration_min']}分钟，票价{departure['price']}元。",
+        f"{departure['number']}次{departure['date']} {departure['departure']}出发，用时{departure['duration_min']}分钟，"
+        f"票价{departure['price']}元。",
     )
 
 
-def _spoken(day: str) -> list[str]:
+def _spoken_dates(day: str) -> list[str]:
     """An ISO date as people write it: May 17, 5月17日, tomorrow."""
     days = (date.fromisoformat(day) - TODAY).days
     return [text.removeprefix("on ") for text in (*value_spellings(KINDS["date"], days, "en"), *value_spellings(KINDS["date"], days, "zh"))]

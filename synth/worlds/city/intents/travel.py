@@ -185,7 +185,7 @@ class DestinationIdeas(CityIntent):
         return steps.shape
 
     def report(self, script: Script, slots: Slots) -> None:
-        city = _recommended(script, slots["interest"])
+        city = _recommended_city(script, slots["interest"])
         if "date" in slots:
             tell_weather(script, forecast(script, label("city", city, script.language), slots["date"]))
 
@@ -214,7 +214,7 @@ class DestinationFor(CityIntent):
         return steps.shape
 
     def report(self, script: Script, slots: Slots) -> None:
-        city, home = _recommended(script, slots["interest"]), slots["city_from"]
+        city, home = _recommended_city(script, slots["interest"]), slots["city_from"]
         pick = slots.get("pick", "cheapest")
         there = departures(script, FLIGHTS, home, city, slots["date"])
         if "price_max" in slots and there[pick]["price"] > slots["price_max"]:
@@ -286,7 +286,7 @@ class WeatherInCity(CityIntent):
         tell_weather(script, forecast(script, label("city", slots["city"], script.language), slots["date"], slots.get("days")))
 
 
-def _recommended(script: Script, interest: str) -> str:
+def _recommended_city(script: Script, interest: str) -> str:
     """The city that the guide recommends; its name is a fact."""
     words = label("interest", interest, script.language)
     fields = look_up(script, "interest", interest, f"where to go {words}" if script.language == "en" else f"去哪里 {words}")

@@ -19,7 +19,7 @@ from synth.worlds.city.intents.plan_parts import (
     misfit,
     mode_of,
     moment,
-    named,
+    name_of,
     rows_of,
     search_near,
     tell_departure,
@@ -237,7 +237,7 @@ class LongTrip(CityIntent):
         query, region = label("category", "hotel", script.language), label("district", slots["district"], script.language)
         result = script.call(SEARCH, {"query": query, "region": region, **filters(wishes, "hotel")})
         hotel = rows_of(result)[0]
-        script.fact("name", named(script, hotel), *both(hotel))
+        script.fact("name", name_of(script, hotel), *both(hotel))
         script.evidence("word", wishes["sort"], f"complete list of {result['total']}")
         script.say(f"Stay at {hotel['name']}, rated {hotel['rating']}.", f"入住{hotel['name_zh']}，评分{hotel['rating']}。")
         return hotel

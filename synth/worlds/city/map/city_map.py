@@ -112,7 +112,7 @@ def day_of(name: str, text: str) -> date:
     return day
 
 
-def moment_of(name: str, text: str) -> datetime:
+def parse_time(name: str, text: str) -> datetime:
     """A local time from today's midnight to 15 days on.
 
     Raises:
@@ -146,4 +146,4 @@ def spot_of(city: City, text: str) -> Spot:
     return Spot(int(region.adcode), region.en, region.zh, region.lat)
 
 
-__all__ = ["NOW", "City", "city_of", "day_of", "district_of", "moment_of", "point", "region_of", "spot_of"]
+__all__ = ["NOW", "City", "city_of", "day_of", "district_of", "parse_time", "point", "region_of", "spot_of"]

@@ -163,7 +163,7 @@ class Roads:
     def _toll(self) -> NDArray[np.bool_]:
         return grid().has_toll[grid().undirected]
 
-    def _weighted(self, mode: str, preference: str, hour: int) -> tuple[Floats, Floats]:
+    def _edge_weights(self, mode: str, preference: str, hour: int) -> tuple[Floats, Floats]:
         """(cost, seconds) by directed edge; `hour` -1 is free flow."""
         weights = self._weights.get((mode, preference, hour))
         if weights is None:
@@ -195,14 +195,14 @@ class Roads:
             return Way(np.empty(0, np.int32), metres, metres * pace, metres * pace, 0.0)
         if mode in ("walking", "bicycling"):
             hour = -1
-        cost, seconds = self._weighted(mode, preference, hour)
+        cost, seconds = self._edge_weights(mode, preference, hour)
         fixed = grid()
         _, reached, best = dijkstra(fixed.starts, fixed.heads, cost, _one(start), _ZERO, _one(end), _ZERO, NO_FLAGS)
         edges = trace(reached, fixed.tails, best)
         access = start_m + end_m
         lengths = self.lengths[edges]
         duration = float(seconds[edges].sum()) + access * pace
-        free = duration if hour < 0 else float(self._weighted(mode, preference, -1)[1][edges].sum()) + access * pace
+        free = duration if hour < 0 else float(self._edge_weights(mode, preference, -1)[1][edges].sum()) + access * pace
         toll = float(lengths[self._toll[edges]].sum()) / 1000 * _TOLL_YUAN_PER_KM if mode in ("driving", "truck") else 0.0
         return Way(edges, float(lengths.sum()) + access, duration, free, toll)
 

@@ -23,11 +23,11 @@ Flags = NDArray[np.bool_]
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
-def _compiled(function: Kernel) -> Kernel:
+def _compile(function: Kernel) -> Kernel:
     return cast(Kernel, numba.njit(cache=True)(function))
 
 
-@_compiled
+@_compile
 def dijkstra(
     starts: Ints, heads: Ints, weights: Floats, sources: Ints, source_costs: Floats, targets: Ints, target_costs: Floats, wanted: Flags
 ) -> tuple[Floats, Ints, int]:
@@ -97,7 +97,7 @@ def dijkstra(
     return costs, reached, best
 
 
-@_compiled
+@_compile
 def trace(reached: Ints, tails: Ints, node: int) -> Ints:
     """The edges of the path that ends at `node`, from its source on; `tails[e]` is where edge e starts."""
     count, at = 0, node
@@ -112,7 +112,7 @@ def trace(reached: Ints, tails: Ints, node: int) -> Ints:
     return path
 
 
-@_compiled
+@_compile
 def nearest(xs: Floats, ys: Floats, columns: int, row: int, column: int, x: float, y: float) -> tuple[int, float]:
     """Of the crossings in the nine cells around (row, column) of a grid: the one nearest to (x, y), and its distance."""
     rows = xs.size // columns

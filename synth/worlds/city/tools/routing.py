@@ -15,7 +15,7 @@ from zlib import crc32
 
 import numpy as np
 
-from synth.worlds.city.map.city_map import City, moment_of, point
+from synth.worlds.city.map.city_map import City, parse_time, point
 from synth.worlds.city.map.roads import Way, road_names
 from synth.worlds.city.map.transit import stop_name
 from synth.worlds.city.tools.validate_arguments import BadArgument
@@ -49,8 +49,8 @@ def compute_routes(city: City, given: dict[str, Any]) -> dict[str, Any]:
         raise BadArgument("intermediates are not possible with mode transit")
     if preference is not None and not all(mode in MOTOR_MODES for mode in modes):
         raise BadArgument("preference applies to the modes driving, motorcycle and truck only")
-    leaves = None if given["departure_time"] is None else moment_of("departure_time", given["departure_time"])
-    arrives = None if given["arrival_time"] is None else moment_of("arrival_time", given["arrival_time"])
+    leaves = None if given["departure_time"] is None else parse_time("departure_time", given["departure_time"])
+    arrives = None if given["arrival_time"] is None else parse_time("arrival_time", given["arrival_time"])
     routes = []
     for mode in modes:
         has_traffic = given["traffic_aware"] and mode in MOTOR_MODES
@@ -61,7 +61,7 @@ def compute_routes(city: City, given: dict[str, Any]) -> dict[str, Any]:
                 return _by_transit(city, stops, at)
             return _by_road(city, stops, mode, preference or "", at.hour if at is not None and has_traffic else -1)
 
-        route = _arriving(route_at, arrives) if arrives is not None else _timed(route_at(leaves or NOW), leaves or NOW)
+        route = _arriving(route_at, arrives) if arrives is not None else _add_times(route_at(leaves or NOW), leaves or NOW)
         course = route.pop("course")
         identifier = crc32(course + "|".join((mode, *texts)).encode()) % 100_000_000
         routes.append({"mode": mode, "route_id": f"rt-{identifier:08d}", **route})
@@ -76,10 +76,10 @@ def _arriving(route_at: Callable[[datetime | None], dict[str, Any]], arrives: da
         route = route_at(leaves)
     if "duration_min" in route and leaves < NOW:
         return {"course": b"", "unavailable": f"it would have to leave at {leaves:%H:%M}, which has passed"}
-    return _timed(route, leaves)
+    return _add_times(route, leaves)
 
 
-def _timed(route: dict[str, Any], leaves: datetime) -> dict[str, Any]:
+def _add_times(route: dict[str, Any], leaves: datetime) -> dict[str, Any]:
     if "duration_min" not in route:
         return route
     arrives = leaves + timedelta(minutes=route["duration_min"])

@@ -21,7 +21,7 @@ def _text(description: str, **more: JSON) -> dict[str, JSON]:
     return {"type": "string", "description": description, **more}
 
 
-def _said(description: str, **more: JSON) -> dict[str, JSON]:
+def _grounded(description: str, **more: JSON) -> dict[str, JSON]:
     return {"type": "string", "description": description, "x-grounded": True, **more}
 
 
@@ -70,9 +70,9 @@ TOOLS: tuple[Tool, ...] = (
         ("query",),
         {
             "query": _text("What to look for: a place's name, or a category with wanted features and 'open now'."),
-            "center": _said(f"Search around here. {_COORDS}"),
+            "center": _grounded(f"Search around here. {_COORDS}"),
             "radius": _whole("Metres around center.", 100, 20000, default=5000),
-            "region": _said("District or city to search in."),
+            "region": _grounded("District or city to search in."),
             "sort_by": _text("Order; distance needs center, price orders need price_category.", enum=list(SORT_BY), default="weight"),
             **_PRICES,
             "limit": _LIMIT,
@@ -84,15 +84,15 @@ TOOLS: tuple[Tool, ...] = (
         "map",
         ("origin", "destination"),
         {
-            "origin": _said(_COORDS),
-            "destination": _said(_COORDS),
+            "origin": _grounded(_COORDS),
+            "destination": _grounded(_COORDS),
             "intermediates": _coordinates("Coordinates to pass, in order; not for transit.", 0, 8),
             "modes": {
                 "type": "array", "items": {"type": "string", "enum": list(MODES)}, "minItems": 1, "maxItems": 6, "default": ["driving"],
                 "description": "Modes of transport.",
             },
-            "departure_time": _said("Local time YYYY-MM-DDTHH:MM, from today on; not together with arrival_time. Now by default."),
-            "arrival_time": _said("Local time YYYY-MM-DDTHH:MM by which to arrive; not together with departure_time."),
+            "departure_time": _grounded("Local time YYYY-MM-DDTHH:MM, from today on; not together with arrival_time. Now by default."),
+            "arrival_time": _grounded("Local time YYYY-MM-DDTHH:MM by which to arrive; not together with departure_time."),
             "traffic_aware": {"type": "boolean", "default": False, "description": "Take the hour's traffic into account (motor vehicles)."},
             "preference": _text("For driving, motorcycle and truck.", enum=list(PREFERENCES)),
         },
@@ -104,8 +104,8 @@ TOOLS: tuple[Tool, ...] = (
         ("query", "origin", "destination"),
         {
             "query": _text("What to look for."),
-            "origin": _said(_COORDS),
-            "destination": _said(_COORDS),
+            "origin": _grounded(_COORDS),
+            "destination": _grounded(_COORDS),
             "transport_mode": _text("Mode of transport.", enum=["driving", "walking"], default="driving"),
             "buffer_radius": _whole("Metres off the way; by default 2000 when driving, 500 when walking.", 100, 10000),
             "limit": _LIMIT,
@@ -135,7 +135,7 @@ TOOLS: tuple[Tool, ...] = (
         ("query", "region"),
         {
             "query": _text("Kind of place."),
-            "region": _said("District or city."),
+            "region": _grounded("District or city."),
             "max_lists": _whole("How many lists.", 1, 10, default=5),
             "max_items": _whole("How many places a list.", 1, 20, default=3),
         },
@@ -146,9 +146,9 @@ TOOLS: tuple[Tool, ...] = (
         "travel",
         ("origin", "destination", "date"),
         {
-            "origin": _said("City, e.g. Kunming."),
-            "destination": _said("City."),
-            "date": _said("YYYY-MM-DD, within 15 days."),
+            "origin": _grounded("City, e.g. Kunming."),
+            "destination": _grounded("City."),
+            "date": _grounded("YYYY-MM-DD, within 15 days."),
             "days": _whole("Days after date to include.", 0, 15, default=0),
         },
     ),
@@ -158,9 +158,9 @@ TOOLS: tuple[Tool, ...] = (
         "travel",
         ("origin", "destination", "date"),
         {
-            "origin": _said("City, e.g. Kunming."),
-            "destination": _said("City."),
-            "date": _said("YYYY-MM-DD, within 15 days."),
+            "origin": _grounded("City, e.g. Kunming."),
+            "destination": _grounded("City."),
+            "date": _grounded("YYYY-MM-DD, within 15 days."),
             "days": _whole("Days after date to include.", 0, 15, default=0),
         },
     ),
@@ -169,7 +169,7 @@ TOOLS: tuple[Tool, ...] = (
         "The weather now at a coordinate, in a district or in a city.",
         "weather",
         ("location",),
-        {"location": _said('Coordinate "lat,lon", district or city.')},
+        {"location": _grounded('Coordinate "lat,lon", district or city.')},
     ),
     _tool(
         "weather_forecast_days",
@@ -177,8 +177,8 @@ TOOLS: tuple[Tool, ...] = (
         "weather",
         ("location", "date"),
         {
-            "location": _said('Coordinate "lat,lon", district or city.'),
-            "date": _said("First day, YYYY-MM-DD, within 15 days."),
+            "location": _grounded('Coordinate "lat,lon", district or city.'),
+            "date": _grounded("First day, YYYY-MM-DD, within 15 days."),
             "days": _whole("How many days.", 1, 15, default=1),
         },
     ),

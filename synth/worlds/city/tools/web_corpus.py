@@ -219,7 +219,7 @@ def _index() -> _Index:
 
 
 @lru_cache(maxsize=8192)
-def _ranked(query: str) -> tuple[int, ...]:
+def _rank_pages(query: str) -> tuple[int, ...]:
     """Numbers of the best pages, best first; the same in every seed."""
     columns = [column for term in dict.fromkeys(_terms(query)) if (column := _index().columns.get(term)) is not None]
     if not columns:
@@ -241,7 +241,7 @@ def search(seed: int, transit: Transit, query: str) -> list[dict[str, str]]:
     """The best three pages, in Chinese where the query has Chinese characters."""
     language = 1 if _UNSPACED.search(query) else 0
     hits = []
-    for number in _ranked(query):
+    for number in _rank_pages(query):
         page = pages()[number]
         fields = page.fill(seed, number, transit)
         shown = {name: value[language] if isinstance(value, tuple) else value for name, value in fields.items()}

@@ -72,7 +72,7 @@ class _Draw:
         doing = [role for role in by_role if role in theme.nouns and role not in _BASIC and set(by_role[role].needs) <= set(theme.nouns)]
         roles = {"person", *({"site"} & set(theme.nouns) if self.rng.random() < 0.5 else ())}
         for role in self.rng.sample(doing, len(doing)):
-            extended = roles | {role, *self._needed(role)}
+            extended = roles | {role, *self._needed_roles(role)}
             if len(extended) <= size:
                 roles = extended
         spare = [role for role in _BASIC if role in theme.nouns and role not in roles]
@@ -80,9 +80,9 @@ class _Draw:
         roles.update(spare[: max(0, size - len(roles))])
         return tuple(role for role in by_role if role in roles)
 
-    def _needed(self, role: str) -> set[str]:
+    def _needed_roles(self, role: str) -> set[str]:
         needs = archetypes()[role].needs
-        return set(needs).union(*(self._needed(each) for each in needs))
+        return set(needs).union(*(self._needed_roles(each) for each in needs))
 
     def _naming(self) -> dict[str, str]:
         """How the tools are called: the manner of one of the many services that there are."""
@@ -104,7 +104,7 @@ class _Draw:
         domain_draw, rng = self.drawn, self.rng
         keys = {domain_draw.theme.nouns[role].key for role in domain_draw.roles}
         for role in domain_draw.roles:
-            domain_draw.chosen[role] = self._chosen(archetypes()[role], domain_draw.theme.nouns[role], keys)
+            domain_draw.chosen[role] = self._choose_fields(archetypes()[role], domain_draw.theme.nouns[role], keys)
         writer = Writer(domain_draw.chosen, domain_draw.currency)
         entities = self._entities(writer)
         actions = self._actions(writer)
@@ -127,7 +127,7 @@ class _Draw:
             "impossible": rng.sample(talk()["impossible"], 2),
         }
 
-    def _chosen(self, archetype: Archetype, noun: Noun, keys: set[str]) -> Chosen:
+    def _choose_fields(self, archetype: Archetype, noun: Noun, keys: set[str]) -> Chosen:
         """Which fields an entity has, and what they are called."""
         choice, used = Chosen(noun), set[str]()
         for part in archetype.fields.values():
@@ -136,14 +136,14 @@ class _Draw:
                 continue
             if part.raw.get("kinds") and not noun.kinds:
                 continue
-            part_name = self._named(part, keys, used, ref)
+            part_name = self._choose_name(part, keys, used, ref)
             if part_name is not None:
                 name, at = part_name
                 used.add(name.key)
                 choice.add(part, name, at, self._value_names(part, noun))
         return choice
 
-    def _named(self, part: FieldPart, keys: set[str], used: set[str], ref: str | None) -> tuple[Name, int] | None:
+    def _choose_name(self, part: FieldPart, keys: set[str], used: set[str], ref: str | None) -> tuple[Name, int] | None:
         """One of a field's names that nothing else has, and which of them it is."""
         nouns = self.drawn.theme.nouns
         for at in self.rng.sample(range(len(part.names)), len(part.names)):
@@ -200,7 +200,7 @@ class _Draw:
     def _field(self, role: str, symbol: str, writer: Writer) -> dict[str, Any]:
         choice = self.drawn.chosen[role]
         part, raw = choice.parts[symbol], choice.parts[symbol].raw
-        out = _typed(choice, symbol, writer, self.drawn)
+        out = _field_type(choice, symbol, writer, self.drawn)
         if "owned" in raw and self.rng.random() < float(raw["owned"]):
             out["owned"] = True
         if raw.get("weights"):
@@ -242,7 +242,7 @@ class _Draw:
 
     def _act_name(self, verb: Verb, noun: str) -> str:
         """`change_price` as `change_car_price` or `car_change_price`."""
-        first, _, rest = _named(verb.key, self.drawn).partition("_")
+        first, _, rest = _choose_name(verb.key, self.drawn).partition("_")
         words = (
             [noun, first, rest] if self.naming["order"] == "noun_first" else [first, noun, rest] if first in _SPLIT else [first, rest, noun]
         )
@@ -300,14 +300,14 @@ class _Draw:
                 if part.raw.get("new") == "ask":
                     name = choice.names[symbol]
                     scope.add(symbol, name.key, part.raw.get("ref"))
-                    takes[name.key] = self._asked(role, symbol, scope)
+                    takes[name.key] = self._asked_argument(role, symbol, scope)
         for part in action.takes:
             if "if" in part.raw and part.raw["if"].partition(".")[2] not in self.drawn.chosen[role].parts:
                 continue
             ref = part.raw.get("ref")
             if ref is not None and ref not in self.drawn.roles:
                 raise Missing(ref)
-            part_name = self._named(part, keys, set(takes), ref)
+            part_name = self._choose_name(part, keys, set(takes), ref)
             if part_name is None:
                 raise Missing(part.symbol)
             name = part_name[0]
@@ -315,10 +315,10 @@ class _Draw:
             takes[name.key] = scope.param(part, name)
         return takes
 
-    def _asked(self, role: str, symbol: str, scope: Scope) -> dict[str, Any]:
+    def _asked_argument(self, role: str, symbol: str, scope: Scope) -> dict[str, Any]:
         choice = self.drawn.chosen[role]
         raw = choice.parts[symbol].raw
-        out = _typed(choice, symbol, scope.writer, self.drawn)
+        out = _field_type(choice, symbol, scope.writer, self.drawn)
         if raw.get("type") == "choice":
             out = {"type": "choice", "like": f"{choice.noun.key}.{choice.names[symbol].key}", "label": out["label"]}
         if "phrase" in raw:
@@ -366,14 +366,14 @@ class _Draw:
         return entries
 
 
-def _named(key: str, domain_draw: Drawn) -> str:
+def _choose_name(key: str, domain_draw: Drawn) -> str:
     """A key with the nouns of roles put in."""
     for role, noun in domain_draw.theme.nouns.items():
         key = key.replace(f"<{role}>", noun.key)
     return key
 
 
-def _typed(choice: Chosen, symbol: str, writer: Writer, domain_draw: Drawn) -> dict[str, Any]:
+def _field_type(choice: Chosen, symbol: str, writer: Writer, domain_draw: Drawn) -> dict[str, Any]:
     """Type, bounds, unit and label of a field."""
     raw, name = choice.parts[symbol].raw, choice.names[symbol]
     label = f"{name.en} / {name.zh}"

@@ -63,7 +63,7 @@ class Writer:
     def scope(self, numbers: Mapping[str, int]) -> Scope:
         return Scope(self, dict(numbers))
 
-    def found(self, role: str, symbol: str | None = None) -> Chosen:
+    def choice_of(self, role: str, symbol: str | None = None) -> Chosen:
         choice = self.chosen.get(role)
         if choice is None or (symbol is not None and symbol not in choice.parts):
             raise Missing(role if symbol is None else f"{role}.{symbol}")
@@ -73,7 +73,7 @@ class Writer:
         """The names of fields along references from a row of `role`."""
         names = []
         for at, symbol in enumerate(symbols):
-            choice = self.found(role, symbol)
+            choice = self.choice_of(role, symbol)
             names.append(choice.names[symbol].key)
             if at + 1 < len(symbols):
                 role = choice.parts[symbol].raw["ref"]
@@ -81,7 +81,7 @@ class Writer:
 
     def value(self, role: str, symbol: str, member: str) -> Name:
         """A value of a choice by its symbol, or the first or last of them."""
-        values = self.found(role, symbol).values[symbol]
+        values = self.choice_of(role, symbol).values[symbol]
         if member in values:
             return values[member]
         return list(values.values())[0 if member == "first" else -1]
@@ -105,8 +105,8 @@ class Scope:
 
     def expression(self, text: str) -> str:
         """Raises Missing."""
-        text = _MARK.sub(self._marked, str(text))
-        text = _COUNT.sub(self._counted, text)
+        text = _MARK.sub(self._mark_reference, str(text))
+        text = _COUNT.sub(self._count_reference, text)
         return _PATH.sub(self._path, text)
 
     def maybe(self, text: str) -> str | None:
@@ -116,19 +116,19 @@ class Scope:
         except Missing:
             return None
 
-    def _marked(self, match: re.Match[str]) -> str:
+    def _mark_reference(self, match: re.Match[str]) -> str:
         parts = match.group(1).split(".")
         if len(parts) == 1:
             return str(self.numbers[parts[0]])
         return f"'{self.writer.value(*parts).key}'"
 
-    def _counted(self, match: re.Match[str]) -> str:
+    def _count_reference(self, match: re.Match[str]) -> str:
         role, filters = match.groups()
-        choice = self.writer.found(role)
+        choice = self.writer.choice_of(role)
         forms = []
         for each in filters.split(", "):
             symbol, _, value = each.partition("=")
-            self.writer.found(role, symbol)
+            self.writer.choice_of(role, symbol)
             forms.append(f"{choice.names[symbol].key}={value}")
         return f"count({choice.noun.key}, {', '.join(forms)})"
 
@@ -136,7 +136,7 @@ class Scope:
         sign, root, rest = match.groups()
         symbols = rest.split(".")[1:]
         if sign == "$":
-            start, role = self.writer.found(root).noun.key, root
+            start, role = self.writer.choice_of(root).noun.key, root
         else:
             if root not in self.params:
                 raise Missing(root)
@@ -155,7 +155,7 @@ class Scope:
         """Words in both languages, or None where they mention what is missing. is_whole: begins with a capital."""
         english, _, chinese = str(text).partition(" / ")
         try:
-            en, zh = self._said(english, "en"), self._said(chinese, "zh")
+            en, zh = self._render(english, "en"), self._render(chinese, "zh")
         except Missing:
             return None
         en = _ARTICLE.sub(r"\1n ", re.sub(r"\b([Aa])n (?![aeioAEIO])", r"\1 ", en))
@@ -165,7 +165,7 @@ class Scope:
         """Numbers put in."""
         return _MARK.sub(lambda match: str(self.numbers.get(match.group(1), match.group())), str(text))
 
-    def _said(self, text: str, language: str) -> str:
+    def _render(self, text: str, language: str) -> str:
         return _MARK.sub(lambda match: self._word(match.group(1).split("."), language), text)
 
     def _word(self, parts: list[str], language: str) -> str:
@@ -175,15 +175,15 @@ class Scope:
         if len(parts) == 1 and parts[0] in self.numbers:
             return str(self.numbers[parts[0]])
         if len(parts) == 1:
-            noun = writer.found(parts[0]).noun
+            noun = writer.choice_of(parts[0]).noun
             return noun.zh if is_zh else noun.en
         if parts[1] == "s":
-            noun = writer.found(parts[0]).noun
+            noun = writer.choice_of(parts[0]).noun
             return noun.zh if is_zh else noun.plural
         if parts[-1] == "unit":
-            unit = writer.found(*parts[:2]).unit(parts[1]) or "days"
+            unit = writer.choice_of(*parts[:2]).unit(parts[1]) or "days"
             return _UNITS[unit] if is_zh else unit
-        name = writer.found(*parts).names[parts[1]] if len(parts) == 2 else writer.value(*parts)
+        name = writer.choice_of(*parts).names[parts[1]] if len(parts) == 2 else writer.value(*parts)
         return name.zh if is_zh else name.en
 
     def param(self, part: FieldPart, name: Name) -> dict[str, Any]:
@@ -193,7 +193,7 @@ class Scope:
             Missing: it is like a field that the domain does not have.
         """
         raw = part.raw
-        out: dict[str, Any] = {"type": "ref", "to": self.writer.found(raw["ref"]).noun.key} if "ref" in raw else {"type": raw["type"]}
+        out: dict[str, Any] = {"type": "ref", "to": self.writer.choice_of(raw["ref"]).noun.key} if "ref" in raw else {"type": raw["type"]}
         out["label"] = self.sentence(f"{name.en} / {name.zh}", is_whole=False)
         if out["label"] is None:
             raise Missing(name.key)
@@ -204,7 +204,7 @@ class Scope:
                 out[key] = raw[key]
         unit = raw.get("unit")
         if unit is not None:
-            out["unit"] = self.writer.found(*unit.split(".")).unit(unit.split(".")[1]) if "." in unit else unit
+            out["unit"] = self.writer.choice_of(*unit.split(".")).unit(unit.split(".")[1]) if "." in unit else unit
         if "phrase" in raw:
             out["phrase"] = raw["phrase"]
         return out

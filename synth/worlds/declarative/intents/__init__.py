@@ -42,11 +42,11 @@ def _acts(domain: Domain) -> Iterator[SpecIntent]:
         if act.on is not None:
             others = frozenset(act.params) - {act.on.name}
             for by_name, suffix in ((False, "owned"), (True, "named")):
-                finder = owned(domain, act.on, by_name=by_name, used_names=others)
+                finder = owned_reference(domain, act.on, by_name=by_name, used_names=others)
                 if finder is not None:
                     yield ActIntent(domain, act, f"{act.name}_{suffix}", {**plain, act.on.name: finder})
         for name in plain:
-            picked = _picked(domain, act, name)
+            picked = _picked_reference(domain, act, name)
             if picked is not None:
                 yield ActIntent(domain, act, f"{act.name}_pick_{name}", {**plain, name: picked})
         for rule in domain.spec.actions[act.name].rules:
@@ -62,7 +62,7 @@ def _plain(domain: Domain, act: Act) -> dict[str, Finder]:
     }
 
 
-def _picked(domain: Domain, act: Act, name: str) -> Picked | None:
+def _picked_reference(domain: Domain, act: Act, name: str) -> Picked | None:
     param = act.params[name]
     entity = domain.entities[param.type.entity]
     if param.is_person or "search" not in entity.spec.tools or not pick_orders(entity):
@@ -75,7 +75,7 @@ def _picked(domain: Domain, act: Act, name: str) -> Picked | None:
     return Picked(domain, entity, used_names=frozenset(act.params) - {name}, fixed=tuple(fixed.values()))
 
 
-def owned(domain: Domain, entity: Entity, *, by_name: bool, used_names: frozenset[str] = frozenset()) -> Owned | None:
+def owned_reference(domain: Domain, entity: Entity, *, by_name: bool, used_names: frozenset[str] = frozenset()) -> Owned | None:
     """As somebody's only one of its kind, where there are such."""
     attribute = attribute_of(domain, entity)
     owner = next(iter(entity.owners()), None)
@@ -99,7 +99,7 @@ def _questions(domain: Domain) -> Iterator[SpecIntent]:
         if "get" in entity.spec.tools:
             yield QuestionIntent(domain, f"ask_{entity.name}", ById(domain, entity, entity.name), askable(entity, with_details=True))
             yield from _asked_along(domain, entity)
-        finder = owned(domain, entity, by_name=False)
+        finder = owned_reference(domain, entity, by_name=False)
         if finder is not None:
             aspects = askable(entity, with_details=False, without=(finder.owner.name, finder.attribute.name))
             if aspects:
@@ -125,7 +125,7 @@ def _asked_along(domain: Domain, entity: Entity) -> Iterator[SpecIntent]:
         if "get" not in other.spec.tools or not aspects:
             continue
         yield QuestionIntent(domain, f"ask_{each.name}_of_{entity.name}", ById(domain, entity, entity.name), aspects, along=each)
-        finder = owned(domain, entity, by_name=True)
+        finder = owned_reference(domain, entity, by_name=True)
         if finder is not None and each is not finder.owner and not each.spec.detail:
             yield QuestionIntent(domain, f"ask_{each.name}_of_named_{entity.name}", finder, aspects, along=each)
 

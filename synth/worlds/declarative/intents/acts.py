@@ -56,7 +56,7 @@ class ActIntent(SpecIntent):
         if against:
             self.refusal = RefusalReason.RULE
         self.defaults = defaults_of(act)
-        self.order = self._ordered()
+        self.order = self._ordered_params()
         self.checks = self._by_param()
         self.pools = {name: self._pool_of(name) for name in finders}
 
@@ -65,13 +65,13 @@ class ActIntent(SpecIntent):
     def _tests(self) -> list[tuple[frozenset[str], Test]]:
         """What must be so, with the parameters that it depends on; the rule that shall fail is turned round."""
         param_names = set(self.act.params)
-        tests = [(each.test.names & param_names, _wanted(each, self.against)) for each in self.act.conditions]
+        tests = [(each.test.names & param_names, _condition_test(each, self.against)) for each in self.act.conditions]
         for transfer in self.act.transfers:
             source, target = transfer.source[0].names & param_names, transfer.target[0].names & param_names
             tests += [((transfer.amount.names & param_names) | source, _covers(transfer)), (source | target, _differs(transfer))]
         return tests
 
-    def _ordered(self) -> list[Param]:
+    def _ordered_params(self) -> list[Param]:
         """The parameters in the order in which they are drawn: first what is not named by its id (there are few such rows), else the row
         acted on; then always the one that decides the most."""
         tests, left = self._tests(), list(self.act.params.values())
@@ -111,14 +111,14 @@ class ActIntent(SpecIntent):
 
     def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:
         search = _Search(self, state, slot_names, given, rng)
-        return search.found() if search.fill(0) else None
+        return search.drawn_slots() if search.fill(0) else None
 
     def draw_such(
         self, state: State, slot_names: frozenset[str], rng: random.Random, is_wanted: Callable[[Mapping[str, JSON]], bool]
     ) -> dict[str, JSON] | None:
         """`draw` of values that are wanted, too; None where a few tries found none. The last parameter is drawn again first."""
         search = _Search(self, state, slot_names, {}, rng, is_wanted)
-        return search.found() if search.fill(0) else None
+        return search.drawn_slots() if search.fill(0) else None
 
     # ---- planning -------------------------------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class ActIntent(SpecIntent):
         return tuple(steps)
 
     def shape(self, slot_names: frozenset[str]) -> Shape:
-        return self.shaped(self._steps)
+        return self.shape_of(self._steps)
 
     def wordings(self) -> Mapping[Language, Sequence[str]]:
         return {language: act_wordings(self.of, self.act, self.finders, language) for language in ("en", "zh")}
@@ -236,13 +236,13 @@ class _Search:
             self.values[param.name] = self.intent.defaults[param.name]
         return False
 
-    def found(self) -> dict[str, JSON]:
+    def drawn_slots(self) -> dict[str, JSON]:
         """The values drawn so far, in the order in which the intent lists its slots."""
         given_slots = {name: value for slots in self.slots.values() for name, value in slots.items()}
         return {slot.name: given_slots[slot.name] for slot in self.intent.slots if slot.name in given_slots}
 
     def _is_wanted(self) -> bool:
-        if self.is_wanted is None or self.is_wanted(self.found()):
+        if self.is_wanted is None or self.is_wanted(self.drawn_slots()):
             return True
         self.budget -= _BUDGET // _UNWANTED
         return False
@@ -300,7 +300,7 @@ class _Search:
         return list(dict.fromkeys(keys))
 
 
-def _wanted(condition: Condition, against: str) -> Test:
+def _condition_test(condition: Condition, against: str) -> Test:
     run = condition.test.run
     if against and condition.name == against:
         return lambda state, values: not run(state, values)

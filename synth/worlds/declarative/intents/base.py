@@ -23,7 +23,7 @@ from synth.worlds.base import Intent, Shape, Slot, Solution, Unsolvable, World
 from synth.worlds.declarative.domain import Domain, Entity, Field, Param
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.values import Words
-from synth.worlds.declarative.state import State, clock_steps, number_steps, shown
+from synth.worlds.declarative.state import State, clock_steps, number_steps, shown_value
 
 Slots = Mapping[str, JSON]
 
@@ -97,7 +97,7 @@ def plain(kind: SlotKind, value: JSON, language: Language) -> str:
     return value_spellings(kind, value, language)[0]
 
 
-def told(domain: Domain, of: Field, value: Any, language: Language) -> str:
+def answer_text(domain: Domain, of: Field, value: Any, language: Language) -> str:
     """A field's value in an answer."""
     if of.type.kind in ("choice", "name"):
         return of.words[value][language]
@@ -106,7 +106,7 @@ def told(domain: Domain, of: Field, value: Any, language: Language) -> str:
     if of.type.is_number:
         unit = domain.spec.head.currency if isinstance(of.spec, schema.MoneyField) else getattr(of.spec, "unit", "count")
         return value_spellings(Quantity(unit, 0, 0, ()), value, language)[0]
-    return str(shown(domain, of, value))
+    return str(shown_value(domain, of, value))
 
 
 # ---- facts ------------------------------------------------------------------------------------------------------------------------
@@ -115,21 +115,21 @@ def told(domain: Domain, of: Field, value: Any, language: Language) -> str:
 @lru_cache(maxsize=65536, typed=True)
 def piece(name: str, value: JSON) -> Fact:
     """Evidence that a tool has written this key with this value."""
-    return written(f'"{name}"', json.dumps(value, ensure_ascii=False))
+    return pair_fact(f'"{name}"', json.dumps(value, ensure_ascii=False))
 
 
 @lru_cache(maxsize=65536)
-def seen(key: str) -> Fact:
+def row_fact(key: str) -> Fact:
     """Evidence that a row was looked at."""
-    return written('"id"', f'"{key}"')
+    return pair_fact('"id"', f'"{key}"')
 
 
-def written(name: str, value: str) -> Fact:
+def pair_fact(name: str, value: str) -> Fact:
     """A pair of a JSON object, as our tools write it and as others might."""
     return Fact(kind="word", value=f"{name}:{value}", alternatives=(f"{name}: {value}",))
 
 
-def counted(result: Fact, listed: Fact | None) -> Fact:
+def count_fact(result: Fact, listed: Fact | None) -> Fact:
     """Evidence that so many were found, or that all of an owner's were listed."""
     return (
         result if listed is None else result.model_copy(update={"alternatives": (*result.alternatives, listed.value, *listed.alternatives)})
@@ -149,8 +149,8 @@ def fact(domain: Domain, of: Field, value: Any, rivals: Iterable[Any] = ()) -> F
         return Fact(kind="word", value=names.en, alternatives=(names.zh, value), rivals=fitting)
     if kind == "name":
         return Fact(kind="name", value=value, alternatives=(of.words[value].zh,))
-    text = str(shown(domain, of, value))
-    others = sorted({str(shown(domain, of, other)) for other in rivals} - {text})
+    text = str(shown_value(domain, of, value))
+    others = sorted({str(shown_value(domain, of, other)) for other in rivals} - {text})
     if of.type.is_number:
         as_number = "price" if isinstance(of.spec, schema.MoneyField) else "number"
         return Fact(kind=as_number, value=text, rivals=tuple(other for other in others if float(other) != float(text)))
@@ -193,15 +193,15 @@ class Work:
 
     def show(self, entity: Entity, key: str, *, needs_all: bool = True) -> None:
         """A row is shown, by a call of its own if no earlier one shows enough of it."""
-        shown = self.shown.get((entity.name, key))
-        if shown is None or (needs_all and not shown):
+        is_whole = self.shown.get((entity.name, key))
+        if is_whole is None or (needs_all and not is_whole):
             self.call(f"get_{entity.name}", **{entity.name: key})
             self.shows(entity, key, is_full=True)
 
     def look(self, entity: Entity, key: str, *, needs_all: bool = True) -> None:
         """A row is shown, and must be."""
         self.show(entity, key, needs_all=needs_all)
-        self.evidence.append(seen(key))
+        self.evidence.append(row_fact(key))
 
     def solution(self, answer: str, **criteria: Any) -> Solution:
         evidence = tuple(dict.fromkeys(self.evidence))
@@ -227,7 +227,7 @@ class SpecIntent(Intent):
     def wordings(self) -> Mapping[Language, Sequence[str]]:
         """Templates by language, the plainest first."""
 
-    def shaped(self, steps: Iterable[tuple[str, tuple[int, ...]]]) -> Shape:
+    def shape_of(self, steps: Iterable[tuple[str, tuple[int, ...]]]) -> Shape:
         """The shape of a plan, its tools as they are called from outside."""
         return Shape(tuple((self.of.public[tool].tool, parents) for tool, parents in steps))
 

@@ -20,11 +20,11 @@ from synth.text.number_words import words_to_digits
 from synth.text.slot_kinds import SlotKind
 from synth.worlds.base import Shape, Slot, Solution
 from synth.worlds.declarative.domain import Domain, Entity, Field, system_prompt
-from synth.worlds.declarative.intents.base import Slots, SpecIntent, Work, grid, misfit, say, seen, value_kind, words_kind
+from synth.worlds.declarative.intents.base import Slots, SpecIntent, Work, grid, misfit, row_fact, say, value_kind, words_kind
 from synth.worlds.declarative.intents.row_lists import Listed, Rows, Shown, first_of
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.values import Words
-from synth.worlds.declarative.request_templates import joined, questions
+from synth.worlds.declarative.request_templates import join_lead, questions
 from synth.worlds.declarative.state import State
 
 _NUMBERS = (schema.IntegerField, schema.NumberField, schema.MoneyField)
@@ -62,7 +62,7 @@ def _printing(value: str, of: Field) -> str:
     return f"{{}}\nprint({value})" if of.type.kind == "whole" else f"{{}}\nprint(round({value}, 1))"
 
 
-def _summed(of: Field) -> dict[str, Measure]:
+def _sum_measures(of: Field) -> dict[str, Measure]:
     """What needs no rounding."""
     if of.type.kind == "date":
         words = Words(en=f"number of days between the earliest and the latest {of.label.en}", zh=f"最早与最晚{of.label.zh}相隔的天数")
@@ -135,7 +135,7 @@ class Computing(SpecIntent):
         super().__init__(domain, name, "compute", slots)
 
     def shape(self, slot_names: frozenset[str]) -> Shape:
-        reads = self.shaped((step.tool, step.parents) for step in self.rows.steps).calls
+        reads = self.shape_of((step.tool, step.parents) for step in self.rows.steps).calls
         return Shape((*reads, (CODE_TOOL, (len(reads) - 1,))))
 
     def has_conflict(self, slot_names: frozenset[str]) -> bool:
@@ -144,17 +144,17 @@ class Computing(SpecIntent):
     def plan(self, state: State, slots: Slots, language: Language) -> Solution:
         work = Work(self.of, state)
         shown = self.rows.show(work, slots)
-        measure, (code, result, wrong) = self._measure(slots), self._computed(shown, slots)
+        measure, (code, result, wrong) = self._measure(slots), self._compute(shown, slots)
         if self._stands_there(shown, slots, code, result):
             raise misfit("the number stands there already")
         work.calls.append(Call(tool=CODE_TOOL, arguments={"code": code}))
-        work.evidence += [seen(str(row["id"])) for row in shown.rows]
+        work.evidence += [row_fact(str(row["id"])) for row in shown.rows]
         return work.solution(self._answer(measure, slots, result, language), facts=(_fact(result, wrong),))
 
     def _measure(self, slots: Slots) -> Measure:
         return self.measures[slots["aspect"]] if "aspect" in slots else next(iter(self.measures.values()))
 
-    def _computed(self, shown: Shown, slots: Slots) -> tuple[str, float, tuple[float, ...]]:
+    def _compute(self, shown: Shown, slots: Slots) -> tuple[str, float, tuple[float, ...]]:
         """The program, what it prints, and wrong answers."""
         measure = self._measure(slots)
         values = _values(shown, measure.fields)
@@ -175,14 +175,14 @@ class Computing(SpecIntent):
     def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:
         for rows in self.rows.propose(state, slot_names, given, rng):
             shown = self.rows.show(Work(self.of, state), rows)
-            for more in self._asked(shown, given, rng):
+            for more in self._draw_question(shown, given, rng):
                 slots = {**rows, **more}
-                code, result, _ = self._computed(shown, slots)
+                code, result, _ = self._compute(shown, slots)
                 if not self._stands_there(shown, slots, code, result):
                     return slots
         return None
 
-    def _asked(self, shown: Shown, given: Slots, rng: random.Random) -> Iterator[dict[str, JSON]]:
+    def _draw_question(self, shown: Shown, given: Slots, rng: random.Random) -> Iterator[dict[str, JSON]]:
         """The other slots, in random order."""
         names = [given["aspect"]] if "aspect" in given else rng.sample(list(self.measures), len(self.measures))
         for name in names:
@@ -195,7 +195,7 @@ class Computing(SpecIntent):
             words = "{aspect}" if len(self.measures) > 1 else next(iter(self.measures.values())).words[language]
             ways = [(lead, f"the {words} of {rows}" if language == "en" else f"{rows}的{words}") for lead, rows in self.rows.ways(language)]
             ending = self.ending[language] if self.ending is not None else ""
-            requests = [joined(lead, form.replace("{}", text) + ending, language) for form in _ORDERS[language] for lead, text in ways]
+            requests = [join_lead(lead, form.replace("{}", text) + ending, language) for form in _ORDERS[language] for lead, text in ways]
             out[language] = [*questions(ways, language, ending), *requests]
         return out
 
@@ -210,7 +210,7 @@ class Sharing(Computing):
         kind, bounds = value_kind(domain, rows.entity.name, of)
         self.slots, self.kinds = (*self.slots, Slot("bound", kind)), {**self.kinds, kind: bounds}
 
-    def _computed(self, shown: Shown, slots: Slots) -> tuple[str, float, tuple[float, ...]]:
+    def _compute(self, shown: Shown, slots: Slots) -> tuple[str, float, tuple[float, ...]]:
         code, run = _share(slots["bound"])
         values = _values(shown, (self.field,))
         result = run(values)
@@ -219,7 +219,7 @@ class Sharing(Computing):
     def _answer(self, measure: Measure, slots: Slots, result: float, language: Language) -> str:
         return say(language, f"It is {result:.15g} percent.", f"占百分之{result:.15g}。")
 
-    def _asked(self, shown: Shown, given: Slots, rng: random.Random) -> Iterator[dict[str, JSON]]:
+    def _draw_question(self, shown: Shown, given: Slots, rng: random.Random) -> Iterator[dict[str, JSON]]:
         values = _values(shown, (self.field,))
         bounds = [given["bound"]] if "bound" in given else [bound for bound in grid(self.field.spec) if min(values) < bound < max(values)]
         for bound in rng.sample(bounds, len(bounds)):
@@ -228,7 +228,7 @@ class Sharing(Computing):
     def wordings(self) -> Mapping[Language, Sequence[str]]:
         label, out = self.field.label, dict[Language, Sequence[str]]()
         out["en"] = [
-            joined(lead, form.format(rows=rows, label=label.en), "en")
+            join_lead(lead, form.format(rows=rows, label=label.en), "en")
             for form in (
                 "what percentage of {rows} has a {label} above {{bound}}, to one decimal",
                 "please work out what percentage of {rows} has a {label} of more than {{bound}}, to one decimal",
@@ -238,7 +238,7 @@ class Sharing(Computing):
             for lead, rows in self.rows.ways("en")
         ]
         out["zh"] = [
-            joined(lead, form.format(rows=rows, label=label.zh), "zh")
+            join_lead(lead, form.format(rows=rows, label=label.zh), "zh")
             for form in (
                 "{rows}里{label}超过{{bound}}的占百分之多少，保留一位小数",
                 "算一下{rows}中{label}高于{{bound}}的百分比，保留一位小数",
@@ -304,7 +304,7 @@ def computing(domain: Domain, name_field: Callable[[Entity], Field | None]) -> I
 
 
 def _sums_and_averages(domain: Domain, name: str, rows: Rows, wide: Sequence[Field]) -> Iterator[SpecIntent]:
-    sums, averages = _all(_summed, wide), _all(_averages, wide)
+    sums, averages = _all(_sum_measures, wide), _all(_averages, wide)
     if sums:
         yield Computing(domain, f"total_{name}", rows, sums)
     if averages:

@@ -14,23 +14,23 @@ from synth.worlds.declarative.intents.base import (
     Slots,
     SpecIntent,
     Work,
+    answer_text,
     fact,
     inside,
     misfit,
     outside,
     piece,
+    row_fact,
     say,
-    seen,
-    told,
     value_kind,
     wander,
     words_kind,
 )
-from synth.worlds.declarative.intents.row_references import Finder, Picked, filter_words, pick_filters, said_of
+from synth.worlds.declarative.intents.row_references import Finder, Picked, filter_value, filter_words, pick_filters
 from synth.worlds.declarative.language.tool_schema import DEFAULT_LIMIT
 from synth.worlds.declarative.language.values import Words
 from synth.worlds.declarative.request_templates import questions
-from synth.worlds.declarative.state import State, shown
+from synth.worlds.declarative.state import State, shown_value
 from synth.worlds.declarative.tools import found_key, search_name, value_of
 
 _TRIES = 12
@@ -70,7 +70,7 @@ class QuestionIntent(SpecIntent):
             steps.append((f"get_{self.finder.entity.name}", (len(steps) - 1,) if steps else ()))
         if self.along is not None:
             steps.append((f"get_{self.asked.name}", (len(steps) - 1,)))
-        return self.shaped(steps)
+        return self.shape_of(steps)
 
     def plan(self, state: State, slots: Slots, language: Language) -> Solution:
         work = Work(self.of, state)
@@ -88,10 +88,10 @@ class QuestionIntent(SpecIntent):
         value = value_of(state, row, aspect)
         answer = say(
             language,
-            f"The {aspect.label.en} of {key} is {told(self.of, aspect, value, language)}.",
-            f"{key}的{aspect.label.zh}是{told(self.of, aspect, value, language)}。",
+            f"The {aspect.label.en} of {key} is {answer_text(self.of, aspect, value, language)}.",
+            f"{key}的{aspect.label.zh}是{answer_text(self.of, aspect, value, language)}。",
         )
-        work.evidence.append(piece(aspect.name, shown(self.of, aspect, value)))
+        work.evidence.append(piece(aspect.name, shown_value(self.of, aspect, value)))
         return work.solution(answer, facts=(fact(self.of, aspect, value, self._rivals(state, row, aspect)),))
 
     def _rivals(self, state: State, row: tuple[object, ...], aspect: Field) -> list[object]:
@@ -130,7 +130,7 @@ class Finding(SpecIntent):
         super().__init__(domain, name, finder.entity.spec.group or finder.entity.name, finder.slots)
 
     def shape(self, slot_names: frozenset[str]) -> Shape:
-        return self.shaped((step.tool, step.parents) for step in self.finder.steps)
+        return self.shape_of((step.tool, step.parents) for step in self.finder.steps)
 
     def plan(self, state: State, slots: Slots, language: Language) -> Solution:
         work = Work(self.of, state)
@@ -138,11 +138,11 @@ class Finding(SpecIntent):
         key = self.finder.find(work, slots)
         assert best is not None
         entity, of = self.finder.entity, self.finder.orders[slots["pick"]][0]
-        work.evidence.append(seen(key))
+        work.evidence.append(row_fact(key))
         others = tuple(other for other, _ in best[1] if other != key)[:_RIVALS]
         value = value_of(state, state.row(entity.number, key), of)
         facts = (Fact(kind="id", value=key, rivals=others),)
-        answer = told(self.of, of, value, language)
+        answer = answer_text(self.of, of, value, language)
         return work.solution(
             say(language, f"It is {entity.noun.en} {key}: {of.label.en} {answer}.", f"是{entity.noun.zh}{key}，{of.label.zh}{answer}。"),
             facts=facts,
@@ -183,7 +183,7 @@ class Counting(SpecIntent):
         super().__init__(domain, name, entity.spec.group or entity.name, slots)
 
     def shape(self, slot_names: frozenset[str]) -> Shape:
-        return self.shaped([(search_name(self.entity), ())])
+        return self.shape_of([(search_name(self.entity), ())])
 
     def _matches(self, state: State, slots: Slots) -> int:
         bounds = [(each, inside(each.type.kind, slots[slot])) for slot, each in self.filters.items() if slot in slots]
@@ -213,7 +213,7 @@ class Counting(SpecIntent):
         for key in islice(wander(self.entity.ids, rng), _TRIES):
             row = state.row(self.entity.number, key)
             slots = {
-                slot: given[slot] if slot in given else said_of(state, row, each, rng)
+                slot: given[slot] if slot in given else filter_value(state, row, each, rng)
                 for slot, each in self.filters.items()
                 if slot in slot_names
             }

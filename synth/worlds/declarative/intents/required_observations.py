@@ -17,9 +17,9 @@ from typing import Any
 from storage.records import Fact
 from synth.worlds.base import Unsolvable
 from synth.worlds.declarative.domain import Act, Domain, Entity, Field, is_searched, listing_for
-from synth.worlds.declarative.intents.base import Work, counted, misfit, outside, piece, seen
+from synth.worlds.declarative.intents.base import Work, count_fact, misfit, outside, piece, row_fact
 from synth.worlds.declarative.language.expression_types import Part
-from synth.worlds.declarative.state import Row, State, shown
+from synth.worlds.declarative.state import Row, State, shown_value
 from synth.worlds.declarative.tools import LIST_LIMIT, found_key, list_name, listed_key, search_name, value_of
 
 Way = tuple[Part, ...]
@@ -155,7 +155,7 @@ def look(work: Work, act: Act, conditions: Sequence[Part], values: Mapping[str, 
     plans: list[Work] = []
     for each in tests:
         with suppress(Unsolvable):
-            plans.append(_looked(work, sight_of(work.domain, act, each), act, values))
+            plans.append(_observe(work, sight_of(work.domain, act, each), act, values))
     if not plans:
         raise misfit(f"a list shows only {LIST_LIMIT} of the rows that a rule counts, and no search tells")
     best = min(plans, key=lambda plan: len(plan.calls))
@@ -188,22 +188,22 @@ def _least(clauses: Iterable[Clause]) -> list[Clause]:
     return minimal
 
 
-def _looked(work: Work, sight: Sight, act: Act, values: Mapping[str, Any]) -> Work:
+def _observe(work: Work, sight: Sight, act: Act, values: Mapping[str, Any]) -> Work:
     """A copy of the plan with calls that show the rows."""
     after = Work(work.domain, work.state, [*work.calls], [*work.evidence], {**work.shown}, {*work.listed})
     for each in sight.looks:
         key, _ = row_at(work.domain, act, work.state, values, each.path)
         after.show(each.entity, key, needs_all=each.needs_all)
     for tally in sight.tallies:
-        _count(after, tally, _wanted(tally, work.state, values))
+        _count(after, tally, _tally_filters(tally, work.state, values))
     return after
 
 
-def _wanted(tally: Tally, state: State, values: Mapping[str, Any]) -> list[tuple[Field, Any]]:
+def _tally_filters(tally: Tally, state: State, values: Mapping[str, Any]) -> list[tuple[Field, Any]]:
     return [(each, run(state, values)) for each, run in tally.filters]
 
 
-def _listed(work: Work, tally: Tally, equal: list[tuple[Field, Any]]) -> int | None:
+def _listed_count(work: Work, tally: Tally, equal: list[tuple[Field, Any]]) -> int | None:
     """How many rows the owner has whose list shows all that is counted; None where there is none."""
     if tally.owner is None:
         return None
@@ -214,7 +214,7 @@ def _listed(work: Work, tally: Tally, equal: list[tuple[Field, Any]]) -> int | N
 def _count(work: Work, tally: Tally, equal: list[tuple[Field, Any]]) -> None:
     """The counted rows are seen: by their number, or among all of an owner's, whichever has been asked for."""
     entity, owner = tally.entity, tally.owner
-    if owner is not None and _listed(work, tally, equal) is not None:
+    if owner is not None and _listed_count(work, tally, equal) is not None:
         whose = dict(equal)[owner]
         if (list_name(entity, owner), whose) in work.listed or not tally.is_searched:
             work.call(list_name(entity, owner), **{owner.name: whose})
@@ -229,10 +229,10 @@ def _facts(work: Work, sight: Sight, act: Act, values: Mapping[str, Any]) -> lis
     domain, state, facts = work.domain, work.state, list[Fact]()
     for each in sight.looks:
         key, row = row_at(domain, act, state, values, each.path)
-        facts += [seen(key), *(piece(field.name, shown(domain, field, value_of(state, row, field))) for field in each.fields)]
+        facts += [row_fact(key), *(piece(field.name, shown_value(domain, field, value_of(state, row, field))) for field in each.fields)]
     for tally in sight.tallies:
-        entity, equal = tally.entity, _wanted(tally, state, values)
-        listed = _listed(work, tally, equal)
+        entity, equal = tally.entity, _tally_filters(tally, state, values)
+        listed = _listed_count(work, tally, equal)
         number = len(state.select(entity.number, [(each.place, value) for each, value in equal]))
-        facts.append(counted(piece(found_key(entity), number), None if listed is None else piece(listed_key(entity), listed)))
+        facts.append(count_fact(piece(found_key(entity), number), None if listed is None else piece(listed_key(entity), listed)))
     return facts

@@ -57,12 +57,12 @@ class Rows(ABC):
     def ways(self, language: Language) -> list[Way]:
         """How requests call it."""
 
-    def _made(self, work: Work, callee: Callee, arguments: Mapping[str, JSON]) -> str:
+    def _add_call(self, work: Work, callee: Callee, arguments: Mapping[str, JSON]) -> str:
         """What a call shows, which is added to the plan."""
         work.call(callee.tool.name, **arguments)
         return callee.call(work.state, arguments).content
 
-    def _shown(self, *texts: str) -> Shown:
+    def _shown_rows(self, *texts: str) -> Shown:
         rows = json.loads(texts[-1]).get("rows", [])
         if len(rows) < LEAST_ROWS:
             raise misfit("too few rows to compute over")
@@ -107,11 +107,11 @@ class Listed(Rows):
             rows = work.state.select(self.of.number, ((self.name.place, key),))
             if len(rows) != 1:
                 raise misfit("not exactly one owner of that name")
-            nodes = (self._made(work, self._search, {filter_name(self.name): key}),)
+            nodes = (self._add_call(work, self._search, {filter_name(self.name): key}),)
             key = rows[0][0]
         if len(work.state.select(self.entity.number, ((self.owner.place, key),))) > LIST_LIMIT:
             raise misfit("more rows than a list shows")
-        return self._shown(*nodes, self._made(work, self._list, {self.owner.name: key}))
+        return self._shown_rows(*nodes, self._add_call(work, self._list, {self.owner.name: key}))
 
     def ways(self, language: Language) -> list[Way]:
         owner_slot, noun, whose = f"{{{self.who}}}", self.entity.noun[language], self.of.noun[language]
@@ -154,7 +154,7 @@ class First(Rows):
 
     def show(self, work: Work, slots: Slots) -> Shown:
         arguments = {filter_name(self.kind): slots["kind"], "sort": slots["pick"], "limit": slots["few"]}
-        node = self._shown(self._made(work, self._search, arguments))
+        node = self._shown_rows(self._add_call(work, self._search, arguments))
         if len(node.rows) < slots["few"]:
             raise misfit("fewer rows than asked for")
         return node

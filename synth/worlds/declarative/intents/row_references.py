@@ -266,7 +266,7 @@ class Picked(Finder):
             slots: dict[str, JSON] = {"pick": given["pick"] if "pick" in given else rng.choice(list(self.orders))}
             for slot, each in self.filters.items():
                 if slot in names:
-                    slots[slot] = given[slot] if slot in given else said_of(state, row, each, rng)
+                    slots[slot] = given[slot] if slot in given else filter_value(state, row, each, rng)
             best = None if None in slots.values() else self.best(state, slots)
             if best is not None and best[0] in allowed:
                 yield best[0], slots
@@ -339,7 +339,7 @@ def passes(field: Field, value: Any, bound: Any) -> bool:
     return bool(value >= bound) if field.filter == "min" else bool(value == bound)
 
 
-def said_of(state: State, row: Row, field: Field, rng: random.Random) -> JSON:
+def filter_value(state: State, row: Row, field: Field, rng: random.Random) -> JSON:
     """A filter that this row passes, as a request says it; None where there is none."""
     value = value_of(state, row, field)
     if field.type.kind == "flag":

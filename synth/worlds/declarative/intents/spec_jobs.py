@@ -16,10 +16,9 @@ from storage.records import JSON, Fact, Language, Plan, Success
 from synth.text.slot_kinds import Date, Quantity, SlotKind, Vocabulary
 from synth.text.value_spellings import value_spellings
 from synth.worlds.base import Shape, Slot, Solution, Unsolvable
-from synth.worlds.declarative.acting import defaults_of, failing, perform, told
+from synth.worlds.declarative.acting import defaults_of, failing, perform, tell_fields
 from synth.worlds.declarative.domain import Domain, Entity, Field, outside
-from synth.worlds.declarative.intents.base import Slots, SpecIntent, Work, fact, grid, id_kind, misfit, piece, written
-from synth.worlds.declarative.intents.base import told as said_of
+from synth.worlds.declarative.intents.base import Slots, SpecIntent, Work, answer_text, fact, grid, id_kind, misfit, pair_fact, piece
 from synth.worlds.declarative.intents.refusal_intents import answer_kind
 from synth.worlds.declarative.language import job_schema as form
 from synth.worlds.declarative.language import schema
@@ -41,8 +40,8 @@ from synth.worlds.declarative.language.job_steps import (
     paths,
 )
 from synth.worlds.declarative.language.values import Words
-from synth.worlds.declarative.request_templates import filled, reply
-from synth.worlds.declarative.state import State, clock_steps, shown
+from synth.worlds.declarative.request_templates import fill, reply
+from synth.worlds.declarative.state import State, clock_steps, shown_value
 from synth.worlds.declarative.tools import LIST_LIMIT, Search, get_name, list_name, search_name, value_of
 
 _TRIES, _TRIES_GIVEN = 24, 6
@@ -95,7 +94,7 @@ class Scripted(SpecIntent):
                 if not isinstance(step, Deed):
                     rows[step.row] = len(steps)
                 steps.append((_tool(step), tuple(sorted(parents))))
-        return self.shaped(steps)
+        return self.shape_of(steps)
 
     def constraints(self, slot_names: frozenset[str]) -> int:
         return sum(slot.name in slot_names and not slot.is_entity and slot.name not in self._marks for slot in self.slots)
@@ -132,7 +131,7 @@ class Scripted(SpecIntent):
 
     def draw(self, state: State, slot_names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON] | None:
         for _ in range(_TRIES_GIVEN if given else _TRIES):
-            slots = self._proposed(state, slot_names, given, rng)
+            slots = self._propose_slots(state, slot_names, given, rng)
             try:
                 self.plan(state, slots, "en")
             except Unsolvable:
@@ -140,7 +139,7 @@ class Scripted(SpecIntent):
             return slots
         return None
 
-    def _proposed(self, state: State, names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON]:
+    def _propose_slots(self, state: State, names: frozenset[str], given: Slots, rng: random.Random) -> dict[str, JSON]:
         slots: dict[str, JSON] = {name: value for name, value in given.items() if name in names}
         rows: dict[str, str] = {}
         for step in self._finding:
@@ -170,24 +169,24 @@ class Scripted(SpecIntent):
         if isinstance(step, Look) and step.row in slots:
             rows[step.row] = slots[step.row]
             return
-        tests = self._wanted(step, state, {**self.inside(slots), **rows}, slots)
+        tests = self._row_tests(step, state, {**self.inside(slots), **rows}, slots)
         key = _any_row(state, step.entity, [*tests, *self._tests.get(step.row, ())], step.row, rng)
         if key is None:
             return
         rows[step.row] = key
         row = state.row(step.entity.number, key)
-        for of, each in [] if isinstance(step, Look) else _named(step):
+        for of, each in [] if isinstance(step, Look) else _nameable_fields(step):
             if each.slot in names:
                 slots.setdefault(each.slot, value_of(state, row, of))
         if isinstance(step, Look):
             slots[step.row] = key
 
-    def _wanted(self, step: Look | Owned | Found, state: State, values: Mapping[str, Any], slots: Slots) -> list[Test]:
+    def _row_tests(self, step: Look | Owned | Found, state: State, values: Mapping[str, Any], slots: Slots) -> list[Test]:
         """What a row must be for what is said or known already."""
         if isinstance(step, Look):
             return []
         tests: list[Test] = []
-        for of, each in _named(step):
+        for of, each in _nameable_fields(step):
             if each.slot in slots if each.slot else each.value.names <= set(values):
                 tests.append(_has(step, of, each.value.run(state, values)))
         return tests
@@ -309,7 +308,7 @@ class _Walk:
             raise misfit(problem)
         self.work.call(act.name, **arguments)
         perform(self.domain, act, self.state, values)
-        self.told[act.name] = told(self.domain, act, self.state, values)
+        self.told[act.name] = tell_fields(self.domain, act, self.state, values)
         self.answers.append(reply(self.domain, act, values, self.language, step.words))
 
     def _choose(self, step: Choice) -> None:
@@ -326,9 +325,9 @@ class _Walk:
             key = self.values[read.path[0]]
             entity = self.domain.entities[self.intent.rows[read.path[0]]]
             of = entity.fields[read.field]
-            self.work.evidence.append(written(f'"{self.domain.id_key(entity)}"', f'"{key}"'))
+            self.work.evidence.append(pair_fact(f'"{self.domain.id_key(entity)}"', f'"{key}"'))
             now = value_of(self.state, self.state.row(entity.number, key), of)
-            self.work.evidence.append(piece(of.name, shown(self.domain, of, now)))
+            self.work.evidence.append(piece(of.name, shown_value(self.domain, of, now)))
 
     def _tell(self, step: Telling) -> None:
         if step.spec.condition is not None and not self.values[step.spec.condition]:
@@ -344,8 +343,8 @@ class _Walk:
             rivals = [value_of(self.state, row, step.of) for key, row in self.pools.get(step.row, ()) if key != self.values[step.row]]
             stated_fact = fact(self.domain, step.of, value, rivals)
             self.facts.append(stated_fact.model_copy(update={"rivals": (*stated_fact.rivals, *self.beside.get(step.row, ()))}))
-            text = said_of(self.domain, step.of, value, self.language)
-        self.answers.append(filled(step.spec.words or _TOLD, {**self.values, "value": text}, self.language))
+            text = answer_text(self.domain, step.of, value, self.language)
+        self.answers.append(fill(step.spec.words or _TOLD, {**self.values, "value": text}, self.language))
 
     def _answer(self, step: Answering) -> None:
         one = step.answers[self.slots[step.slot]]
@@ -398,7 +397,7 @@ def _any_holds(tests: Sequence[Compiled]) -> Test:
     return lambda state, names: any(test.run(state, names) for test in tests)
 
 
-def _named(step: Owned | Found) -> Iterator[tuple[Field, Given]]:
+def _nameable_fields(step: Owned | Found) -> Iterator[tuple[Field, Given]]:
     """The fields whose values a request may name, of a row that a step finds."""
     if isinstance(step, Owned):
         yield step.owner, step.of

@@ -72,7 +72,7 @@ def compile_expression(text: str, scope: Scope, expect: Type | None = None) -> C
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ExpressionError(f"not an expression: {text[:80]!r}{_hint(text)}") from None
     work = _Compiler(scope)
-    piece = work.fitted(tree.body, expect) if expect is not None else work.piece(tree.body)
+    piece = work.fit_type(tree.body, expect) if expect is not None else work.piece(tree.body)
     if piece.type.kind == "word":
         raise ExpressionError(f"{text!r} is only text; compare it with a field, or assign it to one")
     reads, counts, names = tuple(dict.fromkeys(work.reads)), tuple(work.counts), frozenset(work.names)
@@ -170,7 +170,7 @@ class _Compiler:
         finally:
             self.depth -= 1
 
-    def fitted(self, node: ast.expr, expect: Type) -> _Piece:
+    def fit_type(self, node: ast.expr, expect: Type) -> _Piece:
         """A piece of the expected type; words become values of a choice, whole numbers pass as numbers."""
         word = self._word(node)
         if word is not None and expect.kind in ("choice", "name", "time", "date"):
@@ -271,7 +271,7 @@ class _Compiler:
         if isinstance(node.op, ast.Not):
             part = self._part(node.operand)
             inner = part.run
-            return self._joined("not", lambda state, names: not inner(state, names), part)
+            return self._join("not", lambda state, names: not inner(state, names), part)
         piece = self.piece(node.operand)
         if not isinstance(node.op, ast.USub) or not piece.type.is_number:
             raise ExpressionError(f"{ast.unparse(node)[:60]!r} is not part of the language")
@@ -281,15 +281,15 @@ class _Compiler:
     def _boolop(self, node: ast.BoolOp) -> _Piece:
         parts = [self._part(each) for each in node.values]
         joint, join = ("and", _both) if isinstance(node.op, ast.And) else ("or", _either)
-        return self._joined(joint, reduce(join, (part.run for part in parts)), *parts)
+        return self._join(joint, reduce(join, (part.run for part in parts)), *parts)
 
     def _part(self, node: ast.expr) -> Part:
         """A yes or no with what it alone looks at."""
         reads, counts = len(self.reads), len(self.counts)
-        piece = self.fitted(node, FLAG)
+        piece = self.fit_type(node, FLAG)
         return piece.part or Part(piece.run, reads=tuple(self.reads[reads:]), counts=tuple(self.counts[counts:]))
 
-    def _joined(self, joint: str, run: Function, *parts: Part) -> _Piece:
+    def _join(self, joint: str, run: Function, *parts: Part) -> _Piece:
         return _Piece(FLAG, run, part=Part(run, joint, parts))
 
     def _compare(self, node: ast.Compare) -> _Piece:
@@ -307,10 +307,10 @@ class _Compiler:
             raise ExpressionError("compare with == != < <= > >= in")
         if self._word(left) is not None and self._word(right) is None:
             second = self.piece(right)
-            first = self.fitted(left, second.type)
+            first = self.fit_type(left, second.type)
         else:
             first = self.piece(left)
-            second = self.fitted(right, first.type) if self._word(right) is not None else self.piece(right)
+            second = self.fit_type(right, first.type) if self._word(right) is not None else self.piece(right)
         if not (_fits(second.type, first.type) or _fits(first.type, second.type)):
             raise ExpressionError(f"{ast.unparse(left)[:40]!r} is {first.type}, {ast.unparse(right)[:40]!r} is {second.type}: never equal")
         if not isinstance(op, (ast.Eq, ast.NotEq)) and first.type.kind not in ("whole", "real", "date", "time"):
@@ -321,16 +321,16 @@ class _Compiler:
         if not isinstance(right, (ast.Tuple, ast.List, ast.Set)) or not right.elts:
             raise ExpressionError("after `in` stands a list of values: status in (open, late)")
         first = self.piece(left)
-        options = [self.fitted(each, first.type).run for each in right.elts]
+        options = [self.fit_type(each, first.type).run for each in right.elts]
         value = first.run
         if is_in:
             return lambda state, names: value(state, names) in [option(state, names) for option in options]
         return lambda state, names: value(state, names) not in [option(state, names) for option in options]
 
     def _ifexp(self, node: ast.IfExp, expect: Type | None = None) -> _Piece:
-        test = self.fitted(node.test, FLAG).run
+        test = self.fit_type(node.test, FLAG).run
         if expect is not None:
-            first, second = self.fitted(node.body, expect), self.fitted(node.orelse, expect)
+            first, second = self.fit_type(node.body, expect), self.fit_type(node.orelse, expect)
         else:
             first, second = self.piece(node.body), self.piece(node.orelse)
         if not (_fits(second.type, first.type) or _fits(first.type, second.type)):
@@ -346,13 +346,13 @@ class _Compiler:
         if name not in FUNCTIONS:
             raise ExpressionError(f"no function {ast.unparse(node.func)[:40]!r}; {nearest(name, FUNCTIONS)}")
         if name == "count":
-            return self._counted(node)
+            return self._count(node)
         if node.keywords or any(isinstance(each, ast.Starred) for each in node.args):
             raise ExpressionError(f"{name} takes plain values")
         if name in ("days_until", "days_since"):
             if len(node.args) != 1:
                 raise ExpressionError(f"{name} takes one date")
-            day = self.fitted(node.args[0], DATE).run
+            day = self.fit_type(node.args[0], DATE).run
             return _Piece(WHOLE, day if name == "days_until" else lambda state, names: -day(state, names))
         pieces = [self.piece(each) for each in node.args]
         if name in ("round", "abs"):
@@ -370,7 +370,7 @@ class _Compiler:
         kind = pieces[0].type if len(kinds) == 1 else REAL
         return _Piece(kind, lambda state, names: act(value(state, names) for value in values))
 
-    def _counted(self, node: ast.Call) -> _Piece:
+    def _count(self, node: ast.Call) -> _Piece:
         if len(node.args) != 1 or not isinstance(node.args[0], ast.Name) or any(each.arg is None for each in node.keywords):
             raise ExpressionError("count takes an entity and fields: count(loan, member=member, status=active)")
         entity = node.args[0].id
@@ -386,7 +386,7 @@ class _Compiler:
             attribute = self.scope.attribute(entity, name)
             if attribute is None:
                 raise ExpressionError(f"count: no field {name!r} of {entity}; {nearest(name, attributes)}")
-            filters.append((name, self.fitted(keyword.value, attribute.type).run))
+            filters.append((name, self.fit_type(keyword.value, attribute.type).run))
         self.counts.append(Count(entity, tuple(filters), tuple(self.reads[before:])))
         counter = self.scope.counter(entity, tuple(name for name, _ in filters))
         values = [value for _, value in filters]

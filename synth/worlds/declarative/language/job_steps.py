@@ -20,7 +20,7 @@ from synth.worlds.declarative.language.problems import nearest
 from synth.worlds.declarative.language.read import Job, Step
 from synth.worlds.declarative.language.scopes import JobScope, Known
 from synth.worlds.declarative.language.values import Words
-from synth.worlds.declarative.tools import View, shown_by, sorts
+from synth.worlds.declarative.tools import View, sorts, view_fields
 
 Add = Callable[[str, str], None]
 """(path, what is wrong)"""
@@ -226,7 +226,7 @@ class Scripts:
             if slot not in spec.slots:
                 self.add(f"{path}.optional", f"no slot {slot!r}; {nearest(slot, spec.slots)}")
         types = {slot: Type("ref", of.name) if isinstance(of, Entity) else of.type for slot, of in kinds.items()}
-        steps = _Steps(self, spec, kinds).resolved(job.steps, _Place(types, broken=set(spec.slots) - set(types)), f"{path}.steps", ())
+        steps = _Steps(self, spec, kinds).resolve_steps(job.steps, _Place(types, broken=set(spec.slots) - set(types)), f"{path}.steps", ())
         self._ends(steps, path)
         return Script(name, spec, kinds, steps)
 
@@ -251,7 +251,7 @@ class _Steps:
         marks = {slot for slot, kind in kinds.items() if isinstance(kind, Kind) and kind.is_mark}
         self.missing = frozenset(spec.optional) - marks
 
-    def resolved(self, steps: Sequence[Step], place: _Place, path: str, running: tuple[str, ...]) -> tuple[Resolved, ...]:
+    def resolve_steps(self, steps: Sequence[Step], place: _Place, path: str, running: tuple[str, ...]) -> tuple[Resolved, ...]:
         resolved_steps: list[Resolved] = []
         for at, step in enumerate(steps):
             where = f"{path}[{at}]"
@@ -270,29 +270,29 @@ class _Steps:
             self.add(f"{path}.run", problem)
             return ()
         self.scripts.ran.add(name)
-        return self.resolved(procedures[name], place, f"procedures.{name}", (*running, name))
+        return self.resolve_steps(procedures[name], place, f"procedures.{name}", (*running, name))
 
     def _step(self, step: Step, place: _Place, path: str, running: tuple[str, ...]) -> Resolved | None:
         spec = step.spec
         if isinstance(spec, form.GetStep):
             return self._look(spec, place, path)
         if isinstance(spec, form.ListStep):
-            return self._owned(spec, place, path)
+            return self._list_step(spec, place, path)
         if isinstance(spec, form.SearchStep):
-            return self._found(spec, place, path)
+            return self._search_step(spec, place, path)
         if isinstance(spec, form.DoStep):
-            return self._deed(spec, place, path)
+            return self._do_step(spec, place, path)
         if isinstance(spec, form.ChooseStep):
             cases = []
             for at, (case, steps) in enumerate(step.cases):
                 where = f"{path}.choose[{at}]"
-                test = self._compiled(case.condition, place, FLAG, f"{where}.if")
+                test = self._compile(case.condition, place, FLAG, f"{where}.if")
                 self._is_shown(test, place, f"{where}.if")
-                inner = self.resolved(steps, place.copy(), f"{where}.steps", running)
+                inner = self.resolve_steps(steps, place.copy(), f"{where}.steps", running)
                 cases += [] if test is None else [(test, inner)]
             return Choice(tuple(cases))
         if isinstance(spec, form.FitsStep):
-            test = self._compiled(spec.fits, place, FLAG, f"{path}.fits")
+            test = self._compile(spec.fits, place, FLAG, f"{path}.fits")
             return None if test is None else Fit(test)
         if isinstance(spec, form.TellStep):
             return self._telling(spec, place, path)
@@ -307,10 +307,10 @@ class _Steps:
 
     # ---- expressions ----------------------------------------------------------------------------------------------------------
 
-    def _compiled(self, text: str, place: _Place, expect: Type | None, path: str) -> Compiled | None:
+    def _compile(self, text: str, place: _Place, expect: Type | None, path: str) -> Compiled | None:
         return self.scripts.compile(text, JobScope(self.scripts.known, place.types, self.missing, place.broken), expect, path)
 
-    def _given(self, text: str, place: _Place, expect: Type, path: str) -> Given | None:
+    def _argument(self, text: str, place: _Place, expect: Type, path: str) -> Given | None:
         """An argument; a slot alone may be one that nobody says."""
         slot = text.strip()
         is_slot = slot in self.kinds and slot in place.types
@@ -332,7 +332,7 @@ class _Steps:
             text = ".".join((*read.path, read.field))
             if entity is None or view is None:
                 self.add(path, f"looks at {text}, and no step before shows {read.path[0]!r}")
-            elif len(read.path) > 1 or entity.fields[read.field] not in shown_by(entity, view):
+            elif len(read.path) > 1 or entity.fields[read.field] not in view_fields(entity, view):
                 self.add(path, f"looks at {text}, which the step that shows {read.path[0]!r} does not show")
 
     # ---- steps ----------------------------------------------------------------------------------------------------------------
@@ -369,7 +369,7 @@ class _Steps:
             self.add(path, f"no entity {name!r}; {nearest(name, self.domain.entities)}")
         return entity
 
-    def _owned(self, spec: form.ListStep, place: _Place, path: str) -> Owned | None:
+    def _list_step(self, spec: form.ListStep, place: _Place, path: str) -> Owned | None:
         entity = self._entity(spec.list, place, f"{path}.list")
         if entity is None:
             return None
@@ -378,21 +378,22 @@ class _Steps:
             place.broken |= set(self.domain.entities)
             self.add(f"{path}.list", f"rows of {entity.name} belong to nobody; make a reference `owned`")
             return None
-        of = self._given(spec.of, place, owner.type, f"{path}.of")
+        of = self._argument(spec.of, place, owner.type, f"{path}.of")
         where = []
         for name, text in spec.where.items():
             each = entity.fields.get(name)
-            if each is None or each not in shown_by(entity, "list"):
+            if each is None or each not in view_fields(entity, "list"):
                 self.add(
-                    f"{path}.where.{name}", f"its list shows no {name!r}; {nearest(name, [one.name for one in shown_by(entity, 'list')])}"
+                    f"{path}.where.{name}",
+                    f"its list shows no {name!r}; {nearest(name, [one.name for one in view_fields(entity, 'list')])}",
                 )
                 continue
-            given = self._given(text, place, each.type, f"{path}.where.{name}")
+            given = self._argument(text, place, each.type, f"{path}.where.{name}")
             where += [] if given is None else [(each, given)]
         row = self._row(entity, spec.row, "list", place, f"{path}.list")
         return None if of is None else Owned(row, entity, owner, of, tuple(where))
 
-    def _found(self, spec: form.SearchStep, place: _Place, path: str) -> Found | None:
+    def _search_step(self, spec: form.SearchStep, place: _Place, path: str) -> Found | None:
         entity = self._entity(spec.search, place, f"{path}.search")
         if entity is None:
             return None
@@ -407,18 +408,18 @@ class _Steps:
             if name not in filters:
                 self.add(f"{path}.where.{name}", f"no filter {name!r}; {nearest(name, filters)}")
                 continue
-            given = self._given(text, place, filters[name].type, f"{path}.where.{name}")
+            given = self._argument(text, place, filters[name].type, f"{path}.where.{name}")
             if given is not None:
                 where[name] = filters[name], given
         needed = entity.spec.tools.search.needs if entity.spec.tools.search is not None else ()
         for name in needed:
             if name not in spec.where:
                 self.add(f"{path}.where", f"the search needs {name!r}")
-        sort = self._given(spec.sort, place, Type("choice", values=frozenset(orders)), f"{path}.sort")
+        sort = self._argument(spec.sort, place, Type("choice", values=frozenset(orders)), f"{path}.sort")
         row = self._row(entity, spec.row, "search", place, f"{path}.search")
         return None if sort is None else Found(row, entity, where, sort)
 
-    def _deed(self, spec: form.DoStep, place: _Place, path: str) -> Deed | None:
+    def _do_step(self, spec: form.DoStep, place: _Place, path: str) -> Deed | None:
         act = self.domain.acts.get(spec.do)
         if act is None:
             self.add(f"{path}.do", f"no action {spec.do!r}; {nearest(spec.do, self.domain.acts)}")
@@ -433,7 +434,7 @@ class _Steps:
                 if param.is_required and name not in place.broken:
                     self.add(path, f"{act.name} needs {name!r}, and nothing here is called so; give it under `with`")
                 continue
-            value = self._given(text, place, param.type, f"{path}.with.{name}")
+            value = self._argument(text, place, param.type, f"{path}.with.{name}")
             if value is not None:
                 given[name] = value
         for names in act.either.values():
@@ -456,7 +457,7 @@ class _Steps:
                 self.add(f"{path}.tell", f"{row} tells no number {name!r} with a unit; {nearest(spec.tell, fitting)}")
                 return None
             return Telling(spec, row, name, unit=str(tells[name].unit))
-        value = self._compiled(spec.tell, place, None, f"{path}.tell")
+        value = self._compile(spec.tell, place, None, f"{path}.tell")
         if value is None:
             return None
         self._is_shown(value, place, f"{path}.tell")

@@ -193,7 +193,9 @@ def read_spec(raw: Any) -> tuple[Spec | None, list[Problem]]:
     listed = source.get("info")
     info = [reader.part(Info, part, f"info[{at}]") for at, part in enumerate(listed if isinstance(listed, (list, tuple)) else ())]
     kinds = {
-        name: _typed(reader, KIND_TYPES, part, f"kinds.{name}") for name, part in _items(source.get("kinds")) if reader.key(name, "kinds")
+        name: _read_typed(reader, KIND_TYPES, part, f"kinds.{name}")
+        for name, part in _items(source.get("kinds"))
+        if reader.key(name, "kinds")
     }
     procedures = {
         name: _read_steps(reader, part, f"procedures.{name}")
@@ -245,13 +247,13 @@ def _read_fields(reader: Reader, part: Any, path: str) -> dict[str, FieldSpec]:
     fields = {}
     for name, raw in _items(part.get("fields") if isinstance(part, Mapping) else None):
         if reader.key(name, path):
-            read = _typed(reader, FIELD_TYPES, raw, f"{path}.{name}")
+            read = _read_typed(reader, FIELD_TYPES, raw, f"{path}.{name}")
             if read is not None:
                 fields[name] = read
     return fields
 
 
-def _typed(reader: Reader, types: Mapping[str, type[Strict]], raw: Any, path: str) -> Any | None:
+def _read_typed(reader: Reader, types: Mapping[str, type[Strict]], raw: Any, path: str) -> Any | None:
     if not isinstance(raw, Mapping) or "type" not in raw:
         reader.add(path, f"say its type: {', '.join(types)}")
         return None
@@ -281,7 +283,7 @@ def _read_action(reader: Reader, source: Any, path: str) -> Action | None:
     for name, part in _items(spec.takes):
         given = {"type": "ref", "to": part} if isinstance(part, str) else part
         if reader.key(name, f"{path}.takes"):
-            takes[name] = _typed(reader, PARAM_TYPES, given, f"{path}.takes.{name}")
+            takes[name] = _read_typed(reader, PARAM_TYPES, given, f"{path}.takes.{name}")
     needs = []
     for at, part in enumerate(spec.needs):
         raw = {"if": part} if isinstance(part, (str, bool)) else part

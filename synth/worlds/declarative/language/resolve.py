@@ -94,7 +94,7 @@ class _Resolver:
         domain = Domain(self.head.domain, self.spec, digest, self.entities, acts, self.head.today, tuple(self.entities.values()))
         self._answers_as_usual()
         self._jobs_can_be_said()
-        domain.jobs = Scripts(domain, self.known, self.add, self._compiled).all()
+        domain.jobs = Scripts(domain, self.known, self.add, self._compile).all()
         self._is_enough(domain)
         return domain
 
@@ -124,13 +124,13 @@ class _Resolver:
 
     def _words(self, given: Any, entity: str, key: str) -> Mapping[str, Words]:
         if given.type == "choice":
-            return dict(given.values) if given.like is None else self._liked(given.like, f"entities.{entity}.fields.{key}.like")
+            return dict(given.values) if given.like is None else self._like_values(given.like, f"entities.{entity}.fields.{key}.like")
         if given.type == "name":
             rows = self.spec.entities[entity].rows
             return {words.en: words for words in given.values or names_of(given.list, rows, f"{self.head.domain}/{entity}/{key}")}
         return {}
 
-    def _liked(self, like: str, path: str) -> Mapping[str, Words]:
+    def _like_values(self, like: str, path: str) -> Mapping[str, Words]:
         """The values of a choice of another entity."""
         entity, _, key = like.partition(".")
         choices = {
@@ -205,7 +205,7 @@ class _Resolver:
                 if text is None:
                     continue
                 path = f"entities.{entity.name}.fields.{each.name}.{role}"
-                compiled = self._compiled(text, RowScope(self.known, entity, each, is_start=role == "starts"), each.type, path)
+                compiled = self._compile(text, RowScope(self.known, entity, each, is_start=role == "starts"), each.type, path)
                 if compiled is not None:
                     setattr(each, role, compiled)
                 else:
@@ -213,7 +213,7 @@ class _Resolver:
             if each.spec.starts is not None and each.spec.derived is not None:
                 self.add(f"entities.{entity.name}.fields.{each.name}", "give `starts` or `derived`, not both")
 
-    def _compiled(self, text: str, scope: Any, expect: Type | None, path: str) -> Compiled | None:
+    def _compile(self, text: str, scope: Any, expect: Type | None, path: str) -> Compiled | None:
         try:
             return compile_expression(text, scope, expect)
         except ExpressionError as error:
@@ -242,8 +242,8 @@ class _Resolver:
         creations = (self._creation(entity, values, scope, f"{path}.creates.{entity}") for entity, values in spec.creates.items())
         act.creations = tuple(each for each in creations if each is not None)
         act.either = spec.either
-        act.kept = tuple(each for each in (self._kept(act, name, scope, path) for name in action.counts) if each is not None)
-        act.tells = tuple(each for each in (self._told(act, name, scope, path) for name in action.tells) if each is not None)
+        act.kept = tuple(each for each in (self._count_kept(act, name, scope, path) for name in action.counts) if each is not None)
+        act.tells = tuple(each for each in (self._told_field(act, name, scope, path) for name in action.tells) if each is not None)
         if not (spec.sets or spec.moves or spec.creates or spec.counts):
             self.add(path, "changes nothing; give `sets`, `moves`, `creates` or `counts`")
         if not params:
@@ -290,7 +290,7 @@ class _Resolver:
                     params[each].is_either = True
         return params
 
-    def _kept(self, act: Act, name: str, scope: ActScope, path: str) -> Kept | None:
+    def _count_kept(self, act: Act, name: str, scope: ActScope, path: str) -> Kept | None:
         spec, path = self.spec.actions[act.name].counts[name], f"{path}.counts.{name}"
         if name in self.entities or name == "acts":
             self.add(path, "is the name of an entity, or `acts`; take another")
@@ -298,15 +298,15 @@ class _Resolver:
         for each in spec.by:
             if each not in names:
                 self.add(f"{path}.by", f"no parameter {each!r}; {nearest(each, names)}")
-        add = self._compiled(spec.add, scope, WHOLE, f"{path}.add")
+        add = self._compile(spec.add, scope, WHOLE, f"{path}.add")
         by = tuple(dict.fromkeys(one for each in spec.by for one in act.either.get(each, (each,))))
         return None if add is None else Kept(name, by, add)
 
-    def _told(self, act: Act, name: str, scope: ActScope, path: str) -> Told | None:
+    def _told_field(self, act: Act, name: str, scope: ActScope, path: str) -> Told | None:
         text = self.spec.actions[act.name].tells[name].value
         if text in act.either or (text in act.params and act.params[text].is_either):
             return Told(name, param=text)
-        value = self._compiled(text, scope, None, f"{path}.tells.{name}")
+        value = self._compile(text, scope, None, f"{path}.tells.{name}")
         return None if value is None else Told(name, value=value)
 
     def _choices(self, spec: schema.ChoiceParam, where: str, name: str) -> Mapping[str, Words]:
@@ -335,15 +335,15 @@ class _Resolver:
     def _conditions(self, action: Action, scope: ActScope, path: str) -> tuple[Condition, ...]:
         conditions = []
         for at, need in enumerate(action.needs):
-            test = self._compiled(need.condition, scope, FLAG, f"{path}.needs[{at}].if")
+            test = self._compile(need.condition, scope, FLAG, f"{path}.needs[{at}].if")
             message = need.message or f"this needs: {need.condition}"
             places = dict.fromkeys(re.findall(r"\{[^{}]*\}", need.message or ""))
-            inside = ((each, self._compiled(each[1:-1], scope, None, f"{path}.needs[{at}].else")) for each in places)
+            inside = ((each, self._compile(each[1:-1], scope, None, f"{path}.needs[{at}].else")) for each in places)
             worked_out = tuple((place, value) for place, value in inside if value is not None)
             if test is not None:
                 conditions.append(Condition("", test, message, worked_out=worked_out))
         for name, rule in action.rules.items():
-            test = self._compiled(rule.condition, scope, FLAG, f"{path}.rules.{name}.if")
+            test = self._compile(rule.condition, scope, FLAG, f"{path}.rules.{name}.if")
             if test is not None:
                 conditions.append(Condition(name, test, f"against the rules: {name.replace('_', ' ')}", rule))
         return tuple(conditions)
@@ -353,7 +353,7 @@ class _Resolver:
         if place is None:
             return None
         row, entity, field = place
-        value = self._compiled(text, scope, field.type, path)
+        value = self._compile(text, scope, field.type, path)
         return Setting(row, entity.number, field.place, field.name, value) if value is not None else None
 
     def _target(self, target: str, scope: ActScope, path: str) -> tuple[Compiled, Entity, Field] | None:
@@ -362,7 +362,7 @@ class _Resolver:
         if not dot:
             self.add(path, f"name a field of a row, as {next(iter(scope.params), 'row')}.{target}")
             return None
-        row = self._compiled(prefix, scope, None, path)
+        row = self._compile(prefix, scope, None, path)
         if row is None:
             return None
         if row.type.kind != "ref":
@@ -380,7 +380,7 @@ class _Resolver:
         return row, entity, field
 
     def _transfer(self, move: schema.Move, scope: ActScope, path: str) -> Transfer | None:
-        amount = self._compiled(move.amount, scope, WHOLE, f"{path}.amount")
+        amount = self._compile(move.amount, scope, WHOLE, f"{path}.amount")
         ends = [self._target(text, scope, f"{path}.{key}") for key, text in (("from", move.source), ("to", move.target))]
         for key, end in zip(("from", "to"), ends, strict=True):
             if end is not None and end[2].type != WHOLE:
@@ -406,7 +406,7 @@ class _Resolver:
         if missing:
             self.add(path, f"a new {name} also needs {', '.join(missing)}")
         fields = [
-            self._compiled(values[each.name], scope, each.type, f"{path}.{each.name}") for each in entity.stored if each.name in values
+            self._compile(values[each.name], scope, each.type, f"{path}.{each.name}") for each in entity.stored if each.name in values
         ]
         if missing or any(each is None for each in fields):
             return None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from filters.dedup.minhash import jaccard
-from filters.normalised_text import normalised
+from filters.normalised_text import normalise_text
 from filters.step import alive
 from filters.steps.selection.contamination import (
     BINS,
@@ -48,7 +48,7 @@ IN_OTHER_WORDS = [
 
 
 def log(texts: list[str]) -> pl.DataFrame:
-    return pl.DataFrame({"text": texts}).with_row_index("row").with_columns(norm=normalised(pl.col("text")))
+    return pl.DataFrame({"text": texts}).with_row_index("row").with_columns(norm=normalise_text(pl.col("text")))
 
 
 def through_the_gate(texts: list[str], held_out: HeldOut, config: ContaminationConfig) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filters.normalised_text import languages, normalised
+from filters.normalised_text import languages, normalise_text
 from filters.steps.selection import semantic
 from filters.steps.selection.semantic import SemanticConfig, calibrate, keep_first, pairs, step
 from synth.engines.encoder import encode
@@ -26,7 +26,7 @@ TEMPLATES = (
 
 
 def log(texts: list[str], **columns: object) -> pl.DataFrame:
-    rows = pl.DataFrame({"text": texts}).with_row_index("row").with_columns(norm=normalised(pl.col("text")))
+    rows = pl.DataFrame({"text": texts}).with_row_index("row").with_columns(norm=normalise_text(pl.col("text")))
     rows = rows.with_columns(language=languages(rows["norm"]), leaf=pl.lit("other"), quality=pl.lit(0.5), frame_id=pl.lit(None, pl.String))
     return rows.with_columns(**{name: pl.Series(values) for name, values in columns.items()})
 

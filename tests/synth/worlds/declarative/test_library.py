@@ -18,7 +18,7 @@ from synth.worlds import WORLDS, make_world
 from synth.worlds.declarative.compiled_world import SpecWorld
 from synth.worlds.declarative.domain import Act, Domain, Param
 from synth.worlds.declarative.language import schema
-from synth.worlds.declarative.library_worlds import shipped
+from synth.worlds.declarative.library_worlds import library_specs
 from synth.worlds.declarative.state import clock_steps
 
 NAMES = ("banking", "clinic", "helpdesk", "hotel", "library", "logistics", "school", "telecom")
@@ -69,7 +69,7 @@ def outcomes(world: type[SpecWorld], act: Act) -> dict[frozenset[int], tuple[int
 
 
 def test_eight_unlike_businesses_are_shipped() -> None:
-    assert tuple(name for name in shipped() if name != "retail") == NAMES
+    assert tuple(name for name in library_specs() if name != "retail") == NAMES
     assert len({world_of(name).domain.spec.head.currency for name in NAMES}) >= 3
 
 

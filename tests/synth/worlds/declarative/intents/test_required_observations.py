@@ -23,11 +23,11 @@ from synth.worlds.declarative.intents.acts import ActIntent
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.problems import SpecError
 from synth.worlds.declarative.language.yaml_text import parse_text
-from synth.worlds.declarative.library_worlds import shipped
-from synth.worlds.declarative.state import Row, State, shown
+from synth.worlds.declarative.library_worlds import library_specs
+from synth.worlds.declarative.state import Row, State, shown_value
 from synth.worlds.declarative.tools import list_name, search_name
 
-DOMAINS = [*(name for name in shipped() if name != "retail"), "gen-1", "gen-2", "gen-3", "gen-5", "gen-7", "gen-8"]
+DOMAINS = [*(name for name in library_specs() if name != "retail"), "gen-1", "gen-2", "gen-3", "gen-5", "gen-7", "gen-8"]
 DREAMS = 120
 
 
@@ -153,7 +153,7 @@ class Policy:
             if owner is not None and (self.is_backwards or "search" not in entity.spec.tools):
                 self._call(list_name(entity, owner), **{owner.name: dict(filters)[owner]})
             else:
-                self._call(search_name(entity), **{each.name: shown(self.world.domain, each, value) for each, value in filters})
+                self._call(search_name(entity), **{each.name: shown_value(self.world.domain, each, value) for each, value in filters})
 
     def _call(self, tool: str, /, **arguments: Any) -> None:
         public = self.world.domain.public[tool]
