@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -17,38 +17,39 @@ Graph = Mapping[str, frozenset[str]]
 
 
 @cache
-def modules() -> Mapping[str, Path]:
-    """Every module and package of the five rooms by its dotted name, and its file."""
+def modules(root: Path = ROOT, folders: tuple[str, ...] = ROOMS) -> Mapping[str, Path]:
+    """Every module and package below these folders of a checkout by its dotted name, and its file."""
     found = {}
-    for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            parts = path.relative_to(ROOT).with_suffix("").parts
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 
 
 @cache
-def import_graph() -> Graph:
-    """Module -> the modules of the rooms that it imports."""
-    return {name: frozenset(_imported(name, path)) - {name} for name, path in modules().items()}
+def import_graph(root: Path = ROOT, folders: tuple[str, ...] = ROOMS) -> Graph:
+    """Module -> the modules below these folders that it imports."""
+    known = modules(root, folders)
+    return {name: frozenset(_imported(name, path, known)) - {name} for name, path in known.items()}
 
 
-def _imported(name: str, path: Path) -> Iterator[str]:
+def _imported(name: str, path: Path, known: Collection[str]) -> Iterator[str]:
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield from _nearest_module(alias.name)
+                yield from _nearest_module(alias.name, known)
         elif isinstance(node, ast.ImportFrom):
             package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
             prefix = package[: len(package) - node.level + 1] if node.level else []
             source = ".".join([*prefix, *([node.module] if node.module else [])])
             for alias in node.names:
-                yield from _nearest_module(f"{source}.{alias.name}")
+                yield from _nearest_module(f"{source}.{alias.name}", known)
 
 
-def _nearest_module(dotted: str) -> Iterator[str]:
-    """The longest prefix of a dotted name that is a module of ours."""
-    while dotted and dotted not in modules():
+def _nearest_module(dotted: str, known: Collection[str]) -> Iterator[str]:
+    """The longest prefix of a dotted name that is a known module."""
+    while dotted and dotted not in known:
         dotted = dotted.rpartition(".")[0]
     if dotted:
         yield dotted

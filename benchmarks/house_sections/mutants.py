@@ -1,323 +1,244 @@
-"""The same mutants in two trees: whether the tests of today catch what those of another commit caught.
+"""Mutants: small faults put into functions that two trees of the project have in common.
 
-A mutant is one small change to one function. Only functions that stand in both trees are drawn: their syntax trees are equal once names,
-strings, annotations, docstrings and imports are erased (`outline`). So the change falls on the same node in both.
-A mutant is *caught* if a test fails that passes without it. The tests are those that reach the module by their imports, nearest first,
-without those that need a service, until one fails or the time for a mutant is used up: the same rule in both trees.
+Two functions are the same where their syntax trees are equal once names, docstrings and annotations are erased (`anonymise`); names of
+built-ins, operators, numbers and other strings stay. Only functions that are unique in each tree are drawn, so there is no doubt which
+is which. The places of a function that can be mutated (`mutation_points`) come in the order of its syntax tree, so the same number is the
+same place in both trees.
 
-What it does not do: tell an equivalent mutant from one that no test notices.
+No place is in a docstring, an annotation, a decorator, a formatted string, a log message, a print or a raised error: what stands there
+is for people, and no test needs to notice it. What this does not do: find equivalent mutants, which no test can notice. They are the same
+in both trees.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import copy
-import os
 import random
-import re
-import signal
-import subprocess
-import sys
-from collections import Counter, deque
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
-from tests.module_graph import ROOMS
-
 LEAST_STATEMENTS = 4
-MUTANT_S = 90
-"""Seconds that the tests of a mutant may take, collection included."""
-TEST_TIMEOUT_S = 40
-MOST_FLAKY = 3
-"""So many tests that fail without the mutant too are left out, one after another, before the mutant counts as not caught."""
-SERVICES = "not (server or ray or vllm or e2e)"
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-_SWAPS: Mapping[type[ast.AST], type[ast.AST]] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn,
-    ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And, ast.Add: ast.Sub, ast.Sub: ast.Add,
-    ast.Mult: ast.Add, ast.Div: ast.Mult,
+SHOWN_ONLY = frozenset({"__repr__", "__str__"})
+LOGGING = frozenset({"debug", "info", "warning", "error", "exception", "print"})
+COMPARISONS: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
 }  # fmt: skip
-_CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
+ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+ARITHMETIC: Mapping[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add}
+OPPOSITES = {"min": "max", "max": "min", "any": "all", "all": "any"}
+BUILTINS = frozenset(dir(builtins))
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Function:
+    """
+    path: of its file, in the tree
+    name: with its class, as `Store.commit`
+    node: its syntax tree
+    """
+
+    path: Path
+    name: str
+    node: FunctionNode
+
+
+@dataclass(frozen=True)
+class Point:
+    """
+    kind: of mutation, as `comparison`
+    node: the expression to replace
+    replacement: its source code
+    """
+
+    kind: str
+    node: ast.expr
+    replacement: str
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """function: dotted name in each tree, `before` and `after`. site: number of the changed node among the function's `sites`."""
+    """
+    room: of the function in the later tree
+    before, after: the same function in the two trees
+    number: position of the mutated place among `mutation_points`
+    """
 
     room: str
-    before: str
-    after: str
-    site: int
-    change: str
+    before: Function
+    after: Function
+    number: int
 
 
-@dataclass(frozen=True)
-class Result:
-    """test: the one that failed; empty where none did."""
-
-    caught: bool
-    test: str
+# ---- which functions are the same ---------------------------------------------------------------------------------------------
 
 
-# ---- functions and changes ----------------------------------------------------------------------------------------------------
+class _Anonymiser(ast.NodeTransformer):
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(node.id if node.id in BUILTINS else "_", node.ctx)
 
-
-def outline(function: Function) -> str:
-    """The syntax tree without names, strings, annotations, docstrings and imports, as text: equal for a function that was only renamed."""
-    return ast.dump(_Eraser().visit(copy.deepcopy(function)), annotate_fields=False)
-
-
-class _Eraser(ast.NodeTransformer):
-    def visit(self, node: ast.AST) -> ast.AST:
-        node = self.generic_visit(node)
-        for field in ("name", "id", "attr", "arg", "asname"):
-            if isinstance(getattr(node, field, None), str) and getattr(node, field) not in _CALLS:
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        for field in ("name", "attr", "arg", "asname", "module", "rest"):
+            if isinstance(getattr(node, field, None), str):
                 setattr(node, field, "_")
-        for field in ("annotation", "returns", "type_comment"):
-            if hasattr(node, field):
-                setattr(node, field, None)
-        if isinstance(node, Function):
-            node.decorator_list = []
-        if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
-            node.value = "_"
-        if isinstance(getattr(node, "body", None), list):
-            node.body = [item for item in node.body if not _says_nothing(item)]
+        if isinstance(node, ast.AnnAssign):
+            node.annotation = ast.Name("_", ast.Load())
+        if isinstance(node, ast.arg):
+            node.annotation = None
         if isinstance(node, ast.Global | ast.Nonlocal):
             node.names = ["_"] * len(node.names)
-        return node
+        if isinstance(node, FunctionNode | ast.ClassDef):
+            node.body = _without_docstring(node.body)
+        if isinstance(node, FunctionNode):
+            node.returns = None
+        return super().generic_visit(node)
 
 
-def _says_nothing(node: ast.AST) -> bool:
-    """An import, or a string that stands alone."""
-    is_string = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-    return isinstance(node, ast.Import | ast.ImportFrom) or is_string
+def anonymise(function: FunctionNode) -> str:
+    """The syntax tree without names, docstrings and annotations; equal texts mean equal functions."""
+    return ast.dump(_Anonymiser().visit(copy.deepcopy(function)))
 
 
-def sites(function: Function) -> list[tuple[ast.AST, str]]:
-    """Nodes that a mutation can change and what it would do, in an order that names do not change."""
-    return [(node, change) for node in _walk(function) if (change := _change_of(node))]
+def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    has_docstring = body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+    return body[1:] if has_docstring and isinstance(body[0].value.value, str) else body  # type: ignore[attr-defined]
 
 
-def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    for name, value in ast.iter_fields(node):
-        if name in {"annotation", "returns", "decorator_list"}:
-            continue
-        for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST) and not _says_nothing(child) and not isinstance(child, ast.Raise):
-                yield child
-                yield from _walk(child)
+def functions(path: Path) -> Iterator[Function]:
+    """A file's functions and methods that are large enough and not for display only."""
+
+    def visit(body: Sequence[ast.stmt], prefix: str) -> Iterator[Function]:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                yield from visit(node.body, f"{prefix}{node.name}.")
+            elif isinstance(node, FunctionNode) and node.name not in SHOWN_ONLY:
+                statements = sum(
+                    isinstance(child, ast.stmt) for statement in _without_docstring(node.body) for child in ast.walk(statement)
+                )
+                if statements >= LEAST_STATEMENTS:
+                    yield Function(path, f"{prefix}{node.name}", node)
+
+    yield from visit(ast.parse(path.read_text(encoding="utf-8")).body, "")
 
 
-def _change_of(node: ast.AST) -> str:
-    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _SWAPS:
-        return f"{type(node.ops[0]).__name__} -> {_SWAPS[type(node.ops[0])].__name__}"
-    if isinstance(node, ast.BoolOp | ast.BinOp) and type(node.op) in _SWAPS:
-        return f"{type(node.op).__name__} -> {_SWAPS[type(node.op)].__name__}"
-    if isinstance(node, ast.Constant) and type(node.value) in {int, float}:
-        return f"{node.value} -> {node.value + 1}"
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLS:
-        return f"{node.func.id} -> {_CALLS[node.func.id]}"
-    if isinstance(node, ast.If | ast.IfExp):
-        return "if -> if not"
-    if isinstance(node, ast.Return) and node.value is not None and not (isinstance(node.value, ast.Constant) and node.value.value is None):
-        return "return ... -> return None"
-    return ""
-
-
-def _apply(node: ast.AST) -> None:
-    if isinstance(node, ast.Compare):
-        node.ops[0] = _SWAPS[type(node.ops[0])]()  # type: ignore[call-overload]
-    elif isinstance(node, ast.BoolOp | ast.BinOp):
-        node.op = _SWAPS[type(node.op)]()  # type: ignore[assignment]
-    elif isinstance(node, ast.Constant):
-        node.value = node.value + 1  # type: ignore[operator]
-    elif isinstance(node, ast.Call):
-        swapped = _CALLS[node.func.id]  # type: ignore[attr-defined]
-        node.func = ast.Name(swapped)
-        if swapped == "list":
-            node.keywords = []
-    elif isinstance(node, ast.If | ast.IfExp):
-        node.test = ast.UnaryOp(ast.Not(), node.test)
-    elif isinstance(node, ast.Return):
-        node.value = ast.Constant(None)
-
-
-def mutate(source: str, qualified: str, site: int) -> str:
-    """The source of a module with one node of one of its functions changed.
-
-    Args:
-        qualified: the function's name in the module, `Class.method` for a method.
-    """
-    function = next(function for name, function in functions(ast.parse(source)) if name == qualified)
-    start = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)]) - 1
-    lines = source.splitlines(keepends=True)
-    _apply(sites(function)[site][0])
-    indent = " " * function.col_offset
-    text = "".join(f"{indent}{line}\n" if line else "\n" for line in ast.unparse(ast.fix_missing_locations(function)).splitlines())
-    return "".join(lines[:start]) + text + "".join(lines[function.end_lineno :])
-
-
-def functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
-    """Functions of a module and methods of its classes by name; functions inside functions belong to the outer one."""
-    for node in tree.body:
-        if isinstance(node, Function):
-            yield node.name, node
-        elif isinstance(node, ast.ClassDef):
-            yield from ((f"{node.name}.{item.name}", item) for item in node.body if isinstance(item, Function))
-
-
-# ---- a tree and its tests -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Tree:
-    """A clone of one commit."""
-
-    root: Path
-
-    @cached_property
-    def modules(self) -> dict[str, Path]:
-        """Modules of the rooms, the tests and the benchmarks by their dotted names."""
-        paths = {}
-        for folder in (*ROOMS, "tests", "benchmarks"):
-            for path in sorted((self.root / folder).rglob("*.py")):
-                parts = path.relative_to(self.root).with_suffix("").parts
-                paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-        return paths
-
-    @cached_property
-    def functions(self) -> dict[str, list[str]]:
-        """Outline -> `module:function` of every function of the rooms that is large enough to be drawn."""
-        by_outline: dict[str, list[str]] = {}
-        for module, path in self.modules.items():
-            if module.split(".")[0] in ROOMS:
-                for name, function in functions(ast.parse(path.read_text(encoding="utf-8"))):
-                    if sum(isinstance(node, ast.stmt) for node in ast.walk(function)) > LEAST_STATEMENTS and not name.endswith("__repr__"):
-                        by_outline.setdefault(outline(function), []).append(f"{module}:{name}")
-        return by_outline
-
-    @cached_property
-    def importers(self) -> dict[str, set[str]]:
-        """Module -> the modules that import it, anywhere in their text."""
-        importers: dict[str, set[str]] = {}
-        for module, path in self.modules.items():
-            for target in self._imported(module, path):
-                importers.setdefault(target, set()).add(module)
-        return importers
-
-    def _imported(self, module: str, path: Path) -> set[str]:
-        package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-        dotted: list[str] = []
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                dotted += [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                prefix = package[: len(package) - node.level + 1] if node.level else []
-                dotted += [".".join([*prefix, *([node.module] if node.module else []), alias.name]) for alias in node.names]
-        return {found for name in dotted if (found := self._nearest_module(name))} - {module}
-
-    def _nearest_module(self, dotted: str) -> str:
-        while dotted and dotted not in self.modules:
-            dotted = dotted.rpartition(".")[0]
-        return dotted
-
-    def tests_of(self, module: str) -> list[str]:
-        """Test files that reach the module by imports: the one named after it first, then by the number of imports in between."""
-        distances, queue = {module: 0}, deque([module])
-        while queue:
-            for importer in sorted(self.importers.get(name := queue.popleft(), ())):
-                if importer not in distances:
-                    distances[importer] = distances[name] + 1
-                    queue.append(importer)
-        mirror = f"test_{module.rpartition('.')[2]}"
-        found = [(name.rpartition(".")[2] != mirror, distance, name) for name, distance in distances.items() if _is_test(name)]
-        return [str(self.modules[name].relative_to(self.root)) for *_, name in sorted(found)]
-
-    def try_mutant(self, function: str, site: int) -> Result:
-        """Runs the tests on the mutated tree, and puts the file back."""
-        module, qualified = function.split(":")
-        path = self.modules[module]
-        source = path.read_text(encoding="utf-8")
-        deselected: list[str] = []
-        for _ in range(MOST_FLAKY):
-            path.write_text(mutate(source, qualified, site), encoding="utf-8")
-            try:
-                failed = self._first_failure(self.tests_of(module), deselected)
-            finally:
-                path.write_text(source, encoding="utf-8")
-            if not failed:
-                return Result(caught=False, test="")
-            if not self._first_failure([failed], []):
-                return Result(caught=True, test=failed)
-            deselected.append(failed)
-        return Result(caught=False, test="")
-
-    def _first_failure(self, tests: Sequence[str], deselected: Sequence[str]) -> str:
-        """The first test that fails, or file that cannot be read; empty where all pass in time."""
-        options = ["-x", "-q", "--tb=no", "-rfE", f"--timeout={TEST_TIMEOUT_S}", "-p", "no:cacheprovider", "-m", SERVICES]
-        command = [sys.executable, "-m", "pytest", *options, *(f"--deselect={test}" for test in deselected), *tests]
-        environment = os.environ | {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
-        with subprocess.Popen(
-            command, cwd=self.root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-        ) as process:
-            try:
-                output, _ = process.communicate(timeout=MUTANT_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                output, _ = process.communicate()
-        match = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
-        return match.group(1) if match else ""
-
-
-def _is_test(module: str) -> bool:
-    return module.startswith("tests.") and module.rpartition(".")[2].startswith("test_")
-
-
-def draw(before: Tree, after: Tree, a_room: int, seed: int) -> list[Mutant]:
-    """So many mutants of each room, no two in one function.
-
-    Raises:
-        ValueError: a room has too few functions that stand in both trees.
-    """
-    rng = random.Random(seed)
-    by_room: dict[str, list[tuple[str, str]]] = {room: [] for room in ROOMS}
-    for shape, names in sorted(after.functions.items(), key=lambda item: item[1]):
-        others = before.functions.get(shape, [])
-        if len(names) == len(others) == 1:
-            by_room[names[0].split(".")[0].split(":")[0]].append((others[0], names[0]))
-    mutants = []
-    for room, pairs in by_room.items():
-        rng.shuffle(pairs)
-        drawn = [mutant for old, new in pairs if (mutant := _drawn_mutant(room, old, new, after, rng))][:a_room]
-        if len(drawn) < a_room:
-            raise ValueError(f"{room} has {len(drawn)} functions that stand in both trees and can be mutated, not {a_room}")
-        mutants += drawn
-    return mutants
-
-
-def _drawn_mutant(room: str, before: str, after: str, tree: Tree, rng: random.Random) -> Mutant | None:
-    module, qualified = after.split(":")
-    source = ast.parse(tree.modules[module].read_text(encoding="utf-8"))
-    found = sites(next(function for name, function in functions(source) if name == qualified))
-    if not found or not tree.tests_of(module):
-        return None
-    site = rng.randrange(len(found))
-    return Mutant(room, before, after, site, found[site][1])
-
-
-def table(mutants: Sequence[Mutant], before: Sequence[Result], after: Sequence[Result]) -> str:
-    """The mutants and what caught them, as Markdown."""
-
-    def cell(result: Result) -> str:
-        return f"`{result.test.split('::')[-1]}`" if result.caught else "not caught"
-
-    rows = [
-        f"| {number} | `{mutant.after.replace(':', '.')}` | {mutant.change} | {cell(old)} | {cell(new)} |"
-        for number, (mutant, old, new) in enumerate(zip(mutants, before, after, strict=True), 1)
+def common_functions(before: Sequence[Path], after: Sequence[Path]) -> list[tuple[Function, Function]]:
+    """Functions that occur exactly once in the files of each tree and can be mutated, in the order of the later tree's files."""
+    earlier, later = _unique_functions(before), _unique_functions(after)
+    pairs = [(earlier[text], function) for text, function in later.items() if text in earlier]
+    return [
+        pair
+        for pair in pairs
+        if (kinds := [point.kind for point in mutation_points(pair[1].node)]) and kinds == [p.kind for p in mutation_points(pair[0].node)]
     ]
-    counts = Counter({"before": sum(result.caught for result in before), "after": sum(result.caught for result in after)})
-    head = f"# Mutants: {counts['before']} of {len(mutants)} caught before, {counts['after']} after\n\n"
-    return head + "| | function | change | caught before by | caught after by |\n|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _unique_functions(paths: Sequence[Path]) -> dict[str, Function]:
+    by_text: dict[str, list[Function]] = defaultdict(list)
+    for path in paths:
+        for function in functions(path):
+            by_text[anonymise(function.node)].append(function)
+    return {text: group[0] for text, group in by_text.items() if len(group) == 1}
+
+
+# ---- what is mutated ----------------------------------------------------------------------------------------------------------
+
+
+def mutation_points(function: FunctionNode) -> list[Point]:
+    """Every place of the function that can be mutated, in the order of its syntax tree."""
+    defaults = [default for default in (*function.args.defaults, *function.args.kw_defaults) if default]
+    return [point for part in (*defaults, *_without_docstring(function.body)) for point in _points(part)]
+
+
+def _points(node: ast.AST) -> Iterator[Point]:
+    if isinstance(node, ast.JoinedStr | ast.Raise | ast.arguments) or _is_log_call(node):
+        return
+    yield from _own_points(node)
+    if isinstance(node, FunctionNode | ast.ClassDef):
+        children: list[ast.AST] = list(_without_docstring(node.body))
+    elif isinstance(node, ast.AnnAssign):
+        children = [node.value] if node.value else []
+    else:
+        children = list(ast.iter_child_nodes(node))
+    for child in children:
+        yield from _points(child)
+
+
+def _is_log_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in LOGGING
+
+
+def _own_points(node: ast.AST) -> Iterator[Point]:
+    match node:
+        case ast.Compare(ops=[operator]) if not (isinstance(operator, ORDER) and _has_float(node)):
+            yield _point("comparison", node, ops=[COMPARISONS[type(operator)]()])
+        case ast.BoolOp(op=operator):
+            yield _point("and/or", node, op=ast.And() if isinstance(operator, ast.Or) else ast.Or())
+        case ast.BinOp(op=ast.Add() | ast.Sub()):
+            yield _point("arithmetic", node, op=ARITHMETIC[type(node.op)]())
+        case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
+            yield Point("number", node, repr(node.value + 1))
+        case ast.If(test=test) | ast.IfExp(test=test):
+            yield Point("not", test, f"(not ({ast.unparse(test)}))")
+        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
+            yield Point("return", value, "None")
+        case ast.Call(func=ast.Name(id="min" | "max" | "any" | "all" as name)):
+            yield _point("call", node, func=ast.Name(OPPOSITES[name], ast.Load()))
+        case ast.Call(func=ast.Name(id="sorted")):
+            yield _point("call", node, keywords=_reversed(node.keywords))
+
+
+def _has_float(node: ast.Compare) -> bool:
+    """Compares with a float: whether equality counts there is hardly ever to be noticed."""
+    return any(isinstance(side, ast.Constant) and isinstance(side.value, float) for side in (node.left, *node.comparators))
+
+
+def _point(kind: str, node: ast.expr, **changes: object) -> Point:
+    changed = copy.deepcopy(node)
+    for field, value in changes.items():
+        setattr(changed, field, value)
+    return Point(kind, node, f"({ast.unparse(changed)})")
+
+
+def _reversed(keywords: list[ast.keyword]) -> list[ast.keyword]:
+    """The keywords of a call to `sorted` that gives the opposite order."""
+    reverse: ast.expr = next((keyword.value for keyword in keywords if keyword.arg == "reverse"), ast.Constant(False))
+    others = [keyword for keyword in keywords if keyword.arg != "reverse"]
+    return [*others, ast.keyword("reverse", ast.UnaryOp(ast.Not(), reverse))]
+
+
+def mutate(source: str, point: Point) -> str:
+    """The source file with one expression replaced. Positions of syntax trees count bytes of UTF-8."""
+    node = point.node
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    lines = source.encode().splitlines(keepends=True)
+    head = b"".join(lines[: node.lineno - 1]) + lines[node.lineno - 1][: node.col_offset]
+    tail = lines[node.end_lineno - 1][node.end_col_offset :] + b"".join(lines[node.end_lineno :])
+    return (head + point.replacement.encode() + tail).decode()
+
+
+# ---- which are drawn ----------------------------------------------------------------------------------------------------------
+
+
+def draw(pairs: Sequence[tuple[Function, Function]], after: Path, rooms: Sequence[str], per_room: int, seed: int) -> list[Mutant]:
+    """As many mutants of each room of the later tree `after`, at most one a function; the kind is drawn before the place.
+
+    Raises ValueError where a room has too few functions.
+    """
+    mutants = []
+    for room in rooms:
+        rng = random.Random(f"{seed} {room}")
+        of_room = [pair for pair in pairs if pair[1].path.relative_to(after).parts[0] == room]
+        if len(of_room) < per_room:
+            raise ValueError(f"{room}: {len(of_room)} functions are the same in both trees, {per_room} are needed")
+        for earlier, later in rng.sample(of_room, per_room):
+            kinds = [point.kind for point in mutation_points(later.node)]
+            kind = rng.choice(sorted(set(kinds)))
+            number = rng.choice([number for number, other in enumerate(kinds) if other == kind])
+            mutants.append(Mutant(room, earlier, later, number))
+    return mutants
