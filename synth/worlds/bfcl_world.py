@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 from storage.records import JSON, Call, Tool, canonical_json, parse_arguments
 from synth.text.slot_kinds import SlotKind
 from synth.worlds import bfcl_files
+from synth.worlds.arguments import BadArgument, Checker, compile_checker
 from synth.worlds.base import Intent, Observation, World
 
 CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
@@ -78,7 +79,7 @@ class BFCLWorld(World):
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self._parameters = {tool.name: tool.parameters for tool in case.tools}
+        self._checkers = {tool.name: _compile_name_checker(tool.parameters) for tool in case.tools}
         super().__init__(0)
 
     def reset(self, seed: int) -> None:
@@ -94,11 +95,11 @@ class BFCLWorld(World):
     def call(self, tool: str, arguments: str | Mapping[str, JSON]) -> Observation:
         """Executes one call; what the leaderboard's code raises is an error observation."""
         values = parse_arguments(arguments) if isinstance(arguments, str) else dict(arguments)
-        if tool not in self._parameters:
+        if tool not in self._checkers:
             return _error(f"there is no tool {tool}")
         if values is None:
             return _error("the arguments are no JSON object")
-        if problem := _against(self._parameters[tool], values):
+        if problem := self.argument_problem(tool, values):
             return _error(problem)
         holder = next(one for one in self._objects.values() if hasattr(type(one), tool))
         try:
@@ -107,6 +108,14 @@ class BFCLWorld(World):
             return _error(str(error))
         text = result if isinstance(result, str) else json.dumps(result, default=str, ensure_ascii=False)
         return Observation(text, is_error=isinstance(result, dict) and "error" in result)
+
+    def argument_problem(self, tool: str, arguments: Mapping[str, JSON]) -> str:
+        """Which argument is missing or unknown, as a message; empty where the names are right."""
+        try:
+            self._checkers[tool](arguments)
+        except BadArgument as problem:
+            return str(problem)
+        return ""
 
     def state(self) -> dict[str, JSON]:
         return {name: _plain(vars(one)) for name, one in self._objects.items()}
@@ -196,13 +205,10 @@ def _call(text: str, signatures: Mapping[str, Any]) -> Call:
     return Call(tool=node.func.id, arguments=json.loads(json.dumps(arguments)))
 
 
-def _against(parameters: Mapping[str, Any], arguments: Mapping[str, JSON]) -> str:
-    """What is wrong with the names of the arguments; their values are the tool's own affair."""
-    unknown = arguments.keys() - parameters["properties"].keys()
-    missing = set(parameters.get("required", ())) - arguments.keys()
-    if unknown:
-        return f"unknown argument {min(unknown)}"
-    return f"missing argument {min(missing)}" if missing else ""
+def _compile_name_checker(parameters: Mapping[str, Any]) -> Checker:
+    """A checker of the arguments' names; their values are checked by the leaderboard's code."""
+    any_values: dict[str, JSON] = {name: {} for name in parameters["properties"]}
+    return compile_checker({"properties": any_values, "required": parameters.get("required", []), "additionalProperties": False})
 
 
 def _error(text: str) -> Observation:
@@ -238,7 +244,7 @@ def judge_session(case: Case, calls_by_turn: Sequence[Sequence[Call]]) -> dict[s
     """The checks of a conversation, by name; all hold where it did what the reference does.
 
     Args:
-        made: calls by turn, as many turns as the case has.
+        calls_by_turn: calls by turn, as many turns as the case has.
 
     Raises:
         ValueError: they are more turns or fewer.
@@ -249,9 +255,7 @@ def judge_session(case: Case, calls_by_turn: Sequence[Sequence[Call]]) -> dict[s
     checks = dict.fromkeys(("known_tools", "well_formed", "observations", "end_state"), True)
     for turn, calls in zip(case.turns, calls_by_turn, strict=True):
         checks["known_tools"] &= all(call.tool in turn.tools for call in calls)
-        checks["well_formed"] &= all(
-            not _against(played._parameters[call.tool], call.arguments) for call in calls if call.tool in turn.tools
-        )
+        checks["well_formed"] &= all(not played.argument_problem(call.tool, call.arguments) for call in calls if call.tool in turn.tools)
         expected = Counter(reference.call(call.tool, call.arguments).content for call in turn.calls)
         checks["observations"] &= expected <= Counter(
             played.call(call.tool, call.arguments).content for call in calls if call.tool in turn.tools

@@ -19,6 +19,7 @@ from functools import cache
 from storage.records import CODE_TOOL, JSON, Tool, canonical_json, parse_arguments
 from synth.sandbox import Limits, Provider, Result, Sandbox, SandboxError, available, pick
 from synth.sandbox.snippet import ALLOWED
+from synth.worlds.arguments import BadArgument, compile_checker
 from synth.worlds.base import Observation
 from synth.worlds.tool_cache import ToolCache
 
@@ -65,6 +66,7 @@ TOOL = Tool(
     domain="code",
 )
 
+_check_arguments = compile_checker(TOOL.parameters, allows_blank=False)
 _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]+")
 
 
@@ -87,11 +89,15 @@ class CodeTool:
         Raises:
             SandboxError: no box could be started.
         """
-        given = parse_arguments(arguments) if isinstance(arguments, str) else dict(arguments) if isinstance(arguments, Mapping) else None
-        problem = "arguments are not a JSON object" if given is None else argument_error(given)
-        if given is None or problem:
-            return _error(problem)
-        request: dict[str, JSON] = {"code": given["code"], "timeout_s": int(given.get("timeout_s", TIMEOUT_S))}
+        parsed = parse_arguments(arguments) if isinstance(arguments, str) else arguments
+        if not isinstance(parsed, Mapping):
+            return _error("arguments are not a JSON object")
+        try:
+            request = _check_arguments(parsed)
+        except BadArgument as problem:
+            return _error(str(problem))
+        if "\0" in request["code"]:
+            return _error("code must not hold the character U+0000")
         if self._cache is None:
             return self._run(request)
         return self._cache.call(TOOL, VERSION, request, lambda: self._run(request))
@@ -138,21 +144,7 @@ def run_python(arguments: str | Mapping[str, JSON]) -> Observation:
     return _tool_of(os.getpid()).call(arguments)
 
 
-# ---- its arguments and observations ------------------------------------------------------------------------------------------------------
-
-
-def argument_error(arguments: Mapping[str, JSON]) -> str:
-    """Why the schema refuses these arguments; empty where it takes them."""
-    if set(arguments) - {"code", "timeout_s"}:
-        return "there is an unknown argument; run_python takes code and timeout_s"
-    code, timeout_s = arguments.get("code"), arguments.get("timeout_s", TIMEOUT_S)
-    if not isinstance(code, str) or not code.strip() or len(code) > CODE_CHARS:
-        return f"code must be a non-empty string of at most {CODE_CHARS} characters"
-    if "\0" in code or any("\ud800" <= letter <= "\udfff" for letter in code):
-        return "code holds a character that no source file can hold"
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or timeout_s not in range(1, MOST_TIMEOUT_S + 1):
-        return f"timeout_s must be an integer from 1 to {MOST_TIMEOUT_S}"
-    return ""
+# ---- its observations ------------------------------------------------------------------------------------------------------
 
 
 def observation(result: Result, timeout_s: int) -> Observation:

@@ -19,6 +19,7 @@ import orjson
 
 from storage.records import JSON, Tool
 from synth.text.slot_kinds import SlotKind
+from synth.worlds.arguments import BadArgument, compile_checker
 from synth.worlds.base import Intent, Observation
 from synth.worlds.city.intents import INTENTS
 from synth.worlds.city.map.city_map import City, CityBased, city_of
@@ -30,7 +31,6 @@ from synth.worlds.city.map.timetable import CARRIERS
 from synth.worlds.city.slot_values import draw_entities, draw_slots
 from synth.worlds.city.tools import routing, search_tools, travel_tools
 from synth.worlds.city.tools.tool_signatures import TOOL_WORDS, TOOLS
-from synth.worlds.city.tools.validate_arguments import BadArgument, Signature
 from synth.worlds.city.vocabulary import KINDS, NOW, TODAY
 
 _RUN: dict[str, Callable[[City, dict[str, Any]], dict[str, Any]]] = {
@@ -45,7 +45,14 @@ _RUN: dict[str, Callable[[City, dict[str, Any]], dict[str, Any]]] = {
     "weather_forecast_days": travel_tools.forecast_days,
     "web_search": travel_tools.web_search,
 }
-_SIGNATURES = {tool.name: Signature(tool) for tool in TOOLS}
+
+
+def _with_nulls(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema with default null where it names no default: a tool then has a value for each of its parameters."""
+    return {**parameters, "properties": {name: {"default": None, **schema} for name, schema in parameters["properties"].items()}}
+
+
+_CHECKERS = {tool.name: compile_checker(_with_nulls(tool.parameters), allows_blank=False) for tool in TOOLS}
 _UNITS = {
     **dict.fromkeys(("price", "average_cost"), "yuan"),
     **dict.fromkeys(("rating",), "stars"),
@@ -88,7 +95,7 @@ class CityWorld(CityBased):
         if not isinstance(arguments, Mapping):
             return _error("arguments must be a JSON object")
         try:
-            result = run(self.city, _SIGNATURES[tool].bind(arguments))
+            result = run(self.city, _CHECKERS[tool](arguments))
         except BadArgument as problem:
             return _error(str(problem))
         return Observation(orjson.dumps(result).decode())

@@ -1,12 +1,12 @@
-"""How the arguments of tools are checked before anything else happens: one check an argument, made when the domain is compiled.
+"""The arguments of a domain's tools: the schema of each, and what a schema cannot say, made when the domain is compiled.
 
-One idea: a check is a JSON schema for the caller, a function from what was given to what expressions have inside, and the error that names
-what the schema names, never what the caller made up.
+One idea: `synth.worlds.arguments` checks every argument against its schema first; a conversion then looks into the state (does this id
+exist?) or turns what the caller writes into what expressions use inside (a date into days from today).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import lru_cache
@@ -21,77 +21,59 @@ from synth.worlds.declarative.state import State, clock_steps
 
 BAD = object()
 
-Parser = Callable[[State, Any], Any]
-"""(state, argument) -> value inside, or BAD."""
+Conversion = Callable[[State, Any], Any]
+"""(state, value that its schema allows) -> value inside, or BAD."""
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """parse: what the value is inside. error: what is said of a value that does not pass."""
+class Argument:
+    """One argument of a tool.
+
+    schema: JSON schema of the value.
+    is_required: whether a call without it is refused.
+    convert: applied to a value that its schema allows; None where the value is used as it is.
+    error: text of the error observation where `convert` returns BAD.
+    is_id: the value is the id of a row.
+    """
 
     schema: dict[str, JSON]
-    parse: Parser
-    error: str
-    default: Any = None
-    is_required: bool = True
+    is_required: bool
+    convert: Conversion | None = None
+    error: str = ""
     is_id: bool = False
-    inside: str = ""
-    """The argument's name inside, where a caller knows it by another."""
 
 
-def id_argument(entity: Entity, name: str, *, is_required: bool = True) -> Checked:
+def id_argument(entity: Entity, name: str, *, is_required: bool = True) -> Argument:
     number, ids = entity.number, entity.known_ids
 
-    def parse(state: State, value: Any) -> Any:
-        if not isinstance(value, str) or not (value in ids or value in state.changed.get(number, ())):
-            return BAD
-        return value
+    def convert(state: State, value: str) -> Any:
+        return value if value in ids or value in state.changed.get(number, ()) else BAD
 
     described = {"type": "string", "pattern": f"^{entity.pattern}$", "description": f"{entity.noun.en} id", "x-grounded": True}
-    return Checked(described, parse, f"no such {name}", is_required=is_required, is_id=True)
+    return Argument(described, is_required, convert, f"no such {name}", is_id=True)
 
 
-def choice_argument(values: tuple[str, ...], name: str, label: str, default: Any = None, *, is_required: bool = True) -> Checked:
+def choice_argument(values: tuple[str, ...], name: str, label: str, default: Any = None, *, is_required: bool = True) -> Argument:
     described: dict[str, JSON] = {"type": "string", "enum": list(values)}
     if label != name.replace("_", " "):
         described["description"] = label
-    return Checked(_with_default(described, default), _one_of(values), f"no such {name}", default, is_required)
-
-
-def _one_of(values: Iterable[str]) -> Parser:
-    allowed = frozenset(values)
-    return lambda state, value: value if isinstance(value, str) and value in allowed else BAD
+    return Argument(_with_default(described, default), is_required)
 
 
 def _with_default(described: dict[str, JSON], default: Any) -> dict[str, JSON]:
     return described if default is None else {**described, "default": default}
 
 
-def _name_argument(field: Field, name: str) -> Checked:
-    spellings = {words[language]: key for key, words in field.words.items() for language in ("zh", "en")}
+def _name_argument(field: Field) -> Argument:
+    keys = {words[language]: key for key, words in field.words.items() for language in ("zh", "en")}
     described = {"type": "string", "description": f"{field.label.en}, as it is written", "x-grounded": True}
-    return Checked(
-        described,
-        lambda state, value: spellings.get(value, "") if isinstance(value, str) else BAD,
-        f"{name} must be text",
-        is_required=False,
-    )
+    return Argument(described, is_required=False, convert=lambda state, value: keys.get(value, ""))
 
 
-def number_argument(
-    name: str, label: str, low: float, high: float, *, is_whole: bool, default: Any = None, is_required: bool = True
-) -> Checked:
-    allowed: Any = int if is_whole else (int, float)
-
-    def parse(state: State, value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, allowed) or not low <= value <= high:
-            return BAD
-        return value
-
+def number_argument(label: str, low: float, high: float, *, is_whole: bool, default: Any = None, is_required: bool = True) -> Argument:
     kind = "integer" if is_whole else "number"
     described: dict[str, JSON] = {"type": kind, "minimum": low, "maximum": high, "description": label, "x-grounded": True}
-    error = f"{name} must be a {'whole ' if is_whole else ''}number from {low:g} to {high:g}"
-    return Checked(_with_default(described, default), parse, error, default, is_required)
+    return Argument(_with_default(described, default), is_required)
 
 
 @lru_cache(maxsize=4096)
@@ -100,31 +82,25 @@ def _days(today: date, first: int, last: int) -> Mapping[str, int]:
     return {(today + timedelta(days=day)).isoformat(): day for day in range(first, last + 1)}
 
 
-def _date_argument(domain: Domain, name: str, label: str, first: int, last: int, *, is_required: bool = True) -> Checked:
+def _date_argument(domain: Domain, name: str, label: str, first: int, last: int, *, is_required: bool = True) -> Argument:
     days = _days(domain.today, first, last)
     described = {"type": "string", "format": "date", "description": f"{label}, as YYYY-MM-DD", "x-grounded": True}
-    return Checked(
-        described,
-        lambda state, value: days.get(value, BAD) if isinstance(value, str) else BAD,
-        f"{name} must be a date from {domain.iso(first)} to {domain.iso(last)}",
-        is_required=is_required,
-    )
+    error = f"{name} must be a date from {domain.iso(first)} to {domain.iso(last)}"
+    return Argument(described, is_required, lambda state, value: days.get(value, BAD), error)
 
 
-def _clock_argument(name: str, label: str, first: str, last: str, default: Any = None, *, is_required: bool = True) -> Checked:
+def _clock_argument(name: str, label: str, first: str, last: str, default: Any = None, *, is_required: bool = True) -> Argument:
     described = _with_default({"type": "string", "pattern": r"^\d\d:(00|30)$", "description": label, "x-grounded": True}, default)
     error = f"{name} must be a full or half hour from {first} to {last}"
-    return Checked(described, _one_of(clock_steps(first, last)), error, default, is_required)
+    allowed = frozenset(clock_steps(first, last))
+    return Argument(described, is_required, lambda state, value: value if value in allowed else BAD, error)
 
 
-def _flag_argument(name: str, label: str, default: Any = None, *, is_required: bool = True) -> Checked:
-    described = _with_default({"type": "boolean", "description": label}, default)
-    return Checked(
-        described, lambda state, value: value if isinstance(value, bool) else BAD, f"{name} must be true or false", default, is_required
-    )
+def _flag_argument(label: str, default: Any = None, *, is_required: bool = True) -> Argument:
+    return Argument(_with_default({"type": "boolean", "description": label}, default), is_required)
 
 
-def param_argument(domain: Domain, param: Param) -> Checked:
+def param_argument(domain: Domain, param: Param) -> Argument:
     """How the parameter of an action is checked."""
     spec, name, label, needed = param.spec, param.name, param.label.en, param.is_required
     if isinstance(spec, schema.RefParam):
@@ -136,22 +112,22 @@ def param_argument(domain: Domain, param: Param) -> Checked:
     if isinstance(spec, schema.TimeParam):
         return _clock_argument(name, label, spec.first, spec.last, param.default, is_required=needed)
     if isinstance(spec, schema.FlagParam):
-        return _flag_argument(name, label, param.default, is_required=needed)
+        return _flag_argument(label, param.default, is_required=needed)
     is_whole = not isinstance(spec, schema.NumberParam)
     description = f"{label} in {domain.spec.head.currency}" if isinstance(spec, schema.MoneyParam) else label
-    return number_argument(name, description, spec.min, spec.max, is_whole=is_whole, default=param.default, is_required=needed)
+    return number_argument(description, spec.min, spec.max, is_whole=is_whole, default=param.default, is_required=needed)
 
 
-def filter_argument(domain: Domain, field: Field) -> Checked:
+def filter_argument(domain: Domain, field: Field) -> Argument:
     spec, name, label = field.spec, filter_name(field), field.label.en
     if isinstance(spec, schema.RefField):
         return id_argument(domain.entities[spec.to], name, is_required=False)
     if isinstance(spec, schema.ChoiceField):
         return choice_argument(tuple(field.words), name, label, is_required=False)
     if isinstance(spec, schema.NameField):
-        return _name_argument(field, name)
+        return _name_argument(field)
     if isinstance(spec, schema.FlagField):
-        return _flag_argument(name, label, False if field.filter == "only" else None, is_required=False)
+        return _flag_argument(label, False if field.filter == "only" else None, is_required=False)
     bound = {"max": "at most, ", "min": "at least, "}.get(field.filter, "")
     if isinstance(spec, schema.DateField):
         bound = {"max": "no later than, ", "min": "no earlier than, "}.get(field.filter, "")
@@ -160,7 +136,7 @@ def filter_argument(domain: Domain, field: Field) -> Checked:
         return _clock_argument(name, f"{label}, {bound}".rstrip(", "), "00:00", "23:30", is_required=False)
     unit = f"in {domain.spec.head.currency}, " if isinstance(spec, schema.MoneyField) else ""
     description = f"{label}, {unit}{bound}inclusive" if bound else label
-    return number_argument(name, description, -1_000_000, 1_000_000, is_whole=False, is_required=False)
+    return number_argument(description, -1_000_000, 1_000_000, is_whole=False, is_required=False)
 
 
 def default_of(spec: Any, kind: Type) -> Any:

@@ -7,7 +7,7 @@ One idea: inside, everything goes by the names that the spec gives (`get_loan`, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from synth.worlds.declarative.domain import Domain, Entity, key_of
 from synth.worlds.declarative.language import schema
@@ -36,15 +36,16 @@ def public_callees(domain: Domain, inside: Mapping[str, Callee], names: Mapping[
     by_name = {}
     for name, callee in inside.items():
         public = names[name]
-        renamed = {public.arguments[key]: replace(checked, inside=key) for key, checked in callee.arguments.items()}
         parameters = {
             **callee.tool.parameters,
             "properties": {public.arguments[key]: schema for key, schema in callee.tool.parameters["properties"].items()},
-            "required": [public.arguments[key] for key in callee.required],
+            "required": [public.arguments[key] for key in callee.tool.parameters["required"]],
         }
         tool = callee.tool.model_copy(update={"name": public.tool, "parameters": parameters})
-        by_name[public.tool] = replace(
-            callee, tool=tool, arguments=renamed, required=tuple(public.arguments[key] for key in callee.required)
+        arguments = {public.arguments[key]: argument for key, argument in callee.arguments.items()}
+        has_style = any(key != outside for key, outside in public.arguments.items())
+        by_name[public.tool] = Callee(
+            tool, arguments, callee.work, {outside: key for key, outside in public.arguments.items()} if has_style else None
         )
     return by_name
 
@@ -91,7 +92,7 @@ def _camel(name: str) -> str:
 def _arguments(style: schema.Naming, callee: Callee, is_act: bool) -> dict[str, str]:
     """Outer names of a tool's parameters."""
     names: dict[str, str] = {}
-    ids = [key for key, checked in callee.arguments.items() if checked.is_id]
+    ids = [key for key, argument in callee.arguments.items() if argument.is_id]
     for key in callee.arguments:
         name = key
         if key in ids and style.ids != "plain":

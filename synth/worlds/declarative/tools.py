@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from storage.records import JSON, Tool
+from synth.worlds.arguments import BadArgument, compile_checker
 from synth.worlds.base import Observation
 from synth.worlds.declarative.acting import Refused, defaults_of, failing, perform, tell_fields
-from synth.worlds.declarative.arguments import BAD, Checked, choice_argument, filter_argument, id_argument, number_argument, param_argument
+from synth.worlds.declarative.arguments import BAD, Argument, choice_argument, filter_argument, id_argument, number_argument, param_argument
 from synth.worlds.declarative.domain import Act, Domain, Entity, Field, filter_name, key_of
 from synth.worlds.declarative.language import schema
 from synth.worlds.declarative.language.tool_schema import Getting, Listing, Searching
@@ -30,28 +31,33 @@ Work = Callable[[State, dict[str, Any]], str]
 """(state, checked values) -> JSON text; raises Refused."""
 
 
-@dataclass(frozen=True, slots=True)
 class Callee:
-    """A tool that can be called."""
+    """A tool that can be called.
 
-    tool: Tool
-    arguments: Mapping[str, Checked]
-    required: tuple[str, ...]
-    work: Work
+    arguments: by the names that callers use.
+    inside: name inside the domain, by the caller's name of an argument; empty where they are the same.
+    """
 
-    def call(self, state: State, given: Mapping[str, JSON]) -> Observation:
-        values: dict[str, Any] = {}
-        checks = self.arguments
-        for name in self.required:
-            if name not in given:
-                return error_observation(f"{name} is missing")
-        for name, value in given.items():
-            checked = checks.get(name)
-            if checked is None:
-                return error_observation("unknown argument")
-            values[checked.inside or name] = parsed = checked.parse(state, value)
-            if parsed is BAD:
-                return error_observation(checked.error)
+    def __init__(self, tool: Tool, arguments: Mapping[str, Argument], work: Work, inside: Mapping[str, str] | None = None) -> None:
+        self.tool, self.arguments, self.work = tool, arguments, work
+        self._inside = inside or {}
+        self._check = compile_checker(tool.parameters)
+        self._conversions = [
+            (self._inside.get(name, name), each.convert, each.error) for name, each in arguments.items() if each.convert is not None
+        ]
+
+    def call(self, state: State, arguments: Mapping[str, JSON]) -> Observation:
+        try:
+            values = self._check(arguments)
+        except BadArgument as problem:
+            return error_observation(str(problem))
+        if self._inside:
+            values = {self._inside[name]: value for name, value in values.items()}
+        for name, convert, error in self._conversions:
+            if name in values:
+                values[name] = value = convert(state, values[name])
+                if value is BAD:
+                    return error_observation(error)
         try:
             return Observation(self.work(state, values))
         except Refused as refused:
@@ -113,7 +119,7 @@ def value_of(state: State, row: Row, field: Field) -> Any:
 
 
 def _tool(
-    domain: Domain, name: str, description: str, arguments: Mapping[str, Checked], group: str | None, *, is_act: bool = False
+    domain: Domain, name: str, description: str, arguments: Mapping[str, Argument], group: str | None, *, is_act: bool = False
 ) -> Tool:
     return Tool(
         name=name,
@@ -130,10 +136,6 @@ def _tool(
     )
 
 
-def _callee(tool: Tool, arguments: Mapping[str, Checked], work: Work) -> Callee:
-    return Callee(tool, arguments, tuple(name for name, each in arguments.items() if each.is_required), work)
-
-
 def getter(domain: Domain, entity: Entity, writer: Writer) -> Callee:
     arguments = {entity.name: id_argument(entity, entity.name)}
     spec = entity.spec.tools.get or Getting()
@@ -145,7 +147,7 @@ def getter(domain: Domain, entity: Entity, writer: Writer) -> Callee:
         key = values[name]
         return writer.text(state, key, state.row(number, key), "get")
 
-    return _callee(tool, arguments, work)
+    return Callee(tool, arguments, work)
 
 
 def lister(domain: Domain, entity: Entity, owner: Field, writer: Writer) -> Callee:
@@ -162,7 +164,7 @@ def lister(domain: Domain, entity: Entity, owner: Field, writer: Writer) -> Call
         rows = ",".join(writer.text(state, key, row, "list") for key, row in pairs[:LIST_LIMIT])
         return f"[{rows}]" if spec.bare else f'{{"{counted}":{len(pairs)},"rows":[{rows}]}}'
 
-    return _callee(tool, arguments, work)
+    return Callee(tool, arguments, work)
 
 
 def list_name(entity: Entity, owner: Field) -> str:
@@ -204,7 +206,7 @@ class Search:
         }
         if self.orders:
             self.arguments["sort"] = choice_argument(tuple(self.orders), "sort", "sort", self.spec.sort, is_required=False)
-        limit = number_argument("limit", "rows shown", 1, self.spec.most, is_whole=True, default=self.spec.limit, is_required=False)
+        limit = number_argument("rows shown", 1, self.spec.most, is_whole=True, default=self.spec.limit, is_required=False)
         self.arguments["limit"] = replace(limit, schema={key: each for key, each in limit.schema.items() if key != "x-grounded"})
         self._equal = {name: each.place for name, each in self.filters.items() if each.filter == "equal" and each.place >= 0}
         self._others = {name: each for name, each in self.filters.items() if name not in self._equal}
@@ -237,7 +239,7 @@ def searcher(domain: Domain, entity: Entity, writer: Writer) -> Callee:
         rows = ",".join(writer.text(state, key, row, "search") for key, row in pairs[: values.get("limit", spec.limit)])
         return f"[{rows}]" if spec.bare else f'{{"{counted}":{len(pairs)},"rows":[{rows}]}}'
 
-    return _callee(tool, search.arguments, work)
+    return Callee(tool, search.arguments, work)
 
 
 def _bounded(state: State, pairs: list[tuple[str, Row]], field: Field, bound: Any) -> list[tuple[str, Row]]:
@@ -270,7 +272,7 @@ def actor(domain: Domain, act: Act) -> Callee:
         called = domain.public[act.name].tool if domain.public else act.name
         return f'{{"done":"{called}","rows":{json.dumps(perform(domain, act, state, whole), ensure_ascii=False, separators=(",", ":"))}}}'
 
-    return _callee(tool, arguments, work)
+    return Callee(tool, arguments, work)
 
 
 def _one(noun: str) -> str:

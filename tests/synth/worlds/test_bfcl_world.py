@@ -96,8 +96,8 @@ def test_a_world_goes_back_to_any_of_its_states(moving: Case) -> None:
     [
         ("fly", "{}", "there is no tool fly"),
         ("cd", "[]", "the arguments are no JSON object"),
-        ("cd", "{}", "missing argument folder"),
-        ("cd", '{"folder": "a", "fast": true}', "unknown argument fast"),
+        ("cd", "{}", "folder is required"),
+        ("cd", '{"folder": "a", "fast": true}', "there is no such parameter; parameters are folder"),
         ("cd", '{"folder": "nowhere"}', "No such file"),
         ("cat", '{"file_name": 7}', ""),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime, timedelta
 from functools import cached_property, lru_cache
 
+from synth.worlds.arguments import BadArgument
 from synth.worlds.base import World
 from synth.worlds.city.map.geometry import LAT_0, from_text
 from synth.worlds.city.map.place_names import CITY_EN, CITY_ZH, DISTRICTS
@@ -13,7 +14,6 @@ from synth.worlds.city.map.regions import Region, resolve
 from synth.worlds.city.map.roads import Roads
 from synth.worlds.city.map.transit import Transit
 from synth.worlds.city.map.weather import Spot
-from synth.worlds.city.tools.validate_arguments import BadArgument
 from synth.worlds.city.vocabulary import HORIZON_DAYS, NOW, TODAY
 
 _DISTRICT_NAMES: dict[str, int] = {

@@ -15,10 +15,10 @@ from zlib import crc32
 
 import numpy as np
 
+from synth.worlds.arguments import BadArgument
 from synth.worlds.city.map.city_map import City, parse_time, point
 from synth.worlds.city.map.roads import Way, road_names
 from synth.worlds.city.map.transit import stop_name
-from synth.worlds.city.tools.validate_arguments import BadArgument
 from synth.worlds.city.vocabulary import LINES, MOTOR_MODES, NOW
 
 Point = tuple[float, float]

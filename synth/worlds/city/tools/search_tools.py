@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from synth.worlds.arguments import BadArgument
 from synth.worlds.city.map.city_map import City, district_of, point
 from synth.worlds.city.map.geometry import Floats
 from synth.worlds.city.map.hash_rng import bits
@@ -19,7 +20,6 @@ from synth.worlds.city.map.place_catalog import catalogue, category_codes
 from synth.worlds.city.map.place_names import CITY_EN, CITY_ZH, DISTRICTS
 from synth.worlds.city.map.places import DISTRICT_KEYS, Places
 from synth.worlds.city.tools.place_query import Query, read_query
-from synth.worlds.city.tools.validate_arguments import BadArgument
 from synth.worlds.city.vocabulary import CATEGORIES
 
 Indices = NDArray[np.int64]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from synth.worlds.arguments import BadArgument
 from synth.worlds.city.map import timetable, weather
 from synth.worlds.city.map.city_map import City, day_of, region_of, spot_of
 from synth.worlds.city.tools import web_corpus
-from synth.worlds.city.tools.validate_arguments import BadArgument
 from synth.worlds.city.vocabulary import HORIZON_DAYS, TODAY
 
 

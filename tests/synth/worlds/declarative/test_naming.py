@@ -46,7 +46,7 @@ def test_a_style_says_how_tools_and_parameters_are_called() -> None:
 def test_inner_names_are_unknown_outside_and_the_state_is_the_same() -> None:
     plain, camel = starter({})(3), starter(CAMEL)(3)
     assert camel.call("get_loan", {"loan": "l001"}).is_error
-    assert camel.call("loanFetch", {"loan": "l001"}).content == '{"error":"id is missing"}'
+    assert camel.call("loanFetch", {"loan": "l001"}).content == '{"error":"id is required"}'
     assert not camel.call("loanFetch", {"id": "l001"}).is_error
     assert list(plain.state()) == list(camel.state())
 
